@@ -1,0 +1,5 @@
+-- gcra: even spacing T with a tolerance; its theoretical arrival time is stamp + debt/N'; see debt.lua.
+--
+-- In      numbers {N', P', limit}, limit = burst + 1
+-- State, TTL and out as in debt.lua
+ALGORITHMS["g"] = debt_step

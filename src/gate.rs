@@ -1,0 +1,181 @@
+//! The gate: who is asking, for which route, and against which limits.
+//!
+//! [`Gate::examine`] reads a request's head and says what it would be charged; it asks nobody and spends
+//! nothing, so the server and the tools share it. [`Gate::admit`] then has the limiter decide.
+
+mod client_ip;
+mod host;
+mod keys;
+mod path;
+mod route;
+mod table;
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use http::header::HOST;
+use http::request;
+use smallvec::SmallVec;
+
+pub use client_ip::ClientIp;
+pub use host::{HostPattern, host_of};
+pub use keys::{Found, KeyPart, KeySpec, OnMissing};
+pub use path::{NormalPath, PathError, normalize};
+pub use route::{PathPattern, PatternError, Route};
+pub use table::{RouteId, RouteTable};
+
+use crate::limit::{Charge, KeyHasher, PolicyId};
+use crate::limiter::{Denial, Limiter, Permit};
+
+/// Everything that decides whether a request may pass, but for the counts themselves. Immutable.
+#[derive(Debug)]
+pub struct Gate {
+    /// The routes.
+    pub routes: RouteTable,
+    /// How clients are told apart.
+    pub client_ip: ClientIp,
+    /// How each policy finds its key and what it charges, by [`PolicyId`].
+    pub terms: Vec<Terms>,
+    /// Limits of a request that matches no route.
+    pub default_limits: Vec<PolicyId>,
+    /// Makes keys.
+    pub hasher: KeyHasher,
+}
+
+/// What a limit wants of a request.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Whose count it is.
+    pub key: KeySpec,
+    /// Units that it spends.
+    pub cost: u64,
+}
+
+/// What is known of a request when its key is looked for.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// Its head.
+    pub head: &'a request::Parts,
+    /// The host that it asks for, in the form in which hosts are compared.
+    pub host: &'a str,
+    /// Its path, in the form in which paths are matched.
+    pub path: &'a str,
+    /// The client's address, cut to the part that is counted.
+    pub client: IpAddr,
+    /// The route that it matches.
+    pub route: Option<&'a Route>,
+}
+
+impl<'a> Subject<'a> {
+    pub(crate) fn path_param(&self, name: &str) -> Option<&'a str> {
+        self.route.and_then(|route| route.path.param(name, self.path))
+    }
+
+    pub(crate) fn route_name(&self) -> &'a str {
+        self.route.map_or("", |route| &route.name)
+    }
+}
+
+/// What a request's head says, and what it would be charged.
+#[derive(Debug)]
+pub struct Examined<'a> {
+    /// Its path in one spelling.
+    pub path: NormalPath<'a>,
+    /// The host that it asks for, without port; empty if it names none.
+    pub host: Cow<'a, str>,
+    /// The client's whole address.
+    pub client: IpAddr,
+    /// The route that it matches.
+    pub route: Option<RouteId>,
+    /// What its limits charge.
+    pub charges: Charges,
+}
+
+/// The charges of one request.
+pub type Charges = SmallVec<[Charge; 4]>;
+
+/// Why a request is refused before any limit is asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Malformed {
+    /// Its path can be read in more than one way.
+    #[error("{0}")]
+    Path(#[from] PathError),
+    /// Its path has an encoded slash, and the route does not say that it may.
+    #[error("the path has an encoded slash")]
+    EncodedSlash,
+    /// No host, several, or one that is none (RFC 9112 §3.2).
+    #[error("the request must have exactly one valid Host header")]
+    Host,
+    /// It lacks a part of a key, and the limit says `deny`.
+    #[error("the request lacks {0}")]
+    MissingPart(KeyPart),
+}
+
+impl Gate {
+    /// Reads a request's head: which route it matches and what its limits charge.
+    ///
+    /// # Errors
+    /// A request that must be refused whatever the counts are.
+    pub fn examine<'a>(&self, peer: IpAddr, head: &'a request::Parts) -> Result<Examined<'a>, Malformed> {
+        let path = normalize(head.uri.path())?;
+        let host = requested_host(head)?;
+        let route = self.routes.find(&host, path.matched(), head);
+        let found = route.map(|id| self.routes.get(id));
+        if path.encoded_slash && !found.is_some_and(|route| route.keeps_encoded_slash) {
+            return Err(Malformed::EncodedSlash);
+        }
+        let client = self.client_ip.client(peer, &head.headers);
+        let limits = found.map_or(&self.default_limits, |route| &route.limits);
+        let counted = self.client_ip.counted(client);
+        let subject = Subject { head, host: &host, path: path.matched(), client: counted, route: found };
+        let charges = self.charges(limits, &subject)?;
+        Ok(Examined { path, host, client, route, charges })
+    }
+
+    /// Has the limiter decide what was examined.
+    ///
+    /// # Errors
+    /// The limiter's refusal.
+    pub async fn admit(&self, examined: &Examined<'_>, limiter: &Limiter) -> Result<Permit, Denial> {
+        limiter.decide(&examined.charges).await
+    }
+
+    fn charges(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Charges, Malformed> {
+        let mut charges = Charges::new();
+        for (place, &policy) in limits.iter().enumerate() {
+            let terms = &self.terms[policy.0 as usize];
+            // Limits often share a key: hash it once.
+            let twin = limits[..place].iter().position(|other| self.terms[other.0 as usize].key == terms.key);
+            let found = match twin.and_then(|twin| charges.iter().find(|charge| charge.policy == limits[twin])) {
+                Some(charge) => Found::Key(charge.key),
+                None => terms.key.find(subject, &self.hasher),
+            };
+            match found {
+                Found::Key(key) => charges.push(Charge { policy, key, cost: terms.cost }),
+                Found::Skip => {}
+                Found::Deny(part) => return Err(Malformed::MissingPart(part)),
+            }
+        }
+        Ok(charges)
+    }
+}
+
+/// The host of a request: of an absolute target, else of its one Host header. HTTP/1.0 may go without.
+fn requested_host(head: &request::Parts) -> Result<Cow<'_, str>, Malformed> {
+    let mut values = head.headers.get_all(HOST).iter();
+    let (first, more) = (values.next(), values.next());
+    if more.is_some() {
+        return Err(Malformed::Host);
+    }
+    let named = match first {
+        Some(value) => Some(value.to_str().map_err(|_| Malformed::Host)?),
+        None if head.version <= http::Version::HTTP_10 => None,
+        None if head.version >= http::Version::HTTP_2 => None,
+        None => return Err(Malformed::Host),
+    };
+    let authority = head.uri.authority().map(http::uri::Authority::as_str).or(named);
+    match authority {
+        None | Some("") => Ok(Cow::Borrowed("")),
+        Some(authority) => host_of(authority).ok_or(Malformed::Host),
+    }
+}

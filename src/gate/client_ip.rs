@@ -1,0 +1,180 @@
+//! Who is asking: the client's address, believed only as far as it can be.
+//!
+//! A connection from a stranger speaks for itself. Behind trusted proxies the forwarding header is read
+//! from the right: the client is the first address that is no trusted proxy. An entry that can't be read
+//! stops the walk at the hop that reported it, so that nothing to its left is believed.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use http::HeaderMap;
+use http::header::{FORWARDED, HeaderName};
+use ipnet::IpNet;
+
+/// How client addresses are found and cut.
+#[derive(Clone, Debug)]
+pub struct ClientIp {
+    /// Whose forwarding header is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// The header to read.
+    pub header: HeaderName,
+    /// Bits of an IPv4 address that make a client.
+    pub ipv4_prefix: u8,
+    /// Bits of an IPv6 address that make a client.
+    pub ipv6_prefix: u8,
+}
+
+impl Default for ClientIp {
+    fn default() -> Self {
+        Self {
+            trusted_proxies: Vec::new(),
+            header: HeaderName::from_static("x-forwarded-for"),
+            ipv4_prefix: 32,
+            ipv6_prefix: 64,
+        }
+    }
+}
+
+impl ClientIp {
+    /// Whether this address may speak for others.
+    #[must_use]
+    pub fn is_trusted(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.trusted_proxies.iter().any(|network| network.contains(&peer))
+    }
+
+    /// The client's whole address, for logs and forwarding headers.
+    #[must_use]
+    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let mut client = peer.to_canonical();
+        if !self.is_trusted(client) {
+            return client;
+        }
+        for value in headers.get_all(&self.header).iter().rev() {
+            let Ok(text) = value.to_str() else { return client };
+            for entry in text.rsplit(',') {
+                let Some(address) = self.address(entry) else { return client };
+                client = address;
+                if !self.is_trusted(client) {
+                    return client;
+                }
+            }
+        }
+        client
+    }
+
+    /// The part of an address that is counted: IPv4-mapped addresses are IPv4, the rest is cut off.
+    #[must_use]
+    pub fn counted(&self, client: IpAddr) -> IpAddr {
+        match client.to_canonical() {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.ipv4_prefix)).unwrap_or(0);
+                IpAddr::V4((u32::from(v4) & mask).into())
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from(u128::from(v6) & mask))
+            }
+        }
+    }
+
+    fn address(&self, entry: &str) -> Option<IpAddr> {
+        let entry = entry.trim();
+        let node = if self.header == FORWARDED { forwarded_for(entry)? } else { entry };
+        parse_node(node).map(|address| address.to_canonical())
+    }
+}
+
+/// The `for` of one element of a Forwarded header (RFC 7239 §4), without quotes.
+fn forwarded_for(element: &str) -> Option<&str> {
+    element.split(';').find_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        let value = value.trim();
+        name.trim()
+            .eq_ignore_ascii_case("for")
+            .then(|| value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value))
+    })
+}
+
+/// An address with or without a port: `1.2.3.4`, `1.2.3.4:80`, `::1`, `[::1]`, `[::1]:80`.
+fn parse_node(node: &str) -> Option<IpAddr> {
+    if let Ok(address) = node.parse() {
+        return Some(address);
+    }
+    if let Some(rest) = node.strip_prefix('[') {
+        let (address, port) = rest.split_once(']')?;
+        let port_is_right = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        return address.parse::<Ipv6Addr>().ok().filter(|_| port_is_right).map(IpAddr::V6);
+    }
+    let (address, port) = node.split_once(':')?;
+    address.parse().ok().filter(|_| is_port(port))
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(header: &str, peer: &str, values: &[&str]) -> String {
+        let spec = ClientIp {
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            header: header.parse().unwrap(),
+            ..ClientIp::default()
+        };
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(&spec.header, value.parse().unwrap());
+        }
+        spec.client(peer.parse().unwrap(), &headers).to_string()
+    }
+
+    #[test]
+    fn a_stranger_speaks_for_itself() {
+        assert_eq!(find("x-forwarded-for", "192.0.2.7", &["203.0.113.9"]), "192.0.2.7");
+    }
+
+    #[test]
+    fn the_walk_goes_from_the_right_past_trusted_proxies() {
+        let xff = |values: &[&str]| find("x-forwarded-for", "10.0.0.1", values);
+        assert_eq!(xff(&["203.0.113.9"]), "203.0.113.9");
+        assert_eq!(xff(&["6.6.6.6, 203.0.113.9, 10.0.0.2"]), "203.0.113.9");
+        assert_eq!(xff(&["6.6.6.6", "203.0.113.9", "10.0.0.2"]), "203.0.113.9");
+        assert_eq!(xff(&["10.0.0.9, 10.0.0.2"]), "10.0.0.9");
+        assert_eq!(xff(&[]), "10.0.0.1");
+        assert_eq!(xff(&["203.0.113.9:4711"]), "203.0.113.9");
+        assert_eq!(xff(&["[2001:db8::1]:80"]), "2001:db8::1");
+        assert_eq!(xff(&["::ffff:203.0.113.9"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_stops_the_walk() {
+        let xff = |values: &[&str]| find("x-forwarded-for", "10.0.0.1", values);
+        assert_eq!(xff(&["203.0.113.9, unknown, 10.0.0.2"]), "10.0.0.2");
+        assert_eq!(xff(&["203.0.113.9,, 10.0.0.2"]), "10.0.0.2");
+        assert_eq!(xff(&["203.0.113.9, 1.2.3.4:x"]), "10.0.0.1");
+        assert_eq!(xff(&["203.0.113.9, 1.2.3.4:+80"]), "10.0.0.1");
+    }
+
+    #[test]
+    fn forwarded_is_read_the_same_way() {
+        let find = |values: &[&str]| find("forwarded", "10.0.0.1", values);
+        assert_eq!(find(&["for=203.0.113.9;proto=https, for=10.0.0.2"]), "203.0.113.9");
+        assert_eq!(find(&[r#"For="[2001:db8::17]:4711", for=10.0.0.2"#]), "2001:db8::17");
+        assert_eq!(find(&["for=203.0.113.9, for=_hidden"]), "10.0.0.1");
+        assert_eq!(find(&["proto=https"]), "10.0.0.1");
+    }
+
+    #[test]
+    fn addresses_are_cut_to_their_prefix() {
+        let spec = ClientIp { ipv4_prefix: 24, ..ClientIp::default() };
+        let counted = |text: &str| spec.counted(text.parse().unwrap()).to_string();
+        assert_eq!(counted("203.0.113.9"), "203.0.113.0");
+        assert_eq!(counted("::ffff:203.0.113.9"), "203.0.113.0");
+        assert_eq!(counted("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        let all = ClientIp { ipv4_prefix: 0, ipv6_prefix: 128, ..ClientIp::default() };
+        assert_eq!(all.counted("203.0.113.9".parse().unwrap()).to_string(), "0.0.0.0");
+        assert_eq!(all.counted("2001:db8::6".parse().unwrap()).to_string(), "2001:db8::6");
+    }
+}

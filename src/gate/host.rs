@@ -1,0 +1,126 @@
+//! Hosts: what a request asks for, and the patterns of routes.
+
+use std::borrow::Cow;
+use std::net::Ipv6Addr;
+
+/// The longest name that DNS knows, with room for an address literal.
+const MAX_HOST: usize = 255;
+
+/// Which hosts a route serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPattern {
+    /// Exactly this host.
+    Exact(Box<str>),
+    /// `*.suffix`: one or more labels before the suffix, not the suffix itself.
+    Below(Box<str>),
+}
+
+impl HostPattern {
+    /// Reads `api.example.com` or `*.example.com`; `None` if it is no host.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(suffix) = text.strip_prefix("*.") {
+            let host = host_of(suffix)?;
+            return (host.len() == suffix.trim_end_matches('.').len()).then(|| Self::Below(host.into()));
+        }
+        let host = host_of(text)?;
+        let has_port = host.len() < text.trim_end_matches('.').len();
+        (!has_port && !text.contains('*')).then(|| Self::Exact(host.into()))
+    }
+
+    /// Whether every host that `other` matches is matched by this pattern too.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exact(mine), Self::Exact(theirs)) => mine == theirs,
+            (Self::Exact(_), Self::Below(_)) => false,
+            (Self::Below(suffix), Self::Exact(host)) => is_below(host, suffix),
+            (Self::Below(mine), Self::Below(theirs)) => mine == theirs || is_below(theirs, mine),
+        }
+    }
+}
+
+impl std::fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact(host) => f.write_str(host),
+            Self::Below(suffix) => write!(f, "*.{suffix}"),
+        }
+    }
+}
+
+fn is_below(host: &str, suffix: &str) -> bool {
+    host.strip_suffix(suffix).is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
+}
+
+/// The host of an authority as it is compared: without port, trailing dot and upper case. `None` if it is
+/// malformed (RFC 3986 §3.2.2, §3.2.3) or has user information, which no request may carry.
+#[must_use]
+pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (literal, port) = rest.split_once(']')?;
+            literal.parse::<Ipv6Addr>().ok()?;
+            (&authority[..literal.len() + 2], port)
+        }
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let port_is_right = match port.strip_prefix(':') {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() <= 5,
+        None => port.is_empty(),
+    };
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let name_is_right = !name.is_empty()
+        && name.len() <= MAX_HOST
+        && (name.starts_with('[') || name.bytes().all(is_host_byte));
+    if !port_is_right || !name_is_right {
+        return None;
+    }
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Some(Cow::Owned(name.to_ascii_lowercase()));
+    }
+    Some(Cow::Borrowed(name))
+}
+
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_compare_without_port_case_and_trailing_dot() {
+        for (authority, host) in [
+            ("api.example.com", "api.example.com"),
+            ("API.Example.com.:8080", "api.example.com"),
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("[::1]:80", "[::1]"),
+            ("a:", "a"),
+        ] {
+            assert_eq!(host_of(authority).as_deref(), Some(host));
+        }
+    }
+
+    #[test]
+    fn malformed_hosts_are_none() {
+        for wrong in ["", ":80", "a b", "a/b", "user@host", "a:8x", "[::1", "[zz]", "[::1]x", "a:b:c", "é"] {
+            assert_eq!(host_of(wrong), None, "{wrong}");
+        }
+        assert_eq!(host_of(&"a".repeat(256)), None);
+    }
+
+    #[test]
+    fn patterns_know_what_they_cover() {
+        let pattern = |text| HostPattern::parse(text).unwrap();
+        assert!(pattern("*.example.com").covers(&pattern("a.b.example.com")));
+        assert!(pattern("*.example.com").covers(&pattern("*.b.example.com")));
+        assert!(!pattern("*.example.com").covers(&pattern("example.com")));
+        assert!(!pattern("*.example.com").covers(&pattern("badexample.com")));
+        assert!(!pattern("a.example.com").covers(&pattern("*.example.com")));
+        for wrong in ["*", "a.*", "*.", "a.example.com:80", "*.a:80", "http://a"] {
+            assert_eq!(HostPattern::parse(wrong), None, "{wrong}");
+        }
+    }
+}

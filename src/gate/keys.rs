@@ -1,0 +1,254 @@
+//! Keys: from the parts that a limit names to the [`Key`] that one request has.
+
+use std::net::IpAddr;
+
+use http::header::{COOKIE, HeaderName};
+use http::request;
+
+use super::Subject;
+use crate::limit::{Key, KeyHasher, PartKind, Parts};
+
+/// One part of a limit's key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum KeyPart {
+    /// `global`: one count for everybody.
+    Global,
+    /// `client_ip`: the client's address, cut to the configured prefix.
+    ClientIp,
+    /// `header:NAME`.
+    Header(HeaderName),
+    /// `cookie:NAME`.
+    Cookie(Box<str>),
+    /// `query:NAME`.
+    Query(Box<str>),
+    /// `path`: the normalized path.
+    Path,
+    /// `path_param:NAME`: the segment that the route's path calls so.
+    PathParam(Box<str>),
+    /// `host`.
+    Host,
+    /// `method`.
+    Method,
+    /// `route`: the name of the route that matched.
+    Route,
+}
+
+/// What becomes of a request that lacks a part of the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnMissing {
+    /// The client's address stands in for the part.
+    #[default]
+    ClientIp,
+    /// The limit does not count this request.
+    Skip,
+    /// The request is refused.
+    Deny,
+}
+
+/// How a limit finds its key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeySpec {
+    /// The parts, in order; several make one composite key.
+    pub parts: Vec<KeyPart>,
+    /// What a missing part means.
+    pub on_missing: OnMissing,
+}
+
+/// What a limit counts a request under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// This key.
+    Key(Key),
+    /// Not at all: a part is missing and the limit says `skip`.
+    Skip,
+    /// The request must be refused: it lacks this part and the limit says `deny`.
+    Deny(KeyPart),
+}
+
+impl KeyPart {
+    /// Every form a key part can take, for messages.
+    pub const FORMS: [&'static str; 10] = [
+        "client_ip",
+        "header:NAME",
+        "cookie:NAME",
+        "query:NAME",
+        "path",
+        "path_param:NAME",
+        "host",
+        "method",
+        "route",
+        "global",
+    ];
+
+    /// Reads a part as the configuration spells it; `None` if there is no such part.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once(':').map_or((text, None), |(kind, name)| (kind, Some(name)));
+        let named = name.filter(|name| !name.is_empty());
+        Some(match (kind, name) {
+            ("global", None) => Self::Global,
+            ("client_ip", None) => Self::ClientIp,
+            ("path", None) => Self::Path,
+            ("host", None) => Self::Host,
+            ("method", None) => Self::Method,
+            ("route", None) => Self::Route,
+            ("header", _) => Self::Header(HeaderName::from_bytes(named?.as_bytes()).ok()?),
+            ("cookie", _) => Self::Cookie(named?.into()),
+            ("query", _) => Self::Query(named?.into()),
+            ("path_param", _) => Self::PathParam(named?.into()),
+            _ => return None,
+        })
+    }
+
+    /// Whether a client can put there whatever it likes, and so get a fresh count at will.
+    #[must_use]
+    pub fn is_made_up(&self) -> bool {
+        !matches!(self, Self::Global | Self::ClientIp | Self::Method | Self::Route)
+    }
+}
+
+impl std::fmt::Display for KeyPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Global => f.write_str("global"),
+            Self::ClientIp => f.write_str("client_ip"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Query(name) => write!(f, "query:{name}"),
+            Self::Path => f.write_str("path"),
+            Self::PathParam(name) => write!(f, "path_param:{name}"),
+            Self::Host => f.write_str("host"),
+            Self::Method => f.write_str("method"),
+            Self::Route => f.write_str("route"),
+        }
+    }
+}
+
+impl KeySpec {
+    /// The key of a request, or what its absence means.
+    #[must_use]
+    pub fn find(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> Found {
+        let mut parts = Parts::default();
+        for part in &self.parts {
+            if !push_part(&mut parts, part, subject) {
+                match self.on_missing {
+                    OnMissing::ClientIp => push_address(&mut parts, subject.client),
+                    OnMissing::Skip => return Found::Skip,
+                    OnMissing::Deny => return Found::Deny(part.clone()),
+                }
+            }
+        }
+        Found::Key(hasher.key(&parts))
+    }
+}
+
+/// Adds a part if the request has it; an empty value counts as missing.
+fn push_part(parts: &mut Parts, part: &KeyPart, subject: &Subject<'_>) -> bool {
+    let (kind, value): (PartKind, &[u8]) = match part {
+        KeyPart::Global => {
+            parts.push(PartKind::Global, b"");
+            return true;
+        }
+        KeyPart::ClientIp => {
+            push_address(parts, subject.client);
+            return true;
+        }
+        KeyPart::Header(name) => (PartKind::Header, header(subject.head, name)),
+        KeyPart::Cookie(name) => (PartKind::Cookie, cookie(subject.head, name)),
+        KeyPart::Query(name) => return push_query(parts, subject.head, name),
+        KeyPart::Path => (PartKind::Path, subject.path.as_bytes()),
+        KeyPart::PathParam(name) => (PartKind::PathParam, subject.path_param(name).unwrap_or("").as_bytes()),
+        KeyPart::Host => (PartKind::Host, subject.host.as_bytes()),
+        KeyPart::Method => (PartKind::Method, subject.head.method.as_str().as_bytes()),
+        KeyPart::Route => (PartKind::Route, subject.route_name().as_bytes()),
+    };
+    if value.is_empty() {
+        return false;
+    }
+    parts.push(kind, value);
+    true
+}
+
+fn push_address(parts: &mut Parts, client: IpAddr) {
+    match client {
+        IpAddr::V4(v4) => parts.push(PartKind::ClientIp, &v4.octets()),
+        IpAddr::V6(v6) => parts.push(PartKind::ClientIp, &v6.octets()),
+    }
+}
+
+/// The header's value; where it is sent several times the first counts.
+fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> &'a [u8] {
+    head.headers.get(name).map_or(&[], |value| value.as_bytes().trim_ascii())
+}
+
+fn cookie<'a>(head: &'a request::Parts, name: &str) -> &'a [u8] {
+    head.headers
+        .get_all(COOKIE)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b';'))
+        .find_map(|pair| pair.trim_ascii_start().strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+        .map_or(&[], <[u8]>::trim_ascii)
+}
+
+/// Adds a query parameter as its decoded bytes: `%6Bey=a` and `key=%61` must not be other keys than `key=a`.
+fn push_query(parts: &mut Parts, head: &request::Parts, name: &str) -> bool {
+    let Some(value) = query_value(head.uri.query().unwrap_or(""), name) else { return false };
+    if !value.is_empty() {
+        parts.push(PartKind::Query, &value);
+    }
+    !value.is_empty()
+}
+
+/// Whether a query has this parameter with this value, among others maybe.
+pub(super) fn query_value_is(query: &str, name: &str, value: &str) -> bool {
+    query.split('&').any(|pair| {
+        let (key, found) = pair.split_once('=').unwrap_or((pair, ""));
+        form_decoded(key) == name.as_bytes() && form_decoded(found) == value.as_bytes()
+    })
+}
+
+/// The first value of a query parameter, decoded as forms are: `+` is a blank.
+fn query_value(query: &str, name: &str) -> Option<Vec<u8>> {
+    query.split('&').find_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (form_decoded(key) == name.as_bytes()).then(|| form_decoded(value))
+    })
+}
+
+fn form_decoded(text: &str) -> Vec<u8> {
+    let plain: Vec<u8> = text.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
+    percent_encoding::percent_decode(&plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_read_back_as_they_were_written() {
+        for text in ["client_ip", "header:x-api-key", "cookie:sid", "query:key", "path", "path_param:id"] {
+            assert_eq!(KeyPart::parse(text).unwrap().to_string(), text);
+        }
+        for wrong in ["", "header", "header:", "header:a b", "client_ip:x", "clientip", "cookie:"] {
+            assert_eq!(KeyPart::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cookies_are_found_among_others() {
+        let (head, ()) = http::Request::builder()
+            .header("cookie", "asid=no; sid=yes; sid=later")
+            .body(())
+            .unwrap()
+            .into_parts();
+        assert_eq!(cookie(&head, "sid"), b"yes");
+        assert_eq!(cookie(&head, "si"), b"");
+    }
+
+    #[test]
+    fn query_values_have_one_spelling() {
+        assert_eq!(query_value("a=1&%6Bey=x%2fy+z", "key"), Some(b"x/y z".to_vec()));
+        assert_eq!(query_value("a=1&key", "key"), Some(Vec::new()));
+        assert_eq!(query_value("", "key"), None);
+    }
+}

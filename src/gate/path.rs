@@ -1,0 +1,276 @@
+//! The path of a request: one spelling for the many that mean the same.
+//!
+//! Dot segments are removed, double slashes merged, unreserved characters decoded (RFC 3986 §6.2.2), and
+//! what goes upstream is exactly what was matched. For matching alone the sub-delimiters, `:` and `@` are
+//! decoded too: most servers read `%3A` as `:`, and a limit must not be walked round by that spelling.
+
+use std::borrow::Cow;
+
+/// A path brought to its one spelling.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NormalPath<'a> {
+    /// What goes upstream.
+    pub sent: Cow<'a, str>,
+    /// What routes and keys look at, where it differs from `sent`.
+    decoded: Option<String>,
+    /// Whether it holds a slash that was written `%2F`.
+    pub encoded_slash: bool,
+}
+
+/// Why a path can't be brought to one spelling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// No slash at the start.
+    #[error("the path does not start with a slash")]
+    NotAbsolute,
+    /// `%` without two hexadecimal digits after it.
+    #[error("the path has a percent sign that is not followed by two hexadecimal digits")]
+    BadEscape,
+    /// A backslash, plain or encoded: servers disagree on what it is.
+    #[error("the path has a backslash")]
+    Backslash,
+    /// A NUL or another control character, plain or encoded.
+    #[error("the path has a control character")]
+    Control,
+}
+
+impl NormalPath<'_> {
+    /// What routes and keys look at.
+    #[must_use]
+    pub fn matched(&self) -> &str {
+        self.decoded.as_deref().unwrap_or(&self.sent)
+    }
+}
+
+/// Brings a raw path, without its query, to its one spelling.
+///
+/// # Errors
+/// A path that different servers could read in different ways; see [`PathError`].
+pub fn normalize(raw: &str) -> Result<NormalPath<'_>, PathError> {
+    if raw == "*" {
+        return Ok(NormalPath { sent: Cow::Borrowed(raw), decoded: None, encoded_slash: false });
+    }
+    if !raw.starts_with('/') {
+        return Err(PathError::NotAbsolute);
+    }
+    if is_normal(raw.as_bytes()) {
+        return Ok(NormalPath { sent: Cow::Borrowed(raw), decoded: None, encoded_slash: false });
+    }
+    let spelled = respell(raw.as_bytes())?;
+    let sent = remove_dots(&spelled.text);
+    let decoded = spelled.has_encoded_delimiter.then(|| decode_delimiters(&sent));
+    Ok(NormalPath { sent: Cow::Owned(sent), decoded, encoded_slash: spelled.has_encoded_slash })
+}
+
+/// A piece of a route's path in the spelling that requests are matched in.
+///
+/// # Errors
+/// A piece that no request's path can contain.
+pub(super) fn literal(text: &str) -> Result<String, PathError> {
+    let spelled = respell(text.as_bytes())?;
+    Ok(decode_delimiters(&spelled.text))
+}
+
+/// Whether nothing needs to be done: the case of nearly every request, decided in one pass. Wherever a
+/// segment starts with a dot the slow way has a closer look.
+fn is_normal(path: &[u8]) -> bool {
+    let mut after_slash = false;
+    for &byte in path {
+        let plain = match byte {
+            b'/' | b'.' => !after_slash,
+            _ => is_pchar(byte),
+        };
+        if !plain {
+            return false;
+        }
+        after_slash = byte == b'/';
+    }
+    true
+}
+
+struct Spelled {
+    text: String,
+    has_encoded_slash: bool,
+    has_encoded_delimiter: bool,
+}
+
+/// Decodes what need not be encoded, and encodes what must be, each byte once.
+fn respell(raw: &[u8]) -> Result<Spelled, PathError> {
+    let mut spelled = Spelled {
+        text: String::with_capacity(raw.len() + 8),
+        has_encoded_slash: false,
+        has_encoded_delimiter: false,
+    };
+    let mut rest = raw;
+    while let [first, tail @ ..] = rest {
+        let (byte, escaped) = if *first == b'%' {
+            let [high, low, after @ ..] = tail else { return Err(PathError::BadEscape) };
+            rest = after;
+            (hex(*high)? << 4 | hex(*low)?, true)
+        } else {
+            rest = tail;
+            (*first, false)
+        };
+        match byte {
+            b'\\' => return Err(PathError::Backslash),
+            0..=0x1f | 0x7f => return Err(PathError::Control),
+            _ if is_unreserved(byte) || (!escaped && (byte == b'/' || is_pchar(byte))) => {
+                spelled.text.push(char::from(byte));
+            }
+            _ => {
+                spelled.has_encoded_slash |= byte == b'/';
+                spelled.has_encoded_delimiter |= is_pchar(byte);
+                push_escape(&mut spelled.text, byte);
+            }
+        }
+    }
+    Ok(spelled)
+}
+
+/// Removes `.`, `..` and empty segments. A `..` at the top stays at the top.
+fn remove_dots(path: &str) -> String {
+    let mut kept = String::with_capacity(path.len());
+    let mut segments = path.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let last = segments.peek().is_none();
+        match segment {
+            "" | "." => {}
+            ".." => kept.truncate(kept.rfind('/').unwrap_or(0)),
+            _ => {
+                kept.push('/');
+                kept.push_str(segment);
+                continue;
+            }
+        }
+        if last {
+            kept.push('/');
+        }
+    }
+    if kept.is_empty() {
+        kept.push('/');
+    }
+    kept
+}
+
+fn decode_delimiters(path: &str) -> String {
+    let mut decoded = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('%') {
+        decoded.push_str(&rest[..at]);
+        // `respell` wrote every escape whole, as two upper-case digits.
+        let escape = &rest[at..at + 3];
+        match u8::from_str_radix(&escape[1..], 16) {
+            Ok(byte) if is_pchar(byte) => decoded.push(char::from(byte)),
+            _ => decoded.push_str(escape),
+        }
+        rest = &rest[at + 3..];
+    }
+    decoded.push_str(rest);
+    decoded
+}
+
+fn push_escape(text: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    text.push('%');
+    text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    text.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+fn hex(digit: u8) -> Result<u8, PathError> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        b'A'..=b'F' => Ok(digit - b'A' + 10),
+        _ => Err(PathError::BadEscape),
+    }
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// A character that a path segment may hold as it is (RFC 3986 §3.3).
+fn is_pchar(byte: u8) -> bool {
+    is_unreserved(byte)
+        || matches!(
+            byte,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(raw: &str) -> String {
+        normalize(raw).unwrap().sent.into_owned()
+    }
+
+    #[test]
+    fn a_plain_path_is_borrowed() {
+        assert!(matches!(normalize("/v1/search;x=1:@/a.b").unwrap().sent, Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn dot_segments_and_double_slashes_go() {
+        for (raw, normal) in [
+            ("/", "/"),
+            ("//", "/"),
+            ("/a/./b", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/a/..", "/"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/.", "/a/b/"),
+            ("/../../etc/passwd", "/etc/passwd"),
+            ("/a//b///c/", "/a/b/c/"),
+            ("/a//../b", "/b"),
+            ("/%2e%2E/a/%2e/b", "/a/b"),
+            ("/.well-known/x", "/.well-known/x"),
+            ("/...", "/..."),
+        ] {
+            assert_eq!(sent(raw), normal, "{raw}");
+        }
+    }
+
+    #[test]
+    fn escapes_have_one_spelling_and_are_decoded_once() {
+        assert_eq!(sent("/%61%7e%2D"), "/a~-");
+        assert_eq!(sent("/%c3%a9"), "/%C3%A9");
+        assert_eq!(sent("/a\"b"), "/a%22b");
+        assert_eq!(sent("/%252e%252e/a"), "/%252e%252e/a");
+        assert_eq!(sent("/é"), "/%C3%A9");
+    }
+
+    #[test]
+    fn delimiters_stay_encoded_upstream_but_not_in_the_match() {
+        let path = normalize("/items%3Abatch/%40me%2Fx").unwrap();
+        assert_eq!(path.sent, "/items%3Abatch/%40me%2Fx");
+        assert_eq!(path.matched(), "/items:batch/@me%2Fx");
+        assert!(path.encoded_slash);
+    }
+
+    #[test]
+    fn what_servers_disagree_on_is_refused() {
+        assert_eq!(normalize("/a\\b"), Err(PathError::Backslash));
+        assert_eq!(normalize("/a%5cb"), Err(PathError::Backslash));
+        assert_eq!(normalize("/a%00b"), Err(PathError::Control));
+        assert_eq!(normalize("/a%0d%0ab"), Err(PathError::Control));
+        assert_eq!(normalize("/a%zz"), Err(PathError::BadEscape));
+        assert_eq!(normalize("/a%2"), Err(PathError::BadEscape));
+        assert_eq!(normalize("a"), Err(PathError::NotAbsolute));
+        assert_eq!(normalize(""), Err(PathError::NotAbsolute));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_normal_path_is_its_own_normal_form(raw in "/[a-c./%2eEfF5A:\\\\é ]{0,24}") {
+            if let Ok(once) = normalize(&raw) {
+                let again = normalize(&once.sent).unwrap();
+                proptest::prop_assert_eq!(&again.sent, &once.sent);
+                proptest::prop_assert_eq!(again.matched(), once.matched());
+                proptest::prop_assert!(!once.matched().split('/').any(|s| s == "." || s == ".."));
+                proptest::prop_assert!(!once.sent.contains("//"));
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The route table: the first route from the top whose conditions all hold, found without asking them all.
+//!
+//! For each host pattern there is a radix tree of path patterns. A walk down the tree meets only the
+//! routes whose path fits; of those the lowest number wins whose other conditions hold too. Every node
+//! knows the lowest number below it, so a walk never enters a branch that can't win.
+
+use std::borrow::Cow;
+
+use hashbrown::HashMap;
+use http::request;
+
+use super::host::HostPattern;
+use super::route::{Piece, Route};
+
+/// All routes, in the order of the file, with an index over them.
+#[derive(Debug, Default)]
+pub struct RouteTable {
+    routes: Vec<Route>,
+    any_host: Node,
+    exact_hosts: HashMap<Box<str>, Node>,
+    /// By the suffix after `*.`.
+    below_hosts: HashMap<Box<str>, Node>,
+}
+
+/// The place of a route in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteId(pub u32);
+
+/// A node of the tree: text that leads here, and what may follow.
+#[derive(Debug)]
+struct Node {
+    prefix: Box<[u8]>,
+    /// Sorted by the first byte of their prefix, no two of which are equal.
+    children: Vec<Node>,
+    /// Where one segment of any text leads.
+    param: Option<Box<Node>>,
+    /// Routes whose path ends here.
+    exact: Vec<u32>,
+    /// Routes that take any rest from here.
+    rest: Vec<u32>,
+    /// The lowest number here and below.
+    lowest: u32,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self::new(&[])
+    }
+}
+
+impl RouteTable {
+    /// Indexes the routes.
+    #[must_use]
+    pub fn new(routes: Vec<Route>) -> Self {
+        let mut table = Self::default();
+        for (number, route) in (0..).zip(&routes) {
+            let tree = match &route.host {
+                None => &mut table.any_host,
+                Some(HostPattern::Exact(host)) => table.exact_hosts.entry(host.clone()).or_default(),
+                Some(HostPattern::Below(suffix)) => table.below_hosts.entry(suffix.clone()).or_default(),
+            };
+            tree.insert(route.path.pieces(), route.path.takes_rest(), number);
+        }
+        table.routes = routes;
+        table
+    }
+
+    /// The first route that matches a request for `host` and the normalized `path`.
+    #[must_use]
+    pub fn find(&self, host: &str, path: &str, head: &request::Parts) -> Option<RouteId> {
+        let mut best = u32::MAX;
+        let accepts = |number: u32| self.routes.get(number as usize).is_some_and(|route| route.accepts(head));
+        let mut search = |tree: &Node| tree.find(path.as_bytes(), &mut best, &accepts);
+        search(&self.any_host);
+        if let Some(tree) = self.exact_hosts.get(host) {
+            search(tree);
+        }
+        if !self.below_hosts.is_empty() {
+            for (dot, _) in host.match_indices('.').filter(|(dot, _)| *dot > 0) {
+                if let Some(tree) = self.below_hosts.get(&host[dot + 1..]) {
+                    search(tree);
+                }
+            }
+        }
+        (best != u32::MAX).then_some(RouteId(best))
+    }
+
+    /// The route at a place.
+    ///
+    /// # Panics
+    /// If the place comes from another table.
+    #[must_use]
+    pub fn get(&self, id: RouteId) -> &Route {
+        &self.routes[id.0 as usize]
+    }
+
+    /// All routes from the top.
+    #[must_use]
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+}
+
+impl Node {
+    fn new(prefix: &[u8]) -> Self {
+        Self {
+            prefix: prefix.into(),
+            children: Vec::new(),
+            param: None,
+            exact: Vec::new(),
+            rest: Vec::new(),
+            lowest: u32::MAX,
+        }
+    }
+
+    fn insert(&mut self, pieces: &[Piece], takes_rest: bool, number: u32) {
+        self.lowest = self.lowest.min(number);
+        match pieces {
+            [] if takes_rest => self.rest.push(number),
+            [] => self.exact.push(number),
+            [Piece::Literal(text), after @ ..] => {
+                self.reach(text.as_bytes(), number).insert(after, takes_rest, number);
+            }
+            [Piece::Param(_), after @ ..] => {
+                self.param.get_or_insert_default().insert(after, takes_rest, number);
+            }
+        }
+    }
+
+    /// The node at the end of `text`, made on the way if need be.
+    fn reach(&mut self, text: &[u8], number: u32) -> &mut Node {
+        self.lowest = self.lowest.min(number);
+        let Some(&first) = text.first() else { return self };
+        let place = match self.children.binary_search_by_key(&first, Node::first_byte) {
+            Ok(place) => {
+                let child = &mut self.children[place];
+                let common = common_length(&child.prefix, text);
+                if common < child.prefix.len() {
+                    child.split(common);
+                }
+                place
+            }
+            Err(place) => {
+                self.children.insert(place, Node::new(text));
+                place
+            }
+        };
+        let child = &mut self.children[place];
+        let taken = child.prefix.len();
+        child.reach(&text[taken..], number)
+    }
+
+    /// Cuts this node in two after `at` bytes of its prefix.
+    fn split(&mut self, at: usize) {
+        let mut upper = Node::new(&self.prefix[..at]);
+        upper.lowest = self.lowest;
+        let mut lower = std::mem::replace(self, upper);
+        lower.prefix = Cow::from(&lower.prefix[at..]).into();
+        self.children.push(lower);
+    }
+
+    /// The first byte of the prefix; only children are asked, whose prefix is never empty.
+    fn first_byte(&self) -> u8 {
+        self.prefix.first().copied().unwrap_or(0)
+    }
+
+    /// Lowers `best` to the lowest number below it that matches `path` from here on.
+    fn find(&self, path: &[u8], best: &mut u32, accepts: &impl Fn(u32) -> bool) {
+        if self.lowest >= *best {
+            return;
+        }
+        let Some(path) = path.strip_prefix(&*self.prefix) else { return };
+        let mut offer = |numbers: &[u32]| {
+            let better = numbers.iter().copied().take_while(|number| *number < *best).find(|n| accepts(*n));
+            *best = better.unwrap_or(*best);
+        };
+        offer(&self.rest);
+        let Some(&first) = path.first() else { return offer(&self.exact) };
+        if let Ok(place) = self.children.binary_search_by_key(&first, Node::first_byte) {
+            self.children[place].find(path, best, accepts);
+        }
+        if let Some(param) = &self.param {
+            let segment = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+            if segment > 0 {
+                param.find(&path[segment..], best, accepts);
+            }
+        }
+    }
+}
+
+fn common_length(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(left, right)| left == right).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Request};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::gate::PathPattern;
+
+    fn route(host: Option<&str>, path: &str, methods: &[Method]) -> Route {
+        Route {
+            name: path.into(),
+            host: host.map(|host| HostPattern::parse(host).unwrap()),
+            path: PathPattern::parse(path).unwrap(),
+            methods: methods.to_vec(),
+            headers: Vec::new(),
+            query: Vec::new(),
+            limits: Vec::new(),
+            keeps_encoded_slash: false,
+        }
+    }
+
+    fn head(method: Method, target: &str) -> request::Parts {
+        Request::builder().method(method).uri(target).body(()).unwrap().into_parts().0
+    }
+
+    fn found(table: &RouteTable, host: &str, path: &str) -> Option<u32> {
+        table.find(host, path, &head(Method::GET, path)).map(|id| id.0)
+    }
+
+    #[test]
+    fn the_first_that_matches_wins() {
+        let table = RouteTable::new(vec![
+            route(None, "/users/me", &[]),
+            route(None, "/users/{id}", &[]),
+            route(None, "/users/*", &[]),
+            route(None, "/held.*", &[]),
+            route(None, "/users/admin", &[]),
+        ]);
+        assert_eq!(found(&table, "a", "/users/me"), Some(0));
+        assert_eq!(found(&table, "a", "/users/7"), Some(1));
+        assert_eq!(found(&table, "a", "/users/admin"), Some(1));
+        assert_eq!(found(&table, "a", "/users/"), Some(2));
+        assert_eq!(found(&table, "a", "/users/7/x"), Some(2));
+        assert_eq!(found(&table, "a", "/users"), None);
+        assert_eq!(found(&table, "a", "/held."), Some(3));
+        assert_eq!(found(&table, "a", "/held.txt"), Some(3));
+    }
+
+    #[test]
+    fn hosts_and_methods_are_conditions_too() {
+        let table = RouteTable::new(vec![
+            route(Some("api.example.com"), "/*", &[Method::POST]),
+            route(Some("*.example.com"), "/*", &[Method::GET]),
+            route(None, "/*", &[]),
+        ]);
+        assert_eq!(found(&table, "api.example.com", "/"), Some(1));
+        assert_eq!(found(&table, "a.b.example.com", "/"), Some(1));
+        assert_eq!(found(&table, "example.com", "/"), Some(2));
+        let posted = table.find("api.example.com", "/", &head(Method::POST, "/"));
+        assert_eq!(posted, Some(RouteId(0)));
+        let headed = table.find("x.example.com", "/", &head(Method::HEAD, "/"));
+        assert_eq!(headed, Some(RouteId(1)));
+    }
+
+    #[test]
+    fn headers_and_query_are_conditions_too() {
+        let mut beta = route(None, "/*", &[]);
+        beta.headers.push(("x-beta".parse().unwrap(), "1".parse().unwrap()));
+        beta.query.push(("v".into(), "2".into()));
+        let table = RouteTable::new(vec![beta]);
+        let request = |target: &str, header: &str| {
+            let request = Request::builder().uri(target).header("x-beta", header).body(()).unwrap();
+            table.find("a", "/", &request.into_parts().0).is_some()
+        };
+        assert!(request("/?a=1&v=%32", "1"));
+        assert!(!request("/?v=3", "1"));
+        assert!(!request("/?v=2", "0"));
+        assert!(!request("/", "1"));
+    }
+
+    /// What the tree must agree with: every route asked in turn.
+    fn by_asking_all(patterns: &[String], path: &str) -> Option<u32> {
+        let fits = |pattern: &str| {
+            let (body, rest) = pattern.strip_suffix('*').map_or((pattern, false), |body| (body, true));
+            let (mut want, mut have) = (body.split('/').peekable(), path.split('/').peekable());
+            loop {
+                match (want.next(), have.next()) {
+                    (None, None) => return !rest,
+                    (Some(w), Some(h)) if rest && want.peek().is_none() => return h.starts_with(w),
+                    (Some(w), Some(h)) if w == h || (w.starts_with('{') && !h.is_empty()) => {}
+                    _ => return false,
+                }
+            }
+        };
+        (0..).zip(patterns).find(|(_, pattern)| fits(pattern)).map(|(number, _)| number)
+    }
+
+    proptest! {
+        #[test]
+        fn the_tree_finds_what_asking_all_finds(
+            patterns in prop::collection::vec("(/(a|b|ab|abc|\\{x\\})){1,3}(/|/\\*|)", 1..40),
+            paths in prop::collection::vec("(/(a|b|ab|abc|c)){1,4}/?", 1..20),
+        ) {
+            let mut unique = patterns.clone();
+            // A name may stand once in a pattern: number the parameters.
+            for pattern in &mut unique {
+                let mut number = 0;
+                while pattern.contains("{x}") {
+                    *pattern = pattern.replacen("{x}", &format!("{{p{number}}}"), 1);
+                    number += 1;
+                }
+            }
+            let table = RouteTable::new(unique.iter().map(|p| route(None, p, &[])).collect());
+            for path in &paths {
+                prop_assert_eq!(found(&table, "h", path), by_asking_all(&unique, path), "{}", path);
+            }
+        }
+    }
+}

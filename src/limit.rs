@@ -1,0 +1,18 @@
+//! WHAT a limit is: rates, quotas, keys, decisions, and one pure `step` per algorithm.
+//!
+//! Nothing in here waits, reads a clock or touches a store. Each algorithm has a twin in `lua/`
+//! that must give the same answers to the same arrivals, bit for bit.
+
+mod bucket;
+mod decision;
+mod key;
+mod policy;
+mod quota;
+mod rate;
+
+pub use bucket::{Bucket, Debt};
+pub use decision::{Decision, Step, binding};
+pub use key::{Key, KeyHasher, PartKind, Parts};
+pub use policy::{Charge, Policy, PolicyId};
+pub use quota::{Algorithm, Quota, State};
+pub use rate::{MAX_TICKS, QuotaError, Rate};

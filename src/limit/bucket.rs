@@ -1,0 +1,260 @@
+//! Token bucket and GCRA: one account of debt that drains at a steady rate.
+//!
+//! Twin of `lua/debt.lua`. A token bucket with `burst` tokens and a GCRA with tolerance `(limit − 1)·T`
+//! (ITU-T I.371, "virtual scheduling") are the same arithmetic: what was spent and has not come back yet
+//! is a debt, counted in ticks. With the rate in lowest terms N'/P', one unit is P' ticks and N' ticks
+//! drain each microsecond, so nothing is ever rounded in a state.
+
+use std::num::NonZeroU64;
+
+use super::State;
+use super::decision::{Decision, Step};
+use super::rate::{MAX_TICKS, QuotaError, Rate};
+use crate::time::{Micros, Timestamp};
+
+/// How far ahead of the clock a stamp may lie before it means that the clock was set back.
+pub(super) const SET_BACK: Micros = Micros::SECOND;
+
+/// The numbers of a token bucket or a GCRA, in lowest terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    drain: NonZeroU64,
+    unit: NonZeroU64,
+    limit: NonZeroU64,
+}
+
+/// What a bucket remembers of a key: `ticks` of debt as of `stamp`, where `unit` ticks are one unit. The
+/// unit is kept so that a debt outlives a change of the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debt {
+    /// When the debt was what it says.
+    pub stamp: Timestamp,
+    /// The debt in ticks.
+    pub ticks: u64,
+    /// Ticks that make one unit.
+    pub unit: NonZeroU64,
+}
+
+/// A debt brought forward to the present.
+struct Settled {
+    at: Timestamp,
+    ticks: u64,
+    set_back: bool,
+}
+
+impl Bucket {
+    /// A bucket that holds `limit` units and gets them back at `rate`.
+    ///
+    /// # Errors
+    /// A capacity of zero, or one whose ticks do not stay exact in a double.
+    pub fn new(rate: Rate, limit: u64) -> Result<Self, QuotaError> {
+        let (drain, unit) = rate.reduced();
+        let largest = MAX_TICKS / unit;
+        if limit > largest || drain > MAX_TICKS {
+            return Err(QuotaError::TooLarge { largest: if drain > MAX_TICKS { 0 } else { largest } });
+        }
+        match (NonZeroU64::new(drain), NonZeroU64::new(unit), NonZeroU64::new(limit)) {
+            (Some(drain), Some(unit), Some(limit)) => Ok(Self { drain, unit, limit }),
+            _ => Err(QuotaError::ZeroCapacity),
+        }
+    }
+
+    /// The most units that can be had at once.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit.get()
+    }
+
+    /// `[N', P', limit]`: the numbers as the script takes them.
+    #[must_use]
+    pub fn numbers(&self) -> [u64; 3] {
+        [self.drain.get(), self.unit.get(), self.limit.get()]
+    }
+
+    /// Decides a request of `cost` units at `now`. A cost of zero looks and changes nothing.
+    #[must_use]
+    pub fn step(&self, state: Option<&Debt>, now: Timestamp, cost: u64) -> Step {
+        let settled = self.settle(state, now);
+        let room = self.full() - settled.ticks;
+        // Saturation means a cost far beyond the limit, which is refused all the same.
+        let price = cost.saturating_mul(self.unit.get());
+        if price <= room {
+            let ticks = settled.ticks + price;
+            let next = Debt { stamp: settled.at, ticks, unit: self.unit };
+            let decision = self.allowed(settled.at, now, ticks);
+            return Step { decision, next: (cost > 0).then_some(State::Debt(next)) };
+        }
+        let retry_after = (cost <= self.limit()).then(|| self.until_drained(price - room, settled.at, now));
+        let decision =
+            Decision { allowed: false, retry_after, ..self.allowed(settled.at, now, settled.ticks) };
+        let moved = Debt { stamp: settled.at, ticks: settled.ticks, unit: self.unit };
+        Step { decision, next: settled.set_back.then_some(State::Debt(moved)) }
+    }
+
+    /// How long `debt` differs from no state at all, counted from `now`.
+    #[must_use]
+    pub fn lifetime(&self, debt: &Debt, now: Timestamp) -> Micros {
+        self.until_drained(debt.ticks, debt.stamp, now)
+    }
+
+    fn full(&self) -> u64 {
+        self.limit.get() * self.unit.get()
+    }
+
+    fn allowed(&self, at: Timestamp, now: Timestamp, ticks: u64) -> Decision {
+        Decision {
+            allowed: true,
+            limit: self.limit(),
+            remaining: (self.full() - ticks) / self.unit,
+            reset_after: self.until_drained(ticks, at, now),
+            retry_after: Some(Micros::ZERO),
+            delay: Micros::ZERO,
+        }
+    }
+
+    /// Time from `now` until `ticks` of debt as of `at` have drained.
+    fn until_drained(&self, ticks: u64, at: Timestamp, now: Timestamp) -> Micros {
+        if ticks == 0 {
+            return Micros::ZERO;
+        }
+        let empty = at.0.saturating_add(ticks.div_ceil(self.drain.get()));
+        Micros(empty.saturating_sub(now.0))
+    }
+
+    fn settle(&self, state: Option<&Debt>, now: Timestamp) -> Settled {
+        let Some(debt) = state else {
+            return Settled { at: now, ticks: 0, set_back: false };
+        };
+        let ticks = self.in_own_unit(debt).min(self.full());
+        if debt.stamp > now.after(SET_BACK) {
+            return Settled { at: now, ticks, set_back: true };
+        }
+        let at = now.max(debt.stamp);
+        let drained = (at.0 - debt.stamp.0).saturating_mul(self.drain.get());
+        Settled { at, ticks: ticks.saturating_sub(drained), set_back: false }
+    }
+
+    /// The debt in this bucket's ticks. After a change of the rate whole units stay whole and the rest of
+    /// one rounds up; in doubles, step by step as the script does it, so that both get the same number.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn in_own_unit(&self, debt: &Debt) -> u64 {
+        if debt.unit == self.unit {
+            return debt.ticks;
+        }
+        let units = debt.ticks / debt.unit;
+        if units >= self.limit() {
+            return self.full();
+        }
+        let rest = (debt.ticks % debt.unit) as f64;
+        let rest = (rest / debt.unit.get() as f64 * self.unit.get() as f64).ceil();
+        units * self.unit.get() + rest as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(units: u64, period: u64, limit: u64) -> Bucket {
+        Bucket::new(Rate::new(units, Micros(period)).unwrap(), limit).unwrap()
+    }
+
+    fn debt(step: &Step) -> Debt {
+        match step.next {
+            Some(State::Debt(debt)) => debt,
+            None => panic!("nothing was written"),
+        }
+    }
+
+    #[test]
+    fn a_new_key_is_full_and_empties() {
+        let bucket = bucket(5, 60_000_000, 5);
+        let mut state = None;
+        for left in (0..5).rev() {
+            let step = bucket.step(state.as_ref(), Timestamp(1_000), 1);
+            assert!(step.decision.allowed);
+            assert_eq!(step.decision.remaining, left);
+            state = Some(debt(&step));
+        }
+        let refused = bucket.step(state.as_ref(), Timestamp(1_000), 1);
+        assert_eq!(refused.decision.retry_after, Some(Micros(12_000_000)));
+        assert_eq!(refused.decision.reset_after, Micros(60_000_000));
+        assert_eq!(refused.next, None);
+    }
+
+    #[test]
+    fn retry_after_is_exact_to_the_microsecond() {
+        let bucket = bucket(3, 1_000_000, 1);
+        let state = debt(&bucket.step(None, Timestamp(0), 1));
+        let wait = bucket.step(Some(&state), Timestamp(0), 1).decision.retry_after.unwrap();
+        assert_eq!(wait, Micros(333_334));
+        assert!(!bucket.step(Some(&state), Timestamp(wait.0 - 1), 1).decision.allowed);
+        assert!(bucket.step(Some(&state), Timestamp(wait.0), 1).decision.allowed);
+    }
+
+    #[test]
+    fn gcra_100_a_second_with_burst_5_admits_six_and_then_one_each_10_ms() {
+        let gcra = bucket(100, 1_000_000, 6);
+        let mut state = None;
+        let mut admitted = Vec::new();
+        for at in 0..50_000 {
+            let step = gcra.step(state.as_ref(), Timestamp(at), 1);
+            if step.decision.allowed {
+                admitted.push(at);
+                state = Some(debt(&step));
+            }
+        }
+        assert_eq!(admitted, [0, 1, 2, 3, 4, 5, 10_000, 20_000, 30_000, 40_000]);
+    }
+
+    #[test]
+    fn a_look_writes_nothing_and_a_cost_above_the_limit_can_never_be() {
+        let bucket = bucket(1, 1_000_000, 3);
+        let look = bucket.step(None, Timestamp(7), 0);
+        assert!(look.decision.allowed && look.next.is_none());
+        assert_eq!((look.decision.remaining, look.decision.reset_after), (3, Micros::ZERO));
+        let never = bucket.step(None, Timestamp(7), 4).decision;
+        assert_eq!((never.allowed, never.retry_after, never.remaining), (false, None, 3));
+        assert!(!bucket.step(None, Timestamp(7), u64::MAX).decision.allowed);
+    }
+
+    #[test]
+    fn a_clock_slightly_behind_mints_nothing_and_waits_exactly() {
+        let bucket = bucket(1, 1_000_000, 1);
+        let state = debt(&bucket.step(None, Timestamp(5_000_000), 1));
+        let early = bucket.step(Some(&state), Timestamp(4_500_000), 1).decision;
+        assert_eq!(early.retry_after, Some(Micros(1_500_000)));
+        assert!(bucket.step(Some(&state), Timestamp(6_000_000), 1).decision.allowed);
+    }
+
+    #[test]
+    fn a_clock_set_back_moves_the_state_with_all_that_it_spent() {
+        let bucket = bucket(1, 1_000_000, 2);
+        let full = Debt { stamp: Timestamp(90_000_000), ..debt(&bucket.step(None, Timestamp(0), 2)) };
+        let refused = bucket.step(Some(&full), Timestamp(10_000_000), 1);
+        assert_eq!(refused.decision.retry_after, Some(Micros::SECOND));
+        let moved = debt(&refused);
+        assert_eq!(moved.stamp, Timestamp(10_000_000));
+        assert!(bucket.step(Some(&moved), Timestamp(11_000_000), 1).decision.allowed);
+    }
+
+    #[test]
+    fn what_was_spent_outlives_a_change_of_the_numbers() {
+        let before = bucket(7, 1_000_000, 10);
+        let state = debt(&before.step(None, Timestamp(0), 9));
+        let wider = bucket(3, 60_000_000, 20).step(Some(&state), Timestamp(0), 0).decision;
+        assert_eq!(wider.remaining, 11);
+        let narrower = bucket(3, 60_000_000, 4).step(Some(&state), Timestamp(0), 0).decision;
+        assert_eq!((narrower.remaining, narrower.reset_after), (0, Micros(80_000_000)));
+    }
+
+    #[test]
+    fn what_cannot_be_counted_exactly_is_refused_with_the_largest_that_can() {
+        let rate = Rate::new(7, Micros(365 * 86_400_000_000)).unwrap();
+        let Err(QuotaError::TooLarge { largest }) = Bucket::new(rate, 1_000) else {
+            panic!("1,000 × a year was accepted");
+        };
+        assert!(Bucket::new(rate, largest).is_ok());
+        assert!(Bucket::new(rate, largest + 1).is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! Keys: what is counted apart.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use smallvec::SmallVec;
+
+/// 128 bits that stand for the key parts of one request: a BLAKE3 hash over the kind, the length and the
+/// value of each part. No two lists of parts share one by accident, all have one length, and no API key
+/// can be read back from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub [u8; 16]);
+
+impl Key {
+    /// The characters of [`Key::text`].
+    pub const TEXT_LEN: usize = 22;
+
+    /// The key as it stands in stored keys: 22 characters of URL-safe base64.
+    #[must_use]
+    pub fn text(&self) -> [u8; Self::TEXT_LEN] {
+        let mut text = [0; Self::TEXT_LEN];
+        let written = URL_SAFE_NO_PAD.encode_slice(self.0, &mut text);
+        debug_assert_eq!(written, Ok(Self::TEXT_LEN));
+        text
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text()))
+    }
+}
+
+/// What a key part is taken from. The kind is hashed with the value, so that a header that spells an
+/// address never meets that address. The numbers are part of every stored key: never reuse one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PartKind {
+    /// The same for every request.
+    Global = 0,
+    /// The client's address, cut to its prefix.
+    ClientIp = 1,
+    /// A request header.
+    Header = 2,
+    /// A cookie.
+    Cookie = 3,
+    /// A query parameter.
+    Query = 4,
+    /// The normalized path.
+    Path = 5,
+    /// A segment that a route's path names.
+    PathParam = 6,
+    /// The host that was asked for.
+    Host = 7,
+    /// The request's method.
+    Method = 8,
+    /// The route's name.
+    Route = 9,
+}
+
+/// Turns key parts into [`Key`]s.
+#[derive(Clone, Debug)]
+pub struct KeyHasher {
+    secret: Option<[u8; 32]>,
+}
+
+/// The parts of one key while they are gathered.
+#[derive(Debug, Default)]
+pub struct Parts(SmallVec<[u8; 96]>);
+
+impl Parts {
+    /// Adds one part.
+    pub fn push(&mut self, kind: PartKind, value: &[u8]) {
+        let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        self.0.push(kind as u8);
+        self.0.extend_from_slice(&length.to_le_bytes());
+        self.0.extend_from_slice(value);
+    }
+}
+
+impl KeyHasher {
+    /// A hasher; with `secret`, stored keys can't be guessed by who doesn't know it. Proxies that share a
+    /// store must share the secret.
+    #[must_use]
+    pub fn new(secret: Option<&[u8]>) -> Self {
+        Self { secret: secret.map(|secret| blake3::derive_key("tidegate 2026 stored keys", secret)) }
+    }
+
+    /// The key that these parts make.
+    #[must_use]
+    pub fn key(&self, parts: &Parts) -> Key {
+        let hash = match &self.secret {
+            Some(secret) => blake3::keyed_hash(secret, &parts.0),
+            None => blake3::hash(&parts.0),
+        };
+        let mut key = [0; 16];
+        key.copy_from_slice(&hash.as_bytes()[..16]);
+        Key(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(parts: &[(PartKind, &str)]) -> Key {
+        let mut gathered = Parts::default();
+        for (kind, value) in parts {
+            gathered.push(*kind, value.as_bytes());
+        }
+        KeyHasher::new(None).key(&gathered)
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        use PartKind::Header;
+        assert_ne!(key(&[(Header, "a|b"), (Header, "c")]), key(&[(Header, "a"), (Header, "b|c")]));
+        assert_ne!(key(&[(Header, "ab"), (Header, "")]), key(&[(Header, "a"), (Header, "b")]));
+        assert_ne!(key(&[(Header, "a")]), key(&[(Header, "a"), (Header, "")]));
+    }
+
+    #[test]
+    fn a_header_that_spells_an_address_is_not_that_address() {
+        assert_ne!(key(&[(PartKind::Header, "10.0.0.1")]), key(&[(PartKind::ClientIp, "10.0.0.1")]));
+    }
+
+    #[test]
+    fn a_secret_changes_every_key() {
+        let mut parts = Parts::default();
+        parts.push(PartKind::Global, b"");
+        let plain = KeyHasher::new(None).key(&parts);
+        let keyed = KeyHasher::new(Some(b"0123456789abcdef")).key(&parts);
+        assert_ne!(plain, keyed);
+    }
+
+    #[test]
+    fn the_text_is_url_safe_and_of_one_length() {
+        assert_eq!(Key([0xff; 16]).to_string(), "_____________________w");
+        assert_eq!(Key([0; 16]).to_string().len(), Key::TEXT_LEN);
+    }
+}

@@ -1,0 +1,103 @@
+//! Rates: how many units come back in which time.
+
+use std::num::NonZeroU64;
+
+use crate::time::Micros;
+
+/// The largest product that a state may hold: every step must stay exact in a double, because
+/// that is the only number that a Lua script has.
+pub const MAX_TICKS: u64 = 1 << 53;
+
+/// `units` each `period`, neither of them zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    units: NonZeroU64,
+    period: NonZeroU64,
+}
+
+/// Why a rate and a capacity can't make a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    /// A rate of nothing, or over no time.
+    #[error("a rate needs at least one unit and a period of at least one microsecond")]
+    ZeroRate,
+    /// A capacity of nothing would refuse every request.
+    #[error("a capacity of zero would refuse every request")]
+    ZeroCapacity,
+    /// Capacity × reduced period is beyond 2^53, where doubles stop being exact.
+    #[error("capacity × period can't be counted exactly; the largest capacity that can is {largest}")]
+    TooLarge {
+        /// The largest capacity that fits this rate; zero if none does.
+        largest: u64,
+    },
+}
+
+impl Rate {
+    /// A rate of `units` each `period`.
+    ///
+    /// # Errors
+    /// [`QuotaError::ZeroRate`] if either is zero.
+    pub fn new(units: u64, period: Micros) -> Result<Self, QuotaError> {
+        match (NonZeroU64::new(units), NonZeroU64::new(period.0)) {
+            (Some(units), Some(period)) => Ok(Self { units, period }),
+            _ => Err(QuotaError::ZeroRate),
+        }
+    }
+
+    /// Units each period, as written.
+    #[must_use]
+    pub fn units(self) -> u64 {
+        self.units.get()
+    }
+
+    /// The period, as written.
+    #[must_use]
+    pub fn period(self) -> Micros {
+        Micros(self.period.get())
+    }
+
+    /// `(N', P')`: the same rate in lowest terms. `P'` ticks are one unit and `N'` ticks drain each
+    /// microsecond, so that every state is a whole number.
+    #[must_use]
+    pub fn reduced(self) -> (u64, u64) {
+        let (n, p) = (self.units.get(), self.period.get());
+        let divisor = gcd(n, p);
+        (n / divisor, p / divisor)
+    }
+
+    /// The rate that each of `instances` proxies may admit alone so that together they keep this
+    /// one: N per k·P, which loses nothing to rounding.
+    #[must_use]
+    pub fn shared_by(self, instances: NonZeroU64) -> Self {
+        let period = self.period.saturating_mul(instances);
+        Self { units: self.units, period }
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_no_rate() {
+        assert_eq!(Rate::new(0, Micros::SECOND), Err(QuotaError::ZeroRate));
+        assert_eq!(Rate::new(1, Micros::ZERO), Err(QuotaError::ZeroRate));
+    }
+
+    #[test]
+    fn rates_reduce() {
+        let rate = Rate::new(100, Micros(60_000_000)).unwrap();
+        assert_eq!(rate.reduced(), (1, 600_000));
+    }
+
+    #[test]
+    fn a_share_keeps_the_units_and_stretches_the_period() {
+        let rate = Rate::new(100, Micros::SECOND).unwrap();
+        let share = rate.shared_by(NonZeroU64::new(3).unwrap());
+        assert_eq!((share.units(), share.period()), (100, Micros(3_000_000)));
+    }
+}

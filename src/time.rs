@@ -1,0 +1,107 @@
+//! Time as the limiter knows it: whole microseconds since the Unix epoch.
+//!
+//! This is the only module that reads a clock; everything else is told what time it is, so that
+//! tests and tools can play any history on a clock of their own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// An instant: microseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub u64);
+
+/// A length of time in whole microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub u64);
+
+impl Timestamp {
+    /// This instant plus `span`, at most the largest instant there is.
+    #[must_use]
+    pub fn after(self, span: Micros) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl Micros {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+    /// One second.
+    pub const SECOND: Self = Self(1_000_000);
+
+    /// The whole seconds in which this span has passed: rounded up.
+    #[must_use]
+    pub fn ceil_secs(self) -> u64 {
+        self.0.div_ceil(Self::SECOND.0)
+    }
+}
+
+impl From<Duration> for Micros {
+    fn from(span: Duration) -> Self {
+        Self(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Micros> for Duration {
+    fn from(span: Micros) -> Self {
+        Self::from_micros(span.0)
+    }
+}
+
+/// Where "now" comes from: the system's clock, or one that a test or a tool moves by hand.
+#[derive(Debug, Default)]
+pub enum Clock {
+    /// The system's wall clock.
+    #[default]
+    System,
+    /// A clock that stands still until it is set.
+    Manual(AtomicU64),
+}
+
+impl Clock {
+    /// A clock that stands at `now` until [`Clock::set`] moves it.
+    #[must_use]
+    pub fn manual(now: Timestamp) -> Self {
+        Self::Manual(AtomicU64::new(now.0))
+    }
+
+    /// The present instant. A system clock before 1970 reads as the epoch.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Timestamp(Micros::from(since).0)
+            }
+            Self::Manual(now) => Timestamp(now.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Moves a manual clock, forwards or back; the system's clock is left alone.
+    pub fn set(&self, to: Timestamp) {
+        if let Self::Manual(now) = self {
+            now.store(to.0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_round_up() {
+        assert_eq!(Micros(0).ceil_secs(), 0);
+        assert_eq!(Micros(1).ceil_secs(), 1);
+        assert_eq!(Micros(1_000_000).ceil_secs(), 1);
+        assert_eq!(Micros(1_000_001).ceil_secs(), 2);
+    }
+
+    #[test]
+    fn a_manual_clock_moves_both_ways() {
+        let clock = Clock::manual(Timestamp(5));
+        clock.set(Timestamp(9));
+        assert_eq!(clock.now(), Timestamp(9));
+        clock.set(Timestamp(3));
+        assert_eq!(clock.now(), Timestamp(3));
+    }
+}
