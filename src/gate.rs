@@ -25,7 +25,7 @@ pub use route::{PathPattern, PatternError, Route};
 pub use table::{RouteId, RouteTable};
 
 use crate::limit::{Charge, KeyHasher, PolicyId};
-use crate::limiter::{Denial, Limiter, Permit};
+use crate::limiter::{Denial, Limiter, Limits, Permit};
 
 /// Everything that decides whether a request may pass, but for the counts themselves. Immutable.
 #[derive(Debug)]
@@ -34,7 +34,9 @@ pub struct Gate {
     pub routes: RouteTable,
     /// How clients are told apart.
     pub client_ip: ClientIp,
-    /// How each policy finds its key and what it charges, by [`PolicyId`].
+    /// What the limits are.
+    pub limits: Limits,
+    /// How each limit finds its key and what it charges, by [`PolicyId`].
     pub terms: Vec<Terms>,
     /// Limits of a request that matches no route.
     pub default_limits: Vec<PolicyId>,
@@ -137,7 +139,7 @@ impl Gate {
     /// # Errors
     /// The limiter's refusal.
     pub async fn admit(&self, examined: &Examined<'_>, limiter: &Limiter) -> Result<Permit, Denial> {
-        limiter.decide(&examined.charges).await
+        limiter.decide(&self.limits, &examined.charges).await
     }
 
     fn charges(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Charges, Malformed> {
@@ -146,10 +148,11 @@ impl Gate {
             let terms = &self.terms[policy.0 as usize];
             // Limits often share a key: hash it once.
             let twin = limits[..place].iter().position(|other| self.terms[other.0 as usize].key == terms.key);
-            let found = match twin.and_then(|twin| charges.iter().find(|charge| charge.policy == limits[twin])) {
-                Some(charge) => Found::Key(charge.key),
-                None => terms.key.find(subject, &self.hasher),
-            };
+            let found =
+                match twin.and_then(|twin| charges.iter().find(|charge| charge.policy == limits[twin])) {
+                    Some(charge) => Found::Key(charge.key),
+                    None => terms.key.find(subject, &self.hasher),
+                };
             match found {
                 Found::Key(key) => charges.push(Charge { policy, key, cost: terms.cost }),
                 Found::Skip => {}
@@ -173,6 +176,9 @@ fn requested_host(head: &request::Parts) -> Result<Cow<'_, str>, Malformed> {
         None if head.version >= http::Version::HTTP_2 => None,
         None => return Err(Malformed::Host),
     };
+    if named.is_some_and(|host| !host.is_empty() && host_of(host).is_none()) {
+        return Err(Malformed::Host);
+    }
     let authority = head.uri.authority().map(http::uri::Authority::as_str).or(named);
     match authority {
         None | Some("") => Ok(Cow::Borrowed("")),

@@ -2,5 +2,13 @@
 //!
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those above it here.
 
+pub mod config;
+pub mod gate;
 pub mod limit;
+pub mod limiter;
+pub mod proxy;
+pub mod server;
+pub mod store;
+pub mod telemetry;
 pub mod time;
+pub mod upstream;

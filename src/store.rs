@@ -8,12 +8,21 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use memory::Memory;
-pub use redis::Redis;
+pub use redis::{Redis, RedisSpec};
 
 use crate::limit::{Charge, Decision, Policy};
 
 /// The decisions of one request, in the order of its charges.
 pub type Decisions = SmallVec<[Decision; 4]>;
+
+/// Which store a configuration asks for.
+#[derive(Clone, Debug)]
+pub enum StoreSpec {
+    /// In this process.
+    Memory,
+    /// In Redis.
+    Redis(RedisSpec),
+}
 
 /// A place where counts live.
 #[derive(Clone, Debug)]

@@ -233,7 +233,8 @@ mod tests {
 
     #[test]
     fn patterns_are_written_as_they_were_read() {
-        for text in ["/", "/*", "/a", "/a/", "/a/*", "/held.*", "/users/{id}/posts/{post}", "/u/{id}/*", "*"] {
+        for text in ["/", "/*", "/a", "/a/", "/a/*", "/held.*", "/users/{id}/posts/{post}", "/u/{id}/*", "*"]
+        {
             assert_eq!(pattern(text).to_string(), text);
         }
         assert_eq!(pattern("/caf\u{e9}/%7Eme%3A").to_string(), "/caf%C3%A9/~me:");

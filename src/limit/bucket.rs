@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 
 use super::State;
 use super::decision::{Decision, Step};
-use super::rate::{MAX_TICKS, QuotaError, Rate};
+use super::rate::{MAX_TICKS, QuotaError, Rate, gcd};
 use crate::time::{Micros, Timestamp};
 
 /// How far ahead of the clock a stamp may lie before it means that the clock was set back.
@@ -63,6 +63,19 @@ impl Bucket {
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit.get()
+    }
+
+    /// What each of `instances` proxies may admit alone so that together they keep about this bucket: N per
+    /// k·P exactly, and the limit divided, but at least one.
+    #[must_use]
+    pub fn shared_by(&self, instances: NonZeroU64) -> Self {
+        let divisor = NonZeroU64::new(gcd(self.drain.get(), instances.get())).unwrap_or(NonZeroU64::MIN);
+        let limit = NonZeroU64::new(self.limit.get() / instances).unwrap_or(NonZeroU64::MIN);
+        let stretched = self.unit.get().saturating_mul(instances.get() / divisor);
+        // Only a limit of one can come here with a unit that is too large to count exactly.
+        let unit = NonZeroU64::new(stretched.min(MAX_TICKS / limit)).unwrap_or(NonZeroU64::MIN);
+        let drain = NonZeroU64::new(self.drain.get() / divisor).unwrap_or(NonZeroU64::MIN);
+        Self { drain, unit, limit }
     }
 
     /// `[N', P', limit]`: the numbers as the script takes them.
@@ -246,6 +259,14 @@ mod tests {
         assert_eq!(wider.remaining, 11);
         let narrower = bucket(3, 60_000_000, 4).step(Some(&state), Timestamp(0), 0).decision;
         assert_eq!((narrower.remaining, narrower.reset_after), (0, Micros(80_000_000)));
+    }
+
+    #[test]
+    fn a_share_is_the_rate_over_a_longer_time() {
+        let whole = bucket(100, 60_000_000, 500);
+        let share = whole.shared_by(NonZeroU64::new(3).unwrap());
+        assert_eq!((whole.numbers(), share.numbers()), ([1, 600_000, 500], [1, 1_800_000, 166]));
+        assert_eq!(bucket(6, 1, 2).shared_by(NonZeroU64::new(4).unwrap()).numbers(), [3, 2, 1]);
     }
 
     #[test]

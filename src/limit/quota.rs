@@ -1,5 +1,7 @@
 //! A quota: an algorithm with its numbers.
 
+use std::num::NonZeroU64;
+
 use super::bucket::{Bucket, Debt};
 use super::decision::Step;
 use super::rate::{QuotaError, Rate};
@@ -86,6 +88,15 @@ impl Quota {
     pub fn limit(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) | Self::Gcra(bucket) => bucket.limit(),
+        }
+    }
+
+    /// The share of one of `instances` proxies when each has to decide alone.
+    #[must_use]
+    pub fn shared_by(&self, instances: NonZeroU64) -> Self {
+        match self {
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.shared_by(instances)),
+            Self::Gcra(bucket) => Self::Gcra(bucket.shared_by(instances)),
         }
     }
 

@@ -64,17 +64,9 @@ impl Rate {
         let divisor = gcd(n, p);
         (n / divisor, p / divisor)
     }
-
-    /// The rate that each of `instances` proxies may admit alone so that together they keep this
-    /// one: N per k·P, which loses nothing to rounding.
-    #[must_use]
-    pub fn shared_by(self, instances: NonZeroU64) -> Self {
-        let period = self.period.saturating_mul(instances);
-        Self { units: self.units, period }
-    }
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
+pub(super) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
@@ -92,12 +84,5 @@ mod tests {
     fn rates_reduce() {
         let rate = Rate::new(100, Micros(60_000_000)).unwrap();
         assert_eq!(rate.reduced(), (1, 600_000));
-    }
-
-    #[test]
-    fn a_share_keeps_the_units_and_stretches_the_period() {
-        let rate = Rate::new(100, Micros::SECOND).unwrap();
-        let share = rate.shared_by(NonZeroU64::new(3).unwrap());
-        assert_eq!((share.units(), share.period()), (100, Micros(3_000_000)));
     }
 }

@@ -85,7 +85,8 @@ impl Memory {
     #[must_use]
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         let now = self.clock.now();
-        let asked: SmallVec<[Asked<'_>; 4]> = charges.iter().map(|charge| self.ask(policies, charge)).collect();
+        let asked: SmallVec<[Asked<'_>; 4]> =
+            charges.iter().map(|charge| self.ask(policies, charge)).collect();
         let mut shards = Locked::new(&self.shards, &asked);
         let mut steps: SmallVec<[Step; 4]> = SmallVec::new();
         for (place, one) in asked.iter().enumerate() {
@@ -102,12 +103,16 @@ impl Memory {
                 shards.put(one, next, now, self);
             }
         }
-        asked.iter().zip(&steps).map(|(one, step)| {
-            if passes || !step.decision.allowed {
-                return step.decision;
-            }
-            one.policy.quota.step(shards.get(one, self), now, 0).decision
-        }).collect()
+        asked
+            .iter()
+            .zip(&steps)
+            .map(|(one, step)| {
+                if passes || !step.decision.allowed {
+                    return step.decision;
+                }
+                one.policy.quota.step(shards.get(one, self), now, 0).decision
+            })
+            .collect()
     }
 
     fn ask<'a>(&self, policies: &'a [Policy], charge: &Charge) -> Asked<'a> {

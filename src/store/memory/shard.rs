@@ -88,7 +88,8 @@ impl Shard {
         let buckets = self.table.num_buckets();
         let start = usize::try_from(hash).unwrap_or(0) % buckets.max(1);
         let around = (start..buckets).chain(0..start);
-        let seen = around.filter_map(|place| Some((place, self.table.get_bucket(place)?.expires))).take(CANDIDATES);
+        let seen =
+            around.filter_map(|place| Some((place, self.table.get_bucket(place)?.expires))).take(CANDIDATES);
         let mut victim: Option<(usize, Timestamp)> = None;
         for (place, expires) in seen {
             if victim.is_none_or(|(_, soonest)| expires < soonest) {

@@ -1,0 +1,254 @@
+//! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use smallvec::SmallVec;
+
+use crate::limit::{Charge, Decision, Policy, PolicyId};
+use crate::store::{Memory, Store, StoreError};
+use crate::time::{Micros, Timestamp};
+
+/// What a limit does when the store can't be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// This process decides by itself, with its share of the quota.
+    #[default]
+    Local,
+    /// The request passes this limit.
+    Allow,
+    /// The request is refused with 503.
+    Deny,
+}
+
+/// All limits of a configuration, by [`crate::limit::PolicyId`].
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// What each limit is.
+    pub policies: Vec<Policy>,
+    /// The share of one proxy, for when it has to decide alone.
+    pub shares: Vec<Policy>,
+    /// What each limit does when the store can't be asked.
+    pub on_failure: Vec<OnStoreFailure>,
+}
+
+impl Limits {
+    /// Limits that `instances` proxies share.
+    #[must_use]
+    pub fn new(limits: Vec<(Policy, OnStoreFailure)>, instances: NonZeroU64) -> Self {
+        let share = |policy: &Policy| Policy::new(&policy.name, policy.quota.shared_by(instances));
+        Self {
+            shares: limits.iter().map(|(policy, _)| share(policy)).collect(),
+            on_failure: limits.iter().map(|(_, on_failure)| *on_failure).collect(),
+            policies: limits.into_iter().map(|(policy, _)| policy).collect(),
+        }
+    }
+}
+
+/// Asks the store, and knows what to say when it can't.
+#[derive(Clone, Debug)]
+pub struct Limiter {
+    store: Store,
+    /// Decides while the store is away.
+    alone: Arc<Memory>,
+    health: Arc<Health>,
+}
+
+/// Whether the store answered last time, over all workers: so that the log says it once a change.
+#[derive(Debug, Default)]
+struct Health {
+    is_away: AtomicBool,
+}
+
+/// Leave to go on, given by every limit of a request. Only the limiter makes one, nothing is forwarded
+/// without it, and it rides along until the last byte of the answer.
+#[derive(Debug)]
+pub struct Permit {
+    standings: Standings,
+}
+
+/// A refusal.
+#[derive(Debug)]
+pub enum Denial {
+    /// By at least one limit.
+    Limited(Standings),
+    /// The store can't be asked, and a limit says that then nothing passes.
+    Unavailable {
+        /// When to try again.
+        retry_after: Micros,
+    },
+}
+
+/// Where a request stands with one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Which limit.
+    pub policy: PolicyId,
+    /// What it says.
+    pub decision: Decision,
+}
+
+/// Where a request stands with all its limits.
+pub type Standings = SmallVec<[Standing; 2]>;
+
+/// When to try again while the store is away.
+const RETRY: Micros = Micros::SECOND;
+
+impl Limiter {
+    /// A limiter over `store`; `alone` decides where the store can't be asked.
+    #[must_use]
+    pub fn new(store: Store, alone: Arc<Memory>) -> Self {
+        Self { store, alone, health: Arc::default() }
+    }
+
+    /// The same limiter over another connection to the same store, as another worker has it.
+    #[must_use]
+    pub fn over(&self, store: Store) -> Self {
+        Self { store, alone: Arc::clone(&self.alone), health: Arc::clone(&self.health) }
+    }
+
+    /// Decides a request: all of its charges are made, or none.
+    ///
+    /// # Errors
+    /// A [`Denial`] if a limit refuses.
+    pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Result<Permit, Denial> {
+        if charges.is_empty() {
+            return Ok(Permit { standings: Standings::new() });
+        }
+        if let Some(never) = limits.never(charges) {
+            return Err(Denial::Limited(never));
+        }
+        match self.store.take(&limits.policies, charges).await {
+            Ok(decisions) => {
+                self.health.answered();
+                verdict(charges.iter(), &decisions)
+            }
+            Err(error) => {
+                self.health.failed(&error);
+                self.decide_alone(limits, charges)
+            }
+        }
+    }
+
+    /// Decides without the store. Denial of service by policy goes over denial by a limit, which goes over
+    /// leave.
+    fn decide_alone(&self, limits: &Limits, charges: &[Charge]) -> Result<Permit, Denial> {
+        let on_failure = |charge: &Charge| limits.on_failure[charge.policy.0 as usize];
+        if charges.iter().any(|charge| on_failure(charge) == OnStoreFailure::Deny) {
+            return Err(Denial::Unavailable { retry_after: RETRY });
+        }
+        let local: SmallVec<[Charge; 4]> =
+            charges.iter().filter(|charge| on_failure(charge) == OnStoreFailure::Local).copied().collect();
+        verdict(local.iter(), &self.alone.take(&limits.shares, &local))
+    }
+}
+
+impl Limits {
+    /// Where a request stands that no store needs to be asked about, because it costs more than one of its
+    /// limits could ever give.
+    fn never(&self, charges: &[Charge]) -> Option<Standings> {
+        let stands = |charge: &Charge| {
+            let quota = &self.policies[charge.policy.0 as usize].quota;
+            let refused = charge.cost > quota.limit();
+            refused.then(|| Standing {
+                policy: charge.policy,
+                decision: quota.step(None, Timestamp::default(), charge.cost).decision,
+            })
+        };
+        let refused: Standings = charges.iter().filter_map(stands).collect();
+        (!refused.is_empty()).then_some(refused)
+    }
+}
+
+fn verdict<'a>(charges: impl Iterator<Item = &'a Charge>, decisions: &[Decision]) -> Result<Permit, Denial> {
+    let standings: Standings = charges
+        .zip(decisions)
+        .map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision })
+        .collect();
+    if standings.iter().all(|standing| standing.decision.allowed) {
+        Ok(Permit { standings })
+    } else {
+        Err(Denial::Limited(standings))
+    }
+}
+
+impl Permit {
+    /// Where the request stands with its limits, in the order of the route.
+    #[must_use]
+    pub fn standings(&self) -> &[Standing] {
+        &self.standings
+    }
+}
+
+impl Health {
+    fn answered(&self) {
+        // Read first: a store that answers, as it nearly always does, costs no write that workers share.
+        if self.is_away.load(Ordering::Relaxed) && self.is_away.swap(false, Ordering::Relaxed) {
+            tracing::info!("the store answers again");
+        }
+    }
+
+    fn failed(&self, error: &StoreError) {
+        if !self.is_away.load(Ordering::Relaxed) && !self.is_away.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the store can't be asked: {error}; each limit does what its on_store_failure says"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Key, Quota, Rate};
+    use crate::time::Clock;
+
+    fn limits(on_failure: &[OnStoreFailure], instances: u64) -> Limits {
+        let rate = Rate::new(4, Micros::SECOND).unwrap();
+        let policy = |name: &str| Policy::new(name, Quota::token_bucket(rate, 4).unwrap());
+        let named = on_failure.iter().enumerate().map(|(n, f)| (policy(&n.to_string()), *f)).collect();
+        Limits::new(named, NonZeroU64::new(instances).unwrap())
+    }
+
+    fn limiter() -> Limiter {
+        let memory = Arc::new(Memory::new(100, Clock::manual(Timestamp(1))));
+        Limiter::new(Store::Memory(Arc::clone(&memory)), memory)
+    }
+
+    fn charges(count: u32, cost: u64) -> Vec<Charge> {
+        (0..count).map(|policy| Charge { policy: PolicyId(policy), key: Key([1; 16]), cost }).collect()
+    }
+
+    #[tokio::test]
+    async fn no_limits_no_questions() {
+        let permit = limiter().decide(&limits(&[], 1), &[]).await.unwrap();
+        assert!(permit.standings().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_can_never_pass_is_refused_and_spends_nothing() {
+        let (limiter, limits) = (limiter(), limits(&[OnStoreFailure::Local], 1));
+        let Err(Denial::Limited(standings)) = limiter.decide(&limits, &charges(1, 5)).await else {
+            panic!("5 of 4 passed");
+        };
+        assert_eq!(standings[0].decision.retry_after, None);
+        assert!(limiter.decide(&limits, &charges(1, 4)).await.is_ok());
+        assert!(limiter.decide(&limits, &charges(1, 1)).await.is_err());
+    }
+
+    #[test]
+    fn alone_each_limit_does_what_it_says() {
+        use OnStoreFailure::{Allow, Deny, Local};
+        let limiter = limiter();
+        let deny = limiter.decide_alone(&limits(&[Local, Allow, Deny], 1), &charges(3, 1));
+        assert!(matches!(deny, Err(Denial::Unavailable { .. })));
+        let mixed = limits(&[Local, Allow], 2);
+        for _ in 0..2 {
+            let permit = limiter.decide_alone(&mixed, &charges(2, 1)).unwrap();
+            assert_eq!(permit.standings().len(), 1);
+            assert_eq!(permit.standings()[0].decision.limit, 2);
+        }
+        assert!(matches!(limiter.decide_alone(&mixed, &charges(2, 1)), Err(Denial::Limited(_))));
+    }
+}

@@ -1,0 +1,79 @@
+//! What becomes of a request that matches a route.
+
+use bytes::Bytes;
+use http::header::HeaderName;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use crate::upstream::UpstreamId;
+
+/// What a route does with its requests.
+#[derive(Clone, Debug)]
+pub struct Treatment {
+    /// Where they go.
+    pub target: Target,
+    /// Changes to what goes upstream.
+    pub request_headers: HeaderEdits,
+    /// Changes to what goes back.
+    pub response_headers: HeaderEdits,
+}
+
+/// Where a route's requests go.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// To an upstream.
+    Forward {
+        /// Which.
+        upstream: UpstreamId,
+        /// With which changes.
+        rewrite: Rewrite,
+    },
+    /// Nowhere: the route answers by itself.
+    Respond {
+        /// The status of the answer.
+        status: StatusCode,
+        /// Its body.
+        body: Bytes,
+    },
+}
+
+/// Changes to a request's target.
+#[derive(Clone, Debug, Default)]
+pub struct Rewrite {
+    /// Whole segments cut from the front of the path, such as `/v1`; no slash at the end.
+    pub strip_prefix: Option<Box<str>>,
+    /// The Host header upstream.
+    pub host: HostRule,
+}
+
+/// The Host header that goes upstream.
+#[derive(Clone, Debug, Default)]
+pub enum HostRule {
+    /// The client's own.
+    #[default]
+    Client,
+    /// The server's name and port.
+    Upstream,
+    /// This name.
+    Named(HeaderValue),
+}
+
+/// Headers to remove and to set, in this order.
+#[derive(Clone, Debug, Default)]
+pub struct HeaderEdits {
+    /// Set to these values, whatever was there.
+    pub set: Vec<(HeaderName, HeaderValue)>,
+    /// Removed.
+    pub remove: Vec<HeaderName>,
+}
+
+impl HeaderEdits {
+    /// Makes the changes.
+    pub fn apply(&self, headers: &mut HeaderMap) {
+        for name in &self.remove {
+            headers.remove(name);
+        }
+        for (name, value) in &self.set {
+            headers.insert(name, value.clone());
+        }
+    }
+}

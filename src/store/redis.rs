@@ -1,0 +1,192 @@
+//! Counts in Redis. The only place that knows fred.
+//!
+//! All charges of a request go to the server in one call of one script, which decides and charges them
+//! atomically. A take is never sent again once it may have been run: a lost reply must not charge twice.
+
+mod connection;
+mod script;
+mod url;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use fred::clients::Client;
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::ClientLike;
+use fred::types::config::Options;
+use fred::types::{ClusterHash, CustomCommand, Value};
+use tokio::sync::oneshot;
+
+pub use script::SOURCE;
+pub use url::{Endpoint, Target, UrlError};
+
+use super::{Decisions, StoreError};
+use crate::limit::{Charge, Policy};
+use crate::time::Clock;
+
+/// How Redis is reached and used.
+#[derive(Clone, Debug)]
+pub struct RedisSpec {
+    /// Where it is, and as whom we speak to it.
+    pub target: Target,
+    /// The longest that a take may last.
+    pub timeout: Duration,
+    /// The first part of every stored key.
+    pub prefix: Box<str>,
+    /// Whether the proxy's clock is sent instead of asking the server for its own.
+    pub client_clock: bool,
+}
+
+/// A connection to Redis, kept up in the background for as long as a clone of it lives.
+#[derive(Clone)]
+pub struct Redis {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: ArcSwap<Client>,
+    prefix: Box<str>,
+    timeout: Duration,
+    clock: TakeClock,
+    /// Dropped with the last clone: then the supervisor ends the connection.
+    _wants: oneshot::Sender<()>,
+}
+
+/// Whose clock decides.
+#[derive(Debug)]
+enum TakeClock {
+    Server,
+    Sent { clock: Arc<Clock>, extra_ttl: Duration },
+}
+
+impl Redis {
+    /// Starts to connect and returns at once; must be called within a runtime.
+    #[must_use]
+    pub fn connect(spec: &RedisSpec) -> Self {
+        let clock = if spec.client_clock {
+            // Clocks that differ by up to a second must not make a state vanish early.
+            TakeClock::Sent { clock: Arc::new(Clock::System), extra_ttl: Duration::from_secs(1) }
+        } else {
+            TakeClock::Server
+        };
+        Self::start(spec, clock)
+    }
+
+    /// Like [`Redis::connect`], but decides by a clock that the caller moves. Redis itself forgets by real
+    /// time, so states are kept an hour longer.
+    #[must_use]
+    pub fn connect_at(spec: &RedisSpec, clock: Arc<Clock>) -> Self {
+        Self::start(spec, TakeClock::Sent { clock, extra_ttl: Duration::from_secs(3600) })
+    }
+
+    fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
+        let client = connection::build(spec);
+        let (wants, wanted) = oneshot::channel();
+        let shared = Arc::new(Shared {
+            client: ArcSwap::from_pointee(client.clone()),
+            prefix: spec.prefix.clone(),
+            timeout: spec.timeout,
+            clock,
+            _wants: wants,
+        });
+        let adopter = Arc::downgrade(&shared);
+        tokio::spawn(connection::supervise(spec.clone(), client, wanted, move |client| {
+            if let Some(shared) = adopter.upgrade() {
+                shared.client.store(Arc::new(client));
+            }
+        }));
+        Self { shared }
+    }
+
+    /// Whether it is connected, waiting at most `patience` for it.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+        let client = self.shared.client.load_full();
+        match tokio::time::timeout(patience, client.wait_for_connect()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(store_error(&error)),
+            Err(_) => Err(StoreError::Away),
+        }
+    }
+
+    /// Takes all charges or none; see [`super::Store::take`].
+    ///
+    /// # Errors
+    /// When no answer came within the deadline, or one that is none.
+    pub async fn take(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
+        let call = wire::Call::new(&self.shared.prefix, policies, charges);
+        let work = self.run(call);
+        let reply =
+            tokio::time::timeout(self.shared.timeout, work).await.map_err(|_| StoreError::Deadline)?;
+        wire::decisions(&reply?, policies, charges)
+    }
+
+    /// Runs the script by its hash, and with its whole text where the server doesn't know it. That is the one
+    /// call that may go twice: NOSCRIPT says that nothing was run.
+    async fn run(&self, call: wire::Call) -> Result<Bytes, StoreError> {
+        let client = self.shared.client.load_full();
+        let args = self.arguments(call);
+        match eval(&client, "EVALSHA", script::sha().into(), args.clone()).await {
+            Err(error) if error.details().starts_with("NOSCRIPT") => {
+                eval(&client, "EVAL", script::SOURCE.into(), args).await
+            }
+            other => other,
+        }
+        .map_err(|error| store_error(&error))
+    }
+
+    fn arguments(&self, call: wire::Call) -> Vec<Value> {
+        let (now, extra_ttl) = match &self.shared.clock {
+            TakeClock::Server => (String::new(), Duration::ZERO),
+            TakeClock::Sent { clock, extra_ttl } => (clock.now().0.to_string(), *extra_ttl),
+        };
+        let mut arguments = Vec::with_capacity(call.keys.len() + 6);
+        arguments.push(Value::Null); // The script's place.
+        arguments.push(call.keys.len().to_string().into());
+        arguments.extend(call.keys.into_iter().map(Value::Bytes));
+        arguments.push(Value::Bytes(call.policies.into()));
+        arguments.push(Value::Bytes(call.requests.into()));
+        arguments.push(now.into());
+        arguments.push(extra_ttl.as_millis().to_string().into());
+        arguments
+    }
+}
+
+/// One EVAL or EVALSHA. It goes through fred's custom commands because only those honour the options: fail
+/// at once while there is no connection, and never send again.
+async fn eval(
+    client: &Client,
+    command: &'static str,
+    script: Value,
+    mut args: Vec<Value>,
+) -> Result<Bytes, Error> {
+    if let Some(place) = args.first_mut() {
+        *place = script;
+    }
+    let command = CustomCommand::new_static(command, ClusterHash::Offset(2), false);
+    let options = Options { fail_fast: true, max_attempts: Some(1), ..Options::default() };
+    let reply: Value = client.with_options(&options).custom(command, args).await?;
+    reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
+}
+
+fn store_error(error: &Error) -> StoreError {
+    match error.kind() {
+        ErrorKind::Timeout => StoreError::Deadline,
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Backpressure => {
+            StoreError::Away
+        }
+        ErrorKind::Parse | ErrorKind::Protocol => StoreError::Garbled(error.details().to_owned()),
+        _ => StoreError::Refused(error.details().to_owned()),
+    }
+}
+
+impl std::fmt::Debug for Redis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Redis").field("prefix", &self.shared.prefix).finish_non_exhaustive()
+    }
+}
