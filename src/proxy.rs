@@ -4,7 +4,7 @@ mod answers;
 mod treatment;
 
 pub use answers::{Answers, CustomDenied, RateHeaders, Template};
-pub use treatment::{HeaderEdits, HostRule, Rewrite, Target, Treatment};
+pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 
 use crate::gate::Gate;
 use crate::upstream::UpstreamSpec;
