@@ -1,0 +1,154 @@
+//! Headers that belong to one connection and go no further (RFC 9110 §7.6.1).
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRAILER};
+use http::{HeaderMap, HeaderValue};
+
+/// What is never passed on, in either direction. `Trailer` stays: it announces what comes after the body.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
+
+/// Fields that decide where a message goes or where it ends: no trailer may have them.
+fn may_trail(name: &str) -> bool {
+    !matches!(
+        name,
+        "transfer-encoding"
+            | "content-length"
+            | "host"
+            | "connection"
+            | "te"
+            | "trailer"
+            | "upgrade"
+            | "content-encoding"
+            | "content-type"
+            | "content-range"
+            | "authorization"
+            | "set-cookie"
+            | "cache-control"
+            | "max-forwards"
+            | "keep-alive"
+            | "proxy-connection"
+    )
+}
+
+/// Whether the sender takes trailers.
+pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(TE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers")))
+}
+
+/// Removes what belongs to this connection, also what `Connection` names, and cuts `Trailer` to what may
+/// come there.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let mut has_any = false;
+    let mut has_trailer = false;
+    for name in headers.keys() {
+        has_any |= is_hop_by_hop(name);
+        has_trailer |= name == TRAILER;
+    }
+    if has_any {
+        remove_named(headers);
+        let gone: Vec<HeaderName> = headers.keys().filter(|name| is_hop_by_hop(name)).cloned().collect();
+        for name in gone {
+            headers.remove(name);
+        }
+    }
+    if has_trailer {
+        cut_trailer(headers);
+    }
+}
+
+/// Removes what `Connection` names. Host and Content-Length are no options of a connection: who names them
+/// there means to change what the next one reads.
+fn remove_named(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok())
+        .filter(|name| *name != HOST && *name != CONTENT_LENGTH)
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+fn cut_trailer(headers: &mut HeaderMap) {
+    let announced: Vec<String> = headers
+        .get_all(TRAILER)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .filter(|name| !name.is_empty() && may_trail(name))
+        .collect();
+    headers.remove(TRAILER);
+    if let Ok(value) = HeaderValue::from_str(&announced.join(", "))
+        && !announced.is_empty()
+    {
+        headers.insert(TRAILER, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(pairs: &[(&'static str, &'static str)]) -> Vec<(String, String)> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        remove_hop_by_hop(&mut headers);
+        let mut left: Vec<(String, String)> =
+            headers.iter().map(|(n, v)| (n.to_string(), v.to_str().unwrap().to_owned())).collect();
+        left.sort();
+        left
+    }
+
+    #[test]
+    fn what_belongs_to_the_connection_goes() {
+        let left = after(&[
+            ("connection", "close, X-Secret, host"),
+            ("connection", "x-other"),
+            ("host", "a"),
+            ("x-secret", "1"),
+            ("x-other", "2"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "gzip"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("accept", "*/*"),
+        ]);
+        assert_eq!(left, [("accept".into(), "*/*".into()), ("host".into(), "a".into())]);
+    }
+
+    #[test]
+    fn trailer_announces_only_what_may_trail() {
+        let left = after(&[("trailer", "X-Sum, Content-Length"), ("trailer", "host")]);
+        assert_eq!(left, [("trailer".into(), "x-sum".into())]);
+        assert!(after(&[("trailer", "Transfer-Encoding")]).is_empty());
+    }
+
+    #[test]
+    fn trailers_are_taken_by_who_says_so() {
+        let mut headers = HeaderMap::new();
+        assert!(!takes_trailers(&headers));
+        headers.insert(TE, HeaderValue::from_static("gzip;q=0.5, Trailers"));
+        assert!(takes_trailers(&headers));
+    }
+}
