@@ -1,21 +1,36 @@
 //! Headers that belong to one connection and go no further (RFC 9110 §7.6.1).
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRAILER};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderValue};
 
 /// What is never passed on, in either direction. `Trailer` stays: it announces what comes after the body.
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "connection"
-            | "keep-alive"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "proxy-connection"
-            | "te"
-            | "transfer-encoding"
-            | "upgrade"
-    )
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The place of a name in [`HOP_BY_HOP`].
+fn hop_by_hop(name: &HeaderName) -> Option<usize> {
+    Some(match name.as_str() {
+        "connection" => 0,
+        "keep-alive" => 1,
+        "proxy-authenticate" => 2,
+        "proxy-authorization" => 3,
+        "proxy-connection" => 4,
+        "te" => 5,
+        "transfer-encoding" => 6,
+        "upgrade" => 7,
+        _ => return None,
+    })
 }
 
 /// Fields that decide where a message goes or where it ends: no trailer may have them.
@@ -53,22 +68,31 @@ pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
 /// Removes what belongs to this connection, also what `Connection` names, and cuts `Trailer` to what may
 /// come there.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let mut has_any = false;
+    // One look at every name, because most messages have next to nothing to remove.
+    let mut found = [false; HOP_BY_HOP.len()];
     let mut has_trailer = false;
     for name in headers.keys() {
-        has_any |= is_hop_by_hop(name);
-        has_trailer |= name == TRAILER;
-    }
-    if has_any {
-        remove_named(headers);
-        let gone: Vec<HeaderName> = headers.keys().filter(|name| is_hop_by_hop(name)).cloned().collect();
-        for name in gone {
-            headers.remove(name);
+        match hop_by_hop(name) {
+            Some(place) => found[place] = true,
+            None => has_trailer |= name == TRAILER,
         }
+    }
+    if found[0] && !is_plain(headers.get_all(CONNECTION)) {
+        remove_named(headers);
+    }
+    for (name, _) in HOP_BY_HOP.iter().zip(found).filter(|(_, found)| *found) {
+        headers.remove(name);
     }
     if has_trailer {
         cut_trailer(headers);
     }
+}
+
+/// Whether a Connection header names no other header, as nearly all do.
+fn is_plain(values: http::header::GetAll<'_, HeaderValue>) -> bool {
+    let plain =
+        |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
+    values.iter().all(|value| plain(value.as_bytes()))
 }
 
 /// Removes what `Connection` names. Host and Content-Length are no options of a connection: who names them
@@ -135,6 +159,14 @@ mod tests {
             ("accept", "*/*"),
         ]);
         assert_eq!(left, [("accept".into(), "*/*".into()), ("host".into(), "a".into())]);
+    }
+
+    #[test]
+    fn places_and_names_agree() {
+        for (place, name) in HOP_BY_HOP.iter().enumerate() {
+            assert_eq!(hop_by_hop(name), Some(place));
+        }
+        assert_eq!(after(&[("connection", "Keep-Alive")]), []);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Pool {
     pub(super) fn give_back(&self, mut wire: Box<Wire>) {
         wire.keep();
         let mut kept = self.kept.borrow_mut();
-        if kept.len() < MAX_KEPT && wire.is_usable() {
+        if kept.len() < MAX_KEPT && wire.is_free() {
             kept.push(wire);
         }
     }

@@ -87,6 +87,11 @@ impl Wire {
         self.relay.forget();
     }
 
+    /// Whether the last response has been read to its end, so that another request can be sent.
+    pub fn is_free(&mut self) -> bool {
+        self.sender.is_ready() || self.is_usable()
+    }
+
     /// How long it has been kept.
     pub fn idle_for(&self) -> Duration {
         self.kept_since.get().map_or(Duration::ZERO, |since| since.elapsed())
