@@ -43,7 +43,7 @@ use crate::store::StoreSpec;
 use crate::telemetry::LogSpec;
 
 const WORKERS: RangeInclusive<u64> = 1..=1_024;
-const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
+const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
 
 const NOT_YET: [NotYet; 2] = [("jwt", ""), ("admin", "")];
 
@@ -107,7 +107,8 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
     let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()));
     let found = reader.into_problems();
     let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
-    let (warnings, errors): (Vec<Problem>, Vec<Problem>) = problems.into_iter().partition(Problem::is_warning);
+    let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
+        problems.into_iter().partition(Problem::is_warning);
     match read {
         Some((config, limits)) if errors.is_empty() => {
             Ok(Loaded { config, warnings: Report::new(file, text, warnings), limits })
@@ -153,12 +154,13 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
     let log = answers::log(top.item("log"));
     top.close(&NOT_YET);
     let routes = routes?;
-    slashes::problems(&routes, &limits).into_iter().for_each(|problem| reader.note(problem));
-    for warning in odd::warnings(&routes, &limits, &upstreams, &defaults) {
-        reader.note(warning);
+    let across = slashes::problems(&routes, &limits);
+    for problem in across.into_iter().chain(odd::warnings(&routes, &limits, &upstreams, &defaults)) {
+        reader.note(problem);
     }
     let store = store?;
-    let (site, written) = Parts { routes, limits, upstreams, client_ip: client_ip?, defaults }.site(&store)?;
+    let (site, written) =
+        Parts { routes, limits, upstreams, client_ip: client_ip?, defaults }.site(&store)?;
     let config = Config {
         listeners: listeners?,
         workers: workers?,

@@ -24,7 +24,8 @@ pub(super) fn client_ip(item: Option<Item<'_>>) -> Option<ClientIp> {
         text.parsed("a header name", "such as \"x-forwarded-for\"", |text| text.parse::<HeaderName>().ok())
     });
     let mut prefix = |key, bits: u8, default| {
-        let read = |item: Item<'_>| item.integer(&(0..=u64::from(bits))).and_then(|bits| u8::try_from(bits).ok());
+        let read =
+            |item: Item<'_>| item.integer(&(0..=u64::from(bits))).and_then(|bits| u8::try_from(bits).ok());
         table.item(key).map_or(Some(default), read)
     };
     let ipv4_prefix = prefix("ipv4_prefix", 32, default.ipv4_prefix);
@@ -46,7 +47,8 @@ fn network(item: Item<'_>) -> Option<IpNet> {
         text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
     })?;
     if network.prefix_len() == 0 {
-        let title = "every address is a trusted proxy: each client can say who it is, and so walk round every limit";
+        let title =
+            "every address is a trusted proxy: each client can say who it is, and so walk round every limit";
         let problem = Problem::warning(item.span(), title);
         item.reader.note(problem.help("name only the networks that your proxies are in"));
     }

@@ -85,7 +85,9 @@ fn may_be_edited(
 /// The header that a key names.
 pub(super) fn name(key: &Name<'_>, item: Item<'_>) -> Option<HeaderName> {
     let name = key.text.parse().ok();
-    name.or_else(|| item.refuse(Problem::error(key.span.clone(), format!("`{}` is not a header name", key.text))))
+    name.or_else(|| {
+        item.refuse(Problem::error(key.span.clone(), format!("`{}` is not a header name", key.text)))
+    })
 }
 
 /// A header's value; what comes from the environment is marked as a secret.
@@ -112,10 +114,12 @@ pub(super) fn methods(item: Item<'_>) -> Option<Vec<Method>> {
 
 fn method(item: Item<'_>) -> Option<Method> {
     let text = item.string()?;
-    let method = text.parsed("a method", "such as \"GET\"", |text| Method::from_bytes(text.as_bytes()).ok())?;
+    let method =
+        text.parsed("a method", "such as \"GET\"", |text| Method::from_bytes(text.as_bytes()).ok())?;
     let upper = text.value.to_ascii_uppercase();
     if upper != text.value {
-        let problem = text.error(format!("{} is not what clients send: methods have upper-case letters", text.quoted()));
+        let problem = text
+            .error(format!("{} is not what clients send: methods have upper-case letters", text.quoted()));
         return text.refuse(if text.from_env { problem } else { problem.help(format!("write \"{upper}\"")) });
     }
     Some(method)

@@ -164,7 +164,8 @@ fn check_name(name: &Name<'_>, reader: &Reader<'_>) -> bool {
     let is_right = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
     let right = !name.text.is_empty() && name.text.len() <= MAX_NAME && name.text.bytes().all(is_right);
     if !right {
-        let problem = Problem::error(name.span.clone(), format!("`{}` can't be the name of a limit", name.text));
+        let problem =
+            Problem::error(name.span.clone(), format!("`{}` can't be the name of a limit", name.text));
         reader.note(problem.help("a name has 1 to 64 characters from a-z, 0-9, - and _"));
     }
     right
@@ -197,7 +198,8 @@ fn foreign(table: &mut Table<'_>, algorithm: Option<Algorithm>) {
 
 fn belongs_elsewhere(table: &Table<'_>, key: &str, owner: &str, own: &str) {
     let place = table.key_span(key).unwrap_or_else(|| table.span());
-    let problem = Problem::error(place, format!("`{key}` belongs to the algorithm {owner}, and this limit is a {own}"));
+    let problem =
+        Problem::error(place, format!("`{key}` belongs to the algorithm {owner}, and this limit is a {own}"));
     table.reader.note(problem.help(format!("leave `{key}` out")));
 }
 
@@ -215,19 +217,24 @@ fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
 }
 
 fn key_part(item: Item<'_>) -> Option<KeyPart> {
-    let text = item.string_like("a key part or an array of them", "such as \"client_ip\" or \"header:x-api-key\"")?;
+    let text =
+        item.string_like("a key part or an array of them", "such as \"client_ip\" or \"header:x-api-key\"")?;
     if let Some(part) = KeyPart::parse(&text.value) {
         return Some(part);
     }
-    let (kind, name) = text.value.split_once(':').map_or((&*text.value, None), |(kind, name)| (kind, Some(name)));
+    let (kind, name) =
+        text.value.split_once(':').map_or((&*text.value, None), |(kind, name)| (kind, Some(name)));
     if PARTS_NOT_YET.contains(&kind) && !text.from_env {
         return item.not_yet(&text.value, "");
     }
     let problem = text.error(format!("{} is not a key part", text.quoted()));
-    let named = KeyPart::FORMS.iter().find_map(|form| form.strip_suffix(":NAME").filter(|form| *form == kind));
+    let named =
+        KeyPart::FORMS.iter().find_map(|form| form.strip_suffix(":NAME").filter(|form| *form == kind));
     let kinds = KeyPart::FORMS.iter().map(|form| form.trim_end_matches(":NAME"));
     text.refuse(match (named, nearest(kind, kinds)) {
-        (Some(kind), _) if name.is_none_or(str::is_empty) => problem.help(format!("say which: \"{kind}:NAME\"")),
+        (Some(kind), _) if name.is_none_or(str::is_empty) => {
+            problem.help(format!("say which: \"{kind}:NAME\""))
+        }
         (Some(kind), _) => problem.help(format!("what stands after `{kind}:` can't be the name of one")),
         (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" alone")),
         (None, Some(near)) => problem.help(format!("did you mean `{near}`?")),
@@ -237,12 +244,15 @@ fn key_part(item: Item<'_>) -> Option<KeyPart> {
 
 fn cost(item: Item<'_>, limit: Option<u64>) -> Option<u64> {
     if item.is_string() {
-        return item.not_yet("a cost taken from the request", "a limit's cost is a whole number in this version");
+        return item
+            .not_yet("a cost taken from the request", "a limit's cost is a whole number in this version");
     }
     let cost = item.integer(&COST)?;
     match limit {
         Some(limit) if cost > limit => {
-            let problem = item.error(format!("no request could ever pass: it costs {cost}, and at most {limit} are there at once"));
+            let problem = item.error(format!(
+                "no request could ever pass: it costs {cost}, and at most {limit} are there at once"
+            ));
             item.refuse(problem.help(format!("a cost of at most {limit}, or a larger `burst`")))
         }
         _ => Some(cost),

@@ -9,12 +9,13 @@ use super::report::Problem;
 use super::table::{NotYet, Table};
 use crate::server::ListenerSpec;
 
-const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
 const CONNECTIONS: RangeInclusive<u64> = 1..=10_000_000;
 const HEADER_BYTES: RangeInclusive<u64> = 1_024..=1_048_576;
 const HEADERS: RangeInclusive<u64> = 1..=10_000;
 
-const FORM: &str = "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
+const FORM: &str =
+    "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
 
 const NOT_YET: [NotYet; 5] = [
     ("tls", "let a TLS terminator stand before tidegate, and name it in [client_ip] trusted_proxies"),
@@ -31,7 +32,9 @@ pub(super) fn listeners(top: &mut Table<'_>) -> Option<Vec<ListenerSpec>> {
         (Some(short), Some(_)) => {
             let problem = short.error("`listen` and [[listeners]] say the same thing twice");
             let place = top.key_span("listeners").unwrap_or_default();
-            short.refuse(problem.related(place, "the other").help("keep [[listeners]], and move this address there"))
+            short.refuse(
+                problem.related(place, "the other").help("keep [[listeners]], and move this address there"),
+            )
         }
         (Some(short), None) => Some(vec![ListenerSpec::new(address(short)?)]),
         (None, Some(long)) => several(long),

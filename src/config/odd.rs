@@ -107,7 +107,8 @@ fn hidden_routes(routes: &[ReadRoute]) -> Vec<Problem> {
         let hiding = candidates.filter_map(|spot| spots.get(&spot)?.iter().find(covers).copied()).min();
         if let Some(earlier) = hiding.and_then(|place| routes.get(place)) {
             let (own, other) = (&read.route.name, &earlier.route.name);
-            let title = format!("route `{own}` never matches: route `{other}` before it takes all its requests");
+            let title =
+                format!("route `{own}` never matches: route `{other}` before it takes all its requests");
             let problem = Problem::warning(read.span.clone(), title);
             let help = "routes are tried from the top: put the narrower one first";
             problems.push(problem.related(earlier.span.clone(), "this route").help(help));

@@ -200,8 +200,13 @@ impl<'a> Item<'a> {
         }
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         let all = listed(&words);
-        if !text.from_env && not_yet.iter().any(|word| text.value == *word || text.value.starts_with(&format!("{word}:"))) {
-            return self.not_yet(&format!("{} = \"{}\"", self.name, text.value), &format!("this version knows {all}"));
+        if !text.from_env
+            && not_yet.iter().any(|word| text.value == *word || text.value.starts_with(&format!("{word}:")))
+        {
+            return self.not_yet(
+                &format!("{} = \"{}\"", self.name, text.value),
+                &format!("this version knows {all}"),
+            );
         }
         let problem = self.error(format!("{} is not a value of `{}`", text.quoted(), self.name));
         self.refuse(match nearest(&text.value, words.iter().chain(not_yet).copied()) {
@@ -232,7 +237,7 @@ impl<'a> Item<'a> {
     }
 }
 
-impl<'a> Text<'a> {
+impl Text<'_> {
     /// How the value is shown in messages: what comes from the environment is not.
     pub fn quoted(&self) -> String {
         if self.from_env { "this value".to_owned() } else { format!("`{}`", self.value) }

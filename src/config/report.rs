@@ -144,8 +144,8 @@ impl Report {
     #[must_use]
     pub fn render(&self, colours: bool) -> String {
         let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
-        let rendered = |problem| renderer.render(&[self.group(problem)]);
-        self.problems.iter().map(rendered).collect::<Vec<_>>().join("\n\n")
+        let shown = |problem| renderer.render(&[self.group(problem)]);
+        self.problems.iter().map(shown).collect::<Vec<_>>().join("\n\n")
     }
 
     /// One line for each problem, as a log wants it.
@@ -173,7 +173,8 @@ impl Report {
             (Some(place), related) => {
                 let label = problem.label.as_deref();
                 let main = (AnnotationKind::Primary, place, label);
-                let other = related.as_ref().map(|(place, label)| (AnnotationKind::Context, place, Some(&**label)));
+                let other =
+                    related.as_ref().map(|(place, label)| (AnnotationKind::Context, place, Some(&**label)));
                 match other {
                     Some(other) if other.1.start.abs_diff(place.start) > ONE_EXCERPT => {
                         group = group.element(self.excerpt(&[main])).element(self.excerpt(&[other]));

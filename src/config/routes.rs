@@ -102,9 +102,11 @@ fn name(item: Item<'_>) -> Option<String> {
 
 fn host(item: Item<'_>) -> Option<HostPattern> {
     let text = item.string()?;
-    text.parsed("a host", "write it without scheme and port: \"api.example.com\" or \"*.example.com\"", |text| {
-        HostPattern::parse(text)
-    })
+    text.parsed(
+        "a host",
+        "write it without scheme and port: \"api.example.com\" or \"*.example.com\"",
+        |text| HostPattern::parse(text),
+    )
 }
 
 fn path(item: Item<'_>) -> Option<PathPattern> {
@@ -197,7 +199,10 @@ fn treatment(
         (Some(id), None) => Target::Forward { upstream: id?, rewrite: rewrite? },
         (None, Some(response)) => {
             for item in [rewrite_item, request_item].into_iter().flatten() {
-                let problem = item.error(format!("`{}` changes what goes upstream, and this route answers by itself", item.name));
+                let problem = item.error(format!(
+                    "`{}` changes what goes upstream, and this route answers by itself",
+                    item.name
+                ));
                 item.refuse::<()>(problem.help(format!("leave `{}` or `respond` out", item.name)));
             }
             let (status, body) = response?;
@@ -207,12 +212,16 @@ fn treatment(
             let place = table.key_span("respond").unwrap_or_default();
             let problem = Problem::error(place, "a route either forwards or answers by itself");
             let other = table.key_span("upstream").unwrap_or_default();
-            table.reader.note(problem.related(other, "here it forwards").help("leave `upstream` or `respond` out"));
+            table
+                .reader
+                .note(problem.related(other, "here it forwards").help("leave `upstream` or `respond` out"));
             return None;
         }
         (None, None) => {
-            let problem = Problem::error(table.span(), "this route does not say what becomes of its requests");
-            let help = "add upstream = \"http://127.0.0.1:9000\", or respond = { status = 200, body = \"ok\\n\" }";
+            let problem =
+                Problem::error(table.span(), "this route does not say what becomes of its requests");
+            let help =
+                "add upstream = \"http://127.0.0.1:9000\", or respond = { status = 200, body = \"ok\\n\" }";
             table.reader.note(problem.help(help).derived());
             return None;
         }
@@ -227,7 +236,8 @@ fn respond(item: Item<'_>) -> Option<(StatusCode, Bytes)> {
     let body = body_item.map_or(Some(Bytes::new()), |item| Some(item.string()?.value.into()));
     table.close(&[]);
     let (status, body) = (status?, body?);
-    let has_no_body = matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
+    let has_no_body =
+        matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
     match body_item {
         Some(item) if has_no_body && !body.is_empty() => {
             let problem = item.error(format!("an answer with status {} has no body", status.as_u16()));
@@ -245,8 +255,13 @@ fn check_names(item: Item<'_>, routes: &[Option<ReadRoute>]) {
         let span = |read: &ReadRoute| read.name_span.clone().unwrap_or_else(|| read.span.clone());
         // A route without a name goes by its number: then the one that took the number is to blame.
         let (blamed, other) = if read.name_span.is_none() { (first, read) } else { (read, first) };
-        let label = if other.name_span.is_some() { "the other" } else { "this route has no name, so this is its number" };
-        let problem = Problem::error(span(blamed), format!("two routes have the name `{}`", blamed.route.name));
+        let label = if other.name_span.is_some() {
+            "the other"
+        } else {
+            "this route has no name, so this is its number"
+        };
+        let problem =
+            Problem::error(span(blamed), format!("two routes have the name `{}`", blamed.route.name));
         item.reader.note(problem.related(span(other), label));
     }
 }

@@ -113,7 +113,8 @@ fn closing(value: &str, quotes: &str) -> Option<usize> {
 fn mask(secret: &mut [u8]) {
     let mut at = 0;
     while at < secret.len() {
-        let name = secret[at..].starts_with(b"${").then(|| secret[at..].iter().position(|&byte| byte == b'}'));
+        let name =
+            secret[at..].starts_with(b"${").then(|| secret[at..].iter().position(|&byte| byte == b'}'));
         if let Some(Some(end)) = name {
             at += end + 1;
             continue;

@@ -37,7 +37,10 @@ fn problem(kept: &ReadRoute, limited: &ReadRoute, escaped: PolicyId, limits: &Re
         )
     } else {
         (
-            format!("an encoded slash would be a way round the limit `{name}` of route `{}`", limited.route.name),
+            format!(
+                "an encoded slash would be a way round the limit `{name}` of route `{}`",
+                limited.route.name
+            ),
             format!("leave `encoded_slash` out, or put the limit `{name}` on this route as well"),
         )
     };
@@ -45,7 +48,8 @@ fn problem(kept: &ReadRoute, limited: &ReadRoute, escaped: PolicyId, limits: &Re
     if std::ptr::eq(kept, limited) {
         return problem;
     }
-    problem.related(limited.span.clone(), "a server that decodes %2F may take the request for one of this route")
+    problem
+        .related(limited.span.clone(), "a server that decodes %2F may take the request for one of this route")
 }
 
 /// A limit of `limited` that a request pays under another key, or not at all, when `kept` takes it.
@@ -94,14 +98,17 @@ impl Reach {
     fn may_meet(&self, pattern: &PathPattern) -> bool {
         match self {
             Self::Nothing => false,
-            Self::One(path) => path.as_ref().is_none_or(|path| pattern.covers(path) || !pattern_is_plain(pattern)),
+            Self::One(path) => {
+                path.as_ref().is_none_or(|path| pattern.covers(path) || !pattern_is_plain(pattern))
+            }
             Self::EndingIn(end) => {
                 let written = pattern.to_string();
                 if written.ends_with('*') {
                     return true;
                 }
                 let mut segments = written.rsplit('/');
-                end.iter().all(|want| segments.next().is_some_and(|have| have == want || have.starts_with('{')))
+                end.iter()
+                    .all(|want| segments.next().is_some_and(|have| have == want || have.starts_with('{')))
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::limit::KeyHasher;
 use crate::store::redis::{Target, UrlError};
 use crate::store::{RedisSpec, StoreSpec};
 
-const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
 const INSTANCES: RangeInclusive<u64> = 1..=100_000;
 const MAX_KEYS: RangeInclusive<u64> = 1..=1_000_000_000;
 const MAX_PREFIX: usize = 128;

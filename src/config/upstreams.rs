@@ -13,7 +13,7 @@ use super::table::{Name, NotYet};
 use crate::gate::{host_of, normalize};
 use crate::upstream::{ServerSpec, UpstreamId, UpstreamSpec};
 
-const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
 const WEIGHT: RangeInclusive<u64> = 1..=1_000;
 
 const NOT_YET: [NotYet; 9] = [
@@ -75,14 +75,19 @@ impl ReadUpstreams {
         text.refuse(match nearest(&text.value, self.by_name.keys().map(String::as_str)) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None if text.from_env => problem.help(FORM),
-            None if is_address => problem.help(format!("a URL starts with http://: \"http://{}\"", text.value)),
+            None if is_address => {
+                problem.help(format!("a URL starts with http://: \"http://{}\"", text.value))
+            }
             None => problem.help(format!("define it: [upstreams.{}]", text.value)),
         })
     }
 
     /// Where the names of upstreams stand that no route uses.
     pub fn unused(&self) -> impl Iterator<Item = Range<usize>> {
-        self.upstreams.iter().filter(|upstream| !upstream.is_used).filter_map(|upstream| upstream.name.clone())
+        self.upstreams
+            .iter()
+            .filter(|upstream| !upstream.is_used)
+            .filter_map(|upstream| upstream.name.clone())
     }
 
     /// All upstreams, if none of them has a mistake.
@@ -135,7 +140,9 @@ fn check_name(name: &Name<'_>, item: Item<'_>) -> bool {
     if !right {
         let title = format!("`{}` can't be the name of an upstream", name.text);
         let problem = Problem::error(name.span.clone(), title);
-        item.refuse::<()>(problem.help("a URL goes into its `servers`, or straight into a route's `upstream`"));
+        item.refuse::<()>(
+            problem.help("a URL goes into its `servers`, or straight into a route's `upstream`"),
+        );
     }
     right
 }
@@ -208,7 +215,9 @@ fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
     let port = match authority.port() {
         Some(port) if port.as_u16() == 0 => return Err(("nobody listens on port 0", FORM)),
         Some(port) => port.as_u16(),
-        None if authority.as_str().len() > host.len() + 1 => return Err(("this URL has no valid port", FORM)),
+        None if authority.as_str().len() > host.len() + 1 => {
+            return Err(("this URL has no valid port", FORM));
+        }
         None => 80,
     };
     let path = normalize(uri.path()).map_err(|_| ("the path of this URL is not valid", FORM))?;
