@@ -1,11 +1,51 @@
 //! The configuration file: from text to checked types, or to a list of everything that is wrong with it.
 
+mod answers;
+mod client_ip;
+mod headers;
+mod limits;
+mod listeners;
+mod odd;
+mod quota;
+mod rate;
+mod reader;
+mod report;
+mod rewrite;
+mod routes;
+mod secrets;
+mod slashes;
+mod store;
+mod suggest;
+mod table;
+mod upstreams;
+
+use std::ops::{Range, RangeInclusive};
+use std::path::Path;
 use std::time::Duration;
 
+use toml::de::DeTable;
+
+pub use report::Report;
+
+use self::limits::ReadLimits;
+use self::reader::{Item, Reader};
+use self::report::Problem;
+use self::routes::ReadRoute;
+use self::store::ReadStore;
+use self::table::{NotYet, Table};
+use self::upstreams::ReadUpstreams;
+use crate::gate::{ClientIp, Gate, RouteTable};
+use crate::limit::PolicyId;
+use crate::limiter::Limits;
 use crate::proxy::Site;
 use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
 use crate::telemetry::LogSpec;
+
+const WORKERS: RangeInclusive<u64> = 1..=1_024;
+const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
+
+const NOT_YET: [NotYet; 2] = [("jwt", ""), ("admin", "")];
 
 /// A configuration that is right in itself.
 #[derive(Debug)]
@@ -24,4 +64,162 @@ pub struct Config {
     pub site: Site,
     /// What is logged.
     pub log: LogSpec,
+}
+
+/// A configuration, and what else there is to say of its file.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// What is odd about it, though not wrong.
+    pub warnings: Report,
+    /// The numbers of each limit as the file has them, by [`PolicyId`].
+    pub limits: Vec<WrittenLimit>,
+}
+
+/// The numbers of a limit as the file has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenLimit {
+    /// Its rate, such as `100/minute`.
+    pub rate: Box<str>,
+    /// Its burst, where the file names one.
+    pub burst: Option<u64>,
+}
+
+/// Reads a file, with the variables of this process.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load(path: &Path) -> Result<Loaded, Report> {
+    let file = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| Report::unreadable(&file, &error))?;
+    let text = std::str::from_utf8(&bytes).map_err(|error| Report::not_utf8(&file, &bytes, error))?;
+    parse(text, &file, &|name| std::env::var(name).ok())
+}
+
+/// Reads the text of a file. `file` is its name in messages, and `env` looks up variables.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Report> {
+    let (root, broken) = DeTable::parse_recoverable(text);
+    let reader = Reader::new(env);
+    let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()));
+    let found = reader.into_problems();
+    let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
+    let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
+        problems.into_iter().partition(Problem::is_warning);
+    match read {
+        Some((config, limits)) if errors.is_empty() => {
+            Ok(Loaded { config, warnings: Report::new(file, text, warnings), limits })
+        }
+        _ => Err(Report::new(file, text, errors)),
+    }
+}
+
+/// Where the text is no TOML, what it means is partly a guess: of the other problems only those are shown
+/// that do not come from the guess. One broken line can give several errors, of which the first says most.
+fn beside_broken(text: &str, broken: &[toml::de::Error], found: Vec<Problem>) -> Vec<Problem> {
+    let row = |at: usize| text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count();
+    let mut broken: Vec<(Range<usize>, &str)> =
+        broken.iter().map(|error| (error.span().unwrap_or_default(), error.message())).collect();
+    broken.sort_by_key(|(span, _)| span.start);
+    broken.dedup_by_key(|(span, _)| row(span.start));
+    let rows: Vec<usize> = broken.iter().map(|(span, _)| row(span.start)).collect();
+    let mut problems: Vec<Problem> = broken
+        .into_iter()
+        .map(|(span, message)| Problem::error(span, format!("this is not valid TOML: {message}")))
+        .collect();
+    let is_sound = |problem: &Problem| !problem.is_derived() && !rows.contains(&row(problem.start()));
+    problems.extend(found.into_iter().filter(is_sound));
+    problems
+}
+
+/// Reads the whole file; `None` if anything in it is wrong.
+fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
+    let reader = top.reader;
+    let workers = top.item("workers").map_or_else(|| Some(all_cpus()), workers);
+    let shutdown_grace =
+        top.item("shutdown_grace").map_or(Some(Duration::from_secs(30)), |item| item.duration(&GRACE));
+    watch(top.item("watch"));
+    let listeners = listeners::listeners(&mut top);
+    let client_ip = client_ip::client_ip(top.item("client_ip"));
+    let store = store::store(top.item("store"));
+    let limits = limits::limits(top.item("limits"));
+    let defaults = top.item("default_limits").map_or_else(Vec::new, |item| limits.resolve_all(item));
+    let mut upstreams = upstreams::upstreams(top.item("upstreams"));
+    let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
+    let routes = routes::routes(top.item("routes"), &mut names);
+    let answers = answers::answers(top.item("answers"));
+    let log = answers::log(top.item("log"));
+    top.close(&NOT_YET);
+    let routes = routes?;
+    let across = slashes::problems(&routes, &limits);
+    for problem in across.into_iter().chain(odd::warnings(&routes, &limits, &upstreams, &defaults)) {
+        reader.note(problem);
+    }
+    let store = store?;
+    let (site, written) =
+        Parts { routes, limits, upstreams, client_ip: client_ip?, defaults }.site(&store)?;
+    let config = Config {
+        listeners: listeners?,
+        workers: workers?,
+        shutdown_grace: shutdown_grace?,
+        store: store.spec,
+        max_keys: store.max_keys,
+        site: Site { answers: answers?, ..site },
+        log: log?,
+    };
+    Some((config, written))
+}
+
+/// What makes a site.
+struct Parts {
+    routes: Vec<ReadRoute>,
+    limits: ReadLimits,
+    upstreams: ReadUpstreams,
+    client_ip: ClientIp,
+    defaults: Vec<(PolicyId, Range<usize>)>,
+}
+
+impl Parts {
+    fn site(self, store: &ReadStore) -> Option<(Site, Vec<WrittenLimit>)> {
+        let (mut policies, mut terms, mut written) = (Vec::new(), Vec::new(), Vec::new());
+        for limit in self.limits.into_all()? {
+            policies.push((limit.policy, limit.on_failure));
+            terms.push(limit.terms);
+            written.push(limit.written);
+        }
+        let (routes, treatments) = self.routes.into_iter().map(|read| (read.route, read.treatment)).unzip();
+        let gate = Gate {
+            routes: RouteTable::new(routes),
+            client_ip: self.client_ip,
+            limits: Limits::new(policies, store.instances),
+            terms,
+            default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
+            hasher: store.hasher.clone(),
+        };
+        let upstreams = self.upstreams.into_all()?;
+        Some((Site { gate, treatments, upstreams, answers: crate::proxy::Answers::default() }, written))
+    }
+}
+
+fn workers(item: Item<'_>) -> Option<usize> {
+    if item.is_integer() {
+        return item.count(&WORKERS);
+    }
+    let text = item.string_like("\"auto\" or a number of threads", "")?;
+    let help = "write \"auto\" for one thread per CPU, or a number without quotes";
+    text.parsed("a number of threads", help, |text| (text == "auto").then(all_cpus))
+}
+
+fn all_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+}
+
+fn watch(item: Option<Item<'_>>) {
+    let Some(item) = item else { return };
+    if item.boolean() == Some(true) {
+        item.not_yet::<()>("watch = true", "restart tidegate to have it read the file again");
+    }
 }

@@ -3,6 +3,7 @@
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those above it here.
 
 pub mod app;
+pub mod cli;
 pub mod config;
 pub mod gate;
 pub mod limit;

@@ -1,0 +1,108 @@
+//! The command line. The only place that knows clap.
+
+mod check;
+mod explain;
+mod run;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Loaded, Report};
+
+/// A reverse proxy with exact, distributed rate limiting built in.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve.
+    ///
+    /// Checks the file first: if anything is wrong with it, says what, and starts nothing. SIGTERM and SIGINT
+    /// end it once the requests that it has begun are answered.
+    Run(FileArgs),
+    /// Say whether the file is right, and what in it is odd.
+    ///
+    /// Shows every mistake with its line, the place in it, and the cure. Contacts nobody.
+    Check(FileArgs),
+    /// Tell which route, limits and keys a request would meet, and why.
+    ///
+    /// Spends nothing and contacts nobody: no count changes, and neither Redis nor an upstream is asked.
+    Explain(explain::ExplainArgs),
+}
+
+#[derive(Debug, Args)]
+struct FileArgs {
+    /// The configuration file.
+    #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml")]
+    config: PathBuf,
+}
+
+/// Why a command ends early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// Something failed while it ran.
+    Running = 1,
+    /// The file is wrong, or the arguments are.
+    Usage = 2,
+}
+
+/// What a command comes to; the message has been printed.
+type Outcome = Result<(), Failure>;
+
+/// Does what the arguments of this process say.
+#[must_use]
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Explain(args) => explain::explain(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => ExitCode::from(failure as u8),
+    }
+}
+
+/// Reads the file, and says what is wrong with it if anything is.
+fn load(args: &FileArgs) -> Result<Loaded, Failure> {
+    config::load(&args.config).map_err(|report| {
+        say(&report);
+        if report.len() > 1 {
+            complain(&format!("\n{}: {} problems", args.config.display(), report.len()));
+        }
+        Failure::Usage
+    })
+}
+
+/// Prints a report, in colours if a person reads it.
+fn say(report: &Report) {
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    complain(&report.render(colours));
+}
+
+/// Prints to standard error. Where that is closed nobody wants to know.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Prints to standard output. Where that is closed nobody wants to know.
+fn print(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,43 @@
+//! `tidegate explain`.
+
+mod limits;
+mod onward;
+mod parts;
+mod request;
+mod routing;
+mod rows;
+mod story;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use clap::Args;
+
+use super::{Failure, FileArgs, Outcome, complain, load, print};
+
+/// The request to explain.
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The method, such as GET.
+    method: String,
+    /// The URL, or only its path; a host in it goes into the Host header.
+    url: String,
+    /// A header of the request; can be given several times.
+    #[arg(short = 'H', long = "header", value_name = "'NAME: VALUE'")]
+    headers: Vec<String>,
+    /// The address that the request comes from.
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    from: IpAddr,
+}
+
+/// Tells what a request would meet.
+pub(super) fn explain(args: &ExplainArgs) -> Outcome {
+    let head = request::head(&args.method, &args.url, &args.headers).map_err(|error| {
+        complain(&format!("error: {error}"));
+        Failure::Usage
+    })?;
+    let loaded = load(&args.file)?;
+    print(&story::tell(&loaded, args.from, &head));
+    Ok(())
+}

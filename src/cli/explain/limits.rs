@@ -1,0 +1,72 @@
+//! What a limit makes of a request.
+
+use super::parts;
+use super::rows::Rows;
+use crate::config::Loaded;
+use crate::gate::{KeySpec, OnMissing, Subject};
+use crate::limit::{Charge, Policy, PolicyId};
+use crate::limiter::OnStoreFailure;
+use crate::store::{RedisSpec, StoreSpec};
+
+/// Tells of one limit: its numbers, the key, the cost, and where the count lives.
+pub(super) fn tell(
+    rows: &mut Rows,
+    loaded: &Loaded,
+    id: PolicyId,
+    charge: Option<&Charge>,
+    subject: &Subject<'_>,
+) {
+    let gate = &loaded.config.site.gate;
+    let place = id.0 as usize;
+    let (Some(policy), Some(terms), Some(written)) =
+        (gate.limits.policies.get(place), gate.terms.get(place), loaded.limits.get(place))
+    else {
+        return;
+    };
+    let burst = written.burst.map_or_else(String::new, |burst| format!(", burst {burst}"));
+    let (algorithm, most) = (policy.quota.algorithm().name(), policy.quota.limit());
+    let numbers = format!("{}: {algorithm}, {}{burst}; at most {most} at once", policy.name, written.rate);
+    rows.row("limit", numbers);
+    key(rows, &terms.key, subject);
+    let Some(charge) = charge else {
+        rows.below("cost", "none: a request that lacks this is not counted (on_missing = \"skip\")");
+        return;
+    };
+    rows.below("cost", charge.cost.to_string());
+    match &loaded.config.store {
+        StoreSpec::Memory => rows.below("counted", "in this process"),
+        StoreSpec::Redis(redis) => {
+            rows.below("counted", format!("in {}", redis.target));
+            rows.below("as", stored_key(redis, policy, charge));
+            let share = gate.limits.shares.get(place).map_or(most, |share| share.quota.limit());
+            rows.below(
+                "if away",
+                match gate.limits.on_failure.get(place) {
+                    Some(OnStoreFailure::Allow) => "the request passes this limit".to_owned(),
+                    Some(OnStoreFailure::Deny) => "the request is refused with 503".to_owned(),
+                    _ => format!("this process decides by itself, at most {share} at once"),
+                },
+            );
+        }
+    }
+}
+
+fn key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
+    for (number, part) in spec.parts.iter().enumerate() {
+        let label = if number == 0 { "key" } else { "" };
+        let text = match (parts::value(part, subject), spec.on_missing) {
+            (Some(value), _) => format!("{part} = {value}"),
+            (None, OnMissing::ClientIp) => {
+                format!("{part} is missing: the client's address stands in for it, {}", subject.client)
+            }
+            (None, _) => format!("{part} is missing"),
+        };
+        rows.below(label, text);
+    }
+}
+
+/// The name of the count in Redis.
+fn stored_key(redis: &RedisSpec, policy: &Policy, charge: &Charge) -> String {
+    let letter = char::from(policy.quota.algorithm().letter());
+    format!("{}:{{{}}}:{}:{letter}", redis.prefix, charge.key, policy.name)
+}

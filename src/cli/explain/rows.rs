@@ -1,0 +1,34 @@
+//! Lines of a label and a text, aligned.
+
+use std::fmt::Write as _;
+
+/// Where the text starts that follows a label.
+const INDENT: usize = 10;
+
+/// Lines of a label and a text.
+#[derive(Default)]
+pub(super) struct Rows(String);
+
+impl Rows {
+    /// A line.
+    pub fn row(&mut self, label: &str, text: impl AsRef<str>) {
+        // Writing to a string can't fail.
+        let _ = writeln!(self.0, "{label:<INDENT$}{}", text.as_ref());
+    }
+
+    /// A line below another, with a label of its own.
+    pub fn below(&mut self, label: &str, text: impl AsRef<str>) {
+        self.row("", format!("{label:<INDENT$}{}", text.as_ref()));
+    }
+
+    /// An empty line.
+    pub fn gap(&mut self) {
+        self.0.push('\n');
+    }
+
+    /// The text, without a line end after the last line.
+    pub fn into_text(mut self) -> String {
+        self.0.truncate(self.0.trim_end().len());
+        self.0
+    }
+}

@@ -1,0 +1,86 @@
+//! What becomes of a request, told in plain text.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::request;
+
+use super::rows::Rows;
+use super::{limits, onward, routing};
+use crate::config::Loaded;
+use crate::gate::{Examined, Gate, Malformed, Subject, normalize};
+
+/// Tells what becomes of a request.
+pub(super) fn tell(loaded: &Loaded, from: IpAddr, head: &request::Parts) -> String {
+    let gate = &loaded.config.site.gate;
+    let mut rows = Rows::default();
+    rows.row("request", format!("{} {} from {from}", head.method, head.uri));
+    match gate.examine(from, head) {
+        Ok(examined) => admitted(&mut rows, loaded, from, head, &examined),
+        Err(reason) => refused(&mut rows, gate, from, head, &reason),
+    }
+    rows.into_text()
+}
+
+fn refused(rows: &mut Rows, gate: &Gate, from: IpAddr, head: &request::Parts, reason: &Malformed) {
+    if let Ok(path) = normalize(head.uri.path()) {
+        rows.row("path", path.matched());
+    }
+    rows.row("client", client(gate, from, head));
+    rows.gap();
+    rows.row("answer", format!("400 Bad Request: {reason}"));
+    if let Malformed::EncodedSlash = reason {
+        rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
+    }
+}
+
+fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Parts, examined: &Examined<'_>) {
+    let site = &loaded.config.site;
+    let gate = &site.gate;
+    rows.row("path", examined.path.matched());
+    rows.row("host", if examined.host.is_empty() { "none" } else { &examined.host });
+    rows.row("client", client(gate, from, head));
+    let place = examined.route.map(|id| id.0 as usize);
+    routing::tell(rows, gate.routes.routes(), place, head, examined);
+    let route = examined.route.map(|id| gate.routes.get(id));
+    let subject = Subject {
+        head,
+        host: &examined.host,
+        path: examined.path.matched(),
+        client: gate.client_ip.counted(examined.client),
+        route,
+    };
+    let ids = route.map_or(&gate.default_limits, |route| &route.limits);
+    if ids.is_empty() {
+        rows.row("limits", "none");
+    }
+    for id in ids {
+        rows.gap();
+        let charge = examined.charges.iter().find(|charge| charge.policy == *id);
+        limits::tell(rows, loaded, *id, charge, &subject);
+    }
+    rows.gap();
+    match place.and_then(|place| site.treatments.get(place)) {
+        Some(treatment) => onward::tell(rows, site, treatment, head, &examined.path.sent),
+        None => rows.row("answer", "404 Not Found: no route matches"),
+    }
+}
+
+/// The client's address, and how it was found.
+fn client(gate: &Gate, from: IpAddr, head: &request::Parts) -> String {
+    let rules = &gate.client_ip;
+    let found = rules.client(from, &head.headers);
+    let mut text = found.to_string();
+    // Writing to a string can't fail.
+    if found != from.to_canonical() {
+        let _ = write!(text, ", as {} says, which the trusted proxy {from} sent", rules.header);
+    } else if head.headers.contains_key(&rules.header) && !rules.is_trusted(from) {
+        let _ = write!(text, ", whose {} is not believed: it is no trusted proxy", rules.header);
+    }
+    let counted = rules.counted(found);
+    if counted != found {
+        let bits = if counted.is_ipv4() { rules.ipv4_prefix } else { rules.ipv6_prefix };
+        let _ = write!(text, ", counted as {counted}/{bits}");
+    }
+    text
+}

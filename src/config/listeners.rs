@@ -1,0 +1,102 @@
+//! `listen` and `[[listeners]]`.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::reader::Item;
+use super::report::Problem;
+use super::table::{NotYet, Table};
+use crate::server::ListenerSpec;
+
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
+const CONNECTIONS: RangeInclusive<u64> = 1..=10_000_000;
+const HEADER_BYTES: RangeInclusive<u64> = 1_024..=1_048_576;
+const HEADERS: RangeInclusive<u64> = 1..=10_000;
+
+const FORM: &str =
+    "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
+
+const NOT_YET: [NotYet; 5] = [
+    ("tls", "let a TLS terminator stand before tidegate, and name it in [client_ip] trusted_proxies"),
+    ("proxy_protocol", "let the proxy before tidegate send x-forwarded-for"),
+    ("max_connections_per_client", ""),
+    ("handshake_timeout", ""),
+    ("tunnel_timeout", ""),
+];
+
+/// Reads where clients connect.
+pub(super) fn listeners(top: &mut Table<'_>) -> Option<Vec<ListenerSpec>> {
+    let (short, long) = (top.item("listen"), top.item("listeners"));
+    match (short, long) {
+        (Some(short), Some(_)) => {
+            let problem = short.error("`listen` and [[listeners]] say the same thing twice");
+            let place = top.key_span("listeners").unwrap_or_default();
+            short.refuse(
+                problem.related(place, "the other").help("keep [[listeners]], and move this address there"),
+            )
+        }
+        (Some(short), None) => Some(vec![ListenerSpec::new(address(short)?)]),
+        (None, Some(long)) => several(long),
+        (None, None) => {
+            let problem = Problem::somewhere("the file does not say where clients connect");
+            top.reader.note(problem.help("add as the first line: listen = \"127.0.0.1:8080\"").derived());
+            None
+        }
+    }
+}
+
+fn several(item: Item<'_>) -> Option<Vec<ListenerSpec>> {
+    let items = item.list("write [[listeners]] with two brackets")?;
+    if items.is_empty() {
+        return item.refuse(item.error("there must be at least one listener"));
+    }
+    let mut specs: Vec<Option<ListenerSpec>> = Vec::new();
+    for item in items {
+        let spec = listener(item);
+        if let Some(spec) = &spec
+            && spec.address.port() != 0
+            && specs.iter().flatten().any(|other| other.address == spec.address)
+        {
+            item.refuse::<()>(item.error(format!("two listeners have the address {}", spec.address)));
+        }
+        specs.push(spec);
+    }
+    specs.into_iter().collect()
+}
+
+fn listener(item: Item<'_>) -> Option<ListenerSpec> {
+    let mut table = item.table("this listener")?;
+    let address = table.required("address", "address = \"0.0.0.0:8080\"").and_then(address);
+    // The bounds are read whether the address is right or not, so that all mistakes show at once.
+    let bounds = ListenerSpec::new(address.unwrap_or_else(|| SocketAddr::from(([0; 4], 0))));
+    let mut timeout = |key, default| table.item(key).map_or(Some(default), |item| item.duration(&TIMEOUT));
+    let header_timeout = timeout("header_timeout", bounds.header_timeout);
+    let body_timeout = timeout("body_timeout", bounds.body_timeout);
+    let idle_timeout = timeout("idle_timeout", bounds.idle_timeout);
+    let mut count = |key, range, default| table.item(key).map_or(Some(default), |item| item.count(range));
+    let max_connections = count("max_connections", &CONNECTIONS, bounds.max_connections);
+    let max_headers = count("max_headers", &HEADERS, bounds.max_headers);
+    let max_header_bytes =
+        table.item("max_header_bytes").map_or(Some(bounds.max_header_bytes), |item| item.size(&HEADER_BYTES));
+    if let Some(item) = table.item("protocols") {
+        for protocol in item.list("put it in brackets: [\"h1\"]").unwrap_or_default() {
+            protocol.choice(&[("h1", ())], &["h2"]);
+        }
+    }
+    table.close(&NOT_YET);
+    Some(ListenerSpec {
+        address: address?,
+        max_connections: max_connections?,
+        header_timeout: header_timeout?,
+        body_timeout: body_timeout?,
+        idle_timeout: idle_timeout?,
+        max_header_bytes: max_header_bytes?,
+        max_headers: max_headers?,
+    })
+}
+
+fn address(item: Item<'_>) -> Option<SocketAddr> {
+    let text = item.string_like("an address with a port", FORM)?;
+    text.parsed("an address with a port", FORM, |text| text.parse().ok())
+}

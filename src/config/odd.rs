@@ -1,0 +1,168 @@
+//! What is odd about a configuration, though not wrong.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::limits::{ReadLimit, ReadLimits};
+use super::report::Problem;
+use super::routes::ReadRoute;
+use super::upstreams::ReadUpstreams;
+use crate::gate::{HostPattern, KeyPart, Route};
+use crate::limit::PolicyId;
+
+/// Every warning about how routes, limits and upstreams go together.
+pub(super) fn warnings(
+    routes: &[ReadRoute],
+    limits: &ReadLimits,
+    upstreams: &ReadUpstreams,
+    defaults: &[(PolicyId, Range<usize>)],
+) -> Vec<Problem> {
+    let mut problems = hidden_routes(routes);
+    problems.extend(routes.iter().filter_map(|read| evadable(read, limits)));
+    problems.extend(unused_limits(routes, limits, defaults));
+    problems.extend(free_limits(limits));
+    let unused = |span| Problem::warning(span, "no route uses this upstream");
+    problems.extend(upstreams.unused().map(unused));
+    if routes.is_empty() {
+        let problem = Problem::somewhere("the file has no routes: every request is answered with 404");
+        problems.push(problem.odd().help("add a [[routes]] table with a `path` and an `upstream`"));
+    }
+    problems
+}
+
+fn unused_limits(
+    routes: &[ReadRoute],
+    limits: &ReadLimits,
+    defaults: &[(PolicyId, Range<usize>)],
+) -> Vec<Problem> {
+    let mut used = vec![false; limits.ids().count()];
+    let named = routes.iter().flat_map(|read| &read.route.limits).chain(defaults.iter().map(|(id, _)| id));
+    for id in named {
+        if let Some(used) = used.get_mut(id.0 as usize) {
+            *used = true;
+        }
+    }
+    let unused = limits.ids().zip(used).filter(|(_, used)| !used);
+    let problem = |(id, _)| {
+        Problem::warning(limits.span(id), "no route uses this limit")
+            .help("name it in a route's `limits`, or in `default_limits`")
+    };
+    unused.map(problem).collect()
+}
+
+fn free_limits(limits: &ReadLimits) -> impl Iterator<Item = Problem> {
+    let free = limits.ids().filter(|id| limits.get(*id).is_some_and(|limit| limit.terms.cost == 0));
+    free.map(|id| Problem::warning(limits.span(id), "this limit never refuses anybody: its cost is 0"))
+}
+
+/// A route whose limits a client can all walk round, by making up a key of its own for each request.
+fn evadable(read: &ReadRoute, limits: &ReadLimits) -> Option<Problem> {
+    let own: Vec<&ReadLimit> = read.route.limits.iter().filter_map(|id| limits.get(*id)).collect();
+    let part_of = |limit: &&ReadLimit| {
+        limit.terms.key.parts.iter().find(|part| can_be_made_up(part, &read.route)).map(ToString::to_string)
+    };
+    let parts: Option<Vec<String>> = own.iter().map(part_of).collect();
+    let mut parts = parts.filter(|parts| !parts.is_empty())?;
+    parts.sort_unstable();
+    parts.dedup();
+    let parts = parts.iter().map(|part| format!("`{part}`")).collect::<Vec<_>>().join(" and ");
+    let title = format!(
+        "clients can walk round every limit of route `{}`: a made-up {parts} gives them a fresh count",
+        read.route.name
+    );
+    let help = "add a limit that counts by `client_ip`, with room for several keys behind one address";
+    Some(Problem::warning(read.span.clone(), title).help(help))
+}
+
+/// Whether a client of this route can put there what it likes. What the route's own conditions fix can't be
+/// made up; a method can, where the route takes any.
+fn can_be_made_up(part: &KeyPart, route: &Route) -> bool {
+    match part {
+        KeyPart::Host => !matches!(route.host, Some(HostPattern::Exact(_))),
+        KeyPart::Method => route.methods.is_empty(),
+        KeyPart::Path => {
+            let path = route.path.to_string();
+            path.contains('{') || path.ends_with('*')
+        }
+        part => part.is_made_up(),
+    }
+}
+
+/// Where a route is looked for that hides another: host, path with its parameters unnamed, whether it takes
+/// any rest, and the first of its other conditions.
+type Spot = (String, String, bool, Option<(String, Vec<u8>)>);
+
+/// Routes that never match because an earlier one takes all of their requests. Asking each pair would take
+/// minutes for 10,000 routes, so only those are asked whose host, path and first condition can cover.
+fn hidden_routes(routes: &[ReadRoute]) -> Vec<Problem> {
+    let mut spots: HashMap<Spot, Vec<usize>> = HashMap::new();
+    let mut rest_lengths: Vec<usize> = Vec::new();
+    let mut problems = Vec::new();
+    for (number, read) in routes.iter().enumerate() {
+        let (path, takes_rest) = shape(&read.route);
+        let covers = |candidate: &&usize| {
+            routes.get(**candidate).is_some_and(|earlier| earlier.route.covers(&read.route))
+        };
+        let candidates = covering_spots(&read.route, &path, takes_rest, &rest_lengths);
+        let hiding = candidates.filter_map(|spot| spots.get(&spot)?.iter().find(covers).copied()).min();
+        if let Some(earlier) = hiding.and_then(|place| routes.get(place)) {
+            let (own, other) = (&read.route.name, &earlier.route.name);
+            let title =
+                format!("route `{own}` never matches: route `{other}` before it takes all its requests");
+            let problem = Problem::warning(read.span.clone(), title);
+            let help = "routes are tried from the top: put the narrower one first";
+            problems.push(problem.related(earlier.span.clone(), "this route").help(help));
+        }
+        if takes_rest && !rest_lengths.contains(&path.len()) {
+            rest_lengths.push(path.len());
+        }
+        let host = read.route.host.as_ref().map_or_else(String::new, ToString::to_string);
+        let spot = (host, path, takes_rest, conditions(&read.route).next());
+        spots.entry(spot).or_default().push(number);
+    }
+    problems
+}
+
+/// A route's path without the names of its parameters and without its star.
+fn shape(route: &Route) -> (String, bool) {
+    let written = route.path.to_string();
+    let (body, takes_rest) = written.strip_suffix('*').map_or((&*written, false), |body| (body, true));
+    let unnamed = |segment: &str| if segment.starts_with('{') { "{}".to_owned() } else { segment.to_owned() };
+    (body.split('/').map(unnamed).collect::<Vec<_>>().join("/"), takes_rest)
+}
+
+/// Header and query conditions, in an order that equal lists share.
+fn conditions(route: &Route) -> impl Iterator<Item = (String, Vec<u8>)> {
+    let headers = route.headers.iter().map(|(name, value)| (format!("h {name}"), value.as_bytes().to_vec()));
+    let query = route.query.iter().map(|(name, value)| (format!("q {name}"), value.as_bytes().to_vec()));
+    headers.chain(query)
+}
+
+/// Every spot where a route can stand that covers this one.
+fn covering_spots(
+    route: &Route,
+    path: &str,
+    takes_rest: bool,
+    rest_lengths: &[usize],
+) -> impl Iterator<Item = Spot> {
+    let mut hosts = vec![String::new()];
+    if let Some(host) = &route.host {
+        let host = host.to_string();
+        hosts.extend(host.match_indices('.').map(|(dot, _)| format!("*{}", &host[dot..])));
+        hosts.push(host);
+    }
+    let mut paths: Vec<(&str, bool)> = Vec::new();
+    paths.extend(rest_lengths.iter().filter_map(|length| Some((path.get(..*length)?, true))));
+    if !takes_rest {
+        paths.push((path, false));
+    }
+    let paths: Vec<(String, bool)> = paths.into_iter().map(|(path, rest)| (path.to_owned(), rest)).collect();
+    let conditions: Vec<_> = std::iter::once(None).chain(conditions(route).map(Some)).collect();
+    let mut spots = Vec::with_capacity(hosts.len() * paths.len() * conditions.len());
+    for host in &hosts {
+        for (path, rest) in &paths {
+            spots.extend(conditions.iter().map(|one| (host.clone(), path.clone(), *rest, one.clone())));
+        }
+    }
+    spots.into_iter()
+}

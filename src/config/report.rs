@@ -1,0 +1,269 @@
+//! What is wrong with a file, shown as compilers show it: the place, the line itself, and the cure.
+
+use std::io;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+use super::secrets;
+
+/// Places further apart than this many bytes are shown as two excerpts.
+const ONE_EXCERPT: usize = 2_000;
+
+/// Everything that is wrong, or odd, about one file.
+#[derive(Clone, Debug)]
+pub struct Report {
+    file: String,
+    /// The file's text with its secrets masked, byte for byte as long as the file.
+    source: String,
+    problems: Vec<Problem>,
+}
+
+/// One thing that is wrong, or odd.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    title: String,
+    place: Option<Range<usize>>,
+    label: Option<String>,
+    related: Option<(Range<usize>, String)>,
+    help: Vec<String>,
+    is_warning: bool,
+    is_derived: bool,
+}
+
+impl Problem {
+    /// Something wrong at a place.
+    pub fn error(place: Range<usize>, title: impl Into<String>) -> Self {
+        Self { place: Some(place), ..Self::somewhere(title) }
+    }
+
+    /// Something odd at a place.
+    pub fn warning(place: Range<usize>, title: impl Into<String>) -> Self {
+        Self::error(place, title).odd()
+    }
+
+    /// The same, but odd and not wrong.
+    pub fn odd(self) -> Self {
+        Self { is_warning: true, ..self }
+    }
+
+    /// Something wrong that has no place.
+    pub fn somewhere(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            place: None,
+            label: None,
+            related: None,
+            help: Vec::new(),
+            is_warning: false,
+            is_derived: false,
+        }
+    }
+
+    /// Adds a few words at the marked place.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Marks another place that has to do with it.
+    pub fn related(mut self, place: Range<usize>, label: impl Into<String>) -> Self {
+        self.related = Some((place, label.into()));
+        self
+    }
+
+    /// Adds the cure.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.push(help.into());
+        self
+    }
+
+    /// Something that may only follow from another problem: a key or a name that is missing where the text
+    /// could not be read.
+    pub fn derived(mut self) -> Self {
+        self.is_derived = true;
+        self
+    }
+
+    pub fn is_warning(&self) -> bool {
+        self.is_warning
+    }
+
+    pub fn is_derived(&self) -> bool {
+        self.is_derived
+    }
+
+    pub fn start(&self) -> usize {
+        self.place.as_ref().map_or(0, |place| place.start)
+    }
+}
+
+impl Report {
+    pub(super) fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(Problem::start);
+        Self { file: file.into(), source: secrets::masked(text), problems }
+    }
+
+    /// A file that can't be read at all.
+    pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
+        let problem = Problem::somewhere(format!("can't read {file}: {error}"));
+        let problem = match error.kind() {
+            io::ErrorKind::NotFound => problem.help("name another file with -c FILE"),
+            io::ErrorKind::PermissionDenied => {
+                problem.help("let the user that runs tidegate read it, or name another file with -c FILE")
+            }
+            _ => problem.help("-c FILE names the configuration file, written in TOML"),
+        };
+        Self { file: String::new(), source: String::new(), problems: vec![problem] }
+    }
+
+    /// A file that is no text.
+    pub(super) fn not_utf8(file: &str, bytes: &[u8], error: std::str::Utf8Error) -> Self {
+        let mut text = String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned();
+        let at = text.len();
+        text.push(char::REPLACEMENT_CHARACTER);
+        let problem = Problem::error(at..text.len(), "the file is not valid UTF-8")
+            .label("this byte is no text")
+            .help("TOML is written in UTF-8: save the file in that encoding");
+        Self::new(file, &text, vec![problem])
+    }
+
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// How many things are wrong or odd.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.problems.len()
+    }
+
+    /// All of it, with colours or without; no line end after the last line.
+    #[must_use]
+    pub fn render(&self, colours: bool) -> String {
+        let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
+        let shown = |problem| renderer.render(&[self.group(problem)]);
+        self.problems.iter().map(shown).collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// One line for each problem, as a log wants it.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.problems.iter().map(|problem| {
+            let mut line = problem.place.as_ref().map_or_else(String::new, |place| {
+                let before = &self.source[..floor(&self.source, place.start)];
+                let start = before.rfind('\n').map_or(0, |end| end + 1);
+                let (row, column) = (before.matches('\n').count() + 1, before[start..].chars().count() + 1);
+                format!("{}:{row}:{column}: ", self.file)
+            });
+            line.push_str(&problem.title);
+            for help in &problem.help {
+                line.push_str("; ");
+                line.push_str(help);
+            }
+            line
+        })
+    }
+
+    fn group<'a>(&'a self, problem: &'a Problem) -> Group<'a> {
+        let level = if problem.is_warning { Level::WARNING } else { Level::ERROR };
+        let mut group = Group::with_title(level.primary_title(&*problem.title));
+        match (&problem.place, &problem.related) {
+            (Some(place), related) => {
+                let label = problem.label.as_deref();
+                let main = (AnnotationKind::Primary, place, label);
+                let other =
+                    related.as_ref().map(|(place, label)| (AnnotationKind::Context, place, Some(&**label)));
+                match other {
+                    Some(other) if other.1.start.abs_diff(place.start) > ONE_EXCERPT => {
+                        group = group.element(self.excerpt(&[main])).element(self.excerpt(&[other]));
+                    }
+                    Some(other) => group = group.element(self.excerpt(&[main, other])),
+                    None => group = group.element(self.excerpt(&[main])),
+                }
+            }
+            (None, _) if !self.file.is_empty() => group = group.element(Origin::path(&*self.file)),
+            (None, _) => {}
+        }
+        group.elements(problem.help.iter().map(|help| Level::HELP.message(&**help)))
+    }
+
+    /// The lines from the first mark to the last. Only these are handed on, so that a long file with many
+    /// problems is not searched again for each.
+    fn excerpt<'a>(
+        &'a self,
+        marks: &[(AnnotationKind, &Range<usize>, Option<&'a str>)],
+    ) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
+        let text = &*self.source;
+        let first = marks.iter().map(|(_, place, _)| place.start).min().unwrap_or(0);
+        let last = marks.iter().map(|(_, place, _)| place.end).max().unwrap_or(0);
+        let (first, last) = (floor(text, first), floor(text, last));
+        let start = text[..first].rfind('\n').map_or(0, |end| end + 1);
+        let end = text[last..].find('\n').map_or(text.len(), |at| last + at);
+        let row = text[..start].matches('\n').count() + 1;
+        let annotations = marks.iter().map(|(kind, place, label)| {
+            let (from, to) = (floor(text, place.start), floor(text, place.end));
+            kind.span(from - start..to.max(from) - start).label(*label)
+        });
+        let window = Snippet::source(&text[start..end.max(start)]).line_start(row).path(&*self.file);
+        window.annotations(annotations)
+    }
+}
+
+/// The last place at or before `at` where a character starts.
+fn floor(text: &str, at: usize) -> usize {
+    text.floor_char_boundary(at.min(text.len()))
+}
+
+/// Without colours.
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Report {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "a = 1\nb = \"é\"\n";
+
+    #[test]
+    fn a_problem_shows_its_line_its_place_and_its_cure() {
+        let problem = Problem::error(10..14, "`é` is not right").label("here").help("write `e`");
+        let report = Report::new("x.toml", TEXT, vec![problem]);
+        let shown = "error: `é` is not right\n --> x.toml:2:5\n  |\n2 | b = \"é\"\n  |     ^^^ here\n  |\n  \
+                     = help: write `e`";
+        assert_eq!(report.to_string(), shown);
+        assert_eq!(report.lines().collect::<Vec<_>>(), ["x.toml:2:5: `é` is not right; write `e`"]);
+        assert!(report.render(true).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn problems_come_in_the_order_of_the_file() {
+        let problems = vec![Problem::error(6..7, "second"), Problem::warning(0..1, "first")];
+        let lines: Vec<String> = Report::new("x.toml", TEXT, problems).lines().collect();
+        assert_eq!(lines, ["x.toml:1:1: first", "x.toml:2:1: second"]);
+    }
+
+    #[test]
+    fn places_far_apart_are_two_excerpts() {
+        let text = format!("name = 1\n{}name = 2\n", "# a long comment\n".repeat(500));
+        let second = text.rfind("name").unwrap_or_default();
+        let problem = Problem::error(second..second + 4, "twice").related(0..4, "first here");
+        let shown = Report::new("x.toml", &text, vec![problem]).to_string();
+        assert!(shown.contains("x.toml:502:1") && shown.contains("1 | name = 1"), "{shown}");
+        assert!(shown.lines().count() < 14, "{shown}");
+    }
+
+    #[test]
+    fn marks_beyond_the_text_or_inside_a_character_do_no_harm() {
+        for place in [12..12, 11..13, 0..99, 99..99] {
+            Report::new("x.toml", TEXT, vec![Problem::error(place, "odd")]).render(false);
+        }
+        Report::new("x.toml", "", vec![Problem::error(0..1, "odd")]).render(false);
+    }
+}

@@ -1,0 +1,182 @@
+//! Secrets: read from the environment, and never shown.
+
+use std::ops::Range;
+
+/// Keys whose values are secrets wherever they stand.
+const KEYS: [&str; 5] = ["hash_key", "sentinel_password", "token", "password", "authorization"];
+
+/// Why a string's `${…}` can't be filled in.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ExpandError {
+    /// The environment has no such variable.
+    Missing(String),
+    /// `${` without a name and `}` after it.
+    Malformed,
+}
+
+/// A string in which `${NAME}` was read from the environment and `$${` is `${`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Expanded {
+    pub text: String,
+    /// Whether any of it comes from the environment.
+    pub from_env: bool,
+}
+
+/// Fills in every `${NAME}`.
+pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Expanded, ExpandError> {
+    let mut expanded = Expanded { text: String::with_capacity(text.len()), from_env: false };
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let (before, after) = (&rest[..at], &rest[at + 2..]);
+        if let Some(before) = before.strip_suffix('$') {
+            expanded.text.push_str(before);
+            expanded.text.push_str("${");
+            rest = after;
+            continue;
+        }
+        let end = after.find('}').ok_or(ExpandError::Malformed)?;
+        let name = &after[..end];
+        if !is_variable(name) {
+            return Err(ExpandError::Malformed);
+        }
+        expanded.text.push_str(before);
+        expanded.text.push_str(&env(name).ok_or_else(|| ExpandError::Missing(name.to_owned()))?);
+        expanded.from_env = true;
+        rest = &after[end + 1..];
+    }
+    expanded.text.push_str(rest);
+    Ok(expanded)
+}
+
+fn is_variable(name: &str) -> bool {
+    let starts_right = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    starts_right && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// The text of a file with an asterisk for each byte of a secret that is written in it. It works on the bare
+/// text, so that it holds for a file that is no TOML as well; names of variables stay.
+pub(super) fn masked(text: &str) -> String {
+    let mut masked = text.as_bytes().to_vec();
+    for secret in user_infos(text).chain(values(text)) {
+        mask(&mut masked[secret]);
+    }
+    // A secret starts and ends beside ASCII, so only whole characters were written over.
+    String::from_utf8(masked).unwrap_or_else(|_| "*".repeat(text.len()))
+}
+
+/// What stands between `://` and the last `@` of the same string.
+fn user_infos(text: &str) -> impl Iterator<Item = Range<usize>> {
+    text.match_indices("://").filter_map(|(at, _)| {
+        let line = &text[text[..at].rfind('\n').map_or(0, |end| end + 1)..at];
+        let quote = line.chars().rfind(|&character| is_quote(character)).unwrap_or('\n');
+        let start = at + 3;
+        let rest = &text[start..];
+        let end = rest.find([quote, '\n']).unwrap_or(rest.len());
+        rest[..end].rfind('@').map(|at| start..start + at)
+    })
+}
+
+fn is_quote(character: char) -> bool {
+    matches!(character, '"' | '\'')
+}
+
+/// The quoted values of secret keys, without their quotes.
+fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
+    KEYS.iter().flat_map(move |key| {
+        text.match_indices(key).filter_map(|(at, key)| {
+            let after = text[at + key.len()..].trim_start_matches(is_quote).trim_start_matches([' ', '\t']);
+            let value = after.strip_prefix('=')?.trim_start_matches([' ', '\t']);
+            let quote = value.chars().next().filter(|&first| is_quote(first))?;
+            let triple = quote.to_string().repeat(3);
+            let (quotes, is_end): (usize, &str) =
+                if value.starts_with(&triple) { (3, &triple) } else { (1, &triple[..1]) };
+            let value = &value[quotes..];
+            let line = if quotes == 3 { value.len() } else { value.find('\n').unwrap_or(value.len()) };
+            let length = closing(&value[..line], is_end).unwrap_or(line);
+            let start = text.len() - value.len();
+            Some(start..start + length)
+        })
+    })
+}
+
+/// Where the closing quotes stand; a backslash takes the next character along.
+fn closing(value: &str, quotes: &str) -> Option<usize> {
+    let mut escaped = false;
+    value.char_indices().find_map(|(at, character)| {
+        let closes = !escaped && value[at..].starts_with(quotes);
+        escaped = character == '\\' && !escaped && quotes.starts_with('"');
+        closes.then_some(at)
+    })
+}
+
+/// Writes over everything but `${NAME}`, colons and line ends.
+fn mask(secret: &mut [u8]) {
+    let mut at = 0;
+    while at < secret.len() {
+        let name =
+            secret[at..].starts_with(b"${").then(|| secret[at..].iter().position(|&byte| byte == b'}'));
+        if let Some(Some(end)) = name {
+            at += end + 1;
+            continue;
+        }
+        if !matches!(secret[at], b':' | b'\n' | b'\r') {
+            secret[at] = b'*';
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn filled(text: &str) -> Result<(String, bool), ExpandError> {
+        let env = |name: &str| (name == "A_1").then(|| "${B}".to_owned());
+        expand(text, &env).map(|expanded| (expanded.text, expanded.from_env))
+    }
+
+    #[test]
+    fn variables_are_filled_in_once() {
+        assert_eq!(filled("x${A_1}y${A_1}"), Ok(("x${B}y${B}".into(), true)));
+        assert_eq!(filled("no $ variable $1"), Ok(("no $ variable $1".into(), false)));
+        assert_eq!(filled("$${A_1} costs $$5"), Ok(("${A_1} costs $$5".into(), false)));
+    }
+
+    #[test]
+    fn what_cannot_be_filled_in_is_an_error() {
+        assert_eq!(filled("${NONE}"), Err(ExpandError::Missing("NONE".into())));
+        for text in ["${", "${A_1", "${}", "${1A}", "${A-1}", "${A_1 }"] {
+            assert_eq!(filled(text), Err(ExpandError::Malformed), "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_masked_and_nothing_else() {
+        for (text, shown) in [
+            ("url = \"redis://app:hush@h:1/2\"", "url = \"redis://***:****@h:1/2\""),
+            ("url = \"redis://app:h/u#s@h@h:1\"", "url = \"redis://***:*******@h:1\""),
+            ("url = \"redis://:it's, @h\"", "url = \"redis://:*******@h\""),
+            ("url = \"redis://app:${PW}@h\"", "url = \"redis://***:${PW}@h\""),
+            ("hash_key = \"sécret\" # x", "hash_key = \"*******\" # x"),
+            ("s = { hash_key='a\\', b = 'c' }", "s = { hash_key='**', b = 'c' }"),
+            ("\"authorization\" = \"Bearer x\"", "\"authorization\" = \"********\""),
+            ("token = \"\"\"a\nb\"\"\"", "token = \"\"\"*\n*\"\"\""),
+            ("hash_key = \"open", "hash_key = \"****"),
+            ("hash_key = 5", "hash_key = 5"),
+            ("url = \"http://h/a\"\nb = \"x@y\"", "url = \"http://h/a\"\nb = \"x@y\""),
+        ] {
+            assert_eq!(masked(text), shown, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn masking_keeps_the_length_of_every_line(text in "(hash_key|token| ?= ?|\"|'|://|@|\\$\\{|\\}|é|\\\\|\n|[a-z:/])*") {
+            let masked = masked(&text);
+            let lengths = |text: &str| text.split('\n').map(str::len).collect::<Vec<_>>();
+            prop_assert_eq!(lengths(&masked), lengths(&text));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `[store]`.
+
+use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::reader::{Item, Text};
+use super::table::NotYet;
+use crate::limit::KeyHasher;
+use crate::store::redis::{Target, UrlError};
+use crate::store::{RedisSpec, StoreSpec};
+
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
+const INSTANCES: RangeInclusive<u64> = 1..=100_000;
+const MAX_KEYS: RangeInclusive<u64> = 1..=1_000_000_000;
+const MAX_PREFIX: usize = 128;
+
+/// A shorter secret could be found by trying.
+const MIN_HASH_KEY: usize = 16;
+
+const NOT_YET: [NotYet; 3] = [
+    ("tls", "Redis is reached over redis:// or unix://"),
+    ("sentinel_username", "Redis is reached over redis:// or unix://"),
+    ("sentinel_password", "Redis is reached over redis:// or unix://"),
+];
+
+/// What `[store]` says.
+pub(super) struct ReadStore {
+    pub spec: StoreSpec,
+    pub hasher: KeyHasher,
+    pub instances: NonZeroU64,
+    pub max_keys: usize,
+}
+
+/// Reads the store; without a URL, counts live in this process.
+pub(super) fn store(item: Option<Item<'_>>) -> Option<ReadStore> {
+    let Some(item) = item else { return Some(ReadStore::default()) };
+    let default = ReadStore::default();
+    let mut table = item.table("[store]")?;
+    let target = table.item("url").map_or(Some(None), |item| {
+        let text = item.string_like("a URL", "such as \"redis://127.0.0.1:6379\"")?;
+        url(&text).map(Some)
+    });
+    let timeout =
+        table.item("timeout").map_or(Some(Duration::from_millis(50)), |item| item.duration(&TIMEOUT));
+    let prefix = table.item("prefix").map_or(Some("tidegate".into()), prefix);
+    let client_clock = table
+        .item("clock")
+        .map_or(Some(false), |item| item.choice(&[("server", false), ("client", true)], &[]));
+    let hasher = table.item("hash_key").map_or(Some(KeyHasher::new(None)), hash_key);
+    let instances = table.item("instances").map_or(Some(1), |item| item.integer(&INSTANCES));
+    let max_keys = table.item("max_keys").map_or(Some(default.max_keys), |item| item.count(&MAX_KEYS));
+    table.close(&NOT_YET);
+    let spec = match (target?, timeout?, prefix?, client_clock?) {
+        (None, ..) => StoreSpec::Memory,
+        (Some(target), timeout, prefix, client_clock) => {
+            StoreSpec::Redis(RedisSpec { target, timeout, prefix, client_clock })
+        }
+    };
+    let instances = NonZeroU64::new(instances?)?;
+    Some(ReadStore { spec, hasher: hasher?, instances, max_keys: max_keys? })
+}
+
+impl Default for ReadStore {
+    fn default() -> Self {
+        Self {
+            spec: StoreSpec::Memory,
+            hasher: KeyHasher::new(None),
+            instances: NonZeroU64::MIN,
+            max_keys: 1_000_000,
+        }
+    }
+}
+
+/// Reads the URL of a Redis. A URL with an `@` may have its password in any of its parts, so that no message
+/// repeats a part of it.
+fn url(text: &Text<'_>) -> Option<Target> {
+    let error = match Target::parse(&text.value) {
+        Ok(target) => return Some(target),
+        Err(error) => error,
+    };
+    let may_be_secret = text.from_env || text.value.contains('@');
+    let problem = match error {
+        UrlError::NotYet(scheme) => text
+            .error(format!("`{scheme}://` is not supported by this version of tidegate"))
+            .help("a Redis is reached over redis:// or unix://"),
+        UrlError::Scheme(_) if may_be_secret => {
+            text.error("this is not the URL of a Redis: its scheme is neither redis nor unix")
+        }
+        UrlError::Database(_) if may_be_secret => {
+            text.error("what follows the host is no database number from 0 to 255")
+        }
+        UrlError::Extra(_) if may_be_secret => text.error("what follows `?` or `#` is not understood"),
+        error => text.error(format!("this is not the URL of a Redis: {error}")),
+    };
+    text.refuse(if may_be_secret {
+        problem.help("in a password, write @ as %40, / as %2F, : as %3A, # as %23, ? as %3F and % as %25")
+    } else {
+        problem
+    })
+}
+
+/// Braces in a prefix would move every key to one place of a Redis Cluster.
+fn prefix(item: Item<'_>) -> Option<Box<str>> {
+    let help = "a prefix has 1 to 128 visible ASCII characters, and no braces";
+    let text = item.string()?;
+    text.parsed("a prefix for stored keys", help, |text| {
+        let right = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}'));
+        (right && !text.is_empty() && text.len() <= MAX_PREFIX).then(|| text.into())
+    })
+}
+
+fn hash_key(item: Item<'_>) -> Option<KeyHasher> {
+    let text = item.string()?;
+    if text.value.len() < MIN_HASH_KEY {
+        let problem = text.error(format!("`hash_key` must have at least {MIN_HASH_KEY} bytes"));
+        return text.refuse(problem.help("make one with: openssl rand -hex 32"));
+    }
+    Some(KeyHasher::new(Some(text.value.as_bytes())))
+}

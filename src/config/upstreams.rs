@@ -1,0 +1,267 @@
+//! `[upstreams.NAME]`, and the URLs that stand in for one.
+
+use std::collections::HashMap;
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use http::Uri;
+
+use super::reader::{Item, Text};
+use super::report::Problem;
+use super::suggest::nearest;
+use super::table::{Name, NotYet};
+use crate::gate::{host_of, normalize};
+use crate::upstream::{ServerSpec, UpstreamId, UpstreamSpec};
+
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
+const WEIGHT: RangeInclusive<u64> = 1..=1_000;
+
+const NOT_YET: [NotYet; 9] = [
+    ("total_timeout", "response_timeout and stall_timeout bound how long an upstream may be silent"),
+    ("retry_budget", ""),
+    ("max_connections", ""),
+    ("max_pending", ""),
+    ("health", ""),
+    ("eject", ""),
+    ("panic_threshold", ""),
+    ("slow_start", ""),
+    ("tls", "upstreams are spoken to over http://"),
+];
+
+const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
+
+/// All upstreams: those with a name first, then one for each URL that a route gives.
+#[derive(Default)]
+pub(super) struct ReadUpstreams {
+    upstreams: Vec<ReadUpstream>,
+    by_name: HashMap<String, UpstreamId>,
+}
+
+struct ReadUpstream {
+    /// Where its name stands; none if it is a URL.
+    name: Option<Range<usize>>,
+    spec: Option<UpstreamSpec>,
+    is_used: bool,
+}
+
+impl ReadUpstreams {
+    fn add(&mut self, key: &str, name: Option<Range<usize>>, spec: Option<UpstreamSpec>) -> UpstreamId {
+        let id = UpstreamId(u32::try_from(self.upstreams.len()).unwrap_or(u32::MAX));
+        self.upstreams.push(ReadUpstream { name, spec, is_used: false });
+        self.by_name.insert(key.to_owned(), id);
+        id
+    }
+
+    /// The upstream that a route names, or whose URL it gives.
+    pub fn resolve(&mut self, item: Item<'_>) -> Option<UpstreamId> {
+        let text = item.string_like("a URL or the name of an upstream", FORM)?;
+        let known = self.by_name.get(&text.value).copied();
+        let id = match known {
+            Some(id) => id,
+            None if text.value.contains("://") => {
+                let spec = server_url(&text).map(|server| UpstreamSpec::new(&text.value, vec![server]));
+                self.add(&text.value, None, spec)
+            }
+            None => return self.unknown(&text),
+        };
+        let upstream = self.upstreams.get_mut(id.0 as usize)?;
+        upstream.is_used = true;
+        Some(id)
+    }
+
+    fn unknown<T>(&self, text: &Text<'_>) -> Option<T> {
+        let problem = text.error(format!("no upstream has the name {}", text.quoted())).derived();
+        let is_address = text.value.contains(':') || text.value.contains('.') || text.value == "localhost";
+        text.refuse(match nearest(&text.value, self.by_name.keys().map(String::as_str)) {
+            Some(near) => problem.help(format!("did you mean `{near}`?")),
+            None if text.from_env => problem.help(FORM),
+            None if is_address => {
+                problem.help(format!("a URL starts with http://: \"http://{}\"", text.value))
+            }
+            None => problem.help(format!("define it: [upstreams.{}]", text.value)),
+        })
+    }
+
+    /// Where the names of upstreams stand that no route uses.
+    pub fn unused(&self) -> impl Iterator<Item = Range<usize>> {
+        self.upstreams
+            .iter()
+            .filter(|upstream| !upstream.is_used)
+            .filter_map(|upstream| upstream.name.clone())
+    }
+
+    /// All upstreams, if none of them has a mistake.
+    pub fn into_all(self) -> Option<Vec<UpstreamSpec>> {
+        self.upstreams.into_iter().map(|upstream| upstream.spec).collect()
+    }
+}
+
+/// Reads all upstreams that have a name.
+pub(super) fn upstreams(item: Option<Item<'_>>) -> ReadUpstreams {
+    let mut read = ReadUpstreams::default();
+    let Some(table) = item.and_then(|item| item.table("[upstreams]")) else { return read };
+    for (name, item) in table.entries() {
+        let spec = upstream(&name, item);
+        read.add(name.text, Some(name.span), spec);
+    }
+    read
+}
+
+fn upstream(name: &Name<'_>, item: Item<'_>) -> Option<UpstreamSpec> {
+    let name_is_right = check_name(name, item);
+    let mut table = item.table(format!("upstream `{}`", name.text))?;
+    let servers = table.required("servers", "servers = [\"http://10.0.1.5:9000\"]").and_then(servers);
+    let mut timeout = |key, default| {
+        table.item(key).map_or(Some(Duration::from_secs(default)), |item| item.duration(&TIMEOUT))
+    };
+    let connect_timeout = timeout("connect_timeout", 1);
+    let response_timeout = timeout("response_timeout", 60);
+    let stall_timeout = timeout("stall_timeout", 60);
+    let retries = table.item("retries").map_or(Some(1), |item| item.integer(&(0..=1)));
+    if let Some(item) = table.item("balance") {
+        item.choice(&[("round_robin", ())], &["least_requests", "power_of_two", "hash"]);
+    }
+    if let Some(item) = table.item("protocol") {
+        item.choice(&[("h1", ())], &["h2"]);
+    }
+    table.close(&NOT_YET);
+    name_is_right.then_some(UpstreamSpec {
+        name: name.text.into(),
+        servers: servers?,
+        connect_timeout: connect_timeout?,
+        response_timeout: response_timeout?,
+        stall_timeout: stall_timeout?,
+        retries: u32::from(retries? > 0),
+    })
+}
+
+fn check_name(name: &Name<'_>, item: Item<'_>) -> bool {
+    let right = !name.text.is_empty() && !name.text.contains("://") && !name.text.contains(char::is_control);
+    if !right {
+        let title = format!("`{}` can't be the name of an upstream", name.text);
+        let problem = Problem::error(name.span.clone(), title);
+        item.refuse::<()>(
+            problem.help("a URL goes into its `servers`, or straight into a route's `upstream`"),
+        );
+    }
+    right
+}
+
+fn servers(item: Item<'_>) -> Option<Vec<ServerSpec>> {
+    let items = item.list("put the URLs in brackets: [\"http://10.0.1.5:9000\"]")?;
+    if items.is_empty() {
+        let problem = item.error("an upstream needs at least one server");
+        return item.refuse(problem.help("add one: [\"http://10.0.1.5:9000\"]"));
+    }
+    let servers: Vec<Option<ServerSpec>> = items.into_iter().map(server).collect();
+    servers.into_iter().collect()
+}
+
+fn server(item: Item<'_>) -> Option<ServerSpec> {
+    if !item.is_table() {
+        let text = item.string_like("a URL, or a table with `url` and `weight`", FORM)?;
+        return server_url(&text);
+    }
+    let mut table = item.table("this server")?;
+    let server = table
+        .required("url", "url = \"http://10.0.1.5:9000\"")
+        .and_then(|item| item.string_like("a URL", FORM))
+        .and_then(|text| server_url(&text));
+    let weight = table.item("weight").map_or(Some(1), |item| item.integer(&WEIGHT));
+    table.close(&[]);
+    Some(ServerSpec { weight: u32::try_from(weight?).ok()?, ..server? })
+}
+
+/// Reads `http://host[:port][/base]`.
+fn server_url(text: &Text<'_>) -> Option<ServerSpec> {
+    match parse_url(&text.value) {
+        Ok(server) => Some(server),
+        Err((why, help)) => {
+            let problem = text.error(why);
+            text.refuse(if help.is_empty() { problem } else { problem.help(help) })
+        }
+    }
+}
+
+/// Messages say nothing of the URL itself: it may come from the environment.
+fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    match scheme.as_deref() {
+        Some("http") => {}
+        Some("https") => {
+            return Err((
+                "https:// upstreams are not supported by this version of tidegate",
+                "servers are reached over http://",
+            ));
+        }
+        Some(_) => return Err(("the URL of a server starts with http://", FORM)),
+        None => return Err(("this is no URL: it has no scheme", FORM)),
+    }
+    if url.contains('#') {
+        return Err(("the URL of a server has no fragment", "leave out what starts with `#`"));
+    }
+    let uri: Uri = url.parse().map_err(|_| ("this is no URL", FORM))?;
+    let authority = uri.authority().ok_or(("this URL has no host", FORM))?;
+    if authority.as_str().contains('@') {
+        return Err((
+            "the URL of a server has no user information",
+            "send credentials in a header: request_headers = { set = { authorization = \"${UPSTREAM_AUTH}\" } }",
+        ));
+    }
+    if uri.query().is_some() {
+        return Err(("the URL of a server has no query", "leave out what starts with `?`"));
+    }
+    let host = host_of(authority.as_str()).ok_or(("the URL has no valid host", FORM))?;
+    let port = match authority.port() {
+        Some(port) if port.as_u16() == 0 => return Err(("nobody listens on port 0", FORM)),
+        Some(port) => port.as_u16(),
+        None if authority.as_str().len() > host.len() + 1 => {
+            return Err(("this URL has no valid port", FORM));
+        }
+        None => 80,
+    };
+    let path = normalize(uri.path()).map_err(|_| ("the path of this URL is not valid", FORM))?;
+    Ok(ServerSpec {
+        host: host.trim_start_matches('[').trim_end_matches(']').into(),
+        port,
+        base_path: path.sent.trim_end_matches('/').into(),
+        weight: 1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(url: &str) -> (String, u16, String) {
+        let server = parse_url(url).unwrap();
+        (server.host.into(), server.port, server.base_path.into())
+    }
+
+    #[test]
+    fn urls_are_read() {
+        assert_eq!(parts("http://10.0.1.5:9000"), ("10.0.1.5".into(), 9000, String::new()));
+        assert_eq!(parts("http://Api.internal/base/"), ("api.internal".into(), 80, "/base".into()));
+        assert_eq!(parts("http://[::1]:9000/a/../b"), ("::1".into(), 9000, "/b".into()));
+        assert_eq!(parts("HTTP://a./"), ("a".into(), 80, String::new()));
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused() {
+        for (url, why) in [
+            ("https://a", "https:// upstreams are not supported by this version of tidegate"),
+            ("ftp://a", "the URL of a server starts with http://"),
+            ("127.0.0.1:9000", "this is no URL: it has no scheme"),
+            ("http://", "this is no URL"),
+            ("http://u:p@a", "the URL of a server has no user information"),
+            ("http://a/?x=1", "the URL of a server has no query"),
+            ("http://a/#x", "the URL of a server has no fragment"),
+            ("http://a:0", "nobody listens on port 0"),
+            ("http://a:99999", "this URL has no valid port"),
+            ("http://a b", "this is no URL"),
+            ("http://a/%00", "the path of this URL is not valid"),
+        ] {
+            assert_eq!(parse_url(url).unwrap_err().0, why, "{url}");
+        }
+    }
+}
