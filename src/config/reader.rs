@@ -12,6 +12,9 @@ use super::secrets::{self, ExpandError};
 use super::suggest::nearest;
 use super::table::Table;
 
+/// The most characters of a value that a message repeats; the line itself is shown anyway.
+const MAX_SHOWN: usize = 60;
+
 /// What a whole reading shares: the environment, and the problems found so far.
 pub(super) struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
@@ -102,7 +105,8 @@ impl<'a> Item<'a> {
 
     /// A string.
     pub fn string(self) -> Option<Text<'a>> {
-        self.string_like("a string", "put it in quotes")
+        let may_be_quoted = !self.is_array() && !self.is_table();
+        self.string_like("a string", if may_be_quoted { "put it in quotes" } else { "" })
     }
 
     /// A string of a certain kind, such as "a rate".
@@ -204,7 +208,7 @@ impl<'a> Item<'a> {
             && not_yet.iter().any(|word| text.value == *word || text.value.starts_with(&format!("{word}:")))
         {
             return self.not_yet(
-                &format!("{} = \"{}\"", self.name, text.value),
+                &format!("`{} = \"{}\"`", self.name, text.value),
                 &format!("this version knows {all}"),
             );
         }
@@ -218,7 +222,7 @@ impl<'a> Item<'a> {
 
     /// Refuses something that the documentation knows, and this version does not.
     pub fn not_yet<T>(self, what: &str, help: &str) -> Option<T> {
-        let problem = self.error(format!("`{what}` is not supported by this version of tidegate"));
+        let problem = self.error(format!("{what} is not supported by this version of tidegate"));
         self.refuse(if help.is_empty() { problem } else { problem.help(help) })
     }
 
@@ -240,11 +244,27 @@ impl<'a> Item<'a> {
 impl Text<'_> {
     /// How the value is shown in messages: what comes from the environment is not.
     pub fn quoted(&self) -> String {
-        if self.from_env { "this value".to_owned() } else { format!("`{}`", self.value) }
+        if self.from_env {
+            return "this value".to_owned();
+        }
+        let mut shown: String = self.value.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
+        if self.value.chars().count() > MAX_SHOWN {
+            shown.push('…');
+        }
+        format!("`{shown}`")
     }
 
     pub fn error(&self, title: impl Into<String>) -> Problem {
         self.item.error(title)
+    }
+
+    /// A name that nothing in the file has; `kind` is what should have it.
+    pub fn unknown(&self, kind: &str) -> Problem {
+        let title = match self.from_env {
+            true => format!("no {kind} has the name that this value gives"),
+            false => format!("unknown {kind} {}", self.quoted()),
+        };
+        self.error(title).derived()
     }
 
     /// Notes something wrong with this value; there is none to read then.

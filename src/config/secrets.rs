@@ -80,23 +80,31 @@ fn is_quote(character: char) -> bool {
     matches!(character, '"' | '\'')
 }
 
-/// The quoted values of secret keys, without their quotes.
+/// The values of secret keys, without their quotes. One that lacks its quotes goes to the end of the line.
 fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
     KEYS.iter().flat_map(move |key| {
         text.match_indices(key).filter_map(|(at, key)| {
-            let after = text[at + key.len()..].trim_start_matches(is_quote).trim_start_matches([' ', '\t']);
-            let value = after.strip_prefix('=')?.trim_start_matches([' ', '\t']);
-            let quote = value.chars().next().filter(|&first| is_quote(first))?;
-            let triple = quote.to_string().repeat(3);
-            let (quotes, is_end): (usize, &str) =
-                if value.starts_with(&triple) { (3, &triple) } else { (1, &triple[..1]) };
-            let value = &value[quotes..];
-            let line = if quotes == 3 { value.len() } else { value.find('\n').unwrap_or(value.len()) };
-            let length = closing(&value[..line], is_end).unwrap_or(line);
+            let after = text[at + key.len()..].trim_start_matches(is_quote).trim_start_matches(is_blank);
+            let value = after.strip_prefix('=')?.trim_start_matches(is_blank);
+            let quotes = opening(value);
+            let value = &value[quotes.len()..];
+            let many_lines = quotes.len() == 3;
+            let line = if many_lines { value.len() } else { value.find('\n').unwrap_or(value.len()) };
+            let length =
+                if quotes.is_empty() { line } else { closing(&value[..line], quotes).unwrap_or(line) };
             let start = text.len() - value.len();
             Some(start..start + length)
         })
     })
+}
+
+fn is_blank(character: char) -> bool {
+    matches!(character, ' ' | '\t')
+}
+
+/// The quotes that a value starts with, if it does.
+fn opening(value: &str) -> &'static str {
+    ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quotes| value.starts_with(quotes)).unwrap_or("")
 }
 
 /// Where the closing quotes stand; a backslash takes the next character along.
@@ -164,7 +172,7 @@ mod tests {
             ("\"authorization\" = \"Bearer x\"", "\"authorization\" = \"********\""),
             ("token = \"\"\"a\nb\"\"\"", "token = \"\"\"*\n*\"\"\""),
             ("hash_key = \"open", "hash_key = \"****"),
-            ("hash_key = 5", "hash_key = 5"),
+            ("hash_key = hush # x", "hash_key = ********"),
             ("url = \"http://h/a\"\nb = \"x@y\"", "url = \"http://h/a\"\nb = \"x@y\""),
         ] {
             assert_eq!(masked(text), shown, "{text}");

@@ -73,9 +73,9 @@ fn client(gate: &Gate, from: IpAddr, head: &request::Parts) -> String {
     let mut text = found.to_string();
     // Writing to a string can't fail.
     if found != from.to_canonical() {
-        let _ = write!(text, ", as {} says, which the trusted proxy {from} sent", rules.header);
+        let _ = write!(text, " (from {}, sent by the trusted proxy {from})", rules.header);
     } else if head.headers.contains_key(&rules.header) && !rules.is_trusted(from) {
-        let _ = write!(text, ", whose {} is not believed: it is no trusted proxy", rules.header);
+        let _ = write!(text, " (it is no trusted proxy: its {} is not believed)", rules.header);
     }
     let counted = rules.counted(found);
     if counted != found {

@@ -1,0 +1,5 @@
+//! Integration tests, in one binary so that they link once.
+
+mod cli;
+mod config;
+mod reports;
