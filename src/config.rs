@@ -157,7 +157,7 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
     let client_ip = client_ip::client_ip(top.item("client_ip"));
     let store = store::store(top.item("store"));
     let limits = limits::limits(top.item("limits"));
-    let defaults = top.item("default_limits").map_or_else(Vec::new, |item| limits.resolve_all(item));
+    let defaults = top.item("default_limits").map_or_else(Vec::new, |item| default_limits(item, &limits));
     let mut upstreams = upstreams::upstreams(top.item("upstreams"));
     let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
     let routes = routes::routes(top.item("routes"), &mut names);
@@ -213,6 +213,16 @@ impl Parts {
         let upstreams = self.upstreams.into_all()?;
         Some((Site { gate, treatments, upstreams, answers: crate::proxy::Answers::default() }, written))
     }
+}
+
+/// Requests that match no route have these alone, so that the bound of routes holds for them as well.
+fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<usize>)> {
+    let defaults = limits.resolve_all(item);
+    if defaults.len() > routes::MAX_LIMITS {
+        let problem = item.error(format!("there are {} default limits", defaults.len()));
+        item.refuse::<()>(problem.help(format!("a request has at most {}", routes::MAX_LIMITS)));
+    }
+    defaults
 }
 
 fn workers(item: Item<'_>) -> Option<usize> {

@@ -260,9 +260,10 @@ impl Text<'_> {
 
     /// A name that nothing in the file has; `kind` is what should have it.
     pub fn unknown(&self, kind: &str) -> Problem {
-        let title = match self.from_env {
-            true => format!("no {kind} has the name that this value gives"),
-            false => format!("unknown {kind} {}", self.quoted()),
+        let title = if self.from_env {
+            format!("no {kind} has the name that this value gives")
+        } else {
+            format!("unknown {kind} {}", self.quoted())
         };
         self.error(title).derived()
     }

@@ -165,7 +165,7 @@ mod tests {
         for (text, shown) in [
             ("url = \"redis://app:hush@h:1/2\"", "url = \"redis://***:****@h:1/2\""),
             ("url = \"redis://app:h/u#s@h@h:1\"", "url = \"redis://***:*******@h:1\""),
-            ("url = \"redis://:it's, @h\"", "url = \"redis://:*******@h\""),
+            ("url = \"redis://:it's, @h\"", "url = \"redis://:******@h\""),
             ("url = \"redis://app:${PW}@h\"", "url = \"redis://***:${PW}@h\""),
             ("hash_key = \"sécret\" # x", "hash_key = \"*******\" # x"),
             ("s = { hash_key='a\\', b = 'c' }", "s = { hash_key='**', b = 'c' }"),

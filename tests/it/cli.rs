@@ -92,14 +92,14 @@ fn check_warns_of_what_is_odd_and_ends_with_0() {
     assert_eq!(
         said,
         Said {
-            stderr: r#"warning: no route uses this limit
+            stderr: "warning: no route uses this limit
  --> tidegate.toml:3:9
   |
 3 | [limits.a]
   |         ^
   |
   = help: name it in a route's `limits`, or in `default_limits`
-"#
+"
             .into(),
             ..ok("tidegate.toml is right: 1 route, 1 limit, 0 upstreams, counts in this process\n")
         }
@@ -165,7 +165,7 @@ fn explain_follows_a_request_upstream() {
     );
     assert_eq!(
         said,
-        ok(r#"request   GET /v1//users/./7?q=1 from 10.0.0.7
+        ok("request   GET /v1//users/./7?q=1 from 10.0.0.7
 path      /v1/users/7
 host      api.example.com
 client    203.0.113.9 (from x-forwarded-for, sent by the trusted proxy 10.0.0.7)
@@ -191,7 +191,7 @@ or        http://10.0.1.6:9000/users/7?q=1 (weight 2)
 as host   api.example.com
 set       on the way there: x-gate
 removed   on the way back: server
-"#)
+")
     );
 }
 
@@ -215,7 +215,7 @@ fn explain_tells_of_routes_that_were_passed_over() {
     );
     assert_eq!(
         said,
-        ok(r#"request   GET /v1/sessions from 2001:db8:1:2:3:4:5:6
+        ok("request   GET /v1/sessions from 2001:db8:1:2:3:4:5:6
 path      /v1/sessions
 host      api.example.com
 client    2001:db8:1:2:3:4:5:6 (it is no trusted proxy: its x-forwarded-for is not believed), counted as 2001:db8:1:2::/64
@@ -242,7 +242,7 @@ or        http://10.0.1.6:9000/sessions (weight 2)
 as host   api.example.com
 set       on the way there: x-gate
 removed   on the way back: server
-"#)
+")
     );
 }
 
@@ -265,16 +265,16 @@ answer    400 Bad Request: the path has an encoded slash
     );
     assert_eq!(
         explain(&["GET", "http://api.example.com/v1/x"]),
-        ok(r#"request   GET /v1/x from 127.0.0.1
+        ok("request   GET /v1/x from 127.0.0.1
 path      /v1/x
 client    127.0.0.1
 
 answer    400 Bad Request: the request lacks header:x-api-key
-"#)
+")
     );
     assert_eq!(
         explain(&["GET", "http://other.example/"]),
-        ok(r#"request   GET / from 127.0.0.1
+        ok("request   GET / from 127.0.0.1
 path      /
 host      other.example
 client    127.0.0.1
@@ -288,7 +288,7 @@ limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
           if away   the request passes this limit
 
 answer    404 Not Found: no route matches
-"#)
+")
     );
 }
 
@@ -297,7 +297,7 @@ fn explain_knows_routes_that_answer_by_themselves() {
     let said = tidegate(repository(), &["explain", "-c", "config/quickstart.toml", "HEAD", "/a?x=1"]);
     assert_eq!(
         said,
-        ok(r#"request   HEAD /a?x=1 from 127.0.0.1
+        ok("request   HEAD /a?x=1 from 127.0.0.1
 path      /a
 host      localhost
 client    127.0.0.1
@@ -309,7 +309,7 @@ limit     per-client: token_bucket, 5/minute; at most 5 at once
           counted   in this process
 
 answer    200 OK, by the route itself
-"#)
+")
     );
 }
 

@@ -122,6 +122,99 @@ fn load_reads_a_file() {
     assert_eq!(report, said);
 }
 
+/// Routes in short: a path, and more lines for its table.
+fn routes(routes: &[(&str, &str)]) -> String {
+    let tables = routes.iter().map(|(path, more)| {
+        let end = if more.contains("upstream") { "" } else { "respond = {}" };
+        format!("[[routes]]\npath = \"{path}\"\n{more}\n{end}\n")
+    });
+    format!("listen = \"127.0.0.1:8080\"\n[limits.a]\nrate = \"1/s\"\n{}", tables.collect::<String>())
+}
+
+fn lines(report: &config::Report) -> Vec<String> {
+    report.lines().filter(|line| !line.contains("no route uses this limit")).collect()
+}
+
+#[test]
+fn hidden_routes_are_found_whatever_their_conditions_are() {
+    let hidden = |all: &[(&str, &str)]| {
+        let loaded = parse(&routes(all)).unwrap_or_else(|report| panic!("{report}"));
+        lines(&loaded.warnings).iter().filter(|line| line.contains("never matches")).count()
+    };
+    assert_eq!(hidden(&[("/*", ""), ("/a", "")]), 1);
+    assert_eq!(hidden(&[("/a/{x}", ""), ("/a/{y}", "methods = [\"GET\"]")]), 1);
+    assert_eq!(hidden(&[("/a*", "host = \"*.b.c\""), ("/ab/{x}/*", "host = \"*.a.b.c\"")]), 1);
+    assert_eq!(hidden(&[("/*", "methods = [\"GET\"]"), ("/*", "methods = [\"HEAD\"]")]), 1);
+    let two = "headers = { a = \"1\", b = \"2\" }\nquery = { c = \"3\" }";
+    for one in ["headers = { b = \"2\" }", "query = { c = \"3\" }", "headers = { a = \"1\" }"] {
+        assert_eq!(hidden(&[("/x/*", one), ("/x/y", two)]), 1, "{one}");
+    }
+    assert_eq!(hidden(&[("/a", ""), ("/*", "")]), 0);
+    assert_eq!(hidden(&[("/*", "host = \"a.b\""), ("/a", "")]), 0);
+    assert_eq!(hidden(&[("/*", "headers = { a = \"1\" }"), ("/a", "headers = { a = \"2\" }")]), 0);
+    assert_eq!(hidden(&[("/a*", ""), ("/{x}", "")]), 0);
+}
+
+#[test]
+fn limits_that_clients_can_walk_round_are_found() {
+    let made_up = |key: &str, route: &str| {
+        let text = routes(&[("/a/{id}", route), ("/b/*", "")])
+            .replace("rate = \"1/s\"", &format!("rate = \"1/s\"\nkey = {key}"));
+        let loaded = parse(&text).unwrap_or_else(|report| panic!("{report}"));
+        lines(&loaded.warnings).iter().any(|line| line.contains("clients can walk round every limit"))
+    };
+    let plain = "limits = [\"a\"]";
+    for key in [
+        "\"header:x\"",
+        "[\"client_ip\", \"cookie:x\"]",
+        "\"path\"",
+        "\"path_param:id\"",
+        "\"host\"",
+        "\"method\"",
+    ] {
+        assert!(made_up(key, plain), "{key}");
+    }
+    for key in ["\"client_ip\"", "\"global\"", "\"route\""] {
+        assert!(!made_up(key, plain), "{key}");
+    }
+    assert!(!made_up("\"host\"", "limits = [\"a\"]\nhost = \"a.b\""));
+    assert!(!made_up("\"method\"", "limits = [\"a\"]\nmethods = [\"GET\"]"));
+    assert!(!made_up("\"header:x\"", ""));
+}
+
+#[test]
+fn encoded_slashes_may_stay_where_no_limit_is_walked_round() {
+    let keep = "encoded_slash = \"keep\"\nupstream = \"http://a\"";
+    let is_right = |all: &[(&str, &str)]| parse(&routes(all)).is_ok();
+    assert!(is_right(&[("/f/*", keep), ("/login", "")]));
+    assert!(!is_right(&[("/f/*", keep), ("/login", "limits = [\"a\"]")]));
+    let same = format!("{keep}\nlimits = [\"a\"]");
+    assert!(is_right(&[("/f/*", &same), ("/login", "limits = [\"a\"]")]));
+    assert!(is_right(&[("/f/*", &same)]));
+    assert!(is_right(&[
+        ("/f/*", &format!("{keep}\nhost = \"a.b\"")),
+        ("/*", "host = \"c.d\"\nlimits = [\"a\"]")
+    ]));
+    let posts = format!("{keep}\nmethods = [\"POST\"]");
+    assert!(is_right(&[("/f/*", &posts), ("/*", "methods = [\"GET\"]\nlimits = [\"a\"]")]));
+    assert!(!is_right(&[("/f/*", &posts), ("/*", "methods = [\"GET\", \"POST\"]\nlimits = [\"a\"]")]));
+    // A limit that counts by the path has another count for each spelling.
+    let by_path = routes(&[("/f/*", &same)]).replace("rate = \"1/s\"", "rate = \"1/s\"\nkey = \"path\"");
+    assert!(parse(&by_path).is_err());
+}
+
+#[test]
+fn a_route_has_at_most_a_thousand_limits() {
+    let of = |count: usize| {
+        let limits: String = (0..count).map(|n| format!("[limits.l{n}]\nrate = \"1/s\"\n")).collect();
+        let names: Vec<String> = (0..count).map(|n| format!("\"l{n}\"")).collect();
+        routes(&[("/", &format!("limits = [{}]", names.join(", ")))]) + &limits
+    };
+    assert!(parse(&of(1_000)).is_ok());
+    let said = report(&of(1_001));
+    assert!(said.starts_with("error: route 1 has 1001 limits\n"), "{said}");
+}
+
 #[test]
 fn ten_thousand_routes_are_read_quickly() {
     use std::fmt::Write as _;

@@ -1,5 +1,8 @@
 //! Integration tests, in one binary so that they link once.
 
+// A test fails by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod cli;
 mod config;
 mod reports;
