@@ -65,7 +65,7 @@ fn several(item: Item<'_>) -> Option<Vec<ListenerSpec>> {
             && spec.address.port() != 0
             && specs.iter().flatten().any(|other| other.address == spec.address)
         {
-            item.refuse::<()>(item.error(format!("two listeners have the address {}", spec.address)));
+            item.refuse::<()>(item.error("another listener has this address already"));
         }
         specs.push(spec);
     }

@@ -19,6 +19,8 @@ const MAX_SHOWN: usize = 60;
 pub(super) struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
     problems: RefCell<Vec<Problem>>,
+    /// Every variable that was filled in.
+    variables: RefCell<Vec<(String, String)>>,
 }
 
 /// A value that has a name.
@@ -41,15 +43,25 @@ pub(super) struct Text<'a> {
 
 impl<'a> Reader<'a> {
     pub fn new(env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { env, problems: RefCell::default() }
+        Self { env, problems: RefCell::default(), variables: RefCell::default() }
     }
 
     pub fn note(&self, problem: Problem) {
         self.problems.borrow_mut().push(problem);
     }
 
+    /// All problems. Where a name or a path came from the environment, the message has its variable.
     pub fn into_problems(self) -> Vec<Problem> {
-        self.problems.into_inner()
+        let mut variables = self.variables.into_inner();
+        variables.sort_unstable();
+        variables.dedup();
+        let clean = |message: &str| secrets::without_values(message, &variables);
+        let problems = self.problems.into_inner().into_iter();
+        if variables.is_empty() {
+            problems.collect()
+        } else {
+            problems.map(|one| one.reworded(clean)).collect()
+        }
     }
 }
 
@@ -113,7 +125,11 @@ impl<'a> Item<'a> {
     pub fn string_like(self, expected: &str, help: &str) -> Option<Text<'a>> {
         let DeValue::String(raw) = self.value.get_ref() else { return self.wrong_type(expected, help) };
         match secrets::expand(raw, self.reader.env) {
-            Ok(expanded) => Some(Text { item: self, value: expanded.text, from_env: expanded.from_env }),
+            Ok(expanded) => {
+                let from_env = !expanded.variables.is_empty();
+                self.reader.variables.borrow_mut().extend(expanded.variables);
+                Some(Text { item: self, value: expanded.text, from_env })
+            }
             Err(ExpandError::Missing(name)) => self.refuse(
                 self.error(format!("the environment variable `{name}` is not set"))
                     .help(format!("set {name}, or write `$${{` where `${{` itself is meant")),
@@ -177,7 +193,7 @@ impl<'a> Item<'a> {
             return Some(span);
         }
         let [low, high] = [range.start(), range.end()].map(|bound| humantime::format_duration(*bound));
-        self.out_of_range(low, high, text.value.trim())
+        self.out_of_range(low, high, &text.quoted())
     }
 
     /// A number of bytes within bounds, such as 512 or "32KiB".
@@ -193,7 +209,7 @@ impl<'a> Item<'a> {
         if range.contains(&size) {
             return usize::try_from(size).ok();
         }
-        self.out_of_range(format!("{} bytes", range.start()), range.end(), text.value.trim())
+        self.out_of_range(range.start(), format!("{} bytes", range.end()), &text.quoted())
     }
 
     /// One of several words. `not_yet` are words that a later version will know.

@@ -78,6 +78,17 @@ impl Problem {
         self
     }
 
+    /// The same in other words.
+    pub fn reworded(self, words: impl Fn(&str) -> String) -> Self {
+        Self {
+            title: words(&self.title),
+            label: self.label.as_deref().map(&words),
+            related: self.related.map(|(place, label)| (place, words(&label))),
+            help: self.help.iter().map(|help| words(help)).collect(),
+            ..self
+        }
+    }
+
     /// Something that may only follow from another problem: a key or a name that is missing where the text
     /// could not be read.
     pub fn derived(mut self) -> Self {

@@ -5,6 +5,9 @@ use std::ops::Range;
 /// Keys whose values are secrets wherever they stand.
 const KEYS: [&str; 5] = ["hash_key", "sentinel_password", "token", "password", "authorization"];
 
+/// No shorter value of a variable is looked for in messages.
+const MIN_SECRET: usize = 4;
+
 /// Why a string's `${…}` can't be filled in.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExpandError {
@@ -18,13 +21,13 @@ pub(super) enum ExpandError {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expanded {
     pub text: String,
-    /// Whether any of it comes from the environment.
-    pub from_env: bool,
+    /// The variables in it, with their values.
+    pub variables: Vec<(String, String)>,
 }
 
 /// Fills in every `${NAME}`.
 pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Expanded, ExpandError> {
-    let mut expanded = Expanded { text: String::with_capacity(text.len()), from_env: false };
+    let mut expanded = Expanded { text: String::with_capacity(text.len()), variables: Vec::new() };
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         let (before, after) = (&rest[..at], &rest[at + 2..]);
@@ -40,12 +43,23 @@ pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result
             return Err(ExpandError::Malformed);
         }
         expanded.text.push_str(before);
-        expanded.text.push_str(&env(name).ok_or_else(|| ExpandError::Missing(name.to_owned()))?);
-        expanded.from_env = true;
+        let value = env(name).ok_or_else(|| ExpandError::Missing(name.to_owned()))?;
+        expanded.text.push_str(&value);
+        expanded.variables.push((name.to_owned(), value));
         rest = &after[end + 1..];
     }
     expanded.text.push_str(rest);
     Ok(expanded)
+}
+
+/// A message in which the variable stands wherever its value stood. Short values are left alone: they would
+/// be found in the midst of other words.
+pub(super) fn without_values(message: &str, variables: &[(String, String)]) -> String {
+    let mut clean = message.to_owned();
+    for (name, value) in variables.iter().filter(|(_, value)| value.len() >= MIN_SECRET) {
+        clean = clean.replace(value, &format!("${{{name}}}"));
+    }
+    clean
 }
 
 fn is_variable(name: &str) -> bool {
@@ -142,7 +156,7 @@ mod tests {
 
     fn filled(text: &str) -> Result<(String, bool), ExpandError> {
         let env = |name: &str| (name == "A_1").then(|| "${B}".to_owned());
-        expand(text, &env).map(|expanded| (expanded.text, expanded.from_env))
+        expand(text, &env).map(|expanded| (expanded.text, !expanded.variables.is_empty()))
     }
 
     #[test]

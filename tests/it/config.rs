@@ -106,6 +106,19 @@ fn defaults_are_those_of_the_documentation() {
 }
 
 #[test]
+fn names_from_the_environment_stand_as_their_variables() {
+    let text = "listen = \"127.0.0.1:8080\"\nshutdown_grace = \"${LONG}\"\n[[routes]]\nname = \"${NAME}\"\npath = \"/*\"\nrespond = {}\n\
+                [[routes]]\npath = \"/a\"\nrespond = {}\n";
+    let env = |name: &str| Some(if name == "NAME" { "hush-hush" } else { "12days" }.to_owned());
+    let said =
+        config::parse(text, "tidegate.toml", &env).map(|loaded| loaded.config).unwrap_err().to_string();
+    assert!(said.contains("must be from 0s to 1day, not this value") && !said.contains("12days"), "{said}");
+    let right = text.replace("${LONG}", "1s");
+    let said = config::parse(&right, "tidegate.toml", &env).unwrap().warnings.to_string();
+    assert!(said.contains("route `${NAME}` before it") && !said.contains("hush"), "{said}");
+}
+
+#[test]
 fn load_reads_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.toml");
@@ -206,9 +219,9 @@ fn encoded_slashes_may_stay_where_no_limit_is_walked_round() {
 #[test]
 fn a_route_has_at_most_a_thousand_limits() {
     let of = |count: usize| {
-        let limits: String = (0..count).map(|n| format!("[limits.l{n}]\nrate = \"1/s\"\n")).collect();
+        let limits: Vec<String> = (0..count).map(|n| format!("[limits.l{n}]\nrate = \"1/s\"\n")).collect();
         let names: Vec<String> = (0..count).map(|n| format!("\"l{n}\"")).collect();
-        routes(&[("/", &format!("limits = [{}]", names.join(", ")))]) + &limits
+        routes(&[("/", &format!("limits = [{}]", names.join(", ")))]) + &limits.concat()
     };
     assert!(parse(&of(1_000)).is_ok());
     let said = report(&of(1_001));
