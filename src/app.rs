@@ -1,11 +1,181 @@
-//! Runs a configuration.
+//! From a configuration to a running server, and to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Config;
+use crate::limiter::Limiter;
+use crate::proxy::Proxy;
+use crate::server::{self, Draining, Listener, Worker, WorkerSetup};
+use crate::store::{Memory, Redis, Store, StoreSpec};
+use crate::time::Clock;
 
-/// Serves until told to stop.
+/// How long the store may take to be there at the start; the server starts in any case.
+const STORE_PATIENCE: Duration = Duration::from_millis(500);
+/// The in-process store is swept in so many parts, one a second.
+const SWEEP_PARTS: usize = 60;
+
+/// What a server is told from outside.
+enum Told {
+    /// To end; by which signal.
+    End(&'static str),
+    /// To read its configuration again.
+    Reload,
+}
+
+/// Where it is told so.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+/// Serves until a signal ends it: SIGTERM and SIGINT drain, a second one ends at once.
 ///
 /// # Errors
-/// What stops it from serving.
-pub fn run(_config: Config) -> anyhow::Result<()> {
-    anyhow::bail!("this build can't serve")
+/// When it can't start, or when a worker fails.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    control.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    let mut sockets: Vec<Vec<Listener>> = (0..config.workers).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for spec in &config.listeners {
+        let listeners = server::listen(spec, config.workers)?;
+        addresses.extend(listeners.first().map(Listener::address));
+        for (worker, listener) in sockets.iter_mut().zip(listeners) {
+            worker.push(listener);
+        }
+    }
+    let memory = Arc::new(Memory::new(config.max_keys, Clock::System));
+    let limiter = Limiter::new(Store::Memory(Arc::clone(&memory)), Arc::clone(&memory));
+    let (draining, drain) = server::drain_signal();
+    let site = Arc::new(config.site);
+    let mut workers = Vec::new();
+    for (number, listeners) in sockets.into_iter().enumerate() {
+        let (site, limiter, store) = (Arc::clone(&site), limiter.clone(), config.store.clone());
+        let proxy = move || Proxy::new(site, connected(&limiter, &store));
+        let setup = WorkerSetup { listeners, proxy, drain: drain.clone() };
+        workers.push(Worker::start(number, setup).context("can't start a worker")?);
+    }
+    for address in &addresses {
+        tracing::info!("listening on {address} with {} workers", config.workers);
+    }
+    describe_store(&config.store).await;
+    let sweeping = tokio::spawn(sweep(memory));
+    let ended = until_ended(&mut signals, &workers).await;
+    sweeping.abort();
+    ended?;
+    drain_workers(&mut signals, &draining, workers, config.shutdown_grace).await
+}
+
+/// A worker's limiter, with its own connection to the store.
+fn connected(limiter: &Limiter, store: &StoreSpec) -> Limiter {
+    match store {
+        StoreSpec::Memory => limiter.clone(),
+        StoreSpec::Redis(spec) => limiter.over(Store::Redis(Redis::connect(spec))),
+    }
+}
+
+async fn describe_store(store: &StoreSpec) {
+    let StoreSpec::Redis(spec) = store else {
+        tracing::info!("limits are counted in this process");
+        return;
+    };
+    match Redis::connect(spec).reach(STORE_PATIENCE).await {
+        Ok(()) => tracing::info!("limits are counted in {}", spec.target),
+        Err(error) => tracing::warn!(
+            "{} is away ({error}); until it is back each limit does what its on_store_failure says",
+            spec.target
+        ),
+    }
+}
+
+async fn sweep(memory: Arc<Memory>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    for part in (0..SWEEP_PARTS).cycle() {
+        tick.tick().await;
+        memory.sweep(part, SWEEP_PARTS);
+    }
+}
+
+/// Waits for the signal to end; a worker that ends before is an error.
+async fn until_ended(signals: &mut Signals, workers: &[Worker]) -> anyhow::Result<()> {
+    let mut look = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            told = signals.next() => match told {
+                Told::End(name) => {
+                    tracing::info!("{name}: draining");
+                    return Ok(());
+                }
+                Told::Reload => {
+                    tracing::warn!("SIGHUP: this version can't reload its configuration; restart to change it");
+                }
+            },
+            _ = look.tick() => {
+                anyhow::ensure!(!workers.iter().any(Worker::is_finished), "a worker has ended unexpectedly");
+            }
+        }
+    }
+}
+
+async fn drain_workers(
+    signals: &mut Signals,
+    draining: &Draining,
+    workers: Vec<Worker>,
+    grace: Duration,
+) -> anyhow::Result<()> {
+    draining.begin();
+    let ends = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(Worker::join));
+    tokio::select! {
+        ended = ends => {
+            ended??;
+            tracing::info!("drained");
+            Ok(())
+        }
+        () = tokio::time::sleep(grace) => {
+            tracing::warn!("connections were still open after {grace:?}");
+            std::process::exit(0);
+        }
+        name = signals.end() => {
+            tracing::warn!("{name} again: not waiting for open connections");
+            std::process::exit(0);
+        }
+    }
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let on = |kind| signal(kind).context("can't listen to signals");
+        Ok(Self {
+            terminate: on(SignalKind::terminate())?,
+            interrupt: on(SignalKind::interrupt())?,
+            hangup: on(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next signal.
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::End("SIGTERM"),
+            _ = self.interrupt.recv() => Told::End("SIGINT"),
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+
+    /// Waits for a signal to end; says which.
+    async fn end(&mut self) -> &'static str {
+        loop {
+            if let Told::End(name) = self.next().await {
+                return name;
+            }
+        }
+    }
 }

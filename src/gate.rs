@@ -25,7 +25,7 @@ pub use route::{PathPattern, PatternError, Route};
 pub use table::{RouteId, RouteTable};
 
 use crate::limit::{Charge, KeyHasher, PolicyId};
-use crate::limiter::{Denial, Limiter, Limits, Permit};
+use crate::limiter::{Admitted, Denial, Limiter, Limits};
 
 /// Everything that decides whether a request may pass, but for the counts themselves. Immutable.
 #[derive(Debug)]
@@ -108,6 +108,9 @@ pub enum Malformed {
     /// No host, several, or one that is none (RFC 9112 §3.2).
     #[error("the request must have exactly one valid Host header")]
     Host,
+    /// CONNECT, which is for forward proxies.
+    #[error("CONNECT is not served here")]
+    Connect,
     /// It lacks a part of a key, and the limit says `deny`.
     #[error("the request lacks {0}")]
     MissingPart(KeyPart),
@@ -138,7 +141,7 @@ impl Gate {
     ///
     /// # Errors
     /// The limiter's refusal.
-    pub async fn admit(&self, examined: &Examined<'_>, limiter: &Limiter) -> Result<Permit, Denial> {
+    pub async fn admit(&self, examined: &Examined<'_>, limiter: &Limiter) -> Result<Admitted, Denial> {
         limiter.decide(&self.limits, &examined.charges).await
     }
 

@@ -10,6 +10,7 @@ pub mod limit;
 pub mod limiter;
 pub mod proxy;
 pub mod server;
+pub mod socket;
 pub mod store;
 pub mod telemetry;
 pub mod time;

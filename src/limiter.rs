@@ -1,4 +1,4 @@
-//! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
+//! WHO asks the store: charges go in, [`Admitted`] with a [`Permit`] or a [`Denial`] comes out, never an error.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -64,8 +64,15 @@ struct Health {
 /// Leave to go on, given by every limit of a request. Only the limiter makes one, nothing is forwarded
 /// without it, and it rides along until the last byte of the answer.
 #[derive(Debug)]
-pub struct Permit {
-    standings: Standings,
+pub struct Permit(());
+
+/// What the limiter says to a request that may pass.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The leave to go on.
+    pub permit: Permit,
+    /// Where the request stands with its limits, in the order of the route.
+    pub standings: Standings,
 }
 
 /// A refusal.
@@ -112,9 +119,9 @@ impl Limiter {
     ///
     /// # Errors
     /// A [`Denial`] if a limit refuses.
-    pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Result<Permit, Denial> {
+    pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Result<Admitted, Denial> {
         if charges.is_empty() {
-            return Ok(Permit { standings: Standings::new() });
+            return Ok(Admitted { permit: Permit(()), standings: Standings::new() });
         }
         if let Some(never) = limits.never(charges) {
             return Err(Denial::Limited(never));
@@ -133,7 +140,7 @@ impl Limiter {
 
     /// Decides without the store. Denial of service by policy goes over denial by a limit, which goes over
     /// leave.
-    fn decide_alone(&self, limits: &Limits, charges: &[Charge]) -> Result<Permit, Denial> {
+    fn decide_alone(&self, limits: &Limits, charges: &[Charge]) -> Result<Admitted, Denial> {
         let on_failure = |charge: &Charge| limits.on_failure[charge.policy.0 as usize];
         if charges.iter().any(|charge| on_failure(charge) == OnStoreFailure::Deny) {
             return Err(Denial::Unavailable { retry_after: RETRY });
@@ -161,23 +168,18 @@ impl Limits {
     }
 }
 
-fn verdict<'a>(charges: impl Iterator<Item = &'a Charge>, decisions: &[Decision]) -> Result<Permit, Denial> {
+fn verdict<'a>(
+    charges: impl Iterator<Item = &'a Charge>,
+    decisions: &[Decision],
+) -> Result<Admitted, Denial> {
     let standings: Standings = charges
         .zip(decisions)
         .map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision })
         .collect();
     if standings.iter().all(|standing| standing.decision.allowed) {
-        Ok(Permit { standings })
+        Ok(Admitted { permit: Permit(()), standings })
     } else {
         Err(Denial::Limited(standings))
-    }
-}
-
-impl Permit {
-    /// Where the request stands with its limits, in the order of the route.
-    #[must_use]
-    pub fn standings(&self) -> &[Standing] {
-        &self.standings
     }
 }
 
@@ -222,8 +224,8 @@ mod tests {
 
     #[tokio::test]
     async fn no_limits_no_questions() {
-        let permit = limiter().decide(&limits(&[], 1), &[]).await.unwrap();
-        assert!(permit.standings().is_empty());
+        let admitted = limiter().decide(&limits(&[], 1), &[]).await.unwrap();
+        assert!(admitted.standings.is_empty());
     }
 
     #[tokio::test]
@@ -245,9 +247,9 @@ mod tests {
         assert!(matches!(deny, Err(Denial::Unavailable { .. })));
         let mixed = limits(&[Local, Allow], 2);
         for _ in 0..2 {
-            let permit = limiter.decide_alone(&mixed, &charges(2, 1)).unwrap();
-            assert_eq!(permit.standings().len(), 1);
-            assert_eq!(permit.standings()[0].decision.limit, 2);
+            let admitted = limiter.decide_alone(&mixed, &charges(2, 1)).unwrap();
+            assert_eq!(admitted.standings.len(), 1);
+            assert_eq!(admitted.standings[0].decision.limit, 2);
         }
         assert!(matches!(limiter.decide_alone(&mixed, &charges(2, 1)), Err(Denial::Limited(_))));
     }

@@ -1,13 +1,30 @@
 //! THE straight line of a request: admit, forward, stamp.
 
 mod answers;
+mod hop;
+mod outgoing;
+mod peer;
+mod refusal;
+mod reply;
+mod stamp;
 mod treatment;
 
-pub use answers::{Answers, CustomDenied, RateHeaders, Template};
-pub use treatment::{HeaderEdits, HostRule, Rewrite, Target, Treatment};
+use std::rc::Rc;
+use std::sync::Arc;
 
-use crate::gate::Gate;
-use crate::upstream::UpstreamSpec;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
+use hyper::body::{Body as _, Incoming};
+
+pub use answers::{Answers, CustomDenied, RateHeaders, Template};
+pub use peer::{ClientTimes, Peer};
+pub use reply::ReplyBody;
+pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
+
+use self::reply::Source;
+use crate::gate::{Gate, Malformed, RouteId};
+use crate::limiter::{Admitted, Denial, Limiter, Permit, Standing};
+use crate::time::Clock;
+use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamSpec};
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
 #[derive(Debug)]
@@ -20,4 +37,144 @@ pub struct Site {
     pub upstreams: Vec<UpstreamSpec>,
     /// What clients see.
     pub answers: Answers,
+}
+
+/// One worker's proxy.
+#[derive(Debug)]
+pub struct Proxy {
+    site: Arc<Site>,
+    limiter: Limiter,
+    upstreams: Vec<Upstream>,
+    clock: Clock,
+}
+
+/// What the gate said of a request.
+struct Admission {
+    route: Option<RouteId>,
+    /// The normalized path, where it is not the one that was sent.
+    path: Option<String>,
+    verdict: Result<Admitted, Denial>,
+}
+
+impl Proxy {
+    /// A proxy for one worker; to be used within that worker's runtime.
+    #[must_use]
+    pub fn new(site: Arc<Site>, limiter: Limiter) -> Self {
+        let upstreams = site.upstreams.iter().map(Upstream::new).collect();
+        Self { site, limiter, upstreams, clock: Clock::System }
+    }
+
+    /// Answers a request.
+    pub async fn handle(&self, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<ReplyBody> {
+        let (head, incoming) = request.into_parts();
+        peer.has_asked(!incoming.is_end_stream());
+        let response = self.answer(peer, head, incoming).await;
+        response.map(|source| ReplyBody::new(source, Rc::clone(peer)))
+    }
+
+    /// Closes connections to servers that are not needed any more.
+    pub fn sweep(&self) {
+        for upstream in &self.upstreams {
+            upstream.sweep();
+        }
+    }
+
+    async fn answer(&self, peer: &Rc<Peer>, head: request::Parts, incoming: Incoming) -> Response<Source> {
+        let admission = match self.admit(peer, &head).await {
+            Ok(admission) => admission,
+            Err(error) => return refusal::malformed(&error).map(Source::Own),
+        };
+        let Admitted { permit, standings } = match admission.verdict {
+            Ok(admitted) => admitted,
+            Err(denial) => return self.refuse(&denial).map(Source::Own),
+        };
+        let mut response = match admission.route {
+            None => without_route(&head).map(Source::Own),
+            Some(route) => self.treat(route, admission.path.as_deref(), peer, head, incoming, permit).await,
+        };
+        self.stamp(&mut response, &standings, None);
+        response
+    }
+
+    async fn admit(&self, peer: &Peer, head: &request::Parts) -> Result<Admission, Malformed> {
+        if head.method == Method::CONNECT {
+            return Err(Malformed::Connect);
+        }
+        let examined = self.site.gate.examine(peer.ip(), head)?;
+        let verdict = self.site.gate.admit(&examined, &self.limiter).await;
+        let path = examined.path.changed().map(str::to_owned);
+        Ok(Admission { route: examined.route, path, verdict })
+    }
+
+    /// Does with an admitted request what its route says.
+    async fn treat(
+        &self,
+        route: RouteId,
+        path: Option<&str>,
+        peer: &Rc<Peer>,
+        mut head: request::Parts,
+        incoming: Incoming,
+        permit: Permit,
+    ) -> Response<Source> {
+        let treatment = &self.site.treatments[route.0 as usize];
+        let mut response = match &treatment.target {
+            Target::Respond { status, body } => {
+                let text = HeaderValue::from_static("text/plain; charset=utf-8");
+                refusal::own(*status, text, body.clone()).map(Source::Own)
+            }
+            Target::Forward { upstream, rewrite } => {
+                let client_ip = &self.site.gate.client_ip;
+                outgoing::prepare(&mut head, path, peer, client_ip, rewrite, &treatment.request_headers);
+                let body = if incoming.is_end_stream() {
+                    RequestBody::empty()
+                } else {
+                    RequestBody::streaming(incoming, Rc::clone(peer.patience()))
+                };
+                let request = Request::from_parts(head, body);
+                let upstream = &self.upstreams[upstream.0 as usize];
+                match upstream.forward(permit, request, &rewrite.host).await {
+                    Ok(response) => returned(response),
+                    Err(error) => {
+                        tracing::debug!(route = &*self.site.gate.routes.get(route).name, "{error}");
+                        return refusal::not_forwarded(&error).map(Source::Own);
+                    }
+                }
+            }
+        };
+        treatment.response_headers.apply(response.headers_mut());
+        response
+    }
+
+    fn refuse(&self, denial: &Denial) -> refusal::Own {
+        let (answers, policies) = (&self.site.answers, &self.site.gate.limits.policies);
+        let (mut response, wait) = refusal::denied(denial, answers, policies, || self.clock.now());
+        if let Denial::Limited(standings) = denial {
+            self.stamp(&mut response, standings, wait);
+        }
+        response
+    }
+
+    fn stamp<B>(&self, response: &mut Response<B>, standings: &[Standing], retry_after: Option<u64>) {
+        let policies = &self.site.gate.limits.policies;
+        let now = || self.clock.now();
+        stamp::stamp(response.headers_mut(), &self.site.answers, policies, standings, retry_after, now);
+    }
+}
+
+/// The answer where no route matches; `OPTIONS *` asks the proxy itself (RFC 9110 §9.3.7).
+fn without_route(head: &request::Parts) -> refusal::Own {
+    if head.method == Method::OPTIONS && head.uri.path() == "*" {
+        let mut response = Response::default();
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return response;
+    }
+    refusal::no_route()
+}
+
+/// A server's response as it goes back.
+fn returned(mut response: Response<ResponseBody>) -> Response<Source> {
+    hop::remove_hop_by_hop(response.headers_mut());
+    // Each side speaks its own version, whatever the other's is.
+    *response.version_mut() = Version::HTTP_11;
+    response.map(Source::Upstream)
 }

@@ -1,12 +1,25 @@
 //! Listeners, connections, workers and their end.
+//!
+//! One thread per worker, each with its own runtime, its own listening socket on every address, and its own
+//! connections to servers and to the store: on the way of a request no lock is contended and no task changes
+//! core.
+
+mod connection;
+mod drain;
+mod listen;
+mod worker;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+pub use drain::{Draining, drain_signal};
+pub use listen::{ListenError, Listener, listen};
+pub use worker::{Worker, WorkerSetup};
+
 /// A place where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
-    /// Address and port.
+    /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
     /// Connections at once, over all workers.
     pub max_connections: usize,

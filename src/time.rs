@@ -6,6 +6,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::time::Instant;
+
+/// The present on the clock that never runs backwards, for waits and ages; a test's runtime can move it.
+#[must_use]
+pub fn monotonic() -> Instant {
+    Instant::now()
+}
+
 /// An instant: microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);

@@ -1,61 +1,162 @@
 //! Upstreams: where requests go, over which connections, and what a failure there means.
 
-use std::time::Duration;
+mod balance;
+mod body;
+mod error;
+mod pool;
+mod spec;
+mod wire;
 
-/// The place of an upstream in the list of all upstreams of a configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UpstreamId(pub u32);
+use std::rc::Rc;
 
-/// A group of servers that serve the same.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UpstreamSpec {
-    /// Its name, or the URL that a route gives.
-    pub name: Box<str>,
-    /// Its servers; at least one.
-    pub servers: Vec<ServerSpec>,
-    /// The longest that a connection may take.
-    pub connect_timeout: Duration,
-    /// The longest from the end of a request's head to the response's head.
-    pub response_timeout: Duration,
-    /// The longest between two reads of a response's body.
-    pub stall_timeout: Duration,
-    /// Whether a request that may be sent twice is, when a connection that was kept turns out to be dead.
-    pub retries: u32,
+use http::header::HOST;
+use http::{Request, Response, StatusCode, Uri};
+use hyper::body::{Body as _, Incoming};
+
+pub use body::{RequestBody, ResponseBody};
+pub use error::ForwardError;
+pub use spec::{HostRule, ServerSpec, UpstreamId, UpstreamSpec};
+
+use self::balance::RoundRobin;
+use self::pool::Pool;
+use self::wire::{SendError, Wire};
+use crate::limiter::Permit;
+
+/// One worker's upstream: its connections, and whose turn it is.
+#[derive(Debug)]
+pub struct Upstream {
+    pools: Vec<Rc<Pool>>,
+    turn: RoundRobin,
+    retries: u32,
 }
 
-/// One server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerSpec {
-    /// A name or an address; an IPv6 address without brackets.
-    pub host: Box<str>,
-    /// The port.
-    pub port: u16,
-    /// Comes before the path of every request: empty, or `/base` without a slash at its end.
-    pub base_path: Box<str>,
-    /// Its share of the requests, relative to the others.
-    pub weight: u32,
+/// An attempt that got no response.
+struct Failed {
+    error: ForwardError,
+    /// The request, if it may be sent again.
+    again: Option<Request<RequestBody>>,
 }
 
-impl UpstreamSpec {
-    /// An upstream of these servers, with the default times.
+impl Upstream {
+    /// An upstream without connections; to be used within one worker's runtime.
     #[must_use]
-    pub fn new(name: &str, servers: Vec<ServerSpec>) -> Self {
+    pub fn new(spec: &UpstreamSpec) -> Self {
         Self {
-            name: name.into(),
-            servers,
-            connect_timeout: Duration::from_secs(1),
-            response_timeout: Duration::from_secs(60),
-            stall_timeout: Duration::from_secs(60),
-            retries: 1,
+            pools: spec.servers.iter().map(|server| Rc::new(Pool::new(server.clone(), spec))).collect(),
+            turn: RoundRobin::new(spec.servers.iter().map(|server| server.weight)),
+            retries: spec.retries,
+        }
+    }
+
+    /// Sends a request, whose URI is its path and query, and returns the response as soon as its head is
+    /// there; the body streams. `permit` rides along until its last byte.
+    ///
+    /// A request goes once more, over a new connection, where that is safe: when nothing of it was sent, or
+    /// when it is idempotent and without a body and a connection that was kept turns out to be dead
+    /// (RFC 9110 §9.2.2). Where a server can't be reached at all the next one is tried.
+    ///
+    /// # Errors
+    /// When no response came.
+    pub async fn forward(
+        &self,
+        permit: Permit,
+        mut request: Request<RequestBody>,
+        host: &HostRule,
+    ) -> Result<Response<ResponseBody>, ForwardError> {
+        let target = request.uri().clone();
+        let mut retries = self.retries;
+        let mut failed = None;
+        loop {
+            let place = self.pick(failed);
+            let pool = &self.pools[place];
+            direct(&mut request, &target, pool, host)?;
+            match self.attempt(pool, request, failed.is_some(), retries > 0).await {
+                Ok((response, wire)) => {
+                    return Ok(response.map(|body| ResponseBody::new(body, wire, Rc::clone(pool), permit)));
+                }
+                Err(Failed { again: Some(again), .. }) if retries > 0 => {
+                    request = again;
+                    retries -= 1;
+                    failed = Some(place);
+                }
+                Err(Failed { error, .. }) => return Err(error),
+            }
+        }
+    }
+
+    /// Closes connections that have been idle for long or that the server has closed.
+    pub fn sweep(&self) {
+        for pool in &self.pools {
+            pool.sweep();
+        }
+    }
+
+    /// The server whose turn it is, but if there is a choice not the one that has just failed.
+    fn pick(&self, failed: Option<usize>) -> usize {
+        let place = self.turn.next();
+        if failed == Some(place) { (place + 1) % self.pools.len() } else { place }
+    }
+
+    async fn attempt(
+        &self,
+        pool: &Pool,
+        request: Request<RequestBody>,
+        fresh: bool,
+        may_retry: bool,
+    ) -> Result<(Response<Incoming>, Box<Wire>), Failed> {
+        let wire = match pool.checkout(fresh).await {
+            Ok(wire) => wire,
+            Err(error) => {
+                let again = (self.pools.len() > 1).then_some(request);
+                return Err(Failed { error, again });
+            }
+        };
+        let spare = if may_retry && wire.was_kept() { twin(&request) } else { None };
+        match wire.send(request).await {
+            Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                Err(Failed { error: ForwardError::Switched(pool.server().authority()), again: None })
+            }
+            Ok(answered) => Ok(answered),
+            Err(SendError { error, unsent }) => {
+                let error = ForwardError::of(error, pool.server());
+                let again = unsent.map(|unsent| *unsent).or(spare.filter(|_| error.is_dead_connection()));
+                Err(Failed { error, again })
+            }
         }
     }
 }
 
-impl ServerSpec {
-    /// `host:port` as it stands in a Host header and in messages; the port 80 goes without saying.
-    #[must_use]
-    pub fn authority(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() };
-        if self.port == 80 { host } else { format!("{host}:{}", self.port) }
+/// Puts the server's own path before the request's, and the right name into its Host header.
+fn direct(
+    request: &mut Request<RequestBody>,
+    target: &Uri,
+    pool: &Pool,
+    host: &HostRule,
+) -> Result<(), ForwardError> {
+    let base = &pool.server().base_path;
+    if !base.is_empty() {
+        *request.uri_mut() = format!("{base}{target}").parse().map_err(ForwardError::Target)?;
     }
+    let named = match host {
+        HostRule::Named(name) => Some(name),
+        HostRule::Upstream => Some(pool.authority()),
+        // HTTP/1.0 can do without, HTTP/1.1 can't.
+        HostRule::Client => (!request.headers().contains_key(HOST)).then(|| pool.authority()),
+    };
+    if let Some(name) = named {
+        request.headers_mut().insert(HOST, name.clone());
+    }
+    Ok(())
+}
+
+/// A copy of a request that may be sent twice.
+fn twin(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    if !request.method().is_idempotent() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut twin = Request::new(RequestBody::empty());
+    *twin.method_mut() = request.method().clone();
+    *twin.uri_mut() = request.uri().clone();
+    *twin.headers_mut() = request.headers().clone();
+    Some(twin)
 }

@@ -5,7 +5,8 @@ use http::HeaderValue;
 use super::reader::{Item, Text};
 use super::report::Problem;
 use crate::gate::{PathPattern, host_of, normalize};
-use crate::proxy::{HostRule, Rewrite};
+use crate::proxy::Rewrite;
+use crate::upstream::HostRule;
 
 /// Reads `{ strip_prefix = "/v1", host = "upstream" }`.
 pub(super) fn rewrite(item: Option<Item<'_>>, path: Option<&PathPattern>) -> Option<Rewrite> {

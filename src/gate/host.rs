@@ -57,23 +57,21 @@ fn is_below(host: &str, suffix: &str) -> bool {
 /// malformed (RFC 3986 §3.2.2, §3.2.3) or has user information, which no request may carry.
 #[must_use]
 pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => {
-            let (literal, port) = rest.split_once(']')?;
-            literal.parse::<Ipv6Addr>().ok()?;
-            (&authority[..literal.len() + 2], port)
-        }
-        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    let bytes = authority.as_bytes();
+    let end = if bytes.first() == Some(&b'[') {
+        let end = 1 + authority.find(']')?;
+        authority[1..end - 1].parse::<Ipv6Addr>().ok()?;
+        end
+    } else {
+        bytes.iter().position(|&byte| !HOST_BYTES[usize::from(byte)]).unwrap_or(bytes.len())
     };
-    let port_is_right = match port.strip_prefix(':') {
-        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() <= 5,
-        None => port.is_empty(),
+    let port_is_right = match &bytes[end..] {
+        [] => true,
+        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
     };
-    let name = host.strip_suffix('.').unwrap_or(host);
-    let name_is_right = !name.is_empty()
-        && name.len() <= MAX_HOST
-        && (name.starts_with('[') || name.bytes().all(is_host_byte));
-    if !port_is_right || !name_is_right {
+    let name = authority[..end].strip_suffix('.').unwrap_or(&authority[..end]);
+    if !port_is_right || name.is_empty() || name.len() > MAX_HOST {
         return None;
     }
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -82,9 +80,22 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(name))
 }
 
-fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
-}
+/// What a registered name may be made of; a table, because every byte of every Host is looked up.
+const HOST_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let marks = b"-._~%!$&'()*+,;=";
+    let mut at = 0;
+    while at < 256 {
+        table[at] = at < 128 && (at as u8).is_ascii_alphanumeric();
+        at += 1;
+    }
+    at = 0;
+    while at < marks.len() {
+        table[marks[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

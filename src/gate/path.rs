@@ -35,6 +35,15 @@ pub enum PathError {
 }
 
 impl NormalPath<'_> {
+    /// What goes upstream, if that is not what was sent.
+    #[must_use]
+    pub fn changed(&self) -> Option<&str> {
+        match &self.sent {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(sent) => Some(sent),
+        }
+    }
+
     /// What routes and keys look at.
     #[must_use]
     pub fn matched(&self) -> &str {

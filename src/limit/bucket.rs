@@ -18,6 +18,7 @@ pub(super) const SET_BACK: Micros = Micros::SECOND;
 /// The numbers of a token bucket or a GCRA, in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
+    rate: Rate,
     drain: NonZeroU64,
     unit: NonZeroU64,
     limit: NonZeroU64,
@@ -54,7 +55,7 @@ impl Bucket {
             return Err(QuotaError::TooLarge { largest: if drain > MAX_TICKS { 0 } else { largest } });
         }
         match (NonZeroU64::new(drain), NonZeroU64::new(unit), NonZeroU64::new(limit)) {
-            (Some(drain), Some(unit), Some(limit)) => Ok(Self { drain, unit, limit }),
+            (Some(drain), Some(unit), Some(limit)) => Ok(Self { rate, drain, unit, limit }),
             _ => Err(QuotaError::ZeroCapacity),
         }
     }
@@ -75,7 +76,13 @@ impl Bucket {
         // Only a limit of one can come here with a unit that is too large to count exactly.
         let unit = NonZeroU64::new(stretched.min(MAX_TICKS / limit)).unwrap_or(NonZeroU64::MIN);
         let drain = NonZeroU64::new(self.drain.get() / divisor).unwrap_or(NonZeroU64::MIN);
-        Self { drain, unit, limit }
+        Self { rate: self.rate.shared_by(instances), drain, unit, limit }
+    }
+
+    /// The rate as it was written.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.rate
     }
 
     /// `[N', P', limit]`: the numbers as the script takes them.

@@ -91,6 +91,23 @@ impl Quota {
         }
     }
 
+    /// What a client is told of it: the units that can be had at once, and the whole seconds in which they come
+    /// back. Where that is no whole number of seconds: the rate itself, over at least a second.
+    #[must_use]
+    pub fn advertised(&self) -> (u64, u64) {
+        let (Self::TokenBucket(bucket) | Self::Gcra(bucket)) = self;
+        let [drain, unit, limit] = bucket.numbers();
+        let second = drain.saturating_mul(Micros::SECOND.0);
+        if (limit * unit).is_multiple_of(second) {
+            return (limit, limit * unit / second);
+        }
+        let (units, period) = (bucket.rate().units(), bucket.rate().period());
+        if Micros::SECOND.0.is_multiple_of(period.0) {
+            return (units.saturating_mul(Micros::SECOND.0 / period.0), 1);
+        }
+        (units, period.ceil_secs())
+    }
+
     /// The share of one of `instances` proxies when each has to decide alone.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
@@ -135,6 +152,18 @@ mod tests {
     #[test]
     fn a_state_is_as_small_as_its_numbers() {
         assert_eq!(size_of::<State>(), 24);
+    }
+
+    #[test]
+    fn what_is_advertised_comes_back_in_whole_seconds() {
+        let bucket = |units, period, burst| {
+            Quota::token_bucket(Rate::new(units, Micros(period)).unwrap(), burst).unwrap().advertised()
+        };
+        assert_eq!(bucket(100, 60_000_000, 500), (500, 300));
+        assert_eq!(bucket(5, 60_000_000, 5), (5, 60));
+        assert_eq!(bucket(100, 1_000_000, 5), (100, 1));
+        assert_eq!(bucket(5, 100_000, 7), (50, 1));
+        assert_eq!(bucket(7, 1_500_000, 1), (7, 2));
     }
 
     #[test]

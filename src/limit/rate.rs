@@ -64,6 +64,12 @@ impl Rate {
         let divisor = gcd(n, p);
         (n / divisor, p / divisor)
     }
+
+    /// N per k·P, which loses nothing to rounding: the share of one of k `instances`.
+    #[must_use]
+    pub fn shared_by(self, instances: NonZeroU64) -> Self {
+        Self { units: self.units, period: self.period.saturating_mul(instances) }
+    }
 }
 
 pub(super) fn gcd(a: u64, b: u64) -> u64 {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::upstream::UpstreamId;
+use crate::upstream::{HostRule, UpstreamId};
 
 /// What a route does with its requests.
 #[derive(Clone, Debug)]
@@ -43,18 +43,6 @@ pub struct Rewrite {
     pub strip_prefix: Option<Box<str>>,
     /// The Host header upstream.
     pub host: HostRule,
-}
-
-/// The Host header that goes upstream.
-#[derive(Clone, Debug, Default)]
-pub enum HostRule {
-    /// The client's own.
-    #[default]
-    Client,
-    /// The server's name and port.
-    Upstream,
-    /// This name.
-    Named(HeaderValue),
 }
 
 /// Headers to remove and to set, in this order.

@@ -73,10 +73,10 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Forgets what equals no state, in shard after shard, and gives the memory back. It never holds more
-    /// than one lock, and each only for as long as it takes to look through one shard.
-    pub fn sweep(&self) {
-        for shard in &self.shards {
+    /// Forgets what equals no state, in part `part` of `parts` of the shards, and gives the memory back. It
+    /// never holds more than one lock, and each only for as long as it takes to look through one shard.
+    pub fn sweep(&self, part: usize, parts: usize) {
+        for shard in self.shards.iter().skip(part).step_by(parts.max(1)) {
             shard.lock().sweep(self.clock.now(), |id| self.hasher.hash_one(id));
         }
     }
@@ -226,10 +226,10 @@ mod tests {
         let _ = memory.take(&policies, &[charge(0, 1, 1), charge(0, 2, 5)]);
         assert_eq!(memory.len(), 2);
         memory.clock().set(Timestamp(1_100_000));
-        memory.sweep();
+        memory.sweep(0, 1);
         assert_eq!(memory.len(), 1);
         memory.clock().set(Timestamp(1_500_000));
-        memory.sweep();
+        memory.sweep(0, 1);
         assert!(memory.is_empty());
     }
 

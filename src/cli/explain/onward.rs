@@ -4,8 +4,8 @@ use http::header::{HOST, HeaderName};
 use http::request;
 
 use super::rows::Rows;
-use crate::proxy::{HeaderEdits, HostRule, Rewrite, Site, Target, Treatment};
-use crate::upstream::{ServerSpec, UpstreamSpec};
+use crate::proxy::{HeaderEdits, Rewrite, Site, Target, Treatment};
+use crate::upstream::{HostRule, ServerSpec, UpstreamSpec};
 
 /// Tells what a route does with a request; `path` is what goes upstream.
 pub(super) fn tell(rows: &mut Rows, site: &Site, treatment: &Treatment, head: &request::Parts, path: &str) {

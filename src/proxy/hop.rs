@@ -1,0 +1,188 @@
+//! Headers that belong to one connection and go no further (RFC 9110 §7.6.1).
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderValue};
+
+const KINDS: usize = 8;
+
+/// What is never passed on, in either direction. `Trailer` stays: it announces what comes after the body.
+static HOP_BY_HOP: [HeaderName; KINDS] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The place of a name in [`HOP_BY_HOP`].
+fn hop_by_hop(name: &HeaderName) -> Option<usize> {
+    Some(match name.as_str() {
+        "connection" => 0,
+        "keep-alive" => 1,
+        "proxy-authenticate" => 2,
+        "proxy-authorization" => 3,
+        "proxy-connection" => 4,
+        "te" => 5,
+        "transfer-encoding" => 6,
+        "upgrade" => 7,
+        _ => return None,
+    })
+}
+
+/// Fields that decide where a message goes or where it ends: no trailer may have them.
+fn may_trail(name: &str) -> bool {
+    !matches!(
+        name,
+        "transfer-encoding"
+            | "content-length"
+            | "host"
+            | "connection"
+            | "te"
+            | "trailer"
+            | "upgrade"
+            | "content-encoding"
+            | "content-type"
+            | "content-range"
+            | "authorization"
+            | "set-cookie"
+            | "cache-control"
+            | "max-forwards"
+            | "keep-alive"
+            | "proxy-connection"
+    )
+}
+
+/// Whether the sender takes trailers.
+pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(TE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers")))
+}
+
+/// Removes what belongs to this connection, also what `Connection` names, and cuts `Trailer` to what may
+/// come there.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    // One look at every name, because most messages have next to nothing to remove.
+    let mut found = [false; KINDS];
+    let mut has_trailer = false;
+    for name in headers.keys() {
+        match hop_by_hop(name) {
+            Some(place) => found[place] = true,
+            None => has_trailer |= name == TRAILER,
+        }
+    }
+    if found[0] && !is_plain(headers.get_all(CONNECTION)) {
+        remove_named(headers);
+    }
+    for (name, _) in HOP_BY_HOP.iter().zip(found).filter(|(_, found)| *found) {
+        headers.remove(name);
+    }
+    if has_trailer {
+        cut_trailer(headers);
+    }
+}
+
+/// Whether a Connection header names no other header, as nearly all do.
+fn is_plain(values: http::header::GetAll<'_, HeaderValue>) -> bool {
+    let plain =
+        |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
+    values.iter().all(|value| plain(value.as_bytes()))
+}
+
+/// Removes what `Connection` names. Host and Content-Length are no options of a connection: who names them
+/// there means to change what the next one reads.
+fn remove_named(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok())
+        .filter(|name| *name != HOST && *name != CONTENT_LENGTH)
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+fn cut_trailer(headers: &mut HeaderMap) {
+    let announced: Vec<String> = headers
+        .get_all(TRAILER)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .filter(|name| !name.is_empty() && may_trail(name))
+        .collect();
+    headers.remove(TRAILER);
+    if let Ok(value) = HeaderValue::from_str(&announced.join(", "))
+        && !announced.is_empty()
+    {
+        headers.insert(TRAILER, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(pairs: &[(&'static str, &'static str)]) -> Vec<(String, String)> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        remove_hop_by_hop(&mut headers);
+        let mut left: Vec<(String, String)> =
+            headers.iter().map(|(n, v)| (n.to_string(), v.to_str().unwrap().to_owned())).collect();
+        left.sort();
+        left
+    }
+
+    #[test]
+    fn what_belongs_to_the_connection_goes() {
+        let left = after(&[
+            ("connection", "close, X-Secret, host"),
+            ("connection", "x-other"),
+            ("host", "a"),
+            ("x-secret", "1"),
+            ("x-other", "2"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "gzip"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("accept", "*/*"),
+        ]);
+        assert_eq!(left, [("accept".into(), "*/*".into()), ("host".into(), "a".into())]);
+    }
+
+    #[test]
+    fn places_and_names_agree() {
+        for (place, name) in HOP_BY_HOP.iter().enumerate() {
+            assert_eq!(hop_by_hop(name), Some(place));
+        }
+        assert!(after(&[("connection", "Keep-Alive")]).is_empty());
+    }
+
+    #[test]
+    fn trailer_announces_only_what_may_trail() {
+        let left = after(&[("trailer", "X-Sum, Content-Length"), ("trailer", "host")]);
+        assert_eq!(left, [("trailer".into(), "x-sum".into())]);
+        assert!(after(&[("trailer", "Transfer-Encoding")]).is_empty());
+    }
+
+    #[test]
+    fn trailers_are_taken_by_who_says_so() {
+        let mut headers = HeaderMap::new();
+        assert!(!takes_trailers(&headers));
+        headers.insert(TE, HeaderValue::from_static("gzip;q=0.5, Trailers"));
+        assert!(takes_trailers(&headers));
+    }
+}

@@ -1,0 +1,165 @@
+//! The head of a request as it goes upstream.
+
+use http::header::{EXPECT, FORWARDED, HOST, HeaderName, TE};
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderMap, HeaderValue, Version, request};
+
+use super::Peer;
+use super::hop::{remove_hop_by_hop, takes_trailers};
+use super::treatment::{HeaderEdits, Rewrite};
+use crate::gate::ClientIp;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Makes the head of a request fit to go upstream. `path` is its normalized path, where that differs from
+/// what was sent.
+pub(super) fn prepare(
+    head: &mut request::Parts,
+    path: Option<&str>,
+    peer: &Peer,
+    client_ip: &ClientIp,
+    rewrite: &Rewrite,
+    edits: &HeaderEdits,
+) {
+    take_authority(head);
+    retarget(head, path, rewrite.strip_prefix.as_deref());
+    head.version = Version::HTTP_11;
+    let takes_trailers = takes_trailers(&head.headers);
+    remove_hop_by_hop(&mut head.headers);
+    // We have said "100 Continue" ourselves by the time the body flows.
+    head.headers.remove(EXPECT);
+    if takes_trailers {
+        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    introduce(&mut head.headers, peer, client_ip);
+    edits.apply(&mut head.headers);
+}
+
+/// The authority of an absolute target goes over Host (RFC 9112 §3.2.2).
+fn take_authority(head: &mut request::Parts) {
+    let authority = head.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
+    if let Some(Ok(authority)) = authority {
+        head.headers.insert(HOST, authority);
+    }
+}
+
+/// Leaves only path and query in the target, with the path as it was matched and without its prefix.
+fn retarget(head: &mut request::Parts, path: Option<&str>, prefix: Option<&str>) {
+    let sent = path.unwrap_or_else(|| head.uri.path());
+    let cut = prefix.map_or(sent, |prefix| without_prefix(sent, prefix));
+    let is_unchanged = head.uri.scheme().is_none() && path.is_none() && cut.len() == sent.len();
+    if is_unchanged {
+        return;
+    }
+    let target = match head.uri.query() {
+        Some(query) => format!("{cut}?{query}"),
+        None => cut.to_owned(),
+    };
+    // Both parts were valid in the request and stay so: only escapes and whole segments have changed.
+    if let Ok(target) = target.parse::<PathAndQuery>() {
+        head.uri = Uri::from(target);
+    }
+}
+
+/// Cuts whole segments from the front of a path; what does not start with them stays.
+fn without_prefix<'p>(path: &'p str, prefix: &str) -> &'p str {
+    match path.strip_prefix(prefix) {
+        Some("") => "/",
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
+    }
+}
+
+/// Tells the server who is asking. What a stranger says of itself is replaced; a trusted proxy's word stays,
+/// and the proxy is added to it.
+fn introduce(headers: &mut HeaderMap, peer: &Peer, client_ip: &ClientIp) {
+    let is_trusted = client_ip.is_trusted(peer.ip());
+    // Only HTTP/1.0 comes without a host.
+    let host = headers.get(HOST).cloned().unwrap_or_else(|| HeaderValue::from_static(""));
+    if is_trusted {
+        append(headers, &X_FORWARDED_FOR, peer.text());
+        append(headers, &FORWARDED, &peer.forwarded(&host));
+        headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+        headers.entry(X_FORWARDED_HOST).or_insert(host);
+        return;
+    }
+    headers.insert(X_FORWARDED_FOR, peer.text().clone());
+    headers.insert(FORWARDED, peer.forwarded(&host));
+    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    headers.insert(X_FORWARDED_HOST, host);
+    if client_ip.header != X_FORWARDED_FOR && client_ip.header != FORWARDED {
+        headers.remove(&client_ip.header);
+    }
+}
+
+/// Adds an element to the end of a list, which becomes one line.
+fn append(headers: &mut HeaderMap, name: &HeaderName, element: &HeaderValue) {
+    let mut list = Vec::new();
+    for value in headers.get_all(name) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(element.as_bytes());
+    // Joined valid values are valid.
+    if let Ok(list) = HeaderValue::from_bytes(&list) {
+        headers.insert(name, list);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::Request;
+
+    use super::*;
+    use crate::proxy::ClientTimes;
+
+    fn prepared(request: http::request::Builder, path: Option<&str>, prefix: Option<&str>) -> request::Parts {
+        let minute = Duration::from_secs(60);
+        let times = ClientTimes { header: minute, body: minute, idle: minute };
+        let peer = Peer::new("192.0.2.7:1".parse().unwrap(), times);
+        let (mut head, ()) = request.body(()).unwrap().into_parts();
+        let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };
+        prepare(&mut head, path, &peer, &ClientIp::default(), &rewrite, &HeaderEdits::default());
+        head
+    }
+
+    #[tokio::test]
+    async fn a_target_is_left_as_path_and_query() {
+        let target = |uri: &str, path, prefix| prepared(Request::get(uri), path, prefix).uri.to_string();
+        assert_eq!(target("/a?b=%2F", None, None), "/a?b=%2F");
+        assert_eq!(target("http://h/a?b", None, None), "/a?b");
+        assert_eq!(target("/x/../a?b", Some("/a"), None), "/a?b");
+        assert_eq!(target("/v1/a", None, Some("/v1")), "/a");
+        assert_eq!(target("/v1", None, Some("/v1")), "/");
+        assert_eq!(target("/v12/a", None, Some("/v1")), "/v12/a");
+    }
+
+    #[tokio::test]
+    async fn an_absolute_target_goes_over_host() {
+        let head = prepared(Request::get("http://real.example/").header("host", "other"), None, None);
+        assert_eq!(head.headers[HOST], "real.example");
+    }
+
+    #[tokio::test]
+    async fn strangers_are_not_believed() {
+        let request = Request::get("/")
+            .header("host", "a")
+            .header("x-forwarded-for", "6.6.6.6")
+            .header("x-forwarded-for", "7.7.7.7")
+            .header("x-forwarded-proto", "https")
+            .header("x-forwarded-host", "evil")
+            .header("forwarded", "for=6.6.6.6")
+            .header("expect", "100-continue");
+        let headers = prepared(request, None, None).headers;
+        let all = |name: &str| headers.get_all(name).iter().map(|v| v.to_str().unwrap()).collect::<Vec<_>>();
+        assert_eq!(all("x-forwarded-for"), ["192.0.2.7"]);
+        assert_eq!(all("x-forwarded-proto"), ["http"]);
+        assert_eq!(all("x-forwarded-host"), ["a"]);
+        assert_eq!(all("forwarded"), [r#"for=192.0.2.7;host="a";proto=http"#]);
+        assert!(all("expect").is_empty());
+    }
+}

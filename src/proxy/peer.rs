@@ -1,0 +1,107 @@
+//! The other end of a client's connection.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use crate::socket::{Patience, Reading};
+use crate::time::monotonic;
+
+/// How long a client may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientTimes {
+    /// From the first byte of a head to its last.
+    pub header: Duration,
+    /// Between two reads of a request body.
+    pub body: Duration,
+    /// Between requests.
+    pub idle: Duration,
+}
+
+/// A client's connection: who it is, how patient we are with it, and what we say of it to servers.
+#[derive(Debug)]
+pub struct Peer {
+    address: SocketAddr,
+    times: ClientTimes,
+    patience: Rc<Patience>,
+    /// The address as X-Forwarded-For has it.
+    text: HeaderValue,
+    /// The Host of the last request, and what Forwarded says of it.
+    forwarded: RefCell<Option<(HeaderValue, HeaderValue)>>,
+}
+
+impl Peer {
+    /// The peer of a new connection, which owes us its first request.
+    #[must_use]
+    pub fn new(address: SocketAddr, times: ClientTimes) -> Self {
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let first = Reading::HeadStartsBy(monotonic() + times.idle, times.header);
+        Self {
+            address,
+            times,
+            patience: Patience::new(first, times.idle),
+            text: value(&address.ip().to_string()),
+            forwarded: RefCell::new(None),
+        }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn ip(&self) -> IpAddr {
+        self.address.ip()
+    }
+
+    /// How patient its socket is.
+    #[must_use]
+    pub fn patience(&self) -> &Rc<Patience> {
+        &self.patience
+    }
+
+    /// It has sent a head; `has_body` says whether there is more to come.
+    pub(super) fn has_asked(&self, has_body: bool) {
+        self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
+    }
+
+    /// It has got its answer.
+    pub(super) fn is_answered(&self) {
+        self.patience.set(Reading::HeadStartsBy(monotonic() + self.times.idle, self.times.header));
+    }
+
+    /// What X-Forwarded-For says of it.
+    pub(super) fn text(&self) -> &HeaderValue {
+        &self.text
+    }
+
+    /// What Forwarded says of it (RFC 7239) when it asks for `host`.
+    pub(super) fn forwarded(&self, host: &HeaderValue) -> HeaderValue {
+        let mut last = self.forwarded.borrow_mut();
+        match &*last {
+            Some((of, said)) if of == host => said.clone(),
+            _ => {
+                let said = self.say(host);
+                *last = Some((host.clone(), said.clone()));
+                said
+            }
+        }
+    }
+
+    fn say(&self, host: &HeaderValue) -> HeaderValue {
+        let node = match self.address.ip() {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) => format!("\"[{v6}]\""),
+        };
+        match host.to_str() {
+            // A valid host has no quotes and no backslashes.
+            Ok(host) if !host.is_empty() => value(&format!("for={node};host=\"{host}\";proto=http")),
+            _ => value(&format!("for={node};proto=http")),
+        }
+    }
+}
+
+/// A header value of text that has only visible characters.
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}

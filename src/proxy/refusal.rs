@@ -1,0 +1,197 @@
+//! Answers that are no server's: the one place that turns a refusal or an error into a response.
+
+use std::fmt::Write as _;
+
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use super::answers::{Answers, Field};
+use super::stamp::{number, reset};
+use crate::gate::Malformed;
+use crate::limit::{Policy, binding};
+use crate::limiter::{Denial, Standing};
+use crate::time::{Micros, Timestamp};
+use crate::upstream::ForwardError;
+
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// A response whose body is ours.
+pub(super) type Own = Response<bytes::Bytes>;
+
+/// The answer to a request that can't be read in one way only.
+pub(super) fn malformed(error: &Malformed) -> Own {
+    let status = match error {
+        Malformed::MissingPart(_) => return problem(StatusCode::FORBIDDEN, &error.to_string()),
+        Malformed::Connect => StatusCode::METHOD_NOT_ALLOWED,
+        Malformed::Path(_) | Malformed::EncodedSlash | Malformed::Host => StatusCode::BAD_REQUEST,
+    };
+    let mut response = problem(status, &error.to_string());
+    // What else comes over this connection is no more to be trusted.
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// The answer where no route matches.
+pub(super) fn no_route() -> Own {
+    problem(StatusCode::NOT_FOUND, "no route matches this request")
+}
+
+/// The answer where no server gave one. It says what went wrong, but not where: that is for the log.
+pub(super) fn not_forwarded(error: &ForwardError) -> Own {
+    let (status, detail) = match error {
+        ForwardError::Connect { .. } => (StatusCode::BAD_GATEWAY, "the upstream can't be reached"),
+        ForwardError::Broken { .. } => (StatusCode::BAD_GATEWAY, "the upstream gave no valid response"),
+        ForwardError::Switched(_) => (StatusCode::BAD_GATEWAY, "the upstream switched protocols unasked"),
+        ForwardError::ConnectTimeout(_) => {
+            (StatusCode::GATEWAY_TIMEOUT, "the upstream could not be reached in time")
+        }
+        ForwardError::ResponseTimeout(_) => {
+            (StatusCode::GATEWAY_TIMEOUT, "the upstream did not respond in time")
+        }
+        ForwardError::RequestBody(_) => (StatusCode::BAD_REQUEST, "the request's body could not be read"),
+        ForwardError::Target(_) => (StatusCode::BAD_REQUEST, "the path can't be sent upstream"),
+    };
+    problem(status, detail)
+}
+
+/// The answer to a request that the limiter refuses, and the seconds that its Retry-After says.
+pub(super) fn denied(
+    denial: &Denial,
+    answers: &Answers,
+    policies: &[Policy],
+    now: impl Fn() -> Timestamp,
+) -> (Own, Option<u64>) {
+    let (mut response, wait) = match denial {
+        Denial::Limited(standings) => {
+            let place = binding(standings.iter().map(|standing| &standing.decision)).unwrap_or(0);
+            let wait = standings[place].decision.retry_after.map(|wait| answers.retry_after(wait));
+            let response = match &answers.denied {
+                None => quota_exceeded(policies, standings, place, wait),
+                Some(_) => in_own_words(answers, &standings[place], wait, now),
+            };
+            (response, wait)
+        }
+        Denial::Unavailable { retry_after } => {
+            let detail = "the limits of this route can't be checked at the moment";
+            (problem(StatusCode::SERVICE_UNAVAILABLE, detail), Some(answers.retry_after(*retry_after)))
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(wait) = wait {
+        headers.insert(RETRY_AFTER, number(wait));
+    }
+    (response, wait)
+}
+
+impl Answers {
+    /// Whole seconds to wait, rounded up, at least one; spread out and cut off as configured.
+    fn retry_after(&self, wait: Micros) -> u64 {
+        let wait = wait.ceil_secs().max(1);
+        let spread = if self.retry_after_jitter > 0.0 { self.jitter(wait) } else { 0 };
+        wait.saturating_add(spread).min(self.retry_after_max.as_secs().max(1))
+    }
+
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn jitter(&self, wait: u64) -> u64 {
+        (wait as f64 * self.retry_after_jitter * fastrand::f64()).ceil() as u64
+    }
+}
+
+/// A problem of the type for used-up quotas (draft-ietf-httpapi-ratelimit-headers). The body is put together
+/// by hand: it is what an attacker makes us write most.
+fn quota_exceeded(policies: &[Policy], standings: &[Standing], place: usize, wait: Option<u64>) -> Own {
+    let name = |standing: &Standing| &*policies[standing.policy.0 as usize].name;
+    let binding = name(&standings[place]);
+    let mut body = String::with_capacity(384);
+    body.push_str(concat!(
+        r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+        r#""title":"Request cannot be satisfied as assigned quota has been exceeded","#,
+        r#""status":429,"detail":""#,
+    ));
+    match wait {
+        Some(wait) => {
+            let unit = if wait == 1 { "second" } else { "seconds" };
+            // Writing to a string can't fail.
+            let _ = write!(body, "the limit {binding} is used up; try again in {wait} {unit}");
+        }
+        None => {
+            let _ = write!(body, "this request costs more than the limit {binding} can ever give");
+        }
+    }
+    body.push_str(r#"","violated-policies":["#);
+    let mut separator = "";
+    for standing in standings.iter().filter(|standing| !standing.decision.allowed) {
+        // Names of limits have nothing to escape.
+        for part in [separator, "\"", name(standing), "\""] {
+            body.push_str(part);
+        }
+        separator = ",";
+    }
+    body.push_str("]}\n");
+    own(StatusCode::TOO_MANY_REQUESTS, PROBLEM, body)
+}
+
+fn in_own_words(
+    answers: &Answers,
+    binding: &Standing,
+    wait: Option<u64>,
+    now: impl Fn() -> Timestamp,
+) -> Own {
+    let Some(custom) = &answers.denied else { return Own::default() };
+    let decision = &binding.decision;
+    let body = custom.body.fill(|field| match field {
+        Field::Limit => decision.limit.to_string(),
+        Field::Remaining => decision.remaining.to_string(),
+        Field::Reset => reset(decision, answers, &now).to_string(),
+        // A number in any case, so that a body of JSON stays one; the longest wait stands for "never".
+        Field::RetryAfter => wait.unwrap_or(answers.retry_after_max.as_secs()).to_string(),
+        Field::RequestId => format!("{:032x}", fastrand::u128(..)),
+    });
+    own(custom.status, custom.content_type.clone(), body)
+}
+
+/// A problem of no type of its own (RFC 9457).
+fn problem(status: StatusCode, detail: &str) -> Own {
+    let title = status.canonical_reason().unwrap_or("Error");
+    let detail = serde_json::Value::from(detail);
+    let body = format!(
+        "{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{},\"detail\":{detail}}}\n",
+        status.as_u16()
+    );
+    own(status, PROBLEM, body)
+}
+
+/// A response of ours.
+pub(super) fn own(status: StatusCode, content_type: HeaderValue, body: impl Into<bytes::Bytes>) -> Own {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    *response.headers_mut() = HeaderMap::with_capacity(8);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn retry_after_is_at_least_one_and_at_most_the_maximum() {
+        let answers = Answers::default();
+        assert_eq!(answers.retry_after(Micros(1)), 1);
+        assert_eq!(answers.retry_after(Micros(1_000_001)), 2);
+        assert_eq!(answers.retry_after(Micros(u64::MAX)), 3600);
+        let short = Answers { retry_after_max: Duration::ZERO, ..Answers::default() };
+        assert_eq!(short.retry_after(Micros(9_000_000)), 1);
+    }
+
+    #[test]
+    fn jitter_only_adds() {
+        let answers = Answers { retry_after_jitter: 0.5, ..Answers::default() };
+        let waits: Vec<u64> = (0..200).map(|_| answers.retry_after(Micros(100_000_000))).collect();
+        assert!(waits.iter().all(|wait| (100..=150).contains(wait)));
+        assert!(waits.iter().any(|wait| *wait > 100));
+    }
+}

@@ -1,0 +1,66 @@
+//! One connection of a client, from its first byte to its last.
+
+use std::convert::Infallible;
+use std::future::{Future as _, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::ListenerSpec;
+use super::drain::Open;
+use crate::proxy::{ClientTimes, Peer, Proxy};
+use crate::socket::Timed;
+
+/// hyper's own number of headers; to set it, even to the same, makes every request slower.
+const USUAL_HEADERS: usize = 100;
+
+/// How connections of one listener speak HTTP/1.1. Times are kept by the socket, not by hyper.
+pub(super) fn protocol(spec: &ListenerSpec) -> http1::Builder {
+    let mut protocol = http1::Builder::new();
+    protocol.header_read_timeout(None).max_header_size(spec.max_header_bytes);
+    if spec.max_headers != USUAL_HEADERS {
+        protocol.max_headers(spec.max_headers);
+    }
+    protocol
+}
+
+/// Serves a connection until either end closes it.
+pub(super) async fn serve(
+    stream: TcpStream,
+    address: SocketAddr,
+    spec: &ListenerSpec,
+    protocol: &http1::Builder,
+    proxy: Rc<Proxy>,
+    open: Open,
+) {
+    let times = ClientTimes { header: spec.header_timeout, body: spec.body_timeout, idle: spec.idle_timeout };
+    let peer = Rc::new(Peer::new(address, times));
+    let io = TokioIo::new(Timed::new(stream, Rc::clone(peer.patience())));
+    let service = service_fn(move |request| {
+        let (proxy, peer) = (Rc::clone(&proxy), Rc::clone(&peer));
+        async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
+    });
+    let mut connection = pin!(protocol.serve_connection(io, service));
+    let mut begun = pin!(open.begun());
+    let (mut is_listening, mut is_ending) = (false, false);
+    let end = poll_fn(|cx| {
+        // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
+        if !is_listening {
+            is_listening = true;
+            let _ = begun.as_mut().poll(cx);
+        }
+        if !is_ending && open.is_draining() {
+            is_ending = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx)
+    });
+    if let Err(error) = end.await {
+        tracing::debug!(%address, "connection ended: {error}");
+    }
+}

@@ -1,0 +1,124 @@
+//! Listening sockets.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::ListenerSpec;
+
+/// Connections that may wait to be accepted, on each worker's socket.
+const BACKLOG: i32 = 1024;
+
+/// An address is taken, or not ours.
+#[derive(Debug, thiserror::Error)]
+#[error("can't listen on {address}: {error}")]
+pub struct ListenError {
+    /// Where.
+    pub address: SocketAddr,
+    /// Why not.
+    #[source]
+    pub error: io::Error,
+}
+
+/// One worker's socket on one address.
+#[derive(Debug)]
+pub struct Listener {
+    pub(super) spec: Arc<ListenerSpec>,
+    pub(super) socket: TcpListener,
+    /// Connections that all workers have here.
+    pub(super) connections: Arc<AtomicUsize>,
+}
+
+/// A connection that is counted.
+#[derive(Debug)]
+pub(super) struct Counted(Arc<AtomicUsize>);
+
+/// Sockets for `workers` workers on one address, which share what arrives.
+///
+/// # Errors
+/// When the address can't be had, also when another process listens there: SO_REUSEPORT alone would share it.
+pub fn listen(spec: &ListenerSpec, workers: usize) -> Result<Vec<Listener>, ListenError> {
+    let failed = |error| ListenError { address: spec.address, error };
+    let address = probe(spec.address).map_err(failed)?;
+    let spec = Arc::new(ListenerSpec { address, ..spec.clone() });
+    let connections = Arc::new(AtomicUsize::new(0));
+    (0..workers)
+        .map(|_| {
+            let socket = socket(address, true).map_err(failed)?;
+            socket.listen(BACKLOG).map_err(failed)?;
+            Ok(Listener {
+                spec: Arc::clone(&spec),
+                socket: socket.into(),
+                connections: Arc::clone(&connections),
+            })
+        })
+        .collect()
+}
+
+/// Finds out whether the address is free, and which port 0 stands for.
+fn probe(address: SocketAddr) -> io::Result<SocketAddr> {
+    let probe = socket(address, false)?;
+    probe.listen(1)?;
+    probe.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
+
+fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections of an earlier process that linger must not keep a new one from starting.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+impl Listener {
+    /// The address with its real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.spec.address
+    }
+
+    /// Counts a new connection, unless there are as many as may be.
+    pub(super) fn count(connections: &Arc<AtomicUsize>, max: usize) -> Option<Counted> {
+        let counted = Counted(Arc::clone(connections));
+        (connections.fetch_add(1, Ordering::Relaxed) < max).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_share_a_port_and_others_do_not() {
+        let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
+        let ours = listen(&spec, 3).unwrap();
+        let address = ours[0].address();
+        assert!(ours.iter().all(|listener| listener.socket.local_addr().unwrap() == address));
+        let error = listen(&ListenerSpec::new(address), 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("can't listen on {address}: Address already in use (os error 98)")
+        );
+    }
+
+    #[test]
+    fn the_cap_counts_what_is_open() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let first = Listener::count(&count, 2);
+        let second = Listener::count(&count, 2);
+        assert!(first.is_some() && second.is_some() && Listener::count(&count, 2).is_none());
+        drop(first);
+        assert!(Listener::count(&count, 2).is_some());
+    }
+}

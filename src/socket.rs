@@ -1,0 +1,249 @@
+//! Sockets with bounded patience: a read or a write that waits too long fails.
+//!
+//! Both sides of the proxy use them. A timer is armed only while something waits, and lazily: it is set once
+//! and, when it rings early because there was progress since, set again to what is left. So a busy
+//! connection costs no timer operation per request.
+
+use std::cell::Cell;
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use crate::time::monotonic;
+
+/// What a socket's reader may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// As long as it takes: nothing is owed to us.
+    Unbounded,
+    /// Each read may take this long.
+    Each(Duration),
+    /// Until this instant, however much is read.
+    Until(Instant),
+    /// Until the instant; the first byte changes that to `Each` byte by then: a head has this long to be whole.
+    HeadStartsBy(Instant, Duration),
+}
+
+/// How patient a socket is; shared with whoever knows what it is used for at the moment.
+#[derive(Debug)]
+pub struct Patience {
+    reading: Cell<Reading>,
+    writing: Duration,
+}
+
+/// A stream with a [`Patience`].
+#[derive(Debug)]
+pub struct Timed<S> {
+    stream: S,
+    patience: Rc<Patience>,
+    /// Since when the present read has waited.
+    read_since: Option<Instant>,
+    /// Since when the present write has waited.
+    write_since: Option<Instant>,
+    alarm: Option<Alarm>,
+}
+
+#[derive(Debug)]
+struct Alarm {
+    sleep: Pin<Box<Sleep>>,
+    wakes: Waker,
+}
+
+impl Patience {
+    /// Patience for reads as told, and for each write as long as `writing`.
+    #[must_use]
+    pub fn new(reading: Reading, writing: Duration) -> Rc<Self> {
+        Rc::new(Self { reading: Cell::new(reading), writing })
+    }
+
+    /// Changes what reads wait for, from now on.
+    pub fn set(&self, reading: Reading) {
+        self.reading.set(reading);
+    }
+}
+
+impl<S> Timed<S> {
+    /// A stream with this patience.
+    pub fn new(stream: S, patience: Rc<Patience>) -> Self {
+        Self { stream, patience, read_since: None, write_since: None, alarm: None }
+    }
+
+    fn read_deadline(&mut self) -> Option<Instant> {
+        match self.patience.reading.get() {
+            Reading::Unbounded => None,
+            Reading::Each(span) => Some(*self.read_since.get_or_insert_with(monotonic) + span),
+            Reading::Until(instant) | Reading::HeadStartsBy(instant, _) => Some(instant),
+        }
+    }
+
+    /// Fails if the deadline is past; otherwise sees to it that the task is woken by then.
+    fn wait_until<T>(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let alarm = self.alarm.get_or_insert_with(|| Alarm {
+            sleep: Box::pin(tokio::time::sleep_until(deadline)),
+            wakes: Waker::noop().clone(),
+        });
+        if alarm.sleep.deadline() > deadline {
+            alarm.sleep.as_mut().reset(deadline);
+            alarm.wakes = Waker::noop().clone();
+        }
+        if !alarm.sleep.is_elapsed() && alarm.wakes.will_wake(cx.waker()) {
+            return Poll::Pending;
+        }
+        ready!(alarm.poll(cx));
+        if monotonic() < deadline {
+            alarm.sleep.as_mut().reset(deadline);
+            ready!(alarm.poll(cx));
+        }
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Waits for a write no longer than may be; `progress` is what the stream said.
+    fn bounded_write<T>(
+        &mut self,
+        progress: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.write_since = None;
+            return progress;
+        }
+        let deadline = *self.write_since.get_or_insert_with(monotonic) + self.patience.writing;
+        self.wait_until(deadline, cx)
+    }
+}
+
+impl Alarm {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.wakes.clone_from(cx.waker());
+        self.sleep.as_mut().poll(cx)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Poll::Ready(result) = Pin::new(&mut this.stream).poll_read(cx, buf) {
+            this.read_since = None;
+            if let Reading::HeadStartsBy(_, span) = this.patience.reading.get() {
+                this.patience.set(Reading::Until(monotonic() + span));
+            }
+            return Poll::Ready(result);
+        }
+        match this.read_deadline() {
+            Some(deadline) => this.wait_until(deadline, cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let progress = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.bounded_write(progress, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let progress = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.bounded_write(progress, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn kind<T>(result: io::Result<T>) -> Option<io::ErrorKind> {
+        result.err().map(|error| error.kind())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_waits_no_longer_than_it_may() {
+        let (mut near, far) = duplex(64);
+        let patience = Patience::new(Reading::Each(SECOND), SECOND);
+        let mut far = Timed::new(far, Rc::clone(&patience));
+        for _ in 0..3 {
+            tokio::time::advance(SECOND / 2).await;
+            near.write_all(b"x").await.unwrap();
+            assert_eq!(far.read_u8().await.unwrap(), b'x');
+        }
+        let started = monotonic();
+        assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::TimedOut));
+        assert_eq!(monotonic() - started, SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_has_its_time_from_its_first_byte() {
+        let (mut near, far) = duplex(64);
+        let started = monotonic();
+        let patience = Patience::new(Reading::HeadStartsBy(started + 60 * SECOND, 2 * SECOND), SECOND);
+        let mut far = Timed::new(far, patience);
+        let drip = async {
+            tokio::time::sleep(30 * SECOND).await;
+            for _ in 0..10 {
+                near.write_all(b"x").await.unwrap();
+                tokio::time::sleep(SECOND / 2).await;
+            }
+        };
+        let read = async {
+            let mut sink = Vec::new();
+            let end = far.read_to_end(&mut sink).await;
+            (kind(end), sink.len(), monotonic() - started)
+        };
+        let ((), (end, bytes, after)) = tokio::join!(drip, read);
+        assert_eq!(end, Some(io::ErrorKind::TimedOut));
+        assert!((4..=5).contains(&bytes), "{bytes}");
+        assert_eq!(after, 32 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_owed_is_waited_for_without_end() {
+        let (mut near, far) = duplex(64);
+        let patience = Patience::new(Reading::Unbounded, SECOND);
+        let mut far = Timed::new(far, patience);
+        let late = async {
+            tokio::time::sleep(100_000 * SECOND).await;
+            near.write_all(b"x").await.unwrap();
+        };
+        let ((), byte) = tokio::join!(late, far.read_u8());
+        assert_eq!(byte.unwrap(), b'x');
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_nobody_reads_fails() {
+        let (_near, far) = duplex(4);
+        let mut far = Timed::new(far, Patience::new(Reading::Unbounded, SECOND));
+        assert_eq!(kind(far.write_all(&[0; 64]).await), Some(io::ErrorKind::TimedOut));
+    }
+}

@@ -1,0 +1,143 @@
+//! Bodies on their way: the client's to the server, and the server's back.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use super::pool::Pool;
+use super::wire::Wire;
+use crate::limiter::Permit;
+use crate::socket::{Patience, Reading};
+use crate::time::monotonic;
+
+/// A request's body as it goes upstream.
+#[derive(Debug)]
+pub struct RequestBody {
+    incoming: Option<Incoming>,
+    /// The client's connection, which owes us nothing more once the body is there.
+    client: Option<Rc<Patience>>,
+    /// The server's connection, which owes us an answer in this time once the body is sent.
+    server: Option<(Rc<Patience>, Duration)>,
+}
+
+impl RequestBody {
+    /// No body.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { incoming: None, client: None, server: None }
+    }
+
+    /// A body that streams in; `client` is told when it is there.
+    #[must_use]
+    pub fn streaming(incoming: Incoming, client: Rc<Patience>) -> Self {
+        Self { incoming: Some(incoming), client: Some(client), server: None }
+    }
+
+    pub(super) fn then_expect_answer(&mut self, server: Rc<Patience>, within: Duration) {
+        self.server = Some((server, within));
+    }
+
+    fn end(&mut self) {
+        self.incoming = None;
+        if let Some(client) = self.client.take() {
+            client.set(Reading::Unbounded);
+        }
+        if let Some((server, within)) = self.server.take() {
+            server.set(Reading::Until(monotonic() + within));
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let frame = Pin::new(&mut *incoming).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) || incoming.is_end_stream() {
+            self.end();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        // Dropped before its end: the response came early, or nothing will. Whoever holds the server's
+        // connection has set its patience already.
+        self.server = None;
+        self.end();
+    }
+}
+
+/// A response's body as it streams in. The connection goes back to its pool after the last byte; if the body
+/// is dropped before, the connection is closed.
+#[derive(Debug)]
+pub struct ResponseBody {
+    incoming: Incoming,
+    wire: Option<Box<Wire>>,
+    pool: Rc<Pool>,
+    _permit: Permit,
+}
+
+impl ResponseBody {
+    pub(super) fn new(incoming: Incoming, wire: Box<Wire>, pool: Rc<Pool>, permit: Permit) -> Self {
+        Self { incoming, wire: Some(wire), pool, _permit: permit }
+    }
+
+    fn give_back(&mut self) {
+        if let Some(wire) = self.wire.take() {
+            self.pool.give_back(wire);
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = &mut *self;
+        let Some(wire) = &mut this.wire else { return Poll::Ready(None) };
+        let frame = wire.drive(cx, |cx| Pin::new(&mut this.incoming).poll_frame(cx));
+        if matches!(frame, Poll::Ready(None)) {
+            this.give_back();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        if self.incoming.is_end_stream() {
+            self.give_back();
+        }
+    }
+}

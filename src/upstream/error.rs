@@ -1,0 +1,72 @@
+//! What can go wrong on the way to a server.
+
+use std::error::Error as _;
+use std::io;
+
+use super::spec::ServerSpec;
+
+/// Why no response came.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// No connection could be made.
+    #[error("can't connect to {server}: {error}")]
+    Connect {
+        /// Which server.
+        server: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// No connection was made in time.
+    #[error("no connection to {0} in time")]
+    ConnectTimeout(String),
+    /// No response in time.
+    #[error("no response from {0} in time")]
+    ResponseTimeout(String),
+    /// The connection broke, or what came was no HTTP.
+    #[error("no valid response from {server}: {error}")]
+    Broken {
+        /// Which server.
+        server: String,
+        /// Why.
+        error: hyper::Error,
+    },
+    /// It switched protocols though nobody had asked.
+    #[error("{0} switched protocols unasked")]
+    Switched(String),
+    /// The client's own body failed on the way.
+    #[error("the request's body failed on the way: {0}")]
+    RequestBody(hyper::Error),
+    /// The path does not fit behind the server's own.
+    #[error("the path can't be put behind the server's own: {0}")]
+    Target(http::uri::InvalidUri),
+}
+
+impl ForwardError {
+    pub(super) fn of(error: hyper::Error, server: &ServerSpec) -> Self {
+        if error.is_user() {
+            Self::RequestBody(error)
+        } else if io_kind(&error) == Some(io::ErrorKind::TimedOut) {
+            Self::ResponseTimeout(server.authority())
+        } else {
+            Self::Broken { server: server.authority(), error }
+        }
+    }
+
+    /// Whether the connection ended before anything was answered, as one does that the server closed while it
+    /// was kept.
+    pub(super) fn is_dead_connection(&self) -> bool {
+        let Self::Broken { error, .. } = self else { return false };
+        error.is_incomplete_message() || error.is_canceled() || error.is_closed() || io_kind(error).is_some()
+    }
+}
+
+fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Some(error.kind());
+        }
+        cause = error.source();
+    }
+    None
+}

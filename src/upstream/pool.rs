@@ -1,0 +1,97 @@
+//! One worker's connections to one server.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::net::TcpStream;
+
+use super::ForwardError;
+use super::spec::{ServerSpec, UpstreamSpec};
+use super::wire::Wire;
+
+/// Connections that are kept at most.
+const MAX_KEPT: usize = 256;
+/// How long one is kept: less than most servers keep their end.
+const KEPT_FOR: Duration = Duration::from_secs(30);
+
+/// Connections to one server that wait for the next request; the one used last goes first.
+#[derive(Debug)]
+pub struct Pool {
+    server: ServerSpec,
+    authority: HeaderValue,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    stall_timeout: Duration,
+    kept: RefCell<Vec<Box<Wire>>>,
+}
+
+impl Pool {
+    pub(super) fn new(server: ServerSpec, spec: &UpstreamSpec) -> Self {
+        let authority = HeaderValue::from_str(&server.authority());
+        Self {
+            // A host that is read from a URL has only characters that a header may have.
+            authority: authority.unwrap_or_else(|_| HeaderValue::from_static("")),
+            server,
+            connect_timeout: spec.connect_timeout,
+            response_timeout: spec.response_timeout,
+            stall_timeout: spec.stall_timeout,
+            kept: RefCell::default(),
+        }
+    }
+
+    pub(super) fn server(&self) -> &ServerSpec {
+        &self.server
+    }
+
+    /// The server's name and port, for a Host header.
+    pub(super) fn authority(&self) -> &HeaderValue {
+        &self.authority
+    }
+
+    /// A connection that was kept and still stands, or with `fresh` and where there is none a new one.
+    pub(super) async fn checkout(&self, fresh: bool) -> Result<Box<Wire>, ForwardError> {
+        if !fresh && let Some(wire) = self.kept() {
+            return Ok(wire);
+        }
+        match tokio::time::timeout(self.connect_timeout, self.connect()).await {
+            Ok(Ok(wire)) => Ok(wire),
+            Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
+            Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
+        }
+    }
+
+    /// Keeps a connection whose response has been read to its end, if it is good for another.
+    pub(super) fn give_back(&self, mut wire: Box<Wire>) {
+        wire.keep();
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() < MAX_KEPT && wire.is_free() {
+            kept.push(wire);
+        }
+    }
+
+    /// Closes what has been kept for too long, and what the server has closed.
+    pub(super) fn sweep(&self) {
+        self.kept.borrow_mut().retain_mut(|wire| wire.idle_for() < KEPT_FOR && wire.is_usable());
+    }
+
+    fn kept(&self) -> Option<Box<Wire>> {
+        let mut kept = self.kept.borrow_mut();
+        while let Some(mut wire) = kept.pop() {
+            if wire.is_usable() {
+                return Some(wire);
+            }
+        }
+        None
+    }
+
+    async fn connect(&self) -> io::Result<Box<Wire>> {
+        let stream = match self.server.host.parse::<IpAddr>() {
+            Ok(address) => TcpStream::connect(SocketAddr::new(address, self.server.port)).await?,
+            Err(_) => TcpStream::connect((&*self.server.host, self.server.port)).await?,
+        };
+        Wire::over(stream, self.response_timeout, self.stall_timeout).await
+    }
+}

@@ -1,0 +1,75 @@
+//! What an upstream is.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+
+/// The place of an upstream in the list of all upstreams of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UpstreamId(pub u32);
+
+/// A group of servers that serve the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamSpec {
+    /// Its name, or the URL that a route gives.
+    pub name: Box<str>,
+    /// Its servers; at least one.
+    pub servers: Vec<ServerSpec>,
+    /// The longest that a connection may take.
+    pub connect_timeout: Duration,
+    /// The longest from the end of a request to the response's head.
+    pub response_timeout: Duration,
+    /// The longest between two reads of a response's body, and that a write may take.
+    pub stall_timeout: Duration,
+    /// How often a request that got no answer may be sent again, where that is safe.
+    pub retries: u32,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSpec {
+    /// A name or an address; an IPv6 address without brackets.
+    pub host: Box<str>,
+    /// The port.
+    pub port: u16,
+    /// Comes before the path of every request: empty, or `/base` without a slash at its end.
+    pub base_path: Box<str>,
+    /// Its share of the requests, relative to the others.
+    pub weight: u32,
+}
+
+/// The Host header that goes upstream.
+#[derive(Clone, Debug, Default)]
+pub enum HostRule {
+    /// The client's own.
+    #[default]
+    Client,
+    /// The server's name and port.
+    Upstream,
+    /// This name.
+    Named(HeaderValue),
+}
+
+impl UpstreamSpec {
+    /// An upstream of these servers, with the default times.
+    #[must_use]
+    pub fn new(name: &str, servers: Vec<ServerSpec>) -> Self {
+        Self {
+            name: name.into(),
+            servers,
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(60),
+            retries: 1,
+        }
+    }
+}
+
+impl ServerSpec {
+    /// `host:port` as it stands in a Host header and in messages; the port 80 goes without saying.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() };
+        if self.port == 80 { host } else { format!("{host}:{}", self.port) }
+    }
+}

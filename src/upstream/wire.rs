@@ -1,0 +1,224 @@
+//! A connection to a server.
+//!
+//! It has no task of its own: whoever waits for its response, and then for the response's body, polls it
+//! along. So a request crosses no task on its way, a client that goes away takes the connection with it, and
+//! an idle connection costs nothing but its memory.
+
+use std::cell::Cell;
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::body::RequestBody;
+use crate::socket::{Patience, Reading, Timed};
+use crate::time::monotonic;
+
+type Connection = http1::Connection<TokioIo<Timed<TcpStream>>, RequestBody>;
+
+/// A connection to a server, in use or kept for the next request.
+pub(super) struct Wire {
+    sender: http1::SendRequest<RequestBody>,
+    /// Gone once it has ended, so that whoever waits for something from it hears of its end.
+    connection: Option<Connection>,
+    patience: Rc<Patience>,
+    response_timeout: Duration,
+    stall_timeout: Duration,
+    relay: Arc<Relay>,
+    waker: Waker,
+    /// Since when it has been kept; none for a connection that has not served yet.
+    kept_since: Cell<Option<Instant>>,
+}
+
+/// Why a request got no response.
+pub(super) struct SendError {
+    pub error: hyper::Error,
+    /// The request, if nothing of it was sent.
+    pub unsent: Option<Box<Request<RequestBody>>>,
+}
+
+impl Wire {
+    /// Speaks HTTP/1.1 over a stream.
+    pub async fn over(
+        stream: TcpStream,
+        response_timeout: Duration,
+        stall_timeout: Duration,
+    ) -> io::Result<Box<Self>> {
+        stream.set_nodelay(true)?;
+        let patience = Patience::new(Reading::Unbounded, stall_timeout);
+        let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
+        let (sender, connection) = http1::Builder::new().handshake(io).await.map_err(io::Error::other)?;
+        let relay = Arc::new(Relay::default());
+        let waker = Waker::from(Arc::clone(&relay));
+        let connection = Some(connection);
+        let kept_since = Cell::new(None);
+        Ok(Box::new(Self {
+            sender,
+            connection,
+            patience,
+            response_timeout,
+            stall_timeout,
+            relay,
+            waker,
+            kept_since,
+        }))
+    }
+
+    /// Whether it has served before and was kept.
+    pub fn was_kept(&self) -> bool {
+        self.kept_since.get().is_some()
+    }
+
+    /// Notes that it is kept from now on.
+    pub fn keep(&self) {
+        self.kept_since.set(Some(monotonic()));
+        self.relay.forget();
+    }
+
+    /// Whether the last response has been read to its end, so that another request can be sent.
+    pub fn is_free(&mut self) -> bool {
+        self.sender.is_ready() || self.is_usable()
+    }
+
+    /// How long it has been kept.
+    pub fn idle_for(&self) -> Duration {
+        self.kept_since.get().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether it can take a request: looks for an end, or for bytes that nobody asked for.
+    pub fn is_usable(&mut self) -> bool {
+        let waker = self.waker.clone();
+        self.poll_connection(&mut Context::from_waker(&waker));
+        self.connection.is_some() && self.sender.is_ready()
+    }
+
+    /// Sends a request and waits for the head of its response.
+    pub async fn send(
+        mut self: Box<Self>,
+        mut request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Box<Self>), SendError> {
+        if request.body().is_end_stream() {
+            self.patience.set(Reading::Until(monotonic() + self.response_timeout));
+        } else {
+            self.patience.set(Reading::Unbounded);
+            request.body_mut().then_expect_answer(Rc::clone(&self.patience), self.response_timeout);
+        }
+        let mut answer = pin!(self.sender.try_send_request(request));
+        match poll_fn(|cx| self.drive(cx, |cx| answer.as_mut().poll(cx))).await {
+            Ok(response) => {
+                self.patience.set(Reading::Each(self.stall_timeout));
+                Ok((response, self))
+            }
+            Err(mut failed) => {
+                let unsent = failed.take_message().map(Box::new);
+                Err(SendError { error: failed.into_error(), unsent })
+            }
+        }
+    }
+
+    /// Polls `wanted`, which waits for something from this connection, and the connection along with it.
+    pub fn drive<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut wanted: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let waker = self.waker.clone();
+        let mut inner = Context::from_waker(&waker);
+        self.relay.enter(cx.waker());
+        let mut result = wanted(&mut inner);
+        if result.is_pending() {
+            self.relay.rang_inside();
+            self.poll_connection(&mut inner);
+            result = wanted(&mut inner);
+        }
+        if self.relay.leave() && result.is_pending() {
+            cx.waker().wake_by_ref();
+        }
+        result
+    }
+
+    fn poll_connection(&mut self, cx: &mut Context<'_>) {
+        if let Some(connection) = &mut self.connection
+            && Pin::new(connection).poll(cx).is_ready()
+        {
+            self.connection = None;
+        }
+    }
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire").field("kept_since", &self.kept_since).finish_non_exhaustive()
+    }
+}
+
+/// Passes wake-ups of a connection on to the task that uses it at the moment.
+///
+/// While that task polls the connection it needs no waking: the two ends of hyper's channels, both of which it
+/// holds, would wake it at every message for nothing. Such a wake-up is only noted.
+#[derive(Debug)]
+struct Relay {
+    task: Mutex<Waker>,
+    is_inside: AtomicBool,
+    rang: AtomicBool,
+}
+
+impl Default for Relay {
+    fn default() -> Self {
+        Self {
+            task: Mutex::new(Waker::noop().clone()),
+            is_inside: AtomicBool::new(false),
+            rang: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Relay {
+    /// The task begins to poll.
+    fn enter(&self, task: &Waker) {
+        self.task.lock().clone_from(task);
+        self.is_inside.store(true, Ordering::Relaxed);
+    }
+
+    /// The task has polled; says whether there was a wake-up since the last question.
+    fn leave(&self) -> bool {
+        self.is_inside.store(false, Ordering::Relaxed);
+        self.rang_inside()
+    }
+
+    /// Whether there was a wake-up since the last question while the task polled.
+    fn rang_inside(&self) -> bool {
+        self.rang.swap(false, Ordering::Relaxed)
+    }
+
+    /// Nobody uses the connection any more.
+    fn forget(&self) {
+        self.task.lock().clone_from(Waker::noop());
+    }
+}
+
+impl Wake for Relay {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.is_inside.load(Ordering::Relaxed) {
+            self.rang.store(true, Ordering::Relaxed);
+        } else {
+            self.task.lock().wake_by_ref();
+        }
+    }
+}
