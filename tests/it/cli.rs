@@ -269,7 +269,7 @@ answer    400 Bad Request: the path has an encoded slash
 path      /v1/x
 client    127.0.0.1
 
-answer    400 Bad Request: the request lacks header:x-api-key
+answer    403 Forbidden: the request lacks header:x-api-key
 ")
     );
     assert_eq!(

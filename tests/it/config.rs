@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
 use tidegate::gate::KeyPart;
 use tidegate::limiter::OnStoreFailure;
-use tidegate::proxy::{HostRule, Target};
+use tidegate::proxy::Target;
 use tidegate::store::StoreSpec;
+use tidegate::upstream::HostRule;
 
 /// Every key that this version knows.
 const WHOLE: &str = include_str!("whole.toml");

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use http::request;
+use http::{StatusCode, request};
 
 use super::rows::Rows;
 use super::{limits, onward, routing};
@@ -28,9 +28,18 @@ fn refused(rows: &mut Rows, gate: &Gate, from: IpAddr, head: &request::Parts, re
     }
     rows.row("client", client(gate, from, head));
     rows.gap();
-    rows.row("answer", format!("400 Bad Request: {reason}"));
+    rows.row("answer", format!("{}: {reason}", status(reason)));
     if let Malformed::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
+    }
+}
+
+/// What such a request is answered with.
+fn status(reason: &Malformed) -> StatusCode {
+    match reason {
+        Malformed::MissingPart(_) => StatusCode::FORBIDDEN,
+        Malformed::Connect => StatusCode::METHOD_NOT_ALLOWED,
+        Malformed::Path(_) | Malformed::EncodedSlash | Malformed::Host => StatusCode::BAD_REQUEST,
     }
 }
 
