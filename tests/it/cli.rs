@@ -272,6 +272,10 @@ client    127.0.0.1
 answer    403 Forbidden: the request lacks header:x-api-key
 ")
     );
+    let said = explain(&["CONNECT", "http://api.example.com/"]).stdout;
+    assert!(said.ends_with("answer    405 Method Not Allowed: CONNECT is not served here\n"), "{said}");
+    let said = explain(&["OPTIONS", "*"]).stdout;
+    assert!(said.ends_with("answer    204 No Content: the server as a whole is asked\n"), "{said}");
     assert_eq!(
         explain(&["GET", "http://other.example/"]),
         ok("request   GET / from 127.0.0.1

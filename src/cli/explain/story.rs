@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use http::{StatusCode, request};
+use http::{Method, StatusCode, request};
 
 use super::rows::Rows;
 use super::{limits, onward, routing};
@@ -15,7 +15,10 @@ pub(super) fn tell(loaded: &Loaded, from: IpAddr, head: &request::Parts) -> Stri
     let gate = &loaded.config.site.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {from}", head.method, head.uri));
-    match gate.examine(from, head) {
+    // As in the proxy: CONNECT is refused before anything else is looked at.
+    let examined =
+        if head.method == Method::CONNECT { Err(Malformed::Connect) } else { gate.examine(from, head) };
+    match examined {
         Ok(examined) => admitted(&mut rows, loaded, from, head, &examined),
         Err(reason) => refused(&mut rows, gate, from, head, &reason),
     }
@@ -71,6 +74,9 @@ fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Part
     rows.gap();
     match place.and_then(|place| site.treatments.get(place)) {
         Some(treatment) => onward::tell(rows, site, treatment, head, &examined.path.sent),
+        None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
+            rows.row("answer", "204 No Content: the server as a whole is asked");
+        }
         None => rows.row("answer", "404 Not Found: no route matches"),
     }
 }
