@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use http::request;
+use http::{Method, StatusCode, request};
 
 use super::rows::Rows;
 use super::{limits, onward, routing};
@@ -15,7 +15,10 @@ pub(super) fn tell(loaded: &Loaded, from: IpAddr, head: &request::Parts) -> Stri
     let gate = &loaded.config.site.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {from}", head.method, head.uri));
-    match gate.examine(from, head) {
+    // As in the proxy: CONNECT is refused before anything else is looked at.
+    let examined =
+        if head.method == Method::CONNECT { Err(Malformed::Connect) } else { gate.examine(from, head) };
+    match examined {
         Ok(examined) => admitted(&mut rows, loaded, from, head, &examined),
         Err(reason) => refused(&mut rows, gate, from, head, &reason),
     }
@@ -28,9 +31,18 @@ fn refused(rows: &mut Rows, gate: &Gate, from: IpAddr, head: &request::Parts, re
     }
     rows.row("client", client(gate, from, head));
     rows.gap();
-    rows.row("answer", format!("400 Bad Request: {reason}"));
+    rows.row("answer", format!("{}: {reason}", status(reason)));
     if let Malformed::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
+    }
+}
+
+/// What such a request is answered with.
+fn status(reason: &Malformed) -> StatusCode {
+    match reason {
+        Malformed::MissingPart(_) => StatusCode::FORBIDDEN,
+        Malformed::Connect => StatusCode::METHOD_NOT_ALLOWED,
+        Malformed::Path(_) | Malformed::EncodedSlash | Malformed::Host => StatusCode::BAD_REQUEST,
     }
 }
 
@@ -62,6 +74,9 @@ fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Part
     rows.gap();
     match place.and_then(|place| site.treatments.get(place)) {
         Some(treatment) => onward::tell(rows, site, treatment, head, &examined.path.sent),
+        None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
+            rows.row("answer", "204 No Content: the server as a whole is asked");
+        }
         None => rows.row("answer", "404 Not Found: no route matches"),
     }
 }
@@ -73,9 +88,9 @@ fn client(gate: &Gate, from: IpAddr, head: &request::Parts) -> String {
     let mut text = found.to_string();
     // Writing to a string can't fail.
     if found != from.to_canonical() {
-        let _ = write!(text, ", as {} says, which the trusted proxy {from} sent", rules.header);
+        let _ = write!(text, " (from {}, sent by the trusted proxy {from})", rules.header);
     } else if head.headers.contains_key(&rules.header) && !rules.is_trusted(from) {
-        let _ = write!(text, ", whose {} is not believed: it is no trusted proxy", rules.header);
+        let _ = write!(text, " (it is no trusted proxy: its {} is not believed)", rules.header);
     }
     let counted = rules.counted(found);
     if counted != found {
