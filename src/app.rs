@@ -33,7 +33,7 @@ struct Signals {
     hangup: Signal,
 }
 
-/// Serves until a signal ends it: SIGTERM and SIGINT drain, a second one ends at once.
+/// Serves until a signal ends it: SIGTERM and SIGINT drain, and a SIGINT after that ends it at once.
 ///
 /// # Errors
 /// When it can't start, or when a worker fails.
@@ -144,8 +144,8 @@ async fn drain_workers(
             tracing::warn!("connections were still open after {grace:?}");
             std::process::exit(0);
         }
-        name = signals.end() => {
-            tracing::warn!("{name} again: not waiting for open connections");
+        () = signals.interrupted() => {
+            tracing::warn!("SIGINT: not waiting for open connections");
             std::process::exit(0);
         }
     }
@@ -170,12 +170,9 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal to end; says which.
-    async fn end(&mut self) -> &'static str {
-        loop {
-            if let Told::End(name) = self.next().await {
-                return name;
-            }
-        }
+    /// Waits for SIGINT alone: who stops a terminal's program twice is in a hurry. A second SIGTERM says nothing
+    /// new; some supervisors send it to the process and to its group.
+    async fn interrupted(&mut self) {
+        self.interrupt.recv().await;
     }
 }

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::header::HOST;
-use http::request;
+use http::{Method, StatusCode, request};
 use smallvec::SmallVec;
 
 pub use client_ip::ClientIp;
@@ -25,7 +25,7 @@ pub use route::{PathPattern, PatternError, Route};
 pub use table::{RouteId, RouteTable};
 
 use crate::limit::{Charge, KeyHasher, PolicyId};
-use crate::limiter::{Admitted, Denial, Limiter, Limits};
+use crate::limiter::{Limiter, Limits, Ruling};
 
 /// Everything that decides whether a request may pass, but for the counts themselves. Immutable.
 #[derive(Debug)]
@@ -116,12 +116,27 @@ pub enum Malformed {
     MissingPart(KeyPart),
 }
 
+impl Malformed {
+    /// The status that says so.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
+            Self::MissingPart(_) => StatusCode::FORBIDDEN,
+            Self::Path(_) | Self::EncodedSlash | Self::Host => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
 impl Gate {
     /// Reads a request's head: which route it matches and what its limits charge.
     ///
     /// # Errors
     /// A request that must be refused whatever the counts are.
     pub fn examine<'a>(&self, peer: IpAddr, head: &'a request::Parts) -> Result<Examined<'a>, Malformed> {
+        if head.method == Method::CONNECT {
+            return Err(Malformed::Connect);
+        }
         let path = normalize(head.uri.path())?;
         let host = requested_host(head)?;
         let route = self.routes.find(&host, path.matched(), head);
@@ -138,10 +153,7 @@ impl Gate {
     }
 
     /// Has the limiter decide what was examined.
-    ///
-    /// # Errors
-    /// The limiter's refusal.
-    pub async fn admit(&self, examined: &Examined<'_>, limiter: &Limiter) -> Result<Admitted, Denial> {
+    pub async fn admit(&self, examined: &Examined<'_>, limiter: &Limiter) -> Ruling {
         limiter.decide(&self.limits, &examined.charges).await
     }
 

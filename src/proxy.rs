@@ -21,8 +21,8 @@ pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 
 use self::reply::Source;
-use crate::gate::{Gate, Malformed, RouteId};
-use crate::limiter::{Admitted, Denial, Limiter, Permit, Standing};
+use crate::gate::{Examined, Gate, Malformed, RouteId};
+use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
 use crate::time::Clock;
 use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamSpec};
 
@@ -46,14 +46,6 @@ pub struct Proxy {
     limiter: Limiter,
     upstreams: Vec<Upstream>,
     clock: Clock,
-}
-
-/// What the gate said of a request.
-struct Admission {
-    route: Option<RouteId>,
-    /// The normalized path, where it is not the one that was sent.
-    path: Option<String>,
-    verdict: Result<Admitted, Denial>,
 }
 
 impl Proxy {
@@ -80,30 +72,32 @@ impl Proxy {
     }
 
     async fn answer(&self, peer: &Rc<Peer>, head: request::Parts, incoming: Incoming) -> Response<Source> {
-        let admission = match self.admit(peer, &head).await {
+        let (examined, ruling) = match self.admit(peer, &head).await {
             Ok(admission) => admission,
             Err(error) => return refusal::malformed(&error).map(Source::Own),
         };
-        let Admitted { permit, standings } = match admission.verdict {
-            Ok(admitted) => admitted,
-            Err(denial) => return self.refuse(&denial).map(Source::Own),
+        let Ruling { verdict, standings } = ruling;
+        let permit = match verdict {
+            Ok(permit) => permit,
+            Err(denial) => return self.refuse(denial, &standings).map(Source::Own),
         };
-        let mut response = match admission.route {
+        let path = examined.path.changed().map(str::to_owned);
+        let mut response = match examined.route {
             None => without_route(&head).map(Source::Own),
-            Some(route) => self.treat(route, admission.path.as_deref(), peer, head, incoming, permit).await,
+            Some(route) => self.treat(route, path.as_deref(), peer, head, incoming, permit).await,
         };
         self.stamp(&mut response, &standings, None);
         response
     }
 
-    async fn admit(&self, peer: &Peer, head: &request::Parts) -> Result<Admission, Malformed> {
-        if head.method == Method::CONNECT {
-            return Err(Malformed::Connect);
-        }
+    async fn admit<'h>(
+        &self,
+        peer: &Peer,
+        head: &'h request::Parts,
+    ) -> Result<(Examined<'h>, Ruling), Malformed> {
         let examined = self.site.gate.examine(peer.ip(), head)?;
-        let verdict = self.site.gate.admit(&examined, &self.limiter).await;
-        let path = examined.path.changed().map(str::to_owned);
-        Ok(Admission { route: examined.route, path, verdict })
+        let ruling = self.site.gate.admit(&examined, &self.limiter).await;
+        Ok((examined, ruling))
     }
 
     /// Does with an admitted request what its route says.
@@ -145,12 +139,10 @@ impl Proxy {
         response
     }
 
-    fn refuse(&self, denial: &Denial) -> refusal::Own {
+    fn refuse(&self, denial: Denial, standings: &[Standing]) -> refusal::Own {
         let (answers, policies) = (&self.site.answers, &self.site.gate.limits.policies);
-        let (mut response, wait) = refusal::denied(denial, answers, policies, || self.clock.now());
-        if let Denial::Limited(standings) = denial {
-            self.stamp(&mut response, standings, wait);
-        }
+        let (mut response, wait) = refusal::denied(denial, standings, answers, policies, || self.clock.now());
+        self.stamp(&mut response, standings, wait);
         response
     }
 

@@ -79,7 +79,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
             None => has_trailer |= name == TRAILER,
         }
     }
-    if found[0] && !is_plain(headers.get_all(CONNECTION)) {
+    if found[0] && !is_plain(headers.get_all(CONNECTION).iter()) {
         remove_named(headers);
     }
     for (name, _) in HOP_BY_HOP.iter().zip(found).filter(|(_, found)| *found) {
@@ -91,10 +91,10 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Whether a Connection header names no other header, as nearly all do.
-fn is_plain(values: http::header::GetAll<'_, HeaderValue>) -> bool {
+fn is_plain<'v>(mut values: impl Iterator<Item = &'v HeaderValue>) -> bool {
     let plain =
         |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
-    values.iter().all(|value| plain(value.as_bytes()))
+    values.all(|value| plain(value.as_bytes()))
 }
 
 /// Removes what `Connection` names. Host and Content-Length are no options of a connection: who names them

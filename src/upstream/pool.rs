@@ -25,6 +25,7 @@ pub struct Pool {
     connect_timeout: Duration,
     response_timeout: Duration,
     stall_timeout: Duration,
+    #[allow(clippy::vec_box)] // A wire is large, and it goes from hand to hand.
     kept: RefCell<Vec<Box<Wire>>>,
 }
 

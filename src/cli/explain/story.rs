@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use http::{Method, StatusCode, request};
+use http::{Method, request};
 
 use super::rows::Rows;
 use super::{limits, onward, routing};
@@ -15,10 +15,7 @@ pub(super) fn tell(loaded: &Loaded, from: IpAddr, head: &request::Parts) -> Stri
     let gate = &loaded.config.site.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {from}", head.method, head.uri));
-    // As in the proxy: CONNECT is refused before anything else is looked at.
-    let examined =
-        if head.method == Method::CONNECT { Err(Malformed::Connect) } else { gate.examine(from, head) };
-    match examined {
+    match gate.examine(from, head) {
         Ok(examined) => admitted(&mut rows, loaded, from, head, &examined),
         Err(reason) => refused(&mut rows, gate, from, head, &reason),
     }
@@ -31,18 +28,9 @@ fn refused(rows: &mut Rows, gate: &Gate, from: IpAddr, head: &request::Parts, re
     }
     rows.row("client", client(gate, from, head));
     rows.gap();
-    rows.row("answer", format!("{}: {reason}", status(reason)));
+    rows.row("answer", format!("{}: {reason}", reason.status()));
     if let Malformed::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
-    }
-}
-
-/// What such a request is answered with.
-fn status(reason: &Malformed) -> StatusCode {
-    match reason {
-        Malformed::MissingPart(_) => StatusCode::FORBIDDEN,
-        Malformed::Connect => StatusCode::METHOD_NOT_ALLOWED,
-        Malformed::Path(_) | Malformed::EncodedSlash | Malformed::Host => StatusCode::BAD_REQUEST,
     }
 }
 
