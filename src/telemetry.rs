@@ -1,7 +1,11 @@
-//! What the proxy says about itself: its log, to standard error.
+//! What the proxy says about itself: its log, to standard error, and its access log, to standard output.
+
+mod access;
 
 use tracing::Level;
 use tracing_subscriber::fmt::time::SystemTime;
+
+pub use access::{AccessWriter, Record};
 
 /// What is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,3 +8,4 @@ mod config;
 mod reports;
 mod stores;
 mod support;
+mod tidy;

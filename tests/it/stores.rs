@@ -159,8 +159,8 @@ fn nothing_errors_on_what_somebody_else_wrote() {
     let policies = [token_bucket("b", 1, 1_000_000, 5)];
     for (number, write) in [["set", "rubbish"], ["lpush", "a"], ["sadd", "b"]].iter().enumerate() {
         let key = u8::try_from(number).unwrap();
-        let stored = format!("{}:{{{}}}:b:b", stores.prefix, Key([key; 16]));
-        server.cli(&[write[0], &stored, write[1]]);
+        let name = format!("{}:{{{}}}:b:b", stores.prefix, Key([key; 16]));
+        server.cli(&[write[0], &name, write[1]]);
         assert!(stores.take(&policies, &[charge(0, key, 5)])[0].allowed);
         assert!(!stores.take(&policies, &[charge(0, key, 1)])[0].allowed);
     }
