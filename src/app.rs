@@ -83,7 +83,8 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
         workers.push(Worker::start(number, setup).context("can't start a worker")?);
     }
     for address in &addresses {
-        tracing::info!("listening on {address} with {} workers", config.workers);
+        let plural = if config.workers == 1 { "" } else { "s" };
+        tracing::info!("listening on {address} with {} worker{plural}", config.workers);
     }
     describe_store(&config.store).await;
     let sweeping = tokio::spawn(sweep(memory));
