@@ -1,11 +1,11 @@
 //! The head of a request as it goes upstream.
 
-use http::header::{EXPECT, FORWARDED, HOST, HeaderName, TE};
+use http::header::{FORWARDED, HOST, HeaderName, TE};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, Version, request};
 
 use super::Peer;
-use super::hop::{remove_hop_by_hop, takes_trailers};
+use super::hop::remove_hop_by_hop;
 use super::treatment::{HeaderEdits, Rewrite};
 use crate::gate::ClientIp;
 
@@ -26,11 +26,7 @@ pub(super) fn prepare(
     take_authority(head);
     retarget(head, path, rewrite);
     head.version = Version::HTTP_11;
-    let takes_trailers = takes_trailers(&head.headers);
-    remove_hop_by_hop(&mut head.headers);
-    // We have said "100 Continue" ourselves by the time the body flows.
-    head.headers.remove(EXPECT);
-    if takes_trailers {
+    if remove_hop_by_hop(&mut head.headers) {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     introduce(&mut head.headers, peer, client_ip);
