@@ -46,5 +46,5 @@ bench: ## Measure the parts: one step, a route match, a key, a take
 	@scripts/setup cc
 	$(CARGO) bench --locked
 
-bench-compare: ## Measure side by side with nginx and HAProxy (about five minutes)
+bench-compare: ## Measure side by side with nginx and HAProxy (four minutes, after a release build)
 	@benches/compare.sh
