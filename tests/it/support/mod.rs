@@ -1,0 +1,46 @@
+//! What the tests are made of: processes that end with the test, and sockets that never wait for ever.
+
+mod client;
+mod message;
+mod redis;
+mod tidegate;
+mod upstream;
+mod wire;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub use client::{Client, curl, get};
+pub use message::Message;
+pub use redis::RedisServer;
+pub use tidegate::{Tidegate, timed};
+pub use upstream::{Caller, Upstream};
+pub use wire::Wire;
+
+/// The longest that a test waits for anything.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "still not so after {PATIENCE:?}: {what}");
+        // A pause between two looks, so that polling does not take the processor from what it waits for.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends a signal, named without SIG, to a process of ours.
+pub fn signal(pid: u32, name: &str) {
+    // The shell's own `kill` is everywhere; to send a signal from here would need unsafe code.
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap();
+    assert!(status.success(), "can't send {name} to {pid}");
+}
+
+/// Asserts that a number of seconds, as a header has it, is `expected` or a little less: some time has gone by
+/// since the count began.
+#[track_caller]
+pub fn assert_seconds(actual: Option<&str>, expected: u64) {
+    let seconds: u64 = actual.expect("a number of seconds").parse().unwrap();
+    assert!((expected.saturating_sub(20)..=expected).contains(&seconds), "{seconds} is not about {expected}");
+}
