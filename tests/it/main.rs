@@ -5,5 +5,7 @@
 
 mod answer;
 mod curl;
+mod forward;
 mod limit;
+mod matching;
 mod support;
