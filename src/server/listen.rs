@@ -19,7 +19,6 @@ pub struct ListenError {
     /// Where.
     pub address: SocketAddr,
     /// Why not.
-    #[source]
     pub error: io::Error,
 }
 
