@@ -6,6 +6,9 @@
 mod answer;
 mod curl;
 mod forward;
+mod hostile;
+mod lifecycle;
 mod limit;
 mod matching;
+mod serve;
 mod support;
