@@ -35,6 +35,8 @@ pub enum Reading {
 pub struct Patience {
     reading: Cell<Reading>,
     writing: Duration,
+    /// When the socket's task will be woken to look at the time; none if it will not.
+    alarm: Cell<Option<Instant>>,
 }
 
 /// A stream with a [`Patience`].
@@ -59,12 +61,20 @@ impl Patience {
     /// Patience for reads as told, and for each write as long as `writing`.
     #[must_use]
     pub fn new(reading: Reading, writing: Duration) -> Rc<Self> {
-        Rc::new(Self { reading: Cell::new(reading), writing })
+        Rc::new(Self { reading: Cell::new(reading), writing, alarm: Cell::new(None) })
     }
 
     /// Changes what reads wait for, from now on.
     pub fn set(&self, reading: Reading) {
         self.reading.set(reading);
+    }
+
+    /// Whether the next head must be there by a time at which nothing wakes the socket's task, because the
+    /// socket was last read before that was known. It takes another read to set the alarm.
+    #[must_use]
+    pub fn is_unwatched(&self) -> bool {
+        let Reading::HeadStartsBy(by, _) = self.reading.get() else { return false };
+        self.alarm.get().is_none_or(|at| at > by || at <= monotonic())
     }
 }
 
@@ -92,12 +102,14 @@ impl<S> Timed<S> {
             alarm.sleep.as_mut().reset(deadline);
             alarm.wakes = Waker::noop().clone();
         }
+        self.patience.alarm.set(Some(alarm.sleep.deadline()));
         if !alarm.sleep.is_elapsed() && alarm.wakes.will_wake(cx.waker()) {
             return Poll::Pending;
         }
         ready!(alarm.poll(cx));
         if monotonic() < deadline {
             alarm.sleep.as_mut().reset(deadline);
+            self.patience.alarm.set(Some(deadline));
             ready!(alarm.poll(cx));
         }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
