@@ -52,8 +52,8 @@ impl Upstream {
     /// there; the body streams. `permit` rides along until its last byte.
     ///
     /// A request goes once more, over a new connection, where that is safe: when nothing of it was sent, or
-    /// when it is idempotent and without a body and a connection that was kept turns out to be dead
-    /// (RFC 9110 §9.2.2). Where a server can't be reached at all the next one is tried.
+    /// when it is idempotent and without a body and a connection that was kept turns out to be dead, with no
+    /// byte of an answer (RFC 9110 §9.2.2). Where a server can't be reached at all the next one is tried.
     ///
     /// # Errors
     /// When no response came.
@@ -117,9 +117,10 @@ impl Upstream {
                 Err(Failed { error: ForwardError::Switched(pool.server().authority()), again: None })
             }
             Ok(answered) => Ok(answered),
-            Err(SendError { error, unsent }) => {
+            Err(SendError { error, unsent, is_unanswered }) => {
                 let error = ForwardError::of(error, pool.server());
-                let again = unsent.map(|unsent| *unsent).or(spare.filter(|_| error.is_dead_connection()));
+                let is_dead = is_unanswered && error.is_dead_connection();
+                let again = unsent.map(|unsent| *unsent).or(spare.filter(|_| is_dead));
                 Err(Failed { error, again })
             }
         }
