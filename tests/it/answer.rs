@@ -252,13 +252,11 @@ fn an_upstreams_own_rate_headers_stay_if_they_are_tighter() {
         ))
     };
     let (tight, equal, loose, odd) = (answer("0"), answer("4"), answer("5"), answer("many"));
-    let routes: String = [&tight, &equal, &loose, &odd]
-        .iter()
-        .enumerate()
-        .map(|(number, server)| {
-            format!("[[routes]]\npath = \"/{number}\"\nlimits = [\"few\"]\nupstream = \"{}\"\n", server.url())
-        })
-        .collect();
+    let servers = [&tight, &equal, &loose, &odd].into_iter().enumerate();
+    let route = |(number, server): (usize, &Upstream)| {
+        format!("[[routes]]\npath = \"/{number}\"\nlimits = [\"few\"]\nupstream = \"{}\"\n", server.url())
+    };
+    let routes = servers.map(route).collect::<Vec<_>>().concat();
     let proxy = Tidegate::start(&format!(
         "[limits.few]\nrate = \"5/hour\"\nkey = \"route\"\n{routes}[answers]\nrate_headers = \"both\"\n"
     ));
@@ -347,10 +345,16 @@ fn an_upstream_that_is_silent_is_504() {
         let _ = caller.request();
     });
     let proxy = before(&server.url(), "response_timeout = \"300ms\"");
-    let (answer, time) = timed(|| get(proxy.addr(), "/", &[]));
-    assert_problem(&answer, 504, "Gateway Timeout", "the upstream did not respond in time");
-    assert_tells_nothing(&answer, server.addr());
-    assert!((300..5000).contains(&time.as_millis()), "{time:?}");
+    for request in [
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+    ] {
+        let (answer, time) = timed(|| Client::connect(proxy.addr()).ask(request));
+        assert_problem(&answer, 504, "Gateway Timeout", "the upstream did not respond in time");
+        assert_tells_nothing(&answer, server.addr());
+        assert!((300..5000).contains(&time.as_millis()), "{time:?}");
+    }
     crate::support::eventually("the connection is closed", || server.open() == 0);
 }
 

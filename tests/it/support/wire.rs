@@ -128,19 +128,6 @@ impl Wire {
         Ok(self.buffer.drain(..length).collect())
     }
 
-    /// Reads so many bytes and forgets them.
-    pub fn skip(&mut self, mut length: usize) -> io::Result<()> {
-        while length > 0 {
-            if self.buffer.is_empty() && !self.fill()? {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            let now = length.min(self.buffer.len());
-            self.buffer.drain(..now);
-            length -= now;
-        }
-        Ok(())
-    }
-
     /// Reads the next chunk; an empty one is the last.
     pub fn read_chunk(&mut self) -> io::Result<Vec<u8>> {
         let line = self.read_line()?;
