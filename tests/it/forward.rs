@@ -358,17 +358,19 @@ fn a_request_is_sent_again_only_once_and_only_if_nothing_was_answered() {
 
 #[test]
 fn a_kept_connection_that_has_ended_costs_no_request() {
-    let server = Upstream::scripted(|caller| {
-        let _ = caller.request();
-        let _ = caller.try_send(OK);
-    });
-    let proxy = before(&server.url(), "");
-    let mut client = Client::connect(proxy.addr());
-    for count in 1..=5 {
-        let answer = client.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
-        assert_eq!(answer.status(), 200);
-        assert_eq!(server.requests().len(), count);
-        eventually("the server has closed", || server.open() == 0);
+    for settings in ["", "retries = 0"] {
+        let server = Upstream::scripted(|caller| {
+            let _ = caller.request();
+            let _ = caller.try_send(OK);
+        });
+        let proxy = among(&format!("\"{}\"", server.url()), settings);
+        let mut client = Client::connect(proxy.addr());
+        for count in 1..=5 {
+            let answer = client.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+            assert_eq!(answer.status(), 200, "{settings}");
+            assert_eq!(server.requests().len(), count);
+            eventually("the server has closed", || server.open() == 0);
+        }
     }
 }
 
@@ -433,7 +435,8 @@ fn bytes_that_nobody_asked_for_reach_nobody() {
                 let _ = caller.try_send("HTTP/1.1 500 Reused\r\nContent-Length: 0\r\n\r\n");
             }
         });
-        let proxy = before(&server.url(), "");
+        // Without a second try: it must be seen before the next request is sent.
+        let proxy = among(&format!("\"{}\"", server.url()), "retries = 0");
         for count in 1..=3 {
             let answer = get(proxy.addr(), "/", &[]);
             assert_eq!((answer.status(), answer.text()), (200, "ok"), "late: {is_late}");
