@@ -35,6 +35,10 @@ pub enum Reading {
 pub struct Patience {
     reading: Cell<Reading>,
     writing: Duration,
+    /// When the socket's task will be woken to look at the time; none if it will not.
+    alarm: Cell<Option<Instant>>,
+    /// Bytes that may still be read.
+    room: Cell<usize>,
 }
 
 /// A stream with a [`Patience`].
@@ -59,12 +63,36 @@ impl Patience {
     /// Patience for reads as told, and for each write as long as `writing`.
     #[must_use]
     pub fn new(reading: Reading, writing: Duration) -> Rc<Self> {
-        Rc::new(Self { reading: Cell::new(reading), writing })
+        Rc::new(Self {
+            reading: Cell::new(reading),
+            writing,
+            alarm: Cell::new(None),
+            room: Cell::new(usize::MAX),
+        })
     }
 
     /// Changes what reads wait for, from now on.
     pub fn set(&self, reading: Reading) {
         self.reading.set(reading);
+    }
+
+    /// From now on so many bytes may be read, and any more are an error.
+    pub fn set_room(&self, bytes: usize) {
+        self.room.set(bytes);
+    }
+
+    /// How many bytes may still be read.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.room.get()
+    }
+
+    /// Whether the next head must be there by a time at which nothing wakes the socket's task, because the
+    /// socket was last read before that was known. It takes another read to set the alarm.
+    #[must_use]
+    pub fn is_unwatched(&self) -> bool {
+        let Reading::HeadStartsBy(by, _) = self.reading.get() else { return false };
+        self.alarm.get().is_none_or(|at| at > by || at <= monotonic())
     }
 }
 
@@ -92,12 +120,14 @@ impl<S> Timed<S> {
             alarm.sleep.as_mut().reset(deadline);
             alarm.wakes.clone_from(Waker::noop());
         }
+        self.patience.alarm.set(Some(alarm.sleep.deadline()));
         if !alarm.sleep.is_elapsed() && alarm.wakes.will_wake(cx.waker()) {
             return Poll::Pending;
         }
         ready!(alarm.poll(cx));
         if monotonic() < deadline {
             alarm.sleep.as_mut().reset(deadline);
+            self.patience.alarm.set(Some(deadline));
             ready!(alarm.poll(cx));
         }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -132,8 +162,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        let before = buf.filled().len();
         if let Poll::Ready(result) = Pin::new(&mut this.stream).poll_read(cx, buf) {
             this.read_since = None;
+            let Some(room) = this.patience.room.get().checked_sub(buf.filled().len() - before) else {
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            };
+            this.patience.room.set(room);
             if let Reading::HeadStartsBy(_, span) = this.patience.reading.get() {
                 this.patience.set(Reading::Until(monotonic() + span));
             }
@@ -238,6 +273,19 @@ mod tests {
         };
         let ((), byte) = tokio::join!(late, far.read_u8());
         assert_eq!(byte.unwrap(), b'x');
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_is_read_than_there_is_room_for() {
+        let (mut near, far) = duplex(64);
+        let patience = Patience::new(Reading::Unbounded, SECOND);
+        let mut far = Timed::new(far, Rc::clone(&patience));
+        patience.set_room(4);
+        near.write_all(b"four").await.unwrap();
+        assert_eq!(far.read_u32().await.unwrap(), u32::from_be_bytes(*b"four"));
+        assert_eq!(patience.room(), 0);
+        near.write_all(b"5").await.unwrap();
+        assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::InvalidData));
     }
 
     #[tokio::test(start_paused = true)]

@@ -56,7 +56,7 @@ impl Upstream {
     ///
     /// A request goes once more, over a new connection, where that is safe: when a connection that was kept
     /// turns out to be dead before any of it was sent, or, as often as `retries` says, when the connection
-    /// died before anything was answered and the request is idempotent and without a body (RFC 9110 §9.2.2),
+    /// died before a byte was answered and the request is idempotent and without a body (RFC 9110 §9.2.2),
     /// or when a server can't be reached and there is another.
     ///
     /// # Errors
@@ -120,10 +120,11 @@ impl Upstream {
                 Err(Failed { error: ForwardError::Switched(pool.server().authority()), again: None })
             }
             Ok(answered) => Ok(answered),
-            Err(SendError { error, unsent }) => {
+            Err(SendError { error, unsent, is_unanswered }) => {
                 let error = ForwardError::of(error, pool.server());
                 let unsent = unsent.filter(|_| was_kept).map(|unsent| *unsent);
-                let again = unsent.or(spare.filter(|_| error.is_dead_connection()));
+                let is_dead = is_unanswered && error.is_dead_connection();
+                let again = unsent.or(spare.filter(|_| is_dead));
                 Err(Failed { error, again })
             }
         }

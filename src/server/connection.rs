@@ -40,7 +40,8 @@ pub(super) async fn serve(
 ) {
     let times = ClientTimes { header: spec.header_timeout, body: spec.body_timeout, idle: spec.idle_timeout };
     let peer = Rc::new(Peer::new(address, times));
-    let io = TokioIo::new(Timed::new(stream, Rc::clone(peer.patience())));
+    let patience = Rc::clone(peer.patience());
+    let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
     let service = service_fn(move |request| {
         let (proxy, peer) = (Rc::clone(&proxy), Rc::clone(&peer));
         async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
@@ -58,7 +59,12 @@ pub(super) async fn serve(
             is_ending = true;
             connection.as_mut().graceful_shutdown();
         }
-        connection.as_mut().poll(cx)
+        let end = connection.as_mut().poll(cx);
+        if end.is_pending() && patience.is_unwatched() {
+            // hyper has answered after it had looked for the next request: it must look again.
+            return connection.as_mut().poll(cx);
+        }
+        end
     });
     if let Err(error) = end.await {
         tracing::debug!(%address, "connection ended: {error}");

@@ -27,6 +27,10 @@ use crate::time::monotonic;
 
 type Connection = http1::Connection<TokioIo<Timed<TcpStream>>, RequestBody>;
 
+/// The most bytes before an answer's head is whole: what hyper takes for one head, and room for interim
+/// responses, of which hyper itself would take any number.
+const HEADS: usize = 512 * 1024;
+
 /// A connection to a server, in use or kept for the next request.
 pub(super) struct Wire {
     sender: http1::SendRequest<RequestBody>,
@@ -46,6 +50,8 @@ pub(super) struct SendError {
     pub error: hyper::Error,
     /// The request, if nothing of it was sent.
     pub unsent: Option<Box<Request<RequestBody>>>,
+    /// Whether not even a part of an answer came.
+    pub is_unanswered: bool,
 }
 
 impl Wire {
@@ -111,15 +117,18 @@ impl Wire {
             self.patience.set(Reading::Unbounded);
             request.body_mut().then_expect_answer(Rc::clone(&self.patience), self.response_timeout);
         }
+        self.patience.set_room(HEADS);
         let mut answer = pin!(self.sender.try_send_request(request));
         match poll_fn(|cx| self.drive(cx, |cx| answer.as_mut().poll(cx))).await {
             Ok(response) => {
                 self.patience.set(Reading::Each(self.stall_timeout));
+                self.patience.set_room(usize::MAX);
                 Ok((response, self))
             }
             Err(mut failed) => {
                 let unsent = failed.take_message().map(Box::new);
-                Err(SendError { error: failed.into_error(), unsent })
+                let is_unanswered = self.patience.room() == HEADS;
+                Err(SendError { error: failed.into_error(), unsent, is_unanswered })
             }
         }
     }

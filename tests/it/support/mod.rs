@@ -1,39 +1,46 @@
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+//! What the tests are made of: processes that end with the test, and sockets that never wait for ever.
+
+mod client;
+mod message;
+mod redis;
+mod tidegate;
+mod upstream;
+mod wire;
+
+use std::process::Command;
 use std::time::{Duration, Instant};
-pub struct RedisServer {
-    child: Child,
-    port: u16,
-    _dir: tempfile::TempDir,
-}
-impl RedisServer {
-    pub fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no", "--dir"])
-            .arg(dir.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let end = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end);
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Self { child, port, _dir: dir }
-    }
-    pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-    pub fn cli(&self, args: &[&str]) -> String {
-        let out = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(args).output().unwrap();
-        String::from_utf8(out.stdout).unwrap()
+
+pub use client::{Client, curl, get};
+pub use message::Message;
+pub use redis::RedisServer;
+pub use tidegate::{Tidegate, timed};
+pub use upstream::{Caller, Upstream};
+pub use wire::Wire;
+
+/// The longest that a test waits for anything.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "still not so after {PATIENCE:?}: {what}");
+        // A pause between two looks, so that polling does not take the processor from what it waits for.
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+
+/// Sends a signal, named without SIG, to a process of ours.
+pub fn signal(pid: u32, name: &str) {
+    // The shell's own `kill` is everywhere; to send a signal from here would need unsafe code.
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap();
+    assert!(status.success(), "can't send {name} to {pid}");
+}
+
+/// Asserts that a number of seconds, as a header has it, is `expected` or a little less: some time has gone by
+/// since the count began.
+#[track_caller]
+pub fn assert_seconds(actual: Option<&str>, expected: u64) {
+    let seconds: u64 = actual.expect("a number of seconds").parse().unwrap();
+    assert!((expected.saturating_sub(20)..=expected).contains(&seconds), "{seconds} is not about {expected}");
 }

@@ -1,0 +1,377 @@
+//! From the start to the end, and the store that comes and goes in between.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get, timed};
+
+/// A server that answers each request when it is told to.
+fn slow() -> (Upstream, Sender<()>) {
+    let (release, wait): (Sender<()>, Receiver<()>) = channel();
+    let wait = Mutex::new(wait);
+    let server = Upstream::scripted(move |caller| {
+        while let Ok(Some(_)) = caller.request() {
+            let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate");
+        }
+    });
+    (server, release)
+}
+
+fn before(server: &Upstream, settings: &str) -> Tidegate {
+    Tidegate::start(&format!("{settings}\n[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()))
+}
+
+/// Sends a request that the server has, but does not answer yet.
+fn unanswered(proxy: &Tidegate, server: &Upstream) -> Client {
+    let mut client = Client::connect(proxy.addr());
+    let count = server.requests().len();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the server has the request", || server.requests().len() > count);
+    client
+}
+
+fn is_closed(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, PATIENCE).is_err()
+}
+
+const OWN: &str = "[[routes]]\npath = \"/*\"\nrespond = { status = 200 }\n";
+
+#[test]
+fn a_port_in_use_is_said_and_ends_the_start() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let expected = format!("error: can't listen on {address}: Address already in use (os error 98)");
+    let (status, lines) = Tidegate::fails(&format!("listen = \"{address}\"\n{OWN}"));
+    assert_eq!((status.code(), lines), (Some(1), vec![expected]));
+    // Also by a proxy of the same kind, which would share it.
+    let proxy = Tidegate::start(&format!("workers = 2\n{OWN}"));
+    let address = proxy.addr();
+    let expected = format!("error: can't listen on {address}: Address already in use (os error 98)");
+    let (status, lines) = Tidegate::fails(&format!("listen = \"{address}\"\n{OWN}"));
+    assert_eq!((status.code(), lines), (Some(1), vec![expected]));
+    assert_eq!(get(address, "/", &[]).status(), 200);
+}
+
+#[test]
+fn an_address_that_is_not_ours_is_said() {
+    let (status, lines) = Tidegate::fails(&format!("listen = \"192.0.2.1:1\"\n{OWN}"));
+    let expected = "error: can't listen on 192.0.2.1:1: Cannot assign requested address (os error 99)";
+    assert_eq!((status.code(), lines), (Some(1), vec![expected.to_owned()]));
+}
+
+#[test]
+fn the_start_names_listeners_and_store() {
+    let proxy = Tidegate::start(&format!(
+        "workers = 2\n[[listeners]]\naddress = \"127.0.0.1:0\"\n[[listeners]]\naddress = \"[::1]:0\"\n{OWN}"
+    ));
+    assert!(proxy.wait_log("listening on 127.0.0.1:").ends_with(" with 2 workers"));
+    let second = proxy.wait_log("listening on [::1]:");
+    proxy.wait_log("limits are counted in this process");
+    let address = second.split("listening on ").nth(1).unwrap().split(' ').next().unwrap();
+    assert_eq!(get(address.parse().unwrap(), "/", &[]).status(), 200);
+    let redis = RedisServer::start();
+    let proxy = Tidegate::start(&format!("[store]\nurl = \"{}\"\n{OWN}", redis.url()));
+    proxy.wait_log(&format!("limits are counted in {}", redis.url()));
+}
+
+#[test]
+fn every_worker_serves() {
+    let proxy = Tidegate::start(&format!("workers = 4\n{OWN}"));
+    for _ in 0..40 {
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    }
+}
+
+#[test]
+fn sigterm_lets_what_has_begun_come_to_its_end() {
+    for (name, workers) in [("TERM", 1), ("INT", 3)] {
+        let (server, release) = slow();
+        let mut proxy = before(&server, &format!("workers = {workers}"));
+        let mut idle = Client::connect(proxy.addr());
+        release.send(()).unwrap();
+        assert_eq!(idle.get("/", &[]).status(), 200);
+        let mut silent = Client::connect(proxy.addr());
+        let mut busy = unanswered(&proxy, &server);
+        let mut other = unanswered(&proxy, &server);
+        proxy.signal(name);
+        proxy.wait_log(&format!("SIG{name}: draining"));
+        idle.expect_close();
+        silent.expect_close();
+        eventually("nobody listens any more", || is_closed(proxy.addr()));
+        assert!(proxy.is_running());
+        release.send(()).unwrap();
+        release.send(()).unwrap();
+        for client in [&mut busy, &mut other] {
+            let answer = client.read();
+            assert_eq!((&*answer.start, answer.text()), ("HTTP/1.1 200 OK", "late"));
+            assert_eq!(answer.header("connection"), Some("close"));
+            client.expect_close();
+        }
+        assert_eq!(proxy.wait().code(), Some(0));
+        proxy.wait_log("drained");
+    }
+}
+
+#[test]
+fn a_body_on_its_way_is_finished_after_sigterm() {
+    let (release, wait): (Sender<()>, Receiver<()>) = channel();
+    let wait = Mutex::new(wait);
+    let server = Upstream::scripted(move |caller| {
+        let _ = caller.request();
+        let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        let _ = caller.try_send("more");
+        let _ = caller.request();
+    });
+    let mut proxy = before(&server, "");
+    let mut client = Client::connect(proxy.addr());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.read_head().unwrap().unwrap();
+    assert_eq!(client.take(4).unwrap(), b"half");
+    proxy.signal("TERM");
+    proxy.wait_log("draining");
+    eventually("nobody listens any more", || is_closed(proxy.addr()));
+    release.send(()).unwrap();
+    assert_eq!(client.take(4).unwrap(), b"more");
+    client.expect_close();
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn without_connections_sigterm_ends_it_at_once() {
+    let proxy = Tidegate::start(OWN);
+    let (status, time) = timed(|| proxy.stop());
+    assert_eq!(status.code(), Some(0));
+    assert!(time < Duration::from_secs(3), "{time:?}");
+}
+
+#[test]
+fn grace_has_an_end() {
+    let (server, _release) = slow();
+    let mut proxy = before(&server, "shutdown_grace = \"700ms\"");
+    let mut client = unanswered(&proxy, &server);
+    proxy.signal("TERM");
+    let (status, time) = timed(|| proxy.wait());
+    assert_eq!(status.code(), Some(0));
+    assert!((600..5000).contains(&time.as_millis()), "{time:?}");
+    proxy.wait_log("connections were still open after 700ms");
+    client.expect_close();
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let (server, _release) = slow();
+    let mut proxy = before(&server, "shutdown_grace = \"60s\"");
+    let _client = unanswered(&proxy, &server);
+    proxy.signal("TERM");
+    proxy.wait_log("draining");
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    proxy.wait_log("SIGTERM again: not waiting for open connections");
+}
+
+#[test]
+fn sighup_says_that_there_is_no_reload_and_serves_on() {
+    let proxy = Tidegate::start(OWN);
+    let mut client = Client::connect(proxy.addr());
+    assert_eq!(client.get("/", &[]).status(), 200);
+    proxy.signal("HUP");
+    let line = proxy.wait_log("SIGHUP");
+    assert!(line.contains("WARN"), "{line}");
+    assert!(line.contains("can't reload its configuration"), "{line}");
+    assert_eq!(client.get("/", &[]).status(), 200);
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    assert_eq!(proxy.stop().code(), Some(0));
+}
+
+#[test]
+fn after_a_kill_the_next_one_starts_at_once() {
+    let mut proxy = Tidegate::start(OWN);
+    let address = proxy.addr();
+    let mut client = Client::connect(address);
+    assert_eq!(client.get("/", &[]).status(), 200);
+    proxy.signal("KILL");
+    proxy.wait();
+    // The connection, which the dead one has closed first, lingers.
+    let next = Tidegate::start(&format!("listen = \"{address}\"\n{OWN}"));
+    assert_eq!((next.addr(), get(address, "/", &[]).status()), (address, 200));
+}
+
+/// A route for each policy, all of three requests an hour.
+const POLICIES: &str = r#"
+[limits.local]
+rate = "3/hour"
+[limits.allow]
+rate = "3/hour"
+on_store_failure = "allow"
+[limits.deny]
+rate = "3/hour"
+on_store_failure = "deny"
+[[routes]]
+path = "/local"
+limits = ["local"]
+respond = { status = 200 }
+[[routes]]
+path = "/allow"
+limits = ["allow"]
+respond = { status = 200 }
+[[routes]]
+path = "/deny"
+limits = ["deny"]
+respond = { status = 200 }
+[[routes]]
+path = "/both"
+limits = ["allow", "local"]
+respond = { status = 200 }
+[[routes]]
+path = "/free"
+respond = { status = 200 }
+"#;
+
+/// The status of a request, and what it says is left.
+fn ask(proxy: &Tidegate, path: &str) -> (u16, Option<u64>) {
+    let answer = get(proxy.addr(), path, &[]);
+    (answer.status(), answer.header("x-ratelimit-remaining").map(|left| left.parse().unwrap()))
+}
+
+/// What each policy does while there is no store, with a local count of which `spent` are spent.
+#[track_caller]
+fn assert_alone(proxy: &Tidegate, spent: u64) {
+    for left in (0..3 - spent).rev() {
+        assert_eq!(ask(proxy, "/local"), (200, Some(left)));
+    }
+    assert_eq!(ask(proxy, "/local"), (429, Some(0)));
+    for _ in 0..5 {
+        assert_eq!(ask(proxy, "/allow"), (200, None));
+        assert_eq!(ask(proxy, "/deny"), (503, None));
+        assert_eq!(ask(proxy, "/free"), (200, None));
+    }
+    assert_eq!(ask(proxy, "/both"), (429, Some(0)));
+}
+
+#[test]
+fn it_starts_without_redis_and_takes_it_up() {
+    let mut redis = RedisServer::absent();
+    let proxy = Tidegate::start(&format!("{POLICIES}\n[store]\nurl = \"{}\"\n", redis.url()));
+    assert_alone(&proxy, 0);
+    let line = proxy.wait_log(" is away (");
+    assert!(line.contains(&redis.url()) && line.contains("WARN"), "{line}");
+    redis.restart();
+    eventually("the store is taken up", || ask(&proxy, "/deny").0 == 200);
+    proxy.wait_log("the store answers again");
+    // A Redis that has just started knows of nothing.
+    assert_eq!(ask(&proxy, "/local"), (200, Some(2)));
+    assert_eq!(ask(&proxy, "/allow"), (200, Some(2)));
+    assert_eq!(redis.keys().iter().filter(|key| key.contains(":local:")).count(), 1);
+}
+
+#[test]
+fn it_goes_on_without_redis_and_takes_it_up_again() {
+    let mut redis = RedisServer::start();
+    let proxy = Tidegate::start_with_store(&redis, "", POLICIES);
+    for path in ["/local", "/allow", "/deny"] {
+        assert_eq!(ask(&proxy, path), (200, Some(2)));
+    }
+    redis.kill();
+    assert_alone(&proxy, 0);
+    let away = || proxy.lines().iter().filter(|line| line.contains("the store can't be asked")).count();
+    let said = away();
+    assert_alone(&proxy, 3);
+    assert_eq!(away(), said, "it is said once a change: {:?}", proxy.lines());
+    redis.restart();
+    proxy.wait_ready();
+    for path in ["/local", "/allow", "/deny"] {
+        assert_eq!(ask(&proxy, path), (200, Some(2)));
+    }
+    redis.kill();
+    assert_alone(&proxy, 3);
+}
+
+#[test]
+fn a_redis_that_hangs_costs_no_more_than_the_deadline() {
+    const DEADLINE: Duration = Duration::from_millis(100);
+    // What a busy machine may add.
+    const TOLERANCE: Duration = Duration::from_millis(400);
+    let redis = RedisServer::start();
+    let proxy = Tidegate::start_with_store(&redis, "timeout = \"100ms\"", POLICIES);
+    assert_eq!(ask(&proxy, "/deny").0, 200);
+    redis.pause();
+    let mut asked = Vec::new();
+    for round in 0..8 {
+        for (path, expected) in
+            [("/allow", 200), ("/deny", 503), ("/local", if round < 3 { 200 } else { 429 })]
+        {
+            let ((status, _), time) = timed(|| ask(&proxy, path));
+            assert_eq!(status, expected, "{path} in round {round}");
+            assert!(time < DEADLINE + TOLERANCE, "{path} took {time:?}");
+            asked.push(time);
+        }
+    }
+    assert!(asked[0] >= DEADLINE, "the first one has to wait: {asked:?}");
+    redis.resume();
+    proxy.wait_ready();
+    // How much of what it was asked meanwhile is charged now, nobody can know; but it is asked again.
+    assert_ne!(ask(&proxy, "/deny").0, 503);
+}
+
+#[test]
+fn proxies_that_share_a_redis_share_their_limits_exactly() {
+    const THREADS: usize = 8;
+    const REQUESTS: usize = 100;
+    let config = r#"
+        workers = 2
+        [limits.shared]
+        rate = "1/hour"
+        burst = 200
+        key = "global"
+        on_store_failure = "deny"
+        [limits.spaced]
+        algorithm = "gcra"
+        rate = "1/hour"
+        burst = 149
+        key = "global"
+        on_store_failure = "deny"
+        [[routes]]
+        path = "/bucket"
+        limits = ["shared"]
+        respond = { status = 200 }
+        [[routes]]
+        path = "/spaced"
+        limits = ["spaced"]
+        respond = { status = 200 }
+        [[routes]]
+        path = "/both"
+        limits = ["spaced", "shared"]
+        respond = { status = 200 }
+    "#;
+    let redis = RedisServer::start();
+    let proxies = [Tidegate::start_with(&redis, config), Tidegate::start_with(&redis, config)];
+    for proxy in &proxies {
+        // Connections go to workers at random: after so many of them each worker has shown that it is ready.
+        for _ in 0..30 {
+            proxy.wait_ready();
+        }
+    }
+    for (path, admitted) in [("/bucket", 200), ("/spaced", 150), ("/both", 150)] {
+        redis.cli(&["FLUSHALL"]);
+        let ask_all = |address: SocketAddr| {
+            let mut client = Client::connect(address);
+            let statuses = (0..REQUESTS).map(|_| client.get(path, &[]).status());
+            statuses.fold((0, 0, 0), |(passed, refused, other), status| match status {
+                200 => (passed + 1, refused, other),
+                429 => (passed, refused + 1, other),
+                _ => (passed, refused, other + 1),
+            })
+        };
+        let counts = std::thread::scope(|scope| {
+            let addresses = proxies.iter().flat_map(|proxy| [proxy.addr(); THREADS]);
+            let threads: Vec<_> = addresses.map(|address| scope.spawn(move || ask_all(address))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<(usize, usize, usize)>>()
+        });
+        let sum = counts.iter().fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
+        assert_eq!(sum, (admitted, 2 * THREADS * REQUESTS - admitted, 0), "{path}");
+    }
+}

@@ -1,0 +1,184 @@
+//! A Redis server of the test's own.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use super::{PATIENCE, signal};
+
+/// A Redis that keeps nothing on disk.
+#[derive(Debug)]
+pub struct RedisServer {
+    address: SocketAddr,
+    process: Option<Child>,
+    directory: TempDir,
+}
+
+/// What a Redis is asked while the test goes on.
+#[derive(Debug)]
+pub struct Monitor {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl RedisServer {
+    /// Starts one on a free port.
+    #[track_caller]
+    pub fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for _ in 0..10 {
+            let address = free_address();
+            // Another process may take the port before the server does; then another port may do.
+            if let Some(process) = launch(address, &directory) {
+                return Self { address, process: Some(process), directory };
+            }
+        }
+        panic!("redis-server does not start");
+    }
+
+    /// A port where a server can be started later.
+    #[track_caller]
+    pub fn absent() -> Self {
+        Self { address: free_address(), process: None, directory: tempfile::tempdir().unwrap() }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Ends it at once.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    /// Starts it where it was, or where it is missed; it has forgotten everything.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.kill();
+        self.process = Some(launch(self.address, &self.directory).expect("the port is still free"));
+    }
+
+    /// Stops it without closing anything.
+    #[track_caller]
+    pub fn pause(&self) {
+        signal(self.pid(), "STOP");
+    }
+
+    /// Lets it go on.
+    #[track_caller]
+    pub fn resume(&self) {
+        signal(self.pid(), "CONT");
+    }
+
+    /// Runs a command through redis-cli.
+    #[track_caller]
+    pub fn cli(&self, arguments: &[&str]) -> String {
+        let output = self.command().args(arguments).output().expect("redis-cli is installed");
+        assert!(output.status.success(), "redis-cli: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// Every stored key, sorted.
+    #[track_caller]
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.cli(&["--scan"]).lines().map(str::to_owned).collect();
+        keys.sort();
+        keys
+    }
+
+    /// Listens to every command from now on.
+    #[track_caller]
+    pub fn monitor(&self) -> Monitor {
+        let mut process = self.command().arg("MONITOR").stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
+        });
+        assert_eq!(lines.recv_timeout(PATIENCE).unwrap(), "OK");
+        Monitor { process, lines }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("redis-cli");
+        command.args(["-h", &self.address.ip().to_string(), "-p", &self.address.port().to_string()]);
+        command
+    }
+
+    #[track_caller]
+    fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").id()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            // SIGKILL ends a stopped process too. It may have ended by itself.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Monitor {
+    /// What was asked until a command that holds `text`, which is the last line.
+    #[track_caller]
+    pub fn until(&self, text: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {text} in {lines:?}"));
+            lines.push(line);
+            if lines.last().is_some_and(|line| line.contains(text)) {
+                return lines;
+            }
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Starts a server and waits until it listens; `None` if it ends before.
+fn launch(address: SocketAddr, directory: &TempDir) -> Option<Child> {
+    let mut process = Command::new("redis-server")
+        .args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()])
+        .args(["--save", "", "--appendonly", "no", "--dir"])
+        .arg(directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("redis-server is installed");
+    let output = BufReader::new(process.stdout.take().unwrap());
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        // Read to the end, so that the server never waits for its log to be read.
+        output.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
+    });
+    let deadline = Instant::now() + PATIENCE;
+    while let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        if line.contains("Ready to accept connections") {
+            return Some(process);
+        }
+    }
+    let _ = process.kill();
+    let _ = process.wait();
+    None
+}

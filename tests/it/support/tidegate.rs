@@ -1,0 +1,216 @@
+//! The proxy: the real binary as a process of its own.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::{PATIENCE, RedisServer, eventually, get, signal};
+
+/// A running proxy.
+#[derive(Debug)]
+pub struct Tidegate {
+    process: Child,
+    address: SocketAddr,
+    log: Arc<Log>,
+    _directory: TempDir,
+}
+
+/// What it has written to standard error.
+#[derive(Debug, Default)]
+struct Log {
+    lines: Mutex<Vec<String>>,
+    more: Condvar,
+}
+
+impl Tidegate {
+    /// Starts one and waits until it listens. The file gets a listener on a free port, unless it has some, and
+    /// no access log.
+    #[track_caller]
+    pub fn start(config: &str) -> Self {
+        let (process, log, directory) = launch(config);
+        let mut proxy = Self { process, address: SocketAddr::from(([0; 4], 0)), log, _directory: directory };
+        let line = proxy.wait_log("listening on ");
+        let address = line.split("listening on ").nth(1).and_then(|rest| rest.split(' ').next());
+        proxy.address = address.unwrap().parse().unwrap();
+        proxy
+    }
+
+    /// Starts one that counts in `redis`, and waits until its worker is connected there. The file gets one
+    /// worker, a store that may take its time, and a limit and a route for asking whether it is ready.
+    #[track_caller]
+    pub fn start_with(redis: &RedisServer, config: &str) -> Self {
+        Self::start_with_store(redis, "timeout = \"5s\"", config)
+    }
+
+    /// The same with these lines in `[store]`.
+    #[track_caller]
+    pub fn start_with_store(redis: &RedisServer, store: &str, config: &str) -> Self {
+        let url = redis.url();
+        // Keys of the whole file stand before its first table, and the route to ask before all others.
+        let keys: usize = config
+            .split_inclusive('\n')
+            .take_while(|line| !line.trim_start().starts_with('['))
+            .map(str::len)
+            .sum();
+        let (keys, tables) = config.split_at(keys);
+        let proxy = Self::start(&format!(
+            "{keys}\n\
+             [store]\nurl = \"{url}\"\n{store}\n\
+             [limits.ready]\nrate = \"1000000/s\"\non_store_failure = \"deny\"\n\
+             [[routes]]\nname = \"ready\"\npath = \"/ready\"\nhost = \"ready.test\"\nlimits = [\"ready\"]\n\
+             inherit_limits = false\nrespond = {{ status = 200 }}\n\
+             {tables}",
+        ));
+        proxy.wait_ready();
+        proxy
+    }
+
+    /// Waits until the store answers a proxy of [`Tidegate::start_with`].
+    #[track_caller]
+    pub fn wait_ready(&self) {
+        eventually("the store answers", || {
+            get(self.address, "/ready", &["Host: ready.test"]).status() == 200
+        });
+    }
+
+    /// Runs one that is to end by itself: how it ends, and what it says on standard error.
+    #[track_caller]
+    pub fn fails(config: &str) -> (ExitStatus, Vec<String>) {
+        let (process, log, directory) = launch(config);
+        let address = SocketAddr::from(([0; 4], 0));
+        let mut proxy = Self { process, address, log, _directory: directory };
+        let status = proxy.wait();
+        // The last line may come after the end of the process; a pipe at its end wakes the reader at once.
+        eventually("it says why", || proxy.lines().iter().any(|line| line.starts_with("error")));
+        (status, proxy.lines())
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Sends it a signal, named without SIG.
+    #[track_caller]
+    pub fn signal(&self, name: &str) {
+        signal(self.process.id(), name);
+    }
+
+    /// Waits for a line that holds `text`.
+    #[track_caller]
+    pub fn wait_log(&self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let mut lines = self.log.lines.lock().unwrap();
+        loop {
+            if let Some(line) = lines.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "the log does not say {text:?}: {lines:#?}");
+            lines = self.log.more.wait_timeout(lines, left).unwrap().0;
+        }
+    }
+
+    /// What it has said so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.log.lines.lock().unwrap().clone()
+    }
+
+    /// Waits until it ends.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut ended = None;
+        eventually("the proxy ends", || {
+            ended = self.process.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.unwrap()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// Asks it to end, and waits for that.
+    #[track_caller]
+    pub fn stop(mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.wait()
+    }
+
+    /// The memory that it has in use, in KiB.
+    #[track_caller]
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for Tidegate {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            eprintln!("the proxy's log: {:#?}", self.lines());
+        }
+    }
+}
+
+/// A file with everything that a test leaves out.
+fn completed(config: &str) -> String {
+    let mut text = String::new();
+    if !config.contains("listen") {
+        text.push_str("listen = \"127.0.0.1:0\"\n");
+    }
+    if !config.contains("workers =") {
+        text.push_str("workers = 1\n");
+    }
+    text.push_str(config);
+    if !config.contains("[log]") {
+        text.push_str("\n[log]\naccess = \"off\"\n");
+    }
+    text
+}
+
+fn launch(config: &str) -> (Child, Arc<Log>, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tidegate.toml");
+    std::fs::write(&file, completed(config)).unwrap();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["run", "-c"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let errors = BufReader::new(process.stderr.take().unwrap());
+    let log = Arc::new(Log::default());
+    let written = Arc::clone(&log);
+    std::thread::spawn(move || {
+        for line in errors.lines().map_while(Result::ok) {
+            written.lines.lock().unwrap().push(line);
+            written.more.notify_all();
+        }
+    });
+    (process, log, directory)
+}
+
+/// How long something takes.
+pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let result = work();
+    (result, start.elapsed())
+}

@@ -1,0 +1,184 @@
+//! Servers behind the proxy.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::{Message, Wire};
+
+/// A server, each of whose connections has a thread of its own.
+#[derive(Debug)]
+pub struct Upstream {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+/// A connection from the proxy.
+#[derive(Debug)]
+pub struct Caller {
+    wire: Wire,
+    number: usize,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requests: Mutex<Vec<Message>>,
+    streams: Mutex<Vec<TcpStream>>,
+    open: AtomicUsize,
+    is_stopped: AtomicBool,
+}
+
+impl Upstream {
+    /// Answers every request with what it has received: the head, an empty line and the body without its
+    /// chunks. The answer is chunked if the request was, and has the request's trailers.
+    pub fn echo() -> Self {
+        Self::scripted(|caller| {
+            while let Ok(Some(request)) = caller.request() {
+                let mut body = request.start.clone().into_bytes();
+                for (name, value) in &request.headers {
+                    body.extend_from_slice(format!("\r\n{name}: {value}").as_bytes());
+                }
+                body.extend_from_slice(b"\r\n\r\n");
+                body.extend_from_slice(&request.body);
+                let mut answer = b"HTTP/1.1 200 OK\r\n".to_vec();
+                if request.header("transfer-encoding").is_some() {
+                    let announced = request.header("trailer");
+                    answer.extend(
+                        announced.map_or(String::new(), |names| format!("Trailer: {names}\r\n")).bytes(),
+                    );
+                    answer.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+                    // Two chunks, so that chunks are seen to be put together.
+                    for half in body.chunks(body.len().div_ceil(2)) {
+                        answer.extend_from_slice(format!("{:x}\r\n", half.len()).as_bytes());
+                        answer.extend_from_slice(half);
+                        answer.extend_from_slice(b"\r\n");
+                    }
+                    answer.extend_from_slice(b"0\r\n");
+                    for (name, value) in &request.trailers {
+                        answer.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+                    }
+                    answer.extend_from_slice(b"\r\n");
+                } else {
+                    answer.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+                    if !request.start.starts_with("HEAD ") {
+                        answer.extend_from_slice(&body);
+                    }
+                }
+                if caller.try_send(&answer).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// Gives every request the same answer.
+    pub fn answering(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::scripted(move |caller| {
+            while let Ok(Some(_)) = caller.request() {
+                if caller.try_send(&answer).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// Does with every connection what `script` says; when that returns the connection is closed.
+    pub fn scripted(script: impl Fn(&mut Caller) + Send + Sync + 'static) -> Self {
+        Self::listening(TcpListener::bind("127.0.0.1:0").unwrap(), script)
+    }
+
+    fn listening(listener: TcpListener, script: impl Fn(&mut Caller) + Send + Sync + 'static) -> Self {
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State::default());
+        let (script, shared) = (Arc::new(script), Arc::clone(&state));
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+                if shared.is_stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                shared.streams.lock().unwrap().push(stream.try_clone().unwrap());
+                shared.open.fetch_add(1, Ordering::SeqCst);
+                let (script, state) = (Arc::clone(&script), Arc::clone(&shared));
+                let mut caller = Caller { wire: Wire::over(stream), number, state };
+                std::thread::spawn(move || script(&mut caller));
+            }
+        });
+        Self { address, state }
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The requests that it has read to their end, in the order in which it has.
+    pub fn requests(&self) -> Vec<Message> {
+        self.state.requests.lock().unwrap().clone()
+    }
+
+    /// The connections that it has had.
+    pub fn connections(&self) -> usize {
+        self.state.streams.lock().unwrap().len()
+    }
+
+    /// The connections that it has not seen the end of.
+    pub fn open(&self) -> usize {
+        self.state.open.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.state.is_stopped.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts, which then sees that it is over.
+        let _ = TcpStream::connect(self.address);
+        for stream in self.state.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Caller {
+    /// Reads a request and notes it; `None` when the connection has ended.
+    pub fn request(&mut self) -> io::Result<Option<Message>> {
+        let request = self.wire.read_request()?;
+        self.state.requests.lock().unwrap().extend(request.clone());
+        Ok(request)
+    }
+
+    /// The number of this connection, from 0.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        // The list keeps a handle of the socket, which would hold it open.
+        let _ = self.wire.stream().shutdown(Shutdown::Both);
+        self.state.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Deref for Caller {
+    type Target = Wire;
+
+    fn deref(&self) -> &Wire {
+        &self.wire
+    }
+}
+
+impl DerefMut for Caller {
+    fn deref_mut(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+}
