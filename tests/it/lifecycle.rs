@@ -162,15 +162,17 @@ fn grace_has_an_end() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn an_interrupt_while_it_drains_ends_it_at_once() {
     let (server, _release) = slow();
     let mut proxy = before(&server, "shutdown_grace = \"60s\"");
     let _client = unanswered(&proxy, &server);
     proxy.signal("TERM");
     proxy.wait_log("draining");
+    // A second SIGTERM says nothing new.
     proxy.signal("TERM");
+    proxy.signal("INT");
     assert_eq!(proxy.wait().code(), Some(0));
-    proxy.wait_log("SIGTERM again: not waiting for open connections");
+    proxy.wait_log("SIGINT: not waiting for open connections");
 }
 
 #[test]

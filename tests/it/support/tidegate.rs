@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -122,7 +122,8 @@ impl Tidegate {
 
     /// What it has said so far.
     pub fn lines(&self) -> Vec<String> {
-        self.log.lines.lock().unwrap().clone()
+        // Also after a panic: a test that fails shows what was said.
+        self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until it ends.
