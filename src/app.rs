@@ -11,6 +11,7 @@ use crate::limiter::Limiter;
 use crate::proxy::Proxy;
 use crate::server::{self, Draining, Listener, Worker, WorkerSetup};
 use crate::store::{Memory, Redis, Store, StoreSpec};
+use crate::telemetry::AccessWriter;
 use crate::time::Clock;
 
 /// How long the store may take to be there at the start; the server starts in any case.
@@ -26,6 +27,14 @@ enum Told {
     Reload,
 }
 
+/// How a server has ended.
+enum End {
+    /// Everything that was begun was finished.
+    Drained,
+    /// Some connections were cut.
+    Cut,
+}
+
 /// Where it is told so.
 struct Signals {
     terminate: Signal,
@@ -33,16 +42,24 @@ struct Signals {
     hangup: Signal,
 }
 
-/// Serves until a signal ends it: SIGTERM and SIGINT drain, a second one ends at once.
+/// Serves until a signal ends it: SIGTERM and SIGINT drain, and a SIGINT after that ends it at once.
 ///
 /// # Errors
 /// When it can't start, or when a worker fails.
 pub fn run(config: Config) -> anyhow::Result<()> {
+    let (access, writing) = AccessWriter::start(config.log.access).unzip();
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    control.block_on(serve(config))
+    let ended = control.block_on(serve(config, access));
+    // Workers whose connections are still open are not waited for.
+    control.shutdown_background();
+    if let (Ok(End::Drained), Some(writing)) = (&ended, writing) {
+        // All lines are handed over; let them be written.
+        let _ = writing.join();
+    }
+    ended.map(|_| ())
 }
 
-async fn serve(config: Config) -> anyhow::Result<()> {
+async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<End> {
     let mut signals = Signals::new()?;
     let mut sockets: Vec<Vec<Listener>> = (0..config.workers).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
@@ -60,18 +77,21 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let mut workers = Vec::new();
     for (number, listeners) in sockets.into_iter().enumerate() {
         let (site, limiter, store) = (Arc::clone(&site), limiter.clone(), config.store.clone());
-        let proxy = move || Proxy::new(site, connected(&limiter, &store));
+        let access = access.clone();
+        let proxy = move || Proxy::new(site, connected(&limiter, &store), access);
         let setup = WorkerSetup { listeners, proxy, drain: drain.clone() };
         workers.push(Worker::start(number, setup).context("can't start a worker")?);
     }
     for address in &addresses {
-        tracing::info!("listening on {address} with {} workers", config.workers);
+        let plural = if config.workers == 1 { "" } else { "s" };
+        tracing::info!("listening on {address} with {} worker{plural}", config.workers);
     }
     describe_store(&config.store).await;
     let sweeping = tokio::spawn(sweep(memory));
     let ended = until_ended(&mut signals, &workers).await;
     sweeping.abort();
     ended?;
+    drop(access);
     drain_workers(&mut signals, &draining, workers, config.shutdown_grace).await
 }
 
@@ -131,22 +151,22 @@ async fn drain_workers(
     draining: &Draining,
     workers: Vec<Worker>,
     grace: Duration,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<End> {
     draining.begin();
     let ends = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(Worker::join));
     tokio::select! {
         ended = ends => {
             ended??;
             tracing::info!("drained");
-            Ok(())
+            Ok(End::Drained)
         }
         () = tokio::time::sleep(grace) => {
             tracing::warn!("connections were still open after {grace:?}");
-            std::process::exit(0);
+            Ok(End::Cut)
         }
-        name = signals.end() => {
-            tracing::warn!("{name} again: not waiting for open connections");
-            std::process::exit(0);
+        () = signals.interrupted() => {
+            tracing::warn!("SIGINT: not waiting for open connections");
+            Ok(End::Cut)
         }
     }
 }
@@ -170,12 +190,9 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal to end; says which.
-    async fn end(&mut self) -> &'static str {
-        loop {
-            if let Told::End(name) = self.next().await {
-                return name;
-            }
-        }
+    /// Waits for SIGINT alone: who stops a terminal's program twice is in a hurry. A second SIGTERM says nothing
+    /// new; some supervisors send it to the process and to its group.
+    async fn interrupted(&mut self) {
+        self.interrupt.recv().await;
     }
 }

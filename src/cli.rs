@@ -74,8 +74,8 @@ pub fn main() -> ExitCode {
 fn load(args: &FileArgs) -> Result<Loaded, Failure> {
     config::load(&args.config).map_err(|report| {
         say(&report);
-        if report.len() > 1 {
-            complain(&format!("\n{}: {} problems", args.config.display(), report.len()));
+        if let Some(summary) = report.summary() {
+            complain(&format!("\n{summary}"));
         }
         Failure::Usage
     })

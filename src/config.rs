@@ -126,13 +126,24 @@ fn beside_broken(text: &str, broken: &[toml::de::Error], found: Vec<Problem>) ->
     broken.sort_by_key(|(span, _)| span.start);
     broken.dedup_by_key(|(span, _)| row(span.start));
     let rows: Vec<usize> = broken.iter().map(|(span, _)| row(span.start)).collect();
-    let mut problems: Vec<Problem> = broken
-        .into_iter()
-        .map(|(span, message)| Problem::error(span, format!("this is not valid TOML: {message}")))
-        .collect();
+    let mut problems: Vec<Problem> =
+        broken.into_iter().map(|(span, message)| no_toml(text, span, message)).collect();
     let is_sound = |problem: &Problem| !problem.is_derived() && !rows.contains(&row(problem.start()));
     problems.extend(found.into_iter().filter(is_sound));
     problems
+}
+
+/// A place where the text is no TOML, with the cure where the mistake is a common one.
+fn no_toml(text: &str, span: Range<usize>, message: &str) -> Problem {
+    let problem = Problem::error(span.clone(), format!("this is not valid TOML: {message}"));
+    if message == "duplicate key" {
+        let key = text.get(span).unwrap_or_default();
+        return problem.help(format!("`{key}` stands twice in one table, or two tables have this name"));
+    }
+    if message.starts_with("invalid ") || message.starts_with("string values must be quoted") {
+        return problem.help("text, rates and durations stand in quotes: \"5/minute\", \"30s\"");
+    }
+    problem
 }
 
 /// Reads the whole file; `None` if anything in it is wrong.
@@ -146,7 +157,7 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
     let client_ip = client_ip::client_ip(top.item("client_ip"));
     let store = store::store(top.item("store"));
     let limits = limits::limits(top.item("limits"));
-    let defaults = top.item("default_limits").map_or_else(Vec::new, |item| limits.resolve_all(item));
+    let defaults = top.item("default_limits").map_or_else(Vec::new, |item| default_limits(item, &limits));
     let mut upstreams = upstreams::upstreams(top.item("upstreams"));
     let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
     let routes = routes::routes(top.item("routes"), &mut names);
@@ -204,6 +215,16 @@ impl Parts {
     }
 }
 
+/// Requests that match no route have these alone, so that the bound of routes holds for them as well.
+fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<usize>)> {
+    let defaults = limits.resolve_all(item);
+    if defaults.len() > routes::MAX_LIMITS {
+        let problem = item.error(format!("there are {} default limits", defaults.len()));
+        item.refuse::<()>(problem.help(format!("a request has at most {}", routes::MAX_LIMITS)));
+    }
+    defaults
+}
+
 fn workers(item: Item<'_>) -> Option<usize> {
     if item.is_integer() {
         return item.count(&WORKERS);
@@ -220,6 +241,6 @@ fn all_cpus() -> usize {
 fn watch(item: Option<Item<'_>>) {
     let Some(item) = item else { return };
     if item.boolean() == Some(true) {
-        item.not_yet::<()>("watch = true", "restart tidegate to have it read the file again");
+        item.not_yet::<()>("`watch = true`", "restart tidegate to have it read the file again");
     }
 }

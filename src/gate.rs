@@ -13,8 +13,8 @@ mod table;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::header::HOST;
-use http::request;
+use http::header::{HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, StatusCode, request};
 use smallvec::SmallVec;
 
 pub use client_ip::ClientIp;
@@ -25,7 +25,7 @@ pub use route::{PathPattern, PatternError, Route};
 pub use table::{RouteId, RouteTable};
 
 use crate::limit::{Charge, KeyHasher, PolicyId};
-use crate::limiter::{Admitted, Denial, Limiter, Limits};
+use crate::limiter::{Limiter, Limits, Ruling};
 
 /// Everything that decides whether a request may pass, but for the counts themselves. Immutable.
 #[derive(Debug)]
@@ -108,6 +108,9 @@ pub enum Malformed {
     /// No host, several, or one that is none (RFC 9112 §3.2).
     #[error("the request must have exactly one valid Host header")]
     Host,
+    /// A transfer coding other than chunked: to pass the rest on would change what the body means.
+    #[error("the only transfer coding that is understood is chunked")]
+    TransferCoding,
     /// CONNECT, which is for forward proxies.
     #[error("CONNECT is not served here")]
     Connect,
@@ -116,12 +119,32 @@ pub enum Malformed {
     MissingPart(KeyPart),
 }
 
+impl Malformed {
+    /// The status that says so.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
+            Self::MissingPart(_) => StatusCode::FORBIDDEN,
+            // RFC 9112 §6.1.
+            Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
+            Self::Path(_) | Self::EncodedSlash | Self::Host => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
 impl Gate {
     /// Reads a request's head: which route it matches and what its limits charge.
     ///
     /// # Errors
     /// A request that must be refused whatever the counts are.
     pub fn examine<'a>(&self, peer: IpAddr, head: &'a request::Parts) -> Result<Examined<'a>, Malformed> {
+        if head.method == Method::CONNECT {
+            return Err(Malformed::Connect);
+        }
+        if !is_plainly_coded(&head.headers) {
+            return Err(Malformed::TransferCoding);
+        }
         let path = normalize(head.uri.path())?;
         let host = requested_host(head)?;
         let route = self.routes.find(&host, path.matched(), head);
@@ -138,10 +161,7 @@ impl Gate {
     }
 
     /// Has the limiter decide what was examined.
-    ///
-    /// # Errors
-    /// The limiter's refusal.
-    pub async fn admit(&self, examined: &Examined<'_>, limiter: &Limiter) -> Result<Admitted, Denial> {
+    pub async fn admit(&self, examined: &Examined<'_>, limiter: &Limiter) -> Ruling {
         limiter.decide(&self.limits, &examined.charges).await
     }
 
@@ -164,6 +184,14 @@ impl Gate {
         }
         Ok(charges)
     }
+}
+
+/// Whether a body comes as it is, or in chunks and nothing else.
+fn is_plainly_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let first_is_chunked =
+        codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    first_is_chunked && codings.next().is_none()
 }
 
 /// The host of a request: of an absolute target, else of its one Host header. HTTP/1.0 may go without.

@@ -1,6 +1,8 @@
 //! tidegate: a reverse proxy with exact, distributed rate limiting built in.
 //!
-//! ARCHITECTURE.md tells how the modules hang together. Each may import only those above it here.
+//! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
+//!
+//! `time < limit < telemetry < socket < store < limiter < upstream < gate < proxy < server < config < app < cli`
 
 pub mod app;
 pub mod cli;

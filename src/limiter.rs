@@ -1,4 +1,4 @@
-//! WHO asks the store: charges go in, [`Admitted`] with a [`Permit`] or a [`Denial`] comes out, never an error.
+//! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -66,25 +66,25 @@ struct Health {
 #[derive(Debug)]
 pub struct Permit(());
 
-/// What the limiter says to a request that may pass.
-#[derive(Debug)]
-pub struct Admitted {
-    /// The leave to go on.
-    pub permit: Permit,
-    /// Where the request stands with its limits, in the order of the route.
-    pub standings: Standings,
-}
-
 /// A refusal.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
     /// By at least one limit.
-    Limited(Standings),
+    Limited,
     /// The store can't be asked, and a limit says that then nothing passes.
     Unavailable {
         /// When to try again.
         retry_after: Micros,
     },
+}
+
+/// What the limiter says to a request.
+#[derive(Debug)]
+pub struct Ruling {
+    /// Whether it may pass.
+    pub verdict: Result<Permit, Denial>,
+    /// Where it stands with its limits, in the order of the route.
+    pub standings: Standings,
 }
 
 /// Where a request stands with one limit.
@@ -116,20 +116,17 @@ impl Limiter {
     }
 
     /// Decides a request: all of its charges are made, or none.
-    ///
-    /// # Errors
-    /// A [`Denial`] if a limit refuses.
-    pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Result<Admitted, Denial> {
+    pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
         if charges.is_empty() {
-            return Ok(Admitted { permit: Permit(()), standings: Standings::new() });
+            return Ruling::on(Standings::new());
         }
         if let Some(never) = limits.never(charges) {
-            return Err(Denial::Limited(never));
+            return Ruling::on(never);
         }
         match self.store.take(&limits.policies, charges).await {
             Ok(decisions) => {
                 self.health.answered();
-                verdict(charges.iter(), &decisions)
+                Ruling::of(charges, &decisions)
             }
             Err(error) => {
                 self.health.failed(&error);
@@ -140,14 +137,15 @@ impl Limiter {
 
     /// Decides without the store. Denial of service by policy goes over denial by a limit, which goes over
     /// leave.
-    fn decide_alone(&self, limits: &Limits, charges: &[Charge]) -> Result<Admitted, Denial> {
+    fn decide_alone(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
         let on_failure = |charge: &Charge| limits.on_failure[charge.policy.0 as usize];
         if charges.iter().any(|charge| on_failure(charge) == OnStoreFailure::Deny) {
-            return Err(Denial::Unavailable { retry_after: RETRY });
+            let verdict = Err(Denial::Unavailable { retry_after: RETRY });
+            return Ruling { verdict, standings: Standings::new() };
         }
         let local: SmallVec<[Charge; 4]> =
             charges.iter().filter(|charge| on_failure(charge) == OnStoreFailure::Local).copied().collect();
-        verdict(local.iter(), &self.alone.take(&limits.shares, &local))
+        Ruling::of(&local, &self.alone.take(&limits.shares, &local))
     }
 }
 
@@ -168,18 +166,19 @@ impl Limits {
     }
 }
 
-fn verdict<'a>(
-    charges: impl Iterator<Item = &'a Charge>,
-    decisions: &[Decision],
-) -> Result<Admitted, Denial> {
-    let standings: Standings = charges
-        .zip(decisions)
-        .map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision })
-        .collect();
-    if standings.iter().all(|standing| standing.decision.allowed) {
-        Ok(Admitted { permit: Permit(()), standings })
-    } else {
-        Err(Denial::Limited(standings))
+impl Ruling {
+    /// What these decisions on these charges come to.
+    fn of(charges: &[Charge], decisions: &[Decision]) -> Self {
+        let stands = |(charge, decision): (&Charge, &Decision)| Standing {
+            policy: charge.policy,
+            decision: *decision,
+        };
+        Self::on(charges.iter().zip(decisions).map(stands).collect())
+    }
+
+    fn on(standings: Standings) -> Self {
+        let passes = standings.iter().all(|standing| standing.decision.allowed);
+        Self { verdict: if passes { Ok(Permit(())) } else { Err(Denial::Limited) }, standings }
     }
 }
 
@@ -224,33 +223,34 @@ mod tests {
 
     #[tokio::test]
     async fn no_limits_no_questions() {
-        let admitted = limiter().decide(&limits(&[], 1), &[]).await.unwrap();
-        assert!(admitted.standings.is_empty());
+        let ruling = limiter().decide(&limits(&[], 1), &[]).await;
+        assert!(ruling.verdict.is_ok() && ruling.standings.is_empty());
     }
 
     #[tokio::test]
     async fn what_can_never_pass_is_refused_and_spends_nothing() {
         let (limiter, limits) = (limiter(), limits(&[OnStoreFailure::Local], 1));
-        let Err(Denial::Limited(standings)) = limiter.decide(&limits, &charges(1, 5)).await else {
-            panic!("5 of 4 passed");
-        };
-        assert_eq!(standings[0].decision.retry_after, None);
-        assert!(limiter.decide(&limits, &charges(1, 4)).await.is_ok());
-        assert!(limiter.decide(&limits, &charges(1, 1)).await.is_err());
+        let ruling = limiter.decide(&limits, &charges(1, 5)).await;
+        assert_eq!(ruling.verdict.unwrap_err(), Denial::Limited);
+        assert_eq!(ruling.standings[0].decision.retry_after, None);
+        assert!(limiter.decide(&limits, &charges(1, 4)).await.verdict.is_ok());
+        assert!(limiter.decide(&limits, &charges(1, 1)).await.verdict.is_err());
     }
 
     #[test]
     fn alone_each_limit_does_what_it_says() {
         use OnStoreFailure::{Allow, Deny, Local};
         let limiter = limiter();
-        let deny = limiter.decide_alone(&limits(&[Local, Allow, Deny], 1), &charges(3, 1));
-        assert!(matches!(deny, Err(Denial::Unavailable { .. })));
+        let denied = limiter.decide_alone(&limits(&[Local, Allow, Deny], 1), &charges(3, 1)).verdict;
+        assert_eq!(denied.unwrap_err(), Denial::Unavailable { retry_after: RETRY });
         let mixed = limits(&[Local, Allow], 2);
         for _ in 0..2 {
-            let admitted = limiter.decide_alone(&mixed, &charges(2, 1)).unwrap();
-            assert_eq!(admitted.standings.len(), 1);
-            assert_eq!(admitted.standings[0].decision.limit, 2);
+            let ruling = limiter.decide_alone(&mixed, &charges(2, 1));
+            assert!(ruling.verdict.is_ok());
+            assert_eq!(ruling.standings.len(), 1);
+            assert_eq!(ruling.standings[0].decision.limit, 2);
         }
-        assert!(matches!(limiter.decide_alone(&mixed, &charges(2, 1)), Err(Denial::Limited(_))));
+        let denied = limiter.decide_alone(&mixed, &charges(2, 1)).verdict;
+        assert_eq!(denied.unwrap_err(), Denial::Limited);
     }
 }

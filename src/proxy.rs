@@ -11,6 +11,7 @@ mod treatment;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
@@ -20,10 +21,12 @@ pub use peer::{ClientTimes, Peer};
 pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 
-use self::reply::Source;
-use crate::gate::{Gate, Malformed, RouteId};
-use crate::limiter::{Admitted, Denial, Limiter, Permit, Standing};
-use crate::time::Clock;
+use self::reply::{Entry, Source};
+use crate::gate::{Examined, Gate, Malformed, RouteId};
+use crate::limit::binding;
+use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
+use crate::telemetry::{AccessWriter, Record};
+use crate::time::{Clock, monotonic};
 use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamSpec};
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
@@ -45,31 +48,28 @@ pub struct Proxy {
     site: Arc<Site>,
     limiter: Limiter,
     upstreams: Vec<Upstream>,
+    access: Option<AccessWriter>,
     clock: Clock,
-}
-
-/// What the gate said of a request.
-struct Admission {
-    route: Option<RouteId>,
-    /// The normalized path, where it is not the one that was sent.
-    path: Option<String>,
-    verdict: Result<Admitted, Denial>,
 }
 
 impl Proxy {
     /// A proxy for one worker; to be used within that worker's runtime.
     #[must_use]
-    pub fn new(site: Arc<Site>, limiter: Limiter) -> Self {
+    pub fn new(site: Arc<Site>, limiter: Limiter, access: Option<AccessWriter>) -> Self {
         let upstreams = site.upstreams.iter().map(Upstream::new).collect();
-        Self { site, limiter, upstreams, clock: Clock::System }
+        Self { site, limiter, upstreams, access, clock: Clock::System }
     }
 
     /// Answers a request.
     pub async fn handle(&self, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<ReplyBody> {
         let (head, incoming) = request.into_parts();
         peer.has_asked(!incoming.is_end_stream());
-        let response = self.answer(peer, head, incoming).await;
-        response.map(|source| ReplyBody::new(source, Rc::clone(peer)))
+        let mut entry = self.entry(peer, &head);
+        let response = self.answer(peer, head, incoming, entry.as_deref_mut()).await;
+        if let Some(entry) = &mut entry {
+            entry.record.status = response.status();
+        }
+        response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry))
     }
 
     /// Closes connections to servers that are not needed any more.
@@ -79,31 +79,42 @@ impl Proxy {
         }
     }
 
-    async fn answer(&self, peer: &Rc<Peer>, head: request::Parts, incoming: Incoming) -> Response<Source> {
-        let admission = match self.admit(peer, &head).await {
+    async fn answer(
+        &self,
+        peer: &Rc<Peer>,
+        head: request::Parts,
+        incoming: Incoming,
+        entry: Option<&mut Entry>,
+    ) -> Response<Source> {
+        let (examined, ruling) = match self.admit(peer, &head).await {
             Ok(admission) => admission,
             Err(error) => return refusal::malformed(&error).map(Source::Own),
         };
-        let Admitted { permit, standings } = match admission.verdict {
-            Ok(admitted) => admitted,
-            Err(denial) => return self.refuse(&denial).map(Source::Own),
+        let Ruling { verdict, standings } = ruling;
+        if let Some(entry) = entry {
+            self.describe(&mut entry.record, &examined, &standings);
+        }
+        let permit = match verdict {
+            Ok(permit) => permit,
+            Err(denial) => return self.refuse(denial, &standings).map(Source::Own),
         };
-        let mut response = match admission.route {
+        let path = examined.path.changed().map(str::to_owned);
+        let mut response = match examined.route {
             None => without_route(&head).map(Source::Own),
-            Some(route) => self.treat(route, admission.path.as_deref(), peer, head, incoming, permit).await,
+            Some(route) => self.treat(route, path.as_deref(), peer, head, incoming, permit).await,
         };
         self.stamp(&mut response, &standings, None);
         response
     }
 
-    async fn admit(&self, peer: &Peer, head: &request::Parts) -> Result<Admission, Malformed> {
-        if head.method == Method::CONNECT {
-            return Err(Malformed::Connect);
-        }
+    async fn admit<'h>(
+        &self,
+        peer: &Peer,
+        head: &'h request::Parts,
+    ) -> Result<(Examined<'h>, Ruling), Malformed> {
         let examined = self.site.gate.examine(peer.ip(), head)?;
-        let verdict = self.site.gate.admit(&examined, &self.limiter).await;
-        let path = examined.path.changed().map(str::to_owned);
-        Ok(Admission { route: examined.route, path, verdict })
+        let ruling = self.site.gate.admit(&examined, &self.limiter).await;
+        Ok((examined, ruling))
     }
 
     /// Does with an admitted request what its route says.
@@ -145,12 +156,39 @@ impl Proxy {
         response
     }
 
-    fn refuse(&self, denial: &Denial) -> refusal::Own {
+    /// Begins a line of the access log, if there is one.
+    fn entry(&self, peer: &Peer, head: &request::Parts) -> Option<Box<Entry>> {
+        let writer = self.access.clone()?;
+        let record = Record {
+            time: self.clock.now(),
+            client: peer.ip(),
+            method: head.method.clone(),
+            host: String::new(),
+            target: head.uri.clone(),
+            route: None,
+            denied_by: None,
+            status: StatusCode::OK,
+            bytes: 0,
+            took: Duration::ZERO,
+        };
+        Some(Box::new(Entry { record, started: monotonic(), writer }))
+    }
+
+    fn describe(&self, record: &mut Record, examined: &Examined<'_>, standings: &[Standing]) {
+        let gate = &self.site.gate;
+        record.client = examined.client;
+        record.host = examined.host.to_string();
+        record.route = examined.route.map(|route| gate.routes.get(route).name.to_string());
+        let binding = binding(standings.iter().map(|standing| &standing.decision));
+        let denied = binding.map(|place| standings[place]).filter(|standing| !standing.decision.allowed);
+        record.denied_by =
+            denied.map(|standing| gate.limits.policies[standing.policy.0 as usize].name.to_string());
+    }
+
+    fn refuse(&self, denial: Denial, standings: &[Standing]) -> refusal::Own {
         let (answers, policies) = (&self.site.answers, &self.site.gate.limits.policies);
-        let (mut response, wait) = refusal::denied(denial, answers, policies, || self.clock.now());
-        if let Denial::Limited(standings) = denial {
-            self.stamp(&mut response, standings, wait);
-        }
+        let (mut response, wait) = refusal::denied(denial, standings, answers, policies, || self.clock.now());
+        self.stamp(&mut response, standings, wait);
         response
     }
 

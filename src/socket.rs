@@ -118,7 +118,7 @@ impl<S> Timed<S> {
         });
         if alarm.sleep.deadline() > deadline {
             alarm.sleep.as_mut().reset(deadline);
-            alarm.wakes = Waker::noop().clone();
+            alarm.wakes.clone_from(Waker::noop());
         }
         self.patience.alarm.set(Some(alarm.sleep.deadline()));
         if !alarm.sleep.is_elapsed() && alarm.wakes.will_wake(cx.waker()) {

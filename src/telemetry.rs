@@ -1,7 +1,16 @@
-//! What the proxy says about itself: its log, to standard error.
+//! What the proxy says about itself: its log, to standard error, and its access log, to standard output.
+
+mod access;
+
+use std::io::IsTerminal as _;
 
 use tracing::Level;
-use tracing_subscriber::fmt::time::SystemTime;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+pub use access::{AccessWriter, Record};
 
 /// What is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +41,12 @@ impl Default for LogSpec {
 
 /// Starts the log. Only the first call of a process has an effect.
 pub fn start_log(level: Level) {
-    let log = tracing_subscriber::fmt()
-        .with_max_level(level)
+    // What the Redis client says of its connections is said once, by the limiter.
+    let filter = Targets::new().with_default(level).with_target("fred", LevelFilter::OFF);
+    let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
-        .with_timer(SystemTime)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     // A second start (a test that runs several servers in one process) keeps the first one's log.
-    let _ = log.try_init();
+    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
 }

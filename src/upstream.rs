@@ -26,6 +26,8 @@ use crate::limiter::Permit;
 #[derive(Debug)]
 pub struct Upstream {
     pools: Vec<Rc<Pool>>,
+    /// Whether any server has a path of its own.
+    has_bases: bool,
     turn: RoundRobin,
     retries: u32,
 }
@@ -43,6 +45,7 @@ impl Upstream {
     pub fn new(spec: &UpstreamSpec) -> Self {
         Self {
             pools: spec.servers.iter().map(|server| Rc::new(Pool::new(server.clone(), spec))).collect(),
+            has_bases: spec.servers.iter().any(|server| !server.base_path.is_empty()),
             turn: RoundRobin::new(spec.servers.iter().map(|server| server.weight)),
             retries: spec.retries,
         }
@@ -51,9 +54,10 @@ impl Upstream {
     /// Sends a request, whose URI is its path and query, and returns the response as soon as its head is
     /// there; the body streams. `permit` rides along until its last byte.
     ///
-    /// A request goes once more, over a new connection, where that is safe: when nothing of it was sent, or
-    /// when it is idempotent and without a body and a connection that was kept turns out to be dead, with no
-    /// byte of an answer (RFC 9110 §9.2.2). Where a server can't be reached at all the next one is tried.
+    /// A request goes once more, over a new connection, where that is safe: when a connection that was kept
+    /// turns out to be dead before any of it was sent, or, as often as `retries` says, when the connection
+    /// died before anything was answered and the request is idempotent and without a body (RFC 9110 §9.2.2),
+    /// or when a server can't be reached and there is another.
     ///
     /// # Errors
     /// When no response came.
@@ -63,24 +67,21 @@ impl Upstream {
         mut request: Request<RequestBody>,
         host: &HostRule,
     ) -> Result<Response<ResponseBody>, ForwardError> {
-        let target = request.uri().clone();
-        let mut retries = self.retries;
-        let mut failed = None;
+        let target = self.has_bases.then(|| request.uri().clone());
+        let (mut attempts, mut failed) = (0, None);
         loop {
             let place = self.pick(failed);
             let pool = &self.pools[place];
-            direct(&mut request, &target, pool, host)?;
-            match self.attempt(pool, request, failed.is_some(), retries > 0).await {
+            direct(&mut request, target.as_ref(), pool, host)?;
+            match self.attempt(pool, request, attempts).await {
                 Ok((response, wire)) => {
                     return Ok(response.map(|body| ResponseBody::new(body, wire, Rc::clone(pool), permit)));
                 }
-                Err(Failed { again: Some(again), .. }) if retries > 0 => {
-                    request = again;
-                    retries -= 1;
-                    failed = Some(place);
-                }
+                Err(Failed { again: Some(again), .. }) => request = again,
                 Err(Failed { error, .. }) => return Err(error),
             }
+            attempts += 1;
+            failed = Some(place);
         }
     }
 
@@ -97,21 +98,23 @@ impl Upstream {
         if failed == Some(place) { (place + 1) % self.pools.len() } else { place }
     }
 
+    /// Sends a request once, of which `earlier` attempts have failed.
     async fn attempt(
         &self,
         pool: &Pool,
         request: Request<RequestBody>,
-        fresh: bool,
-        may_retry: bool,
+        earlier: u32,
     ) -> Result<(Response<Incoming>, Box<Wire>), Failed> {
-        let wire = match pool.checkout(fresh).await {
+        let may_retry = earlier < self.retries;
+        let wire = match pool.checkout(earlier > 0).await {
             Ok(wire) => wire,
             Err(error) => {
-                let again = (self.pools.len() > 1).then_some(request);
+                let again = (may_retry && self.pools.len() > 1).then_some(request);
                 return Err(Failed { error, again });
             }
         };
-        let spare = if may_retry && wire.was_kept() { twin(&request) } else { None };
+        let was_kept = wire.was_kept();
+        let spare = if may_retry && was_kept { twin(&request) } else { None };
         match wire.send(request).await {
             Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 Err(Failed { error: ForwardError::Switched(pool.server().authority()), again: None })
@@ -119,23 +122,24 @@ impl Upstream {
             Ok(answered) => Ok(answered),
             Err(SendError { error, unsent, is_unanswered }) => {
                 let error = ForwardError::of(error, pool.server());
+                let unsent = unsent.filter(|_| was_kept).map(|unsent| *unsent);
                 let is_dead = is_unanswered && error.is_dead_connection();
-                let again = unsent.map(|unsent| *unsent).or(spare.filter(|_| is_dead));
+                let again = unsent.or(spare.filter(|_| is_dead));
                 Err(Failed { error, again })
             }
         }
     }
 }
 
-/// Puts the server's own path before the request's, and the right name into its Host header.
+/// Puts the server's own path before `target`, and the right name into its Host header.
 fn direct(
     request: &mut Request<RequestBody>,
-    target: &Uri,
+    target: Option<&Uri>,
     pool: &Pool,
     host: &HostRule,
 ) -> Result<(), ForwardError> {
-    let base = &pool.server().base_path;
-    if !base.is_empty() {
+    if let Some(target) = target {
+        let base = &pool.server().base_path;
         *request.uri_mut() = format!("{base}{target}").parse().map_err(ForwardError::Target)?;
     }
     let named = match host {

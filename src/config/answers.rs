@@ -11,7 +11,7 @@ use super::reader::Item;
 use crate::proxy::{Answers, CustomDenied, RateHeaders, Template};
 use crate::telemetry::{AccessLog, LogSpec};
 
-const RETRY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(8_760);
+const RETRY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(720);
 const JITTER: RangeInclusive<f64> = 0.0..=1.0;
 
 /// Reads how answers speak of limits.

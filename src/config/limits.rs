@@ -88,7 +88,7 @@ impl ReadLimits {
         if let Some(id) = self.names.get(&name.value) {
             return Some((*id, item.span()));
         }
-        let problem = name.error(format!("no limit has the name {}", name.quoted())).derived();
+        let problem = name.unknown("limit");
         name.refuse(match nearest(&name.value, self.names.keys().map(String::as_str)) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None if name.from_env => problem,
@@ -189,8 +189,7 @@ fn refill(table: &mut Table<'_>, algorithm: Option<Algorithm>) {
 /// well belong to it.
 fn foreign(table: &mut Table<'_>, algorithm: Option<Algorithm>) {
     for (key, owner) in OTHER_ALGORITHMS {
-        let item = table.item(key);
-        if let (Some(_), Some(algorithm)) = (item, algorithm) {
+        if let (true, Some(algorithm)) = (table.takes_silently(key), algorithm) {
             belongs_elsewhere(table, key, owner, algorithm.name());
         }
     }
@@ -225,7 +224,7 @@ fn key_part(item: Item<'_>) -> Option<KeyPart> {
     let (kind, name) =
         text.value.split_once(':').map_or((&*text.value, None), |(kind, name)| (kind, Some(name)));
     if PARTS_NOT_YET.contains(&kind) && !text.from_env {
-        return item.not_yet(&text.value, "");
+        return item.not_yet(&format!("`{}`", text.value), "");
     }
     let problem = text.error(format!("{} is not a key part", text.quoted()));
     let named =

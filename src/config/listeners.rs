@@ -28,16 +28,23 @@ const NOT_YET: [NotYet; 5] = [
 /// Reads where clients connect.
 pub(super) fn listeners(top: &mut Table<'_>) -> Option<Vec<ListenerSpec>> {
     let (short, long) = (top.item("listen"), top.item("listeners"));
+    let (short_place, long_place) = (short.map(Item::span), top.key_span("listeners"));
+    // Both are read where both are there, so that all mistakes show at once.
+    let short = short.map(address);
+    let long = long.map(several);
     match (short, long) {
-        (Some(short), Some(_)) => {
-            let problem = short.error("`listen` and [[listeners]] say the same thing twice");
-            let place = top.key_span("listeners").unwrap_or_default();
-            short.refuse(
-                problem.related(place, "the other").help("keep [[listeners]], and move this address there"),
+        (Some(_), Some(_)) => {
+            let problem = Problem::error(
+                short_place.unwrap_or_default(),
+                "`listen` and [[listeners]] can't stand together",
             )
+            .related(long_place.unwrap_or_default(), "the other")
+            .help("keep [[listeners]], and move this address there");
+            top.reader.note(problem);
+            None
         }
-        (Some(short), None) => Some(vec![ListenerSpec::new(address(short)?)]),
-        (None, Some(long)) => several(long),
+        (Some(address), None) => Some(vec![ListenerSpec::new(address?)]),
+        (None, Some(specs)) => specs,
         (None, None) => {
             let problem = Problem::somewhere("the file does not say where clients connect");
             top.reader.note(problem.help("add as the first line: listen = \"127.0.0.1:8080\"").derived());
@@ -58,7 +65,7 @@ fn several(item: Item<'_>) -> Option<Vec<ListenerSpec>> {
             && spec.address.port() != 0
             && specs.iter().flatten().any(|other| other.address == spec.address)
         {
-            item.refuse::<()>(item.error(format!("two listeners have the address {}", spec.address)));
+            item.refuse::<()>(item.error("another listener has this address already"));
         }
         specs.push(spec);
     }

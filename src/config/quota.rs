@@ -53,10 +53,12 @@ fn too_large<T>(
     written: Option<u64>,
     largest: u64,
 ) -> Option<T> {
-    let problem = rate.text.error("this rate can't be counted exactly with this burst");
     let problem = match burst {
-        Some(item) => problem.related(item.span(), "with this burst"),
-        None => problem,
+        Some(item) => {
+            let problem = rate.text.error("this rate can't be counted exactly with this burst");
+            problem.related(item.span(), "with this burst")
+        }
+        None => rate.text.error("this rate can't be counted exactly"),
     };
     // What a gcra calls burst comes on top of the one request that is always there.
     let largest = if algorithm == Algorithm::Gcra { largest.checked_sub(1) } else { Some(largest) };

@@ -49,7 +49,7 @@ enum RateError {
 /// Reads a rate.
 pub(super) fn rate(item: Item<'_>) -> Option<WrittenRate<'_>> {
     if item.is_array() {
-        return item.not_yet("several rates in one limit", "name several limits on the route instead");
+        return item.not_yet("a list of rates", "name several limits on the route instead");
     }
     let text = item.string_like("a rate", FORM)?;
     match parse(&text.value) {

@@ -12,10 +12,15 @@ use super::secrets::{self, ExpandError};
 use super::suggest::nearest;
 use super::table::Table;
 
+/// The most characters of a value that a message repeats; the line itself is shown anyway.
+const MAX_SHOWN: usize = 60;
+
 /// What a whole reading shares: the environment, and the problems found so far.
 pub(super) struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
     problems: RefCell<Vec<Problem>>,
+    /// Every variable that was filled in.
+    variables: RefCell<Vec<(String, String)>>,
 }
 
 /// A value that has a name.
@@ -38,15 +43,25 @@ pub(super) struct Text<'a> {
 
 impl<'a> Reader<'a> {
     pub fn new(env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { env, problems: RefCell::default() }
+        Self { env, problems: RefCell::default(), variables: RefCell::default() }
     }
 
     pub fn note(&self, problem: Problem) {
         self.problems.borrow_mut().push(problem);
     }
 
+    /// All problems. Where a name or a path came from the environment, the message has its variable.
     pub fn into_problems(self) -> Vec<Problem> {
-        self.problems.into_inner()
+        let mut variables = self.variables.into_inner();
+        variables.sort_unstable();
+        variables.dedup();
+        let clean = |message: &str| secrets::without_values(message, &variables);
+        let problems = self.problems.into_inner().into_iter();
+        if variables.is_empty() {
+            problems.collect()
+        } else {
+            problems.map(|one| one.reworded(clean)).collect()
+        }
     }
 }
 
@@ -102,14 +117,19 @@ impl<'a> Item<'a> {
 
     /// A string.
     pub fn string(self) -> Option<Text<'a>> {
-        self.string_like("a string", "put it in quotes")
+        let may_be_quoted = !self.is_array() && !self.is_table();
+        self.string_like("a string", if may_be_quoted { "put it in quotes" } else { "" })
     }
 
     /// A string of a certain kind, such as "a rate".
     pub fn string_like(self, expected: &str, help: &str) -> Option<Text<'a>> {
         let DeValue::String(raw) = self.value.get_ref() else { return self.wrong_type(expected, help) };
         match secrets::expand(raw, self.reader.env) {
-            Ok(expanded) => Some(Text { item: self, value: expanded.text, from_env: expanded.from_env }),
+            Ok(expanded) => {
+                let from_env = !expanded.variables.is_empty();
+                self.reader.variables.borrow_mut().extend(expanded.variables);
+                Some(Text { item: self, value: expanded.text, from_env })
+            }
             Err(ExpandError::Missing(name)) => self.refuse(
                 self.error(format!("the environment variable `{name}` is not set"))
                     .help(format!("set {name}, or write `$${{` where `${{` itself is meant")),
@@ -173,7 +193,7 @@ impl<'a> Item<'a> {
             return Some(span);
         }
         let [low, high] = [range.start(), range.end()].map(|bound| humantime::format_duration(*bound));
-        self.out_of_range(low, high, text.value.trim())
+        self.out_of_range(low, high, &text.quoted())
     }
 
     /// A number of bytes within bounds, such as 512 or "32KiB".
@@ -189,7 +209,7 @@ impl<'a> Item<'a> {
         if range.contains(&size) {
             return usize::try_from(size).ok();
         }
-        self.out_of_range(format!("{} bytes", range.start()), range.end(), text.value.trim())
+        self.out_of_range(range.start(), format!("{} bytes", range.end()), &text.quoted())
     }
 
     /// One of several words. `not_yet` are words that a later version will know.
@@ -204,7 +224,7 @@ impl<'a> Item<'a> {
             && not_yet.iter().any(|word| text.value == *word || text.value.starts_with(&format!("{word}:")))
         {
             return self.not_yet(
-                &format!("{} = \"{}\"", self.name, text.value),
+                &format!("`{} = \"{}\"`", self.name, text.value),
                 &format!("this version knows {all}"),
             );
         }
@@ -218,7 +238,7 @@ impl<'a> Item<'a> {
 
     /// Refuses something that the documentation knows, and this version does not.
     pub fn not_yet<T>(self, what: &str, help: &str) -> Option<T> {
-        let problem = self.error(format!("`{what}` is not supported by this version of tidegate"));
+        let problem = self.error(format!("{what} is not supported by this version of tidegate"));
         self.refuse(if help.is_empty() { problem } else { problem.help(help) })
     }
 
@@ -240,11 +260,28 @@ impl<'a> Item<'a> {
 impl Text<'_> {
     /// How the value is shown in messages: what comes from the environment is not.
     pub fn quoted(&self) -> String {
-        if self.from_env { "this value".to_owned() } else { format!("`{}`", self.value) }
+        if self.from_env {
+            return "this value".to_owned();
+        }
+        let mut shown: String = self.value.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
+        if self.value.chars().count() > MAX_SHOWN {
+            shown.push('…');
+        }
+        format!("`{shown}`")
     }
 
     pub fn error(&self, title: impl Into<String>) -> Problem {
         self.item.error(title)
+    }
+
+    /// A name that nothing in the file has; `kind` is what should have it.
+    pub fn unknown(&self, kind: &str) -> Problem {
+        let title = if self.from_env {
+            format!("no {kind} has the name that this value gives")
+        } else {
+            format!("unknown {kind} {}", self.quoted())
+        };
+        self.error(title).derived()
     }
 
     /// Notes something wrong with this value; there is none to read then.

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, Title};
 
 use super::secrets;
 
@@ -78,6 +78,17 @@ impl Problem {
         self
     }
 
+    /// The same in other words.
+    pub fn reworded(self, words: impl Fn(&str) -> String) -> Self {
+        Self {
+            title: words(&self.title),
+            label: self.label.as_deref().map(&words),
+            related: self.related.map(|(place, label)| (place, words(&label))),
+            help: self.help.iter().map(|help| words(help)).collect(),
+            ..self
+        }
+    }
+
     /// Something that may only follow from another problem: a key or a name that is missing where the text
     /// could not be read.
     pub fn derived(mut self) -> Self {
@@ -91,6 +102,11 @@ impl Problem {
 
     pub fn is_derived(&self) -> bool {
         self.is_derived
+    }
+
+    fn title(&self) -> Title<'_> {
+        let level = if self.is_warning { Level::WARNING } else { Level::ERROR };
+        level.primary_title(&*self.title)
     }
 
     pub fn start(&self) -> usize {
@@ -140,11 +156,22 @@ impl Report {
         self.problems.len()
     }
 
+    /// How many problems which file has; nothing for a file that could not be read.
+    #[must_use]
+    pub fn summary(&self) -> Option<String> {
+        let count = self.len();
+        let plural = if count == 1 { "" } else { "s" };
+        (!self.file.is_empty()).then(|| format!("{}: {count} problem{plural}", self.file))
+    }
+
     /// All of it, with colours or without; no line end after the last line.
     #[must_use]
     pub fn render(&self, colours: bool) -> String {
         let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
-        let shown = |problem| renderer.render(&[self.group(problem)]);
+        let shown = |problem: &Problem| match &problem.place {
+            Some(place) => renderer.render(&[self.located(problem, place)]),
+            None => self.somewhere(problem, &renderer),
+        };
         self.problems.iter().map(shown).collect::<Vec<_>>().join("\n\n")
     }
 
@@ -166,27 +193,29 @@ impl Report {
         })
     }
 
-    fn group<'a>(&'a self, problem: &'a Problem) -> Group<'a> {
-        let level = if problem.is_warning { Level::WARNING } else { Level::ERROR };
-        let mut group = Group::with_title(level.primary_title(&*problem.title));
-        match (&problem.place, &problem.related) {
-            (Some(place), related) => {
-                let label = problem.label.as_deref();
-                let main = (AnnotationKind::Primary, place, label);
-                let other =
-                    related.as_ref().map(|(place, label)| (AnnotationKind::Context, place, Some(&**label)));
-                match other {
-                    Some(other) if other.1.start.abs_diff(place.start) > ONE_EXCERPT => {
-                        group = group.element(self.excerpt(&[main])).element(self.excerpt(&[other]));
-                    }
-                    Some(other) => group = group.element(self.excerpt(&[main, other])),
-                    None => group = group.element(self.excerpt(&[main])),
+    fn located<'a>(&'a self, problem: &'a Problem, place: &'a Range<usize>) -> Group<'a> {
+        let main = (AnnotationKind::Primary, place, problem.label.as_deref());
+        let group = Group::with_title(problem.title());
+        let group = match &problem.related {
+            None => group.element(self.excerpt(&[main])),
+            Some((other, label)) => {
+                let related = (AnnotationKind::Context, other, Some(&**label));
+                if other.start.abs_diff(place.start) > ONE_EXCERPT {
+                    group.element(self.excerpt(&[main])).element(self.excerpt(&[related]))
+                } else {
+                    group.element(self.excerpt(&[main, related]))
                 }
             }
-            (None, _) if !self.file.is_empty() => group = group.element(Origin::path(&*self.file)),
-            (None, _) => {}
-        }
+        };
         group.elements(problem.help.iter().map(|help| Level::HELP.message(&**help)))
+    }
+
+    fn somewhere(&self, problem: &Problem, renderer: &Renderer) -> String {
+        let group = Group::with_title(problem.title());
+        let group = if self.file.is_empty() { group } else { group.element(Origin::path(&*self.file)) };
+        let help = problem.help.iter().map(|help| Group::with_title(Level::HELP.primary_title(&**help)));
+        let groups = std::iter::once(group).chain(help);
+        groups.map(|group| renderer.render(&[group])).collect::<Vec<_>>().join("\n")
     }
 
     /// The lines from the first mark to the last. Only these are handed on, so that a long file with many
@@ -262,8 +291,10 @@ mod tests {
     #[test]
     fn marks_beyond_the_text_or_inside_a_character_do_no_harm() {
         for place in [12..12, 11..13, 0..99, 99..99] {
-            Report::new("x.toml", TEXT, vec![Problem::error(place, "odd")]).render(false);
+            let report = Report::new("x.toml", TEXT, vec![Problem::error(place, "odd")]);
+            assert!(report.to_string().starts_with("error: odd\n"));
         }
-        Report::new("x.toml", "", vec![Problem::error(0..1, "odd")]).render(false);
+        let report = Report::new("x.toml", "", vec![Problem::error(0..1, "odd")]);
+        assert!(report.to_string().starts_with("error: odd\n"));
     }
 }

@@ -19,7 +19,7 @@ use crate::limit::PolicyId;
 use crate::proxy::{Target, Treatment};
 
 /// The most limits of one route: all of them are decided in one call.
-const MAX_LIMITS: usize = 1_000;
+pub(super) const MAX_LIMITS: usize = 1_000;
 
 const MAX_NAME: usize = 128;
 
@@ -105,7 +105,7 @@ fn host(item: Item<'_>) -> Option<HostPattern> {
     text.parsed(
         "a host",
         "write it without scheme and port: \"api.example.com\" or \"*.example.com\"",
-        |text| HostPattern::parse(text),
+        HostPattern::parse,
     )
 }
 

@@ -5,6 +5,9 @@ use std::ops::Range;
 /// Keys whose values are secrets wherever they stand.
 const KEYS: [&str; 5] = ["hash_key", "sentinel_password", "token", "password", "authorization"];
 
+/// No shorter value of a variable is looked for in messages.
+const MIN_SECRET: usize = 4;
+
 /// Why a string's `${…}` can't be filled in.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExpandError {
@@ -18,13 +21,13 @@ pub(super) enum ExpandError {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expanded {
     pub text: String,
-    /// Whether any of it comes from the environment.
-    pub from_env: bool,
+    /// The variables in it, with their values.
+    pub variables: Vec<(String, String)>,
 }
 
 /// Fills in every `${NAME}`.
 pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Expanded, ExpandError> {
-    let mut expanded = Expanded { text: String::with_capacity(text.len()), from_env: false };
+    let mut expanded = Expanded { text: String::with_capacity(text.len()), variables: Vec::new() };
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         let (before, after) = (&rest[..at], &rest[at + 2..]);
@@ -40,12 +43,23 @@ pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result
             return Err(ExpandError::Malformed);
         }
         expanded.text.push_str(before);
-        expanded.text.push_str(&env(name).ok_or_else(|| ExpandError::Missing(name.to_owned()))?);
-        expanded.from_env = true;
+        let value = env(name).ok_or_else(|| ExpandError::Missing(name.to_owned()))?;
+        expanded.text.push_str(&value);
+        expanded.variables.push((name.to_owned(), value));
         rest = &after[end + 1..];
     }
     expanded.text.push_str(rest);
     Ok(expanded)
+}
+
+/// A message in which the variable stands wherever its value stood. Short values are left alone: they would
+/// be found in the midst of other words.
+pub(super) fn without_values(message: &str, variables: &[(String, String)]) -> String {
+    let mut clean = message.to_owned();
+    for (name, value) in variables.iter().filter(|(_, value)| value.len() >= MIN_SECRET) {
+        clean = clean.replace(value, &format!("${{{name}}}"));
+    }
+    clean
 }
 
 fn is_variable(name: &str) -> bool {
@@ -80,23 +94,31 @@ fn is_quote(character: char) -> bool {
     matches!(character, '"' | '\'')
 }
 
-/// The quoted values of secret keys, without their quotes.
+/// The values of secret keys, without their quotes. One that lacks its quotes goes to the end of the line.
 fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
     KEYS.iter().flat_map(move |key| {
         text.match_indices(key).filter_map(|(at, key)| {
-            let after = text[at + key.len()..].trim_start_matches(is_quote).trim_start_matches([' ', '\t']);
-            let value = after.strip_prefix('=')?.trim_start_matches([' ', '\t']);
-            let quote = value.chars().next().filter(|&first| is_quote(first))?;
-            let triple = quote.to_string().repeat(3);
-            let (quotes, is_end): (usize, &str) =
-                if value.starts_with(&triple) { (3, &triple) } else { (1, &triple[..1]) };
-            let value = &value[quotes..];
-            let line = if quotes == 3 { value.len() } else { value.find('\n').unwrap_or(value.len()) };
-            let length = closing(&value[..line], is_end).unwrap_or(line);
+            let after = text[at + key.len()..].trim_start_matches(is_quote).trim_start_matches(is_blank);
+            let value = after.strip_prefix('=')?.trim_start_matches(is_blank);
+            let quotes = opening(value);
+            let value = &value[quotes.len()..];
+            let many_lines = quotes.len() == 3;
+            let line = if many_lines { value.len() } else { value.find('\n').unwrap_or(value.len()) };
+            let length =
+                if quotes.is_empty() { line } else { closing(&value[..line], quotes).unwrap_or(line) };
             let start = text.len() - value.len();
             Some(start..start + length)
         })
     })
+}
+
+fn is_blank(character: char) -> bool {
+    matches!(character, ' ' | '\t')
+}
+
+/// The quotes that a value starts with, if it does.
+fn opening(value: &str) -> &'static str {
+    ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quotes| value.starts_with(quotes)).unwrap_or("")
 }
 
 /// Where the closing quotes stand; a backslash takes the next character along.
@@ -134,7 +156,7 @@ mod tests {
 
     fn filled(text: &str) -> Result<(String, bool), ExpandError> {
         let env = |name: &str| (name == "A_1").then(|| "${B}".to_owned());
-        expand(text, &env).map(|expanded| (expanded.text, expanded.from_env))
+        expand(text, &env).map(|expanded| (expanded.text, !expanded.variables.is_empty()))
     }
 
     #[test]
@@ -157,14 +179,14 @@ mod tests {
         for (text, shown) in [
             ("url = \"redis://app:hush@h:1/2\"", "url = \"redis://***:****@h:1/2\""),
             ("url = \"redis://app:h/u#s@h@h:1\"", "url = \"redis://***:*******@h:1\""),
-            ("url = \"redis://:it's, @h\"", "url = \"redis://:*******@h\""),
+            ("url = \"redis://:it's, @h\"", "url = \"redis://:******@h\""),
             ("url = \"redis://app:${PW}@h\"", "url = \"redis://***:${PW}@h\""),
             ("hash_key = \"sécret\" # x", "hash_key = \"*******\" # x"),
             ("s = { hash_key='a\\', b = 'c' }", "s = { hash_key='**', b = 'c' }"),
             ("\"authorization\" = \"Bearer x\"", "\"authorization\" = \"********\""),
             ("token = \"\"\"a\nb\"\"\"", "token = \"\"\"*\n*\"\"\""),
             ("hash_key = \"open", "hash_key = \"****"),
-            ("hash_key = 5", "hash_key = 5"),
+            ("hash_key = hush # x", "hash_key = ********"),
             ("url = \"http://h/a\"\nb = \"x@y\"", "url = \"http://h/a\"\nb = \"x@y\""),
         ] {
             assert_eq!(masked(text), shown, "{text}");

@@ -138,3 +138,51 @@ fn any_method(a: &Route, b: &Route) -> bool {
     };
     (a.methods.is_empty() && b.methods.is_empty()) || a.methods.iter().any(takes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meets(kept: &str, limited: &str) -> bool {
+        let pattern = |text| PathPattern::parse(text).unwrap();
+        Reach::of(&pattern(kept)).may_meet(&pattern(limited))
+    }
+
+    #[test]
+    fn decoded_paths_can_climb_anywhere() {
+        assert!(meets("/files/*", "/login"));
+        assert!(meets("/files/{name}", "/login"));
+        assert!(meets("/files/{name}/raw", "/private/raw"));
+        assert!(meets("/files/{name}/raw", "/private/{x}"));
+        assert!(meets("/files/{name}/raw", "/private/*"));
+        assert!(meets("/a%2Fb", "/a/b"));
+        assert!(meets("/a%2F%2Fb", "/a/{x}"));
+    }
+
+    #[test]
+    fn but_their_fixed_end_stays() {
+        assert!(!meets("/files/{name}/raw", "/login"));
+        assert!(!meets("/files/{name}/", "/login"));
+        assert!(!meets("/a%2Fb", "/a/c"));
+        assert!(!meets("/a/b", "/*"));
+    }
+
+    /// What the route table makes of a decoded path is among what the check reckons with.
+    #[test]
+    fn no_decoded_path_is_missed() {
+        let kept = ["/f/*", "/f/{x}", "/f/{x}/raw", "/{x}/{y}/", "/a%2Fb"];
+        let limited = ["/", "/*", "/raw", "/a/b", "/a/{x}", "/{x}/raw", "/f/a/", "/login"];
+        let names = ["a%2Fb", "..%2Fraw", "..%2F..%2Flogin", "a%2F..", "%2F", "..%2Fa%2Fb"];
+        for (kept, limited) in kept.iter().flat_map(|kept| limited.map(|limited| (*kept, limited))) {
+            for name in names {
+                let path = kept.replace("{x}", name).replace("{y}", name).replace('*', name);
+                let decoded = path.replace("%2F", "/");
+                let upstream = normalize(&decoded).unwrap();
+                let exact = PathPattern::parse(upstream.matched()).unwrap();
+                if PathPattern::parse(limited).unwrap().covers(&exact) {
+                    assert!(meets(kept, limited), "{kept} {limited} {decoded}");
+                }
+            }
+        }
+    }
+}

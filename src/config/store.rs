@@ -80,10 +80,15 @@ fn url(text: &Text<'_>) -> Option<Target> {
         Err(error) => error,
     };
     let may_be_secret = text.from_env || text.value.contains('@');
+    let form = "write redis://host:6379, redis://user:password@host:6379/0 or unix:///run/redis.sock";
     let problem = match error {
-        UrlError::NotYet(scheme) => text
-            .error(format!("`{scheme}://` is not supported by this version of tidegate"))
-            .help("a Redis is reached over redis:// or unix://"),
+        UrlError::NotYet(scheme) => {
+            let problem = text.error(format!("`{scheme}://` is not supported by this version of tidegate"));
+            return text.refuse(problem.help("a Redis is reached over redis:// or unix://"));
+        }
+        UrlError::Malformed(why) => text.error(format!("this is not the URL of a Redis: {why}")),
+        UrlError::NoHost => text.error("this is not the URL of a Redis: it has no host"),
+        UrlError::NoPath => text.error("this is not the URL of a Redis: it has no path of a socket"),
         UrlError::Scheme(_) if may_be_secret => {
             text.error("this is not the URL of a Redis: its scheme is neither redis nor unix")
         }
@@ -93,6 +98,7 @@ fn url(text: &Text<'_>) -> Option<Target> {
         UrlError::Extra(_) if may_be_secret => text.error("what follows `?` or `#` is not understood"),
         error => text.error(format!("this is not the URL of a Redis: {error}")),
     };
+    let problem = problem.help(form);
     text.refuse(if may_be_secret {
         problem.help("in a password, write @ as %40, / as %2F, : as %3A, # as %23, ? as %3F and % as %25")
     } else {

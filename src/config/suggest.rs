@@ -5,7 +5,7 @@ pub(super) fn nearest<'w>(text: &str, words: impl IntoIterator<Item = &'w str>) 
     let text = text.to_lowercase();
     let distance = |word: &str| strsim::damerau_levenshtein(&text, &word.to_lowercase());
     let near = words.into_iter().map(|word| (distance(word), word));
-    let allowed = |word: &str| text.chars().count().max(word.chars().count()).div_ceil(3);
+    let allowed = |word: &str| text.chars().count().max(word.chars().count()) / 3;
     near.filter(|(distance, word)| *distance <= allowed(word)).min_by_key(|(d, _)| *d).map(|(_, word)| word)
 }
 

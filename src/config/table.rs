@@ -22,6 +22,8 @@ pub(super) struct Table<'a> {
     entries: &'a DeTable<'a>,
     /// Keys that were asked for, whether they are there or not.
     known: Vec<&'static str>,
+    /// Keys that have been dealt with, and that no message proposes.
+    silent: Vec<&'static str>,
 }
 
 /// A key that the user chose.
@@ -38,7 +40,7 @@ impl<'a> Table<'a> {
         span: Range<usize>,
         entries: &'a DeTable<'a>,
     ) -> Self {
-        Self { reader, what: what.into(), span, entries, known: Vec::new() }
+        Self { reader, what: what.into(), span, entries, known: Vec::new(), silent: Vec::new() }
     }
 
     /// Where it starts: its header, or the whole of an inline table.
@@ -50,6 +52,12 @@ impl<'a> Table<'a> {
     pub fn item(&mut self, key: &'static str) -> Option<Item<'a>> {
         self.known.push(key);
         self.entries.get(key).map(|value| Item::new(self.reader, key, value))
+    }
+
+    /// Whether a key is there that the caller will refuse in words of its own, or let be.
+    pub fn takes_silently(&mut self, key: &'static str) -> bool {
+        self.silent.push(key);
+        self.entries.contains_key(key)
     }
 
     /// Where a key stands, if it does.
@@ -81,7 +89,7 @@ impl<'a> Table<'a> {
     /// Refuses every key that was not asked for.
     pub fn close(self, not_yet: &[NotYet]) {
         for (name, item) in self.entries() {
-            if self.known.contains(&name.text) {
+            if self.known.contains(&name.text) || self.silent.contains(&name.text) {
                 continue;
             }
             if let Some((_, help)) = not_yet.iter().find(|(key, _)| *key == name.text) {

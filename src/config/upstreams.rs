@@ -70,7 +70,7 @@ impl ReadUpstreams {
     }
 
     fn unknown<T>(&self, text: &Text<'_>) -> Option<T> {
-        let problem = text.error(format!("no upstream has the name {}", text.quoted())).derived();
+        let problem = text.unknown("upstream");
         let is_address = text.value.contains(':') || text.value.contains('.') || text.value == "localhost";
         text.refuse(match nearest(&text.value, self.by_name.keys().map(String::as_str)) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),

@@ -83,15 +83,10 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
 /// What a registered name may be made of; a table, because every byte of every Host is looked up.
 const HOST_BYTES: [bool; 256] = {
     let mut table = [false; 256];
-    let marks = b"-._~%!$&'()*+,;=";
+    let allowed = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%!$&'()*+,;=";
     let mut at = 0;
-    while at < 256 {
-        table[at] = at < 128 && (at as u8).is_ascii_alphanumeric();
-        at += 1;
-    }
-    at = 0;
-    while at < marks.len() {
-        table[marks[at] as usize] = true;
+    while at < allowed.len() {
+        table[allowed[at] as usize] = true;
         at += 1;
     }
     table

@@ -44,7 +44,7 @@ impl Default for Answers {
         Self {
             rate_headers: RateHeaders { x_ratelimit: true, draft_11: false },
             reset_is_epoch: false,
-            retry_after_max: Duration::from_secs(3600),
+            retry_after_max: Duration::from_hours(1),
             retry_after_jitter: 0.0,
             denied: None,
         }

@@ -1,14 +1,15 @@
 //! Headers that belong to one connection and go no further (RFC 9110 §7.6.1).
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderValue};
 
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 
 /// What is never passed on, in either direction. `Trailer` stays: it announces what comes after the body.
+/// `Expect` goes no further than us: we have said "100 Continue" ourselves by the time a body flows.
 static HOP_BY_HOP: [HeaderName; KINDS] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -18,19 +19,26 @@ static HOP_BY_HOP: [HeaderName; KINDS] = [
     TE,
     TRANSFER_ENCODING,
     UPGRADE,
+    EXPECT,
 ];
+
+/// The place of `Connection` in it.
+const AT_CONNECTION: usize = 0;
+/// The place of `TE` in it.
+const AT_TE: usize = 5;
 
 /// The place of a name in [`HOP_BY_HOP`].
 fn hop_by_hop(name: &HeaderName) -> Option<usize> {
     Some(match name.as_str() {
-        "connection" => 0,
+        "connection" => AT_CONNECTION,
         "keep-alive" => 1,
         "proxy-authenticate" => 2,
         "proxy-authorization" => 3,
         "proxy-connection" => 4,
-        "te" => 5,
+        "te" => AT_TE,
         "transfer-encoding" => 6,
         "upgrade" => 7,
+        "expect" => 8,
         _ => return None,
     })
 }
@@ -59,7 +67,7 @@ fn may_trail(name: &str) -> bool {
 }
 
 /// Whether the sender takes trailers.
-pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
+fn takes_trailers(headers: &HeaderMap) -> bool {
     headers
         .get_all(TE)
         .iter()
@@ -68,8 +76,8 @@ pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
 }
 
 /// Removes what belongs to this connection, also what `Connection` names, and cuts `Trailer` to what may
-/// come there.
-pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+/// come there. Says whether the sender takes trailers.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) -> bool {
     // One look at every name, because most messages have next to nothing to remove.
     let mut found = [false; KINDS];
     let mut has_trailer = false;
@@ -79,7 +87,8 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
             None => has_trailer |= name == TRAILER,
         }
     }
-    if found[0] && !is_plain(headers.get_all(CONNECTION)) {
+    let takes_trailers = found[AT_TE] && takes_trailers(headers);
+    if found[AT_CONNECTION] && !is_plain(headers.get_all(CONNECTION).iter()) {
         remove_named(headers);
     }
     for (name, _) in HOP_BY_HOP.iter().zip(found).filter(|(_, found)| *found) {
@@ -88,13 +97,14 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if has_trailer {
         cut_trailer(headers);
     }
+    takes_trailers
 }
 
 /// Whether a Connection header names no other header, as nearly all do.
-fn is_plain(values: http::header::GetAll<'_, HeaderValue>) -> bool {
+fn is_plain<'v>(mut values: impl Iterator<Item = &'v HeaderValue>) -> bool {
     let plain =
         |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
-    values.iter().all(|value| plain(value.as_bytes()))
+    values.all(|value| plain(value.as_bytes()))
 }
 
 /// Removes what `Connection` names. Host and Content-Length are no options of a connection: who names them

@@ -1,11 +1,11 @@
 //! The head of a request as it goes upstream.
 
-use http::header::{EXPECT, FORWARDED, HOST, HeaderName, TE};
+use http::header::{FORWARDED, HOST, HeaderName, TE};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, Version, request};
 
 use super::Peer;
-use super::hop::{remove_hop_by_hop, takes_trailers};
+use super::hop::remove_hop_by_hop;
 use super::treatment::{HeaderEdits, Rewrite};
 use crate::gate::ClientIp;
 
@@ -24,13 +24,9 @@ pub(super) fn prepare(
     edits: &HeaderEdits,
 ) {
     take_authority(head);
-    retarget(head, path, rewrite.strip_prefix.as_deref());
+    retarget(head, path, rewrite);
     head.version = Version::HTTP_11;
-    let takes_trailers = takes_trailers(&head.headers);
-    remove_hop_by_hop(&mut head.headers);
-    // We have said "100 Continue" ourselves by the time the body flows.
-    head.headers.remove(EXPECT);
-    if takes_trailers {
+    if remove_hop_by_hop(&mut head.headers) {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     introduce(&mut head.headers, peer, client_ip);
@@ -46,9 +42,9 @@ fn take_authority(head: &mut request::Parts) {
 }
 
 /// Leaves only path and query in the target, with the path as it was matched and without its prefix.
-fn retarget(head: &mut request::Parts, path: Option<&str>, prefix: Option<&str>) {
+fn retarget(head: &mut request::Parts, path: Option<&str>, rewrite: &Rewrite) {
     let sent = path.unwrap_or_else(|| head.uri.path());
-    let cut = prefix.map_or(sent, |prefix| without_prefix(sent, prefix));
+    let cut = rewrite.path(sent);
     let is_unchanged = head.uri.scheme().is_none() && path.is_none() && cut.len() == sent.len();
     if is_unchanged {
         return;
@@ -60,15 +56,6 @@ fn retarget(head: &mut request::Parts, path: Option<&str>, prefix: Option<&str>)
     // Both parts were valid in the request and stay so: only escapes and whole segments have changed.
     if let Ok(target) = target.parse::<PathAndQuery>() {
         head.uri = Uri::from(target);
-    }
-}
-
-/// Cuts whole segments from the front of a path; what does not start with them stays.
-fn without_prefix<'p>(path: &'p str, prefix: &str) -> &'p str {
-    match path.strip_prefix(prefix) {
-        Some("") => "/",
-        Some(rest) if rest.starts_with('/') => rest,
-        _ => path,
     }
 }
 
@@ -118,7 +105,7 @@ mod tests {
     use crate::proxy::ClientTimes;
 
     fn prepared(request: http::request::Builder, path: Option<&str>, prefix: Option<&str>) -> request::Parts {
-        let minute = Duration::from_secs(60);
+        let minute = Duration::from_mins(1);
         let times = ClientTimes { header: minute, body: minute, idle: minute };
         let peer = Peer::new("192.0.2.7:1".parse().unwrap(), times);
         let (mut head, ()) = request.body(()).unwrap().into_parts();

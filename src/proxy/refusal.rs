@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use super::answers::{Answers, Field};
+use super::answers::{Answers, CustomDenied, Field};
 use super::stamp::{number, reset};
 use crate::gate::Malformed;
 use crate::limit::{Policy, binding};
@@ -18,16 +18,13 @@ const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json"
 /// A response whose body is ours.
 pub(super) type Own = Response<bytes::Bytes>;
 
-/// The answer to a request that can't be read in one way only.
+/// The answer to a request that is refused for what it is.
 pub(super) fn malformed(error: &Malformed) -> Own {
-    let status = match error {
-        Malformed::MissingPart(_) => return problem(StatusCode::FORBIDDEN, &error.to_string()),
-        Malformed::Connect => StatusCode::METHOD_NOT_ALLOWED,
-        Malformed::Path(_) | Malformed::EncodedSlash | Malformed::Host => StatusCode::BAD_REQUEST,
-    };
-    let mut response = problem(status, &error.to_string());
-    // What else comes over this connection is no more to be trusted.
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    let mut response = problem(error.status(), &error.to_string());
+    if !matches!(error, Malformed::MissingPart(_)) {
+        // What else comes over this connection is no more to be trusted.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
@@ -56,24 +53,25 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
 
 /// The answer to a request that the limiter refuses, and the seconds that its Retry-After says.
 pub(super) fn denied(
-    denial: &Denial,
+    denial: Denial,
+    standings: &[Standing],
     answers: &Answers,
     policies: &[Policy],
     now: impl Fn() -> Timestamp,
 ) -> (Own, Option<u64>) {
     let (mut response, wait) = match denial {
-        Denial::Limited(standings) => {
+        Denial::Limited => {
             let place = binding(standings.iter().map(|standing| &standing.decision)).unwrap_or(0);
             let wait = standings[place].decision.retry_after.map(|wait| answers.retry_after(wait));
             let response = match &answers.denied {
                 None => quota_exceeded(policies, standings, place, wait),
-                Some(_) => in_own_words(answers, &standings[place], wait, now),
+                Some(custom) => in_own_words(custom, answers, &standings[place], wait, now),
             };
             (response, wait)
         }
         Denial::Unavailable { retry_after } => {
             let detail = "the limits of this route can't be checked at the moment";
-            (problem(StatusCode::SERVICE_UNAVAILABLE, detail), Some(answers.retry_after(*retry_after)))
+            (problem(StatusCode::SERVICE_UNAVAILABLE, detail), Some(answers.retry_after(retry_after)))
         }
     };
     let headers = response.headers_mut();
@@ -133,12 +131,12 @@ fn quota_exceeded(policies: &[Policy], standings: &[Standing], place: usize, wai
 }
 
 fn in_own_words(
+    custom: &CustomDenied,
     answers: &Answers,
     binding: &Standing,
     wait: Option<u64>,
     now: impl Fn() -> Timestamp,
 ) -> Own {
-    let Some(custom) = &answers.denied else { return Own::default() };
     let decision = &binding.decision;
     let body = custom.body.fill(|field| match field {
         Field::Limit => decision.limit.to_string(),

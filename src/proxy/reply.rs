@@ -7,14 +7,28 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
+use tokio::time::Instant;
+
 use super::Peer;
+use crate::telemetry::{AccessWriter, Record};
+use crate::time::monotonic;
 use crate::upstream::ResponseBody;
 
-/// The body of an answer. When it is done, or dropped, its connection owes us the next request.
+/// The body of an answer. When it is done, or dropped, its connection owes us the next request, and the
+/// request is logged.
 #[derive(Debug)]
 pub struct ReplyBody {
     source: Source,
     peer: Rc<Peer>,
+    entry: Option<Box<Entry>>,
+}
+
+/// A line of the access log that is not written yet.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub record: Record,
+    pub started: Instant,
+    pub writer: AccessWriter,
 }
 
 /// Where a body comes from.
@@ -27,8 +41,14 @@ pub(super) enum Source {
 }
 
 impl ReplyBody {
-    pub(super) fn new(source: Source, peer: Rc<Peer>) -> Self {
-        Self { source, peer }
+    pub(super) fn new(source: Source, peer: Rc<Peer>, entry: Option<Box<Entry>>) -> Self {
+        Self { source, peer, entry }
+    }
+
+    fn count(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, hyper::Error>>>) {
+        if let (Some(entry), Poll::Ready(Some(Ok(frame)))) = (&mut self.entry, frame) {
+            entry.record.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
     }
 }
 
@@ -40,11 +60,13 @@ impl Body for ReplyBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match &mut self.source {
+        let frame = match &mut self.source {
             Source::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Source::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Source::Upstream(body) => Pin::new(body).poll_frame(cx),
-        }
+        };
+        self.count(&frame);
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -65,5 +87,9 @@ impl Body for ReplyBody {
 impl Drop for ReplyBody {
     fn drop(&mut self) {
         self.peer.is_answered();
+        if let Some(entry) = &mut self.entry {
+            entry.record.took = monotonic() - entry.started;
+            entry.writer.write(&entry.record);
+        }
     }
 }

@@ -54,6 +54,18 @@ pub struct HeaderEdits {
     pub remove: Vec<HeaderName>,
 }
 
+impl Rewrite {
+    /// A path without its prefix; what does not start with it, as whole segments, stays as it is.
+    #[must_use]
+    pub fn path<'p>(&self, path: &'p str) -> &'p str {
+        match self.strip_prefix.as_deref().and_then(|prefix| path.strip_prefix(prefix)) {
+            Some("") => "/",
+            Some(rest) if rest.starts_with('/') => rest,
+            _ => path,
+        }
+    }
+}
+
 impl HeaderEdits {
     /// Makes the changes.
     pub fn apply(&self, headers: &mut HeaderMap) {
@@ -63,5 +75,19 @@ impl HeaderEdits {
         for (name, value) in &self.set {
             headers.insert(name, value.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_segments_are_cut() {
+        let rewrite = Rewrite { strip_prefix: Some("/v1".into()), ..Rewrite::default() };
+        assert_eq!(rewrite.path("/v1/a"), "/a");
+        assert_eq!(rewrite.path("/v1"), "/");
+        assert_eq!(rewrite.path("/v10"), "/v10");
+        assert_eq!(Rewrite::default().path("/v1/a"), "/v1/a");
     }
 }

@@ -38,7 +38,8 @@ pub(super) struct Counted(Arc<AtomicUsize>);
 /// Sockets for `workers` workers on one address, which share what arrives.
 ///
 /// # Errors
-/// When the address can't be had, also when another process listens there: SO_REUSEPORT alone would share it.
+/// When the address can't be had, also when another process listens there: `SO_REUSEPORT` alone would
+/// share it.
 pub fn listen(spec: &ListenerSpec, workers: usize) -> Result<Vec<Listener>, ListenError> {
     let failed = |error| ListenError { address: spec.address, error };
     let address = probe(spec.address).map_err(failed)?;

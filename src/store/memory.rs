@@ -91,9 +91,13 @@ impl Memory {
         let mut steps: SmallVec<[Step; 4]> = SmallVec::new();
         for (place, one) in asked.iter().enumerate() {
             // Two charges on one key see each other.
-            let twins = asked[..place].iter().zip(&steps).rev().filter(|(other, _)| other.id == one.id);
-            let charged = twins.filter_map(|(_, step)| step.next.as_ref()).next();
-            let state = charged.or_else(|| shards.get(one, self));
+            let earlier = asked[..place]
+                .iter()
+                .zip(&steps)
+                .rev()
+                .filter(|(other, step)| other.id == one.id && step.decision.allowed)
+                .find_map(|(_, step)| step.next.as_ref());
+            let state = earlier.or_else(|| shards.get(one, self));
             steps.push(one.policy.quota.step(state, now, one.cost));
         }
         let passes = steps.iter().all(|step| step.decision.allowed);

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 pub use script::SOURCE;
 pub use url::{Endpoint, Target, UrlError};
+pub use wire::stored_key;
 
 use super::{Decisions, StoreError};
 use crate::limit::{Charge, Policy};
@@ -79,7 +80,7 @@ impl Redis {
     /// time, so states are kept an hour longer.
     #[must_use]
     pub fn connect_at(spec: &RedisSpec, clock: Arc<Clock>) -> Self {
-        Self::start(spec, TakeClock::Sent { clock, extra_ttl: Duration::from_secs(3600) })
+        Self::start(spec, TakeClock::Sent { clock, extra_ttl: Duration::from_hours(1) })
     }
 
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {

@@ -25,6 +25,7 @@ pub struct Pool {
     connect_timeout: Duration,
     response_timeout: Duration,
     stall_timeout: Duration,
+    #[allow(clippy::vec_box)] // A wire is large, and it goes from hand to hand.
     kept: RefCell<Vec<Box<Wire>>>,
 }
 
@@ -51,7 +52,7 @@ impl Pool {
         &self.authority
     }
 
-    /// A connection that was kept and still stands, or with `fresh` and where there is none a new one.
+    /// A connection that was kept, or with `fresh` and where there is none a new one.
     pub(super) async fn checkout(&self, fresh: bool) -> Result<Box<Wire>, ForwardError> {
         if !fresh && let Some(wire) = self.kept() {
             return Ok(wire);
@@ -66,6 +67,9 @@ impl Pool {
     /// Keeps a connection whose response has been read to its end, if it is good for another.
     pub(super) fn give_back(&self, mut wire: Box<Wire>) {
         wire.keep();
+        if !wire.is_free() {
+            wire.settle();
+        }
         let mut kept = self.kept.borrow_mut();
         if kept.len() < MAX_KEPT && wire.is_free() {
             kept.push(wire);
@@ -74,17 +78,17 @@ impl Pool {
 
     /// Closes what has been kept for too long, and what the server has closed.
     pub(super) fn sweep(&self) {
-        self.kept.borrow_mut().retain_mut(|wire| wire.idle_for() < KEPT_FOR && wire.is_usable());
+        self.kept.borrow_mut().retain_mut(|wire| {
+            wire.settle();
+            wire.idle_for() < KEPT_FOR && wire.is_free()
+        });
     }
 
+    /// A kept connection. It may have died since somebody last looked: then it does not send the request, and
+    /// gives it back.
     fn kept(&self) -> Option<Box<Wire>> {
         let mut kept = self.kept.borrow_mut();
-        while let Some(mut wire) = kept.pop() {
-            if wire.is_usable() {
-                return Some(wire);
-            }
-        }
-        None
+        std::iter::from_fn(|| kept.pop()).find(|wire| wire.is_free())
     }
 
     async fn connect(&self) -> io::Result<Box<Wire>> {

@@ -58,8 +58,8 @@ impl UpstreamSpec {
             name: name.into(),
             servers,
             connect_timeout: Duration::from_secs(1),
-            response_timeout: Duration::from_secs(60),
-            stall_timeout: Duration::from_secs(60),
+            response_timeout: Duration::from_mins(1),
+            stall_timeout: Duration::from_mins(1),
             retries: 1,
         }
     }

@@ -4,7 +4,6 @@
 //! along. So a request crosses no task on its way, a client that goes away takes the connection with it, and
 //! an idle connection costs nothing but its memory.
 
-use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -43,7 +42,7 @@ pub(super) struct Wire {
     relay: Arc<Relay>,
     waker: Waker,
     /// Since when it has been kept; none for a connection that has not served yet.
-    kept_since: Cell<Option<Instant>>,
+    kept_since: Option<Instant>,
 }
 
 /// Why a request got no response.
@@ -69,7 +68,6 @@ impl Wire {
         let relay = Arc::new(Relay::default());
         let waker = Waker::from(Arc::clone(&relay));
         let connection = Some(connection);
-        let kept_since = Cell::new(None);
         Ok(Box::new(Self {
             sender,
             connection,
@@ -78,36 +76,34 @@ impl Wire {
             stall_timeout,
             relay,
             waker,
-            kept_since,
+            kept_since: None,
         }))
     }
 
     /// Whether it has served before and was kept.
     pub fn was_kept(&self) -> bool {
-        self.kept_since.get().is_some()
+        self.kept_since.is_some()
     }
 
     /// Notes that it is kept from now on.
-    pub fn keep(&self) {
-        self.kept_since.set(Some(monotonic()));
+    pub fn keep(&mut self) {
+        self.kept_since = Some(monotonic());
         self.relay.forget();
-    }
-
-    /// Whether the last response has been read to its end, so that another request can be sent.
-    pub fn is_free(&mut self) -> bool {
-        self.sender.is_ready() || self.is_usable()
     }
 
     /// How long it has been kept.
     pub fn idle_for(&self) -> Duration {
-        self.kept_since.get().map_or(Duration::ZERO, |since| since.elapsed())
+        self.kept_since.map_or(Duration::ZERO, |since| monotonic() - since)
     }
 
-    /// Whether it can take a request: looks for an end, or for bytes that nobody asked for.
-    pub fn is_usable(&mut self) -> bool {
-        let waker = self.waker.clone();
-        self.poll_connection(&mut Context::from_waker(&waker));
+    /// Whether another request can be sent, as far as is known without looking.
+    pub fn is_free(&self) -> bool {
         self.connection.is_some() && self.sender.is_ready()
+    }
+
+    /// Lets it finish with the last response, and notice an end, or bytes that nobody asked for.
+    pub fn settle(&mut self) {
+        poll_connection(&mut self.connection, &mut Context::from_waker(&self.waker));
     }
 
     /// Sends a request and waits for the head of its response.
@@ -143,13 +139,12 @@ impl Wire {
         cx: &mut Context<'_>,
         mut wanted: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let waker = self.waker.clone();
-        let mut inner = Context::from_waker(&waker);
+        let mut inner = Context::from_waker(&self.waker);
         self.relay.enter(cx.waker());
         let mut result = wanted(&mut inner);
         if result.is_pending() {
             self.relay.rang_inside();
-            self.poll_connection(&mut inner);
+            poll_connection(&mut self.connection, &mut inner);
             result = wanted(&mut inner);
         }
         if self.relay.leave() && result.is_pending() {
@@ -157,13 +152,13 @@ impl Wire {
         }
         result
     }
+}
 
-    fn poll_connection(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = &mut self.connection
-            && Pin::new(connection).poll(cx).is_ready()
-        {
-            self.connection = None;
-        }
+fn poll_connection(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
+    if let Some(running) = connection
+        && Pin::new(running).poll(cx).is_ready()
+    {
+        *connection = None;
     }
 }
 

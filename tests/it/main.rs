@@ -1,14 +1,20 @@
-//! Tests of the whole: the real binary, real sockets, a real Redis and the real curl.
+//! Integration tests, in one binary so that they link once: the real binary, real sockets, a real Redis and the
+//! real curl.
 
-// A test that panics has failed, which is what a failed `unwrap` should come to.
+// A test fails by panicking.
 #![allow(clippy::unwrap_used)]
 
 mod answer;
+mod cli;
+mod config;
 mod curl;
 mod forward;
 mod hostile;
 mod lifecycle;
 mod limit;
 mod matching;
+mod reports;
 mod serve;
+mod stores;
 mod support;
+mod tidy;

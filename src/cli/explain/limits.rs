@@ -4,9 +4,10 @@ use super::parts;
 use super::rows::Rows;
 use crate::config::Loaded;
 use crate::gate::{KeySpec, OnMissing, Subject};
-use crate::limit::{Charge, Policy, PolicyId};
+use crate::limit::{Charge, PolicyId};
 use crate::limiter::OnStoreFailure;
-use crate::store::{RedisSpec, StoreSpec};
+use crate::store::StoreSpec;
+use crate::store::redis::stored_key;
 
 /// Tells of one limit: its numbers, the key, the cost, and where the count lives.
 pub(super) fn tell(
@@ -37,7 +38,8 @@ pub(super) fn tell(
         StoreSpec::Memory => rows.below("counted", "in this process"),
         StoreSpec::Redis(redis) => {
             rows.below("counted", format!("in {}", redis.target));
-            rows.below("as", stored_key(redis, policy, charge));
+            let name = stored_key(&redis.prefix, policy, charge.key);
+            rows.below("as", String::from_utf8_lossy(&name));
             let share = gate.limits.shares.get(place).map_or(most, |share| share.quota.limit());
             rows.below(
                 "if away",
@@ -63,10 +65,4 @@ fn key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
         };
         rows.below(label, text);
     }
-}
-
-/// The name of the count in Redis.
-fn stored_key(redis: &RedisSpec, policy: &Policy, charge: &Charge) -> String {
-    let letter = char::from(policy.quota.algorithm().letter());
-    format!("{}:{{{}}}:{}:{letter}", redis.prefix, charge.key, policy.name)
 }

@@ -26,7 +26,7 @@ fn forward(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &r
         rows.row("upstream", &*upstream.name);
     }
     let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
-    let path = stripped(path, rewrite.strip_prefix.as_deref());
+    let path = rewrite.path(path);
     for (number, server) in upstream.servers.iter().enumerate() {
         let label = if number == 0 { "sent to" } else { "or" };
         let weight = if server.weight == 1 { String::new() } else { format!(" (weight {})", server.weight) };
@@ -48,15 +48,6 @@ fn forward(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &r
     );
 }
 
-/// A path without the whole segments of a prefix.
-fn stripped<'p>(path: &'p str, prefix: Option<&str>) -> &'p str {
-    match prefix.and_then(|prefix| path.strip_prefix(prefix)) {
-        Some("") => "/",
-        Some(rest) if rest.starts_with('/') => rest,
-        _ => path,
-    }
-}
-
 fn edits(rows: &mut Rows, way: &str, edits: &HeaderEdits) {
     let removed: Vec<&str> = edits.remove.iter().map(HeaderName::as_str).collect();
     if !removed.is_empty() {
@@ -65,18 +56,5 @@ fn edits(rows: &mut Rows, way: &str, edits: &HeaderEdits) {
     let set: Vec<&str> = edits.set.iter().map(|(name, _)| name.as_str()).collect();
     if !set.is_empty() {
         rows.row("set", format!("{way}: {}", set.join(", ")));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::stripped;
-
-    #[test]
-    fn only_whole_segments_are_cut() {
-        assert_eq!(stripped("/v1/a", Some("/v1")), "/a");
-        assert_eq!(stripped("/v1", Some("/v1")), "/");
-        assert_eq!(stripped("/v10", Some("/v1")), "/v10");
-        assert_eq!(stripped("/a", None), "/a");
     }
 }

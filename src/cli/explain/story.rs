@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use http::request;
+use http::{Method, request};
 
 use super::rows::Rows;
 use super::{limits, onward, routing};
@@ -28,7 +28,7 @@ fn refused(rows: &mut Rows, gate: &Gate, from: IpAddr, head: &request::Parts, re
     }
     rows.row("client", client(gate, from, head));
     rows.gap();
-    rows.row("answer", format!("400 Bad Request: {reason}"));
+    rows.row("answer", format!("{}: {reason}", reason.status()));
     if let Malformed::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
     }
@@ -62,6 +62,9 @@ fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Part
     rows.gap();
     match place.and_then(|place| site.treatments.get(place)) {
         Some(treatment) => onward::tell(rows, site, treatment, head, &examined.path.sent),
+        None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
+            rows.row("answer", "204 No Content: the server as a whole is asked");
+        }
         None => rows.row("answer", "404 Not Found: no route matches"),
     }
 }
@@ -73,9 +76,9 @@ fn client(gate: &Gate, from: IpAddr, head: &request::Parts) -> String {
     let mut text = found.to_string();
     // Writing to a string can't fail.
     if found != from.to_canonical() {
-        let _ = write!(text, ", as {} says, which the trusted proxy {from} sent", rules.header);
+        let _ = write!(text, " (from {}, sent by the trusted proxy {from})", rules.header);
     } else if head.headers.contains_key(&rules.header) && !rules.is_trusted(from) {
-        let _ = write!(text, ", whose {} is not believed: it is no trusted proxy", rules.header);
+        let _ = write!(text, " (it is no trusted proxy: its {} is not believed)", rules.header);
     }
     let counted = rules.counted(found);
     if counted != found {

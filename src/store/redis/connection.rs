@@ -43,8 +43,8 @@ pub(super) fn build(spec: &RedisSpec) -> Client {
         connection_timeout: PATIENCE,
         internal_command_timeout: PATIENCE,
         max_command_attempts: 1,
-        // Zero means no bound; a bound makes fred end its routing task for good when it is reached. The
-        // limiter bounds what is under way.
+        // Zero means no bound; a bound makes fred end its routing task for good when it is reached. What is
+        // under way is bounded by the connections of clients, each of which waits for one answer at a time.
         max_command_buffer_len: 0,
         unresponsive: UnresponsiveConfig {
             max_timeout: Some(UNRESPONSIVE),

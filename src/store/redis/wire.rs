@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, Decision, Policy, PolicyId};
+use crate::limit::{Charge, Decision, Key, Policy, PolicyId};
 use crate::store::{Decisions, StoreError};
 use crate::time::Micros;
 
@@ -29,7 +29,7 @@ impl Call {
         push_u16(&mut call.requests, charges.len());
         for charge in charges {
             let policy = &policies[charge.policy.0 as usize];
-            let key = stored_key(prefix, policy, charge);
+            let key = Bytes::from(stored_key(prefix, policy, charge.key));
             let key = place(&mut call.keys, key);
             let known = named.len();
             let at = place(&mut named, charge.policy);
@@ -44,16 +44,18 @@ impl Call {
     }
 }
 
-/// `PREFIX:{TAG}:LIMIT:A`: the braces make all limits of one key share a node of a cluster.
-fn stored_key(prefix: &str, policy: &Policy, charge: &Charge) -> Bytes {
-    let mut key = Vec::with_capacity(prefix.len() + policy.name.len() + 28);
-    key.extend_from_slice(prefix.as_bytes());
-    key.extend_from_slice(b":{");
-    key.extend_from_slice(&charge.key.text());
-    key.extend_from_slice(b"}:");
-    key.extend_from_slice(policy.name.as_bytes());
-    key.extend_from_slice(&[b':', policy.quota.algorithm().letter()]);
-    key.into()
+/// The name of a count: `PREFIX:{TAG}:LIMIT:A`. The braces make all limits of one key share a node of a
+/// cluster.
+#[must_use]
+pub fn stored_key(prefix: &str, policy: &Policy, key: Key) -> Vec<u8> {
+    let mut name = Vec::with_capacity(prefix.len() + policy.name.len() + 28);
+    name.extend_from_slice(prefix.as_bytes());
+    name.extend_from_slice(b":{");
+    name.extend_from_slice(&key.text());
+    name.extend_from_slice(b"}:");
+    name.extend_from_slice(policy.name.as_bytes());
+    name.extend_from_slice(&[b':', policy.quota.algorithm().letter()]);
+    name
 }
 
 /// The place of `item` in `list`, counted from 1, where it is added if it is new.
@@ -132,7 +134,7 @@ fn whole(number: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Key, Quota, Rate};
+    use crate::limit::{Quota, Rate};
 
     fn policies() -> Vec<Policy> {
         let rate = Rate::new(1, Micros::SECOND).unwrap();

@@ -1,0 +1,136 @@
+//! What the parts cost: a step of each algorithm, a route among many, a key, a take from memory.
+
+use std::hint::black_box;
+use std::num::NonZeroU64;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use http::{Request, request};
+use tidegate::gate::{ClientIp, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms};
+use tidegate::limit::{Charge, Key, KeyHasher, Policy, PolicyId, Quota, Rate};
+use tidegate::limiter::{Limits, OnStoreFailure};
+use tidegate::store::Memory;
+use tidegate::time::{Clock, Micros, Timestamp};
+
+const NOW: u64 = 1_790_000_000_000_000;
+
+fn quotas() -> [(&'static str, Quota); 2] {
+    let rate = |units| Rate::new(units, Micros::SECOND).expect("not zero");
+    [
+        ("token_bucket", Quota::token_bucket(rate(97), 500).expect("it fits")),
+        ("gcra", Quota::gcra(rate(101), 50).expect("it fits")),
+    ]
+}
+
+fn steps(c: &mut Criterion) {
+    let mut group = c.benchmark_group("step");
+    for (name, quota) in quotas() {
+        let state = quota.step(None, Timestamp(NOW), 3).next;
+        group.bench_function(BenchmarkId::new(name, "allowed"), |b| {
+            b.iter(|| quota.step(black_box(state.as_ref()), black_box(Timestamp(NOW + 1_000)), black_box(1)));
+        });
+        let full = quota.step(None, Timestamp(NOW), quota.limit()).next;
+        group.bench_function(BenchmarkId::new(name, "denied"), |b| {
+            b.iter(|| quota.step(black_box(full.as_ref()), black_box(Timestamp(NOW + 1_000)), black_box(9)));
+        });
+    }
+    group.finish();
+}
+
+fn route(number: usize, limits: Vec<PolicyId>) -> Route {
+    // Among them literal paths, parameters and prefixes.
+    let path = match number % 3 {
+        0 => format!("/v1/service-{number}/items"),
+        1 => format!("/v1/service-{number}/items/{{id}}"),
+        _ => format!("/v1/service-{number}/files/*"),
+    };
+    Route {
+        name: number.to_string().into(),
+        host: None,
+        path: PathPattern::parse(&path).expect("a pattern"),
+        methods: Vec::new(),
+        headers: Vec::new(),
+        query: Vec::new(),
+        limits,
+        keeps_encoded_slash: false,
+    }
+}
+
+fn head(target: &str) -> request::Parts {
+    let request = Request::get(target)
+        .header("host", "api.example.com")
+        .header("user-agent", "bench/1.0")
+        .header("x-api-key", "a-key-of-thirty-two-characters-ab")
+        .header("accept", "*/*");
+    request.body(()).expect("a request").into_parts().0
+}
+
+fn route_match(c: &mut Criterion) {
+    let mut group = c.benchmark_group("route match");
+    for count in [10_usize, 1_000, 10_000] {
+        let table = RouteTable::new((0..count).map(|number| route(number, Vec::new())).collect());
+        let target = format!("/v1/service-{}/items/4711", (count / 2 / 3) * 3 + 1);
+        let head = head(&target);
+        assert!(table.find("api.example.com", &target, &head).is_some());
+        group.bench_function(BenchmarkId::from_parameter(count), |b| {
+            b.iter(|| table.find(black_box("api.example.com"), black_box(&target), black_box(&head)));
+        });
+    }
+    group.finish();
+}
+
+/// A gate whose one route is limited by a key of these parts.
+fn gate(parts: &[&str]) -> Gate {
+    let parts = parts.iter().map(|part| KeyPart::parse(part).expect("a key part")).collect();
+    let terms = Terms { key: KeySpec { parts, on_missing: OnMissing::ClientIp }, cost: 1 };
+    let policy = Policy::new("bench", quotas()[0].1);
+    Gate {
+        routes: RouteTable::new(vec![route(1, vec![PolicyId(0)])]),
+        client_ip: ClientIp::default(),
+        limits: Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN),
+        terms: vec![terms],
+        default_limits: Vec::new(),
+        hasher: KeyHasher::new(Some(b"sixteen bytes or more")),
+    }
+}
+
+fn examine(c: &mut Criterion) {
+    let mut group = c.benchmark_group("examine a head");
+    let peer = [192, 0, 2, 7].into();
+    let head = head("/v1/service-1/items/4711?limit=20");
+    for parts in [&["client_ip"][..], &["header:x-api-key"], &["header:x-api-key", "path_param:id", "method"]]
+    {
+        let gate = gate(parts);
+        group.bench_function(BenchmarkId::from_parameter(parts.join(" + ")), |b| {
+            b.iter(|| gate.examine(black_box(peer), black_box(&head)).expect("a good request"));
+        });
+    }
+    group.finish();
+}
+
+fn memory_take(c: &mut Criterion) {
+    let mut group = c.benchmark_group("memory take");
+    let policies: Vec<Policy> = quotas().map(|(name, quota)| Policy::new(name, quota)).into();
+    let memory = Memory::new(1_000_000, Clock::System);
+    let keys: Vec<Key> = (0..10_000_u32)
+        .map(|n| Key(blake3::hash(&n.to_le_bytes()).as_bytes()[..16].try_into().expect("16")))
+        .collect();
+    let mut next = keys.iter().copied().cycle();
+    for charges in [1, 2] {
+        group.bench_function(BenchmarkId::new("10,000 keys", format!("{charges} limits")), |b| {
+            b.iter(|| {
+                let key = next.next().expect("it never ends");
+                let charge = |policy| Charge { policy: PolicyId(policy), key, cost: 1 };
+                memory.take(&policies, &[charge(0), charge(1)][..charges])
+            });
+        });
+    }
+    let hot = [Charge { policy: PolicyId(0), key: Key([9; 16]), cost: 1 }];
+    for _ in 0..600 {
+        let _ = memory.take(&policies, &hot);
+    }
+    group.bench_function("one hot key, denied", |b| b.iter(|| memory.take(&policies, black_box(&hot))));
+    group.finish();
+}
+
+criterion_group!(benches, steps, route_match, examine, memory_take);
+criterion_main!(benches);

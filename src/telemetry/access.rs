@@ -1,0 +1,182 @@
+//! The access log: a line on standard output for each request.
+//!
+//! A worker formats its line and hands it over; one thread writes. Nothing waits for that thread: while it
+//! can't keep up, lines are dropped and counted.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::{Method, StatusCode, Uri};
+use serde_json::json;
+
+use super::AccessLog;
+use crate::time::{Micros, Timestamp};
+
+/// Lines that may wait to be written.
+const QUEUE: usize = 8192;
+
+/// What is said of one request.
+#[derive(Debug)]
+pub struct Record {
+    /// When its head was there.
+    pub time: Timestamp,
+    /// The client's address.
+    pub client: IpAddr,
+    /// Its method.
+    pub method: Method,
+    /// The host that it asked for.
+    pub host: String,
+    /// Its target.
+    pub target: Uri,
+    /// The name of the route that it matched.
+    pub route: Option<String>,
+    /// The limit that refused it.
+    pub denied_by: Option<String>,
+    /// What it was answered with.
+    pub status: StatusCode,
+    /// Bytes of the answer's body.
+    pub bytes: u64,
+    /// From its head to the last byte of its answer.
+    pub took: Duration,
+}
+
+/// Takes records to the writing thread.
+#[derive(Clone, Debug)]
+pub struct AccessWriter {
+    form: AccessLog,
+    lines: SyncSender<String>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl AccessWriter {
+    /// Starts the writing thread, which ends when the last writer is gone; none if the log is off, or if no
+    /// thread can be had.
+    #[must_use]
+    pub fn start(form: AccessLog) -> Option<(Self, JoinHandle<()>)> {
+        if form == AccessLog::Off {
+            return None;
+        }
+        let (lines, queue) = sync_channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&dropped);
+        let thread = std::thread::Builder::new().name("access-log".to_owned());
+        match thread.spawn(move || write_all(&queue, &counter)) {
+            Ok(thread) => Some((Self { form, lines, dropped }, thread)),
+            Err(error) => {
+                tracing::error!("no access log: {error}");
+                None
+            }
+        }
+    }
+
+    /// Writes a record, soon; never waits.
+    pub fn write(&self, record: &Record) {
+        let line = match self.form {
+            AccessLog::Text => record.text(),
+            _ => record.json(),
+        };
+        if self.lines.try_send(line).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Writes lines until the last sender is gone; flushes whenever none is waiting.
+fn write_all(queue: &Receiver<String>, dropped: &AtomicU64) {
+    let mut out = std::io::BufWriter::new(std::io::stdout());
+    while let Ok(first) = queue.recv() {
+        let written = std::iter::once(first).chain(queue.try_iter()).try_for_each(|l| writeln!(out, "{l}"));
+        if written.and_then(|()| out.flush()).is_err() {
+            // Nobody reads standard output any more.
+            return;
+        }
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            tracing::warn!("{lost} lines of the access log were dropped: standard output is too slow");
+        }
+    }
+}
+
+impl Record {
+    fn json(&self) -> String {
+        let mut line = json!({
+            "time": self.time(),
+            "client": self.client,
+            "method": self.method.as_str(),
+            "host": self.host,
+            "target": self.target.to_string(),
+            "status": self.status.as_u16(),
+            "bytes": self.bytes,
+            "took_us": Micros::from(self.took).0,
+        });
+        for (name, value) in [("route", &self.route), ("denied_by", &self.denied_by)] {
+            if let Some(value) = value {
+                line[name] = value.as_str().into();
+            }
+        }
+        line.to_string()
+    }
+
+    fn text(&self) -> String {
+        let Self { client, method, target, bytes, .. } = self;
+        let (time, status, took) = (self.time(), self.status.as_u16(), Micros::from(self.took).0);
+        let mut line = format!("{time} {client} {method} {}{target} {status} {bytes}B {took}us", self.host);
+        // Writing to a string can't fail.
+        if let Some(route) = &self.route {
+            let _ = write!(line, " route={route}");
+        }
+        if let Some(limit) = &self.denied_by {
+            let _ = write!(line, " denied_by={limit}");
+        }
+        line
+    }
+
+    fn time(&self) -> String {
+        let time = UNIX_EPOCH + Duration::from(Micros(self.time.0));
+        humantime::format_rfc3339_millis(time).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            time: Timestamp(1_790_000_000_123_456),
+            client: [192, 0, 2, 7].into(),
+            method: Method::GET,
+            host: "api.example.com".to_owned(),
+            target: "/a?b=%22".parse().unwrap(),
+            route: Some("search".to_owned()),
+            denied_by: Some("per-key".to_owned()),
+            status: StatusCode::TOO_MANY_REQUESTS,
+            bytes: 244,
+            took: Duration::from_micros(87),
+        }
+    }
+
+    #[test]
+    fn json_is_json() {
+        let line: serde_json::Value = serde_json::from_str(&record().json()).unwrap();
+        assert_eq!(line["time"], "2026-09-21T14:13:20.123Z");
+        assert_eq!(line["target"], "/a?b=%22");
+        assert_eq!((&line["status"], &line["took_us"]), (&json!(429), &json!(87)));
+    }
+
+    #[test]
+    fn text_is_one_line() {
+        let bare = Record { route: None, denied_by: None, status: StatusCode::OK, ..record() };
+        assert_eq!(
+            bare.text(),
+            "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us"
+        );
+        assert!(record().text().ends_with(" 429 244B 87us route=search denied_by=per-key"));
+    }
+}

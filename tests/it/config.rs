@@ -1,0 +1,286 @@
+//! The configuration file: what is read, what is refused, and in which words.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use tidegate::config::{self, Loaded};
+use tidegate::gate::KeyPart;
+use tidegate::limiter::OnStoreFailure;
+use tidegate::proxy::Target;
+use tidegate::store::StoreSpec;
+use tidegate::upstream::HostRule;
+
+/// Every key that this version knows.
+const WHOLE: &str = include_str!("whole.toml");
+
+fn env(name: &str) -> Option<String> {
+    match name {
+        "REDIS_PASSWORD" => Some("hush@/:#".to_owned()),
+        "REDIS_URL" => Some("redis://app:hush@redis.internal:6380/2".to_owned()),
+        "HASH_KEY" => Some("0123456789abcdef".to_owned()),
+        _ => None,
+    }
+}
+
+fn parse(text: &str) -> Result<Loaded, config::Report> {
+    config::parse(text, "tidegate.toml", &env)
+}
+
+/// What is wrong with a file.
+fn report(text: &str) -> String {
+    parse(text).map(|loaded| loaded.config).expect_err("the file is wrong").to_string()
+}
+
+#[test]
+fn the_examples_are_right_and_not_odd() {
+    for (file, text) in [
+        ("config/quickstart.toml", include_str!("../../config/quickstart.toml")),
+        ("config/production.toml", include_str!("../../config/production.toml")),
+    ] {
+        let loaded = config::parse(text, file, &env).unwrap_or_else(|report| panic!("{report}"));
+        assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    }
+}
+
+#[test]
+fn every_key_is_read() {
+    let loaded = parse(WHOLE).unwrap_or_else(|report| panic!("{report}"));
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    let config = &loaded.config;
+    assert_eq!((config.workers, config.shutdown_grace), (3, Duration::from_secs(5)));
+    let [public, second] = &config.listeners[..] else { panic!("two listeners") };
+    assert_eq!((public.max_connections, public.max_header_bytes, public.max_headers), (20_000, 16_384, 50));
+    assert_eq!(public.idle_timeout, Duration::from_mins(1));
+    assert_eq!(second.address.to_string(), "[::1]:8081");
+    let StoreSpec::Redis(redis) = &config.store else { panic!("a Redis") };
+    assert_eq!(
+        (redis.target.to_string().as_str(), &*redis.prefix),
+        ("redis://redis.internal:6380/2", "gate")
+    );
+    assert!(redis.client_clock);
+    let gate = &config.site.gate;
+    assert_eq!((gate.client_ip.ipv4_prefix, gate.client_ip.ipv6_prefix), (24, 48));
+    let names: Vec<&str> = gate.limits.policies.iter().map(|policy| &*policy.name).collect();
+    assert_eq!(names, ["per-key", "even", "per-address"]);
+    assert_eq!(gate.terms[0].key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
+    assert_eq!((gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (2, 500));
+    assert_eq!((gate.limits.on_failure[0], gate.limits.shares[0].quota.limit()), (OnStoreFailure::Deny, 250));
+    assert_eq!((&*loaded.limits[0].rate, loaded.limits[0].burst), ("100/minute", Some(500)));
+    assert_eq!((config.max_keys, config.site.answers.retry_after_max), (5_000, Duration::from_mins(10)));
+    assert!(config.site.answers.denied.is_some());
+}
+
+#[test]
+fn routes_are_read() {
+    let config = parse(WHOLE).unwrap_or_else(|report| panic!("{report}")).config;
+    let gate = &config.site.gate;
+    let [search, mirror, status, _] = gate.routes.routes() else { panic!("four routes") };
+    assert_eq!((&*search.name, &*mirror.name, &*status.name), ("search", "2", "status"));
+    // The default limit comes first, and once.
+    assert_eq!(search.limits.iter().map(|id| id.0).collect::<Vec<_>>(), [2, 0, 1]);
+    assert!(status.limits.is_empty());
+    assert_eq!(gate.default_limits.len(), 1);
+    let Target::Forward { upstream, rewrite } = &config.site.treatments[0].target else { panic!("forwards") };
+    assert_eq!((upstream.0, rewrite.strip_prefix.as_deref()), (0, Some("/v1")));
+    assert!(matches!(rewrite.host, HostRule::Upstream));
+    // Routes that give the same URL share its connections.
+    let urls: Vec<&str> = config.site.upstreams.iter().map(|upstream| &*upstream.name).collect();
+    assert_eq!(urls, ["api", "http://127.0.0.1:9000/base/"]);
+    assert_eq!(&*config.site.upstreams[1].servers[0].base_path, "/base");
+    let weights: Vec<u32> = config.site.upstreams[0].servers.iter().map(|server| server.weight).collect();
+    assert_eq!(weights, [1, 2]);
+    let set = &config.site.treatments[0].request_headers.set;
+    assert!(set[0].1.is_sensitive() && !set[1].1.is_sensitive());
+}
+
+#[test]
+fn defaults_are_those_of_the_documentation() {
+    let text = "listen = \"127.0.0.1:8080\"\n[limits.a]\nrate = \"5/minute\"\n[[routes]]\npath = \"/\"\nlimits = [\"a\"]\nrespond = {}\n";
+    let loaded = parse(text).unwrap_or_else(|report| panic!("{report}"));
+    assert!(matches!(loaded.config.store, StoreSpec::Memory));
+    assert_eq!((loaded.config.max_keys, loaded.config.shutdown_grace), (1_000_000, Duration::from_secs(30)));
+    let gate = &loaded.config.site.gate;
+    assert_eq!(gate.terms[0].key.parts, [KeyPart::ClientIp]);
+    assert_eq!((gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (1, 5));
+    assert!(loaded.config.workers >= 1);
+}
+
+#[test]
+fn names_from_the_environment_stand_as_their_variables() {
+    let text = "listen = \"127.0.0.1:8080\"\nshutdown_grace = \"${LONG}\"\n[[routes]]\nname = \"${NAME}\"\npath = \"/*\"\nrespond = {}\n\
+                [[routes]]\npath = \"/a\"\nrespond = {}\n";
+    let env = |name: &str| Some(if name == "NAME" { "hush-hush" } else { "12days" }.to_owned());
+    let said =
+        config::parse(text, "tidegate.toml", &env).map(|loaded| loaded.config).unwrap_err().to_string();
+    assert!(said.contains("must be from 0s to 1day, not this value") && !said.contains("12days"), "{said}");
+    let right = text.replace("${LONG}", "1s");
+    let said = config::parse(&right, "tidegate.toml", &env).unwrap().warnings.to_string();
+    assert!(said.contains("route `${NAME}` before it") && !said.contains("hush"), "{said}");
+}
+
+#[test]
+fn load_reads_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.toml");
+    std::fs::write(&file, "listen = \"127.0.0.1:0\"\n[[routes]]\npath = \"/\"\nrespond = {}\n").unwrap();
+    assert!(config::load(&file).is_ok());
+    std::fs::write(&file, b"listen = \"127.0.0.1:0\"\n# \xff\n").unwrap();
+    let report = config::load(&file).unwrap_err().to_string();
+    assert!(
+        report.starts_with("error: the file is not valid UTF-8\n") && report.contains("a.toml:2:3"),
+        "{report}"
+    );
+    let report = config::load(Path::new("/nowhere/b.toml")).unwrap_err().to_string();
+    let said = "error: can't read /nowhere/b.toml: No such file or directory (os error 2)\nhelp: name another file with -c FILE";
+    assert_eq!(report, said);
+}
+
+/// Routes in short: a path, and more lines for its table.
+fn routes(routes: &[(&str, &str)]) -> String {
+    let tables = routes.iter().map(|(path, more)| {
+        let end = if more.contains("upstream") { "" } else { "respond = {}" };
+        format!("[[routes]]\npath = \"{path}\"\n{more}\n{end}\n")
+    });
+    format!("listen = \"127.0.0.1:8080\"\n[limits.a]\nrate = \"1/s\"\n{}", tables.collect::<String>())
+}
+
+fn lines(report: &config::Report) -> Vec<String> {
+    report.lines().filter(|line| !line.contains("no route uses this limit")).collect()
+}
+
+#[test]
+fn hidden_routes_are_found_whatever_their_conditions_are() {
+    let hidden = |all: &[(&str, &str)]| {
+        let loaded = parse(&routes(all)).unwrap_or_else(|report| panic!("{report}"));
+        lines(&loaded.warnings).iter().filter(|line| line.contains("never matches")).count()
+    };
+    assert_eq!(hidden(&[("/*", ""), ("/a", "")]), 1);
+    assert_eq!(hidden(&[("/a/{x}", ""), ("/a/{y}", "methods = [\"GET\"]")]), 1);
+    assert_eq!(hidden(&[("/a*", "host = \"*.b.c\""), ("/ab/{x}/*", "host = \"*.a.b.c\"")]), 1);
+    assert_eq!(hidden(&[("/*", "methods = [\"GET\"]"), ("/*", "methods = [\"HEAD\"]")]), 1);
+    let two = "headers = { a = \"1\", b = \"2\" }\nquery = { c = \"3\" }";
+    for one in ["headers = { b = \"2\" }", "query = { c = \"3\" }", "headers = { a = \"1\" }"] {
+        assert_eq!(hidden(&[("/x/*", one), ("/x/y", two)]), 1, "{one}");
+    }
+    assert_eq!(hidden(&[("/a", ""), ("/*", "")]), 0);
+    assert_eq!(hidden(&[("/*", "host = \"a.b\""), ("/a", "")]), 0);
+    assert_eq!(hidden(&[("/*", "headers = { a = \"1\" }"), ("/a", "headers = { a = \"2\" }")]), 0);
+    assert_eq!(hidden(&[("/a*", ""), ("/{x}", "")]), 0);
+}
+
+#[test]
+fn limits_that_clients_can_walk_round_are_found() {
+    let made_up = |key: &str, route: &str| {
+        let text = routes(&[("/a/{id}", route), ("/b/*", "")])
+            .replace("rate = \"1/s\"", &format!("rate = \"1/s\"\nkey = {key}"));
+        let loaded = parse(&text).unwrap_or_else(|report| panic!("{report}"));
+        lines(&loaded.warnings).iter().any(|line| line.contains("clients can walk round every limit"))
+    };
+    let plain = "limits = [\"a\"]";
+    for key in [
+        "\"header:x\"",
+        "[\"client_ip\", \"cookie:x\"]",
+        "\"path\"",
+        "\"path_param:id\"",
+        "\"host\"",
+        "\"method\"",
+    ] {
+        assert!(made_up(key, plain), "{key}");
+    }
+    for key in ["\"client_ip\"", "\"global\"", "\"route\""] {
+        assert!(!made_up(key, plain), "{key}");
+    }
+    assert!(!made_up("\"host\"", "limits = [\"a\"]\nhost = \"a.b\""));
+    assert!(!made_up("\"method\"", "limits = [\"a\"]\nmethods = [\"GET\"]"));
+    assert!(!made_up("\"header:x\"", ""));
+}
+
+#[test]
+fn encoded_slashes_may_stay_where_no_limit_is_walked_round() {
+    let keep = "encoded_slash = \"keep\"\nupstream = \"http://a\"";
+    let is_right = |all: &[(&str, &str)]| parse(&routes(all)).is_ok();
+    assert!(is_right(&[("/f/*", keep), ("/login", "")]));
+    assert!(!is_right(&[("/f/*", keep), ("/login", "limits = [\"a\"]")]));
+    let same = format!("{keep}\nlimits = [\"a\"]");
+    assert!(is_right(&[("/f/*", &same), ("/login", "limits = [\"a\"]")]));
+    assert!(is_right(&[("/f/*", &same)]));
+    assert!(is_right(&[
+        ("/f/*", &format!("{keep}\nhost = \"a.b\"")),
+        ("/*", "host = \"c.d\"\nlimits = [\"a\"]")
+    ]));
+    let posts = format!("{keep}\nmethods = [\"POST\"]");
+    assert!(is_right(&[("/f/*", &posts), ("/*", "methods = [\"GET\"]\nlimits = [\"a\"]")]));
+    assert!(!is_right(&[("/f/*", &posts), ("/*", "methods = [\"GET\", \"POST\"]\nlimits = [\"a\"]")]));
+    // A limit that counts by the path has another count for each spelling.
+    let by_path = routes(&[("/f/*", &same)]).replace("rate = \"1/s\"", "rate = \"1/s\"\nkey = \"path\"");
+    assert!(parse(&by_path).is_err());
+}
+
+#[test]
+fn a_route_has_at_most_a_thousand_limits() {
+    let of = |count: usize| {
+        let limits: Vec<String> = (0..count).map(|n| format!("[limits.l{n}]\nrate = \"1/s\"\n")).collect();
+        let names: Vec<String> = (0..count).map(|n| format!("\"l{n}\"")).collect();
+        routes(&[("/", &format!("limits = [{}]", names.join(", ")))]) + &limits.concat()
+    };
+    assert!(parse(&of(1_000)).is_ok());
+    let said = report(&of(1_001));
+    assert!(said.starts_with("error: route 1 has 1001 limits\n"), "{said}");
+}
+
+#[test]
+fn ten_thousand_routes_are_read_quickly() {
+    use std::fmt::Write as _;
+
+    let mut text = String::from("listen = \"127.0.0.1:8080\"\n[limits.a]\nrate = \"5/minute\"\n");
+    for number in 0..10_000 {
+        let _ = write!(
+            text,
+            "[[routes]]\nhost = \"h{}.example.com\"\npath = \"/a/{number}/{{id}}/*\"\nmethods = [\"GET\"]\n\
+             headers = {{ \"x-n\" = \"{number}\" }}\nlimits = [\"a\"]\nupstream = \"http://127.0.0.1:{}\"\n",
+            number % 100,
+            1 + number % 50_000
+        );
+    }
+    text.push_str("[[routes]]\nname = \"last\"\nhost = \"h1.example.com\"\npath = \"/a/101/x/y\"\nmethods = [\"GET\"]\nheaders = { x-n = \"101\" }\nrespond = {}\n");
+    let start = Instant::now();
+    let loaded = parse(&text).unwrap_or_else(|report| panic!("{report}"));
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert_eq!(loaded.warnings.len(), 0, "{}", loaded.warnings);
+}
+
+#[test]
+fn many_problems_are_shown_quickly() {
+    let text = "[[routes]]\npat = \"/\"\n".repeat(3_000);
+    let start = Instant::now();
+    let report = report(&text);
+    assert_eq!(report.matches("unknown key `pat`").count(), 3_000);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever the text is: an answer, never a panic, and never a secret.
+    #[test]
+    fn no_text_makes_it_panic(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..4usize, "[\\[\\]{}=\"'$.,#\n0-9a-z*/:é \\\\]{0,6}"), 0..6)
+    ) {
+        let mut text: Vec<char> = WHOLE.chars().collect();
+        for (place, removed, added) in edits {
+            let at = place.index(text.len());
+            let end = (at + removed).min(text.len());
+            text.splice(at..end, added.chars());
+        }
+        let text: String = text.into_iter().collect();
+        let said = match parse(&text) {
+            Ok(loaded) => loaded.warnings.to_string() + &loaded.warnings.lines().collect::<String>(),
+            Err(report) => {
+                prop_assert!(!report.is_empty());
+                report.to_string() + &report.lines().collect::<String>()
+            }
+        };
+        prop_assert!(!said.contains("hush"), "{}", said);
+    }
+}

@@ -1,0 +1,304 @@
+//! One suite over both stores: the same arrivals must get the same answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseError, TestRunner};
+use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
+use tidegate::store::redis::Target;
+use tidegate::store::{Decisions, Memory, Redis, RedisSpec, Store};
+use tidegate::time::{Clock, Micros, Timestamp};
+use tokio::runtime::Runtime;
+
+use crate::support::RedisServer;
+
+/// Somewhere in 2026.
+const START: u64 = 1_790_000_000_000_000;
+
+/// Both stores, each with a clock that the test moves.
+struct Stores {
+    runtime: Runtime,
+    memory: Arc<Memory>,
+    redis: Redis,
+    redis_clock: Arc<Clock>,
+    prefix: String,
+}
+
+fn spec(server: &RedisServer, prefix: &str) -> RedisSpec {
+    RedisSpec {
+        target: Target::parse(&server.url()).unwrap(),
+        // Generous: these tests are about answers, and other tests may keep the machine busy.
+        timeout: Duration::from_secs(5),
+        prefix: prefix.into(),
+        client_clock: false,
+    }
+}
+
+impl Stores {
+    fn new(server: &RedisServer) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let prefix = format!("t{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let redis_clock = Arc::new(Clock::manual(Timestamp(START)));
+        let redis = runtime.block_on(async {
+            let redis = Redis::connect_at(&spec(server, &prefix), Arc::clone(&redis_clock));
+            redis.reach(Duration::from_secs(5)).await.unwrap();
+            redis
+        });
+        let memory = Arc::new(Memory::new(10_000, Clock::manual(Timestamp(START))));
+        Self { runtime, memory, redis, redis_clock, prefix }
+    }
+
+    fn set_clock(&self, now: u64) {
+        self.memory.clock().set(Timestamp(now));
+        self.redis_clock.set(Timestamp(now));
+    }
+
+    /// Takes from both; the answers must be the same.
+    fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+        let memory = self.memory.take(policies, charges);
+        let redis = self.runtime.block_on(self.redis.take(policies, charges)).unwrap();
+        assert_eq!(memory, redis, "memory and Redis differ for {charges:?} under {policies:?}");
+        memory
+    }
+}
+
+fn token_bucket(name: &str, units: u64, period: u64, burst: u64) -> Policy {
+    let rate = Rate::new(units, Micros(period)).unwrap();
+    Policy::new(name, Quota::token_bucket(rate, burst).unwrap())
+}
+
+fn gcra(name: &str, units: u64, period: u64, burst: u64) -> Policy {
+    let rate = Rate::new(units, Micros(period)).unwrap();
+    Policy::new(name, Quota::gcra(rate, burst).unwrap())
+}
+
+fn charge(policy: u32, key: u8, cost: u64) -> Charge {
+    Charge { policy: PolicyId(policy), key: Key([key; 16]), cost }
+}
+
+#[test]
+fn a_bucket_empties_and_refills() {
+    let server = RedisServer::start();
+    let stores = Stores::new(&server);
+    let policies = [token_bucket("b", 10, 1_000_000, 100)];
+    let admitted = (0..150).filter(|_| stores.take(&policies, &[charge(0, 1, 1)])[0].allowed).count();
+    assert_eq!(admitted, 100);
+    let denied = stores.take(&policies, &[charge(0, 1, 1)])[0];
+    assert_eq!(denied.retry_after, Some(Micros(100_000)));
+    stores.set_clock(START + 99_999);
+    assert!(!stores.take(&policies, &[charge(0, 1, 1)])[0].allowed);
+    stores.set_clock(START + 100_000);
+    assert!(stores.take(&policies, &[charge(0, 1, 1)])[0].allowed);
+    stores.set_clock(START + 60_000_000);
+    assert_eq!(stores.take(&policies, &[charge(0, 1, 0)])[0].remaining, 100);
+}
+
+#[test]
+fn all_or_nothing_whatever_the_mix() {
+    let server = RedisServer::start();
+    let stores = Stores::new(&server);
+    let policies = [token_bucket("wide", 10, 1_000_000, 10), gcra("narrow", 10, 1_000_000, 1)];
+    let both = [charge(0, 1, 1), charge(1, 1, 1)];
+    for _ in 0..2 {
+        assert!(stores.take(&policies, &both).iter().all(|decision| decision.allowed));
+    }
+    for _ in 0..5 {
+        let decisions = stores.take(&policies, &both);
+        assert_eq!((decisions[0].allowed, decisions[0].remaining), (true, 8));
+        assert!(!decisions[1].allowed);
+    }
+    let twice = stores.take(&policies, &[charge(0, 2, 6), charge(0, 2, 6)]);
+    assert!(twice[0].allowed && !twice[1].allowed);
+    assert_eq!(stores.take(&policies, &[charge(0, 2, 0)])[0].remaining, 10);
+}
+
+#[test]
+fn a_state_in_redis_is_one_small_string_that_goes_when_it_is_nothing() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let policies = [token_bucket("b", 1, 1_000_000, 5), gcra("g", 2, 60_000_000, 0)];
+    runtime.block_on(async {
+        let redis = Redis::connect(&spec(&server, "live"));
+        redis.reach(Duration::from_secs(5)).await.unwrap();
+        let decisions = redis.take(&policies, &[charge(0, 9, 3), charge(1, 9, 1)]).await.unwrap();
+        assert!(decisions.iter().all(|decision| decision.allowed));
+    });
+    let key = "live:{CQkJCQkJCQkJCQkJCQkJCQ}";
+    assert_eq!(server.cli(&["strlen", &format!("{key}:b:b")]).trim(), "24");
+    // A debt of 3 at one a second; a debt of 1 at one each 30 s. The time that has passed since is short.
+    for (name, from, to) in [("b:b", 2_000, 3_001), ("g:g", 29_000, 30_001)] {
+        let ttl: i64 = server.cli(&["pttl", &format!("{key}:{name}")]).trim().parse().unwrap();
+        assert!((from..=to).contains(&ttl), "{name}: {ttl}");
+    }
+}
+
+#[test]
+fn a_look_and_a_denial_write_nothing() {
+    let server = RedisServer::start();
+    let stores = Stores::new(&server);
+    let policies = [token_bucket("b", 1, 1_000_000, 5)];
+    let _ = stores.take(&policies, &[charge(0, 1, 0)]);
+    assert_eq!(server.cli(&["dbsize"]).trim(), "0");
+    let _ = stores.take(&policies, &[charge(0, 1, 5)]);
+    let key = format!("{}:{{AQEBAQEBAQEBAQEBAQEBAQ}}:b:b", stores.prefix);
+    let digest = || server.cli(&["eval", "return redis.sha1hex(redis.call('GET', KEYS[1]))", "1", &key]);
+    let before = digest();
+    server.cli(&["pexpire", &key, "7777777"]);
+    assert!(!stores.take(&policies, &[charge(0, 1, 1)])[0].allowed);
+    assert_eq!(digest(), before);
+    assert!(server.cli(&["pttl", &key]).trim().parse::<u64>().unwrap() > 7_700_000);
+}
+
+#[test]
+fn nothing_errors_on_what_somebody_else_wrote() {
+    let server = RedisServer::start();
+    let stores = Stores::new(&server);
+    let policies = [token_bucket("b", 1, 1_000_000, 5)];
+    for (number, write) in [["set", "rubbish"], ["lpush", "a"], ["sadd", "b"]].iter().enumerate() {
+        let key = u8::try_from(number).unwrap();
+        let name = format!("{}:{{{}}}:b:b", stores.prefix, Key([key; 16]));
+        server.cli(&[write[0], &name, write[1]]);
+        assert!(stores.take(&policies, &[charge(0, key, 5)])[0].allowed);
+        assert!(!stores.take(&policies, &[charge(0, key, 1)])[0].allowed);
+    }
+}
+
+#[test]
+fn a_script_that_the_server_has_forgotten_runs_all_the_same() {
+    let server = RedisServer::start();
+    let stores = Stores::new(&server);
+    let policies = [token_bucket("b", 1, 60_000_000, 3)];
+    for left in (0..3).rev() {
+        server.cli(&["script", "flush"]);
+        assert_eq!(stores.take(&policies, &[charge(0, 1, 1)])[0].remaining, left);
+    }
+}
+
+/// Numbers that are awkward on purpose: nothing divides evenly.
+fn any_policy(name: &'static str) -> impl Strategy<Value = Policy> {
+    let units = prop_oneof![1..20_u64, Just(97), Just(1_000_003)];
+    let period = prop_oneof![
+        Just(1_u64),
+        1..5_000_u64,
+        Just(1_000_000),
+        Just(999_983),
+        Just(60_000_000),
+        Just(7 * 86_400_000_000)
+    ];
+    let limit = prop_oneof![1..6_u64, 1..200_u64];
+    (units, period, limit, any::<bool>()).prop_map(move |(units, period, limit, is_bucket)| {
+        if is_bucket {
+            token_bucket(name, units, period, limit)
+        } else {
+            gcra(name, units, period, limit - 1)
+        }
+    })
+}
+
+/// One arrival: how far the clock moves (also back), and what is asked.
+fn any_arrival() -> impl Strategy<Value = (i64, Vec<(u32, u8, u64)>)> {
+    let step = prop_oneof![
+        4 => Just(0_i64),
+        4 => 0..5_000_i64,
+        3 => 0..2_000_000_i64,
+        1 => 0..90_000_000_i64,
+        1 => -900_000..0_i64,
+        1 => -50_000_000..-1_000_000_i64,
+    ];
+    let cost = prop_oneof![6 => Just(1_u64), 1 => Just(0), 2 => 0..250_u64];
+    (step, prop::collection::vec((0..4_u32, 0..2_u8, cost), 1..4))
+}
+
+/// Runs a property over many random cases, and shrinks what fails.
+fn for_all<S: Strategy>(cases: u32, strategy: &S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    if let Err(failure) = TestRunner::new(config).run(strategy, property) {
+        panic!("{failure}");
+    }
+}
+
+/// Exact equality of everything that a decision says, over random limits, stacks, costs, clocks that step
+/// back, and limits whose numbers change while their states live (policies 0 and 3 share a name).
+#[test]
+fn memory_and_redis_give_the_same_answers() {
+    let server = RedisServer::start();
+    let policies = (any_policy("a"), any_policy("b"), any_policy("c"), any_policy("a"));
+    let arrivals = prop::collection::vec(any_arrival(), 1..60);
+    for_all(150, &(policies, arrivals), |((a, b, c, changed), arrivals)| {
+        let stores = Stores::new(&server);
+        let policies = [a, b, c, changed];
+        let mut now = START;
+        for (step, asked) in arrivals {
+            now = now.saturating_add_signed(step);
+            stores.set_clock(now);
+            let charges: Vec<Charge> = asked.into_iter().map(|(p, k, cost)| charge(p, k, cost)).collect();
+            for decision in &stores.take(&policies, &charges) {
+                prop_assert!(decision.remaining <= decision.limit);
+                prop_assert_eq!(decision.remaining == decision.limit, decision.reset_after == Micros::ZERO);
+                prop_assert_eq!(decision.allowed, decision.retry_after == Some(Micros::ZERO));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// A lone request that is refused with `retry_after` r is refused one microsecond before r, and allowed at r.
+#[test]
+fn retry_after_is_exact() {
+    let arrivals = prop::collection::vec((0..3_000_000_u64, 1..20_u64), 1..40);
+    for_all(2_000, &(any_policy("a"), arrivals), |(policy, arrivals)| {
+        let policies = [policy];
+        let memory = Memory::new(100, Clock::manual(Timestamp(START)));
+        let mut now = START;
+        let take = |at: u64, cost: u64| {
+            memory.clock().set(Timestamp(at));
+            memory.take(&policies, &[charge(0, 1, cost)])[0]
+        };
+        for (step, cost) in arrivals {
+            now += step;
+            let decision = take(now, cost);
+            if let (false, Some(wait)) = (decision.allowed, decision.retry_after) {
+                prop_assert!(wait > Micros::ZERO);
+                prop_assert!(!take(now + wait.0 - 1, cost).allowed);
+                now += wait.0;
+                prop_assert!(take(now, cost).allowed);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Many tasks over several connections, on a clock that nobody moves: exactly the limit is admitted.
+#[test]
+fn concurrent_takes_admit_exactly_the_limit() {
+    let server = RedisServer::start();
+    let policies = Arc::new(vec![token_bucket("b", 1, 3_600_000_000, 200)]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let admitted = runtime.block_on(async {
+        let mut tasks = Vec::new();
+        for _ in 0..4 {
+            let redis = Redis::connect(&spec(&server, "many"));
+            redis.reach(Duration::from_secs(5)).await.unwrap();
+            for _ in 0..16 {
+                let (store, policies) = (Store::Redis(redis.clone()), Arc::clone(&policies));
+                tasks.push(tokio::spawn(async move {
+                    let mut admitted = 0;
+                    for _ in 0..20 {
+                        let decisions = store.take(&policies, &[charge(0, 1, 1)]).await.unwrap();
+                        admitted += u32::from(decisions[0].allowed);
+                    }
+                    admitted
+                }));
+            }
+        }
+        let mut sum = 0;
+        for task in tasks {
+            sum += task.await.unwrap();
+        }
+        sum
+    });
+    assert_eq!(admitted, 200);
+}

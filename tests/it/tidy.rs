@@ -1,0 +1,122 @@
+//! The source's own rules: what ARCHITECTURE.md says of the modules is true.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each may import only what stands before it.
+const ORDER: [&str; 14] = [
+    "time",
+    "limit",
+    "telemetry",
+    "socket",
+    "store",
+    "limiter",
+    "upstream",
+    "gate",
+    "proxy",
+    "server",
+    "config",
+    "app",
+    "cli",
+    "main",
+];
+
+/// Libraries that one room keeps to itself.
+const KEPT: [(&str, &[&str]); 4] = [
+    ("fred::", &["src/store/redis"]),
+    ("clap::", &["src/cli"]),
+    ("annotate_snippets::", &["src/config"]),
+    ("toml::", &["src/config"]),
+];
+
+/// What only `time` may say, because it alone reads clocks.
+const CLOCKS: [&str; 2] = ["SystemTime::now", "Instant::now"];
+
+const LONGEST: usize = 400;
+
+fn files_below(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path, ending));
+        } else if path.to_str().unwrap().ends_with(ending) {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// Every source file: its path from the root, and its text.
+fn sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = files_below(&root.join("src"), ".rs");
+    assert!(files.len() > 30);
+    let named = |path: &PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+    files.iter().map(|path| (named(path), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The module of the first rank that a file belongs to.
+fn module(path: &str) -> &str {
+    let rest = path.strip_prefix("src/").unwrap();
+    rest.split(['/', '.']).next().unwrap()
+}
+
+#[test]
+fn imports_go_left() {
+    for (path, text) in sources() {
+        let own = module(&path);
+        let Some(place) = ORDER.iter().position(|name| *name == own) else {
+            assert_eq!(own, "lib", "{path} has no place in the order of modules");
+            continue;
+        };
+        // Tests may look anywhere.
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        for name in &ORDER[place + 1..] {
+            let import = format!("crate::{name}::");
+            assert!(!code.contains(&import), "{path} imports {import}, which stands to its right");
+        }
+    }
+}
+
+#[test]
+fn libraries_stay_in_their_rooms() {
+    for (path, text) in sources() {
+        for (library, rooms) in KEPT {
+            let is_at_home = rooms.iter().any(|room| path.starts_with(room));
+            assert!(is_at_home || !text.contains(library), "{path} uses {library}");
+        }
+    }
+}
+
+#[test]
+fn only_time_reads_a_clock() {
+    for (path, text) in sources() {
+        for clock in CLOCKS {
+            assert!(path == "src/time.rs" || !text.contains(clock), "{path} calls {clock}");
+        }
+    }
+}
+
+#[test]
+fn files_are_short_and_modules_have_no_mod_rs() {
+    for (path, text) in sources() {
+        assert!(!path.ends_with("/mod.rs"), "{path}");
+        assert!(text.lines().count() <= LONGEST, "{path} has more than {LONGEST} lines");
+        assert!(text.starts_with("//!"), "{path} does not say what it is for");
+    }
+}
+
+#[test]
+fn every_script_says_what_goes_in_and_out() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for path in files_below(&root.join("lua"), ".lua") {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("-- "), "{}", path.display());
+        assert!(
+            tidegate::store::redis::SOURCE.contains(&text),
+            "{} is not part of the script",
+            path.display()
+        );
+    }
+}
