@@ -56,7 +56,7 @@ impl Upstream {
     ///
     /// A request goes once more, over a new connection, where that is safe: when a connection that was kept
     /// turns out to be dead before any of it was sent, or, as often as `retries` says, when the connection
-    /// died before anything was answered and the request is idempotent and without a body (RFC 9110 §9.2.2),
+    /// died before a byte was answered and the request is idempotent and without a body (RFC 9110 §9.2.2),
     /// or when a server can't be reached and there is another.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! Integration tests, in one binary so that they link once: the real binary, real sockets, a real Redis and the
-//! real curl.
+//! Tests of the whole, in one binary so that they link once: the real binary, real sockets, a real Redis and
+//! the real curl.
 
-// A test fails by panicking.
+// A test that panics has failed, which is what a failed `unwrap` should come to.
 #![allow(clippy::unwrap_used)]
 
 mod answer;
