@@ -138,6 +138,10 @@ fn no_request_hides_in_another() {
         "Content-Length: 99999999999999999999\r\n\r\n",
         "Transfer-Encoding: gzip\r\n\r\n",
         "Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
         "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
         "Transfer-Encoding: chunked\r\n\r\nx\r\n\r\n",
@@ -164,7 +168,9 @@ fn no_request_hides_in_another() {
         assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{head:?}: {answers}");
         let is_te_alone = head.contains("Content-Length: 6");
         if !is_te_alone {
-            assert!(answers.starts_with("HTTP/1.1 400 Bad Request"), "{head:?}: {answers}");
+            let status = answers.split(' ').nth(1).unwrap();
+            // A coding that is not understood is no bad request (RFC 9112 §6.1).
+            assert!(matches!(status, "400" | "501"), "{head:?}: {answers}");
         }
     }
 }

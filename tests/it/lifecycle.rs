@@ -162,14 +162,22 @@ fn grace_has_an_end() {
 }
 
 #[test]
-fn an_interrupt_while_it_drains_ends_it_at_once() {
-    let (server, _release) = slow();
+fn sigint_ends_a_drain_and_a_second_sigterm_does_not() {
+    let (server, release) = slow();
     let mut proxy = before(&server, "shutdown_grace = \"60s\"");
-    let _client = unanswered(&proxy, &server);
+    let mut client = unanswered(&proxy, &server);
+    let mut other = unanswered(&proxy, &server);
     proxy.signal("TERM");
-    proxy.wait_log("draining");
-    // A second SIGTERM says nothing new.
+    proxy.wait_log("SIGTERM: draining");
     proxy.signal("TERM");
+    release.send(()).unwrap();
+    let first = [&mut client, &mut other].map(|client| {
+        // One of them has an answer at once, and which does not matter.
+        client.stream().set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        client.read_response("GET").is_ok()
+    });
+    assert_eq!(first.iter().filter(|is_answered| **is_answered).count(), 1);
+    assert!(proxy.is_running());
     proxy.signal("INT");
     assert_eq!(proxy.wait().code(), Some(0));
     proxy.wait_log("SIGINT: not waiting for open connections");

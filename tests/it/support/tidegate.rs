@@ -108,16 +108,13 @@ impl Tidegate {
     /// Waits for a line that holds `text`.
     #[track_caller]
     pub fn wait_log(&self, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
-        let mut lines = self.log.lines.lock().unwrap();
-        loop {
-            if let Some(line) = lines.iter().find(|line| line.contains(text)) {
-                return line.clone();
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "the log does not say {text:?}: {lines:#?}");
-            lines = self.log.more.wait_timeout(lines, left).unwrap().0;
-        }
+        let lines = self.log.lines.lock().unwrap();
+        let is_missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(text));
+        let (lines, _) = self.log.more.wait_timeout_while(lines, PATIENCE, is_missing).unwrap();
+        let line = lines.iter().find(|line| line.contains(text)).cloned();
+        // Not while it is locked: the log is shown when a test fails.
+        drop(lines);
+        line.unwrap_or_else(|| panic!("the log does not say {text:?}"))
     }
 
     /// What it has said so far.
