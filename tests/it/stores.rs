@@ -271,34 +271,42 @@ fn retry_after_is_exact() {
     });
 }
 
-/// Many tasks over several connections, on a clock that nobody moves: exactly the limit is admitted.
+/// Takes one after the other from every store at once; says how many were allowed.
+async fn admitted(stores: Vec<Store>, policies: Arc<Vec<Policy>>) -> u32 {
+    let mut tasks = Vec::new();
+    for store in stores.into_iter().flat_map(|store| vec![store; 16]) {
+        let policies = Arc::clone(&policies);
+        tasks.push(tokio::spawn(async move {
+            let mut admitted = 0;
+            for _ in 0..20 {
+                let decisions = store.take(&policies, &[charge(0, 1, 1)]).await.unwrap();
+                admitted += u32::from(decisions[0].allowed);
+            }
+            admitted
+        }));
+    }
+    let mut sum = 0;
+    for task in tasks {
+        sum += task.await.unwrap();
+    }
+    sum
+}
+
+/// Many tasks, in Redis over several connections: exactly the limit is admitted.
 #[test]
 fn concurrent_takes_admit_exactly_the_limit() {
     let server = RedisServer::start();
     let policies = Arc::new(vec![token_bucket("b", 1, 3_600_000_000, 200)]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let admitted = runtime.block_on(async {
-        let mut tasks = Vec::new();
+    runtime.block_on(async {
+        let mut connections = Vec::new();
         for _ in 0..4 {
             let redis = Redis::connect(&spec(&server, "many"));
             redis.reach(Duration::from_secs(5)).await.unwrap();
-            for _ in 0..16 {
-                let (store, policies) = (Store::Redis(redis.clone()), Arc::clone(&policies));
-                tasks.push(tokio::spawn(async move {
-                    let mut admitted = 0;
-                    for _ in 0..20 {
-                        let decisions = store.take(&policies, &[charge(0, 1, 1)]).await.unwrap();
-                        admitted += u32::from(decisions[0].allowed);
-                    }
-                    admitted
-                }));
-            }
+            connections.push(Store::Redis(redis));
         }
-        let mut sum = 0;
-        for task in tasks {
-            sum += task.await.unwrap();
-        }
-        sum
+        assert_eq!(admitted(connections, Arc::clone(&policies)).await, 200);
+        let memory = Store::Memory(Arc::new(Memory::new(1_000, Clock::System)));
+        assert_eq!(admitted(vec![memory; 4], policies).await, 200);
     });
-    assert_eq!(admitted, 200);
 }
