@@ -161,8 +161,12 @@ impl Gate {
     }
 
     /// Has the limiter decide what was examined.
-    pub async fn admit(&self, examined: &Examined<'_>, limiter: &Limiter) -> Ruling {
-        limiter.decide(&self.limits, &examined.charges).await
+    pub fn admit<'a>(
+        &'a self,
+        examined: &'a Examined<'_>,
+        limiter: &'a Limiter,
+    ) -> impl Future<Output = Ruling> + 'a {
+        limiter.decide(&self.limits, &examined.charges)
     }
 
     fn charges(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Charges, Malformed> {

@@ -22,7 +22,7 @@ pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 
 use self::reply::{Entry, Source};
-use crate::gate::{Examined, Gate, Malformed, RouteId};
+use crate::gate::{Examined, Gate, RouteId};
 use crate::limit::binding;
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
 use crate::telemetry::{AccessWriter, Record};
@@ -62,10 +62,10 @@ impl Proxy {
 
     /// Answers a request.
     pub async fn handle(&self, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<ReplyBody> {
-        let (head, incoming) = request.into_parts();
+        let (mut head, incoming) = request.into_parts();
         peer.has_asked(!incoming.is_end_stream());
         let mut entry = self.entry(peer, &head);
-        let response = self.answer(peer, head, incoming, entry.as_deref_mut()).await;
+        let response = self.answer(peer, &mut head, incoming, entry.as_deref_mut()).await;
         if let Some(entry) = &mut entry {
             entry.record.status = response.status();
         }
@@ -82,15 +82,16 @@ impl Proxy {
     async fn answer(
         &self,
         peer: &Rc<Peer>,
-        head: request::Parts,
+        head: &mut request::Parts,
         incoming: Incoming,
         entry: Option<&mut Entry>,
     ) -> Response<Source> {
-        let (examined, ruling) = match self.admit(peer, &head).await {
-            Ok(admission) => admission,
+        let gate = &self.site.gate;
+        let examined = match gate.examine(peer.ip(), head) {
+            Ok(examined) => examined,
             Err(error) => return refusal::malformed(&error).map(Source::Own),
         };
-        let Ruling { verdict, standings } = ruling;
+        let Ruling { verdict, standings } = gate.admit(&examined, &self.limiter).await;
         if let Some(entry) = entry {
             self.describe(&mut entry.record, &examined, &standings);
         }
@@ -100,21 +101,11 @@ impl Proxy {
         };
         let path = examined.path.changed().map(str::to_owned);
         let mut response = match examined.route {
-            None => without_route(&head).map(Source::Own),
+            None => without_route(head).map(Source::Own),
             Some(route) => self.treat(route, path.as_deref(), peer, head, incoming, permit).await,
         };
         self.stamp(&mut response, &standings, None);
         response
-    }
-
-    async fn admit<'h>(
-        &self,
-        peer: &Peer,
-        head: &'h request::Parts,
-    ) -> Result<(Examined<'h>, Ruling), Malformed> {
-        let examined = self.site.gate.examine(peer.ip(), head)?;
-        let ruling = self.site.gate.admit(&examined, &self.limiter).await;
-        Ok((examined, ruling))
     }
 
     /// Does with an admitted request what its route says.
@@ -123,7 +114,7 @@ impl Proxy {
         route: RouteId,
         path: Option<&str>,
         peer: &Rc<Peer>,
-        mut head: request::Parts,
+        head: &mut request::Parts,
         incoming: Incoming,
         permit: Permit,
     ) -> Response<Source> {
@@ -135,15 +126,15 @@ impl Proxy {
             }
             Target::Forward { upstream, rewrite } => {
                 let client_ip = &self.site.gate.client_ip;
-                outgoing::prepare(&mut head, path, peer, client_ip, rewrite, &treatment.request_headers);
+                outgoing::prepare(head, path, peer, client_ip, rewrite, &treatment.request_headers);
                 let body = if incoming.is_end_stream() {
                     RequestBody::empty()
                 } else {
                     RequestBody::streaming(incoming, Rc::clone(peer.patience()))
                 };
-                let request = Request::from_parts(head, body);
+                let mut request = with_head(head, body);
                 let upstream = &self.upstreams[upstream.0 as usize];
-                match upstream.forward(permit, request, &rewrite.host).await {
+                match upstream.forward(permit, &mut request, &rewrite.host).await {
                     Ok(response) => returned(response),
                     Err(error) => {
                         tracing::debug!(route = &*self.site.gate.routes.get(route).name, "{error}");
@@ -207,6 +198,15 @@ fn without_route(head: &request::Parts) -> refusal::Own {
         return response;
     }
     refusal::no_route()
+}
+
+/// A request with this head, which is left empty.
+fn with_head(head: &mut request::Parts, body: RequestBody) -> Request<RequestBody> {
+    let mut request = Request::new(body);
+    *request.method_mut() = std::mem::take(&mut head.method);
+    *request.uri_mut() = std::mem::take(&mut head.uri);
+    *request.headers_mut() = std::mem::take(&mut head.headers);
+    request
 }
 
 /// A server's response as it goes back.

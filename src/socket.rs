@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::time::monotonic;
+use crate::time::{monotonic, recent};
 
 /// What a socket's reader may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Patience {
     #[must_use]
     pub fn is_unwatched(&self) -> bool {
         let Reading::HeadStartsBy(by, _) = self.reading.get() else { return false };
-        self.alarm.get().is_none_or(|at| at > by || at <= monotonic())
+        self.alarm.get().is_none_or(|at| at > by || at <= recent())
     }
 }
 
@@ -169,8 +169,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             };
             this.patience.room.set(room);
+            let now = monotonic();
             if let Reading::HeadStartsBy(_, span) = this.patience.reading.get() {
-                this.patience.set(Reading::Until(monotonic() + span));
+                this.patience.set(Reading::Until(now + span));
             }
             return Poll::Ready(result);
         }

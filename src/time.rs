@@ -3,15 +3,29 @@
 //! This is the only module that reads a clock; everything else is told what time it is, so that
 //! tests and tools can play any history on a clock of their own.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+thread_local! {
+    static RECENT: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
 /// The present on the clock that never runs backwards, for waits and ages; a test's runtime can move it.
 #[must_use]
 pub fn monotonic() -> Instant {
-    Instant::now()
+    let now = Instant::now();
+    RECENT.set(Some(now));
+    now
+}
+
+/// What [`monotonic`] last said on this thread: the present, but for what has been done since. Sockets read
+/// the clock whenever bytes arrive, so a worker's is never older than what it is working on.
+#[must_use]
+pub fn recent() -> Instant {
+    RECENT.get().unwrap_or_else(monotonic)
 }
 
 /// An instant: microseconds since the Unix epoch.

@@ -35,8 +35,8 @@ pub struct Upstream {
 /// An attempt that got no response.
 struct Failed {
     error: ForwardError,
-    /// The request, if it may be sent again.
-    again: Option<Request<RequestBody>>,
+    /// Whether the request stands where it stood, and may be sent again.
+    again: bool,
 }
 
 impl Upstream {
@@ -52,7 +52,8 @@ impl Upstream {
     }
 
     /// Sends a request, whose URI is its path and query, and returns the response as soon as its head is
-    /// there; the body streams. `permit` rides along until its last byte.
+    /// there; the body streams. `permit` rides along until its last byte. The request is taken out of where it
+    /// stands: it is too large to be handed on by value.
     ///
     /// A request goes once more, over a new connection, where that is safe: when a connection that was kept
     /// turns out to be dead before any of it was sent, or, as often as `retries` says, when the connection
@@ -64,7 +65,7 @@ impl Upstream {
     pub async fn forward(
         &self,
         permit: Permit,
-        mut request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         host: &HostRule,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         let target = self.has_bases.then(|| request.uri().clone());
@@ -72,12 +73,12 @@ impl Upstream {
         loop {
             let place = self.pick(failed);
             let pool = &self.pools[place];
-            direct(&mut request, target.as_ref(), pool, host)?;
+            direct(request, target.as_ref(), pool, host)?;
             match self.attempt(pool, request, attempts).await {
                 Ok((response, wire)) => {
                     return Ok(response.map(|body| ResponseBody::new(body, wire, Rc::clone(pool), permit)));
                 }
-                Err(Failed { again: Some(again), .. }) => request = again,
+                Err(Failed { again: true, .. }) => {}
                 Err(Failed { error, .. }) => return Err(error),
             }
             attempts += 1;
@@ -102,29 +103,28 @@ impl Upstream {
     async fn attempt(
         &self,
         pool: &Pool,
-        request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         earlier: u32,
     ) -> Result<(Response<Incoming>, Box<Wire>), Failed> {
         let may_retry = earlier < self.retries;
         let wire = match pool.checkout(earlier > 0).await {
             Ok(wire) => wire,
-            Err(error) => {
-                let again = (may_retry && self.pools.len() > 1).then_some(request);
-                return Err(Failed { error, again });
-            }
+            Err(error) => return Err(Failed { error, again: may_retry && self.pools.len() > 1 }),
         };
         let was_kept = wire.was_kept();
-        let spare = if may_retry && was_kept { twin(&request) } else { None };
+        let spare = if may_retry && was_kept { twin(request) } else { None };
         match wire.send(request).await {
             Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                Err(Failed { error: ForwardError::Switched(pool.server().authority()), again: None })
+                Err(Failed { error: ForwardError::Switched(pool.server().authority()), again: false })
             }
             Ok(answered) => Ok(answered),
-            Err(SendError { error, unsent, is_unanswered }) => {
+            Err(SendError { error, is_unsent, is_unanswered }) => {
                 let error = ForwardError::of(error, pool.server());
-                let unsent = unsent.filter(|_| was_kept).map(|unsent| *unsent);
+                if is_unsent {
+                    return Err(Failed { error, again: was_kept });
+                }
                 let is_dead = is_unanswered && error.is_dead_connection();
-                let again = unsent.or(spare.filter(|_| is_dead));
+                let again = spare.filter(|_| is_dead).map(|spare| *request = spare).is_some();
                 Err(Failed { error, again })
             }
         }

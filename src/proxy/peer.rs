@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use crate::socket::{Patience, Reading};
-use crate::time::monotonic;
+use crate::time::{monotonic, recent};
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Peer {
 
     /// It has got its answer.
     pub(super) fn is_answered(&self) {
-        self.patience.set(Reading::HeadStartsBy(monotonic() + self.times.idle, self.times.header));
+        self.patience.set(Reading::HeadStartsBy(recent() + self.times.idle, self.times.header));
     }
 
     /// What X-Forwarded-For says of it.

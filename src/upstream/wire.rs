@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::body::RequestBody;
 use crate::socket::{Patience, Reading, Timed};
-use crate::time::monotonic;
+use crate::time::{monotonic, recent};
 
 type Connection = http1::Connection<TokioIo<Timed<TcpStream>>, RequestBody>;
 
@@ -48,8 +48,8 @@ pub(super) struct Wire {
 /// Why a request got no response.
 pub(super) struct SendError {
     pub error: hyper::Error,
-    /// The request, if nothing of it was sent.
-    pub unsent: Option<Box<Request<RequestBody>>>,
+    /// Whether nothing of the request was sent, and it stands where it stood.
+    pub is_unsent: bool,
     /// Whether not even a part of an answer came.
     pub is_unanswered: bool,
 }
@@ -87,7 +87,7 @@ impl Wire {
 
     /// Notes that it is kept from now on.
     pub fn keep(&mut self) {
-        self.kept_since = Some(monotonic());
+        self.kept_since = Some(recent());
         self.relay.forget();
     }
 
@@ -106,19 +106,21 @@ impl Wire {
         poll_connection(&mut self.connection, &mut Context::from_waker(&self.waker));
     }
 
-    /// Sends a request and waits for the head of its response.
+    /// Sends a request, which it takes out of where it stands, and waits for the head of its response. If
+    /// nothing of it was sent, it stands there again after a failure.
     pub async fn send(
         mut self: Box<Self>,
-        mut request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Box<Self>), SendError> {
         if request.body().is_end_stream() {
-            self.patience.set(Reading::Until(monotonic() + self.response_timeout));
+            self.patience.set(Reading::Until(recent() + self.response_timeout));
         } else {
             self.patience.set(Reading::Unbounded);
             request.body_mut().then_expect_answer(Rc::clone(&self.patience), self.response_timeout);
         }
         self.patience.set_room(HEADS);
-        let mut answer = pin!(self.sender.try_send_request(request));
+        let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
+        let mut answer = pin!(self.sender.try_send_request(taken));
         match poll_fn(|cx| self.drive(cx, |cx| answer.as_mut().poll(cx))).await {
             Ok(response) => {
                 self.patience.set(Reading::Each(self.stall_timeout));
@@ -126,9 +128,13 @@ impl Wire {
                 Ok((response, self))
             }
             Err(mut failed) => {
-                let unsent = failed.take_message().map(Box::new);
+                let unsent = failed.take_message();
+                let is_unsent = unsent.is_some();
+                if let Some(unsent) = unsent {
+                    *request = unsent;
+                }
                 let is_unanswered = self.patience.room() == HEADS;
-                Err(SendError { error: failed.into_error(), unsent, is_unanswered })
+                Err(SendError { error: failed.into_error(), is_unsent, is_unanswered })
             }
         }
     }
