@@ -140,7 +140,10 @@ impl<S> Timed<S> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if progress.is_ready() {
-            self.write_since = None;
+            if self.write_since.take().is_some() {
+                // It has waited: time has passed.
+                let _ = monotonic();
+            }
             return progress;
         }
         let deadline = *self.write_since.get_or_insert_with(monotonic) + self.patience.writing;

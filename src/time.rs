@@ -21,8 +21,9 @@ pub fn monotonic() -> Instant {
     now
 }
 
-/// What [`monotonic`] last said on this thread: the present, but for what has been done since. Sockets read
-/// the clock whenever bytes arrive, so a worker's is never older than what it is working on.
+/// What [`monotonic`] last said on this thread: the present, but for what has been done since. Whatever
+/// waits reads the clock when it goes on (sockets, and the call to the store), so a worker's is never older
+/// than the event that it is working on.
 #[must_use]
 pub fn recent() -> Instant {
     RECENT.get().unwrap_or_else(monotonic)

@@ -26,7 +26,7 @@ pub use wire::stored_key;
 
 use super::{Decisions, StoreError};
 use crate::limit::{Charge, Policy};
-use crate::time::Clock;
+use crate::time::{Clock, monotonic};
 
 /// How Redis is reached and used.
 #[derive(Clone, Debug)]
@@ -121,10 +121,10 @@ impl Redis {
     /// When no answer came within the deadline, or one that is none.
     pub async fn take(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
         let call = wire::Call::new(&self.shared.prefix, policies, charges);
-        let work = self.run(call);
-        let reply =
-            tokio::time::timeout(self.shared.timeout, work).await.map_err(|_| StoreError::Deadline)?;
-        wire::decisions(&reply?, policies, charges)
+        let reply = tokio::time::timeout(self.shared.timeout, self.run(call)).await;
+        // It has waited: time has passed.
+        let _ = monotonic();
+        wire::decisions(&reply.map_err(|_| StoreError::Deadline)??, policies, charges)
     }
 
     /// Runs the script by its hash, and with its whole text where the server doesn't know it. That is the one
