@@ -13,8 +13,9 @@ mod table;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::header::{HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, Method, StatusCode, request};
+use http::header::HOST;
+use http::uri::Scheme;
+use http::{Method, StatusCode, request};
 use smallvec::SmallVec;
 
 pub use client_ip::ClientIp;
@@ -26,6 +27,7 @@ pub use table::{RouteId, RouteTable};
 
 use crate::limit::{Charge, KeyHasher, PolicyId};
 use crate::limiter::{Limiter, Limits, Ruling};
+use crate::upstream::is_plainly_coded;
 
 /// Everything that decides whether a request may pass, but for the counts themselves. Immutable.
 #[derive(Debug)]
@@ -108,6 +110,9 @@ pub enum Malformed {
     /// No host, several, or one that is none (RFC 9112 §3.2).
     #[error("the request must have exactly one valid Host header")]
     Host,
+    /// An absolute target of another scheme.
+    #[error("only http and https are served")]
+    Scheme,
     /// A transfer coding other than chunked: to pass the rest on would change what the body means.
     #[error("the only transfer coding that is understood is chunked")]
     TransferCoding,
@@ -128,7 +133,7 @@ impl Malformed {
             Self::MissingPart(_) => StatusCode::FORBIDDEN,
             // RFC 9112 §6.1.
             Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
-            Self::Path(_) | Self::EncodedSlash | Self::Host => StatusCode::BAD_REQUEST,
+            Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -190,14 +195,6 @@ impl Gate {
     }
 }
 
-/// Whether a body comes as it is, or in chunks and nothing else.
-fn is_plainly_coded(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    let first_is_chunked =
-        codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    first_is_chunked && codings.next().is_none()
-}
-
 /// The host of a request: of an absolute target, else of its one Host header. HTTP/1.0 may go without.
 fn requested_host(head: &request::Parts) -> Result<Cow<'_, str>, Malformed> {
     let mut values = head.headers.get_all(HOST).iter();
@@ -213,6 +210,9 @@ fn requested_host(head: &request::Parts) -> Result<Cow<'_, str>, Malformed> {
     };
     if named.is_some_and(|host| !host.is_empty() && host_of(host).is_none()) {
         return Err(Malformed::Host);
+    }
+    if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+        return Err(Malformed::Scheme);
     }
     let authority = head.uri.authority().map(http::uri::Authority::as_str).or(named);
     match authority {

@@ -1,8 +1,9 @@
 //! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
 
+use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
@@ -52,13 +53,10 @@ pub struct Limiter {
     store: Store,
     /// Decides while the store is away.
     alone: Arc<Memory>,
-    health: Arc<Health>,
-}
-
-/// Whether the store answered last time, over all workers: so that the log says it once a change.
-#[derive(Debug, Default)]
-struct Health {
-    is_away: AtomicBool,
+    /// Whether the store did not answer this worker last time.
+    is_away: Cell<bool>,
+    /// How many workers have it away: the log says so when the first has, and when none has any more.
+    away: Arc<AtomicUsize>,
 }
 
 /// Leave to go on, given by every limit of a request. Only the limiter makes one, nothing is forwarded
@@ -106,13 +104,14 @@ impl Limiter {
     /// A limiter over `store`; `alone` decides where the store can't be asked.
     #[must_use]
     pub fn new(store: Store, alone: Arc<Memory>) -> Self {
-        Self { store, alone, health: Arc::default() }
+        Self { store, alone, is_away: Cell::new(false), away: Arc::default() }
     }
 
     /// The same limiter over another connection to the same store, as another worker has it.
     #[must_use]
     pub fn over(&self, store: Store) -> Self {
-        Self { store, alone: Arc::clone(&self.alone), health: Arc::clone(&self.health) }
+        let (alone, away) = (Arc::clone(&self.alone), Arc::clone(&self.away));
+        Self { store, alone, is_away: Cell::new(false), away }
     }
 
     /// Decides a request: all of its charges are made, or none.
@@ -125,11 +124,11 @@ impl Limiter {
         }
         match self.store.take(&limits.policies, charges).await {
             Ok(decisions) => {
-                self.health.answered();
+                self.answered();
                 Ruling::of(charges, &decisions)
             }
             Err(error) => {
-                self.health.failed(&error);
+                self.failed(&error);
                 self.decide_alone(limits, charges)
             }
         }
@@ -182,16 +181,15 @@ impl Ruling {
     }
 }
 
-impl Health {
+impl Limiter {
     fn answered(&self) {
-        // Read first: a store that answers, as it nearly always does, costs no write that workers share.
-        if self.is_away.load(Ordering::Relaxed) && self.is_away.swap(false, Ordering::Relaxed) {
+        if self.is_away.replace(false) && self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
             tracing::info!("the store answers again");
         }
     }
 
     fn failed(&self, error: &StoreError) {
-        if !self.is_away.load(Ordering::Relaxed) && !self.is_away.swap(true, Ordering::Relaxed) {
+        if !self.is_away.replace(true) && self.away.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 "the store can't be asked: {error}; each limit does what its on_store_failure says"
             );

@@ -13,7 +13,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::EXPECT;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
 pub use answers::{Answers, CustomDenied, RateHeaders, Template};
@@ -27,7 +29,10 @@ use crate::limit::binding;
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
 use crate::telemetry::{AccessWriter, Record};
 use crate::time::{Clock, monotonic};
-use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamSpec};
+use crate::upstream::{ForwardError, RequestBody, ResponseBody, Upstream, UpstreamSpec};
+
+/// The longest body that is read for nothing, in bytes.
+const MAX_DISCARDED: u64 = 64 * 1024;
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
 #[derive(Debug)]
@@ -63,9 +68,17 @@ impl Proxy {
     /// Answers a request.
     pub async fn handle(&self, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<ReplyBody> {
         let (mut head, incoming) = request.into_parts();
-        peer.has_asked(!incoming.is_end_stream());
+        let has_body = !incoming.is_end_stream();
+        let is_held_back = has_body && head.headers.contains_key(EXPECT);
+        peer.has_asked(has_body);
         let mut entry = self.entry(peer, &head);
-        let response = self.answer(peer, &mut head, incoming, entry.as_deref_mut()).await;
+        let mut incoming = Some(incoming);
+        let mut response = self.answer(peer, &mut head, &mut incoming, entry.as_deref_mut()).await;
+        if let Some(unread) = incoming.filter(|_| has_body)
+            && (is_held_back || !discard(unread).await)
+        {
+            refusal::close(&mut response);
+        }
         if let Some(entry) = &mut entry {
             entry.record.status = response.status();
         }
@@ -83,7 +96,7 @@ impl Proxy {
         &self,
         peer: &Rc<Peer>,
         head: &mut request::Parts,
-        incoming: Incoming,
+        incoming: &mut Option<Incoming>,
         entry: Option<&mut Entry>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
@@ -115,7 +128,7 @@ impl Proxy {
         path: Option<&str>,
         peer: &Rc<Peer>,
         head: &mut request::Parts,
-        incoming: Incoming,
+        incoming: &mut Option<Incoming>,
         permit: Permit,
     ) -> Response<Source> {
         let treatment = &self.site.treatments[route.0 as usize];
@@ -125,12 +138,13 @@ impl Proxy {
                 refusal::own(*status, text, body.clone()).map(Source::Own)
             }
             Target::Forward { upstream, rewrite } => {
-                let client_ip = &self.site.gate.client_ip;
-                outgoing::prepare(head, path, peer, client_ip, rewrite, &treatment.request_headers);
-                let body = if incoming.is_end_stream() {
-                    RequestBody::empty()
-                } else {
-                    RequestBody::streaming(incoming, Rc::clone(peer.patience()))
+                let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
+                if let Err(error) = outgoing::prepare(head, path, peer, client_ip, rewrite, edits) {
+                    return refusal::not_forwarded(&ForwardError::Target(error)).map(Source::Own);
+                }
+                let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
+                    Some(incoming) => RequestBody::streaming(incoming, Rc::clone(peer.patience())),
+                    None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
                 let upstream = &self.upstreams[upstream.0 as usize];
@@ -198,6 +212,20 @@ fn without_route(head: &request::Parts) -> refusal::Own {
         return response;
     }
     refusal::no_route()
+}
+
+/// Reads a body that nobody wants to its end, so that the connection can go on; says whether it did. A long one
+/// is not worth it.
+async fn discard(mut body: Incoming) -> bool {
+    if body.size_hint().upper().is_none_or(|length| length > MAX_DISCARDED) {
+        return false;
+    }
+    while let Some(frame) = body.frame().await {
+        if frame.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// A request with this head, which is left empty.

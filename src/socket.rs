@@ -76,6 +76,25 @@ impl Patience {
         self.reading.set(reading);
     }
 
+    /// Whether the next head is waited for.
+    #[must_use]
+    pub fn awaits_head(&self) -> bool {
+        matches!(self.reading.get(), Reading::HeadStartsBy(..))
+    }
+
+    /// If the next head is waited for: no longer than until then.
+    pub fn hasten(&self, by: Instant) {
+        if let Reading::HeadStartsBy(at, span) = self.reading.get() {
+            self.reading.set(Reading::HeadStartsBy(at.min(by), span));
+        }
+    }
+
+    /// Whether nothing is owed at the moment.
+    #[must_use]
+    pub fn is_unbounded(&self) -> bool {
+        self.reading.get() == Reading::Unbounded
+    }
+
     /// From now on so many bytes may be read, and any more are an error.
     pub fn set_room(&self, bytes: usize) {
         self.room.set(bytes);

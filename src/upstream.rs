@@ -9,8 +9,8 @@ mod wire;
 
 use std::rc::Rc;
 
-use http::header::HOST;
-use http::{Request, Response, StatusCode, Uri};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
 
 pub use body::{RequestBody, ResponseBody};
@@ -117,6 +117,9 @@ impl Upstream {
             Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 Err(Failed { error: ForwardError::Switched(pool.server().authority()), again: false })
             }
+            Ok((response, _)) if !is_clearly_framed(response.headers()) => {
+                Err(Failed { error: ForwardError::Framing(pool.server().authority()), again: false })
+            }
             Ok(answered) => Ok(answered),
             Err(SendError { error, is_unsent, is_unanswered }) => {
                 let error = ForwardError::of(error, pool.server());
@@ -152,6 +155,23 @@ fn direct(
         request.headers_mut().insert(HOST, name.clone());
     }
     Ok(())
+}
+
+/// Whether a body comes as it is, or in chunks and nothing else.
+pub(crate) fn is_plainly_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let first_is_chunked =
+        codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    first_is_chunked && codings.next().is_none()
+}
+
+/// Whether there is one way only to find the end of a response. hyper reads a response that has both chunks and
+/// a length by its chunks, but its length would go on to the client.
+fn is_clearly_framed(headers: &HeaderMap) -> bool {
+    match headers.get(TRANSFER_ENCODING) {
+        None => true,
+        Some(_) => is_plainly_coded(headers) && !headers.contains_key(CONTENT_LENGTH),
+    }
 }
 
 /// A copy of a request that may be sent twice.

@@ -2,7 +2,6 @@
 
 mod limits;
 mod onward;
-mod parts;
 mod request;
 mod routing;
 mod rows;

@@ -1,5 +1,6 @@
 //! Keys: from the parts that a limit names to the [`Key`] that one request has.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::header::{COOKIE, HeaderName};
@@ -100,6 +101,41 @@ impl KeyPart {
         })
     }
 
+    /// The value that a request has for this part; none if it has none, or an empty one, or several that differ.
+    /// A query parameter is decoded: `%6Bey=a` and `key=%61` must not be other keys than `key=a`. The client's
+    /// address is given as text, and counted as its bytes.
+    #[must_use]
+    pub fn value<'a>(&self, subject: &Subject<'a>) -> Option<Cow<'a, [u8]>> {
+        let value = match self {
+            Self::Global => return Some(Cow::Borrowed(b"")),
+            Self::ClientIp => Cow::Owned(subject.client.to_string().into_bytes()),
+            Self::Header(name) => Cow::Borrowed(header(subject.head, name)?),
+            Self::Cookie(name) => Cow::Borrowed(cookie(subject.head, name)?),
+            Self::Query(name) => Cow::Owned(query_value(subject.head.uri.query()?, name)?),
+            Self::Path => Cow::Borrowed(subject.path.as_bytes()),
+            Self::PathParam(name) => Cow::Borrowed(subject.path_param(name)?.as_bytes()),
+            Self::Host => Cow::Borrowed(subject.host.as_bytes()),
+            Self::Method => Cow::Borrowed(subject.head.method.as_str().as_bytes()),
+            Self::Route => Cow::Borrowed(subject.route_name().as_bytes()),
+        };
+        (!value.is_empty()).then_some(value)
+    }
+
+    fn kind(&self) -> PartKind {
+        match self {
+            Self::Global => PartKind::Global,
+            Self::ClientIp => PartKind::ClientIp,
+            Self::Header(_) => PartKind::Header,
+            Self::Cookie(_) => PartKind::Cookie,
+            Self::Query(_) => PartKind::Query,
+            Self::Path => PartKind::Path,
+            Self::PathParam(_) => PartKind::PathParam,
+            Self::Host => PartKind::Host,
+            Self::Method => PartKind::Method,
+            Self::Route => PartKind::Route,
+        }
+    }
+
     /// Whether a client can put there whatever it likes, and so get a fresh count at will.
     #[must_use]
     pub fn is_made_up(&self) -> bool {
@@ -142,31 +178,17 @@ impl KeySpec {
     }
 }
 
-/// Adds a part if the request has it; an empty value counts as missing.
+/// Adds a part if the request has it.
 fn push_part(parts: &mut Parts, part: &KeyPart, subject: &Subject<'_>) -> bool {
-    let (kind, value): (PartKind, &[u8]) = match part {
-        KeyPart::Global => {
-            parts.push(PartKind::Global, b"");
-            return true;
-        }
-        KeyPart::ClientIp => {
-            push_address(parts, subject.client);
-            return true;
-        }
-        KeyPart::Header(name) => (PartKind::Header, header(subject.head, name)),
-        KeyPart::Cookie(name) => (PartKind::Cookie, cookie(subject.head, name)),
-        KeyPart::Query(name) => return push_query(parts, subject.head, name),
-        KeyPart::Path => (PartKind::Path, subject.path.as_bytes()),
-        KeyPart::PathParam(name) => (PartKind::PathParam, subject.path_param(name).unwrap_or("").as_bytes()),
-        KeyPart::Host => (PartKind::Host, subject.host.as_bytes()),
-        KeyPart::Method => (PartKind::Method, subject.head.method.as_str().as_bytes()),
-        KeyPart::Route => (PartKind::Route, subject.route_name().as_bytes()),
-    };
-    if value.is_empty() {
-        return false;
+    if let KeyPart::ClientIp = part {
+        push_address(parts, subject.client);
+        return true;
     }
-    parts.push(kind, value);
-    true
+    let value = part.value(subject);
+    if let Some(value) = &value {
+        parts.push(part.kind(), value);
+    }
+    value.is_some()
 }
 
 fn push_address(parts: &mut Parts, client: IpAddr) {
@@ -176,27 +198,22 @@ fn push_address(parts: &mut Parts, client: IpAddr) {
     }
 }
 
-/// The header's value; where it is sent several times the first counts.
-fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> &'a [u8] {
-    head.headers.get(name).map_or(&[], |value| value.as_bytes().trim_ascii())
+/// The one value of several that are all the same. Where they differ there is none: the server may read another
+/// one than we do, so each would be a way to a fresh count.
+fn agreed<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
+    let first = values.next()?;
+    values.all(|other| other == first).then_some(first)
 }
 
-fn cookie<'a>(head: &'a request::Parts, name: &str) -> &'a [u8] {
-    head.headers
-        .get_all(COOKIE)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b';'))
-        .find_map(|pair| pair.trim_ascii_start().strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-        .map_or(&[], <[u8]>::trim_ascii)
+fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> Option<&'a [u8]> {
+    agreed(head.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()))
 }
 
-/// Adds a query parameter as its decoded bytes: `%6Bey=a` and `key=%61` must not be other keys than `key=a`.
-fn push_query(parts: &mut Parts, head: &request::Parts, name: &str) -> bool {
-    let Some(value) = query_value(head.uri.query().unwrap_or(""), name) else { return false };
-    if !value.is_empty() {
-        parts.push(PartKind::Query, &value);
-    }
-    !value.is_empty()
+fn cookie<'a>(head: &'a request::Parts, name: &str) -> Option<&'a [u8]> {
+    let pairs =
+        head.headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
+    let value = |pair: &'a [u8]| pair.trim_ascii_start().strip_prefix(name.as_bytes())?.strip_prefix(b"=");
+    agreed(pairs.filter_map(value).map(<[u8]>::trim_ascii))
 }
 
 /// Whether a query has this parameter with this value, among others maybe.
@@ -207,12 +224,12 @@ pub(super) fn query_value_is(query: &str, name: &str, value: &str) -> bool {
     })
 }
 
-/// The first value of a query parameter, decoded as forms are: `+` is a blank.
+/// The value of a query parameter, decoded as forms are: `+` is a blank.
 fn query_value(query: &str, name: &str) -> Option<Vec<u8>> {
-    query.split('&').find_map(|pair| {
+    agreed(query.split('&').filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         (form_decoded(key) == name.as_bytes()).then(|| form_decoded(value))
-    })
+    }))
 }
 
 fn form_decoded(text: &str) -> Vec<u8> {
@@ -237,12 +254,14 @@ mod tests {
     #[test]
     fn cookies_are_found_among_others() {
         let (head, ()) = http::Request::builder()
-            .header("cookie", "asid=no; sid=yes; sid=later")
+            .header("cookie", "asid=no; sid=yes; sid=yes; two=1")
+            .header("cookie", "two=2")
             .body(())
             .unwrap()
             .into_parts();
-        assert_eq!(cookie(&head, "sid"), b"yes");
-        assert_eq!(cookie(&head, "si"), b"");
+        assert_eq!(cookie(&head, "sid"), Some(&b"yes"[..]));
+        assert_eq!(cookie(&head, "si"), None);
+        assert_eq!(cookie(&head, "two"), None);
     }
 
     #[test]
@@ -250,5 +269,7 @@ mod tests {
         assert_eq!(query_value("a=1&%6Bey=x%2fy+z", "key"), Some(b"x/y z".to_vec()));
         assert_eq!(query_value("a=1&key", "key"), Some(Vec::new()));
         assert_eq!(query_value("", "key"), None);
+        assert_eq!(query_value("key=a&key=%61", "key"), Some(b"a".to_vec()));
+        assert_eq!(query_value("key=a&key=b", "key"), None);
     }
 }

@@ -43,7 +43,7 @@ fn hop_by_hop(name: &HeaderName) -> Option<usize> {
     })
 }
 
-/// Fields that decide where a message goes or where it ends: no trailer may have them.
+/// Fields that decide where a message goes, where it ends or who sends it: no trailer may have them.
 fn may_trail(name: &str) -> bool {
     !matches!(
         name,
@@ -58,6 +58,13 @@ fn may_trail(name: &str) -> bool {
             | "content-type"
             | "content-range"
             | "authorization"
+            | "cookie"
+            | "expect"
+            | "forwarded"
+            | "proxy-authorization"
+            | "x-forwarded-for"
+            | "x-forwarded-host"
+            | "x-forwarded-proto"
             | "set-cookie"
             | "cache-control"
             | "max-forwards"
@@ -123,17 +130,25 @@ fn remove_named(headers: &mut HeaderMap) {
 }
 
 fn cut_trailer(headers: &mut HeaderMap) {
-    let announced: Vec<String> = headers
+    unannounce(headers, |name| !may_trail(name.as_str()));
+}
+
+/// Cuts names from `Trailer`; what is not announced there is not passed on after the body.
+pub(super) fn unannounce(headers: &mut HeaderMap, is_unwanted: impl Fn(&HeaderName) -> bool) {
+    if !headers.contains_key(TRAILER) {
+        return;
+    }
+    let announced: Vec<HeaderName> = headers
         .get_all(TRAILER)
         .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|name| name.trim().to_ascii_lowercase())
-        .filter(|name| !name.is_empty() && may_trail(name))
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .filter(|name| !is_unwanted(name))
         .collect();
     headers.remove(TRAILER);
-    if let Ok(value) = HeaderValue::from_str(&announced.join(", "))
-        && !announced.is_empty()
+    let names: Vec<&str> = announced.iter().map(HeaderName::as_str).collect();
+    if let Ok(value) = HeaderValue::from_str(&names.join(", "))
+        && !names.is_empty()
     {
         headers.insert(TRAILER, value);
     }
@@ -183,7 +198,7 @@ mod tests {
 
     #[test]
     fn trailer_announces_only_what_may_trail() {
-        let left = after(&[("trailer", "X-Sum, Content-Length"), ("trailer", "host")]);
+        let left = after(&[("trailer", "X-Sum, Content-Length"), ("trailer", "host, X-Forwarded-For")]);
         assert_eq!(left, [("trailer".into(), "x-sum".into())]);
         assert!(after(&[("trailer", "Transfer-Encoding")]).is_empty());
     }

@@ -1,11 +1,11 @@
 //! The head of a request as it goes upstream.
 
-use http::header::{FORWARDED, HOST, HeaderName, TE};
-use http::uri::{PathAndQuery, Uri};
+use http::header::{CONNECTION, FORWARDED, HOST, HeaderName, TE};
+use http::uri::{InvalidUri, PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, Version, request};
 
 use super::Peer;
-use super::hop::remove_hop_by_hop;
+use super::hop::{remove_hop_by_hop, unannounce};
 use super::treatment::{HeaderEdits, Rewrite};
 use crate::gate::ClientIp;
 
@@ -15,6 +15,9 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 
 /// Makes the head of a request fit to go upstream. `path` is its normalized path, where that differs from
 /// what was sent.
+///
+/// # Errors
+/// A target that has become too long: a character that must be escaped takes three.
 pub(super) fn prepare(
     head: &mut request::Parts,
     path: Option<&str>,
@@ -22,15 +25,18 @@ pub(super) fn prepare(
     client_ip: &ClientIp,
     rewrite: &Rewrite,
     edits: &HeaderEdits,
-) {
+) -> Result<(), InvalidUri> {
     take_authority(head);
-    retarget(head, path, rewrite);
+    retarget(head, path, rewrite)?;
     head.version = Version::HTTP_11;
     if remove_hop_by_hop(&mut head.headers) {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
+        head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
     introduce(&mut head.headers, peer, client_ip);
     edits.apply(&mut head.headers);
+    unannounce(&mut head.headers, |name| *name == client_ip.header || edits.concern(name));
+    Ok(())
 }
 
 /// The authority of an absolute target goes over Host (RFC 9112 §3.2.2).
@@ -42,21 +48,19 @@ fn take_authority(head: &mut request::Parts) {
 }
 
 /// Leaves only path and query in the target, with the path as it was matched and without its prefix.
-fn retarget(head: &mut request::Parts, path: Option<&str>, rewrite: &Rewrite) {
+fn retarget(head: &mut request::Parts, path: Option<&str>, rewrite: &Rewrite) -> Result<(), InvalidUri> {
     let sent = path.unwrap_or_else(|| head.uri.path());
     let cut = rewrite.path(sent);
     let is_unchanged = head.uri.scheme().is_none() && path.is_none() && cut.len() == sent.len();
     if is_unchanged {
-        return;
+        return Ok(());
     }
     let target = match head.uri.query() {
         Some(query) => format!("{cut}?{query}"),
         None => cut.to_owned(),
     };
-    // Both parts were valid in the request and stay so: only escapes and whole segments have changed.
-    if let Ok(target) = target.parse::<PathAndQuery>() {
-        head.uri = Uri::from(target);
-    }
+    head.uri = Uri::from(target.parse::<PathAndQuery>()?);
+    Ok(())
 }
 
 /// Tells the server who is asking. What a stranger says of itself is replaced; a trusted proxy's word stays,
@@ -110,7 +114,7 @@ mod tests {
         let peer = Peer::new("192.0.2.7:1".parse().unwrap(), times);
         let (mut head, ()) = request.body(()).unwrap().into_parts();
         let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };
-        prepare(&mut head, path, &peer, &ClientIp::default(), &rewrite, &HeaderEdits::default());
+        prepare(&mut head, path, &peer, &ClientIp::default(), &rewrite, &HeaderEdits::default()).unwrap();
         head
     }
 

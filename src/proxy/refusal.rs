@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::answers::{Answers, CustomDenied, Field};
@@ -23,7 +23,12 @@ pub(super) fn malformed(error: &Malformed) -> Own {
     let mut response = problem(error.status(), &error.to_string());
     if !matches!(error, Malformed::MissingPart(_)) {
         // What else comes over this connection is no more to be trusted.
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        close(&mut response);
+    }
+    if let Malformed::Connect = error {
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
     }
     response
 }
@@ -37,7 +42,9 @@ pub(super) fn no_route() -> Own {
 pub(super) fn not_forwarded(error: &ForwardError) -> Own {
     let (status, detail) = match error {
         ForwardError::Connect { .. } => (StatusCode::BAD_GATEWAY, "the upstream can't be reached"),
-        ForwardError::Broken { .. } => (StatusCode::BAD_GATEWAY, "the upstream gave no valid response"),
+        ForwardError::Broken { .. } | ForwardError::Framing(_) => {
+            (StatusCode::BAD_GATEWAY, "the upstream gave no valid response")
+        }
         ForwardError::Switched(_) => (StatusCode::BAD_GATEWAY, "the upstream switched protocols unasked"),
         ForwardError::ConnectTimeout(_) => {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream could not be reached in time")
@@ -46,9 +53,22 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream did not respond in time")
         }
         ForwardError::RequestBody(_) => (StatusCode::BAD_REQUEST, "the request's body could not be read"),
+        ForwardError::RequestBodyTimeout => {
+            (StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
+        }
         ForwardError::Target(_) => (StatusCode::BAD_REQUEST, "the path can't be sent upstream"),
     };
-    problem(status, detail)
+    let mut response = problem(status, detail);
+    if status.is_client_error() {
+        // The rest of the request is still on its way.
+        close(&mut response);
+    }
+    response
+}
+
+/// Says that this is the last answer on its connection.
+pub(super) fn close<B>(response: &mut Response<B>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// The answer to a request that the limiter refuses, and the seconds that its Retry-After says.

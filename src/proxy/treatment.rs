@@ -67,6 +67,12 @@ impl Rewrite {
 }
 
 impl HeaderEdits {
+    /// Whether this header is set or removed.
+    #[must_use]
+    pub fn concern(&self, name: &HeaderName) -> bool {
+        self.remove.contains(name) || self.set.iter().any(|(set, _)| set == name)
+    }
+
     /// Makes the changes.
     pub fn apply(&self, headers: &mut HeaderMap) {
         for name in &self.remove {

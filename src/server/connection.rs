@@ -5,6 +5,7 @@ use std::future::{Future as _, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -15,9 +16,14 @@ use super::ListenerSpec;
 use super::drain::Open;
 use crate::proxy::{ClientTimes, Peer, Proxy};
 use crate::socket::Timed;
+use crate::time::monotonic;
 
 /// hyper's own number of headers; to set it, even to the same, makes every request slower.
 const USUAL_HEADERS: usize = 100;
+
+/// How long a connection that has nothing to do stays open when the server drains: what a client had sent
+/// before it could know is still answered.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// How connections of one listener speak HTTP/1.1. Times are kept by the socket, not by hyper.
 pub(super) fn protocol(spec: &ListenerSpec) -> http1::Builder {
@@ -48,18 +54,25 @@ pub(super) async fn serve(
     });
     let mut connection = pin!(protocol.serve_connection(io, service));
     let mut begun = pin!(open.begun());
-    let (mut is_listening, mut is_ending) = (false, false);
+    let (mut is_listening, mut is_ending, mut linger) = (false, false, None);
     let end = poll_fn(|cx| {
         // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
         if !is_listening {
             is_listening = true;
             let _ = begun.as_mut().poll(cx);
         }
-        if !is_ending && open.is_draining() {
-            is_ending = true;
-            connection.as_mut().graceful_shutdown();
+        if open.is_draining() {
+            patience.hasten(*linger.get_or_insert_with(|| monotonic() + LINGER));
+            // To shut down while nothing has been asked would close at once, over a request on its way.
+            if !is_ending && !patience.awaits_head() {
+                is_ending = true;
+                connection.as_mut().graceful_shutdown();
+            }
         }
         let end = connection.as_mut().poll(cx);
+        if let Some(linger) = linger {
+            patience.hasten(linger);
+        }
         if end.is_pending() && patience.is_unwatched() {
             // hyper has answered after it had looked for the next request: it must look again.
             return connection.as_mut().poll(cx);

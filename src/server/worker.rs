@@ -1,10 +1,7 @@
 //! A worker: one thread that accepts connections and serves them.
 
-use std::future::{Future as _, poll_fn};
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -113,23 +110,31 @@ async fn accept(
             }
         });
     };
-    let mut is_time = pin!(drain.wait_for(|is_time| *is_time));
     loop {
-        let accepted = poll_fn(|cx| match socket.poll_accept(cx) {
-            Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-            Poll::Pending => is_time.as_mut().poll(cx).map(|_| None),
-        });
-        match accepted.await {
-            Some(Ok((stream, address))) => start(stream, address),
-            Some(Err(error)) if is_about_one(&error) => {}
-            Some(Err(error)) => {
+        let accepted = tokio::select! {
+            biased;
+            accepted = socket.accept() => accepted,
+            _ = drain.wait_for(|is_time| *is_time) => break,
+        };
+        match accepted {
+            Ok((stream, address)) => start(stream, address),
+            Err(error) if is_about_one(&error) => {}
+            Err(error) => {
                 tracing::warn!("can't accept connections on {}: {error}", spec.address);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            // The backlog is empty, and it is time.
-            None => return Ok(()),
         }
     }
+    // What waits in the backlog was accepted by the kernel: it is served before the socket closes.
+    let socket = socket.into_std()?;
+    while let Ok((stream, address)) = socket.accept() {
+        if stream.set_nonblocking(true).is_ok()
+            && let Ok(stream) = TcpStream::from_std(stream)
+        {
+            start(stream, address);
+        }
+    }
+    Ok(())
 }
 
 /// Whether an error of accept is one connection's own.

@@ -46,7 +46,8 @@ impl RequestBody {
         if let Some(client) = self.client.take() {
             client.set(Reading::Unbounded);
         }
-        if let Some((server, within)) = self.server.take() {
+        // Once an answer has begun, its own times hold.
+        if let Some((server, within)) = self.server.take().filter(|(server, _)| server.is_unbounded()) {
             server.set(Reading::Until(monotonic() + within));
         }
     }

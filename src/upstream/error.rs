@@ -33,9 +33,15 @@ pub enum ForwardError {
     /// It switched protocols though nobody had asked.
     #[error("{0} switched protocols unasked")]
     Switched(String),
+    /// Its answer could be read in more than one way.
+    #[error("{0} gave an answer with an ambiguous end, or in a transfer coding that is not understood")]
+    Framing(String),
     /// The client's own body failed on the way.
     #[error("the request's body failed on the way: {0}")]
     RequestBody(hyper::Error),
+    /// The client's own body did not come in time.
+    #[error("the request's body did not come in time")]
+    RequestBodyTimeout,
     /// The path does not fit behind the server's own.
     #[error("the path can't be put behind the server's own: {0}")]
     Target(http::uri::InvalidUri),
@@ -43,7 +49,9 @@ pub enum ForwardError {
 
 impl ForwardError {
     pub(super) fn of(error: hyper::Error, server: &ServerSpec) -> Self {
-        if error.is_user() {
+        if error.is_user() && io_kind(&error) == Some(io::ErrorKind::TimedOut) {
+            Self::RequestBodyTimeout
+        } else if error.is_user() {
             Self::RequestBody(error)
         } else if io_kind(&error) == Some(io::ErrorKind::TimedOut) {
             Self::ResponseTimeout(server.authority())

@@ -88,6 +88,7 @@ impl Wire {
     /// Notes that it is kept from now on.
     pub fn keep(&mut self) {
         self.kept_since = Some(recent());
+        self.patience.set(Reading::Unbounded);
         self.relay.forget();
     }
 

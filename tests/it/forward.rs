@@ -375,6 +375,36 @@ fn a_kept_connection_that_has_ended_costs_no_request() {
 }
 
 #[test]
+fn an_answer_that_ends_in_more_than_one_place_is_502() {
+    for framing in [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: gzip",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n6\r\nhello!\r\n0\r\n\r\n");
+        let server = Upstream::answering(answer);
+        let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 502, "{framing}");
+    }
+}
+
+/// A character that must be escaped takes three: what no longer fits into a target must not go on as it came.
+#[test]
+fn a_path_that_grows_too_long_is_refused() {
+    let server = Upstream::echo();
+    let proxy = Tidegate::start(&format!(
+        "[[routes]]\npath = \"/s/*\"\nrewrite = {{ strip_prefix = \"/s\" }}\nupstream = \"{}\"\n",
+        server.url()
+    ));
+    let quotes = |count| format!("/s/zz/..//{}", "\"".repeat(count));
+    assert_eq!(get(proxy.addr(), &quotes(100), &[]).status(), 200);
+    assert_eq!(get(proxy.addr(), &quotes(31_000), &[]).status(), 400);
+    assert_eq!(server.requests().len(), 1);
+    assert!(server.requests()[0].start.starts_with("GET /%22%22"));
+}
+
+#[test]
 fn an_upstream_that_switches_protocols_unasked_is_502() {
     let server = Upstream::answering(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison",

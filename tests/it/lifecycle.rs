@@ -115,6 +115,38 @@ fn sigterm_lets_what_has_begun_come_to_its_end() {
     }
 }
 
+/// More connections than a worker takes in one turn, each with its request on its way, while the proxy does
+/// nothing: all of them are answered after SIGTERM.
+#[test]
+fn sigterm_answers_what_waits_in_the_backlog() {
+    let mut proxy = Tidegate::start(&format!("workers = 1\n{OWN}"));
+    proxy.signal("STOP");
+    let mut clients: Vec<Client> = (0..400).map(|_| Client::connect(proxy.addr())).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    proxy.signal("TERM");
+    proxy.signal("CONT");
+    for client in &mut clients {
+        assert_eq!(client.read().status(), 200);
+    }
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn a_request_sent_just_before_sigterm_was_seen_is_answered() {
+    let mut proxy = Tidegate::start(&format!("workers = 1\n{OWN}"));
+    let mut kept = Client::connect(proxy.addr());
+    assert_eq!(kept.get("/", &[]).status(), 200);
+    let mut fresh = Client::connect(proxy.addr());
+    proxy.signal("TERM");
+    proxy.wait_log("draining");
+    for client in [&mut kept, &mut fresh] {
+        assert_eq!(client.get("/", &[]).status(), 200);
+    }
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
 #[test]
 fn a_body_on_its_way_is_finished_after_sigterm() {
     let (release, wait): (Sender<()>, Receiver<()>) = channel();

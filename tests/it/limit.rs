@@ -117,18 +117,27 @@ fn requests_are_counted_apart_by_their_key() {
             &[
                 ("GET", "/users/7/a", &["X-Api-Key: alpha"]),
                 ("GET", "/users/8/a", &["x-api-key:   alpha  "]),
-                ("GET", "/users/8/a", &["x-api-key: alpha", "x-api-key: beta"]),
+                ("GET", "/users/8/a", &["x-api-key: alpha", "x-api-key: alpha"]),
             ],
-            &[("GET", "/users/7/a", &["X-Api-Key: beta"]), ("GET", "/users/7/a", &["X-Api-Key: ALPHA"])],
+            // Values that differ count as none: by the client's address.
+            &[
+                ("GET", "/users/7/a", &["X-Api-Key: alpha", "X-Api-Key: beta"]),
+                ("GET", "/users/7/a", &["X-Api-Key: beta"]),
+                ("GET", "/users/7/a", &["X-Api-Key: ALPHA"]),
+            ],
         ),
         (
             "\"query:key\"",
             &[
                 ("GET", "/users/7/a?key=al+pha", &[]),
                 ("GET", "/users/7/a?x=1&key=al%20pha", &[]),
-                ("GET", "/users/7/a?%6bey=%61l+pha&key=beta", &[]),
+                ("GET", "/users/7/a?%6bey=%61l+pha&key=al+pha", &[]),
             ],
-            &[("GET", "/users/7/a?key=beta", &[]), ("GET", "/users/7/a?key=al%2Bpha", &[])],
+            &[
+                ("GET", "/users/7/a?key=beta", &[]),
+                ("GET", "/users/7/a?key=al%2Bpha", &[]),
+                ("GET", "/users/7/a?key=beta&key=gamma", &[]),
+            ],
         ),
         (
             "\"cookie:sid\"",

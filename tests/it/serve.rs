@@ -502,3 +502,47 @@ fn an_early_answer_to_a_client_that_goes_on_sending_arrives() {
     let answer: Message = client.read_response("POST").unwrap();
     assert_eq!((answer.status(), answer.text()), (413, "no!"));
 }
+
+/// Once an answer has begun, the time for its head is over: it may go on for longer than that, also when the
+/// request ends in the middle of it.
+#[test]
+fn an_answer_outlives_the_response_timeout_when_the_request_ends_late() {
+    let server = Upstream::scripted(|caller| {
+        caller.read_head().unwrap().unwrap();
+        caller.send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n");
+        for _ in 0..6 {
+            // Slower in all than the response may be in coming, quicker than a stall.
+            std::thread::sleep(Duration::from_millis(150));
+            if caller.try_send("x").is_err() {
+                return;
+            }
+        }
+        let _ = caller.request();
+    });
+    let proxy = Tidegate::start(&format!(
+        "[upstreams.slow]\nservers = [\"{}\"]\nresponse_timeout = \"400ms\"\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"slow\"\n",
+        server.url()
+    ));
+    let mut client = Client::connect(proxy.addr());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha");
+    client.read_head().unwrap().unwrap();
+    client.send("lf");
+    assert_eq!(client.take(6).unwrap(), b"xxxxxx");
+}
+
+/// An answer of the proxy's own does not cost the connection: a short body is read to its end.
+#[test]
+fn an_own_answer_keeps_the_connection_past_a_short_body() {
+    let proxy = Tidegate::start("[[routes]]\npath = \"/*\"\nrespond = { status = 200, body = \"ok\" }\n");
+    let mut client = Client::connect(proxy.addr());
+    client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n");
+    client.send("halfGET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+    for _ in 0..2 {
+        let answer = client.read();
+        assert_eq!((answer.status(), answer.header("connection")), (200, None));
+    }
+    client.send("POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nno");
+    assert_eq!(client.read().header("connection"), Some("close"));
+    client.expect_close();
+}

@@ -1,9 +1,8 @@
 //! What a limit makes of a request.
 
-use super::parts;
 use super::rows::Rows;
 use crate::config::Loaded;
-use crate::gate::{KeySpec, OnMissing, Subject};
+use crate::gate::{KeyPart, KeySpec, OnMissing, Subject};
 use crate::limit::{Charge, PolicyId};
 use crate::limiter::OnStoreFailure;
 use crate::store::StoreSpec;
@@ -56,8 +55,9 @@ pub(super) fn tell(
 fn key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
     for (number, part) in spec.parts.iter().enumerate() {
         let label = if number == 0 { "key" } else { "" };
-        let text = match (parts::value(part, subject), spec.on_missing) {
-            (Some(value), _) => format!("{part} = {value}"),
+        let text = match (part.value(subject), spec.on_missing) {
+            (Some(_), _) if *part == KeyPart::Global => format!("{part} = everybody"),
+            (Some(value), _) => format!("{part} = {}", String::from_utf8_lossy(&value)),
             (None, OnMissing::ClientIp) => {
                 format!("{part} is missing: the client's address stands in for it, {}", subject.client)
             }
