@@ -74,6 +74,21 @@ fn route_match(c: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(count), |b| {
             b.iter(|| table.find(black_box("api.example.com"), black_box(&target), black_box(&head)));
         });
+        let by_header = |number: usize| {
+            let mut route = route(2, Vec::new());
+            let value = format!("tenant-{number}").parse().expect("a header value");
+            route.headers.push((http::HeaderName::from_static("x-tenant"), value));
+            route
+        };
+        let table = RouteTable::new((0..count).map(by_header).collect());
+        let target = "/v1/service-2/files/a";
+        let mut head = self::head(target);
+        let value = format!("tenant-{}", count - 1).parse().expect("a header value");
+        head.headers.insert("x-tenant", value);
+        assert!(table.find("a", target, &head).is_some());
+        group.bench_function(BenchmarkId::new("by header", count), |b| {
+            b.iter(|| table.find(black_box("a"), black_box(target), black_box(&head)));
+        });
     }
     group.finish();
 }

@@ -3,6 +3,7 @@
 //! [`Gate::examine`] reads a request's head and says what it would be charged; it asks nobody and spends
 //! nothing, so the server and the tools share it. [`Gate::admit`] then has the limiter decide.
 
+mod candidates;
 mod client_ip;
 mod host;
 mod keys;

@@ -111,7 +111,7 @@ impl KeyPart {
             Self::ClientIp => Cow::Owned(subject.client.to_string().into_bytes()),
             Self::Header(name) => Cow::Borrowed(header(subject.head, name)?),
             Self::Cookie(name) => Cow::Borrowed(cookie(subject.head, name)?),
-            Self::Query(name) => Cow::Owned(query_value(subject.head.uri.query()?, name)?),
+            Self::Query(name) => Cow::Owned(agreed(query_values(subject.head.uri.query()?, name))?),
             Self::Path => Cow::Borrowed(subject.path.as_bytes()),
             Self::PathParam(name) => Cow::Borrowed(subject.path_param(name)?.as_bytes()),
             Self::Host => Cow::Borrowed(subject.host.as_bytes()),
@@ -218,18 +218,15 @@ fn cookie<'a>(head: &'a request::Parts, name: &str) -> Option<&'a [u8]> {
 
 /// Whether a query has this parameter with this value, among others maybe.
 pub(super) fn query_value_is(query: &str, name: &str, value: &str) -> bool {
-    query.split('&').any(|pair| {
-        let (key, found) = pair.split_once('=').unwrap_or((pair, ""));
-        form_decoded(key) == name.as_bytes() && form_decoded(found) == value.as_bytes()
-    })
+    query_values(query, name).any(|found| found == value.as_bytes())
 }
 
-/// The value of a query parameter, decoded as forms are: `+` is a blank.
-fn query_value(query: &str, name: &str) -> Option<Vec<u8>> {
-    agreed(query.split('&').filter_map(|pair| {
+/// The values of a query parameter, decoded as forms are: `+` is a blank.
+pub(super) fn query_values<'q>(query: &'q str, name: &'q str) -> impl Iterator<Item = Vec<u8>> + 'q {
+    query.split('&').filter_map(move |pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         (form_decoded(key) == name.as_bytes()).then(|| form_decoded(value))
-    }))
+    })
 }
 
 fn form_decoded(text: &str) -> Vec<u8> {
@@ -266,10 +263,11 @@ mod tests {
 
     #[test]
     fn query_values_have_one_spelling() {
-        assert_eq!(query_value("a=1&%6Bey=x%2fy+z", "key"), Some(b"x/y z".to_vec()));
-        assert_eq!(query_value("a=1&key", "key"), Some(Vec::new()));
-        assert_eq!(query_value("", "key"), None);
-        assert_eq!(query_value("key=a&key=%61", "key"), Some(b"a".to_vec()));
-        assert_eq!(query_value("key=a&key=b", "key"), None);
+        let one = |query, name| agreed(query_values(query, name));
+        assert_eq!(one("a=1&%6Bey=x%2fy+z", "key"), Some(b"x/y z".to_vec()));
+        assert_eq!(one("a=1&key", "key"), Some(Vec::new()));
+        assert_eq!(one("", "key"), None);
+        assert_eq!(one("key=a&key=%61", "key"), Some(b"a".to_vec()));
+        assert_eq!(one("key=a&key=b", "key"), None);
     }
 }

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use hashbrown::HashMap;
 use http::request;
 
+use super::candidates::Candidates;
 use super::host::HostPattern;
 use super::route::{Piece, Route};
 
@@ -35,9 +36,9 @@ struct Node {
     /// Where one segment of any text leads.
     param: Option<Box<Node>>,
     /// Routes whose path ends here.
-    exact: Vec<u32>,
+    exact: Candidates,
     /// Routes that take any rest from here.
-    rest: Vec<u32>,
+    rest: Candidates,
     /// The lowest number here and below.
     lowest: u32,
 }
@@ -59,7 +60,7 @@ impl RouteTable {
                 Some(HostPattern::Exact(host)) => table.exact_hosts.entry(host.clone()).or_default(),
                 Some(HostPattern::Below(suffix)) => table.below_hosts.entry(suffix.clone()).or_default(),
             };
-            tree.insert(route.path.pieces(), route.path.takes_rest(), number);
+            tree.insert(route.path.pieces(), route, number);
         }
         table.routes = routes;
         table
@@ -70,7 +71,7 @@ impl RouteTable {
     pub fn find(&self, host: &str, path: &str, head: &request::Parts) -> Option<RouteId> {
         let mut best = u32::MAX;
         let accepts = |number: u32| self.routes.get(number as usize).is_some_and(|route| route.accepts(head));
-        let mut search = |tree: &Node| tree.find(path.as_bytes(), &mut best, &accepts);
+        let mut search = |tree: &Node| tree.find(path.as_bytes(), head, &mut best, &accepts);
         search(&self.any_host);
         if let Some(tree) = self.exact_hosts.get(host) {
             search(tree);
@@ -107,22 +108,22 @@ impl Node {
             prefix: prefix.into(),
             children: Vec::new(),
             param: None,
-            exact: Vec::new(),
-            rest: Vec::new(),
+            exact: Candidates::default(),
+            rest: Candidates::default(),
             lowest: u32::MAX,
         }
     }
 
-    fn insert(&mut self, pieces: &[Piece], takes_rest: bool, number: u32) {
+    fn insert(&mut self, pieces: &[Piece], route: &Route, number: u32) {
         self.lowest = self.lowest.min(number);
         match pieces {
-            [] if takes_rest => self.rest.push(number),
-            [] => self.exact.push(number),
+            [] if route.path.takes_rest() => self.rest.insert(number, route),
+            [] => self.exact.insert(number, route),
             [Piece::Literal(text), after @ ..] => {
-                self.reach(text.as_bytes(), number).insert(after, takes_rest, number);
+                self.reach(text.as_bytes(), number).insert(after, route, number);
             }
             [Piece::Param(_), after @ ..] => {
-                self.param.get_or_insert_default().insert(after, takes_rest, number);
+                self.param.get_or_insert_default().insert(after, route, number);
             }
         }
     }
@@ -165,24 +166,20 @@ impl Node {
     }
 
     /// Lowers `best` to the lowest number below it that matches `path` from here on.
-    fn find(&self, path: &[u8], best: &mut u32, accepts: &impl Fn(u32) -> bool) {
+    fn find(&self, path: &[u8], head: &request::Parts, best: &mut u32, accepts: &impl Fn(u32) -> bool) {
         if self.lowest >= *best {
             return;
         }
         let Some(path) = path.strip_prefix(&*self.prefix) else { return };
-        let mut offer = |numbers: &[u32]| {
-            let better = numbers.iter().copied().take_while(|number| *number < *best).find(|n| accepts(*n));
-            *best = better.unwrap_or(*best);
-        };
-        offer(&self.rest);
-        let Some(&first) = path.first() else { return offer(&self.exact) };
+        self.rest.offer(head, best, accepts);
+        let Some(&first) = path.first() else { return self.exact.offer(head, best, accepts) };
         if let Ok(place) = self.children.binary_search_by_key(&first, Node::first_byte) {
-            self.children[place].find(path, best, accepts);
+            self.children[place].find(path, head, best, accepts);
         }
         if let Some(param) = &self.param {
             let segment = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
             if segment > 0 {
-                param.find(&path[segment..], best, accepts);
+                param.find(&path[segment..], head, best, accepts);
             }
         }
     }
@@ -270,6 +267,19 @@ mod tests {
         assert!(!request("/?v=3", "1"));
         assert!(!request("/?v=2", "0"));
         assert!(!request("/", "1"));
+    }
+
+    #[test]
+    fn many_that_differ_in_a_header_are_not_asked_in_turn() {
+        let tenant = |number: u32| {
+            let mut route = route(None, "/*", &[]);
+            route.headers.push(("x-tenant".parse().unwrap(), format!("t{number}").parse().unwrap()));
+            route
+        };
+        let table = RouteTable::new((0..10_000).map(tenant).collect());
+        let request = Request::get("/").header("x-tenant", "none").header("x-tenant", "t9876");
+        let head = request.body(()).unwrap().into_parts().0;
+        assert_eq!(table.find("a", "/", &head), Some(RouteId(9876)));
     }
 
     /// What the tree must agree with: every route asked in turn.

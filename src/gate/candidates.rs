@@ -1,0 +1,63 @@
+//! Routes that one path pattern leads to. They may differ in headers and query only, and be many: so they are
+//! looked up by the first such condition that they have, instead of being asked in turn.
+
+use hashbrown::HashMap;
+use http::header::HeaderName;
+use http::request;
+
+use super::keys::query_values;
+use super::route::Route;
+
+/// Numbers of routes by the value that one of their conditions wants; ascending.
+type ByValue = HashMap<Box<[u8]>, Vec<u32>>;
+
+/// Routes of one place in the tree of paths.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    /// Those that want no header and no query parameter; ascending.
+    plain: Vec<u32>,
+    by_header: Vec<(HeaderName, ByValue)>,
+    by_query: Vec<(Box<str>, ByValue)>,
+}
+
+impl Candidates {
+    /// Adds a route; numbers must come in ascending order.
+    pub fn insert(&mut self, number: u32, route: &Route) {
+        let numbers = if let Some((name, value)) = route.headers.first() {
+            values_of(&mut self.by_header, name).entry(value.as_bytes().into()).or_default()
+        } else if let Some((name, value)) = route.query.first() {
+            values_of(&mut self.by_query, name).entry(value.as_bytes().into()).or_default()
+        } else {
+            &mut self.plain
+        };
+        numbers.push(number);
+    }
+
+    /// Lowers `best` to the lowest number here that `accepts` says yes to.
+    pub fn offer(&self, head: &request::Parts, best: &mut u32, accepts: &impl Fn(u32) -> bool) {
+        let mut offer = |numbers: &[u32]| {
+            let better = numbers.iter().copied().take_while(|number| *number < *best).find(|n| accepts(*n));
+            *best = better.unwrap_or(*best);
+        };
+        offer(&self.plain);
+        for (name, values) in &self.by_header {
+            for value in head.headers.get_all(name) {
+                values.get(value.as_bytes()).into_iter().for_each(|numbers| offer(numbers));
+            }
+        }
+        for (name, values) in &self.by_query {
+            for value in query_values(head.uri.query().unwrap_or(""), name) {
+                values.get(&*value).into_iter().for_each(|numbers| offer(numbers));
+            }
+        }
+    }
+}
+
+/// The values that are wanted of what is called `name`.
+fn values_of<'c, N: PartialEq + Clone>(by_name: &'c mut Vec<(N, ByValue)>, name: &N) -> &'c mut ByValue {
+    let place = by_name.iter().position(|(other, _)| other == name).unwrap_or_else(|| {
+        by_name.push((name.clone(), ByValue::new()));
+        by_name.len() - 1
+    });
+    &mut by_name[place].1
+}
