@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::ListenerSpec;
 
 /// Connections that may wait to be accepted, on each worker's socket.
-const BACKLOG: i32 = 1024;
+pub(super) const BACKLOG: i32 = 1024;
 
 /// An address is taken, or not ours.
 #[derive(Debug, thiserror::Error)]

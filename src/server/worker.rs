@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::connection::{protocol, serve};
 use super::drain::Connections;
-use super::listen::Listener;
+use super::listen::{BACKLOG, Listener};
 use crate::proxy::Proxy;
 
 /// How often connections to servers are looked through.
@@ -125,9 +125,11 @@ async fn accept(
             }
         }
     }
-    // What waits in the backlog was accepted by the kernel: it is served before the socket closes.
+    // What waits in the backlog was accepted by the kernel: it is served before the socket closes. No more than
+    // fits there, or a flood would keep us here.
     let socket = socket.into_std()?;
-    while let Ok((stream, address)) = socket.accept() {
+    for _ in 0..BACKLOG {
+        let Ok((stream, address)) = socket.accept() else { break };
         if stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
