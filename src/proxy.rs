@@ -228,7 +228,7 @@ async fn discard(mut body: Incoming) -> bool {
     true
 }
 
-/// A request with this head, which is left empty.
+/// A request with this head, which is left empty. It goes out as HTTP/1.1, whatever version it came in.
 fn with_head(head: &mut request::Parts, body: RequestBody) -> Request<RequestBody> {
     let mut request = Request::new(body);
     *request.method_mut() = std::mem::take(&mut head.method);

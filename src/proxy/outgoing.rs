@@ -2,7 +2,7 @@
 
 use http::header::{CONNECTION, FORWARDED, HOST, HeaderName, TE};
 use http::uri::{InvalidUri, PathAndQuery, Uri};
-use http::{HeaderMap, HeaderValue, Version, request};
+use http::{HeaderMap, HeaderValue, request};
 
 use super::Peer;
 use super::hop::{remove_hop_by_hop, unannounce};
@@ -28,7 +28,6 @@ pub(super) fn prepare(
 ) -> Result<(), InvalidUri> {
     take_authority(head);
     retarget(head, path, rewrite)?;
-    head.version = Version::HTTP_11;
     if remove_hop_by_hop(&mut head.headers) {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
         head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
