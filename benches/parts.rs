@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{Request, request};
 use tidegate::gate::{ClientIp, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms};
-use tidegate::limit::{Charge, Key, KeyHasher, Policy, PolicyId, Quota, Rate};
+use tidegate::limit::{Charge, Holder, Key, KeyHasher, Policy, PolicyId, Quota, Rate};
 use tidegate::limiter::{Limits, OnStoreFailure};
 use tidegate::store::Memory;
 use tidegate::time::{Clock, Micros, Timestamp};
@@ -24,13 +24,27 @@ fn quotas() -> [(&'static str, Quota); 2] {
 fn steps(c: &mut Criterion) {
     let mut group = c.benchmark_group("step");
     for (name, quota) in quotas() {
-        let state = quota.step(None, Timestamp(NOW), 3).next;
+        let state = quota.step(None, Timestamp(NOW), 3, Holder::default()).next;
         group.bench_function(BenchmarkId::new(name, "allowed"), |b| {
-            b.iter(|| quota.step(black_box(state.as_ref()), black_box(Timestamp(NOW + 1_000)), black_box(1)));
+            b.iter(|| {
+                quota.step(
+                    black_box(state.as_ref()),
+                    black_box(Timestamp(NOW + 1_000)),
+                    black_box(1),
+                    Holder::default(),
+                )
+            });
         });
-        let full = quota.step(None, Timestamp(NOW), quota.limit()).next;
+        let full = quota.step(None, Timestamp(NOW), quota.limit(), Holder::default()).next;
         group.bench_function(BenchmarkId::new(name, "denied"), |b| {
-            b.iter(|| quota.step(black_box(full.as_ref()), black_box(Timestamp(NOW + 1_000)), black_box(9)));
+            b.iter(|| {
+                quota.step(
+                    black_box(full.as_ref()),
+                    black_box(Timestamp(NOW + 1_000)),
+                    black_box(9),
+                    Holder::default(),
+                )
+            });
         });
     }
     group.finish();
@@ -134,12 +148,12 @@ fn memory_take(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("10,000 keys", format!("{charges} limits")), |b| {
             b.iter(|| {
                 let key = next.next().expect("it never ends");
-                let charge = |policy| Charge { policy: PolicyId(policy), key, cost: 1 };
+                let charge = |policy| Charge::take(PolicyId(policy), key, 1);
                 memory.take(&policies, &[charge(0), charge(1)][..charges])
             });
         });
     }
-    let hot = [Charge { policy: PolicyId(0), key: Key([9; 16]), cost: 1 }];
+    let hot = [Charge::take(PolicyId(0), Key([9; 16]), 1)];
     for _ in 0..600 {
         let _ = memory.take(&policies, &hot);
     }

@@ -187,7 +187,7 @@ impl Gate {
                     None => terms.key.find(subject, &self.hasher),
                 };
             match found {
-                Found::Key(key) => charges.push(Charge { policy, key, cost: terms.cost }),
+                Found::Key(key) => charges.push(Charge::take(policy, key, terms.cost)),
                 Found::Skip => {}
                 Found::Deny(part) => return Err(Malformed::MissingPart(part)),
             }

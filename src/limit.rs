@@ -4,15 +4,25 @@
 //! that must give the same answers to the same arrivals, bit for bit.
 
 mod bucket;
+mod calendar;
 mod decision;
+mod hold;
+mod interval;
 mod key;
 mod policy;
 mod quota;
 mod rate;
+mod slots;
+mod window;
 
 pub use bucket::{Bucket, Debt};
-pub use decision::{Decision, Step, binding};
+pub use calendar::{Calendar, CalendarUnit, UnknownZone};
+pub use decision::{Cause, Decision, Step, binding};
+pub use hold::{Ban, Hold};
+pub use interval::{Interval, Missing};
 pub use key::{Key, KeyHasher, PartKind, Parts};
-pub use policy::{Charge, Policy, PolicyId};
+pub use policy::{Charge, Manner, Outcome, Policy, PolicyId, Record};
 pub use quota::{Algorithm, Quota, State};
 pub use rate::{MAX_TICKS, QuotaError, Rate};
+pub use slots::{Holder, Lease, Leases, MAX_IN_FLIGHT, Slots};
+pub use window::{Align, Count, Window};

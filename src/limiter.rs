@@ -38,7 +38,7 @@ impl Limits {
     /// Limits that `instances` proxies share.
     #[must_use]
     pub fn new(limits: Vec<(Policy, OnStoreFailure)>, instances: NonZeroU64) -> Self {
-        let share = |policy: &Policy| Policy::new(&policy.name, policy.quota.shared_by(instances));
+        let share = |policy: &Policy| policy.shared_by(instances);
         Self {
             shares: limits.iter().map(|(policy, _)| share(policy)).collect(),
             on_failure: limits.iter().map(|(_, on_failure)| *on_failure).collect(),
@@ -157,7 +157,7 @@ impl Limits {
             let refused = charge.cost > quota.limit();
             refused.then(|| Standing {
                 policy: charge.policy,
-                decision: quota.step(None, Timestamp::default(), charge.cost).decision,
+                decision: quota.step(None, Timestamp::default(), charge.cost, charge.holder).decision,
             })
         };
         let refused: Standings = charges.iter().filter_map(stands).collect();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn charges(count: u32, cost: u64) -> Vec<Charge> {
-        (0..count).map(|policy| Charge { policy: PolicyId(policy), key: Key([1; 16]), cost }).collect()
+        (0..count).map(|policy| Charge::take(PolicyId(policy), Key([1; 16]), cost)).collect()
     }
 
     #[tokio::test]

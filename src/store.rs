@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 pub use memory::Memory;
 pub use redis::{Redis, RedisSpec};
 
-use crate::limit::{Charge, Decision, Policy};
+use crate::limit::{Charge, Decision, Key, Policy, PolicyId};
+use crate::time::Micros;
 
 /// The decisions of one request, in the order of its charges.
 pub type Decisions = SmallVec<[Decision; 4]>;
@@ -31,6 +32,17 @@ pub enum Store {
     Memory(Arc<Memory>),
     /// In Redis, shared by every proxy that uses it.
     Redis(Redis),
+}
+
+/// What an operator changes of a key by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Refuse it for so long, whatever its quota says and whichever algorithm it gets meanwhile.
+    Block(Micros),
+    /// Lift its block, and its ban.
+    Unblock,
+    /// Forget what it has spent, its denials and its ban; a block stays.
+    Reset,
 }
 
 /// Why a store gave no answer.
@@ -61,6 +73,45 @@ impl Store {
         match self {
             Self::Memory(memory) => Ok(memory.take(policies, charges)),
             Self::Redis(redis) => redis.take(policies, charges).await,
+        }
+    }
+
+    /// Does each charge by itself, those of a limit that only watches included: forced ones, and slots that are
+    /// given back or renewed.
+    ///
+    /// # Errors
+    /// When the store can't be asked; never for a memory store.
+    pub async fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.settle(policies, charges)),
+            Self::Redis(redis) => redis.settle(policies, charges).await,
+        }
+    }
+
+    /// Changes these keys by hand; says how many of them were known.
+    ///
+    /// # Errors
+    /// When the store can't be asked; never for a memory store.
+    pub async fn change(
+        &self,
+        policies: &[Policy],
+        keys: &[(PolicyId, Key)],
+        change: Change,
+    ) -> Result<usize, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.change(policies, keys, change)),
+            Self::Redis(redis) => redis.change(policies, keys, change).await,
+        }
+    }
+
+    /// Keys of `policy` that are known, at most `max`, in no order.
+    ///
+    /// # Errors
+    /// When the store can't be asked; never for a memory store.
+    pub async fn keys(&self, policy: &Policy, max: usize) -> Result<Vec<Key>, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.keys(policy, max)),
+            Self::Redis(redis) => redis.keys(policy, max).await,
         }
     }
 }

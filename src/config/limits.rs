@@ -143,7 +143,7 @@ fn limit(name: &Name<'_>, item: Item<'_>) -> Option<ReadLimit> {
         None => Some(vec![KeyPart::ClientIp]),
     };
     let cost = match table.item("cost") {
-        Some(item) => cost(item, quota.map(|(quota, _)| quota.limit())),
+        Some(item) => cost(item, quota.as_ref().map(|(quota, _)| quota.limit())),
         None => Some(1),
     };
     let on_failure = on_store_failure(table.item("on_store_failure"));

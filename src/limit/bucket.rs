@@ -111,6 +111,18 @@ impl Bucket {
         Step { decision, next: settled.set_back.then_some(State::Debt(moved)) }
     }
 
+    /// Decides a request of `cost` units that waits its turn where it has to: the schedule of a GCRA, whose
+    /// early ones are delayed until their unit is free.
+    #[must_use]
+    pub fn queue(&self, state: Option<&Debt>, now: Timestamp, cost: u64) -> Step {
+        let mut step = self.step(state, now, cost);
+        if step.decision.allowed && cost > 0 {
+            let settled = self.settle(state, now);
+            step.decision.delay = self.until_drained(settled.ticks, settled.at, now);
+        }
+        step
+    }
+
     /// How long `debt` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, debt: &Debt, now: Timestamp) -> Micros {
@@ -122,14 +134,7 @@ impl Bucket {
     }
 
     fn allowed(&self, at: Timestamp, now: Timestamp, ticks: u64) -> Decision {
-        Decision {
-            allowed: true,
-            limit: self.limit(),
-            remaining: (self.full() - ticks) / self.unit,
-            reset_after: self.until_drained(ticks, at, now),
-            retry_after: Some(Micros::ZERO),
-            delay: Micros::ZERO,
-        }
+        Decision::allowed(self.limit(), (self.full() - ticks) / self.unit, self.until_drained(ticks, at, now))
     }
 
     /// Time from `now` until `ticks` of debt as of `at` have drained.
@@ -137,8 +142,7 @@ impl Bucket {
         if ticks == 0 {
             return Micros::ZERO;
         }
-        let empty = at.0.saturating_add(ticks.div_ceil(self.drain.get()));
-        Micros(empty.saturating_sub(now.0))
+        Micros(ticks.div_ceil(self.drain.get()).saturating_add(at.0).saturating_sub(now.0))
     }
 
     fn settle(&self, state: Option<&Debt>, now: Timestamp) -> Settled {
@@ -182,7 +186,7 @@ mod tests {
     fn debt(step: &Step) -> Debt {
         match step.next {
             Some(State::Debt(debt)) => debt,
-            None => panic!("nothing was written"),
+            _ => panic!("nothing was written"),
         }
     }
 

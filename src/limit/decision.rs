@@ -21,10 +21,40 @@ pub struct Decision {
     pub retry_after: Option<Micros>,
     /// How long to hold an allowed request before it is forwarded.
     pub delay: Micros,
+    /// On denial: what refuses.
+    pub cause: Cause,
+}
+
+/// What in a limit refuses a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// The quota is used up.
+    #[default]
+    Quota,
+    /// The key was refused too often, and is banned for a while.
+    Ban,
+    /// Somebody has blocked the key.
+    Block,
+}
+
+impl Decision {
+    /// Leave to pass at once, with what is left after it.
+    #[must_use]
+    pub fn allowed(limit: u64, remaining: u64, reset_after: Micros) -> Self {
+        Self {
+            allowed: true,
+            limit,
+            remaining,
+            reset_after,
+            retry_after: Some(Micros::ZERO),
+            delay: Micros::ZERO,
+            cause: Cause::Quota,
+        }
+    }
 }
 
 /// One step of an algorithm: its answer, and the state to remember if it changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The answer.
     pub decision: Decision,
@@ -69,14 +99,7 @@ mod tests {
     use super::*;
 
     fn allowed(remaining: u64, limit: u64, reset: u64) -> Decision {
-        Decision {
-            allowed: true,
-            limit,
-            remaining,
-            reset_after: Micros(reset),
-            retry_after: Some(Micros::ZERO),
-            delay: Micros::ZERO,
-        }
+        Decision::allowed(limit, remaining, Micros(reset))
     }
 
     fn denied(retry: Option<u64>, reset: u64) -> Decision {

@@ -22,6 +22,14 @@ impl Key {
         debug_assert_eq!(written, Ok(Self::TEXT_LEN));
         text
     }
+
+    /// Reads what [`Key::text`] wrote.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let mut key = [0; 16];
+        let read = URL_SAFE_NO_PAD.decode_slice(text, &mut key).ok()?;
+        (read == key.len()).then_some(Self(key))
+    }
 }
 
 impl std::fmt::Display for Key {
@@ -136,5 +144,7 @@ mod tests {
     fn the_text_is_url_safe_and_of_one_length() {
         assert_eq!(Key([0xff; 16]).to_string(), "_____________________w");
         assert_eq!(Key([0; 16]).to_string().len(), Key::TEXT_LEN);
+        assert_eq!(Key::parse(&Key([0xa5; 16]).text()), Some(Key([0xa5; 16])));
+        assert!(Key::parse(b"").is_none() && Key::parse(b"_____________________/").is_none());
     }
 }

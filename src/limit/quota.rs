@@ -2,24 +2,36 @@
 
 use std::num::NonZeroU64;
 
+use smallvec::SmallVec;
+
 use super::bucket::{Bucket, Debt};
 use super::decision::Step;
+use super::interval::{Interval, Missing};
 use super::rate::{QuotaError, Rate};
+use super::slots::{Holder, Leases, Slots};
+use super::window::{Align, Count, Window};
 use crate::time::{Micros, Timestamp};
 
 /// The algorithms, as names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// A full bucket that refills smoothly.
+    /// A full bucket that refills.
     #[default]
     TokenBucket,
     /// Even spacing with a tolerance.
     Gcra,
+    /// A count for each stretch of time.
+    FixedWindow,
+    /// A queue that drains at a steady rate; who waits in it is delayed.
+    LeakyBucket,
+    /// So many at once.
+    Concurrency,
 }
 
 impl Algorithm {
     /// Every algorithm, in the order of the documentation.
-    pub const ALL: [Self; 2] = [Self::TokenBucket, Self::Gcra];
+    pub const ALL: [Self; 5] =
+        [Self::TokenBucket, Self::Gcra, Self::FixedWindow, Self::LeakyBucket, Self::Concurrency];
 
     /// The name in the configuration file.
     #[must_use]
@@ -27,43 +39,61 @@ impl Algorithm {
         match self {
             Self::TokenBucket => "token_bucket",
             Self::Gcra => "gcra",
-        }
-    }
-
-    /// The last part of a stored key: a letter for the algorithm and the version of its state layout, so
-    /// that an old state is never misread. A layout that changes takes a new letter.
-    #[must_use]
-    pub fn letter(self) -> u8 {
-        match self {
-            Self::TokenBucket => b'b',
-            Self::Gcra => b'g',
+            Self::FixedWindow => "fixed_window",
+            Self::LeakyBucket => "leaky_bucket",
+            Self::Concurrency => "concurrency",
         }
     }
 }
 
 /// An algorithm with its numbers, which are right by construction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quota {
     /// Capacity `limit`, refilled smoothly.
     TokenBucket(Bucket),
+    /// Capacity `limit`, refilled at intervals.
+    IntervalBucket(Interval),
     /// `limit` = tolerated burst + 1, then one each T.
     Gcra(Bucket),
+    /// N for each stretch of time.
+    FixedWindow(Window),
+    /// `limit` = places in the queue + 1; one leaves it each T.
+    LeakyBucket(Bucket),
+    /// N at once.
+    Concurrency(Slots),
 }
 
-/// What a store remembers for one limit and key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an algorithm remembers of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Of a token bucket or GCRA.
+    /// Of a token bucket that refills smoothly, a GCRA, or a leaky bucket.
     Debt(Debt),
+    /// Of a token bucket that refills at intervals.
+    Missing(Missing),
+    /// Of a fixed window.
+    Count(Count),
+    /// Of a concurrency limit.
+    Leases(Box<Leases>),
 }
 
 impl Quota {
+    /// The letters of all algorithms; see [`Quota::letter`].
+    pub const LETTERS: [u8; 6] = *b"bigwqc";
+
     /// A token bucket that holds `burst` tokens and is refilled at `rate`.
     ///
     /// # Errors
     /// Numbers that are zero or can't be counted exactly.
     pub fn token_bucket(rate: Rate, burst: u64) -> Result<Self, QuotaError> {
         Ok(Self::TokenBucket(Bucket::new(rate, burst)?))
+    }
+
+    /// A token bucket that holds `burst` tokens and gets the units of `rate` at once, each period.
+    ///
+    /// # Errors
+    /// Numbers that are zero or can't be counted exactly.
+    pub fn interval_bucket(rate: Rate, burst: u64) -> Result<Self, QuotaError> {
+        Ok(Self::IntervalBucket(Interval::new(rate, burst)?))
     }
 
     /// A GCRA that spaces requests evenly at `rate` and tolerates `burst` of them early.
@@ -74,12 +104,53 @@ impl Quota {
         Ok(Self::Gcra(Bucket::new(rate, burst.saturating_add(1))?))
     }
 
+    /// Windows that hold the units of `rate`.
+    ///
+    /// # Errors
+    /// Numbers that can't be counted exactly.
+    pub fn fixed_window(rate: Rate, align: Align) -> Result<Self, QuotaError> {
+        Ok(Self::FixedWindow(Window::new(rate, align)?))
+    }
+
+    /// A queue of `queue` places that drains at `rate`.
+    ///
+    /// # Errors
+    /// Numbers that are zero or can't be counted exactly.
+    pub fn leaky_bucket(rate: Rate, queue: u64) -> Result<Self, QuotaError> {
+        Ok(Self::LeakyBucket(Bucket::new(rate, queue.saturating_add(1))?))
+    }
+
+    /// At most `max_in_flight` units at once, each for as long as its holder renews it within `lease`.
+    ///
+    /// # Errors
+    /// Numbers that are zero or too large.
+    pub fn concurrency(max_in_flight: u64, lease: Micros) -> Result<Self, QuotaError> {
+        Ok(Self::Concurrency(Slots::new(max_in_flight, lease)?))
+    }
+
     /// Which algorithm this is.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         match self {
-            Self::TokenBucket(_) => Algorithm::TokenBucket,
+            Self::TokenBucket(_) | Self::IntervalBucket(_) => Algorithm::TokenBucket,
             Self::Gcra(_) => Algorithm::Gcra,
+            Self::FixedWindow(_) => Algorithm::FixedWindow,
+            Self::LeakyBucket(_) => Algorithm::LeakyBucket,
+            Self::Concurrency(_) => Algorithm::Concurrency,
+        }
+    }
+
+    /// The last part of a stored key: a letter for the algorithm and the version of its state layout, so
+    /// that an old state is never misread. A layout that changes takes a new letter.
+    #[must_use]
+    pub fn letter(&self) -> u8 {
+        match self {
+            Self::TokenBucket(_) => b'b',
+            Self::IntervalBucket(_) => b'i',
+            Self::Gcra(_) => b'g',
+            Self::FixedWindow(_) => b'w',
+            Self::LeakyBucket(_) => b'q',
+            Self::Concurrency(_) => b'c',
         }
     }
 
@@ -87,25 +158,37 @@ impl Quota {
     #[must_use]
     pub fn limit(&self) -> u64 {
         match self {
-            Self::TokenBucket(bucket) | Self::Gcra(bucket) => bucket.limit(),
+            Self::TokenBucket(bucket) | Self::Gcra(bucket) | Self::LeakyBucket(bucket) => bucket.limit(),
+            Self::IntervalBucket(interval) => interval.limit(),
+            Self::FixedWindow(window) => window.limit(),
+            Self::Concurrency(slots) => slots.limit(),
         }
     }
 
-    /// What a client is told of it: the units that can be had at once, and the whole seconds in which they come
+    /// What the IETF draft's `q` and `w` say: what can be had at once, and the seconds in which it comes
     /// back. Where that is no whole number of seconds: the rate itself, over at least a second.
     #[must_use]
     pub fn advertised(&self) -> (u64, u64) {
-        let (Self::TokenBucket(bucket) | Self::Gcra(bucket)) = self;
-        let [drain, unit, limit] = bucket.numbers();
-        let second = drain.saturating_mul(Micros::SECOND.0);
-        if (limit * unit).is_multiple_of(second) {
-            return (limit, limit * unit / second);
+        match self {
+            Self::TokenBucket(bucket) | Self::Gcra(bucket) | Self::LeakyBucket(bucket) => {
+                let [drain, unit, limit] = bucket.numbers();
+                let second = drain.saturating_mul(Micros::SECOND.0);
+                if (limit * unit).is_multiple_of(second) {
+                    return (limit, limit * unit / second);
+                }
+                per_second(bucket.rate())
+            }
+            Self::IntervalBucket(interval) => {
+                let span = interval.limit().div_ceil(interval.rate().units()) * interval.rate().period().0;
+                if span.is_multiple_of(Micros::SECOND.0) {
+                    return (interval.limit(), span / Micros::SECOND.0);
+                }
+                per_second(interval.rate())
+            }
+            Self::FixedWindow(window) => per_second(window.rate()),
+            // Nobody knows when a slot comes free.
+            Self::Concurrency(slots) => (slots.limit(), 1),
         }
-        let (units, period) = (bucket.rate().units(), bucket.rate().period());
-        if Micros::SECOND.0.is_multiple_of(period.0) {
-            return (units.saturating_mul(Micros::SECOND.0 / period.0), 1);
-        }
-        (units, period.ceil_secs())
     }
 
     /// The share of one of `instances` proxies when each has to decide alone.
@@ -113,26 +196,55 @@ impl Quota {
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         match self {
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.shared_by(instances)),
+            Self::IntervalBucket(interval) => Self::IntervalBucket(interval.shared_by(instances)),
             Self::Gcra(bucket) => Self::Gcra(bucket.shared_by(instances)),
+            Self::FixedWindow(window) => Self::FixedWindow(window.shared_by(instances)),
+            Self::LeakyBucket(bucket) => Self::LeakyBucket(bucket.shared_by(instances)),
+            Self::Concurrency(slots) => Self::Concurrency(slots.shared_by(instances)),
         }
     }
 
-    /// The numbers as the script takes them.
+    /// The numbers as the script takes them; those of calendar windows depend on the time.
     #[must_use]
-    pub fn numbers(&self) -> [u64; 3] {
+    pub fn numbers(&self, now: Timestamp) -> SmallVec<[i64; 8]> {
+        let signed = |numbers: &[u64]| numbers.iter().map(|number| number.cast_signed()).collect();
         match self {
-            Self::TokenBucket(bucket) | Self::Gcra(bucket) => bucket.numbers(),
+            Self::TokenBucket(bucket) | Self::Gcra(bucket) | Self::LeakyBucket(bucket) => {
+                signed(&bucket.numbers())
+            }
+            Self::IntervalBucket(interval) => signed(&interval.numbers()),
+            Self::FixedWindow(window) => window.numbers(now),
+            Self::Concurrency(slots) => signed(&slots.numbers()),
         }
     }
 
-    /// Decides a request of `cost` units at `now`; pure.
+    /// Decides a request of `cost` units at `now`; pure. `holder` takes the slot where there is one to take.
     #[must_use]
-    pub fn step(&self, state: Option<&State>, now: Timestamp, cost: u64) -> Step {
-        match (self, state) {
-            (Self::TokenBucket(bucket) | Self::Gcra(bucket), Some(State::Debt(debt))) => {
-                bucket.step(Some(debt), now, cost)
-            }
-            (Self::TokenBucket(bucket) | Self::Gcra(bucket), None) => bucket.step(None, now, cost),
+    pub fn step(&self, state: Option<&State>, now: Timestamp, cost: u64, holder: Holder) -> Step {
+        match self {
+            Self::TokenBucket(bucket) | Self::Gcra(bucket) => bucket.step(debt(state), now, cost),
+            Self::LeakyBucket(bucket) => bucket.queue(debt(state), now, cost),
+            Self::IntervalBucket(interval) => interval.step(missing(state), now, cost),
+            Self::FixedWindow(window) => window.step(count(state), now, cost),
+            Self::Concurrency(slots) => slots.step(leases(state), now, cost, holder),
+        }
+    }
+
+    /// Gives back the slot of `holder`, where there are slots.
+    #[must_use]
+    pub fn give_back(&self, state: Option<&State>, now: Timestamp, holder: Holder) -> Step {
+        match self {
+            Self::Concurrency(slots) => slots.give_back(leases(state), now, holder),
+            _ => self.step(state, now, 0, holder),
+        }
+    }
+
+    /// Renews the lease of `holder`, where there are leases.
+    #[must_use]
+    pub fn renew(&self, state: Option<&State>, now: Timestamp, units: u64, holder: Holder) -> Step {
+        match self {
+            Self::Concurrency(slots) => slots.renew(leases(state), now, units, holder),
+            _ => self.step(state, now, 0, holder),
         }
     }
 
@@ -140,19 +252,46 @@ impl Quota {
     #[must_use]
     pub fn lifetime(&self, state: &State, now: Timestamp) -> Micros {
         match (self, state) {
-            (Self::TokenBucket(bucket) | Self::Gcra(bucket), State::Debt(debt)) => bucket.lifetime(debt, now),
+            (Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it), State::Debt(debt)) => {
+                it.lifetime(debt, now)
+            }
+            (Self::IntervalBucket(it), State::Missing(missing)) => it.lifetime(missing, now),
+            (Self::FixedWindow(it), State::Count(count)) => it.lifetime(count, now),
+            (Self::Concurrency(it), State::Leases(leases)) => it.lifetime(leases, now),
+            // A state of another algorithm is none.
+            _ => Micros::ZERO,
         }
     }
+}
+
+fn debt(state: Option<&State>) -> Option<&Debt> {
+    if let Some(State::Debt(debt)) = state { Some(debt) } else { None }
+}
+
+fn missing(state: Option<&State>) -> Option<&Missing> {
+    if let Some(State::Missing(missing)) = state { Some(missing) } else { None }
+}
+
+fn count(state: Option<&State>) -> Option<&Count> {
+    if let Some(State::Count(count)) = state { Some(count) } else { None }
+}
+
+fn leases(state: Option<&State>) -> Option<&Leases> {
+    if let Some(State::Leases(leases)) = state { Some(leases) } else { None }
+}
+
+/// Units of a rate and the seconds they take, at least one.
+fn per_second(rate: Rate) -> (u64, u64) {
+    let (units, period) = (rate.units(), rate.period());
+    if Micros::SECOND.0.is_multiple_of(period.0) {
+        return (units.saturating_mul(Micros::SECOND.0 / period.0), 1);
+    }
+    (units, period.ceil_secs())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_state_is_as_small_as_its_numbers() {
-        assert_eq!(size_of::<State>(), 24);
-    }
 
     #[test]
     fn what_is_advertised_comes_back_in_whole_seconds() {
@@ -168,7 +307,8 @@ mod tests {
 
     #[test]
     fn letters_are_unique() {
-        assert_ne!(Algorithm::TokenBucket.letter(), Algorithm::Gcra.letter());
+        let letters: std::collections::HashSet<u8> = Quota::LETTERS.into_iter().collect();
+        assert_eq!(letters.len(), Quota::LETTERS.len());
     }
 
     #[test]

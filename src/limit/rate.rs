@@ -65,6 +65,13 @@ impl Rate {
         (n / divisor, p / divisor)
     }
 
+    /// A k-th of N, but at least one, over the same time.
+    #[must_use]
+    pub fn divided_by(self, instances: NonZeroU64) -> Self {
+        let units = NonZeroU64::new(self.units() / instances).unwrap_or(NonZeroU64::MIN);
+        Self { units, period: self.period }
+    }
+
     /// N per k·P, which loses nothing to rounding: the share of one of k `instances`.
     #[must_use]
     pub fn shared_by(self, instances: NonZeroU64) -> Self {

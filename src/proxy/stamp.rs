@@ -101,7 +101,7 @@ pub(super) fn number(number: u64) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{PolicyId, Quota, Rate};
+    use crate::limit::{Cause, PolicyId, Quota, Rate};
     use crate::proxy::RateHeaders;
 
     fn stamped(
@@ -123,6 +123,7 @@ mod tests {
                 reset_after: Micros(reset),
                 retry_after: Some(Micros::ZERO),
                 delay: Micros::ZERO,
+                cause: Cause::Quota,
             },
         };
         let standings = [standing(0, 412, 52_800_001), standing(1, 2, 4_800_000)];

@@ -7,6 +7,7 @@
 
 mod shard;
 
+use std::borrow::Cow;
 use std::hash::BuildHasher;
 
 use hashbrown::DefaultHashBuilder;
@@ -14,9 +15,9 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use self::shard::{EntryId, Shard};
-use super::Decisions;
-use crate::limit::{Charge, Policy, State, Step};
-use crate::time::{Clock, Timestamp};
+use super::{Change, Decisions};
+use crate::limit::{Charge, Decision, Key, Outcome, Policy, PolicyId, Record};
+use crate::time::{Clock, Micros, Timestamp};
 
 /// How many keys a shard is made for: the table beneath uses at most 7/8 of 2^k places before it doubles,
 /// and keys don't spread evenly, so a little less.
@@ -33,11 +34,20 @@ pub struct Memory {
 }
 
 /// One charge of a request with everything that deciding it needs.
+#[derive(Clone, Copy)]
 struct Asked<'a> {
     policy: &'a Policy,
-    cost: u64,
+    charge: &'a Charge,
     id: EntryId,
     shard: usize,
+}
+
+/// A request while it is decided.
+struct Taking<'a> {
+    memory: &'a Memory,
+    now: Timestamp,
+    asked: SmallVec<[Asked<'a>; 4]>,
+    shards: Locked<'a>,
 }
 
 /// The shards of one request, locked; always in the order of their numbers, so that no two requests wait
@@ -84,45 +94,137 @@ impl Memory {
     /// Takes all charges or none; see [`super::Store::take`].
     #[must_use]
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        let now = self.clock.now();
-        let asked: SmallVec<[Asked<'_>; 4]> =
-            charges.iter().map(|charge| self.ask(policies, charge)).collect();
-        let mut shards = Locked::new(&self.shards, &asked);
-        let mut steps: SmallVec<[Step; 4]> = SmallVec::new();
-        for (place, one) in asked.iter().enumerate() {
-            // Two charges on one key see each other.
-            let earlier = asked[..place]
-                .iter()
-                .zip(&steps)
-                .rev()
-                .filter(|(other, step)| other.id == one.id && step.decision.allowed)
-                .find_map(|(_, step)| step.next.as_ref());
-            let state = earlier.or_else(|| shards.get(one, self));
-            steps.push(one.policy.quota.step(state, now, one.cost));
-        }
-        let passes = steps.iter().all(|step| step.decision.allowed);
-        for (one, step) in asked.iter().zip(&steps) {
-            // A refused step has a next state only when the clock was set back; that must be kept.
-            if let Some(next) = step.next.filter(|_| passes || !step.decision.allowed) {
-                shards.put(one, next, now, self);
-            }
-        }
-        asked
-            .iter()
-            .zip(&steps)
-            .map(|(one, step)| {
-                if passes || !step.decision.allowed {
-                    return step.decision;
-                }
-                one.policy.quota.step(shards.get(one, self), now, 0).decision
-            })
-            .collect()
+        Taking::new(self, policies, charges).take()
     }
 
-    fn ask<'a>(&self, policies: &'a [Policy], charge: &Charge) -> Asked<'a> {
-        let policy = &policies[charge.policy.0 as usize];
-        let id = EntryId::new(policy, charge.key);
-        Asked { policy, cost: charge.cost, id, shard: id.shard(self.shards.len()) }
+    /// Does each charge by itself; see [`super::Store::settle`].
+    #[must_use]
+    pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+        charges.iter().flat_map(|charge| self.take(policies, std::slice::from_ref(charge))).collect()
+    }
+
+    /// Changes these keys by hand; see [`super::Store::change`].
+    #[must_use]
+    pub fn change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: Change) -> usize {
+        let all = keys.iter().map(|(policy, key)| (&policies[policy.0 as usize], *key));
+        all.filter(|(policy, key)| self.change_one(policy, *key, change)).count()
+    }
+
+    /// Changes a key with every algorithm that its limit could have; says whether any of them was known.
+    fn change_one(&self, policy: &Policy, key: Key, change: Change) -> bool {
+        let now = self.clock.now();
+        let mut known = false;
+        for salt in policy.salts() {
+            let id = EntryId::new(salt, key);
+            let mut shard = self.shards[id.shard(self.shards.len())].lock();
+            let hash = self.hasher.hash_one(id);
+            let record = shard.get(id, hash).map(Cow::into_owned);
+            known |= record.is_some();
+            let changed = match change {
+                Change::Block(length) => Some(record.unwrap_or_default().blocked(now, length)),
+                Change::Unblock => record.map(Record::unblocked),
+                Change::Reset => record.map(|record| record.reset(now)),
+            };
+            if let Some(changed) = changed {
+                let expires = now.after(policy.lifetime(&changed, now));
+                shard.put(id, salt, changed, expires, now, |id| self.hasher.hash_one(id));
+            }
+        }
+        known
+    }
+
+    /// The keys of `policy` that it knows, at most `max`.
+    #[must_use]
+    pub fn keys(&self, policy: &Policy, max: usize) -> Vec<Key> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            found.extend(shard.lock().keys(policy, self.clock.now(), max - found.len()));
+        }
+        found
+    }
+}
+
+impl<'a> Taking<'a> {
+    fn new(memory: &'a Memory, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
+        let ask = |charge: &'a Charge| {
+            let policy = &policies[charge.policy.0 as usize];
+            let id = EntryId::new(policy.salt(), charge.key);
+            Asked { policy, charge, id, shard: id.shard(memory.shards.len()) }
+        };
+        let asked: SmallVec<[Asked<'_>; 4]> = charges.iter().map(ask).collect();
+        let shards = Locked::new(&memory.shards, &asked);
+        Self { memory, now: memory.clock.now(), asked, shards }
+    }
+
+    fn take(mut self) -> Decisions {
+        let (passes, outcomes) = self.enforce();
+        let mut decisions: Decisions = outcomes.into_iter().map(|outcome| outcome.decision).collect();
+        for place in 0..self.asked.len() {
+            let one = self.asked[place];
+            if one.policy.shadow {
+                decisions[place] = self.watch(&one, passes);
+            } else if decisions[place].allowed && !passes {
+                decisions[place] = self.decide(&one, &one.charge.look()).decision;
+            }
+        }
+        decisions
+    }
+
+    /// Decides those that enforce, one after the other, and charges them if every one allows; the places of
+    /// the others are filled with leave.
+    fn enforce(&mut self) -> (bool, SmallVec<[Outcome; 4]>) {
+        let mut outcomes: SmallVec<[Outcome; 4]> = SmallVec::new();
+        for (place, one) in self.asked.iter().enumerate() {
+            // Two charges on one key see each other.
+            let earlier = self.asked[..place]
+                .iter()
+                .zip(&outcomes)
+                .rev()
+                .filter(|(other, outcome)| other.id == one.id && outcome.decision.allowed)
+                .find_map(|(_, outcome)| outcome.next.as_ref());
+            outcomes.push(match earlier {
+                _ if one.policy.shadow => {
+                    Outcome { decision: Decision::allowed(1, 1, Micros::ZERO), next: None }
+                }
+                Some(record) => one.policy.decide(Some(record), self.now, one.charge),
+                None => self.decide(one, one.charge),
+            });
+        }
+        let passes = outcomes.iter().all(|outcome| outcome.decision.allowed);
+        for (place, outcome) in outcomes.iter_mut().enumerate() {
+            let one = self.asked[place];
+            if passes {
+                self.keep(&one, outcome.next.take());
+            } else if !outcome.decision.allowed && outcome.next.is_some() {
+                // What the denial itself changes, without what was charged for nothing.
+                let alone = self.decide(&one, one.charge);
+                self.keep(&one, alone.next.filter(|_| !alone.decision.allowed));
+            }
+        }
+        (passes, outcomes)
+    }
+
+    /// Decides one that only watches, and charges it if the others pass and it would let pass too.
+    fn watch(&mut self, one: &Asked<'a>, others_pass: bool) -> Decision {
+        let Outcome { decision, next } = self.decide(one, one.charge);
+        if others_pass || !decision.allowed {
+            self.keep(one, next);
+        }
+        decision
+    }
+
+    fn decide(&self, one: &Asked<'_>, charge: &Charge) -> Outcome {
+        let record = self.shards.shard(one).get(one.id, self.memory.hasher.hash_one(one.id));
+        one.policy.decide(record.as_deref(), self.now, charge)
+    }
+
+    fn keep(&mut self, one: &Asked<'_>, record: Option<Record>) {
+        let Some(record) = record else { return };
+        let expires = self.now.after(one.policy.lifetime(&record, self.now));
+        let hasher = &self.memory.hasher;
+        self.shards
+            .shard_mut(one)
+            .put(one.id, one.policy.salt(), record, expires, self.now, |id| hasher.hash_one(id));
     }
 }
 
@@ -134,27 +236,25 @@ impl<'a> Locked<'a> {
         Self(numbers.into_iter().map(|number| (number, shards[number].lock())).collect())
     }
 
-    fn shard(&mut self, one: &Asked<'_>) -> &mut Shard {
-        let place = self.0.iter().position(|(number, _)| *number == one.shard);
-        // Every shard that is asked for was locked by `new`.
-        &mut self.0[place.unwrap_or(0)].1
+    /// Every shard that is asked for was locked by `new`.
+    fn place(&self, one: &Asked<'_>) -> usize {
+        self.0.iter().position(|(number, _)| *number == one.shard).unwrap_or(0)
     }
 
-    fn get(&mut self, one: &Asked<'_>, memory: &Memory) -> Option<&State> {
-        self.shard(one).get(one.id, memory.hasher.hash_one(one.id))
+    fn shard(&self, one: &Asked<'_>) -> &Shard {
+        &self.0[self.place(one)].1
     }
 
-    fn put(&mut self, one: &Asked<'_>, state: State, now: Timestamp, memory: &Memory) {
-        let expires = now.after(one.policy.quota.lifetime(&state, now));
-        self.shard(one).put(one.id, state, expires, now, |id| memory.hasher.hash_one(id));
+    fn shard_mut(&mut self, one: &Asked<'_>) -> &mut Shard {
+        let place = self.place(one);
+        &mut self.0[place].1
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Key, PolicyId, Quota, Rate};
-    use crate::time::Micros;
+    use crate::limit::{Quota, Rate};
 
     fn policies() -> Vec<Policy> {
         let rate = Rate::new(10, Micros::SECOND).unwrap();
@@ -165,7 +265,7 @@ mod tests {
     }
 
     fn charge(policy: u32, key: u8, cost: u64) -> Charge {
-        Charge { policy: PolicyId(policy), key: Key([key; 16]), cost }
+        Charge::take(PolicyId(policy), Key([key; 16]), cost)
     }
 
     fn memory(max_keys: usize) -> Memory {
@@ -212,12 +312,12 @@ mod tests {
     #[test]
     fn the_bound_on_keys_is_hard_and_spares_whoever_is_held_back() {
         let (memory, policies) = (memory(640), policies());
-        let attacker = [Charge { policy: PolicyId(0), key: Key([255; 16]), cost: 10 }];
+        let attacker = [Charge::take(PolicyId(0), Key([255; 16]), 10)];
         assert!(memory.take(&policies, &attacker)[0].allowed);
         for number in 0..50_000_u32 {
             let mut key = [0; 16];
             key[..4].copy_from_slice(&number.wrapping_mul(0x9E37_79B1).to_be_bytes());
-            let _ = memory.take(&policies, &[Charge { policy: PolicyId(0), key: Key(key), cost: 1 }]);
+            let _ = memory.take(&policies, &[Charge::take(PolicyId(0), Key(key), 1)]);
             assert!(number % 1_000 != 0 || memory.len() <= 640);
         }
         assert!(memory.len() <= 640);
@@ -229,10 +329,10 @@ mod tests {
         let (memory, policies) = (memory(1_000), policies());
         let _ = memory.take(&policies, &[charge(0, 1, 1), charge(0, 2, 5)]);
         assert_eq!(memory.len(), 2);
-        memory.clock().set(Timestamp(1_100_000));
+        memory.clock().set(Timestamp(1_120_000));
         memory.sweep(0, 1);
         assert_eq!(memory.len(), 1);
-        memory.clock().set(Timestamp(1_500_000));
+        memory.clock().set(Timestamp(1_520_000));
         memory.sweep(0, 1);
         assert!(memory.is_empty());
     }

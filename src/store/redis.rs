@@ -20,13 +20,18 @@ use fred::types::config::Options;
 use fred::types::{ClusterHash, CustomCommand, Value};
 use tokio::sync::oneshot;
 
-pub use script::SOURCE;
+pub use script::{CHANGE, Script, TAKE};
 pub use url::{Endpoint, Target, UrlError};
 pub use wire::stored_key;
 
-use super::{Decisions, StoreError};
-use crate::limit::{Charge, Policy};
-use crate::time::{Clock, monotonic};
+use super::{Change, Decisions, StoreError};
+use crate::limit::{Charge, Key, Policy, PolicyId, Quota};
+use crate::time::{Clock, Timestamp, monotonic};
+
+/// How many charges are settled in one call: it must not keep the server from others.
+const SETTLED_AT_ONCE: usize = 256;
+/// How many times a list of keys goes on looking, a thousand names each.
+const SCANS: usize = 1_000;
 
 /// How Redis is reached and used.
 #[derive(Clone, Debug)]
@@ -120,41 +125,151 @@ impl Redis {
     /// # Errors
     /// When no answer came within the deadline, or one that is none.
     pub async fn take(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
-        let call = wire::Call::new(&self.shared.prefix, policies, charges);
-        let reply = tokio::time::timeout(self.shared.timeout, self.run(call)).await;
+        let mut call = wire::Call::default();
+        call.add(&self.shared.prefix, policies, charges, self.shared.clock.now());
+        self.run(call, policies, charges).await
+    }
+
+    /// Does each charge by itself; see [`super::Store::settle`].
+    ///
+    /// # Errors
+    /// When no answer came within the deadline, or one that is none.
+    pub async fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
+        let mut decisions = Decisions::new();
+        for some in charges.chunks(SETTLED_AT_ONCE) {
+            let mut call = wire::Call::default();
+            for charge in some {
+                call.add(
+                    &self.shared.prefix,
+                    policies,
+                    std::slice::from_ref(charge),
+                    self.shared.clock.now(),
+                );
+            }
+            decisions.extend(self.run(call, policies, some).await?);
+        }
+        Ok(decisions)
+    }
+
+    /// Changes what holds these keys back; see [`super::Store::change`].
+    ///
+    /// # Errors
+    /// When no answer came within the deadline, or one that is none.
+    pub async fn change(
+        &self,
+        policies: &[Policy],
+        keys: &[(PolicyId, Key)],
+        change: Change,
+    ) -> Result<usize, StoreError> {
+        let (what, length) = match change {
+            Change::Block(length) => ("block", length.0.to_string()),
+            Change::Unblock => ("unblock", String::new()),
+            Change::Reset => ("reset", String::new()),
+        };
+        let mut known = 0;
+        for (policy, key) in keys {
+            let policy = &policies[policy.0 as usize];
+            let names =
+                Quota::LETTERS.map(|letter| wire::stored_key(&self.shared.prefix, policy, *key, letter));
+            let arguments = vec![Bytes::from_static(what.as_bytes()), Bytes::from(length.clone())];
+            let reply = self.eval(&CHANGE, names.map(Bytes::from).to_vec(), arguments).await?;
+            let count = std::str::from_utf8(&reply).ok().and_then(|text| text.parse::<usize>().ok());
+            known += usize::from(count.unwrap_or(0) > 0);
+        }
+        Ok(known)
+    }
+
+    /// The keys of `policy` that are known, at most `max`; it looks at no more than about a million names.
+    ///
+    /// # Errors
+    /// When no answer came within the deadline, or one that is none.
+    pub async fn keys(&self, policy: &Policy, max: usize) -> Result<Vec<Key>, StoreError> {
+        let mut found = Vec::new();
+        let mut cursor = String::from("0");
+        let pattern = Bytes::from(wire::pattern(&self.shared.prefix, policy));
+        for _ in 0..SCANS {
+            let args: Vec<Value> = vec![
+                cursor.into(),
+                "MATCH".into(),
+                Value::Bytes(pattern.clone()),
+                "COUNT".into(),
+                "1000".into(),
+            ];
+            let command = CustomCommand::new_static("SCAN", ClusterHash::FirstKey, false);
+            let asked = async {
+                let client = self.shared.client.load_full();
+                client.with_options(&options()).custom::<(String, Vec<Bytes>), Value>(command, args).await
+            };
+            let reply = tokio::time::timeout(self.shared.timeout, asked).await;
+            let (next, names) =
+                reply.map_err(|_| StoreError::Deadline)?.map_err(|error| store_error(&error))?;
+            found.extend(names.iter().filter_map(|name| wire::key_of(&self.shared.prefix, name)));
+            if next == "0" || found.len() >= max {
+                break;
+            }
+            cursor = next;
+        }
+        found.truncate(max);
+        Ok(found)
+    }
+
+    async fn run(
+        &self,
+        call: wire::Call,
+        policies: &[Policy],
+        charges: &[Charge],
+    ) -> Result<Decisions, StoreError> {
+        let arguments = vec![call.policies.into(), call.requests.into()];
+        let reply = self.eval(&TAKE, call.keys, arguments).await;
+        wire::decisions(&reply?, policies, charges)
+    }
+
+    /// Runs a script by its hash, and with its whole text where the server doesn't know it. That is the one
+    /// call that may go twice: NOSCRIPT says that nothing was run.
+    async fn eval(
+        &self,
+        script: &'static Script,
+        keys: Vec<Bytes>,
+        arguments: Vec<Bytes>,
+    ) -> Result<Bytes, StoreError> {
+        let client = self.shared.client.load_full();
+        let args = self.arguments(keys, arguments);
+        let running = async {
+            match eval(&client, "EVALSHA", script.sha.as_str().into(), args.clone()).await {
+                Err(error) if error.details().starts_with("NOSCRIPT") => {
+                    eval(&client, "EVAL", script.source.into(), args).await
+                }
+                other => other,
+            }
+        };
+        let reply = tokio::time::timeout(self.shared.timeout, running).await;
         // It has waited: time has passed.
         let _ = monotonic();
-        wire::decisions(&reply.map_err(|_| StoreError::Deadline)??, policies, charges)
+        reply.map_err(|_| StoreError::Deadline)?.map_err(|error| store_error(&error))
     }
 
-    /// Runs the script by its hash, and with its whole text where the server doesn't know it. That is the one
-    /// call that may go twice: NOSCRIPT says that nothing was run.
-    async fn run(&self, call: wire::Call) -> Result<Bytes, StoreError> {
-        let client = self.shared.client.load_full();
-        let args = self.arguments(call);
-        match eval(&client, "EVALSHA", script::sha().into(), args.clone()).await {
-            Err(error) if error.details().starts_with("NOSCRIPT") => {
-                eval(&client, "EVAL", script::SOURCE.into(), args).await
-            }
-            other => other,
-        }
-        .map_err(|error| store_error(&error))
-    }
-
-    fn arguments(&self, call: wire::Call) -> Vec<Value> {
+    fn arguments(&self, keys: Vec<Bytes>, own: Vec<Bytes>) -> Vec<Value> {
         let (now, extra_ttl) = match &self.shared.clock {
             TakeClock::Server => (String::new(), Duration::ZERO),
             TakeClock::Sent { clock, extra_ttl } => (clock.now().0.to_string(), *extra_ttl),
         };
-        let mut arguments = Vec::with_capacity(call.keys.len() + 6);
+        let mut arguments = Vec::with_capacity(keys.len() + own.len() + 4);
         arguments.push(Value::Null); // The script's place.
-        arguments.push(call.keys.len().to_string().into());
-        arguments.extend(call.keys.into_iter().map(Value::Bytes));
-        arguments.push(Value::Bytes(call.policies.into()));
-        arguments.push(Value::Bytes(call.requests.into()));
+        arguments.push(keys.len().to_string().into());
+        arguments.extend(keys.into_iter().chain(own).map(Value::Bytes));
         arguments.push(now.into());
         arguments.push(extra_ttl.as_millis().to_string().into());
         arguments
+    }
+}
+
+impl TakeClock {
+    /// The time as this proxy knows it.
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::Server => Clock::System.now(),
+            Self::Sent { clock, .. } => clock.now(),
+        }
     }
 }
 
@@ -170,9 +285,12 @@ async fn eval(
         *place = script;
     }
     let command = CustomCommand::new_static(command, ClusterHash::Offset(2), false);
-    let options = Options { fail_fast: true, max_attempts: Some(1), ..Options::default() };
-    let reply: Value = client.with_options(&options).custom(command, args).await?;
+    let reply: Value = client.with_options(&options()).custom(command, args).await?;
     reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
+}
+
+fn options() -> Options {
+    Options { fail_fast: true, max_attempts: Some(1), ..Options::default() }
 }
 
 fn store_error(error: &Error) -> StoreError {

@@ -76,7 +76,7 @@ fn gcra(name: &str, units: u64, period: u64, burst: u64) -> Policy {
 }
 
 fn charge(policy: u32, key: u8, cost: u64) -> Charge {
-    Charge { policy: PolicyId(policy), key: Key([key; 16]), cost }
+    Charge::take(PolicyId(policy), Key([key; 16]), cost)
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(super) fn tell(
         StoreSpec::Memory => rows.below("counted", "in this process"),
         StoreSpec::Redis(redis) => {
             rows.below("counted", format!("in {}", redis.target));
-            let name = stored_key(&redis.prefix, policy, charge.key);
+            let name = stored_key(&redis.prefix, policy, charge.key, policy.quota.letter());
             rows.below("as", String::from_utf8_lossy(&name));
             let share = gate.limits.shares.get(place).map_or(most, |share| share.quota.limit());
             rows.below(

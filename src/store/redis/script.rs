@@ -1,18 +1,43 @@
-//! The script that runs in Redis: the files of `lua/`, joined.
+//! The scripts that run in Redis: the files of `lua/`, joined.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
+
+/// A script, and the name under which Redis keeps it.
+#[derive(Debug)]
+pub struct Script {
+    /// Its text.
+    pub source: &'static str,
+    /// The SHA-1 of its text in hexadecimal.
+    pub sha: String,
+}
+
+impl Script {
+    fn new(source: &'static str) -> Self {
+        Self { source, sha: fred::util::sha1_hash(source) }
+    }
+}
 
 /// `lua/take.lua` behind the algorithms that it calls.
-pub const SOURCE: &str = concat!(
-    "local ALGORITHMS = {}\n",
-    include_str!("../../../lua/debt.lua"),
-    include_str!("../../../lua/token_bucket.lua"),
-    include_str!("../../../lua/gcra.lua"),
-    include_str!("../../../lua/take.lua"),
-);
+pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../lua/shared.lua"),
+        include_str!("../../../lua/debt.lua"),
+        include_str!("../../../lua/token_bucket.lua"),
+        include_str!("../../../lua/interval.lua"),
+        include_str!("../../../lua/gcra.lua"),
+        include_str!("../../../lua/fixed_window.lua"),
+        include_str!("../../../lua/leaky_bucket.lua"),
+        include_str!("../../../lua/concurrency.lua"),
+        include_str!("../../../lua/hold.lua"),
+        include_str!("../../../lua/take.lua"),
+    ))
+});
 
-/// The name under which Redis keeps the script: the SHA-1 of its source in hexadecimal.
-pub fn sha() -> &'static str {
-    static SHA: OnceLock<String> = OnceLock::new();
-    SHA.get_or_init(|| fred::util::sha1_hash(SOURCE))
-}
+/// `lua/change.lua`, which changes what holds keys back.
+pub static CHANGE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../lua/shared.lua"),
+        include_str!("../../../lua/hold.lua"),
+        include_str!("../../../lua/change.lua"),
+    ))
+});

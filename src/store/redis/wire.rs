@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, Decision, Key, Policy, PolicyId};
+use crate::limit::{Cause, Charge, Decision, Key, Policy, PolicyId, Quota};
 use crate::store::{Decisions, StoreError};
-use crate::time::Micros;
+use crate::time::{Micros, Timestamp};
 
 /// Bytes of one decision in a reply.
 const DECISION: usize = 5 * size_of::<f64>();
@@ -19,43 +19,65 @@ pub(super) struct Call {
     pub policies: Vec<u8>,
     /// Requests with their charges.
     pub requests: Vec<u8>,
+    /// The policies that it has, in their order.
+    named: SmallVec<[PolicyId; 4]>,
 }
 
 impl Call {
-    /// A call for one request.
-    pub fn new(prefix: &str, policies: &[Policy], charges: &[Charge]) -> Self {
-        let mut call = Self::default();
-        let mut named: SmallVec<[PolicyId; 4]> = SmallVec::new();
-        push_u16(&mut call.requests, charges.len());
+    /// Adds a request. `now` says which calendar windows are sent along.
+    pub fn add(&mut self, prefix: &str, policies: &[Policy], charges: &[Charge], now: Timestamp) {
+        push_u16(&mut self.requests, charges.len());
         for charge in charges {
             let policy = &policies[charge.policy.0 as usize];
-            let key = Bytes::from(stored_key(prefix, policy, charge.key));
-            let key = place(&mut call.keys, key);
-            let known = named.len();
-            let at = place(&mut named, charge.policy);
-            if named.len() > known {
-                push_policy(&mut call.policies, policy);
+            let key = Bytes::from(stored_key(prefix, policy, charge.key, policy.quota.letter()));
+            let key = place(&mut self.keys, key);
+            let known = self.named.len();
+            let at = place(&mut self.named, charge.policy);
+            if self.named.len() > known {
+                push_policy(&mut self.policies, policy, now);
             }
-            push_u16(&mut call.requests, key);
-            push_u16(&mut call.requests, at);
-            push_number(&mut call.requests, charge.cost);
+            push_u16(&mut self.requests, key);
+            push_u16(&mut self.requests, at);
+            self.requests.push(charge.manner as u8);
+            push_number(&mut self.requests, charge.cost.cast_signed());
+            if let Quota::Concurrency(_) = policy.quota {
+                self.requests.extend_from_slice(&charge.holder.0.to_le_bytes());
+            }
         }
-        call
     }
 }
 
-/// The name of a count: `PREFIX:{TAG}:LIMIT:A`. The braces make all limits of one key share a node of a
-/// cluster.
+/// The name of a count: `PREFIX:{TAG}:LIMIT:A`, where A is the letter of the algorithm. The braces make all limits
+/// of one key share a node of a cluster.
 #[must_use]
-pub fn stored_key(prefix: &str, policy: &Policy, key: Key) -> Vec<u8> {
-    let mut name = Vec::with_capacity(prefix.len() + policy.name.len() + 28);
+pub fn stored_key(prefix: &str, policy: &Policy, key: Key, letter: u8) -> Vec<u8> {
+    let mut name = Vec::with_capacity(prefix.len() + policy.stored.len() + 29);
     name.extend_from_slice(prefix.as_bytes());
     name.extend_from_slice(b":{");
     name.extend_from_slice(&key.text());
     name.extend_from_slice(b"}:");
-    name.extend_from_slice(policy.name.as_bytes());
-    name.extend_from_slice(&[b':', policy.quota.algorithm().letter()]);
+    name.extend_from_slice(policy.stored.as_bytes());
+    name.extend_from_slice(&[b':', letter]);
     name
+}
+
+/// A pattern of SCAN that the stored keys of a policy match.
+pub(super) fn pattern(prefix: &str, policy: &Policy) -> Vec<u8> {
+    let plain = |text: &str| {
+        let special = |byte: u8| matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'^');
+        text.bytes()
+            .flat_map(|byte| special(byte).then_some(b'\\').into_iter().chain([byte]))
+            .collect::<Vec<u8>>()
+    };
+    let any = [b'?'; Key::TEXT_LEN];
+    let letter = [b':', policy.quota.letter()];
+    [&plain(prefix)[..], b":{", &any, b"}:", &plain(&policy.stored), &letter].concat()
+}
+
+/// The key in the name of a count.
+pub(super) fn key_of(prefix: &str, name: &[u8]) -> Option<Key> {
+    let from = prefix.len() + 2;
+    Key::parse(name.get(from..from + Key::TEXT_LEN)?)
 }
 
 /// The place of `item` in `list`, counted from 1, where it is added if it is new.
@@ -70,12 +92,16 @@ where
     list.as_ref().len()
 }
 
-fn push_policy(out: &mut Vec<u8>, policy: &Policy) {
-    let numbers = policy.quota.numbers();
-    out.push(policy.quota.algorithm().letter());
-    push_number(out, numbers.len() as u64);
-    for number in numbers {
-        push_number(out, number);
+fn push_policy(out: &mut Vec<u8>, policy: &Policy, now: Timestamp) {
+    let numbers = policy.quota.numbers(now);
+    let ban = policy.ban.map(|ban| [ban.after, ban.within.0, ban.length.0].map(u64::cast_signed));
+    let ban = ban.as_ref().map_or(&[][..], |ban| &ban[..]);
+    let options = u8::from(!ban.is_empty()) | u8::from(policy.shadow) << 1;
+    // Far fewer than 256: a log has at most 16 rates.
+    let count = u8::try_from(ban.len() + numbers.len()).unwrap_or(u8::MAX);
+    out.extend_from_slice(&[policy.quota.letter(), options, count]);
+    for number in ban.iter().chain(&numbers) {
+        push_number(out, *number);
     }
 }
 
@@ -85,7 +111,7 @@ fn push_u16(out: &mut Vec<u8>, number: usize) {
 }
 
 #[allow(clippy::cast_precision_loss)] // Costs and a policy's numbers are at most 2^53.
-fn push_number(out: &mut Vec<u8>, number: u64) {
+fn push_number(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&(number as f64).to_le_bytes());
 }
 
@@ -112,8 +138,14 @@ fn decision(bytes: &[u8], limit: u64) -> Decision {
     let mut fields = bytes.chunks_exact(size_of::<f64>()).map(number);
     let mut next = || fields.next().unwrap_or(0.0);
     let (allowed, remaining, reset, retry, delay) = (next(), next(), next(), next(), next());
+    let cause = match allowed {
+        -1.0 => Cause::Ban,
+        -2.0 => Cause::Block,
+        _ => Cause::Quota,
+    };
     Decision {
         allowed: allowed > 0.0,
+        cause,
         limit,
         remaining: whole(remaining),
         reset_after: Micros(whole(reset)),
@@ -134,7 +166,7 @@ fn whole(number: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Quota, Rate};
+    use crate::limit::Rate;
 
     fn policies() -> Vec<Policy> {
         let rate = Rate::new(1, Micros::SECOND).unwrap();
@@ -143,23 +175,33 @@ mod tests {
 
     #[test]
     fn a_key_and_a_policy_stand_once() {
-        let charge = Charge { policy: PolicyId(0), key: Key([7; 16]), cost: 1 };
-        let call = Call::new("tidegate", &policies(), &[charge, charge]);
+        let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
+        let mut call = Call::default();
+        call.add("tidegate", &policies(), &[charge, charge], Timestamp(0));
         assert_eq!(call.keys, [Bytes::from_static(b"tidegate:{BwcHBwcHBwcHBwcHBwcHBw}:a:b")]);
-        assert_eq!(call.policies.len(), 1 + 8 + 3 * 8);
-        assert_eq!(call.requests.len(), 2 + 2 * (2 + 2 + 8));
+        assert_eq!(call.policies.len(), 3 + 3 * 8);
+        assert_eq!(call.requests.len(), 2 + 2 * (2 + 2 + 1 + 8));
+    }
+
+    #[test]
+    fn names_match_their_pattern_and_give_the_key_back() {
+        let (policy, key) = (&policies()[0], Key([9; 16]));
+        let name = stored_key("ti*de", policy, key, b'b');
+        assert_eq!(key_of("ti*de", &name), Some(key));
+        assert_eq!(key_of("ti*de", b"ti*de:{short}:a:b"), None);
+        assert_eq!(pattern("ti*de", policy), b"ti\\*de:{??????????????????????}:a:b");
     }
 
     #[test]
     fn a_reply_of_the_wrong_length_is_an_error() {
-        let charge = Charge { policy: PolicyId(0), key: Key([7; 16]), cost: 1 };
+        let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
         assert!(matches!(decisions(b"OK", &policies(), &[charge]), Err(StoreError::Garbled(_))));
     }
 
     #[test]
     fn a_reply_is_read() {
         let reply: Vec<u8> = [0.0, 3.0, 9e15, -1.0, 0.0].iter().flat_map(|n: &f64| n.to_le_bytes()).collect();
-        let charge = Charge { policy: PolicyId(0), key: Key([7; 16]), cost: 9 };
+        let charge = Charge::take(PolicyId(0), Key([7; 16]), 9);
         let read = decisions(&reply, &policies(), &[charge]).unwrap()[0];
         assert_eq!((read.allowed, read.limit, read.remaining), (false, 5, 3));
         assert_eq!((read.reset_after, read.retry_after), (Micros(9_000_000_000_000_000), None));

@@ -1,0 +1,49 @@
+-- change: blocks a key, lifts its block and ban, or forgets what it has spent; what `tidegate keys` does.
+--
+-- KEYS     the stored keys of one limit and key, one for each algorithm that the limit could have, so that a block
+--          outlives a change of the algorithm; some need not exist
+-- ARGV[1]  "block", "unblock" or "reset"
+-- ARGV[2]  of a block: its length in µs
+-- ARGV[3]  now in µs, or "" for this server's own clock
+-- ARGV[4]  ms to add to every TTL
+-- Returns  how many of the keys existed
+
+local function clock(given)
+  if given ~= "" then return tonumber(given) end
+  local time = redis.call("TIME")
+  return time[1] * 1000000 + time[2]
+end
+
+local now = clock(ARGV[3])
+
+local function set(key, record, ttl)
+  if record == "" then
+    redis.call("DEL", key)
+  else
+    redis.call("SET", key, record, "PX", string.format("%.0f", ttl))
+  end
+end
+
+local function change(key, record)
+  local state, hold = parts_of(record)
+  hold = settled_hold(hold, now)
+  if ARGV[1] == "block" then
+    hold.blocked = hold.stamp + ARGV[2]
+    local ttl = math.ceil((hold.blocked - now) / 1000) + 1 + ARGV[4]
+    set(key, joined(state, hold), math.max(ttl, redis.call("PTTL", key)))
+  elseif ARGV[1] == "unblock" then
+    if record then set(key, joined(state, nil), math.max(1, redis.call("PTTL", key))) end
+  elseif record then
+    local rest = math.max(0, hold.blocked - now)
+    local blocked = { stamp = hold.stamp, denials = 0, opened = 0, banned = 0, blocked = hold.blocked }
+    set(key, joined(false, rest > 0 and blocked or nil), math.ceil(rest / 1000) + 1 + ARGV[4])
+  end
+end
+
+local known = 0
+for _, key in ipairs(KEYS) do
+  local record = redis.call("MGET", key)[1]
+  if record then known = known + 1 end
+  change(key, record)
+end
+return tostring(known)

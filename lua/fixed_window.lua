@@ -1,0 +1,54 @@
+-- fixed_window: a count for each stretch of time; twin of src/limit/window.rs.
+--
+-- In      numbers {N, grid}; grid is the period when windows are aligned to the clock, and the period negated when
+--         to the first request. Windows that follow a calendar come as {N, grid, e0, e1, e2, e3}: where the window
+--         before the caller's, its own, and the two after it begin.
+-- State   "<dddd" (32 bytes): stamp in µs, when the window began, its grid, and the units in it.
+-- TTL     until the window ends.
+
+-- The window that `at` lies in; `own` is when the one of the state began, or nil.
+local function window_at(numbers, at, own)
+  local grid = numbers[2]
+  if numbers[3] then
+    for i = 3, 5 do
+      if at < numbers[i + 1] then return numbers[i], numbers[i + 1] end
+    end
+    -- The caller's clock is more than a window behind: go on with windows like its last.
+    local length = numbers[6] - numbers[5]
+    local start = numbers[6] + div_floor(at - numbers[6], length) * length
+    return start, start + length
+  end
+  if grid > 0 then
+    local start = at - math.fmod(at, grid)
+    return start, start + grid
+  end
+  local start = at
+  if own and at - own < -grid then start = own end
+  return start, start - grid
+end
+
+ALGORITHMS["w"] = function(state, numbers, now, cost)
+  local limit, grid = numbers[1], numbers[2]
+  local at, units, set_back, start, finish = now, 0, false, nil, nil
+  local stamp, own, own_grid, held
+  if state and #state == 32 then stamp, own, own_grid, held = struct.unpack("<dddd", state) end
+  if own_grid ~= grid then
+    start, finish = window_at(numbers, now, nil)
+  elseif stamp > now + SET_BACK then
+    -- All that was spent comes along: into the window of now, or with a window of its own.
+    units, set_back = math.min(held, limit), true
+    start, finish = window_at(numbers, now, math.max(0, own - (stamp - now)))
+  else
+    at = math.max(now, stamp)
+    start, finish = window_at(numbers, at, own)
+    if start == own then units = math.min(held, limit) end
+  end
+  local rest = finish - now
+  if cost > limit - units then
+    local moved = set_back and struct.pack("<dddd", at, start, grid, units) or nil
+    return 0, limit - units, units > 0 and rest or 0, cost <= limit and rest or -1, 0, moved, rest
+  end
+  units = units + cost
+  local next_state = cost > 0 and struct.pack("<dddd", at, start, grid, units) or nil
+  return 1, limit - units, units > 0 and rest or 0, 0, 0, next_state, rest
+end

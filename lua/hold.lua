@@ -1,0 +1,115 @@
+-- hold: what holds a key back beside its quota, a ban or a block; twin of src/limit/hold.rs and of Policy::decide
+-- in src/limit/policy.rs.
+--
+-- State   a trailer behind the algorithm's state: "<ddddd" and "h" (41 bytes): stamp in µs, denials in the present
+--         window, when that was opened, when the ban ends, when the block ends. The length of every algorithm's
+--         state is a multiple of 8, so the length of a record tells whether it has a trailer.
+-- TTL     until the last of them ends.
+
+local TRAILER = 41
+local TAKE, LOOK, FORCE = 0, 1, 2
+local BANNED, BLOCKED = -1, -2
+
+-- A record's state, or false, and its hold, or nil.
+local function parts_of(record)
+  if not record or #record % 8 ~= 1 or #record < TRAILER then return record, nil end
+  local stamp, denials, opened, banned, blocked = struct.unpack("<ddddd", record, #record - TRAILER + 1)
+  local hold = { stamp = stamp, denials = denials, opened = opened, banned = banned, blocked = blocked }
+  return #record > TRAILER and string.sub(record, 1, #record - TRAILER) or false, hold
+end
+
+local function joined(state, hold)
+  if not hold then return state or "" end
+  return (state or "") .. struct.pack("<ddddd", hold.stamp, hold.denials, hold.opened, hold.banned, hold.blocked) .. "h"
+end
+
+-- The hold at `now`, and whether it had to move because the clock was set back.
+local function settled_hold(hold, now)
+  if not hold then return { stamp = now, denials = 0, opened = 0, banned = 0, blocked = 0 }, false end
+  if hold.stamp <= now + SET_BACK then
+    hold.stamp = math.max(now, hold.stamp)
+    return hold, false
+  end
+  local shift = hold.stamp - now
+  hold.stamp, hold.opened = now, math.max(0, hold.opened - shift)
+  hold.banned, hold.blocked = math.max(0, hold.banned - shift), math.max(0, hold.blocked - shift)
+  return hold, true
+end
+
+-- The end of what refuses the key now, or nil.
+local function hold_end(hold)
+  if hold.banned > hold.stamp or hold.blocked > hold.stamp then return math.max(hold.banned, hold.blocked) end
+  return nil
+end
+
+local function hold_lifetime(hold, ban, now)
+  local finish = math.max(hold.banned, hold.blocked)
+  if ban and hold.denials > 0 then finish = math.max(finish, hold.opened + ban.within) end
+  return math.max(0, finish - now)
+end
+
+-- Counts a denial; the one that is too many begins the ban.
+local function count_denial(hold, ban)
+  if hold.denials > 0 and hold.stamp < hold.opened + ban.within then
+    hold.denials = hold.denials + 1
+  else
+    hold.denials, hold.opened = 1, hold.stamp
+  end
+  if hold.denials >= ban.after then
+    hold.denials, hold.opened, hold.banned = 0, 0, hold.stamp + ban.length
+  end
+end
+
+-- A record of `state` and `hold`, if that still means anything, and its lifetime; `lifetime` is the state's.
+local function record_of(state, lifetime, hold, ban, now)
+  local rest = hold_lifetime(hold, ban, now)
+  return joined(state, rest > 0 and hold or nil), math.max(lifetime, rest)
+end
+
+-- Decides a charge of `policy` {step, numbers, ban} on a record. Returns what an algorithm does, with BANNED or
+-- BLOCKED in the place of allowed where these refuse, and a record in the place of a state.
+local function decide_record(policy, record, now, cost, manner, holder)
+  local step, numbers, ban = policy.step, policy.numbers, policy.ban
+  local state, hold = parts_of(record)
+  if manner > LOOK then
+    if manner == FORCE then
+      local _, left = step(state, numbers, now, 0, holder, TAKE)
+      cost = math.min(cost, left)
+    elseif policy.letter ~= "c" then
+      cost = 0
+    end
+    local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, now, cost, holder, manner)
+    if after and hold then after, lifetime = record_of(after, lifetime, hold, ban, now) end
+    return allowed, remaining, reset, retry, delay, after, lifetime
+  end
+  local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, now, cost, holder, TAKE)
+  if allowed == 1 and manner == LOOK then after = nil end
+  if hold or (ban and allowed == 0) then
+    local set_back
+    hold, set_back = settled_hold(hold, now)
+    local kept = after or state
+    local before = hold_end(hold)
+    if not before and allowed == 0 and ban then count_denial(hold, ban) end
+    local finish = hold_end(hold)
+    if finish then
+      local _, _, present, _, _, _, alive = step(state, numbers, now, 0, holder, TAKE)
+      local rest = finish - now
+      local code = hold.blocked > hold.stamp and BLOCKED or BANNED
+      reset, retry = math.max(present, rest), retry >= 0 and math.max(retry, rest) or -1
+      if before then
+        -- Refused whatever the quota says: what that would have charged is void.
+        after, kept = nil, state
+      end
+      if not before or set_back then after, lifetime = record_of(kept, alive, hold, ban, now) end
+      return code, 0, reset, retry, 0, after, lifetime
+    end
+    if after or (allowed == 0 and (ban or set_back)) then
+      after, lifetime = record_of(kept, lifetime, hold, ban, now)
+    end
+  end
+  if allowed == 1 and manner == LOOK then
+    -- Who only looks is told what is there.
+    return step(state, numbers, now, 0, holder, TAKE)
+  end
+  return allowed, remaining, reset, retry, delay, after, lifetime
+end

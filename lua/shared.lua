@@ -1,0 +1,22 @@
+-- shared: what several algorithms need.
+
+-- How far ahead of the clock a stamp may lie, in µs, before it means that the clock was set back.
+local SET_BACK = 1000000
+
+-- The algorithms by the letter that ends a stored key. Each is a function
+-- In   the state as stored, or false; numbers as its file says; now in µs; cost in units; of a slot the holder,
+--      8 bytes, and the manner (see hold.lua)
+-- Out  allowed (1 or 0), remaining, reset_after in µs, retry_after in µs (-1: never), delay in µs, the next state
+--      or nil, and its lifetime in µs
+local ALGORITHMS = {}
+
+-- a / b rounded up, exact for whole numbers up to 2^53, which math.ceil(a / b) is not.
+local function div_ceil(a, b)
+  local rest = math.fmod(a, b)
+  if rest == 0 then return a / b end
+  return (a - rest) / b + 1
+end
+
+local function div_floor(a, b)
+  return (a - math.fmod(a, b)) / b
+end

@@ -1,0 +1,127 @@
+//! What holds a key back beside its quota: bans after repeated denials, and blocks that somebody set.
+//!
+//! Twin of `lua/hold.lua`.
+
+use super::bucket::SET_BACK;
+use crate::time::{Micros, Timestamp};
+
+/// When a key that is refused again and again is refused altogether.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ban {
+    /// So many denials …
+    pub after: u64,
+    /// … in a window of this length, which the first of them opens …
+    pub within: Micros,
+    /// … ban the key for so long.
+    pub length: Micros,
+}
+
+/// What is remembered of a key's denials, its ban and its block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hold {
+    /// When it last changed.
+    pub stamp: Timestamp,
+    /// Denials in the present window.
+    pub denials: u64,
+    /// When that window was opened.
+    pub opened: Timestamp,
+    /// When the ban ends.
+    pub banned: Timestamp,
+    /// When the block ends.
+    pub blocked: Timestamp,
+}
+
+impl Hold {
+    /// What it is at `now`, and whether the clock was found set back, so that it had to move.
+    #[must_use]
+    pub fn settled(self, now: Timestamp) -> (Self, bool) {
+        if self.stamp <= now.after(SET_BACK) {
+            return (Self { stamp: now.max(self.stamp), ..self }, false);
+        }
+        let shift = self.stamp.0 - now.0;
+        let back = |at: Timestamp| Timestamp(at.0.saturating_sub(shift));
+        let moved = Self {
+            stamp: now,
+            denials: self.denials,
+            opened: back(self.opened),
+            banned: back(self.banned),
+            blocked: back(self.blocked),
+        };
+        (moved, true)
+    }
+
+    /// Whether the block is on, as of the stamp.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.blocked > self.stamp
+    }
+
+    /// Whether the ban is on, as of the stamp.
+    #[must_use]
+    pub fn is_banned(&self) -> bool {
+        self.banned > self.stamp
+    }
+
+    /// The end of what refuses the key now, if anything does.
+    #[must_use]
+    pub fn end(&self) -> Option<Timestamp> {
+        (self.is_blocked() || self.is_banned()).then(|| self.banned.max(self.blocked))
+    }
+
+    /// Counts a denial; the one that is too many begins the ban.
+    #[must_use]
+    pub fn denied(self, ban: &Ban) -> Self {
+        let is_open = self.denials > 0 && self.stamp < self.opened.after(ban.within);
+        let opened = if is_open { self.opened } else { self.stamp };
+        let denials = if is_open { self.denials + 1 } else { 1 };
+        if denials < ban.after {
+            return Self { denials, opened, ..self };
+        }
+        Self { denials: 0, opened: Timestamp(0), banned: self.stamp.after(ban.length), ..self }
+    }
+
+    /// How long it differs from none, counted from `now`. Denials count for nothing when there is no ban.
+    #[must_use]
+    pub fn lifetime(&self, ban: Option<&Ban>, now: Timestamp) -> Micros {
+        let counting = ban.filter(|_| self.denials > 0).map(|ban| self.opened.after(ban.within));
+        let end = self.banned.max(self.blocked).max(counting.unwrap_or_default());
+        Micros(end.0.saturating_sub(now.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BAN: Ban = Ban { after: 3, within: Micros(10), length: Micros(100) };
+
+    fn at(stamp: u64, hold: Hold) -> Hold {
+        hold.settled(Timestamp(stamp)).0
+    }
+
+    #[test]
+    fn denials_count_in_a_window_that_the_first_opens() {
+        let one = at(5, Hold::default()).denied(&BAN);
+        let two = at(14, one).denied(&BAN);
+        assert!(!two.is_banned());
+        assert!(at(14, two).denied(&BAN).is_banned());
+        let late = at(15, two).denied(&BAN);
+        assert_eq!((late.denials, late.opened), (1, Timestamp(15)));
+    }
+
+    #[test]
+    fn a_ban_ends() {
+        let banned = (0..3).fold(at(50, Hold::default()), |hold, _| hold.denied(&BAN));
+        assert_eq!(banned.end(), Some(Timestamp(150)));
+        assert_eq!(banned.lifetime(Some(&BAN), Timestamp(50)), Micros(100));
+        assert!(at(149, banned).is_banned() && !at(150, banned).is_banned());
+    }
+
+    #[test]
+    fn a_clock_set_back_keeps_what_is_left_of_a_ban() {
+        let hold = Hold { stamp: Timestamp(90_000_000), banned: Timestamp(95_000_000), ..Hold::default() };
+        let (moved, set_back) = hold.settled(Timestamp(20_000_000));
+        assert!(set_back && moved.is_banned());
+        assert_eq!(moved.end(), Some(Timestamp(25_000_000)));
+    }
+}

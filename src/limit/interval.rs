@@ -1,0 +1,188 @@
+//! A token bucket that is refilled at intervals: N tokens at each whole P since the request that found it full.
+//!
+//! Twin of `lua/interval.lua`. A full bucket has no grid of intervals, and equals no state.
+
+use std::num::NonZeroU64;
+
+use super::State;
+use super::bucket::SET_BACK;
+use super::decision::{Decision, Step};
+use super::rate::{MAX_TICKS, QuotaError, Rate};
+use crate::time::{Micros, Timestamp};
+
+/// The numbers of a bucket that is refilled at intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    rate: Rate,
+    limit: NonZeroU64,
+}
+
+/// What is remembered of a key whose bucket is not full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// When it last changed.
+    pub stamp: Timestamp,
+    /// The last tick of its grid at or before `stamp`.
+    pub tick: Timestamp,
+    /// Tokens that are missing.
+    pub tokens: u64,
+}
+
+/// A state brought forward to the present.
+struct Settled {
+    at: Timestamp,
+    tick: Timestamp,
+    missing: u64,
+    set_back: bool,
+}
+
+impl Interval {
+    /// A bucket of `limit` tokens that gets the units of `rate` at once, each period.
+    ///
+    /// # Errors
+    /// A capacity of zero, or numbers that do not stay exact in a double.
+    pub fn new(rate: Rate, limit: u64) -> Result<Self, QuotaError> {
+        // The longest wait is for all of the capacity.
+        let ticks = MAX_TICKS / rate.period().0;
+        let largest = ticks.saturating_mul(rate.units()).min(MAX_TICKS);
+        if limit > largest || rate.units() > MAX_TICKS {
+            return Err(QuotaError::TooLarge { largest: if rate.units() > MAX_TICKS { 0 } else { largest } });
+        }
+        let limit = NonZeroU64::new(limit).ok_or(QuotaError::ZeroCapacity)?;
+        Ok(Self { rate, limit })
+    }
+
+    /// The most tokens that it holds.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit.get()
+    }
+
+    /// The rate as it was written.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// `[N, P, limit]`: the numbers as the script takes them.
+    #[must_use]
+    pub fn numbers(&self) -> [u64; 3] {
+        [self.rate.units(), self.rate.period().0, self.limit()]
+    }
+
+    /// The share of one of `instances` proxies.
+    #[must_use]
+    pub fn shared_by(&self, instances: NonZeroU64) -> Self {
+        let limit = NonZeroU64::new(self.limit() / instances).unwrap_or(NonZeroU64::MIN);
+        let shared = self.rate.shared_by(instances);
+        // What can't be counted over so long a time is counted over the old one.
+        Self::new(shared, limit.get()).unwrap_or(Self { rate: self.rate, limit })
+    }
+
+    /// Decides a request of `cost` tokens at `now`. A cost of zero looks and changes nothing.
+    #[must_use]
+    pub fn step(&self, state: Option<&Missing>, now: Timestamp, cost: u64) -> Step {
+        let settled = self.settle(state, now);
+        if cost > self.limit() - settled.missing {
+            let decision = self.refused(&settled, now, cost);
+            let moved = Missing { stamp: settled.at, tick: settled.tick, tokens: settled.missing };
+            return Step { decision, next: settled.set_back.then_some(State::Missing(moved)) };
+        }
+        let tick = if settled.missing == 0 { settled.at } else { settled.tick };
+        let next = Missing { stamp: settled.at, tick, tokens: settled.missing + cost };
+        let after = Settled { tick, missing: next.tokens, ..settled };
+        Step { decision: self.standing(&after, now), next: (cost > 0).then_some(State::Missing(next)) }
+    }
+
+    /// How long `state` differs from no state at all, counted from `now`.
+    #[must_use]
+    pub fn lifetime(&self, state: &Missing, now: Timestamp) -> Micros {
+        let settled = self.settle(Some(state), now);
+        self.until_back(settled.missing, &settled, now)
+    }
+
+    fn refused(&self, settled: &Settled, now: Timestamp, cost: u64) -> Decision {
+        let room = self.limit() - settled.missing;
+        let retry_after = (cost <= self.limit()).then(|| self.until_back(cost - room, settled, now));
+        Decision { allowed: false, retry_after, ..self.standing(settled, now) }
+    }
+
+    fn standing(&self, settled: &Settled, now: Timestamp) -> Decision {
+        let reset_after = self.until_back(settled.missing, settled, now);
+        Decision::allowed(self.limit(), self.limit() - settled.missing, reset_after)
+    }
+
+    /// Time from `now` until `tokens` have come.
+    fn until_back(&self, tokens: u64, settled: &Settled, now: Timestamp) -> Micros {
+        if tokens == 0 {
+            return Micros::ZERO;
+        }
+        let ticks = tokens.div_ceil(self.rate.units());
+        let since = settled.at.0 - settled.tick.0;
+        Micros(ticks * self.rate.period().0 - since + (settled.at.0 - now.0))
+    }
+
+    fn settle(&self, state: Option<&Missing>, now: Timestamp) -> Settled {
+        let Some(state) = state else {
+            return Settled { at: now, tick: now, missing: 0, set_back: false };
+        };
+        let set_back = state.stamp > now.after(SET_BACK);
+        let at = if set_back { now } else { now.max(state.stamp) };
+        let shift = if set_back { state.stamp.0 - now.0 } else { 0 };
+        let tick = state.tick.0.saturating_sub(shift);
+        let ticks = (at.0 - tick) / self.rate.period().0;
+        let missing = state.tokens.min(self.limit());
+        if ticks >= missing.div_ceil(self.rate.units()) {
+            return Settled { at, tick: at, missing: 0, set_back };
+        }
+        let tick = Timestamp(tick + ticks * self.rate.period().0);
+        Settled { at, tick, missing: missing - ticks * self.rate.units(), set_back }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(units: u64, period: u64, limit: u64) -> Interval {
+        Interval::new(Rate::new(units, Micros(period)).unwrap(), limit).unwrap()
+    }
+
+    fn state(step: &Step) -> Missing {
+        match step.next {
+            Some(State::Missing(missing)) => missing,
+            _ => panic!("nothing was written"),
+        }
+    }
+
+    #[test]
+    fn tokens_come_at_whole_periods_since_the_first() {
+        let bucket = interval(2, 1_000, 5);
+        let first = state(&bucket.step(None, Timestamp(300), 5));
+        let early = bucket.step(Some(&first), Timestamp(1_299), 1).decision;
+        assert_eq!((early.allowed, early.retry_after), (false, Some(Micros(1))));
+        let second = bucket.step(Some(&first), Timestamp(1_300), 1);
+        assert_eq!((second.decision.allowed, second.decision.remaining), (true, 1));
+        assert_eq!(second.decision.reset_after, Micros(2_000));
+        let third = bucket.step(Some(&state(&second)), Timestamp(2_400), 1).decision;
+        assert_eq!((third.remaining, third.reset_after), (2, Micros(1_900)));
+    }
+
+    #[test]
+    fn a_full_bucket_has_no_grid() {
+        let bucket = interval(2, 1_000, 2);
+        let first = state(&bucket.step(None, Timestamp(0), 1));
+        assert_eq!(bucket.lifetime(&first, Timestamp(400)), Micros(600));
+        let anew = state(&bucket.step(Some(&first), Timestamp(1_700), 1));
+        assert_eq!(anew.tick, Timestamp(1_700));
+    }
+
+    #[test]
+    fn a_clock_set_back_moves_the_grid() {
+        let bucket = interval(1, 10_000_000, 1);
+        let far = state(&bucket.step(None, Timestamp(90_000_000), 1));
+        let refused = bucket.step(Some(&far), Timestamp(50_000_000), 1);
+        assert_eq!(refused.decision.retry_after, Some(Micros(10_000_000)));
+        assert_eq!(state(&refused).tick, Timestamp(50_000_000));
+    }
+}

@@ -1,0 +1,210 @@
+//! Concurrency: at most N units in flight at once.
+//!
+//! Twin of `lua/concurrency.lua`. Each holder has a lease; who does not renew it has gone, so the slots of a
+//! proxy that was killed come back by themselves.
+
+use std::num::NonZeroU64;
+
+use super::State;
+use super::bucket::SET_BACK;
+use super::decision::{Decision, Step};
+use super::rate::{MAX_TICKS, QuotaError};
+use crate::time::{Micros, Timestamp};
+
+/// Who holds a slot: a number that no other request of any proxy has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Holder(pub u64);
+
+/// The numbers of a concurrency limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    limit: NonZeroU64,
+    lease: Micros,
+}
+
+/// Who holds how much, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Who.
+    pub holder: Holder,
+    /// From when on it counts no more.
+    pub end: Timestamp,
+    /// Units.
+    pub units: u64,
+}
+
+/// What is remembered of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leases {
+    /// When it last changed.
+    pub stamp: Timestamp,
+    /// Those who hold slots.
+    pub held: Vec<Lease>,
+}
+
+/// Nobody can know when a slot comes free, so this is what a client is told.
+const GUESS: Micros = Micros::SECOND;
+
+/// The most holders of one key: each is 24 bytes of its state.
+pub const MAX_IN_FLIGHT: u64 = 10_000;
+
+impl Slots {
+    /// At most `limit` units in flight, each for as long as its holder renews it within `lease`.
+    ///
+    /// # Errors
+    /// No slots or too many, or a lease that is no time or too long.
+    pub fn new(limit: u64, lease: Micros) -> Result<Self, QuotaError> {
+        if limit > MAX_IN_FLIGHT {
+            return Err(QuotaError::TooLarge { largest: MAX_IN_FLIGHT });
+        }
+        if lease.0 == 0 || lease.0 > MAX_TICKS {
+            return Err(QuotaError::ZeroRate);
+        }
+        Ok(Self { limit: NonZeroU64::new(limit).ok_or(QuotaError::ZeroCapacity)?, lease })
+    }
+
+    /// Units that may be in flight.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit.get()
+    }
+
+    /// How long a holder counts that does not renew.
+    #[must_use]
+    pub fn lease(&self) -> Micros {
+        self.lease
+    }
+
+    /// `[N, lease]`: the numbers as the script takes them.
+    #[must_use]
+    pub fn numbers(&self) -> [u64; 2] {
+        [self.limit(), self.lease.0]
+    }
+
+    /// The share of one of `instances` proxies.
+    #[must_use]
+    pub fn shared_by(&self, instances: NonZeroU64) -> Self {
+        Self { limit: NonZeroU64::new(self.limit() / instances).unwrap_or(NonZeroU64::MIN), ..*self }
+    }
+
+    /// Decides whether `holder` gets `cost` units at `now`. A cost of zero looks and changes nothing.
+    #[must_use]
+    pub fn step(&self, state: Option<&Leases>, now: Timestamp, cost: u64, holder: Holder) -> Step {
+        let (mut leases, set_back) = settle(state, now);
+        let used = leases.used();
+        if cost > self.limit().saturating_sub(used) {
+            let retry_after = (cost <= self.limit()).then_some(GUESS);
+            let decision = Decision { allowed: false, retry_after, ..self.standing(used) };
+            return Step { decision, next: set_back.then(|| leases.into()) };
+        }
+        let decision = self.standing(used + cost);
+        if cost > 0 {
+            leases.put(Lease { holder, end: leases.stamp.after(self.lease), units: cost });
+        }
+        Step { decision, next: (cost > 0).then(|| leases.into()) }
+    }
+
+    /// Gives back what `holder` has; nothing if it has nothing (any more).
+    #[must_use]
+    pub fn give_back(&self, state: Option<&Leases>, now: Timestamp, holder: Holder) -> Step {
+        let (mut leases, _) = settle(state, now);
+        let before = leases.held.len();
+        leases.held.retain(|lease| lease.holder != holder);
+        let decision = self.standing(leases.used());
+        Step { decision, next: (leases.held.len() < before).then(|| leases.into()) }
+    }
+
+    /// Renews the lease of `holder`, or puts it back if it is missing.
+    #[must_use]
+    pub fn renew(&self, state: Option<&Leases>, now: Timestamp, units: u64, holder: Holder) -> Step {
+        let (mut leases, _) = settle(state, now);
+        leases.put(Lease { holder, end: leases.stamp.after(self.lease), units });
+        Step { decision: self.standing(leases.used()), next: Some(leases.into()) }
+    }
+
+    /// How long `leases` differs from no state at all, counted from `now`.
+    #[must_use]
+    pub fn lifetime(&self, leases: &Leases, now: Timestamp) -> Micros {
+        let latest = leases.held.iter().map(|lease| lease.end.0).max().unwrap_or(0);
+        Micros(latest.saturating_sub(now.0))
+    }
+
+    fn standing(&self, used: u64) -> Decision {
+        let reset_after = if used == 0 { Micros::ZERO } else { GUESS };
+        Decision::allowed(self.limit(), self.limit().saturating_sub(used), reset_after)
+    }
+}
+
+impl Leases {
+    fn used(&self) -> u64 {
+        self.held.iter().map(|lease| lease.units).sum()
+    }
+
+    fn put(&mut self, lease: Lease) {
+        self.held.retain(|other| other.holder != lease.holder);
+        self.held.push(lease);
+    }
+}
+
+impl From<Leases> for State {
+    fn from(leases: Leases) -> Self {
+        Self::Leases(Box::new(leases))
+    }
+}
+
+/// Those that still hold something, and whether the clock was set back.
+fn settle(state: Option<&Leases>, now: Timestamp) -> (Leases, bool) {
+    let Some(state) = state else { return (Leases { stamp: now, held: Vec::new() }, false) };
+    let set_back = state.stamp > now.after(SET_BACK);
+    let at = if set_back { now } else { now.max(state.stamp) };
+    let shift = if set_back { state.stamp.0 - now.0 } else { 0 };
+    let moved =
+        state.held.iter().map(|lease| Lease { end: Timestamp(lease.end.0.saturating_sub(shift)), ..*lease });
+    (Leases { stamp: at, held: moved.filter(|lease| lease.end > at).collect() }, set_back)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leases(step: &Step) -> Leases {
+        match &step.next {
+            Some(State::Leases(leases)) => (**leases).clone(),
+            _ => panic!("nothing was written"),
+        }
+    }
+
+    fn slots() -> Slots {
+        Slots::new(2, Micros(30_000_000)).unwrap()
+    }
+
+    #[test]
+    fn never_more_than_there_are_and_back_by_their_holders() {
+        let slots = slots();
+        let one = leases(&slots.step(None, Timestamp(0), 1, Holder(1)));
+        let two = leases(&slots.step(Some(&one), Timestamp(5), 1, Holder(2)));
+        let refused = slots.step(Some(&two), Timestamp(9), 1, Holder(3));
+        assert_eq!((refused.decision.allowed, refused.decision.retry_after), (false, Some(Micros::SECOND)));
+        assert_eq!(slots.give_back(Some(&two), Timestamp(9), Holder(7)).next, None);
+        let back = leases(&slots.give_back(Some(&two), Timestamp(9), Holder(1)));
+        assert!(slots.step(Some(&back), Timestamp(9), 1, Holder(3)).decision.allowed);
+    }
+
+    #[test]
+    fn a_lease_ends_unless_it_is_renewed() {
+        let slots = slots();
+        let one = leases(&slots.step(None, Timestamp(0), 2, Holder(1)));
+        assert!(!slots.step(Some(&one), Timestamp(29_999_999), 1, Holder(2)).decision.allowed);
+        assert!(slots.step(Some(&one), Timestamp(30_000_000), 1, Holder(2)).decision.allowed);
+        let renewed = leases(&slots.renew(Some(&one), Timestamp(10_000_000), 2, Holder(1)));
+        assert!(!slots.step(Some(&renewed), Timestamp(30_000_000), 1, Holder(2)).decision.allowed);
+        assert_eq!(slots.lifetime(&renewed, Timestamp(10_000_000)), Micros(30_000_000));
+        assert_eq!(leases(&slots.renew(None, Timestamp(3), 2, Holder(1))).held.len(), 1);
+    }
+
+    #[test]
+    fn bounds() {
+        assert_eq!(Slots::new(10_001, Micros(1)), Err(QuotaError::TooLarge { largest: 10_000 }));
+        assert!(Slots::new(0, Micros(1)).is_err() && Slots::new(1, Micros(0)).is_err());
+    }
+}

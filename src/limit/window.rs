@@ -1,0 +1,258 @@
+//! Fixed windows: a count for each stretch of time.
+//!
+//! Twin of `lua/fixed_window.lua`. A window never holds more than N; across an edge up to 2N can come at once.
+
+use std::num::NonZeroU64;
+
+use super::State;
+use super::bucket::SET_BACK;
+use super::calendar::Calendar;
+use super::decision::{Decision, Step};
+use super::rate::{MAX_TICKS, QuotaError, Rate};
+use crate::time::{Micros, Timestamp};
+
+/// Where windows begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// At whole multiples of the period since the Unix epoch.
+    Clock,
+    /// With the first request that is charged.
+    FirstRequest,
+    /// With the days, weeks, months or years of a place.
+    Calendar(Calendar),
+}
+
+/// The numbers of a fixed window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    rate: Rate,
+    align: Align,
+}
+
+/// What is remembered of a key: how much its window holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// When it last changed.
+    pub stamp: Timestamp,
+    /// When its window began.
+    pub start: Timestamp,
+    /// Which period and alignment its window has; see [`Window::grid`].
+    pub grid: i64,
+    /// Units in the window.
+    pub units: u64,
+}
+
+/// A state brought forward to the present: the window that `at` lies in, and what it holds.
+struct Settled {
+    at: Timestamp,
+    start: Timestamp,
+    end: Timestamp,
+    units: u64,
+    set_back: bool,
+}
+
+impl Window {
+    /// Windows that hold the units of `rate`.
+    ///
+    /// # Errors
+    /// Numbers that do not stay exact in a double.
+    pub fn new(rate: Rate, align: Align) -> Result<Self, QuotaError> {
+        if rate.period().0 > MAX_TICKS || rate.units() > MAX_TICKS {
+            return Err(QuotaError::TooLarge {
+                largest: if rate.period().0 > MAX_TICKS { 0 } else { MAX_TICKS },
+            });
+        }
+        Ok(Self { rate, align })
+    }
+
+    /// Units that a window holds.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.rate.units()
+    }
+
+    /// The rate as it was written; of a calendar window the nominal one.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Where its windows begin.
+    #[must_use]
+    pub fn align(&self) -> &Align {
+        &self.align
+    }
+
+    /// A number for period and alignment together, by which a state tells whether its count still means
+    /// anything: the period when aligned to the clock, the same negated when to the first request, and
+    /// numbers below all of these for the calendar.
+    #[must_use]
+    pub fn grid(&self) -> i64 {
+        let period = self.rate.period().0.cast_signed();
+        match &self.align {
+            Align::Clock => period,
+            Align::FirstRequest => -period,
+            Align::Calendar(calendar) => calendar.unit() as i64 - MAX_TICKS.cast_signed(),
+        }
+    }
+
+    /// `[N, grid]`, and of a calendar window the edges around `now`: the numbers as the script takes them.
+    #[must_use]
+    pub fn numbers(&self, now: Timestamp) -> smallvec::SmallVec<[i64; 8]> {
+        let mut numbers = smallvec::smallvec![self.limit().cast_signed(), self.grid()];
+        if let Align::Calendar(calendar) = &self.align {
+            numbers.extend(calendar.edges(now).map(|edge| edge.0.cast_signed()));
+        }
+        numbers
+    }
+
+    /// The share of one of `instances` proxies: N per k·P, or a k-th of N where windows follow the calendar.
+    #[must_use]
+    pub fn shared_by(&self, instances: NonZeroU64) -> Self {
+        let stretched = Self::new(self.rate.shared_by(instances), self.align.clone());
+        match (stretched, &self.align) {
+            (Ok(stretched), Align::Clock | Align::FirstRequest) => stretched,
+            _ => Self { rate: self.rate.divided_by(instances), align: self.align.clone() },
+        }
+    }
+
+    /// Decides a request of `cost` units at `now`. A cost of zero looks and changes nothing.
+    #[must_use]
+    pub fn step(&self, state: Option<&Count>, now: Timestamp, cost: u64) -> Step {
+        let settled = self.settle(state, now);
+        let room = self.limit() - settled.units;
+        if cost > room {
+            let retry_after = (cost <= self.limit()).then(|| Micros(settled.end.0 - now.0));
+            let decision = Decision { allowed: false, retry_after, ..self.standing(&settled, now) };
+            return Step { decision, next: settled.set_back.then(|| self.state(&settled)) };
+        }
+        let after = Settled { units: settled.units + cost, ..settled };
+        Step { decision: self.standing(&after, now), next: (cost > 0).then(|| self.state(&after)) }
+    }
+
+    /// How long `count` differs from no state at all, counted from `now`.
+    #[must_use]
+    pub fn lifetime(&self, count: &Count, now: Timestamp) -> Micros {
+        let settled = self.settle(Some(count), now);
+        if settled.units == 0 { Micros::ZERO } else { Micros(settled.end.0 - now.0) }
+    }
+
+    fn standing(&self, settled: &Settled, now: Timestamp) -> Decision {
+        let reset = if settled.units == 0 { Micros::ZERO } else { Micros(settled.end.0 - now.0) };
+        Decision::allowed(self.limit(), self.limit() - settled.units, reset)
+    }
+
+    fn state(&self, settled: &Settled) -> State {
+        let Settled { at: stamp, start, units, .. } = *settled;
+        State::Count(Count { stamp, start, grid: self.grid(), units })
+    }
+
+    fn settle(&self, state: Option<&Count>, now: Timestamp) -> Settled {
+        let Some(count) = state.filter(|count| count.grid == self.grid()) else {
+            let (start, end) = self.window(now, None);
+            return Settled { at: now, start, end, units: 0, set_back: false };
+        };
+        let units = count.units.min(self.limit());
+        if count.stamp > now.after(SET_BACK) {
+            // All that was spent comes along: into the window of now, or with a window of its own.
+            let own = count.start.0.saturating_sub(count.stamp.0 - now.0);
+            let (start, end) = self.window(now, Some(Timestamp(own)));
+            return Settled { at: now, start, end, units, set_back: true };
+        }
+        let at = now.max(count.stamp);
+        let (start, end) = self.window(at, Some(count.start));
+        Settled { at, start, end, units: if start == count.start { units } else { 0 }, set_back: false }
+    }
+
+    /// The window that `at` lies in; `own` is when the one of the state began.
+    fn window(&self, at: Timestamp, own: Option<Timestamp>) -> (Timestamp, Timestamp) {
+        let period = self.rate.period();
+        match &self.align {
+            Align::Clock => {
+                let start = Timestamp(at.0 - at.0 % period.0);
+                (start, start.after(period))
+            }
+            Align::FirstRequest => {
+                let start = own.filter(|own| at.0 - own.0 < period.0).unwrap_or(at);
+                (start, start.after(period))
+            }
+            Align::Calendar(calendar) => calendar.window(at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::CalendarUnit;
+
+    fn window(units: u64, period: u64, align: Align) -> Window {
+        Window::new(Rate::new(units, Micros(period)).unwrap(), align).unwrap()
+    }
+
+    fn count(step: &Step) -> Count {
+        match step.next {
+            Some(State::Count(count)) => count,
+            _ => panic!("nothing was written"),
+        }
+    }
+
+    #[test]
+    fn windows_begin_at_whole_periods() {
+        let window = window(3, 60_000_000, Align::Clock);
+        let mut state = None;
+        for _ in 0..3 {
+            let step = window.step(state.as_ref(), Timestamp(59_000_000), 1);
+            assert!(step.decision.allowed);
+            state = Some(count(&step));
+        }
+        let refused = window.step(state.as_ref(), Timestamp(59_000_000), 1).decision;
+        assert_eq!((refused.allowed, refused.retry_after), (false, Some(Micros::SECOND)));
+        let next = window.step(state.as_ref(), Timestamp(60_000_000), 3).decision;
+        assert_eq!((next.allowed, next.remaining), (true, 0));
+    }
+
+    #[test]
+    fn the_first_request_opens_a_window() {
+        let window = window(2, 1_000, Align::FirstRequest);
+        let first = count(&window.step(None, Timestamp(700), 2));
+        assert_eq!(window.step(Some(&first), Timestamp(1_699), 1).decision.retry_after, Some(Micros(1)));
+        let second = count(&window.step(Some(&first), Timestamp(5_000), 1));
+        assert_eq!(second.start, Timestamp(5_000));
+    }
+
+    #[test]
+    fn a_count_outlives_a_change_of_the_limit_but_not_of_the_period() {
+        let wide = window(10, 1_000, Align::Clock);
+        let state = count(&wide.step(None, Timestamp(5_100), 8));
+        let narrow = window(5, 1_000, Align::Clock).step(Some(&state), Timestamp(5_200), 0).decision;
+        assert_eq!((narrow.remaining, narrow.reset_after), (0, Micros(800)));
+        let other = window(5, 5_000, Align::Clock).step(Some(&state), Timestamp(5_200), 0).decision;
+        assert_eq!(other.remaining, 5);
+        let aligned = window(10, 1_000, Align::FirstRequest).step(Some(&state), Timestamp(5_200), 0).decision;
+        assert_eq!(aligned.remaining, 10);
+    }
+
+    #[test]
+    fn a_clock_set_back_takes_the_count_along() {
+        for align in [Align::Clock, Align::FirstRequest] {
+            let window = window(2, 10_000_000, align);
+            let state = count(&window.step(None, Timestamp(95_000_000), 2));
+            let refused = window.step(Some(&state), Timestamp(41_000_000), 1);
+            assert!(!refused.decision.allowed);
+            assert_eq!(count(&refused).stamp, Timestamp(41_000_000));
+            assert!(window.step(Some(&count(&refused)), Timestamp(51_000_000), 1).decision.allowed);
+        }
+    }
+
+    #[test]
+    fn a_month_is_as_long_as_it_is() {
+        let calendar = Calendar::new(CalendarUnit::Month, "Europe/Berlin").unwrap();
+        let window = window(1, 30 * 86_400_000_000, Align::Calendar(calendar));
+        // 2026-02-10 12:00:00 in UTC; the month ends on 2026-03-01 at 00:00 in Berlin.
+        let now = Timestamp(1_770_724_800_000_000);
+        let state = count(&window.step(None, now, 1));
+        let refused = window.step(Some(&state), now, 1).decision;
+        assert_eq!(refused.retry_after, Some(Micros(1_772_319_600_000_000 - now.0)));
+    }
+}
