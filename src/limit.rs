@@ -9,6 +9,9 @@ mod key;
 mod policy;
 mod quota;
 mod rate;
+mod sliding_log;
+mod sliding_window;
+mod timeline;
 
 pub use bucket::{Bucket, Debt};
 pub use decision::{Decision, Step, binding};
@@ -16,3 +19,6 @@ pub use key::{Key, KeyHasher, PartKind, Parts};
 pub use policy::{Charge, Policy, PolicyId};
 pub use quota::{Algorithm, Quota, State};
 pub use rate::{MAX_TICKS, QuotaError, Rate};
+pub use sliding_log::{Log, SlidingLog};
+pub use sliding_window::{PartCounts, SlidingWindow};
+pub use timeline::Timeline;
