@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::limit::{Charge, Decision, Policy, PolicyId};
 use crate::store::{Memory, Store, StoreError};
+use crate::telemetry::{Counts, Outcome, StoreCall};
 use crate::time::{Micros, Timestamp};
 
 /// What a limit does when the store can't be asked.
@@ -57,6 +58,7 @@ pub struct Limiter {
     is_away: Cell<bool>,
     /// How many workers have it away: the log says so when the first has, and when none has any more.
     away: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
 }
 
 /// Leave to go on, given by every limit of a request. Only the limiter makes one, nothing is forwarded
@@ -104,14 +106,26 @@ impl Limiter {
     /// A limiter over `store`; `alone` decides where the store can't be asked.
     #[must_use]
     pub fn new(store: Store, alone: Arc<Memory>) -> Self {
-        Self { store, alone, is_away: Cell::new(false), away: Arc::default() }
+        Self { store, alone, is_away: Cell::new(false), away: Arc::default(), counts: Arc::default() }
     }
 
     /// The same limiter over another connection to the same store, as another worker has it.
     #[must_use]
     pub fn over(&self, store: Store) -> Self {
         let (alone, away) = (Arc::clone(&self.alone), Arc::clone(&self.away));
-        Self { store, alone, is_away: Cell::new(false), away }
+        Self { store, alone, is_away: Cell::new(false), away, counts: Arc::clone(&self.counts) }
+    }
+
+    /// The same limiter, which counts there what it decides.
+    #[must_use]
+    pub fn counting(self, counts: Arc<Counts>) -> Self {
+        Self { counts, ..self }
+    }
+
+    /// How many workers have the store away at the moment.
+    #[must_use]
+    pub fn away(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.away)
     }
 
     /// Decides a request: all of its charges are made, or none.
@@ -120,11 +134,15 @@ impl Limiter {
             return Ruling::on(Standings::new());
         }
         if let Some(never) = limits.never(charges) {
+            for Standing { policy, .. } in &never {
+                self.counts.decided(*policy, Outcome::Denied);
+            }
             return Ruling::on(never);
         }
         match self.store.take(&limits.policies, charges).await {
             Ok(decisions) => {
                 self.answered();
+                self.counts.asked(&limits.policies, charges, &decisions);
                 Ruling::of(charges, &decisions)
             }
             Err(error) => {
@@ -138,13 +156,21 @@ impl Limiter {
     /// leave.
     fn decide_alone(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
         let on_failure = |charge: &Charge| limits.on_failure[charge.policy.0 as usize];
+        let count = |what, outcome| {
+            let unasked = charges.iter().filter(|charge| on_failure(charge) == what);
+            unasked.for_each(|charge| self.counts.decided(charge.policy, outcome));
+        };
+        count(OnStoreFailure::Deny, Outcome::UnaskedDenied);
         if charges.iter().any(|charge| on_failure(charge) == OnStoreFailure::Deny) {
             let verdict = Err(Denial::Unavailable { retry_after: RETRY });
             return Ruling { verdict, standings: Standings::new() };
         }
         let local: SmallVec<[Charge; 4]> =
             charges.iter().filter(|charge| on_failure(charge) == OnStoreFailure::Local).copied().collect();
-        Ruling::of(&local, &self.alone.take(&limits.shares, &local))
+        count(OnStoreFailure::Allow, Outcome::UnaskedAllowed);
+        let decisions = self.alone.take(&limits.shares, &local);
+        self.counts.decided_alone(&limits.shares, &local, &decisions);
+        Ruling::of(&local, &decisions)
     }
 }
 
@@ -183,12 +209,19 @@ impl Ruling {
 
 impl Limiter {
     fn answered(&self) {
+        self.counts.called_store(StoreCall::Answered);
         if self.is_away.replace(false) && self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
             tracing::info!("the store answers again");
         }
     }
 
     fn failed(&self, error: &StoreError) {
+        self.counts.called_store(match error {
+            StoreError::Away => StoreCall::Away,
+            StoreError::Deadline => StoreCall::Deadline,
+            StoreError::Refused(_) => StoreCall::Refused,
+            StoreError::Garbled(_) => StoreCall::Garbled,
+        });
         if !self.is_away.replace(true) && self.away.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 "the store can't be asked: {error}; each limit does what its on_store_failure says"

@@ -1,0 +1,45 @@
+//! `[admin]`.
+
+use std::net::SocketAddr;
+
+use super::listeners;
+use super::reader::Item;
+use super::table::NotYet;
+use crate::admin::{AdminSpec, Token};
+use crate::server::ListenerSpec;
+
+const NOT_YET: [NotYet; 0] = [];
+
+/// Reads the admin interface; there is none without the table.
+pub(super) fn admin(item: Option<Item<'_>>, others: Option<&[ListenerSpec]>) -> Option<Option<AdminSpec>> {
+    let Some(item) = item else { return Some(None) };
+    let mut table = item.table("[admin]")?;
+    let place = table.required("listen", "listen = \"127.0.0.1:9900\"");
+    let address = place.and_then(listeners::address);
+    let has_token = table.key_span("token").is_some();
+    let token = table.item("token").map_or(Some(None), |item| token(item).map(Some));
+    table.close(&NOT_YET);
+    let (address, place) = (address?, place?);
+    if !has_token && !address.ip().to_canonical().is_loopback() {
+        let problem = place.error("an admin interface that others can reach needs a token");
+        return place.refuse(problem.help(
+            "add token = \"${ADMIN_TOKEN}\" and set that variable, such as to what `openssl rand -hex 32` \
+             says; or listen on 127.0.0.1",
+        ));
+    }
+    if is_taken(address, others.unwrap_or_default()) {
+        let problem = place.error("a listener for clients has this address already");
+        return place.refuse(problem.help("give [admin] a port of its own"));
+    }
+    Some(Some(AdminSpec { address, token: token? }))
+}
+
+fn token(item: Item<'_>) -> Option<Token> {
+    let help = "it has visible ASCII characters only, and no blanks; make one with: openssl rand -hex 32";
+    let text = item.string()?;
+    text.parsed("a token", help, Token::new)
+}
+
+fn is_taken(address: SocketAddr, others: &[ListenerSpec]) -> bool {
+    address.port() != 0 && others.iter().any(|other| other.address == address)
+}
