@@ -77,18 +77,19 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
     let memory = Arc::new(Memory::new(config.max_keys, Clock::System));
     let metrics = Arc::new(Metrics::new(Clock::System.now()));
     let dropped_lines = access.as_ref().map(AccessWriter::dropped);
-    let limiter = Limiter::new(Store::Memory(Arc::clone(&memory)), Arc::clone(&memory));
+    let local = Store::Memory(Arc::clone(&memory));
+    let limiter = Limiter::new(local.clone(), Arc::clone(&memory));
     let (draining, drain) = server::drain_signal();
     let site = Arc::new(config.site);
     let mut workers = Vec::new();
     for (number, listeners) in sockets.into_iter().enumerate() {
-        let (site, limiter, store) = (Arc::clone(&site), limiter.clone(), config.store.clone());
+        let (site, limiter, store) = (Arc::clone(&site), limiter.over(local.clone()), config.store.clone());
         let access = access.clone();
         let gate = &site.gate;
         let routes = gate.routes.routes().iter().map(|route| &*route.name);
         let counts = Arc::new(metrics.counts(number, &gate.limits.policies, routes));
         let limiter = limiter.counting(Arc::clone(&counts));
-        let proxy = move || Proxy::new(site, connected(&limiter, &store), access, counts);
+        let proxy = move || Proxy::new(site, connected(limiter, &store), access, counts);
         let setup = WorkerSetup { listeners, proxy, drain: drain.clone() };
         workers.push(Worker::start(number, setup).context("can't start a worker")?);
     }
@@ -113,9 +114,9 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
 }
 
 /// A worker's limiter, with its own connection to the store.
-fn connected(limiter: &Limiter, store: &StoreSpec) -> Limiter {
+fn connected(limiter: Limiter, store: &StoreSpec) -> Limiter {
     match store {
-        StoreSpec::Memory => limiter.clone(),
+        StoreSpec::Memory => limiter,
         StoreSpec::Redis(spec) => limiter.over(Store::Redis(Redis::connect(spec))),
     }
 }

@@ -167,7 +167,8 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
     let routes = routes::routes(top.item("routes"), &mut names);
     let answers = answers::answers(top.item("answers"));
     let log = answers::log(top.item("log"));
-    let admin = admin::admin(top.item("admin"), listeners.as_deref());
+    let admin =
+        top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
     top.close(&NOT_YET);
     let routes = routes?;
     let across = slashes::problems(&routes, &limits);

@@ -13,7 +13,7 @@ pub(super) fn all(gate: &Gate) -> Vec<LimitInfo> {
 /// The names of all limits, each once.
 pub(super) fn names(gate: &Gate) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
-    for policy in &gate.limits.policies {
+    for policy in gate.limits.policies.iter() {
         if !names.contains(&&*policy.name) {
             names.push(&policy.name);
         }
@@ -23,7 +23,7 @@ pub(super) fn names(gate: &Gate) -> Vec<&str> {
 
 /// The policies of a limit: its own numbers first, then those of its tiers.
 pub(super) fn policies<'g>(gate: &'g Gate, name: &str) -> Vec<(PolicyId, &'g Policy)> {
-    let all = (0..).map(PolicyId).zip(&gate.limits.policies);
+    let all = (0..).map(PolicyId).zip(gate.limits.policies.iter());
     all.filter(|(_, policy)| *policy.name == *name).collect()
 }
 

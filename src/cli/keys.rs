@@ -24,6 +24,10 @@ Examples:
 
 Ends with 0, with 1 when the proxy can't be reached or refuses, and with 2 for wrong usage.";
 
+const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900. Then no file is read, and the token \
+                     comes from the environment variable TIDEGATE_ADMIN_TOKEN, which otherwise goes over the \
+                     file's.";
+
 /// What is to be done, and where.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -33,9 +37,7 @@ pub(super) struct KeysArgs {
     /// The configuration file, which names the admin interface and its token.
     #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml", global = true)]
     config: PathBuf,
-    /// The admin interface, such as http://10.0.1.5:9900; then no file is read, and the token comes from the
-    /// environment variable TIDEGATE_ADMIN_TOKEN.
-    #[arg(long, value_name = "URL", global = true)]
+    #[arg(long, value_name = "URL", global = true, help = ADMIN)]
     admin: Option<String>,
     /// Print the answer as JSON.
     #[arg(long, global = true)]

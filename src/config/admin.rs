@@ -10,9 +10,8 @@ use crate::server::ListenerSpec;
 
 const NOT_YET: [NotYet; 0] = [];
 
-/// Reads the admin interface; there is none without the table.
-pub(super) fn admin(item: Option<Item<'_>>, others: Option<&[ListenerSpec]>) -> Option<Option<AdminSpec>> {
-    let Some(item) = item else { return Some(None) };
+/// Reads the admin interface; `others` are the listeners for clients.
+pub(super) fn admin(item: Item<'_>, others: Option<&[ListenerSpec]>) -> Option<AdminSpec> {
     let mut table = item.table("[admin]")?;
     let place = table.required("listen", "listen = \"127.0.0.1:9900\"");
     let address = place.and_then(listeners::address);
@@ -31,7 +30,7 @@ pub(super) fn admin(item: Option<Item<'_>>, others: Option<&[ListenerSpec]>) -> 
         let problem = place.error("a listener for clients has this address already");
         return place.refuse(problem.help("give [admin] a port of its own"));
     }
-    Some(Some(AdminSpec { address, token: token? }))
+    Some(AdminSpec { address, token: token? })
 }
 
 fn token(item: Item<'_>) -> Option<Token> {

@@ -1,4 +1,4 @@
-//! The metrics, in the OpenMetrics text format. The only place that has their names.
+//! The metrics, in the text format of `OpenMetrics`. The only place that has their names.
 
 use std::fmt;
 use std::net::SocketAddr;

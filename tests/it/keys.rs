@@ -79,7 +79,7 @@ fn a_key_is_looked_at_and_reset() {
             (&fresh["allowed"], &fresh["remaining"], &fresh["of"]),
             (&true.into(), &2.into(), &2.into())
         );
-        assert_eq!(fresh["reset_after"], 0.0);
+        assert_eq!(fresh["reset_after"].to_string(), "0.0");
         let statuses: Vec<u16> = (0..3).map(|_| status(proxy.addr(), "k1")).collect();
         assert_eq!(statuses, [200, 200, 429]);
         let spent = peek("k1|GET");
