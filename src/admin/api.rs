@@ -113,6 +113,13 @@ pub struct Standing {
     pub until: Option<String>,
 }
 
+impl Standing {
+    /// Whether it differs from that of a key that has never been seen.
+    pub(super) fn says_something(&self) -> bool {
+        !self.allowed || self.reset_after > 0.0
+    }
+}
+
 /// What `/keys` and `/keys/peek` answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Standings {

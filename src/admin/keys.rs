@@ -49,7 +49,9 @@ impl Admin {
                 listed.more |= keys.len() > free;
                 keys.truncate(free);
                 for key in keys {
-                    listed.keys.extend(self.stand(&[(policy, about)], key).await?);
+                    let standings = self.stand(&[(policy, about)], key).await?;
+                    // A store may keep a record for a moment longer than it says anything.
+                    listed.keys.extend(standings.into_iter().filter(|one| one.says_something()));
                 }
             }
         }

@@ -26,7 +26,7 @@ Ends with 0, with 1 when the proxy can't be reached or refuses, and with 2 for w
 
 const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900. Then no file is read, and the token \
                      comes from the environment variable TIDEGATE_ADMIN_TOKEN, which otherwise goes over the \
-                     file's.";
+                     file's";
 
 /// What is to be done, and where.
 #[derive(Debug, Args)]

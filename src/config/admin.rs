@@ -34,9 +34,12 @@ pub(super) fn admin(item: Item<'_>, others: Option<&[ListenerSpec]>) -> Option<A
 }
 
 fn token(item: Item<'_>) -> Option<Token> {
-    let help = "it has visible ASCII characters only, and no blanks; make one with: openssl rand -hex 32";
     let text = item.string()?;
-    text.parsed("a token", help, Token::new)
+    // The message must not repeat it.
+    Token::new(&text.value).or_else(|| {
+        let problem = item.error("a token has visible ASCII characters only, no blanks, and is not empty");
+        item.refuse(problem.help("make one with: openssl rand -hex 32"))
+    })
 }
 
 fn is_taken(address: SocketAddr, others: &[ListenerSpec]) -> bool {
