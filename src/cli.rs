@@ -38,7 +38,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Look at and change what limits remember of their keys, in a running proxy.
     ///
-    /// Asks its admin interface: the file needs [admin], or the interface is named with --admin.
+    /// Asks its admin interface: the file needs an `[admin]` table, or the interface is named with --admin.
     Keys(keys::KeysArgs),
 }
 

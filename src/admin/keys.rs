@@ -51,7 +51,7 @@ impl Admin {
                 for key in keys {
                     let standings = self.stand(&[(policy, about)], key).await?;
                     // A store may keep a record for a moment longer than it says anything.
-                    listed.keys.extend(standings.into_iter().filter(|one| one.says_something()));
+                    listed.keys.extend(standings.into_iter().filter(Standing::says_something));
                 }
             }
         }

@@ -83,3 +83,22 @@ fn values(text: &str) -> Vec<String> {
     }
     values
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_part_values_unless_they_are_escaped() {
+        for (text, parts) in [
+            ("a|b", &["a", "b"][..]),
+            (r"a\|b|c", &["a|b", "c"]),
+            (r"a\b\\|c", &[r"a\b\|c"]),
+            ("", &[""]),
+            ("a||", &["a", "", ""]),
+            (r"\", &[r"\"]),
+        ] {
+            assert_eq!(values(text), parts, "{text}");
+        }
+    }
+}
