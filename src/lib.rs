@@ -2,12 +2,13 @@
 //!
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
 //!
-//! `time < limit < telemetry < socket < store < limiter < upstream < gate < proxy < server < config < app < cli`
+//! `time < limit < telemetry < socket < store < limiter < upstream < jwt < gate < proxy < server < config < app < cli`
 
 pub mod app;
 pub mod cli;
 pub mod config;
 pub mod gate;
+pub mod jwt;
 pub mod limit;
 pub mod limiter;
 pub mod proxy;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 15] = [
     "time",
     "limit",
     "telemetry",
@@ -12,6 +12,7 @@ const ORDER: [&str; 14] = [
     "store",
     "limiter",
     "upstream",
+    "jwt",
     "gate",
     "proxy",
     "server",
@@ -22,8 +23,9 @@ const ORDER: [&str; 14] = [
 ];
 
 /// Libraries that one room keeps to itself.
-const KEPT: [(&str, &[&str]); 4] = [
+const KEPT: [(&str, &[&str]); 5] = [
     ("fred::", &["src/store/redis"]),
+    ("jsonwebtoken::", &["src/jwt"]),
     ("clap::", &["src/cli"]),
     ("annotate_snippets::", &["src/config"]),
     ("toml::", &["src/config"]),
