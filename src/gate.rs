@@ -168,7 +168,8 @@ impl Gate {
         let limits = found.map_or(&self.default_limits, |route| &route.limits);
         let counted = self.client_ip.counted(client);
         let token = self.token(head);
-        let subject = Subject { head, host: &host, path: path.matched(), client: counted, route: found, token };
+        let subject =
+            Subject { head, host: &host, path: path.matched(), client: counted, route: found, token };
         let charges = self.charges(limits, &subject)?;
         Ok(Examined { path, host, client, route, charges })
     }

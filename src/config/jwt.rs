@@ -100,7 +100,8 @@ fn url(text: &Text<'_>) -> Option<Endpoint> {
     match Endpoint::parse(&text.value) {
         Ok(endpoint) => {
             if endpoint.is_exposed() {
-                let title = "these keys are fetched without TLS: who can change them on the way can forge tokens";
+                let title =
+                    "these keys are fetched without TLS: who can change them on the way can forge tokens";
                 let problem = Problem::warning(text.item.span(), title);
                 text.item.reader.note(problem.help("fetch them over https://, or from this machine"));
             }

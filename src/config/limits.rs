@@ -231,9 +231,7 @@ fn key_part(item: Item<'_>) -> Option<KeyPart> {
         KeyPart::FORMS.iter().find(|form| form.split_once(':').is_some_and(|(named, _)| named == kind));
     let kinds = KeyPart::FORMS.iter().map(|form| form.split(':').next().unwrap_or(form));
     text.refuse(match (named, nearest(kind, kinds)) {
-        (Some(form), _) if name.is_none_or(str::is_empty) => {
-            problem.help(format!("say which: \"{form}\""))
-        }
+        (Some(form), _) if name.is_none_or(str::is_empty) => problem.help(format!("say which: \"{form}\"")),
         (Some(_), _) => problem.help(format!("what stands after `{kind}:` can't be the name of one")),
         (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" alone")),
         (None, Some(near)) => problem.help(format!("did you mean `{near}`?")),

@@ -248,10 +248,14 @@ mod tests {
 
     #[test]
     fn parts_read_back_as_they_were_written() {
-        for text in ["client_ip", "header:x-api-key", "cookie:sid", "query:key", "path", "path_param:id", "jwt:sub"] {
+        for text in
+            ["client_ip", "header:x-api-key", "cookie:sid", "query:key", "path", "path_param:id", "jwt:sub"]
+        {
             assert_eq!(KeyPart::parse(text).unwrap().to_string(), text);
         }
-        for wrong in ["", "header", "header:", "header:a b", "client_ip:x", "clientip", "cookie:", "jwt", "jwt:"] {
+        for wrong in
+            ["", "header", "header:", "header:a b", "client_ip:x", "clientip", "cookie:", "jwt", "jwt:"]
+        {
             assert_eq!(KeyPart::parse(wrong), None, "{wrong}");
         }
     }

@@ -18,3 +18,4 @@ mod serve;
 mod stores;
 mod support;
 mod tidy;
+mod tokens;

@@ -1,6 +1,7 @@
 //! What the tests are made of: processes that end with the test, and sockets that never wait for ever.
 
 mod client;
+mod issuer;
 mod message;
 mod redis;
 mod tidegate;
@@ -11,6 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub use client::{Client, curl, get};
+pub use issuer::{Issuer, jwks};
 pub use message::Message;
 pub use redis::RedisServer;
 pub use tidegate::{Tidegate, timed};
