@@ -173,6 +173,12 @@ impl Verifier {
         &self.spec
     }
 
+    /// The clock that it decides by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// What the token among these headers says.
     ///
     /// # Errors

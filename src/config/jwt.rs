@@ -10,7 +10,7 @@ use super::report::Problem;
 use crate::gate::KeyPart;
 use crate::jwt::{ALGORITHMS, Algorithm, Endpoint, EndpointError, JwtSpec, KeySource, Keys};
 
-const FORM: &str = "such as \"keys.json\" or \"https://id.example.com/.well-known/jwks.json\"";
+const FORM: &str = "name a file or a URL, such as \"keys.json\" or \"https://id.example.com/.well-known/jwks.json\"";
 
 /// Reads which tokens are believed. A file of keys is looked for from `directory`.
 pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
@@ -26,11 +26,11 @@ pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
         text.parsed("a header name", "such as \"authorization\"", |text| text.parse::<HeaderName>().ok())
     });
     table.close(&[]);
-    // Which keys of a file will do depends on the algorithms.
-    let algorithms = algorithms?;
-    let source = source(jwks?, &algorithms, directory);
+    // Which keys of a file will do depends on the algorithms; where those are wrong, any key will.
+    let any = ALGORITHMS.map(|(_, algorithm)| algorithm);
+    let source = jwks.and_then(|item| source(item, algorithms.as_deref().unwrap_or(&any), directory));
     let (issuer, audience) = (issuer.ok()?, audience.ok()?);
-    Some(JwtSpec { source: source?, algorithms, issuer, audience, header: header? })
+    Some(JwtSpec { source: source?, algorithms: algorithms?, issuer, audience, header: header? })
 }
 
 /// Refuses limits that count by a claim where nothing says which tokens are believed.

@@ -10,6 +10,7 @@ mod config;
 mod curl;
 mod forward;
 mod hostile;
+mod jwt;
 mod lifecycle;
 mod limit;
 mod matching;

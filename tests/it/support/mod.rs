@@ -3,6 +3,7 @@
 mod client;
 mod issuer;
 mod message;
+mod publisher;
 mod redis;
 mod tidegate;
 mod upstream;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 pub use client::{Client, curl, get};
 pub use issuer::{Issuer, jwks};
 pub use message::Message;
+pub use publisher::{Publisher, publish_over_tls};
 pub use redis::RedisServer;
 pub use tidegate::{Tidegate, timed};
 pub use upstream::{Caller, Upstream};
