@@ -151,7 +151,13 @@ impl<'a> Token<'a> {
     /// # Errors
     /// When it is not to be believed.
     pub fn claims(&self) -> Result<&Claims, TokenError> {
-        let look = || self.verifier.ok_or(TokenError::Absent)?.claims(self.headers);
+        let look = || {
+            let verdict = self.verifier.ok_or(TokenError::Absent)?.claims(self.headers);
+            if let Err(error) = &verdict {
+                tracing::debug!("no token is believed: {error}");
+            }
+            verdict
+        };
         self.verdict.get_or_init(look).as_deref().map_err(|error| *error)
     }
 }

@@ -10,7 +10,8 @@ use super::report::Problem;
 use crate::gate::KeyPart;
 use crate::jwt::{ALGORITHMS, Algorithm, Endpoint, EndpointError, JwtSpec, KeySource, Keys};
 
-const FORM: &str = "name a file or a URL, such as \"keys.json\" or \"https://id.example.com/.well-known/jwks.json\"";
+const FORM: &str =
+    "name a file or a URL, such as \"keys.json\" or \"https://id.example.com/.well-known/jwks.json\"";
 
 /// Reads which tokens are believed. A file of keys is looked for from `directory`.
 pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {

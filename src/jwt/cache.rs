@@ -101,7 +101,10 @@ mod tests {
         assert_eq!(cache.get(&id(0)), Some(Ok(good)));
         assert_eq!(cache.get(&id(99_999)), Some(Err(TokenError::Signature)));
         assert_eq!(cache.get(&id(1)), None);
-        let kept = cache.0.iter().map(|shard| shard.lock().bad.young.len() + shard.lock().bad.old.len());
+        let kept = cache.0.iter().map(|shard| {
+            let shard = shard.lock();
+            shard.bad.young.len() + shard.bad.old.len()
+        });
         assert!(kept.sum::<usize>() <= 2 * SHARDS * GENERATION);
     }
 

@@ -106,7 +106,7 @@ fn new_keys_are_fetched_when_a_token_names_one_but_not_for_each() {
     proxy.wait_log("tokens are verified with 1 key from http://127.0.0.1:");
     let asked = publisher.first();
     assert_eq!(asked.start, "GET /keys?a=b HTTP/1.1");
-    assert_eq!(asked.header("host"), Some(&publisher.url()[7..].split('/').next().unwrap()[..]));
+    assert_eq!(asked.header("host"), Some(publisher.url()[7..].split('/').next().unwrap()));
     assert!(!proxy.lines().iter().any(|line| line.contains("a=b")), "the query may be a secret");
     assert_eq!(with(&proxy, &old.token(&claims("alice"))), 200);
     assert_eq!(publisher.asked(), 1);
@@ -234,7 +234,7 @@ async fn the_last_keys_stay_while_there_are_no_others() {
     for failure in failures {
         publisher.answer(failure.clone());
         tokio::time::timeout(Duration::from_secs(8), refresher.fetch()).await.unwrap();
-        assert_eq!(verdict(&verifier, &of_old), None, "{:.60}", failure);
+        assert_eq!(verdict(&verifier, &of_old), None, "{failure:.60}");
     }
     publisher.publish(&jwks(&[&new]));
     refresher.fetch().await;

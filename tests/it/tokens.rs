@@ -5,6 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use proptest::prelude::*;
 use rcgen::SigningKey as _;
 use serde_json::{Value, json};
 use tidegate::jwt::{JwtSpec, KeySource, Keys, MAX_TOKEN, TokenError, Verifier};
@@ -36,10 +37,10 @@ fn verifier(issuers: &[&Issuer]) -> Verifier {
 }
 
 /// The subject of the token in these headers.
-fn subject(verifier: &Verifier, name: HeaderName, values: &[&str]) -> Result<String, TokenError> {
+fn subject(verifier: &Verifier, name: &HeaderName, values: &[&str]) -> Result<String, TokenError> {
     let mut headers = HeaderMap::new();
     for value in values {
-        headers.append(&name, value.parse().unwrap());
+        headers.append(name, value.parse().unwrap());
     }
     verifier.claims(&headers).map(|claims| claims.text("sub").unwrap_or_default())
 }
@@ -47,14 +48,10 @@ fn subject(verifier: &Verifier, name: HeaderName, values: &[&str]) -> Result<Str
 /// The subject of a token, asked for twice: the second time it is known already.
 #[track_caller]
 fn seen(verifier: &Verifier, token: &str) -> Result<String, TokenError> {
-    let ask = || subject(verifier, AUTHORIZATION, &[&format!("Bearer {token}")]);
+    let ask = || subject(verifier, &AUTHORIZATION, &[&format!("Bearer {token}")]);
     let first = ask();
     assert_eq!(ask(), first);
     first
-}
-
-fn ok(subject: &str) -> Result<String, TokenError> {
-    Ok(subject.to_owned())
 }
 
 fn encoded(json: &Value) -> String {
@@ -67,7 +64,7 @@ fn each_algorithm_verifies_its_own_signatures_and_no_others() {
     for issuer in &issuers {
         let verifier = verifier(&[issuer]);
         let token = issuer.token(&json!({ "sub": "alice" }));
-        assert_eq!(seen(&verifier, &token), ok("alice"));
+        assert_eq!(seen(&verifier, &token), Ok("alice".into()));
         let (head, signature) = token.rsplit_once('.').unwrap();
         let payload = encoded(&json!({ "sub": "mallory" }));
         let forged = format!("{}.{payload}.{signature}", head.split_once('.').unwrap().0);
@@ -116,15 +113,15 @@ fn keys_are_found_by_name_or_when_only_one_can_be_meant() {
     let claims = json!({ "sub": "alice" });
     let both = verifier(&[&a, &b, &ed]);
     for issuer in [&a, &b, &ed] {
-        assert_eq!(seen(&both, &issuer.token(&claims)), ok("alice"));
+        assert_eq!(seen(&both, &issuer.token(&claims)), Ok("alice".into()));
     }
     let unnamed = |issuer: &Issuer| issuer.token_of(&claims, &Header { kid: None, ..issuer.header() });
     assert_eq!(seen(&both, &unnamed(&a)), Err(TokenError::UnknownKey), "two may be meant");
-    assert_eq!(seen(&both, &unnamed(&ed)), ok("alice"));
+    assert_eq!(seen(&both, &unnamed(&ed)), Ok("alice".into()));
     assert_eq!(seen(&both, &Issuer::new(Algorithm::ES256, "c").token(&claims)), Err(TokenError::UnknownKey));
-    assert_eq!(seen(&verifier(&[&nameless]), &nameless.token(&claims)), ok("alice"));
+    assert_eq!(seen(&verifier(&[&nameless]), &nameless.token(&claims)), Ok("alice".into()));
     let named = Header { kid: Some("x".into()), ..nameless.header() };
-    assert_eq!(seen(&verifier(&[&nameless]), &nameless.token_of(&claims, &named)), ok("alice"));
+    assert_eq!(seen(&verifier(&[&nameless]), &nameless.token_of(&claims, &named)), Ok("alice".into()));
     assert_eq!(seen(&verifier(&[&b]), &a.token_of(&claims, &b.header())), Err(TokenError::Signature));
 }
 
@@ -139,11 +136,11 @@ fn times_pass_for_tokens_that_are_known_as_well() {
     };
     // A minute of leeway on either side.
     assert_eq!(at(NOW + 39), Err(TokenError::NotYet));
-    assert_eq!(at(NOW + 40), ok("alice"));
-    assert_eq!(at(NOW + 259), ok("alice"));
+    assert_eq!(at(NOW + 40), Ok("alice".into()));
+    assert_eq!(at(NOW + 259), Ok("alice".into()));
     assert_eq!(at(NOW + 260), Err(TokenError::Expired));
     assert_eq!(seen(&verifier, &issuer.token(&json!({ "exp": "soon" }))), Err(TokenError::Malformed));
-    assert_eq!(seen(&verifier, &issuer.token(&json!({ "sub": "for ever" }))), ok("for ever"));
+    assert_eq!(seen(&verifier, &issuer.token(&json!({ "sub": "for ever" }))), Ok("for ever".into()));
 }
 
 #[test]
@@ -155,8 +152,8 @@ fn issuer_and_audience_must_be_the_right_ones() {
         ..spec(&jwks(&[&issuer]))
     });
     for (claims, expected) in [
-        (json!({ "iss": "https://id.test", "aud": "api" }), ok("")),
-        (json!({ "iss": "https://id.test", "aud": ["web", "api"] }), ok("")),
+        (json!({ "iss": "https://id.test", "aud": "api" }), Ok(String::new())),
+        (json!({ "iss": "https://id.test", "aud": ["web", "api"] }), Ok(String::new())),
         (json!({ "iss": "https://id.test/", "aud": "api" }), Err(TokenError::Issuer)),
         (json!({ "aud": "api" }), Err(TokenError::Issuer)),
         (json!({ "iss": 7, "aud": "api" }), Err(TokenError::Issuer)),
@@ -165,7 +162,7 @@ fn issuer_and_audience_must_be_the_right_ones() {
         (json!({ "iss": "https://id.test" }), Err(TokenError::Audience)),
     ] {
         assert_eq!(seen(&strict, &issuer.token(&claims)), expected, "{claims}");
-        assert_eq!(seen(&verifier(&[&issuer]), &issuer.token(&claims)), ok(""), "{claims}");
+        assert_eq!(seen(&verifier(&[&issuer]), &issuer.token(&claims)), Ok(String::new()), "{claims}");
     }
 }
 
@@ -249,9 +246,9 @@ fn headers_must_agree_on_the_token() {
         (vec![], false, false),
     ] {
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        assert_eq!(subject(&usual, AUTHORIZATION, &values).is_ok(), is_usual, "{values:?}");
-        assert_eq!(subject(&other, own.clone(), &values).is_ok(), is_other, "{values:?}");
-        assert_eq!(subject(&other, AUTHORIZATION, &values), Err(TokenError::Absent));
+        assert_eq!(subject(&usual, &AUTHORIZATION, &values).is_ok(), is_usual, "{values:?}");
+        assert_eq!(subject(&other, &own, &values).is_ok(), is_other, "{values:?}");
+        assert_eq!(subject(&other, &AUTHORIZATION, &values), Err(TokenError::Absent));
     }
 }
 
@@ -271,8 +268,33 @@ fn a_set_may_have_keys_that_are_not_known_here() {
     keys.push(issuer.jwk());
     let set = json!({ "keys": keys, "more": 1 }).to_string();
     assert_eq!(Keys::parse(set.as_bytes(), &ALLOWED).unwrap().len(), 1);
-    assert_eq!(seen(&verifier_of(spec(&set)), &issuer.token(&json!({ "sub": "alice" }))), ok("alice"));
+    assert_eq!(seen(&verifier_of(spec(&set)), &issuer.token(&json!({ "sub": "alice" }))), Ok("alice".into()));
     for wrong in ["", "{", "[]", "{}", r#"{"keys":{}}"#, "-----BEGIN PUBLIC KEY-----", &"[".repeat(100_000)] {
         assert!(Keys::parse(wrong.as_bytes(), &ALLOWED).is_err(), "{wrong}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_token_makes_it_panic(
+        header in "\\PC{0,80}",
+        name in "[A-Za-z0-9]{0,6}",
+        claims in "\\PC{0,80}",
+        rest in "[ -~]{0,40}",
+    ) {
+        let verifier = verifier_of(spec(r#"{"keys":[{"kty":"EC","crv":"P-256","x":"AAAA","y":"AAAA"}]}"#));
+        let [header, claims] = [header, claims].map(|text| URL_SAFE_NO_PAD.encode(text));
+        let named = encoded(&json!({ "alg": name }));
+        let known = encoded(&json!({ "alg": "ES256" }));
+        let tokens = [
+            format!("{header}.{claims}.{rest}"),
+            format!("{named}.{claims}."),
+            format!("{known}.{claims}.{rest}"),
+            rest,
+        ];
+        for token in tokens {
+            let bearer = format!("Bearer {token}");
+            prop_assert!(subject(&verifier, &AUTHORIZATION, &[&bearer]).is_err());
+        }
     }
 }
