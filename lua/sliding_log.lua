@@ -8,6 +8,8 @@
 -- TTL     until the newest entry is as old as the longest P
 -- Out     as in debt.lua
 
+local first_entry = timeline()
+
 local function log_entry(state, place)
   local low, high = struct.unpack("<I6I2", state, place * 8 + 9)
   local time = low % 2^45
@@ -33,7 +35,7 @@ local function log_wait(state, numbers, cost, charge, now, at, stamp, first, pas
   return wait
 end
 
-ALGORITHMS["l"] = function(state, numbers, now, cost)
+return function(state, numbers, now, cost)
   local limit, longest = numbers[#numbers - 1], numbers[2]
   local stamp, base, past, newest, total = now, 0, 1, 0, 0
   if state and #state > 16 and #state % 8 == 0 then

@@ -7,11 +7,13 @@
 -- TTL     until the newest part is out
 -- Out     as in debt.lua
 
+local first_entry = timeline()
+
 local function part_entry(state, place)
   return struct.unpack("<I2I6", state, place * 8 + 17)
 end
 
-ALGORITHMS["s"] = function(state, numbers, now, cost)
+return function(state, numbers, now, cost)
   local limit, width, buckets = numbers[1], numbers[2], numbers[3]
   local stamp, base, past, newest, total, set_back = now, 0, 1, 0, 0, false
   if state and #state > 24 and #state % 8 == 0 then

@@ -7,7 +7,7 @@
 -- `from`, where numbers wrap around at `span`. `read` takes an entry apart; `before` is the total before `low`.
 -- Returns its place, the total before it, and its position and total; if there is none: high, and the total
 -- before that. What is asked for mostly lies near the front, so the steps begin there, and grow.
-local function first_entry(read, state, low, high, before, by_total, from, span, below)
+return function(read, state, low, high, before, by_total, from, span, below)
   local step, position, total = 0, nil, nil
   while low < high do
     local half = high - low
