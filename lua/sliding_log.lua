@@ -55,8 +55,8 @@ ALGORITHMS["l"] = function(state, numbers, now, cost)
   local remaining = numbers[1] - spent
   local place, earlier = first, before
   for i = 3, #numbers, 2 do
-    -- More entries than its units would leave nothing in any case.
-    local low = past - 1 - numbers[i]
+    -- As many entries as it has units leave nothing in any case.
+    local low = past - numbers[i]
     if low > place then
       local _
       place, _, earlier = low, log_entry(state, low - 1)

@@ -1,8 +1,8 @@
 //! Sliding window: counters of the period's parts in place of a log.
 //!
-//! Twin of `lua/sliding_window.lua`. PartCounts have the width `w` and begin at whole multiples of it since the
+//! Twin of `lua/sliding_window.lua`. Parts have the width `w` and begin at whole multiples of it since the
 //! Unix epoch. What counts is what was spent in the parts that lie inside the period, and of the oldest part,
-//! of which the period covers the rest only, the same share of what was spent in it. That share is old·s/w
+//! of which the period covers the rest only, the same share of what was spent in it. That share is ``old·s/w``
 //! for the `s` microseconds that are left of the present part, so everything stays in whole numbers.
 
 use std::num::NonZeroU64;
@@ -111,7 +111,12 @@ impl SlidingWindow {
     /// Decides a request of `cost` units at `now`, and says what to remember if that has changed. A cost of
     /// zero looks and changes nothing.
     #[must_use]
-    pub fn step(&self, state: Option<&PartCounts>, now: Timestamp, cost: u64) -> (Decision, Option<PartCounts>) {
+    pub fn step(
+        &self,
+        state: Option<&PartCounts>,
+        now: Timestamp,
+        cost: u64,
+    ) -> (Decision, Option<PartCounts>) {
         let nothing = Timeline::empty(now);
         let known = state.filter(|parts| parts.width == self.width);
         let view = self.view(known.map_or(&nothing, |parts| &parts.line), now);

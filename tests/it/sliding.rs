@@ -47,7 +47,8 @@ type Arrival = (u64, u64, usize);
 trait Sliding {
     type State;
     const LETTER: &'static str;
-    fn play(&self, state: Option<&Self::State>, now: Timestamp, cost: u64) -> (Decision, Option<Self::State>);
+    fn play(&self, state: Option<&Self::State>, now: Timestamp, cost: u64)
+    -> (Decision, Option<Self::State>);
     fn life(&self, state: &Self::State, now: Timestamp) -> Micros;
     fn list(&self) -> Vec<u64>;
     fn bytes(state: &Self::State) -> Vec<u8>;
@@ -124,7 +125,8 @@ fn compare<Q: Sliding>(
     arrivals: &[Arrival],
 ) -> Result<(), TestCaseError> {
     let state = first.as_ref().map_or(String::new(), |state| hex(&Q::bytes(state)));
-    let mut arguments = vec!["eval".to_owned(), SCRIPT.to_owned(), "0".to_owned(), Q::LETTER.to_owned(), state];
+    let mut arguments =
+        vec!["eval".to_owned(), SCRIPT.to_owned(), "0".to_owned(), Q::LETTER.to_owned(), state];
     for &(now, cost, quota) in arrivals {
         let mut line = format!("{now} {cost}");
         quotas[quota % quotas.len()].list().iter().for_each(|number| write!(line, " {number}").unwrap());
@@ -171,14 +173,16 @@ fn any_arrivals(largest: u64) -> impl Strategy<Value = Vec<Arrival>> {
         2 => 0..largest,
         1 => Just(1 << 53),
     ];
-    (any::<bool>(), prop::collection::vec((step, cost, 0..2_usize), 1..250)).prop_map(|(near_epoch, steps)| {
-        let mut now = if near_epoch { 3 } else { START };
-        let arrive = |(step, cost, quota)| {
-            now = u64::saturating_add_signed(now, step);
-            (now, cost, quota)
-        };
-        steps.into_iter().map(arrive).collect()
-    })
+    (any::<bool>(), prop::collection::vec((step, cost, 0..2_usize), 1..250)).prop_map(
+        |(near_epoch, steps)| {
+            let mut now = if near_epoch { 3 } else { START };
+            let arrive = |(step, cost, quota)| {
+                now = u64::saturating_add_signed(now, step);
+                (now, cost, quota)
+            };
+            steps.into_iter().map(arrive).collect()
+        },
+    )
 }
 
 fn any_log() -> impl Strategy<Value = SlidingLog> {
@@ -267,5 +271,22 @@ fn a_state_of_another_shape_is_none() {
             let state = "41".repeat(length);
             assert_eq!(server.cli(&["eval", SCRIPT, "0", letter, &state, &given]), fresh, "{length}");
         }
+    }
+}
+
+#[test]
+fn totals_may_wrap_around_within_a_window() {
+    let server = RedisServer::start();
+    let second = START - START % 1_000_000;
+    let window = SlidingWindow::new(Rate::new(10, Micros(3_000_000)).unwrap(), 3).unwrap();
+    let log = SlidingLog::new(&[Rate::new(10, Micros(3_000_000)).unwrap()]).unwrap();
+    let mut arrivals: Vec<Arrival> =
+        vec![(second, 2, 0), (second + 1_000_000, 4, 0), (second + 2_000_000, 3, 0)];
+    arrivals.extend((1..=10).map(|cost| (second + 2_500_000, cost, 0)));
+    for left in 0..12 {
+        let line = about_to_wrap(second, left);
+        let first = PartCounts { width: NonZeroU64::new(1_000_000).unwrap(), line };
+        compare(&server, std::slice::from_ref(&window), Some(first), &arrivals).unwrap();
+        compare(&server, std::slice::from_ref(&log), Some(about_to_wrap(second, left)), &arrivals).unwrap();
     }
 }

@@ -118,13 +118,8 @@ fn play(
 
 fn any_rates() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let units = prop_oneof![4 => 1..9_u64, 3 => 1..80_u64, 1 => 500_000..=MOST_UNITS];
-    let period = prop_oneof![
-        Just(1_u64),
-        2..500_u64,
-        900_000..1_100_000_u64,
-        Just(MINUTE),
-        Just(LONGEST_PERIOD),
-    ];
+    let period =
+        prop_oneof![Just(1_u64), 2..500_u64, 900_000..1_100_000_u64, Just(MINUTE), Just(LONGEST_PERIOD),];
     prop_oneof![
         prop::collection::vec((units.clone(), period.clone()), 1),
         prop::collection::vec((units, period), 2..5),
