@@ -5,7 +5,9 @@ use std::num::NonZeroU64;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{Request, request};
-use tidegate::gate::{ClientIp, Cost, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms};
+use tidegate::gate::{
+    ClientIp, Cost, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms,
+};
 use tidegate::limit::{Charge, Holder, Key, KeyHasher, Policy, PolicyId, Quota, Rate};
 use tidegate::limiter::{Limits, OnStoreFailure};
 use tidegate::store::Memory;

@@ -72,7 +72,8 @@ impl ReadLimits {
 
     /// The policies of all limits, if none of them has a mistake.
     pub fn into_policies(self) -> Option<Policies> {
-        let limits: Vec<ReadLimit> = self.limits.into_iter().map(|(_, limit)| limit).collect::<Option<_>>()?;
+        let limits: Vec<ReadLimit> =
+            self.limits.into_iter().map(|(_, limit)| limit).collect::<Option<_>>()?;
         let mut read = Policies::default();
         let mut variants = Vec::new();
         for (limit, id) in limits.into_iter().zip((0..).map(PolicyId)) {
@@ -175,8 +176,7 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: u32) -> Option<
     (name_is_right && variants.are_right).then_some(())?;
     let written = WrittenLimit { numbers: written(algorithm?, numbers.as_ref()?) };
     let policy = made(Policy::new(name.text, quota?));
-    let variants =
-        variants.all.into_iter().map(|one| Variant { policy: made(one.policy), ..one }).collect();
+    let variants = variants.all.into_iter().map(|one| Variant { policy: made(one.policy), ..one }).collect();
     Some(ReadLimit { policy, terms, on_failure: on_failure?, written, variants })
 }
 
@@ -218,10 +218,12 @@ fn warn_of_nobody(
 /// The cost, if it fits the limit's own numbers and those of all its tiers and overrides.
 fn fitting(cost: ReadCost<'_>, algorithm: Algorithm, own: &Quota, variants: &[Variant]) -> Option<Cost> {
     let mut fits = vec![Fit { quota: own, variant: None }];
-    fits.extend(variants.iter().map(|one| Fit {
-        quota: &one.policy.quota,
-        variant: Some((one.what.clone(), one.place.clone())),
-    }));
+    fits.extend(
+        variants.iter().map(|one| Fit {
+            quota: &one.policy.quota,
+            variant: Some((one.what.clone(), one.place.clone())),
+        }),
+    );
     cost.fitting(algorithm, &fits)
 }
 

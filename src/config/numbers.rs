@@ -1,6 +1,6 @@
 //! The numbers of a limit, a tier or an override: which keys its algorithm has, and what they say.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::rate::{self, WrittenRate};
@@ -47,14 +47,13 @@ pub(super) struct Numbers<'a> {
     pub queue: Option<(u64, Item<'a>)>,
     pub max_in_flight: Option<u64>,
     pub lease: Option<Micros>,
-    /// Where the first of them stands; the table where there is none.
-    pub place: Range<usize>,
+    /// Whether there are none at all.
+    pub is_empty: bool,
 }
 
 impl<'a> Numbers<'a> {
     /// Reads the numbers that a table names. Where the algorithm was not understood, all may belong to it.
     pub fn read(table: &mut Table<'a>, algorithm: Option<Algorithm>) -> Option<Self> {
-        let span = table.span();
         let mut items = OWNERS.map(|(key, owners)| match algorithm {
             Some(own) if !owners.contains(&own) => {
                 if table.takes_silently(key) {
@@ -64,13 +63,12 @@ impl<'a> Numbers<'a> {
             }
             _ => table.item(key),
         });
-        let place = items.iter().flatten().map(|item| item.span()).next().unwrap_or(span);
+        let is_empty = items.iter().all(Option::is_none);
         let [rate, burst, refill, align, timezone, buckets, queue, max_in_flight, lease] =
             items.each_mut().map(Option::take);
         let rates = rate.map_or(Some(Vec::new()), |item| rates(item, algorithm));
         let burst = optional(burst, |item| Some((self::burst(item, algorithm)?, item)));
-        let is_interval =
-            optional(refill, |item| item.choice(&[("smooth", false), ("interval", true)], &[]));
+        let is_interval = optional(refill, |item| item.choice(&[("smooth", false), ("interval", true)], &[]));
         let by_first_request =
             optional(align, |item| item.choice(&[("clock", false), ("first_request", true)], &[]));
         let zone = optional(timezone, |item| Some((zone(item)?, item)));
@@ -88,7 +86,7 @@ impl<'a> Numbers<'a> {
             queue: queue?,
             max_in_flight: max_in_flight?,
             lease: lease?,
-            place,
+            is_empty,
         })
     }
 
@@ -120,7 +118,7 @@ impl<'a> Numbers<'a> {
             buckets: self.buckets.or(base.buckets),
             max_in_flight: self.max_in_flight.or(base.max_in_flight),
             lease: self.lease.or(base.lease),
-            place: self.place,
+            is_empty: self.is_empty,
         }
     }
 

@@ -51,7 +51,8 @@ fn unused_limits(
 }
 
 fn free_limits(limits: &ReadLimits) -> impl Iterator<Item = Problem> {
-    let free = limits.ids().filter(|id| limits.get(*id).is_some_and(|limit| limit.terms.cost == Cost::Fixed(0)));
+    let free =
+        limits.ids().filter(|id| limits.get(*id).is_some_and(|limit| limit.terms.cost == Cost::Fixed(0)));
     free.map(|id| Problem::warning(limits.span(id), "this limit never refuses anybody: its cost is 0"))
 }
 

@@ -17,11 +17,8 @@ const ENTRY_BYTES: u64 = 8;
 /// Makes the quota that these numbers stand for; `None` if they make none, or if one is missing.
 pub(super) fn quota(algorithm: Algorithm, numbers: &Numbers<'_>) -> Option<Quota> {
     let rates: Vec<Rate> = numbers.rates.iter().map(|rate| rate.rate).collect();
-    let has_all = if algorithm == Algorithm::Concurrency {
-        numbers.max_in_flight.is_some()
-    } else {
-        !rates.is_empty()
-    };
+    let has_all =
+        if algorithm == Algorithm::Concurrency { numbers.max_in_flight.is_some() } else { !rates.is_empty() };
     if !has_all {
         return None;
     }
@@ -105,7 +102,8 @@ pub(super) fn warn(algorithm: Algorithm, own: &Numbers<'_>, all: &Numbers<'_>) {
             (rate.rate.units() * ENTRY_BYTES).div_ceil(1_000),
             rate.rate.units()
         );
-        let help = "algorithm = \"sliding_window\" with several `buckets` counts nearly as exactly in a few bytes";
+        let help =
+            "algorithm = \"sliding_window\" with several `buckets` counts nearly as exactly in a few bytes";
         Problem::warning(rate.text.item.span(), title).help(help)
     };
     let longest = own.rates.iter().filter(long).max_by_key(|rate| rate.rate.units());
@@ -145,7 +143,9 @@ fn refuse<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError) -> 
         }
         QuotaError::TooManyRates { most } => {
             let place = numbers.rates.get(most).unwrap_or(rate);
-            place.text.refuse(place.text.error(format!("this is one rate too many: a log has at most {most}")))
+            place
+                .text
+                .refuse(place.text.error(format!("this is one rate too many: a log has at most {most}")))
         }
         QuotaError::Uneven { below, above } => {
             let problem = rate.text.error("this period can't be cut into so many equal parts");
@@ -197,9 +197,7 @@ fn too_large<T>(
         None => problem,
     };
     rate.text.refuse(match nearest_rate(algorithm, numbers, rate.rate) {
-        Some(units) => {
-            problem.help(format!("the nearest rate that fits is \"{units}/{}\"", period(rate)))
-        }
+        Some(units) => problem.help(format!("the nearest rate that fits is \"{units}/{}\"", period(rate))),
         None => problem.help("a rate of rounder numbers, or of a shorter period, fits"),
     })
 }
@@ -240,6 +238,6 @@ mod tests {
     #[test]
     fn where_nothing_near_fits_nothing_is_proposed() {
         let rate = Rate::new(1, Micros(u64::MAX)).unwrap();
-        assert_eq!(nearest_rate(Algorithm::Gcra, &Numbers::default(), rate), None);
+        assert_eq!(nearest_rate(Algorithm::TokenBucket, &Numbers::default(), rate), None);
     }
 }

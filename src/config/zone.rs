@@ -13,7 +13,9 @@ pub(super) fn zone(item: Item<'_>) -> Option<Box<str>> {
     let problem = text.error(format!("{} is not the name of a time zone", text.quoted()));
     text.refuse(match nearest_zone(&text.value, &Calendar::zones()) {
         Some(near) => problem.help(format!("did you mean \"{near}\"?")),
-        None => problem.help("a zone has its name from the IANA database, such as \"Europe/Berlin\" or \"UTC\""),
+        None => {
+            problem.help("a zone has its name from the IANA database, such as \"Europe/Berlin\" or \"UTC\"")
+        }
     })
 }
 

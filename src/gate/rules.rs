@@ -159,12 +159,15 @@ mod tests {
 
     #[test]
     fn the_network_of_an_address_is_found_among_many() {
-        let networks = ["10.1.0.0/16", "192.0.2.7/32", "10.1.2.0/24", "2001:db8::/32", "9.0.0.0/8", "fd00::/8"];
+        let networks =
+            ["10.1.0.0/16", "192.0.2.7/32", "10.1.2.0/24", "2001:db8::/32", "9.0.0.0/8", "fd00::/8"];
         assert_eq!(found(&networks, "10.1.255.255").as_deref(), Some("10.1.0.0/16"));
         assert_eq!(found(&networks, "10.1.2.3").as_deref(), Some("10.1.0.0/16"));
         assert_eq!(found(&networks, "192.0.2.7").as_deref(), Some("192.0.2.7/32"));
         assert_eq!(found(&networks, "2001:db8::7").as_deref(), Some("2001:db8::/32"));
-        for other in ["10.2.0.0", "10.0.255.255", "192.0.2.8", "2001:db9::", "::", "0.0.0.0", "255.255.255.255"] {
+        for other in
+            ["10.2.0.0", "10.0.255.255", "192.0.2.8", "2001:db9::", "::", "0.0.0.0", "255.255.255.255"]
+        {
             assert_eq!(found(&networks, other), None, "{other}");
         }
         assert_eq!(found(&[], "10.0.0.1"), None);

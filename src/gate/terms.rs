@@ -163,9 +163,7 @@ impl Gate {
         let (terms, enforces) = (self.terms(limit), !self.limits.policies[limit.0 as usize].shadow);
         let key = found.key();
         let remarks = terms.rules.on_key(key, || terms.key.first_part(subject, &self.hasher));
-        if enforces
-            && let Some(by) = terms.rules.block.matches(subject.address).or_else(|| remarks.block())
-        {
+        if enforces && let Some(by) = terms.rules.block.matches(subject.address).or_else(|| remarks.block()) {
             return Stance::Blocked(by);
         }
         if let Some(by) = terms.rules.allow.matches(subject.address).or_else(|| remarks.allow()) {

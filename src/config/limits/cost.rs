@@ -16,7 +16,7 @@ const MAX: RangeInclusive<u64> = 1..=1 << 53;
 /// The most that a header can say, unless less is there at once.
 const DEFAULT_MAX: u64 = 100;
 
-const FORM: &str = "such as 3, or \"header:x-cost\"";
+const FORM: &str = "a cost is a number, or comes from a header: \"header:x-cost\"";
 
 /// A cost as the file has it.
 pub(super) struct ReadCost<'a> {
@@ -62,7 +62,7 @@ fn fixed(item: Item<'_>) -> Option<u64> {
 
 fn header_name(item: Item<'_>) -> Option<HeaderName> {
     let text = item.string()?;
-    text.parsed("where a cost can come from", FORM, |text| match KeyPart::parse(text) {
+    text.parsed("a header", FORM, |text| match KeyPart::parse(text) {
         Some(KeyPart::Header(name)) => Some(name),
         _ => None,
     })
@@ -108,9 +108,14 @@ fn too_dear(item: Item<'_>, cost: u64, algorithm: Algorithm, fit: &Fit<'_>) -> P
     } else {
         format!("a request{whose} that costs {cost} could never pass: at most {limit} are there at once")
     };
-    let help = format!("a {} of at most {limit}, or a larger `{more}`", if key == "cost" { key } else { "`cost_max`" });
+    let help = format!(
+        "a {} of at most {limit}, or a larger `{more}`",
+        if key == "cost" { key } else { "`cost_max`" }
+    );
     match &fit.variant {
         None => item.error(title).help(help),
-        Some((_, span)) => Problem::error(span.clone(), title).related(item.span(), "what it costs").help(help),
+        Some((_, span)) => {
+            Problem::error(span.clone(), title).related(item.span(), "what it costs").help(help)
+        }
     }
 }

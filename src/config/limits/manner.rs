@@ -47,7 +47,9 @@ pub(super) fn charge_on(item: Option<Item<'_>>, algorithm: Option<Algorithm>) ->
     let Some(item) = item else { return Some(Box::default()) };
     let why = match algorithm {
         Some(Algorithm::Concurrency) => "a slot is held from arrival on, before the answer is known",
-        Some(Algorithm::LeakyBucket) => "a place in the queue is taken on arrival, before the answer is known",
+        Some(Algorithm::LeakyBucket) => {
+            "a place in the queue is taken on arrival, before the answer is known"
+        }
         _ => return statuses(item),
     };
     let problem = item.error(format!("`charge_on` does not go with this algorithm: {why}"));
@@ -73,10 +75,9 @@ fn statuses(item: Item<'_>) -> Option<Box<[StatusCode]>> {
 pub(super) fn ban(item: Option<Item<'_>>, is_shadow: bool) -> Option<Option<Ban>> {
     let Some(item) = item else { return Some(None) };
     let mut table = item.table("`ban`")?;
-    let example = "ban = { after = 20, within = \"1m\", for = \"10m\" }";
-    let after = table.required("after", example).and_then(|item| item.integer(&BAN_AFTER));
-    let within = table.required("within", example).and_then(|item| item.duration(&BAN_WITHIN));
-    let length = table.required("for", example).and_then(|item| item.duration(&BAN_FOR));
+    let after = table.required("after", "after = 20").and_then(|item| item.integer(&BAN_AFTER));
+    let within = table.required("within", "within = \"1m\"").and_then(|item| item.duration(&BAN_WITHIN));
+    let length = table.required("for", "for = \"10m\"").and_then(|item| item.duration(&BAN_FOR));
     table.close(&[]);
     let ban = Ban { after: after?, within: Micros::from(within?), length: Micros::from(length?) };
     if is_shadow {

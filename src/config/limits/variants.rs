@@ -123,8 +123,7 @@ impl Variants {
             let problem = match base.names.named(name.text) {
                 None => continue,
                 Some(Err(error)) => {
-                    let problem =
-                        Problem::error(name.span.clone(), no_key(&format!("`{}`", name.text)));
+                    let problem = Problem::error(name.span.clone(), no_key(&format!("`{}`", name.text)));
                     no_name(problem, &error, false)
                 }
                 Some(Ok(named)) => {
@@ -173,6 +172,9 @@ fn variant(
     refuse_common(&mut table);
     table.close(&[]);
     let (own, algorithm) = (own?, base.algorithm?);
+    if own.is_empty {
+        item.reader.note(Problem::warning(name.span.clone(), format!("{what} has the limit's own numbers")));
+    }
     let all = own.clone().over(base.numbers?);
     let quota = quota(algorithm, &all)?;
     warn(algorithm, &own, &all);
