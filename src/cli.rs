@@ -2,6 +2,7 @@
 
 mod check;
 mod explain;
+mod keys;
 mod run;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -35,6 +36,10 @@ enum Command {
     ///
     /// Spends nothing and contacts nobody: no count changes, and neither Redis nor an upstream is asked.
     Explain(explain::ExplainArgs),
+    /// Look at and change what limits remember of their keys, in a running proxy.
+    ///
+    /// Asks its admin interface: the file needs an `[admin]` table, or the interface is named with --admin.
+    Keys(keys::KeysArgs),
 }
 
 #[derive(Debug, Args)]
@@ -63,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
         Command::Explain(args) => explain::explain(&args),
+        Command::Keys(args) => keys::keys(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,8 +1,10 @@
 //! The configuration file: from text to checked types, or to a list of everything that is wrong with it.
 
+mod admin;
 mod answers;
 mod client_ip;
 mod headers;
+mod jwt;
 mod limits;
 mod listeners;
 mod numbers;
@@ -16,13 +18,13 @@ mod routes;
 mod secrets;
 mod slashes;
 mod store;
-mod suggest;
 mod table;
 mod upstreams;
 mod zone;
 
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use toml::de::DeTable;
@@ -34,20 +36,22 @@ use self::reader::{Item, Reader};
 use self::report::Problem;
 use self::routes::ReadRoute;
 use self::store::ReadStore;
-use self::table::{NotYet, Table};
+use self::table::Table;
 use self::upstreams::ReadUpstreams;
+use crate::admin::AdminSpec;
 use crate::gate::{ClientIp, Gate, RouteTable};
+use crate::jwt::Verifier;
 use crate::limit::{KeyHasher, PolicyId};
 use crate::limiter::Limits;
 use crate::proxy::Site;
 use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
+use crate::suggest;
 use crate::telemetry::LogSpec;
+use crate::time::Clock;
 
 const WORKERS: RangeInclusive<u64> = 1..=1_024;
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
-
-const NOT_YET: [NotYet; 2] = [("jwt", ""), ("admin", "")];
 
 /// A configuration that is right in itself.
 #[derive(Debug)]
@@ -66,6 +70,8 @@ pub struct Config {
     pub site: Site,
     /// What is logged.
     pub log: LogSpec,
+    /// The admin interface, if there is one.
+    pub admin: Option<AdminSpec>,
 }
 
 /// A configuration, and what else there is to say of its file.
@@ -97,14 +103,16 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     parse(text, &file, &|name| std::env::var(name).ok())
 }
 
-/// Reads the text of a file. `file` is its name in messages, and `env` looks up variables.
+/// Reads the text of a file. `file` is its name in messages, from whose directory other files are looked for,
+/// and `env` looks up variables.
 ///
 /// # Errors
 /// Everything that is wrong with it.
 pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Report> {
     let (root, broken) = DeTable::parse_recoverable(text);
     let reader = Reader::new(env);
-    let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()));
+    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
+    let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()), directory);
     let found = reader.into_problems();
     let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
     let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
@@ -146,8 +154,9 @@ fn no_toml(text: &str, span: Range<usize>, message: &str) -> Problem {
     problem
 }
 
-/// Reads the whole file; `None` if anything in it is wrong.
-fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
+/// Reads the whole file; `None` if anything in it is wrong. Other files that it names are looked for from
+/// `directory`.
+fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<WrittenLimit>)> {
     let reader = top.reader;
     let workers = top.item("workers").map_or_else(|| Some(all_cpus()), workers);
     let shutdown_grace =
@@ -160,22 +169,30 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
         client_ip: client_ip.clone().unwrap_or_default(),
         hasher: store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone()),
     };
+    let jwt = top.item("jwt").map(|item| jwt::jwt(item, directory));
     let limits = limits::limits(top.item("limits"), &naming);
+    jwt::check_parts(jwt.is_some(), &limits, reader);
     let defaults = top.item("default_limits").map_or_else(Vec::new, |item| default_limits(item, &limits));
     let mut upstreams = upstreams::upstreams(top.item("upstreams"));
     let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
     let routes = routes::routes(top.item("routes"), &mut names);
     let answers = answers::answers(top.item("answers"));
     let log = answers::log(top.item("log"));
-    top.close(&NOT_YET);
+    let admin =
+        top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
+    top.close(&[]);
     let routes = routes?;
     let across = slashes::problems(&routes, &limits);
     for problem in across.into_iter().chain(odd::warnings(&routes, &limits, &upstreams, &defaults)) {
         reader.note(problem);
     }
     let store = store?;
+    let jwt = match jwt {
+        Some(spec) => Some(Verifier::new(spec?, Clock::System).into()),
+        None => None,
+    };
     let (site, written) =
-        Parts { routes, limits, upstreams, client_ip: client_ip?, defaults }.site(&store)?;
+        Parts { routes, limits, upstreams, client_ip: client_ip?, defaults, jwt }.site(&store)?;
     let config = Config {
         listeners: listeners?,
         workers: workers?,
@@ -184,6 +201,7 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
         max_keys: store.max_keys,
         site: Site { answers: answers?, ..site },
         log: log?,
+        admin: admin?,
     };
     Some((config, written))
 }
@@ -195,6 +213,7 @@ struct Parts {
     upstreams: ReadUpstreams,
     client_ip: ClientIp,
     defaults: Vec<(PolicyId, Range<usize>)>,
+    jwt: Option<Arc<Verifier>>,
 }
 
 impl Parts {
@@ -209,6 +228,7 @@ impl Parts {
             variants,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
             hasher: store.hasher.clone(),
+            jwt: self.jwt,
         };
         let upstreams = self.upstreams.into_all()?;
         Some((Site { gate, treatments, upstreams, answers: crate::proxy::Answers::default() }, written))

@@ -16,6 +16,7 @@ mod terms;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::HOST;
 use http::uri::Scheme;
@@ -31,7 +32,8 @@ pub use rules::{Match, Networks, Remark, Rules};
 pub use table::{RouteId, RouteTable};
 pub use terms::{Cost, Numbers, Stance, Terms, Tiers, Trust};
 
-use crate::limit::{Charge, KeyHasher, Manner, PolicyId};
+use crate::jwt::{Token, Verifier};
+use crate::limit::{Charge, KeyHasher, Manner, Policy, PolicyId};
 use crate::limiter::{Limiter, Limits, Ruling};
 use crate::upstream::is_plainly_coded;
 
@@ -52,6 +54,8 @@ pub struct Gate {
     pub default_limits: Vec<PolicyId>,
     /// Makes keys.
     pub hasher: KeyHasher,
+    /// Verifies tokens, if there is a `[jwt]`; the keys of a limit may have parts that are claims then.
+    pub jwt: Option<Arc<Verifier>>,
 }
 
 /// What is known of a request when its key is looked for.
@@ -71,6 +75,8 @@ pub struct Subject<'a> {
     pub client: IpAddr,
     /// The route that it matches.
     pub route: Option<&'a Route>,
+    /// Its token.
+    pub token: Token<'a>,
 }
 
 impl<'a> Subject<'a> {
@@ -107,6 +113,8 @@ pub struct Examined<'a> {
     pub route: Option<RouteId>,
     /// What its limits charge.
     pub charges: Charges,
+    /// The limits that let it off.
+    pub exempt: SmallVec<[PolicyId; 2]>,
 }
 
 /// The charges of one request.
@@ -165,10 +173,10 @@ impl Gate {
         let route = located.route.map(|id| self.routes.get(id));
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
         let subject = self.subject(peer, head, &located);
-        let charges = self.charges(limits, &subject)?;
+        let (charges, exempt) = self.charges(limits, &subject)?;
         let client = subject.address;
         let Located { path, host, route } = located;
-        Ok(Examined { path, host, client, route, charges })
+        Ok(Examined { path, host, client, route, charges, exempt })
     }
 
     /// Reads what a request asks for, and which route it matches.
@@ -209,7 +217,14 @@ impl Gate {
             address,
             client: self.client_ip.counted(address),
             route: located.route.map(|id| self.routes.get(id)),
+            token: self.token(head),
         }
+    }
+
+    /// The token of a request; it is looked at only when a claim is asked for.
+    #[must_use]
+    pub fn token<'a>(&'a self, head: &'a request::Parts) -> Token<'a> {
+        Token::new(self.jwt.as_deref(), &head.headers)
     }
 
     /// Has the limiter decide what was examined.
@@ -239,12 +254,28 @@ impl Gate {
         variant.and_then(|place| self.variants.get(place)).copied().unwrap_or(policy)
     }
 
+    /// The limit of this name.
+    #[must_use]
+    pub fn limit_named(&self, name: &str) -> Option<PolicyId> {
+        self.limits().find(|(_, policy)| *policy.name == *name).map(|(limit, _)| limit)
+    }
+
+    /// Every limit with its own numbers, in the order of the file.
+    pub fn limits(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
+        (0..).map(PolicyId).zip(&self.limits.policies[..self.terms.len()])
+    }
+
     fn terms(&self, limit: PolicyId) -> &Terms {
         &self.terms[limit.0 as usize]
     }
 
-    fn charges(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Charges, Malformed> {
-        let mut charges = Charges::new();
+    /// What the limits charge, and those that let the request off.
+    fn charges(
+        &self,
+        limits: &[PolicyId],
+        subject: &Subject<'_>,
+    ) -> Result<(Charges, SmallVec<[PolicyId; 2]>), Malformed> {
+        let (mut charges, mut exempt) = (Charges::new(), SmallVec::new());
         let mut keys: SmallVec<[Found; 4]> = SmallVec::new();
         for (place, &limit) in limits.iter().enumerate() {
             let spec = &self.terms(limit).key;
@@ -253,13 +284,14 @@ impl Gate {
             let found = twin.map_or_else(|| spec.find(subject, &self.hasher), |twin| keys[twin].clone());
             match self.stance(limit, subject, &found) {
                 Stance::Charged { charge, .. } => charges.push(charge),
-                Stance::Allowed(_) | Stance::Skipped => {}
+                Stance::Allowed(_) => exempt.push(limit),
+                Stance::Skipped => {}
                 Stance::Blocked(_) => return Err(Malformed::Blocked(limit)),
                 Stance::Missing(part) => return Err(Malformed::MissingPart(part.clone())),
             }
             keys.push(found);
         }
-        Ok(charges)
+        Ok((charges, exempt))
     }
 }
 

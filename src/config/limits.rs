@@ -19,11 +19,11 @@ use super::numbers::Numbers;
 use super::quota::{quota, warn, written};
 use super::reader::{Item, Reader};
 use super::report::Problem;
-use super::suggest::nearest;
 use super::table::{Name, Table};
 use crate::gate::{Cost, KeyPart, KeySpec, Networks, Remark, Rules, Terms, Tiers, Trust};
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 use crate::limiter::OnStoreFailure;
+use crate::suggest::nearest;
 
 const MAX_NAME: usize = 64;
 

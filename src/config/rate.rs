@@ -1,8 +1,8 @@
 //! Rates as the file spells them: `100/minute`, `5/s`, `5/10m`, `5/10 minutes`.
 
 use super::reader::{Item, Text};
-use super::suggest::nearest;
 use crate::limit::{CalendarUnit, Rate};
+use crate::suggest::nearest;
 use crate::time::Micros;
 
 const DAY: u64 = 86_400_000_000;

@@ -1,8 +1,8 @@
 //! Time zones by their IANA names.
 
 use super::reader::Item;
-use super::suggest::nearest;
 use crate::limit::{Calendar, CalendarUnit};
+use crate::suggest::nearest;
 
 /// Reads the name of a time zone.
 pub(super) fn zone(item: Item<'_>) -> Option<Box<str>> {

@@ -99,17 +99,33 @@ impl Gate {
             Ok(Named::FirstPart(key)) => Some(key),
             _ => None,
         };
+        Ok(self.with_numbers(limit, key, first_part))
+    }
+
+    /// What a limit has for a key whose parts are not known: only what it has for whole keys.
+    #[must_use]
+    pub fn known_key(&self, limit: PolicyId, key: Key) -> NamedKey<'_> {
+        self.with_numbers(limit, key, || None)
+    }
+
+    fn with_numbers(
+        &self,
+        limit: PolicyId,
+        key: Key,
+        first_part: impl FnOnce() -> Option<Key>,
+    ) -> NamedKey<'_> {
+        let terms = self.terms(limit);
         let remarks = terms.rules.on_key(Some(key), first_part);
         let numbers = remarks.numbers();
         let tiers = terms.tiers.as_ref().filter(|_| numbers.is_none());
-        Ok(NamedKey {
+        NamedKey {
             key,
             policy: numbers.map_or(limit, |(policy, _)| policy),
             override_name: numbers.map(|(_, name)| name),
             is_allowed: remarks.allow().is_some(),
             is_blocked: remarks.block().is_some(),
             tiers: tiers.map_or_else(Vec::new, |tiers| tiers.all().collect()),
-        })
+        }
     }
 }
 

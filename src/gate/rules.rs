@@ -97,9 +97,21 @@ impl Rules {
             Remark::Block => rule.is_blocked = true,
             Remark::Allow => rule.is_allowed = true,
             Remark::Numbers(_) if rule.numbers.is_some() => return Some(&rule.name),
-            Remark::Numbers(policy) => rule.numbers = Some(policy),
+            Remark::Numbers(policy) => {
+                rule.numbers = Some(policy);
+                rule.name = name.into();
+            }
         }
         None
+    }
+
+    /// The names that have numbers of their own, in the order of the file.
+    pub fn overrides(&self) -> impl Iterator<Item = (&str, PolicyId)> {
+        let rules = self.keys.values().chain(self.first_parts.values());
+        let mut all: Vec<(&str, PolicyId)> =
+            rules.filter_map(|rule| Some((&*rule.name, rule.numbers?))).collect();
+        all.sort_unstable_by_key(|(_, policy)| *policy);
+        all.into_iter()
     }
 
     /// What holds for a key. `first_part` is asked for only where names stand for first parts.

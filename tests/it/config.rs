@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
 use tidegate::gate::{Cost, KeyPart};
+use tidegate::jwt::Algorithm;
 use tidegate::limiter::OnStoreFailure;
 use tidegate::proxy::Target;
 use tidegate::store::StoreSpec;
@@ -19,6 +20,7 @@ fn env(name: &str) -> Option<String> {
         "REDIS_PASSWORD" => Some("hush@/:#".to_owned()),
         "REDIS_URL" => Some("redis://app:hush@redis.internal:6380/2".to_owned()),
         "HASH_KEY" => Some("0123456789abcdef".to_owned()),
+        "ADMIN_TOKEN" => Some("s3cret-t0ken".to_owned()),
         _ => None,
     }
 }
@@ -53,6 +55,9 @@ fn every_key_is_read() {
     assert_eq!((public.max_connections, public.max_header_bytes, public.max_headers), (20_000, 16_384, 50));
     assert_eq!(public.idle_timeout, Duration::from_mins(1));
     assert_eq!(second.address.to_string(), "[::1]:8081");
+    let admin = config.admin.as_ref().unwrap();
+    assert_eq!(admin.address.to_string(), "0.0.0.0:9900");
+    assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-t0ken");
     let StoreSpec::Redis(redis) = &config.store else { panic!("a Redis") };
     assert_eq!(
         (redis.target.to_string().as_str(), &*redis.prefix),
@@ -61,6 +66,17 @@ fn every_key_is_read() {
     assert!(redis.client_clock);
     let gate = &config.site.gate;
     assert_eq!((gate.client_ip.ipv4_prefix, gate.client_ip.ipv6_prefix), (24, 48));
+    let jwt = gate.jwt.as_ref().unwrap().spec();
+    assert_eq!(jwt.algorithms, [Algorithm::RS256, Algorithm::PS512, Algorithm::ES384]);
+    assert_eq!(
+        (jwt.issuer.as_deref(), jwt.audience.as_deref()),
+        (Some("https://id.example.com"), Some("api"))
+    );
+    assert_eq!(
+        format!("{} {:?}", jwt.header, jwt.source),
+        "x-token Url(Endpoint(https://id.example.com/.well-known/jwks.json))"
+    );
+    assert_eq!(gate.terms[1].key.parts[1], KeyPart::Jwt("sub".into()));
     let names: Vec<&str> = gate.limits.policies.iter().map(|policy| &*policy.name).collect();
     assert_eq!(names, ["per-key", "even", "per-address"]);
     assert_eq!(gate.terms[0].key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);

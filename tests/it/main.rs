@@ -4,12 +4,15 @@
 // A test that panics has failed, which is what a failed `unwrap` should come to.
 #![allow(clippy::unwrap_used)]
 
+mod admin;
 mod answer;
 mod cli;
 mod config;
 mod curl;
 mod forward;
 mod hostile;
+mod jwt;
+mod keys;
 mod lifecycle;
 mod limit;
 mod matching;
@@ -19,3 +22,4 @@ mod sliding;
 mod stores;
 mod support;
 mod tidy;
+mod tokens;
