@@ -9,6 +9,7 @@ mod answer;
 mod cli;
 mod config;
 mod curl;
+mod flight;
 mod forward;
 mod hostile;
 mod jwt;
