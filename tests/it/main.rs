@@ -23,3 +23,4 @@ mod stores;
 mod support;
 mod tidy;
 mod tokens;
+mod whom;
