@@ -16,6 +16,7 @@ mod keys;
 mod lifecycle;
 mod limit;
 mod matching;
+mod numbers;
 mod reports;
 mod serve;
 mod sliding;
