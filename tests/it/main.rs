@@ -9,6 +9,7 @@ mod answer;
 mod cli;
 mod config;
 mod curl;
+mod explain;
 mod forward;
 mod hostile;
 mod jwt;
