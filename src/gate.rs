@@ -117,6 +117,14 @@ pub struct Examined<'a> {
     pub exempt: SmallVec<[PolicyId; 2]>,
 }
 
+impl Examined<'_> {
+    /// The charges that wait for the status of the answer; of most requests none.
+    #[must_use]
+    pub fn waiting(&self) -> Charges {
+        self.charges.iter().filter(|charge| charge.manner == Manner::Look).copied().collect()
+    }
+}
+
 /// The charges of one request.
 pub type Charges = SmallVec<[Charge; 4]>;
 
@@ -236,15 +244,11 @@ impl Gate {
         limiter.decide(&self.limits, &examined.charges)
     }
 
-    /// What is to be charged now that the answer has this status: by the limits that wait for it. Of most
-    /// requests nothing.
+    /// What is to be charged of those that have waited, now that the answer has this status.
     #[must_use]
-    pub fn due(&self, charges: &[Charge], status: StatusCode) -> Charges {
-        let waits = |charge: &&Charge| {
-            charge.manner == Manner::Look
-                && self.terms(self.limit_of(charge.policy)).charge_on.contains(&status)
-        };
-        charges.iter().filter(waits).map(|charge| charge.with(Manner::Force)).collect()
+    pub fn due(&self, waiting: &[Charge], status: StatusCode) -> Charges {
+        let is_due = |charge: &&Charge| self.terms(self.limit_of(charge.policy)).charge_on.contains(&status);
+        waiting.iter().filter(is_due).map(|charge| charge.with(Manner::Force)).collect()
     }
 
     /// The limit that a policy belongs to: itself, or that of which it is a tier or an override.
