@@ -111,7 +111,7 @@ fn route_match(c: &mut Criterion) {
 fn gate(parts: &[&str]) -> Gate {
     let parts = parts.iter().map(|part| KeyPart::parse(part).expect("a key part")).collect();
     let terms = Terms { key: KeySpec { parts, on_missing: OnMissing::ClientIp }, cost: 1 };
-    let policy = Policy::new("bench", quotas()[0].1);
+    let policy = Policy::new("bench", quotas()[0].1.clone());
     Gate {
         routes: RouteTable::new(vec![route(1, vec![PolicyId(0)])]),
         client_ip: ClientIp::default(),

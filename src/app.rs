@@ -71,14 +71,15 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
         }
     }
     let memory = Arc::new(Memory::new(config.max_keys, Clock::System));
-    let limiter = Limiter::new(Store::Memory(Arc::clone(&memory)), Arc::clone(&memory));
+    let local = Store::Memory(Arc::clone(&memory));
+    let limiter = Limiter::new(local.clone(), Arc::clone(&memory));
     let (draining, drain) = server::drain_signal();
     let site = Arc::new(config.site);
     let mut workers = Vec::new();
     for (number, listeners) in sockets.into_iter().enumerate() {
-        let (site, limiter, store) = (Arc::clone(&site), limiter.clone(), config.store.clone());
+        let (site, limiter, store) = (Arc::clone(&site), limiter.over(local.clone()), config.store.clone());
         let access = access.clone();
-        let proxy = move || Proxy::new(site, connected(&limiter, &store), access);
+        let proxy = move || Proxy::new(site, connected(limiter, &store), access);
         let setup = WorkerSetup { listeners, proxy, drain: drain.clone() };
         workers.push(Worker::start(number, setup).context("can't start a worker")?);
     }
@@ -96,9 +97,9 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
 }
 
 /// A worker's limiter, with its own connection to the store.
-fn connected(limiter: &Limiter, store: &StoreSpec) -> Limiter {
+fn connected(limiter: Limiter, store: &StoreSpec) -> Limiter {
     match store {
-        StoreSpec::Memory => limiter.clone(),
+        StoreSpec::Memory => limiter,
         StoreSpec::Redis(spec) => limiter.over(Store::Redis(Redis::connect(spec))),
     }
 }

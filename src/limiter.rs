@@ -1,5 +1,7 @@
 //! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
 
+mod slots;
+
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -7,8 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
+use self::slots::{Place, SlotSet, Slots};
 use crate::limit::{Charge, Decision, Policy, PolicyId};
-use crate::store::{Memory, Store, StoreError};
+use crate::store::{Decisions, Memory, Store, StoreError};
 use crate::time::{Micros, Timestamp};
 
 /// What a limit does when the store can't be asked.
@@ -27,9 +30,9 @@ pub enum OnStoreFailure {
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// What each limit is.
-    pub policies: Vec<Policy>,
+    pub policies: Arc<[Policy]>,
     /// The share of one proxy, for when it has to decide alone.
-    pub shares: Vec<Policy>,
+    pub shares: Arc<[Policy]>,
     /// What each limit does when the store can't be asked.
     pub on_failure: Vec<OnStoreFailure>,
 }
@@ -48,7 +51,7 @@ impl Limits {
 }
 
 /// Asks the store, and knows what to say when it can't.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Limiter {
     store: Store,
     /// Decides while the store is away.
@@ -57,12 +60,17 @@ pub struct Limiter {
     is_away: Cell<bool>,
     /// How many workers have it away: the log says so when the first has, and when none has any more.
     away: Arc<AtomicUsize>,
+    slots: Arc<Slots>,
 }
 
 /// Leave to go on, given by every limit of a request. Only the limiter makes one, nothing is forwarded
-/// without it, and it rides along until the last byte of the answer.
+/// without it, and it rides along until the last byte of the answer: then the slots that the request has are
+/// given back.
 #[derive(Debug)]
-pub struct Permit(());
+pub struct Permit {
+    /// Kept for being dropped.
+    _slots: Option<Box<SlotSet>>,
+}
 
 /// A refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +89,9 @@ pub enum Denial {
 pub struct Ruling {
     /// Whether it may pass.
     pub verdict: Result<Permit, Denial>,
-    /// Where it stands with its limits, in the order of the route.
+    /// How long to hold it before it goes on.
+    pub delay: Micros,
+    /// Where it stands with the limits that enforce, in the order of the route.
     pub standings: Standings,
 }
 
@@ -104,28 +114,35 @@ impl Limiter {
     /// A limiter over `store`; `alone` decides where the store can't be asked.
     #[must_use]
     pub fn new(store: Store, alone: Arc<Memory>) -> Self {
-        Self { store, alone, is_away: Cell::new(false), away: Arc::default() }
+        Self { store, alone, is_away: Cell::new(false), away: Arc::default(), slots: Arc::default() }
     }
 
-    /// The same limiter over another connection to the same store, as another worker has it.
+    /// The same limiter over a connection to the same store that another worker has.
     #[must_use]
     pub fn over(&self, store: Store) -> Self {
         let (alone, away) = (Arc::clone(&self.alone), Arc::clone(&self.away));
-        Self { store, alone, is_away: Cell::new(false), away }
+        Self { store, alone, is_away: Cell::new(false), away, slots: Arc::default() }
     }
 
     /// Decides a request: all of its charges are made, or none.
     pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
         if charges.is_empty() {
-            return Ruling::on(Standings::new());
+            return Ruling::pass();
         }
         if let Some(never) = limits.never(charges) {
-            return Ruling::on(never);
+            return Ruling::refuse(never);
         }
-        match self.store.take(&limits.policies, charges).await {
+        let place = match &self.store {
+            Store::Memory(memory) => Place::Process(Arc::clone(memory)),
+            Store::Redis(_) => Place::Shared,
+        };
+        let mut asked: SmallVec<[Charge; 4]> = SmallVec::from_slice(charges);
+        // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
+        let slots = self.slots.ask(&limits.policies, &place, &mut asked);
+        match self.store.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();
-                Ruling::of(charges, &decisions)
+                Ruling::of(&limits.policies, &asked, &decisions, slots)
             }
             Err(error) => {
                 self.failed(&error);
@@ -134,30 +151,77 @@ impl Limiter {
         }
     }
 
+    /// Charges what a request turned out to owe, and says where it stands after that. What can't be charged in
+    /// the store is charged here, where the limit decides here as well.
+    pub async fn charge(&self, limits: &Limits, due: &[Charge]) -> Standings {
+        let standings = |charges: &[Charge], decisions: &Decisions| {
+            let all = charges.iter().zip(decisions);
+            let shown = all.filter(|(charge, _)| !limits.policy(charge).shadow);
+            shown.map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision }).collect()
+        };
+        match self.store.settle(&limits.policies, due).await {
+            Ok(decisions) => {
+                self.answered();
+                standings(due, &decisions)
+            }
+            Err(error) => {
+                self.failed(&error);
+                let local = limits.local(due);
+                standings(&local, &self.alone.settle(&limits.shares, &local))
+            }
+        }
+    }
+
+    /// Gives slots back to the store and renews their leases, for as long as the worker lives.
+    pub async fn keep_slots(&self) {
+        self.slots.keep(&self.store).await;
+    }
+
+    /// Gives back to the store what the last requests of a worker had.
+    pub async fn give_back_slots(&self) {
+        self.slots.give_back(&self.store).await;
+    }
+
     /// Decides without the store. Denial of service by policy goes over denial by a limit, which goes over
     /// leave.
     fn decide_alone(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
-        let on_failure = |charge: &Charge| limits.on_failure[charge.policy.0 as usize];
-        if charges.iter().any(|charge| on_failure(charge) == OnStoreFailure::Deny) {
+        let denies = |charge: &Charge| {
+            limits.on_failure(charge) == OnStoreFailure::Deny && !limits.policy(charge).shadow
+        };
+        if charges.iter().any(denies) {
             let verdict = Err(Denial::Unavailable { retry_after: RETRY });
-            return Ruling { verdict, standings: Standings::new() };
+            return Ruling { verdict, delay: Micros::ZERO, standings: Standings::new() };
         }
-        let local: SmallVec<[Charge; 4]> =
-            charges.iter().filter(|charge| on_failure(charge) == OnStoreFailure::Local).copied().collect();
-        Ruling::of(&local, &self.alone.take(&limits.shares, &local))
+        let mut local = limits.local(charges);
+        let place = Place::Process(Arc::clone(&self.alone));
+        let slots = self.slots.ask(&limits.shares, &place, &mut local);
+        Ruling::of(&limits.shares, &local, &self.alone.take(&limits.shares, &local), slots)
     }
 }
 
 impl Limits {
+    fn policy(&self, charge: &Charge) -> &Policy {
+        &self.policies[charge.policy.0 as usize]
+    }
+
+    fn on_failure(&self, charge: &Charge) -> OnStoreFailure {
+        self.on_failure[charge.policy.0 as usize]
+    }
+
+    /// The charges that this process decides by itself while the store is away.
+    fn local(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
+        charges.iter().filter(|charge| self.on_failure(charge) == OnStoreFailure::Local).copied().collect()
+    }
+
     /// Where a request stands that no store needs to be asked about, because it costs more than one of its
     /// limits could ever give.
     fn never(&self, charges: &[Charge]) -> Option<Standings> {
         let stands = |charge: &Charge| {
-            let quota = &self.policies[charge.policy.0 as usize].quota;
-            let refused = charge.cost > quota.limit();
+            let policy = self.policy(charge);
+            let refused = charge.cost > policy.quota.limit() && !policy.shadow;
             refused.then(|| Standing {
                 policy: charge.policy,
-                decision: quota.step(None, Timestamp::default(), charge.cost, charge.holder).decision,
+                decision: policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder).decision,
             })
         };
         let refused: Standings = charges.iter().filter_map(stands).collect();
@@ -167,17 +231,30 @@ impl Limits {
 
 impl Ruling {
     /// What these decisions on these charges come to.
-    fn of(charges: &[Charge], decisions: &[Decision]) -> Self {
-        let stands = |(charge, decision): (&Charge, &Decision)| Standing {
-            policy: charge.policy,
-            decision: *decision,
-        };
-        Self::on(charges.iter().zip(decisions).map(stands).collect())
+    fn of(policies: &[Policy], charges: &[Charge], decisions: &[Decision], slots: Option<SlotSet>) -> Self {
+        let shadow = |charge: &Charge| policies[charge.policy.0 as usize].shadow;
+        let standings: Standings = charges
+            .iter()
+            .zip(decisions)
+            .filter(|(charge, _)| !shadow(charge))
+            .map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision })
+            .collect();
+        let passes = standings.iter().all(|standing| standing.decision.allowed);
+        let slots = slots.and_then(|slots| slots.granted(charges, decisions, passes));
+        if !passes {
+            return Self::refuse(standings);
+        }
+        let delay = standings.iter().map(|standing| standing.decision.delay).max().unwrap_or_default();
+        Self { verdict: Ok(Permit { _slots: slots.map(Box::new) }), delay, standings }
     }
 
-    fn on(standings: Standings) -> Self {
-        let passes = standings.iter().all(|standing| standing.decision.allowed);
-        Self { verdict: if passes { Ok(Permit(())) } else { Err(Denial::Limited) }, standings }
+    fn pass() -> Self {
+        let permit = Permit { _slots: None };
+        Self { verdict: Ok(permit), delay: Micros::ZERO, standings: Standings::new() }
+    }
+
+    fn refuse(standings: Standings) -> Self {
+        Self { verdict: Err(Denial::Limited), delay: Micros::ZERO, standings }
     }
 }
 

@@ -28,7 +28,7 @@ use crate::gate::{Examined, Gate, RouteId};
 use crate::limit::binding;
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
 use crate::telemetry::{AccessWriter, Record};
-use crate::time::{Clock, monotonic};
+use crate::time::{Clock, Micros, monotonic};
 use crate::upstream::{ForwardError, RequestBody, ResponseBody, Upstream, UpstreamSpec};
 
 /// The longest body that is read for nothing, in bytes.
@@ -92,6 +92,16 @@ impl Proxy {
         }
     }
 
+    /// Gives slots of concurrency limits back and renews their leases, for as long as the worker lives.
+    pub async fn keep_slots(&self) {
+        self.limiter.keep_slots().await;
+    }
+
+    /// Gives back the slots that the last requests had.
+    pub async fn give_back_slots(&self) {
+        self.limiter.give_back_slots().await;
+    }
+
     async fn answer(
         &self,
         peer: &Rc<Peer>,
@@ -104,7 +114,7 @@ impl Proxy {
             Ok(examined) => examined,
             Err(error) => return refusal::malformed(&error).map(Source::Own),
         };
-        let Ruling { verdict, standings } = gate.admit(&examined, &self.limiter).await;
+        let Ruling { verdict, delay, standings } = gate.admit(&examined, &self.limiter).await;
         if let Some(entry) = entry {
             self.describe(&mut entry.record, &examined, &standings);
         }
@@ -112,6 +122,11 @@ impl Proxy {
             Ok(permit) => permit,
             Err(denial) => return self.refuse(denial, &standings).map(Source::Own),
         };
+        if delay > Micros::ZERO {
+            // A queue's turn: a client that goes away meanwhile takes this wait with it, and goes nowhere.
+            tokio::time::sleep(delay.into()).await;
+            let _ = monotonic();
+        }
         let path = examined.path.changed().map(str::to_owned);
         let mut response = match examined.route {
             None => without_route(head).map(Source::Own),

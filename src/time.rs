@@ -43,6 +43,12 @@ impl Timestamp {
     pub fn after(self, span: Micros) -> Self {
         Self(self.0.saturating_add(span.0))
     }
+
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
 }
 
 impl Micros {

@@ -43,9 +43,11 @@ fn make(algorithm: Algorithm, rate: Rate, burst: Option<u64>) -> Result<Quota, Q
     match algorithm {
         Algorithm::TokenBucket => Quota::token_bucket(rate, burst.unwrap_or(rate.units())),
         Algorithm::Gcra => Quota::gcra(rate, burst.unwrap_or(0)),
-        Algorithm::FixedWindow | Algorithm::LeakyBucket | Algorithm::Concurrency => {
-            Err(QuotaError::ZeroCapacity)
-        }
+        Algorithm::FixedWindow
+        | Algorithm::SlidingLog
+        | Algorithm::SlidingWindow
+        | Algorithm::LeakyBucket
+        | Algorithm::Concurrency => Err(QuotaError::ZeroCapacity),
     }
 }
 

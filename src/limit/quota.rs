@@ -8,6 +8,8 @@ use super::bucket::{Bucket, Debt};
 use super::decision::Step;
 use super::interval::{Interval, Missing};
 use super::rate::{QuotaError, Rate};
+use super::sliding_log::{Log, SlidingLog};
+use super::sliding_window::{PartCounts, SlidingWindow};
 use super::slots::{Holder, Leases, Slots};
 use super::window::{Align, Count, Window};
 use crate::time::{Micros, Timestamp};
@@ -22,6 +24,10 @@ pub enum Algorithm {
     Gcra,
     /// A count for each stretch of time.
     FixedWindow,
+    /// Every admitted request of the last period.
+    SlidingLog,
+    /// Counts of the parts of the last period.
+    SlidingWindow,
     /// A queue that drains at a steady rate; who waits in it is delayed.
     LeakyBucket,
     /// So many at once.
@@ -30,8 +36,15 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm, in the order of the documentation.
-    pub const ALL: [Self; 5] =
-        [Self::TokenBucket, Self::Gcra, Self::FixedWindow, Self::LeakyBucket, Self::Concurrency];
+    pub const ALL: [Self; 7] = [
+        Self::TokenBucket,
+        Self::Gcra,
+        Self::FixedWindow,
+        Self::SlidingLog,
+        Self::SlidingWindow,
+        Self::LeakyBucket,
+        Self::Concurrency,
+    ];
 
     /// The name in the configuration file.
     #[must_use]
@@ -40,6 +53,8 @@ impl Algorithm {
             Self::TokenBucket => "token_bucket",
             Self::Gcra => "gcra",
             Self::FixedWindow => "fixed_window",
+            Self::SlidingLog => "sliding_log",
+            Self::SlidingWindow => "sliding_window",
             Self::LeakyBucket => "leaky_bucket",
             Self::Concurrency => "concurrency",
         }
@@ -57,6 +72,10 @@ pub enum Quota {
     Gcra(Bucket),
     /// N for each stretch of time.
     FixedWindow(Window),
+    /// N in any stretch of time.
+    SlidingLog(SlidingLog),
+    /// About N in any stretch of time.
+    SlidingWindow(SlidingWindow),
     /// `limit` = places in the queue + 1; one leaves it each T.
     LeakyBucket(Bucket),
     /// N at once.
@@ -72,13 +91,17 @@ pub enum State {
     Missing(Missing),
     /// Of a fixed window.
     Count(Count),
+    /// Of a sliding log.
+    Log(Box<Log>),
+    /// Of a sliding window.
+    Parts(Box<PartCounts>),
     /// Of a concurrency limit.
     Leases(Box<Leases>),
 }
 
 impl Quota {
     /// The letters of all algorithms; see [`Quota::letter`].
-    pub const LETTERS: [u8; 6] = *b"bigwqc";
+    pub const LETTERS: [u8; 8] = *b"bigwlsqc";
 
     /// A token bucket that holds `burst` tokens and is refilled at `rate`.
     ///
@@ -112,6 +135,22 @@ impl Quota {
         Ok(Self::FixedWindow(Window::new(rate, align)?))
     }
 
+    /// A log that admits the units of every rate in any stretch of its period, wherever that begins.
+    ///
+    /// # Errors
+    /// No rate or too many, or numbers that a log can't count.
+    pub fn sliding_log(rates: &[Rate]) -> Result<Self, QuotaError> {
+        Ok(Self::SlidingLog(SlidingLog::new(rates)?))
+    }
+
+    /// Counters of `buckets` parts of the period; the oldest counts by the share that is still inside.
+    ///
+    /// # Errors
+    /// Parts that are no whole microseconds, or numbers that can't be counted exactly.
+    pub fn sliding_window(rate: Rate, buckets: u64) -> Result<Self, QuotaError> {
+        Ok(Self::SlidingWindow(SlidingWindow::new(rate, buckets)?))
+    }
+
     /// A queue of `queue` places that drains at `rate`.
     ///
     /// # Errors
@@ -135,6 +174,8 @@ impl Quota {
             Self::TokenBucket(_) | Self::IntervalBucket(_) => Algorithm::TokenBucket,
             Self::Gcra(_) => Algorithm::Gcra,
             Self::FixedWindow(_) => Algorithm::FixedWindow,
+            Self::SlidingLog(_) => Algorithm::SlidingLog,
+            Self::SlidingWindow(_) => Algorithm::SlidingWindow,
             Self::LeakyBucket(_) => Algorithm::LeakyBucket,
             Self::Concurrency(_) => Algorithm::Concurrency,
         }
@@ -149,6 +190,8 @@ impl Quota {
             Self::IntervalBucket(_) => b'i',
             Self::Gcra(_) => b'g',
             Self::FixedWindow(_) => b'w',
+            Self::SlidingLog(_) => b'l',
+            Self::SlidingWindow(_) => b's',
             Self::LeakyBucket(_) => b'q',
             Self::Concurrency(_) => b'c',
         }
@@ -161,6 +204,8 @@ impl Quota {
             Self::TokenBucket(bucket) | Self::Gcra(bucket) | Self::LeakyBucket(bucket) => bucket.limit(),
             Self::IntervalBucket(interval) => interval.limit(),
             Self::FixedWindow(window) => window.limit(),
+            Self::SlidingLog(log) => log.limit(),
+            Self::SlidingWindow(window) => window.limit(),
             Self::Concurrency(slots) => slots.limit(),
         }
     }
@@ -186,6 +231,8 @@ impl Quota {
                 per_second(interval.rate())
             }
             Self::FixedWindow(window) => per_second(window.rate()),
+            Self::SlidingLog(log) => log.advertised(),
+            Self::SlidingWindow(window) => window.advertised(),
             // Nobody knows when a slot comes free.
             Self::Concurrency(slots) => (slots.limit(), 1),
         }
@@ -199,6 +246,8 @@ impl Quota {
             Self::IntervalBucket(interval) => Self::IntervalBucket(interval.shared_by(instances)),
             Self::Gcra(bucket) => Self::Gcra(bucket.shared_by(instances)),
             Self::FixedWindow(window) => Self::FixedWindow(window.shared_by(instances)),
+            Self::SlidingLog(log) => Self::SlidingLog(log.shared_by(instances)),
+            Self::SlidingWindow(window) => Self::SlidingWindow(window.shared_by(instances)),
             Self::LeakyBucket(bucket) => Self::LeakyBucket(bucket.shared_by(instances)),
             Self::Concurrency(slots) => Self::Concurrency(slots.shared_by(instances)),
         }
@@ -214,6 +263,8 @@ impl Quota {
             }
             Self::IntervalBucket(interval) => signed(&interval.numbers()),
             Self::FixedWindow(window) => window.numbers(now),
+            Self::SlidingLog(log) => signed(&log.numbers()),
+            Self::SlidingWindow(window) => signed(&window.numbers()),
             Self::Concurrency(slots) => signed(&slots.numbers()),
         }
     }
@@ -226,6 +277,14 @@ impl Quota {
             Self::LeakyBucket(bucket) => bucket.queue(debt(state), now, cost),
             Self::IntervalBucket(interval) => interval.step(missing(state), now, cost),
             Self::FixedWindow(window) => window.step(count(state), now, cost),
+            Self::SlidingLog(it) => {
+                let (decision, next) = it.step(log(state), now, cost);
+                Step { decision, next: next.map(|log| State::Log(Box::new(log))) }
+            }
+            Self::SlidingWindow(it) => {
+                let (decision, next) = it.step(parts(state), now, cost);
+                Step { decision, next: next.map(|parts| State::Parts(Box::new(parts))) }
+            }
             Self::Concurrency(slots) => slots.step(leases(state), now, cost, holder),
         }
     }
@@ -257,6 +316,8 @@ impl Quota {
             }
             (Self::IntervalBucket(it), State::Missing(missing)) => it.lifetime(missing, now),
             (Self::FixedWindow(it), State::Count(count)) => it.lifetime(count, now),
+            (Self::SlidingLog(it), State::Log(log)) => it.lifetime(log, now),
+            (Self::SlidingWindow(it), State::Parts(parts)) => it.lifetime(parts, now),
             (Self::Concurrency(it), State::Leases(leases)) => it.lifetime(leases, now),
             // A state of another algorithm is none.
             _ => Micros::ZERO,
@@ -274,6 +335,14 @@ fn missing(state: Option<&State>) -> Option<&Missing> {
 
 fn count(state: Option<&State>) -> Option<&Count> {
     if let Some(State::Count(count)) = state { Some(count) } else { None }
+}
+
+fn log(state: Option<&State>) -> Option<&Log> {
+    if let Some(State::Log(log)) = state { Some(log) } else { None }
+}
+
+fn parts(state: Option<&State>) -> Option<&PartCounts> {
+    if let Some(State::Parts(parts)) = state { Some(parts) } else { None }
 }
 
 fn leases(state: Option<&State>) -> Option<&Leases> {

@@ -30,6 +30,30 @@ pub enum QuotaError {
         /// The largest capacity that fits this rate; zero if none does.
         largest: u64,
     },
+    /// A period that is too long for a sliding log or a sliding window.
+    #[error("the period is too long to slide; the longest that can is {} days", longest.ceil_secs() / 86_400)]
+    TooLong {
+        /// The longest period that fits.
+        longest: Micros,
+    },
+    /// More rates than one log takes.
+    #[error("one log keeps at most {most} rates")]
+    TooManyRates {
+        /// How many it takes.
+        most: usize,
+    },
+    /// Parts of a window that would not be whole microseconds, or none or too many of them.
+    #[error("the period can't be cut into so many equal parts; it can be cut into {}", either(*below, *above))]
+    Uneven {
+        /// The nearest number of parts that fits, and is not larger if there is one.
+        below: u64,
+        /// The nearest number of parts that fits, and is not smaller if there is one.
+        above: u64,
+    },
+}
+
+fn either(below: u64, above: u64) -> String {
+    if below == above { below.to_string() } else { format!("{below} or {above}") }
 }
 
 impl Rate {
@@ -65,17 +89,17 @@ impl Rate {
         (n / divisor, p / divisor)
     }
 
-    /// A k-th of N, but at least one, over the same time.
-    #[must_use]
-    pub fn divided_by(self, instances: NonZeroU64) -> Self {
-        let units = NonZeroU64::new(self.units() / instances).unwrap_or(NonZeroU64::MIN);
-        Self { units, period: self.period }
-    }
-
     /// N per k·P, which loses nothing to rounding: the share of one of k `instances`.
     #[must_use]
     pub fn shared_by(self, instances: NonZeroU64) -> Self {
         Self { units: self.units, period: self.period.saturating_mul(instances) }
+    }
+
+    /// N/k, but at least one, per P: the share of one of k `instances` where k·P would be too long.
+    #[must_use]
+    pub fn divided_by(self, instances: NonZeroU64) -> Self {
+        let units = NonZeroU64::new(self.units.get() / instances).unwrap_or(NonZeroU64::MIN);
+        Self { units, period: self.period }
     }
 }
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use super::answers::{Answers, CustomDenied, Field};
 use super::stamp::{number, reset};
 use crate::gate::Malformed;
-use crate::limit::{Policy, binding};
+use crate::limit::{Cause, Policy, binding};
 use crate::limiter::{Denial, Standing};
 use crate::time::{Micros, Timestamp};
 use crate::upstream::ForwardError;
@@ -80,6 +80,9 @@ pub(super) fn denied(
     now: impl Fn() -> Timestamp,
 ) -> (Own, Option<u64>) {
     let (mut response, wait) = match denial {
+        Denial::Limited if standings.iter().any(is_blocked) => {
+            (problem(StatusCode::FORBIDDEN, "this caller is blocked"), None)
+        }
         Denial::Limited => {
             let place = binding(standings.iter().map(|standing| &standing.decision)).unwrap_or(0);
             let wait = standings[place].decision.retry_after.map(|wait| answers.retry_after(wait));
@@ -100,6 +103,11 @@ pub(super) fn denied(
         headers.insert(RETRY_AFTER, number(wait));
     }
     (response, wait)
+}
+
+/// Whether it is refused by a block that somebody set, and not by its quota.
+fn is_blocked(standing: &Standing) -> bool {
+    !standing.decision.allowed && standing.decision.cause == Cause::Block
 }
 
 impl Answers {
@@ -130,8 +138,12 @@ fn quota_exceeded(policies: &[Policy], standings: &[Standing], place: usize, wai
     match wait {
         Some(wait) => {
             let unit = if wait == 1 { "second" } else { "seconds" };
+            let what = match standings[place].decision.cause {
+                Cause::Ban => "has refused this caller too often and bans it",
+                Cause::Quota | Cause::Block => "is used up",
+            };
             // Writing to a string can't fail.
-            let _ = write!(body, "the limit {binding} is used up; try again in {wait} {unit}");
+            let _ = write!(body, "the limit {binding} {what}; try again in {wait} {unit}");
         }
         None => {
             let _ = write!(body, "this request costs more than the limit {binding} can ever give");

@@ -75,13 +75,17 @@ async fn serve_all<F: FnOnce() -> Proxy>(setup: WorkerSetup<F>) -> io::Result<()
         let (proxy, connections, drain) = (Rc::clone(&proxy), Rc::clone(&connections), setup.drain.clone());
         accepting.push(tokio::task::spawn_local(accept(listener, proxy, connections, drain)));
     }
-    let sweeping = tokio::task::spawn_local(sweep(proxy));
+    let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&proxy)));
+    let keeper = Rc::clone(&proxy);
+    let keeping = tokio::task::spawn_local(async move { keeper.keep_slots().await });
     for task in accepting {
         task.await.map_err(io::Error::other)??;
     }
     connections.drain();
     connections.all_closed().await;
     sweeping.abort();
+    keeping.abort();
+    proxy.give_back_slots().await;
     Ok(())
 }
 

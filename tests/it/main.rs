@@ -15,6 +15,7 @@ mod limit;
 mod matching;
 mod reports;
 mod serve;
+mod sliding;
 mod stores;
 mod support;
 mod tidy;

@@ -1,0 +1,70 @@
+-- sliding_window: counters of the period's parts; see timeline.lua. Twin of src/limit/sliding_window.rs.
+--
+-- In      numbers {N, w, buckets}: a part is w µs, a period buckets·w; N·w <= 2^53, N < 2^47
+-- State   "<ddd" stamp in µs, total before the first entry, w; then of each part in which something was spent
+--         "<I2I6": its number modulo 2^16, and the total modulo 2^48. Numbers count from the newest part, in
+--         which the stamp lies. Counters of another width say nothing.
+-- TTL     until the newest part is out
+-- Out     as in debt.lua
+
+local function part_entry(state, place)
+  return struct.unpack("<I2I6", state, place * 8 + 17)
+end
+
+ALGORITHMS["s"] = function(state, numbers, now, cost)
+  local limit, width, buckets = numbers[1], numbers[2], numbers[3]
+  local stamp, base, past, newest, total, set_back = now, 0, 1, 0, 0, false
+  if state and #state > 24 and #state % 8 == 0 then
+    local as_of, earlier, from = struct.unpack("<ddd", state)
+    if from == width then
+      stamp, base, past = as_of, earlier, #state / 8 - 2
+      newest, total = part_entry(state, past - 1)
+      set_back = stamp > now + SET_BACK
+      if set_back then stamp = now end
+    end
+  end
+  local at = math.max(now, stamp)
+  local part, last = div_floor(at, width), div_floor(stamp, width)
+  -- How far before the newest the oldest part lies, of which the period covers a share only.
+  local oldest = buckets - (part - last)
+  local first, before, position, counted =
+    first_entry(part_entry, state, 1, past, base, false, newest, 2^16, oldest + 1)
+  local whole, earlier, old = first, before, 0
+  if position and (newest - position) % 2^16 == oldest then
+    whole, earlier, old = first + 1, counted, (counted - before) % 2^48
+  end
+  local full = (total - earlier) % 2^48
+  local remaining = math.max(0, limit - full - div_ceil(old * ((part + 1) * width - at), width))
+  local reset = first < past and (last + buckets + 1) * width - now or 0
+  if cost > remaining then
+    local retry = -1
+    if cost <= limit then
+      -- The first part, while it is the oldest, after which no more than the room was spent is the one that
+      -- decides: `left` is the most time before the end of its turn at which the request fits.
+      local room, leaving = limit - cost, part
+      if full > room then
+        local _
+        _, earlier, position, counted =
+          first_entry(part_entry, state, whole, past, earlier, true, total, 2^48, room + 1)
+        leaving = last + buckets - (newest - position) % 2^16
+        old, full = (counted - earlier) % 2^48, (total - counted) % 2^48
+      end
+      local left = div_floor((room - full) * width, old)
+      retry = (leaving + 1) * width - left - now
+    end
+    local moved = set_back and struct.pack("<d", now) .. string.sub(state, 9) or nil
+    return 0, remaining, reset, retry, 0, moved, reset
+  end
+  if cost == 0 then return 1, remaining, reset, 0, 0, nil, 0 end
+  reset = (part + buckets + 1) * width - now
+  local number, kept = (newest + part - last) % 2^16, ""
+  if first == past then
+    number, before, total = part % 2^16, 0, cost
+  else
+    -- Within one part the newest counter grows.
+    kept = string.sub(state, first * 8 + 17, part == last and -9 or -1)
+    total = (total + cost) % 2^48
+  end
+  local next_state = struct.pack("<ddd", at, before, width) .. kept .. struct.pack("<I2I6", number, total)
+  return 1, remaining - cost, reset, 0, 0, next_state, reset
+end

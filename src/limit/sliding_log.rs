@@ -1,0 +1,182 @@
+//! Sliding log: every admitted request of the last period, so that no period, wherever it starts, holds
+//! more than the limit.
+//!
+//! Twin of `lua/sliding_log.lua`. An entry that is exactly one period old is out. Several rates share one
+//! log, which goes back as far as the longest of them looks; a request passes if it fits all of them.
+
+use std::num::NonZeroU64;
+
+use smallvec::SmallVec;
+
+use super::decision::Decision;
+use super::rate::{QuotaError, Rate};
+use super::timeline::{LONGEST_PERIOD, Present, Timeline};
+use crate::time::{Micros, Timestamp};
+
+/// The log of one key: a position is a time in microseconds.
+pub type Log = Timeline<45>;
+
+/// The largest number of units that a log's entry can tell apart: totals have 19 bits.
+const MOST_UNITS: u64 = (1 << 19) - 1;
+/// How many rates one log may have.
+const MOST_RATES: usize = 16;
+
+/// The rates of a sliding log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    longest: Rate,
+    /// The other rates, each with a shorter period and fewer units than the one before it. A rate that
+    /// allows as much in less time as another in more can never decide, so it is not kept.
+    shorter: Box<[Rate]>,
+}
+
+/// A log as one request sees it.
+struct View<'a> {
+    log: &'a Log,
+    now: Timestamp,
+    present: Present,
+    /// The place of the first entry that is inside the longest period.
+    first: usize,
+}
+
+impl SlidingLog {
+    /// A log that keeps all of `rates`.
+    ///
+    /// # Errors
+    /// No rate or too many, a period that is too long, or more units than an entry can tell apart.
+    pub fn new(rates: &[Rate]) -> Result<Self, QuotaError> {
+        if rates.len() > MOST_RATES {
+            return Err(QuotaError::TooManyRates { most: MOST_RATES });
+        }
+        if rates.iter().any(|rate| rate.units() > MOST_UNITS) {
+            return Err(QuotaError::TooLarge { largest: MOST_UNITS });
+        }
+        if rates.iter().any(|rate| rate.period().0 > LONGEST_PERIOD) {
+            return Err(QuotaError::TooLong { longest: Micros(LONGEST_PERIOD) });
+        }
+        Self::of(rates).ok_or(QuotaError::ZeroRate)
+    }
+
+    fn of(rates: &[Rate]) -> Option<Self> {
+        let mut sorted: SmallVec<[Rate; 4]> = rates.into();
+        sorted.sort_by_key(|rate| (std::cmp::Reverse(rate.period()), rate.units()));
+        let (&longest, others) = sorted.split_first()?;
+        let mut fewest = longest.units();
+        let decides = |rate: &Rate| {
+            let decides = rate.units() < fewest;
+            fewest = fewest.min(rate.units());
+            decides
+        };
+        let shorter: Vec<Rate> = others.iter().copied().filter(decides).collect();
+        Some(Self { longest, shorter: shorter.into() })
+    }
+
+    /// The most units that can be had at once.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.shorter.last().unwrap_or(&self.longest).units()
+    }
+
+    /// `[N, P]` of each rate that can decide, the longest period first: the numbers as the script takes them.
+    #[must_use]
+    pub fn numbers(&self) -> SmallVec<[u64; 8]> {
+        self.rates().flat_map(|rate| [rate.units(), rate.period().0]).collect()
+    }
+
+    /// What a client is told of it: what can be had at once, and the seconds in which that comes back whole.
+    #[must_use]
+    pub fn advertised(&self) -> (u64, u64) {
+        let limit = self.limit();
+        // A rate of at least twice as much lets it all be had a second time.
+        let holds_back = self.rates().find(|rate| rate.units() < 2 * limit).unwrap_or(&self.longest);
+        (limit, holds_back.period().ceil_secs())
+    }
+
+    /// What each of `instances` proxies may admit alone: N per k·P of each rate, or N/k per P, at least one,
+    /// where k·P is too long.
+    #[must_use]
+    pub fn shared_by(&self, instances: NonZeroU64) -> Self {
+        let share = |rate: &Rate| {
+            let stretched = rate.shared_by(instances);
+            if stretched.period().0 <= LONGEST_PERIOD { stretched } else { rate.divided_by(instances) }
+        };
+        let shares: SmallVec<[Rate; 4]> = self.rates().map(share).collect();
+        Self::of(&shares).unwrap_or_else(|| self.clone())
+    }
+
+    /// Decides a request of `cost` units at `now`, and says what to remember if that has changed. A cost of
+    /// zero looks and changes nothing.
+    #[must_use]
+    pub fn step(&self, state: Option<&Log>, now: Timestamp, cost: u64) -> (Decision, Option<Log>) {
+        let nothing = Log::empty(now);
+        let view = self.view(state.unwrap_or(&nothing), now);
+        let remaining = self.remaining(&view);
+        if cost <= remaining {
+            let decision =
+                Decision::allowed(self.limit(), remaining - cost, self.until_fits(&view, self.limit(), cost));
+            return (decision, (cost > 0).then(|| view.charged(cost)));
+        }
+        let decision = Decision {
+            allowed: false,
+            retry_after: (cost <= self.limit()).then(|| self.until_fits(&view, cost, 0)),
+            ..Decision::allowed(self.limit(), remaining, self.until_fits(&view, self.limit(), 0))
+        };
+        (decision, view.present.set_back.then(|| view.log.moved(view.present)))
+    }
+
+    /// How long `log` differs from no state at all, counted from `now`.
+    #[must_use]
+    pub fn lifetime(&self, log: &Log, now: Timestamp) -> Micros {
+        log.stamp.after(self.longest.period()).since(now)
+    }
+
+    fn rates(&self) -> impl Iterator<Item = &Rate> {
+        std::iter::once(&self.longest).chain(&self.shorter)
+    }
+
+    fn view<'a>(&self, log: &'a Log, now: Timestamp) -> View<'a> {
+        let present = log.present(now);
+        View { log, now, present, first: log.first_younger(present.reach(self.longest.period())) }
+    }
+
+    fn remaining(&self, view: &View<'_>) -> u64 {
+        let left = |rate: &Rate, first| rate.units().saturating_sub(view.log.spent_from(first));
+        let of_longest = left(&self.longest, view.first);
+        let reach = |rate: &Rate| view.log.first_younger(view.present.reach(rate.period()));
+        self.shorter.iter().map(|rate| left(rate, reach(rate))).fold(of_longest, u64::min)
+    }
+
+    /// Time until `units`, at most the limit, would fit if nothing else is spent after the `charge` of this
+    /// request: the longest of all rates. `remaining` is back at the limit when so much would fit.
+    fn until_fits(&self, view: &View<'_>, units: u64, charge: u64) -> Micros {
+        let waits = self.rates().map(|rate| view.until_within(rate.period(), rate.units() - units, charge));
+        waits.max().unwrap_or_default()
+    }
+}
+
+impl View<'_> {
+    /// Time until no more than `room` units are inside `period`.
+    fn until_within(&self, period: Micros, room: u64, charge: u64) -> Micros {
+        let log = self.log;
+        // The last entry that has to be out; after all others comes the present charge.
+        let last = match room.checked_sub(charge) {
+            Some(room) => log.first_before(self.first, room),
+            None => log.len(),
+        };
+        if log.spent_from(last) + charge <= room {
+            return Micros::ZERO;
+        }
+        let (newest, age) =
+            if last < log.len() { (self.present.stamp, log.age(last)) } else { (self.present.at, 0) };
+        let out = Timestamp(newest.after(period).0.saturating_sub(age));
+        if out > self.present.at { out.since(self.now) } else { Micros::ZERO }
+    }
+
+    fn charged(&self, cost: u64) -> Log {
+        let at = self.present.at;
+        self.log.charged(self.first, at, at.0 - self.present.stamp.0, at.0, cost)
+    }
+}
+
+#[cfg(test)]
+mod tests;

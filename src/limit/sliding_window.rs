@@ -1,0 +1,214 @@
+//! Sliding window: counters of the period's parts in place of a log.
+//!
+//! Twin of `lua/sliding_window.lua`. PartCounts have the width `w` and begin at whole multiples of it since the
+//! Unix epoch. What counts is what was spent in the parts that lie inside the period, and of the oldest part,
+//! of which the period covers the rest only, the same share of what was spent in it. That share is old·s/w
+//! for the `s` microseconds that are left of the present part, so everything stays in whole numbers.
+
+use std::num::NonZeroU64;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::decision::Decision;
+use super::rate::{MAX_TICKS, QuotaError, Rate};
+use super::timeline::{LONGEST_PERIOD, Present, Timeline};
+use crate::time::{Micros, Timestamp};
+
+/// The largest number of units: a list of parts holds at most twice the limit, and totals have 48 bits.
+const MOST_UNITS: u64 = (1 << 47) - 1;
+/// The largest number of parts. Ages of parts have 16 bits.
+const MOST_BUCKETS: u64 = 10_000;
+
+/// The numbers of a sliding window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    rate: Rate,
+    buckets: NonZeroU64,
+    width: NonZeroU64,
+}
+
+/// The counters of one key: a position is the number of a part since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartCounts {
+    /// How long a part is; counters of another width say nothing.
+    pub width: NonZeroU64,
+    /// What was spent in each part. A part in which nothing was has no entry.
+    pub line: Timeline<16>,
+}
+
+/// The counters as one request sees them.
+struct View<'a> {
+    line: &'a Timeline<16>,
+    now: Timestamp,
+    present: Present,
+    /// The number of the present part.
+    part: u64,
+    /// The number of the newest part that has an entry.
+    newest: u64,
+    /// The place of the first entry that is inside at all.
+    first: usize,
+    /// The place of the first entry that is inside as a whole.
+    whole: usize,
+}
+
+/// A part that is on its way out, and what came after it.
+struct Leaving {
+    /// The number of the present part while it is the oldest.
+    part: u64,
+    old: u64,
+    full: u64,
+}
+
+impl SlidingWindow {
+    /// A window over the period of `rate`, cut into `buckets` parts.
+    ///
+    /// # Errors
+    /// A number of parts that is not 1 to 10,000 or does not cut the period into whole microseconds, a period
+    /// that is too long, or units that can't be counted exactly.
+    pub fn new(rate: Rate, buckets: u64) -> Result<Self, QuotaError> {
+        let period = rate.period().0;
+        if period > LONGEST_PERIOD {
+            return Err(QuotaError::TooLong { longest: Micros(LONGEST_PERIOD) });
+        }
+        let fits = (1..=MOST_BUCKETS).contains(&buckets) && period.is_multiple_of(buckets);
+        let width = NonZeroU64::new(if fits { period / buckets } else { 0 });
+        let (Some(buckets), Some(width)) = (NonZeroU64::new(buckets), width) else {
+            return Err(uneven(period, buckets));
+        };
+        let largest = MOST_UNITS.min(MAX_TICKS / width);
+        if rate.units() > largest {
+            return Err(QuotaError::TooLarge { largest });
+        }
+        Ok(Self { rate, buckets, width })
+    }
+
+    /// The most units that can be had at once.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.rate.units()
+    }
+
+    /// `[N, w, buckets]`: the numbers as the script takes them.
+    #[must_use]
+    pub fn numbers(&self) -> SmallVec<[u64; 8]> {
+        smallvec![self.limit(), self.width.get(), self.buckets.get()]
+    }
+
+    /// What a client is told of it: N, and P in whole seconds.
+    #[must_use]
+    pub fn advertised(&self) -> (u64, u64) {
+        (self.limit(), self.rate.period().ceil_secs())
+    }
+
+    /// What each of `instances` proxies may admit alone: N per k·P, or N/k per P, at least one, where that
+    /// can't be counted.
+    #[must_use]
+    pub fn shared_by(&self, instances: NonZeroU64) -> Self {
+        let divided = || Self { rate: self.rate.divided_by(instances), ..*self };
+        Self::new(self.rate.shared_by(instances), self.buckets.get()).unwrap_or_else(|_| divided())
+    }
+
+    /// Decides a request of `cost` units at `now`, and says what to remember if that has changed. A cost of
+    /// zero looks and changes nothing.
+    #[must_use]
+    pub fn step(
+        &self,
+        state: Option<&PartCounts>,
+        now: Timestamp,
+        cost: u64,
+    ) -> (Decision, Option<PartCounts>) {
+        let nothing = Timeline::empty(now);
+        let known = state.filter(|parts| parts.width == self.width);
+        let view = self.view(known.map_or(&nothing, |parts| &parts.line), now);
+        let remaining = self.remaining(&view);
+        let newest = (view.first < view.line.len()).then_some(view.newest);
+        if cost <= remaining {
+            let newest = if cost > 0 { Some(view.part) } else { newest };
+            let decision = Decision::allowed(self.limit(), remaining - cost, self.until_out(newest, now));
+            return (decision, (cost > 0).then(|| self.parts(view.charged(cost))));
+        }
+        let decision = Decision {
+            allowed: false,
+            retry_after: self.limit().checked_sub(cost).map(|room| self.until_within(&view, room)),
+            ..Decision::allowed(self.limit(), remaining, self.until_out(newest, now))
+        };
+        (decision, view.present.set_back.then(|| self.parts(view.line.moved(view.present))))
+    }
+
+    /// How long `parts` differ from no state at all, counted from `now`.
+    #[must_use]
+    pub fn lifetime(&self, parts: &PartCounts, now: Timestamp) -> Micros {
+        self.until_out(Some(parts.line.stamp.0 / self.width), now)
+    }
+
+    fn parts(&self, line: Timeline<16>) -> PartCounts {
+        PartCounts { width: self.width, line }
+    }
+
+    fn view<'a>(&self, line: &'a Timeline<16>, now: Timestamp) -> View<'a> {
+        let present = line.present(now);
+        let (part, newest) = (present.at.0 / self.width, present.stamp.0 / self.width);
+        // How far before the newest the oldest part lies.
+        let oldest = self.buckets.get().checked_sub(part - newest);
+        let first = oldest.map_or(line.len(), |oldest| line.first_younger(oldest + 1));
+        let is_old = first < line.len() && Some(line.age(first)) == oldest;
+        View { line, now, present, part, newest, first, whole: first + usize::from(is_old) }
+    }
+
+    fn remaining(&self, view: &View<'_>) -> u64 {
+        let Leaving { old, full, .. } = view.leaving();
+        let left = (view.part + 1) * self.width.get() - view.present.at.0;
+        self.limit().saturating_sub(full).saturating_sub((old * left).div_ceil(self.width.get()))
+    }
+
+    /// Time until the estimate is no more than `room`, which it is above now.
+    ///
+    /// It falls all the time. While a part is the oldest it falls along one line, from what was spent since
+    /// and in that part to what was spent since; so the first part after which no more than `room` was spent
+    /// is the one that decides.
+    fn until_within(&self, view: &View<'_>, room: u64) -> Micros {
+        let mut leaving = view.leaving();
+        if leaving.full > room {
+            let place = view.line.first_before(view.whole, room);
+            leaving = Leaving {
+                part: view.newest + self.buckets.get() - view.line.age(place),
+                old: view.line.spent_at(place),
+                full: view.line.spent_from(place + 1),
+            };
+        }
+        let width = self.width.get();
+        // The most microseconds before the end of that part at which it fits.
+        let left = ((room - leaving.full) * width).checked_div(leaving.old).unwrap_or(width);
+        Timestamp((leaving.part + 1) * width - left).since(view.now)
+    }
+
+    /// Time until a charge in the part `newest` is out.
+    fn until_out(&self, newest: Option<u64>, now: Timestamp) -> Micros {
+        let end = |part| Timestamp((part + self.buckets.get() + 1) * self.width.get());
+        newest.map_or(Micros::ZERO, |part| end(part).since(now))
+    }
+}
+
+impl View<'_> {
+    /// What is inside as a share, and what as a whole, in the present part.
+    fn leaving(&self) -> Leaving {
+        let old = if self.first < self.whole { self.line.spent_at(self.first) } else { 0 };
+        Leaving { part: self.part, old, full: self.line.spent_from(self.whole) }
+    }
+
+    fn charged(&self, cost: u64) -> Timeline<16> {
+        self.line.charged(self.first, self.present.at, self.part - self.newest, self.part, cost)
+    }
+}
+
+/// Names the numbers of parts next to `buckets` that cut `period` evenly; one part always does.
+fn uneven(period: u64, buckets: u64) -> QuotaError {
+    let fits = |&parts: &u64| period.is_multiple_of(parts);
+    let below = (1..=buckets.min(MOST_BUCKETS)).rev().find(fits);
+    let above = (buckets.max(1)..=MOST_BUCKETS).find(fits);
+    let nearest = below.or(above).unwrap_or(1);
+    QuotaError::Uneven { below: nearest, above: above.unwrap_or(nearest) }
+}
+
+#[cfg(test)]
+mod tests;

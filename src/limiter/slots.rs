@@ -1,0 +1,217 @@
+//! Slots of concurrency limits: who has which, giving them back, and renewing their leases.
+//!
+//! A slot is given back when its [`SlotSet`] is dropped, at once in this process, and in Redis by the worker's
+//! keeper, which also renews leases. What can't be given back comes back by its lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::limit::{Charge, Decision, Holder, Manner, Policy, Quota};
+use crate::store::{Memory, Store};
+use crate::time::recent;
+
+/// How often leases are looked through; a lease is at least three times as long.
+const LOOK: Duration = Duration::from_secs(1);
+/// The most slots that wait for being given back; beyond it they come back by their leases.
+const MOST_RETURNED: usize = 65_536;
+
+/// The slots of one worker.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    live: Mutex<Live>,
+    returned: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Live {
+    held: HashMap<Holder, Held>,
+    /// Given back by their requests, and not yet to the store.
+    returned: Vec<Held>,
+}
+
+/// A slot that somebody has.
+#[derive(Clone, Debug)]
+struct Held {
+    policies: Arc<[Policy]>,
+    charge: Charge,
+    /// When it is renewed, or given up.
+    due: Instant,
+}
+
+/// The slots that a request asks for, and then has; dropping it gives them back.
+#[derive(Debug)]
+pub(super) struct SlotSet {
+    slots: Arc<Slots>,
+    policies: Arc<[Policy]>,
+    place: Place,
+    charges: SmallVec<[Charge; 2]>,
+}
+
+/// Where slots are counted.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// In the store of the worker.
+    Shared,
+    /// In this process.
+    Process(Arc<Memory>),
+}
+
+impl Slots {
+    /// The slots that `charges` ask for, with holders of their own; none if they ask for none.
+    pub fn ask(
+        self: &Arc<Self>,
+        policies: &Arc<[Policy]>,
+        place: &Place,
+        charges: &mut [Charge],
+    ) -> Option<SlotSet> {
+        let mut asked = SmallVec::new();
+        for charge in charges.iter_mut().filter(|charge| is_slot(policies, charge)) {
+            // 64 random bits are enough for no two of at most 10,000 holders of one key to meet.
+            charge.holder = Holder(fastrand::u64(..));
+            asked.push(*charge);
+        }
+        (!asked.is_empty()).then(|| SlotSet {
+            slots: Arc::clone(self),
+            policies: Arc::clone(policies),
+            place: place.clone(),
+            charges: asked,
+        })
+    }
+
+    /// Gives back what was returned, and renews what is due, for ever.
+    pub async fn keep(&self, store: &Store) {
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            let looks = tokio::select! {
+                () = self.returned.notified() => false,
+                _ = look.tick() => true,
+            };
+            self.give_back(store).await;
+            if looks {
+                self.renew(store).await;
+            }
+        }
+    }
+
+    /// Gives back what was returned; what the store does not take stays for the next time, until its lease ends.
+    pub async fn give_back(&self, store: &Store) {
+        let mut returned = std::mem::take(&mut self.live.lock().returned);
+        if returned.is_empty() {
+            return;
+        }
+        let now = recent();
+        returned.retain(|held| held.due > now);
+        let left = settle(store, returned, Manner::GiveBack).await;
+        let mut live = self.live.lock();
+        live.returned.extend(left);
+        live.returned.truncate(MOST_RETURNED);
+    }
+
+    async fn renew(&self, store: &Store) {
+        let now = recent();
+        let due: Vec<Held> = {
+            let mut live = self.live.lock();
+            let due = live.held.values_mut().filter(|held| held.due <= now);
+            due.map(|held| {
+                held.due = now + held.lease() / 3;
+                held.clone()
+            })
+            .collect()
+        };
+        let missed = settle(store, due, Manner::Renew).await;
+        let mut live = self.live.lock();
+        for held in missed {
+            // Soon again.
+            if let Some(held) = live.held.get_mut(&held.charge.holder) {
+                held.due = now;
+            }
+        }
+    }
+}
+
+impl SlotSet {
+    /// Keeps those slots that were given: `decisions` belong to `charges`, and none was charged unless the request
+    /// passes. `None` if there are none left.
+    pub fn granted(mut self, charges: &[Charge], decisions: &[Decision], passes: bool) -> Option<Self> {
+        let given = |holder: Holder| {
+            let own = charges.iter().zip(decisions).find(|(charge, _)| charge.holder == holder);
+            passes && own.is_some_and(|(_, decision)| decision.allowed)
+        };
+        self.charges.retain(|charge| given(charge.holder));
+        let mut live = self.slots.live.lock();
+        for charge in &self.charges {
+            let mut held = Held { policies: Arc::clone(&self.policies), charge: *charge, due: recent() };
+            held.due += held.lease() / 3;
+            live.held.insert(charge.holder, held);
+        }
+        drop(live);
+        (!self.charges.is_empty()).then_some(self)
+    }
+}
+
+impl Drop for SlotSet {
+    fn drop(&mut self) {
+        if self.charges.is_empty() {
+            return;
+        }
+        let mut live = self.slots.live.lock();
+        for charge in &self.charges {
+            live.held.remove(&charge.holder);
+        }
+        match &self.place {
+            Place::Process(memory) => {
+                drop(live);
+                let given: SmallVec<[Charge; 2]> =
+                    self.charges.iter().map(|charge| charge.with(Manner::GiveBack)).collect();
+                let _ = memory.settle(&self.policies, &given);
+            }
+            Place::Shared => {
+                let now = recent();
+                live.returned.extend(self.charges.iter().map(|charge| {
+                    let mut held = Held { policies: Arc::clone(&self.policies), charge: *charge, due: now };
+                    held.due += held.lease();
+                    held
+                }));
+                drop(live);
+                self.slots.returned.notify_one();
+            }
+        }
+    }
+}
+
+impl Held {
+    fn lease(&self) -> Duration {
+        match &self.policies[self.charge.policy.0 as usize].quota {
+            Quota::Concurrency(slots) => slots.lease().into(),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+fn is_slot(policies: &[Policy], charge: &Charge) -> bool {
+    let has_slots = matches!(policies[charge.policy.0 as usize].quota, Quota::Concurrency(_));
+    has_slots && charge.manner == Manner::Take && charge.cost > 0
+}
+
+/// Settles slots in this manner; gives back those that the store did not take.
+async fn settle(store: &Store, mut slots: Vec<Held>, manner: Manner) -> Vec<Held> {
+    let mut left = Vec::new();
+    while let Some(first) = slots.first() {
+        // Nearly always all of them: only a new configuration has other policies.
+        let policies = Arc::clone(&first.policies);
+        let (same, others): (Vec<Held>, Vec<Held>) =
+            slots.into_iter().partition(|held| Arc::ptr_eq(&held.policies, &policies));
+        let charges: Vec<Charge> = same.iter().map(|held| held.charge.with(manner)).collect();
+        if store.settle(&policies, &charges).await.is_err() {
+            left.extend(same);
+        }
+        slots = others;
+    }
+    left
+}
