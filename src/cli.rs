@@ -3,6 +3,7 @@
 mod check;
 mod explain;
 mod run;
+mod simulate;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -35,6 +36,10 @@ enum Command {
     ///
     /// Spends nothing and contacts nobody: no count changes, and neither Redis nor an upstream is asked.
     Explain(explain::ExplainArgs),
+    /// Play arrivals against limits on a virtual clock.
+    ///
+    /// Shows who would be admitted, refused or held back, and how much is left, with the very code that serves.
+    Simulate(simulate::SimulateArgs),
 }
 
 #[derive(Debug, Args)]
@@ -63,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
         Command::Explain(args) => explain::explain(&args),
+        Command::Simulate(args) => simulate::simulate(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

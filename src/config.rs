@@ -26,6 +26,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 pub use report::Report;
+pub(crate) use suggest::nearest;
 
 use self::limits::ReadLimits;
 use self::reader::{Item, Reader};

@@ -1,7 +1,7 @@
 //! The name that was probably meant.
 
 /// The word nearest to `text`, if one is near enough to have been meant.
-pub(super) fn nearest<'w>(text: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+pub(crate) fn nearest<'w>(text: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let text = text.to_lowercase();
     let distance = |word: &str| strsim::damerau_levenshtein(&text, &word.to_lowercase());
     let near = words.into_iter().map(|word| (distance(word), word));

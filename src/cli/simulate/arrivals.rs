@@ -41,7 +41,9 @@ pub(super) fn read(file: Option<&Path>) -> Result<Vec<Arrival>, String> {
         None => text_of(io::stdin().lock()),
     };
     let text = text.map_err(|error| {
-        format!("error: can't read arrivals from {name}: {error}\nhelp: name another file with --arrivals FILE")
+        format!(
+            "error: can't read arrivals from {name}: {error}\nhelp: name another file with --arrivals FILE"
+        )
     })?;
     parse(&text, &name)
 }

@@ -2,7 +2,7 @@
 
 use super::arrivals::Arrival;
 use crate::gate::Gate;
-use crate::limit::{Charge, Parts, PartKind, PolicyId};
+use crate::limit::{Charge, PartKind, Parts, PolicyId};
 
 /// What `arrival` is charged by a limit. Its key stands for the whole key, whatever parts the limit's has.
 pub(super) fn charge(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> Charge {

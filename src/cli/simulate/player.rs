@@ -104,15 +104,11 @@ impl<'a> Player<'a> {
         Ok(played)
     }
 
-    /// What is left, by each limit, of the key of `arrival` at a time.
-    pub async fn look(&mut self, at: Timestamp, arrival: &Arrival) -> Result<Vec<u64>, StoreError> {
+    /// How the key of `arrival` stands with each limit at a time; spends nothing.
+    pub async fn look(&mut self, at: Timestamp, arrival: &Arrival) -> Result<Decisions, StoreError> {
         self.advance(at).await?;
-        let mut left = Vec::with_capacity(self.limits.len());
-        for charge in self.charges(arrival) {
-            let decisions = self.venue.store.take(&self.gate.limits.policies, &[charge.look()]).await?;
-            left.push(decisions.first().map_or(0, |decision| decision.remaining));
-        }
-        Ok(left)
+        let looks: Vec<Charge> = self.charges(arrival).iter().map(|charge| charge.look()).collect();
+        self.venue.store.settle(&self.gate.limits.policies, &looks).await
     }
 
     /// When the last of those in flight ends, if there are any.
@@ -147,16 +143,13 @@ impl<'a> Player<'a> {
             let policy = &policies[charge.policy.0 as usize];
             decision.allowed && charge.cost > 0 && lease(policy).is_some()
         };
-        let passes = played.decisions.iter().zip(&played.charges).all(|(decision, charge)| {
-            decision.allowed || policies[charge.policy.0 as usize].shadow
-        });
-        let held: Vec<Charge> = played
-            .charges
+        let passes = played
+            .decisions
             .iter()
-            .zip(&played.decisions)
-            .filter(holds)
-            .map(|(charge, _)| *charge)
-            .collect();
+            .zip(&played.charges)
+            .all(|(decision, charge)| decision.allowed || policies[charge.policy.0 as usize].shadow);
+        let held: Vec<Charge> =
+            played.charges.iter().zip(&played.decisions).filter(holds).map(|(charge, _)| *charge).collect();
         if !passes || held.is_empty() {
             return;
         }
