@@ -12,8 +12,8 @@ use crate::time::Micros;
 
 /// No key is given more room than this; a longer one pushes its line to the right.
 const WIDEST_KEY: usize = 32;
-/// Fits `denied for 3600.000001 s`.
-const COMPARED: usize = 26;
+/// Fits `denied, retry in 999.999999 s`; a longer one pushes its line to the right.
+const COMPARED: usize = 29;
 const VERDICT: usize = 20;
 const LEFT: usize = 12;
 const SPAN: usize = 14;
@@ -129,8 +129,8 @@ impl<'a, W: Write> Table<'a, W> {
         let (verdict, colour) = verdict(decision, played);
         let text = match decision.retry_after {
             _ if decision.allowed => format!("{verdict} {}/{}", decision.remaining, decision.limit),
-            Some(wait) => format!("{verdict} for {}", seconds(wait)),
-            None => format!("{verdict} for ever"),
+            Some(wait) => format!("{verdict}, retry in {}", seconds(wait)),
+            None => format!("{verdict}, for good"),
         };
         write!(self.out, "  ")?;
         self.cell(&text, COMPARED, colour)
