@@ -6,25 +6,54 @@ use std::num::NonZeroU64;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{Request, request};
 use tidegate::gate::{ClientIp, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms};
-use tidegate::limit::{Charge, Holder, Key, KeyHasher, Policy, PolicyId, Quota, Rate};
+use tidegate::limit::{
+    Align, Calendar, CalendarUnit, Charge, Holder, Key, KeyHasher, Policy, PolicyId, Quota, Rate, State,
+};
 use tidegate::limiter::{Limits, OnStoreFailure};
 use tidegate::store::Memory;
 use tidegate::time::{Clock, Micros, Timestamp};
 
 const NOW: u64 = 1_790_000_000_000_000;
 
-fn quotas() -> [(&'static str, Quota); 2] {
+fn quotas() -> Vec<(&'static str, Quota)> {
     let rate = |units| Rate::new(units, Micros::SECOND).expect("not zero");
-    [
-        ("token_bucket", Quota::token_bucket(rate(97), 500).expect("it fits")),
-        ("gcra", Quota::gcra(rate(101), 50).expect("it fits")),
+    let fits = "it fits";
+    vec![
+        ("token_bucket", Quota::token_bucket(rate(97), 500).expect(fits)),
+        ("gcra", Quota::gcra(rate(101), 50).expect(fits)),
+        ("token_bucket, interval", Quota::interval_bucket(rate(97), 500).expect(fits)),
+        ("fixed_window", Quota::fixed_window(rate(97), Align::Clock).expect(fits)),
+        ("fixed_window, calendar", calendar_window()),
+        ("sliding_log", Quota::sliding_log(&[rate(60)]).expect(fits)),
+        ("sliding_window", Quota::sliding_window(rate(100), 1).expect(fits)),
+        ("sliding_window, 60 parts", Quota::sliding_window(per_minute(600), 60).expect(fits)),
+        ("leaky_bucket", Quota::leaky_bucket(rate(97), 500).expect(fits)),
+        ("concurrency", Quota::concurrency(20, Micros(30_000_000)).expect(fits)),
     ]
+}
+
+fn per_minute(units: u64) -> Rate {
+    Rate::new(units, Micros(60_000_000)).expect("not zero")
+}
+
+fn calendar_window() -> Quota {
+    let calendar = Calendar::new(CalendarUnit::Day, "Europe/Berlin").expect("there is Berlin");
+    let rate = Rate::new(800, Micros(86_400_000_000)).expect("not zero");
+    Quota::fixed_window(rate, Align::Calendar(calendar)).expect("it fits")
+}
+
+/// What a key remembers after `units` requests, 20 ms apart up to just before [`NOW`].
+fn used(quota: &Quota, units: u64) -> Option<State> {
+    (0..units).fold(None, |state: Option<State>, n| {
+        let at = Timestamp(NOW - (units - n) * 20_000);
+        quota.step(state.as_ref(), at, 1, Holder(n)).next.or(state)
+    })
 }
 
 fn steps(c: &mut Criterion) {
     let mut group = c.benchmark_group("step");
     for (name, quota) in quotas() {
-        let state = quota.step(None, Timestamp(NOW), 3, Holder::default()).next;
+        let state = used(&quota, 10);
         group.bench_function(BenchmarkId::new(name, "allowed"), |b| {
             b.iter(|| {
                 quota.step(
@@ -35,13 +64,13 @@ fn steps(c: &mut Criterion) {
                 )
             });
         });
-        let full = quota.step(None, Timestamp(NOW), quota.limit(), Holder::default()).next;
+        let full = used(&quota, 60);
         group.bench_function(BenchmarkId::new(name, "denied"), |b| {
             b.iter(|| {
                 quota.step(
                     black_box(full.as_ref()),
                     black_box(Timestamp(NOW + 1_000)),
-                    black_box(9),
+                    black_box(quota.limit()),
                     Holder::default(),
                 )
             });
@@ -138,7 +167,7 @@ fn examine(c: &mut Criterion) {
 
 fn memory_take(c: &mut Criterion) {
     let mut group = c.benchmark_group("memory take");
-    let policies: Vec<Policy> = quotas().map(|(name, quota)| Policy::new(name, quota)).into();
+    let policies: Vec<Policy> = quotas().into_iter().map(|(name, quota)| Policy::new(name, quota)).collect();
     let memory = Memory::new(1_000_000, Clock::System);
     let keys: Vec<Key> = (0..10_000_u32)
         .map(|n| Key(blake3::hash(&n.to_le_bytes()).as_bytes()[..16].try_into().expect("16")))

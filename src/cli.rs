@@ -2,6 +2,7 @@
 
 mod check;
 mod explain;
+mod keys;
 mod run;
 mod simulate;
 
@@ -40,6 +41,10 @@ enum Command {
     ///
     /// Shows who would be admitted, refused or held back, and how much is left, with the very code that serves.
     Simulate(simulate::SimulateArgs),
+    /// Look at and change what limits remember of their keys, in a running proxy.
+    ///
+    /// Asks its admin interface: the file needs an `[admin]` table, or the interface is named with --admin.
+    Keys(keys::KeysArgs),
 }
 
 #[derive(Debug, Args)]
@@ -69,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Simulate(args) => simulate::simulate(&args),
+        Command::Keys(args) => keys::keys(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

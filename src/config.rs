@@ -1,5 +1,6 @@
 //! The configuration file: from text to checked types, or to a list of everything that is wrong with it.
 
+mod admin;
 mod answers;
 mod client_ip;
 mod headers;
@@ -15,7 +16,6 @@ mod routes;
 mod secrets;
 mod slashes;
 mod store;
-mod suggest;
 mod table;
 mod upstreams;
 
@@ -26,7 +26,6 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 pub use report::Report;
-pub(crate) use suggest::nearest;
 
 use self::limits::ReadLimits;
 use self::reader::{Item, Reader};
@@ -35,18 +34,20 @@ use self::routes::ReadRoute;
 use self::store::ReadStore;
 use self::table::{NotYet, Table};
 use self::upstreams::ReadUpstreams;
+use crate::admin::AdminSpec;
 use crate::gate::{ClientIp, Gate, RouteTable};
 use crate::limit::PolicyId;
 use crate::limiter::Limits;
 use crate::proxy::Site;
 use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
+use crate::suggest;
 use crate::telemetry::LogSpec;
 
 const WORKERS: RangeInclusive<u64> = 1..=1_024;
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
 
-const NOT_YET: [NotYet; 2] = [("jwt", ""), ("admin", "")];
+const NOT_YET: [NotYet; 1] = [("jwt", "")];
 
 /// A configuration that is right in itself.
 #[derive(Debug)]
@@ -65,6 +66,8 @@ pub struct Config {
     pub site: Site,
     /// What is logged.
     pub log: LogSpec,
+    /// The admin interface, if there is one.
+    pub admin: Option<AdminSpec>,
 }
 
 /// A configuration, and what else there is to say of its file.
@@ -164,6 +167,8 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
     let routes = routes::routes(top.item("routes"), &mut names);
     let answers = answers::answers(top.item("answers"));
     let log = answers::log(top.item("log"));
+    let admin =
+        top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
     top.close(&NOT_YET);
     let routes = routes?;
     let across = slashes::problems(&routes, &limits);
@@ -181,6 +186,7 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
         max_keys: store.max_keys,
         site: Site { answers: answers?, ..site },
         log: log?,
+        admin: admin?,
     };
     Some((config, written))
 }

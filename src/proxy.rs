@@ -23,12 +23,12 @@ pub use peer::{ClientTimes, Peer};
 pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 
-use self::reply::{Entry, Source};
+use self::reply::{Entry, Source, Timing};
 use crate::gate::{Examined, Gate, RouteId};
 use crate::limit::binding;
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
-use crate::telemetry::{AccessWriter, Record};
-use crate::time::{Clock, Micros, monotonic};
+use crate::telemetry::{AccessWriter, Counts, Record};
+use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{ForwardError, RequestBody, ResponseBody, Upstream, UpstreamSpec};
 
 /// The longest body that is read for nothing, in bytes.
@@ -54,15 +54,16 @@ pub struct Proxy {
     limiter: Limiter,
     upstreams: Vec<Upstream>,
     access: Option<AccessWriter>,
+    counts: Arc<Counts>,
     clock: Clock,
 }
 
 impl Proxy {
-    /// A proxy for one worker; to be used within that worker's runtime.
+    /// A proxy for one worker, which counts its requests there; to be used within that worker's runtime.
     #[must_use]
-    pub fn new(site: Arc<Site>, limiter: Limiter, access: Option<AccessWriter>) -> Self {
+    pub fn new(site: Arc<Site>, limiter: Limiter, access: Option<AccessWriter>, counts: Arc<Counts>) -> Self {
         let upstreams = site.upstreams.iter().map(Upstream::new).collect();
-        Self { site, limiter, upstreams, access, clock: Clock::System }
+        Self { site, limiter, upstreams, access, counts, clock: Clock::System }
     }
 
     /// Answers a request.
@@ -73,7 +74,9 @@ impl Proxy {
         peer.has_asked(has_body);
         let mut entry = self.entry(peer, &head);
         let mut incoming = Some(incoming);
-        let mut response = self.answer(peer, &mut head, &mut incoming, entry.as_deref_mut()).await;
+        let (asked, mut route) = (recent(), None);
+        let mut response =
+            self.answer(peer, &mut head, &mut incoming, entry.as_deref_mut(), &mut route).await;
         if let Some(unread) = incoming.filter(|_| has_body)
             && (is_held_back || !discard(unread).await)
         {
@@ -82,7 +85,9 @@ impl Proxy {
         if let Some(entry) = &mut entry {
             entry.record.status = response.status();
         }
-        response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry))
+        self.counts.answered(route.map(|RouteId(place)| place as usize), response.status());
+        let timing = Timing { asked, counts: Arc::clone(&self.counts) };
+        response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry, timing))
     }
 
     /// Closes connections to servers that are not needed any more.
@@ -108,12 +113,14 @@ impl Proxy {
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         entry: Option<&mut Entry>,
+        route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
         let examined = match gate.examine(peer.ip(), head) {
             Ok(examined) => examined,
             Err(error) => return refusal::malformed(&error).map(Source::Own),
         };
+        *route = examined.route;
         let Ruling { verdict, delay, standings } = gate.admit(&examined, &self.limiter).await;
         if let Some(entry) = entry {
             self.describe(&mut entry.record, &examined, &standings);

@@ -21,11 +21,12 @@ use self::arrivals::Arrival;
 use self::player::Player;
 use self::venue::Venue;
 use super::{Failure, FileArgs, Outcome, complain, load};
-use crate::config::{Loaded, nearest};
+use crate::config::Loaded;
 use crate::gate::Gate;
 use crate::limit::{Key, Policy, PolicyId};
 use crate::store::StoreError;
 use crate::store::redis::Target;
+use crate::suggest::nearest;
 
 /// Pictures of more arrivals than this show nothing.
 const MAX_DRAWN: usize = 5_000;
@@ -41,9 +42,9 @@ pub(super) struct SimulateArgs {
     limits: Vec<String>,
     /// The arrivals, one a line; `-` or nothing for standard input.
     ///
-    /// A line is `SECONDS [KEY [COST [IN_FLIGHT]]]`. SECONDS count from the Unix epoch, with up to six decimals;
+    /// A line is `SECONDS [KEY [COST [FLIGHT]]]`. SECONDS count from the Unix epoch, with up to six decimals;
     /// lines are played as they stand, and a time that steps back is a clock that is set back. KEY is free text
-    /// without blanks and stands for the whole key; COST replaces the limit's own; IN_FLIGHT is how many seconds
+    /// without blanks and stands for the whole key; COST replaces the limit's own; FLIGHT is how many seconds
     /// a request holds its slot of a concurrency limit once it is forwarded, which is after any delay. Slots
     /// that end at the time of an arrival are free for it. A word that starts with `#` starts a comment.
     #[arg(long, value_name = "FILE")]
@@ -147,8 +148,8 @@ fn limits(names: &[String], loaded: &Loaded) -> Result<Vec<PolicyId>, String> {
     let policies = &loaded.config.site.gate.limits.policies;
     let mut found = Vec::new();
     for name in names {
-        let named = policies.iter().zip((0..).map(PolicyId)).find(|(policy, _)| *policy.stored == **name);
-        let Some((_, id)) = named else {
+        let mut all_ids = policies.iter().zip((0..).map(PolicyId));
+        let Some((_, id)) = all_ids.find(|(policy, _)| *policy.stored == **name) else {
             let all = || policies.iter().map(|policy| &*policy.stored);
             let help = match nearest(name, all()) {
                 Some(near) => format!("did you mean `{near}`?"),
@@ -187,12 +188,13 @@ async fn play(script: &Script<'_>, target: Option<&Target>, format: Format) -> R
     let players =
         script.casts.iter().map(|limits| Player::new(script.gate, &venue, limits.clone())).collect();
     // In memory nothing waits, so that nothing could be interrupted but by the signal itself.
-    let played = match target {
-        None => show(script, players, format).await,
-        Some(_) => tokio::select! {
+    let played = if target.is_none() {
+        show(script, players, format).await
+    } else {
+        tokio::select! {
             played = show(script, players, format) => played,
             _ = tokio::signal::ctrl_c() => Err(Problem::Interrupted),
-        },
+        }
     };
     let cleared = venue.clear(script.policies, &keys).await;
     if let (Err(_), Some(prefix)) = (&cleared, venue.prefix()) {

@@ -19,6 +19,7 @@ fn env(name: &str) -> Option<String> {
         "REDIS_PASSWORD" => Some("hush@/:#".to_owned()),
         "REDIS_URL" => Some("redis://app:hush@redis.internal:6380/2".to_owned()),
         "HASH_KEY" => Some("0123456789abcdef".to_owned()),
+        "ADMIN_TOKEN" => Some("s3cret-t0ken".to_owned()),
         _ => None,
     }
 }
@@ -53,6 +54,9 @@ fn every_key_is_read() {
     assert_eq!((public.max_connections, public.max_header_bytes, public.max_headers), (20_000, 16_384, 50));
     assert_eq!(public.idle_timeout, Duration::from_mins(1));
     assert_eq!(second.address.to_string(), "[::1]:8081");
+    let admin = config.admin.as_ref().unwrap();
+    assert_eq!(admin.address.to_string(), "0.0.0.0:9900");
+    assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-t0ken");
     let StoreSpec::Redis(redis) = &config.store else { panic!("a Redis") };
     assert_eq!(
         (redis.target.to_string().as_str(), &*redis.prefix),

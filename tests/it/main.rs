@@ -4,17 +4,20 @@
 // A test that panics has failed, which is what a failed `unwrap` should come to.
 #![allow(clippy::unwrap_used)]
 
+mod admin;
 mod answer;
 mod cli;
 mod config;
 mod curl;
 mod forward;
 mod hostile;
+mod keys;
 mod lifecycle;
 mod limit;
 mod matching;
 mod reports;
 mod serve;
+mod simulate;
 mod sliding;
 mod stores;
 mod support;

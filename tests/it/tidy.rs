@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 16] = [
+    "suggest",
     "time",
     "limit",
     "telemetry",
@@ -15,6 +16,7 @@ const ORDER: [&str; 14] = [
     "gate",
     "proxy",
     "server",
+    "admin",
     "config",
     "app",
     "cli",

@@ -1,4 +1,4 @@
-//! Arrivals: one a line, `SECONDS [KEY [COST [IN_FLIGHT_SECONDS]]]`.
+//! Arrivals: one a line, `SECONDS [KEY [COST [FLIGHT]]]`.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -94,7 +94,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Arrival>, Wrong> {
     let cost = words.next().map(cost).transpose()?;
     let in_flight = words.next().map_or(Ok(Micros::ZERO), span)?;
     if let Some(word) = words.next() {
-        let cure = "a line is SECONDS [KEY [COST [IN_FLIGHT]]]; keys have no blanks, and # starts a comment";
+        let cure = "a line is SECONDS [KEY [COST [FLIGHT]]]; keys have no blanks, and # starts a comment";
         return Err((format!("`{word}` is one word too many"), cure.to_owned()));
     }
     Ok(Some(Arrival { at, key, cost, in_flight }))

@@ -28,9 +28,7 @@ impl DecimalError {
     /// What to do about it.
     pub fn cure(self) -> &'static str {
         match self {
-            Self::Malformed => {
-                "seconds are written like 12 or 0.25; a line is SECONDS [KEY [COST [IN_FLIGHT]]]"
-            }
+            Self::Malformed => "seconds are written like 12 or 0.25; a line is SECONDS [KEY [COST [FLIGHT]]]",
             Self::Negative => "count seconds from 0",
             Self::TooFine => "time is counted in microseconds: leave out what follows the sixth decimal",
             Self::TooLarge => "count from a later start, so that the first arrival comes near 0",

@@ -63,7 +63,7 @@ impl Played {
         let shown = binding(said()).and_then(|place| heard.get(place)).copied().unwrap_or(0);
         let allowed = said().all(|decision| decision.allowed);
         let delay = said().map(|decision| decision.delay).max().filter(|_| allowed).unwrap_or_default();
-        Self { shown, allowed, delay, charges, decisions }
+        Self { charges, decisions, shown, allowed, delay }
     }
 
     /// What the limit that binds has charged and said.

@@ -94,6 +94,13 @@ impl Tidegate {
         self.address
     }
 
+    /// Where its admin interface listens.
+    #[track_caller]
+    pub fn admin(&self) -> SocketAddr {
+        let line = self.wait_log("the admin interface is at http://");
+        line.split("http://").nth(1).unwrap().parse().unwrap()
+    }
+
     /// The URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)

@@ -55,7 +55,7 @@ impl Page {
     }
 
     /// Adds what is on another page, in front of what is on this one.
-    pub fn append(&mut self, other: Self) {
+    pub fn append(&mut self, other: &Self) {
         self.body.push_str(&other.body);
     }
 

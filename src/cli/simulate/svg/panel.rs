@@ -8,7 +8,10 @@ use crate::cli::simulate::picture::Panel;
 /// Draws a limit below what is there.
 pub(super) fn draw(page: &mut Page, axis: &Axis, panel: &Panel) {
     page.y += 16.0;
-    let heading = format!("{}: {}", cut(&panel.name, 40), panel.algorithm);
+    let heading = match cut(&panel.name, 40) {
+        name if name == panel.algorithm => name,
+        name => format!("{name}: {}", panel.algorithm),
+    };
     page.text("name", 24.0, page.y, "start", &heading);
     page.text("", RIGHT, page.y, "end", &panel.counts);
     page.y += 17.0;
@@ -27,7 +30,7 @@ pub(super) fn draw(page: &mut Page, axis: &Axis, panel: &Panel) {
     page.path("line", &format!("M{LEFT} {}H{RIGHT}", round(floor)));
     page.text("small", LEFT - 8.0, floor - 4.0, "end", "requests");
     page.y = above.y;
-    page.append(above);
+    page.append(&above);
     page.y += 15.0;
     for (x, label) in axis.ticks() {
         page.text("small", x, page.y, "middle", &label);
