@@ -1,11 +1,15 @@
-//! What the parts cost: a step of each algorithm, a route among many, a key, a take from memory.
+//! What the parts cost: a step of each algorithm, a route among many, a key, a token, a take from memory.
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use http::{Request, request};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Request, request};
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{EncodingKey, Header};
 use tidegate::gate::{ClientIp, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms};
+use tidegate::jwt::{Algorithm, JwtSpec, KeySource, Keys, Verifier};
 use tidegate::limit::{
     Align, Calendar, CalendarUnit, Charge, Holder, Key, KeyHasher, Policy, PolicyId, Quota, Rate, State,
 };
@@ -148,6 +152,7 @@ fn gate(parts: &[&str]) -> Gate {
         terms: vec![terms],
         default_limits: Vec::new(),
         hasher: KeyHasher::new(Some(b"sixteen bytes or more")),
+        jwt: None,
     }
 }
 
@@ -190,5 +195,49 @@ fn memory_take(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, steps, route_match, examine, memory_take);
+fn tokens(c: &mut Criterion) {
+    let mut group = c.benchmark_group("token");
+    for (name, algorithm, kind) in [
+        ("ES256", Algorithm::ES256, &rcgen::PKCS_ECDSA_P256_SHA256),
+        ("RS256", Algorithm::RS256, &rcgen::PKCS_RSA_SHA256),
+    ] {
+        let pair = rcgen::KeyPair::generate_for(kind).expect("a key").serialize_der();
+        let key = match algorithm {
+            // PKCS #8 puts 26 bytes before an RSA key of 2,048 bits.
+            Algorithm::RS256 => EncodingKey::from_rsa_der(&pair[26..]),
+            _ => EncodingKey::from_ec_der(&pair),
+        };
+        let jwk = Jwk::from_encoding_key(&key, algorithm).expect("a public key");
+        let set = serde_json::json!({ "keys": [jwk] }).to_string();
+        let keys = Keys::parse(set.as_bytes(), &[algorithm]).expect("a set");
+        let spec = JwtSpec {
+            source: KeySource::File(keys),
+            algorithms: vec![algorithm],
+            issuer: Some("https://id.example.com".into()),
+            audience: Some("api".into()),
+            header: AUTHORIZATION,
+        };
+        let token = |number: usize| {
+            let claims = serde_json::json!({
+                "iss": "https://id.example.com", "aud": "api", "sub": number.to_string(), "exp": 4_000_000_000_u64,
+                "scope": "read write", "email": "alice@example.com", "jti": "b7f5c1de-1d1a-4f6e-9d3e-0f6f8f3d1c55",
+            });
+            let token = jsonwebtoken::encode(&Header::new(algorithm), &claims, &key).expect("a token");
+            let value = format!("Bearer {token}").parse().expect("a header");
+            HeaderMap::from_iter([(AUTHORIZATION, value)])
+        };
+        let verifier = Verifier::new(spec, Clock::System);
+        // More than are remembered, so that one that comes again is new again.
+        let all: Vec<HeaderMap> = (0..20_000).map(token).collect();
+        let subject = |headers| verifier.claims(headers).expect("a good token").text("sub");
+        let mut next = all.iter().cycle();
+        group.bench_function(BenchmarkId::new(name, "new"), |b| {
+            b.iter(|| subject(next.next().expect("it never ends")));
+        });
+        group.bench_function(BenchmarkId::new(name, "known"), |b| b.iter(|| subject(black_box(&all[0]))));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, steps, route_match, examine, memory_take, tokens);
 criterion_main!(benches);

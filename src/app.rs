@@ -8,6 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::{self, Admin, AdminListener, Gauges};
 use crate::config::Config;
+use crate::jwt::Refresher;
 use crate::limiter::Limiter;
 use crate::proxy::Proxy;
 use crate::server::{self, Draining, Listener, Worker, WorkerSetup};
@@ -81,6 +82,11 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
     let limiter = Limiter::new(local.clone(), Arc::clone(&memory));
     let (draining, drain) = server::drain_signal();
     let site = Arc::new(config.site);
+    let mut refresher = site.gate.jwt.as_ref().and_then(Refresher::new);
+    if let Some(refresher) = &mut refresher {
+        // Those that connect meanwhile wait a moment: without keys their tokens would count as missing.
+        refresher.fetch().await;
+    }
     let mut workers = Vec::new();
     for (number, listeners) in sockets.into_iter().enumerate() {
         let (site, limiter, store) = (Arc::clone(&site), limiter.over(local.clone()), config.store.clone());
@@ -106,8 +112,12 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
         tokio::spawn(administer(admin, listener));
     }
     let sweeping = tokio::spawn(sweep(memory));
+    let refreshing = refresher.map(|refresher| tokio::spawn(refresher.run()));
     let ended = until_ended(&mut signals, &workers).await;
     sweeping.abort();
+    if let Some(refreshing) = refreshing {
+        refreshing.abort();
+    }
     ended?;
     drop(access);
     drain_workers(&mut signals, &draining, workers, config.shutdown_grace).await

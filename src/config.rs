@@ -4,6 +4,7 @@ mod admin;
 mod answers;
 mod client_ip;
 mod headers;
+mod jwt;
 mod limits;
 mod listeners;
 mod odd;
@@ -21,6 +22,7 @@ mod upstreams;
 
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use toml::de::DeTable;
@@ -32,10 +34,11 @@ use self::reader::{Item, Reader};
 use self::report::Problem;
 use self::routes::ReadRoute;
 use self::store::ReadStore;
-use self::table::{NotYet, Table};
+use self::table::Table;
 use self::upstreams::ReadUpstreams;
 use crate::admin::AdminSpec;
 use crate::gate::{ClientIp, Gate, RouteTable};
+use crate::jwt::Verifier;
 use crate::limit::PolicyId;
 use crate::limiter::Limits;
 use crate::proxy::Site;
@@ -43,11 +46,10 @@ use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
 use crate::suggest;
 use crate::telemetry::LogSpec;
+use crate::time::Clock;
 
 const WORKERS: RangeInclusive<u64> = 1..=1_024;
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
-
-const NOT_YET: [NotYet; 1] = [("jwt", "")];
 
 /// A configuration that is right in itself.
 #[derive(Debug)]
@@ -101,14 +103,16 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     parse(text, &file, &|name| std::env::var(name).ok())
 }
 
-/// Reads the text of a file. `file` is its name in messages, and `env` looks up variables.
+/// Reads the text of a file. `file` is its name in messages, from whose directory other files are looked for,
+/// and `env` looks up variables.
 ///
 /// # Errors
 /// Everything that is wrong with it.
 pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Report> {
     let (root, broken) = DeTable::parse_recoverable(text);
     let reader = Reader::new(env);
-    let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()));
+    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
+    let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()), directory);
     let found = reader.into_problems();
     let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
     let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
@@ -150,8 +154,9 @@ fn no_toml(text: &str, span: Range<usize>, message: &str) -> Problem {
     problem
 }
 
-/// Reads the whole file; `None` if anything in it is wrong.
-fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
+/// Reads the whole file; `None` if anything in it is wrong. Other files that it names are looked for from
+/// `directory`.
+fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<WrittenLimit>)> {
     let reader = top.reader;
     let workers = top.item("workers").map_or_else(|| Some(all_cpus()), workers);
     let shutdown_grace =
@@ -160,7 +165,9 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
     let listeners = listeners::listeners(&mut top);
     let client_ip = client_ip::client_ip(top.item("client_ip"));
     let store = store::store(top.item("store"));
+    let jwt = top.item("jwt").map(|item| jwt::jwt(item, directory));
     let limits = limits::limits(top.item("limits"));
+    jwt::check_parts(jwt.is_some(), &limits, reader);
     let defaults = top.item("default_limits").map_or_else(Vec::new, |item| default_limits(item, &limits));
     let mut upstreams = upstreams::upstreams(top.item("upstreams"));
     let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
@@ -169,15 +176,19 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
     let log = answers::log(top.item("log"));
     let admin =
         top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
-    top.close(&NOT_YET);
+    top.close(&[]);
     let routes = routes?;
     let across = slashes::problems(&routes, &limits);
     for problem in across.into_iter().chain(odd::warnings(&routes, &limits, &upstreams, &defaults)) {
         reader.note(problem);
     }
     let store = store?;
+    let jwt = match jwt {
+        Some(spec) => Some(Verifier::new(spec?, Clock::System).into()),
+        None => None,
+    };
     let (site, written) =
-        Parts { routes, limits, upstreams, client_ip: client_ip?, defaults }.site(&store)?;
+        Parts { routes, limits, upstreams, client_ip: client_ip?, defaults, jwt }.site(&store)?;
     let config = Config {
         listeners: listeners?,
         workers: workers?,
@@ -198,6 +209,7 @@ struct Parts {
     upstreams: ReadUpstreams,
     client_ip: ClientIp,
     defaults: Vec<(PolicyId, Range<usize>)>,
+    jwt: Option<Arc<Verifier>>,
 }
 
 impl Parts {
@@ -216,6 +228,7 @@ impl Parts {
             terms,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
             hasher: store.hasher.clone(),
+            jwt: self.jwt,
         };
         let upstreams = self.upstreams.into_all()?;
         Some((Site { gate, treatments, upstreams, answers: crate::proxy::Answers::default() }, written))

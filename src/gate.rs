@@ -13,6 +13,7 @@ mod table;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::HOST;
 use http::uri::Scheme;
@@ -26,6 +27,7 @@ pub use path::{NormalPath, PathError, normalize};
 pub use route::{PathPattern, PatternError, Route};
 pub use table::{RouteId, RouteTable};
 
+use crate::jwt::{Token, Verifier};
 use crate::limit::{Charge, KeyHasher, PolicyId};
 use crate::limiter::{Limiter, Limits, Ruling};
 use crate::upstream::is_plainly_coded;
@@ -45,6 +47,8 @@ pub struct Gate {
     pub default_limits: Vec<PolicyId>,
     /// Makes keys.
     pub hasher: KeyHasher,
+    /// Verifies tokens, if there is a `[jwt]`; the keys of a limit may have parts that are claims then.
+    pub jwt: Option<Arc<Verifier>>,
 }
 
 /// What a limit wants of a request.
@@ -69,6 +73,8 @@ pub struct Subject<'a> {
     pub client: IpAddr,
     /// The route that it matches.
     pub route: Option<&'a Route>,
+    /// Its token.
+    pub token: Token<'a>,
 }
 
 impl<'a> Subject<'a> {
@@ -161,9 +167,17 @@ impl Gate {
         let client = self.client_ip.client(peer, &head.headers);
         let limits = found.map_or(&self.default_limits, |route| &route.limits);
         let counted = self.client_ip.counted(client);
-        let subject = Subject { head, host: &host, path: path.matched(), client: counted, route: found };
+        let token = self.token(head);
+        let subject =
+            Subject { head, host: &host, path: path.matched(), client: counted, route: found, token };
         let charges = self.charges(limits, &subject)?;
         Ok(Examined { path, host, client, route, charges })
+    }
+
+    /// The token of a request; it is looked at only when a claim is asked for.
+    #[must_use]
+    pub fn token<'a>(&'a self, head: &'a request::Parts) -> Token<'a> {
+        Token::new(self.jwt.as_deref(), &head.headers)
     }
 
     /// Has the limiter decide what was examined.

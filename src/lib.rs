@@ -2,7 +2,7 @@
 //!
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
 //!
-//! `suggest < time < limit < telemetry < socket < store < limiter < upstream < gate < proxy < server < admin <
+//! `suggest < time < limit < telemetry < socket < store < limiter < upstream < jwt < gate < proxy < server < admin <
 //! config < app < cli`
 
 pub mod admin;
@@ -10,6 +10,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod gate;
+pub mod jwt;
 pub mod limit;
 pub mod limiter;
 pub mod proxy;

@@ -57,6 +57,7 @@ pub(super) fn key(gate: &Gate, policy: PolicyId, text: &str) -> Result<Key, Stri
             KeyPart::Host => PartKind::Host,
             KeyPart::Method => PartKind::Method,
             KeyPart::Route => PartKind::Route,
+            KeyPart::Jwt(_) => PartKind::Jwt,
         };
         gathered.push(kind, value.as_bytes());
     }

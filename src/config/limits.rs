@@ -45,7 +45,7 @@ const NOT_YET: [NotYet; 8] = [
 ];
 
 /// Key parts that the documentation knows and this version does not.
-const PARTS_NOT_YET: [&str; 2] = ["jwt", "tls"];
+const PARTS_NOT_YET: [&str; 1] = ["tls"];
 
 /// All limits by name, those with a mistake too, so that a route which names one is not blamed.
 #[derive(Default)]
@@ -228,13 +228,11 @@ fn key_part(item: Item<'_>) -> Option<KeyPart> {
     }
     let problem = text.error(format!("{} is not a key part", text.quoted()));
     let named =
-        KeyPart::FORMS.iter().find_map(|form| form.strip_suffix(":NAME").filter(|form| *form == kind));
-    let kinds = KeyPart::FORMS.iter().map(|form| form.trim_end_matches(":NAME"));
+        KeyPart::FORMS.iter().find(|form| form.split_once(':').is_some_and(|(named, _)| named == kind));
+    let kinds = KeyPart::FORMS.iter().map(|form| form.split(':').next().unwrap_or(form));
     text.refuse(match (named, nearest(kind, kinds)) {
-        (Some(kind), _) if name.is_none_or(str::is_empty) => {
-            problem.help(format!("say which: \"{kind}:NAME\""))
-        }
-        (Some(kind), _) => problem.help(format!("what stands after `{kind}:` can't be the name of one")),
+        (Some(form), _) if name.is_none_or(str::is_empty) => problem.help(format!("say which: \"{form}\"")),
+        (Some(_), _) => problem.help(format!("what stands after `{kind}:` can't be the name of one")),
         (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" alone")),
         (None, Some(near)) => problem.help(format!("did you mean `{near}`?")),
         (None, None) => problem.help(format!("the parts are {}", KeyPart::FORMS.join(", "))),

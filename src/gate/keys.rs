@@ -32,6 +32,8 @@ pub enum KeyPart {
     Method,
     /// `route`: the name of the route that matched.
     Route,
+    /// `jwt:CLAIM`: what the request's token says, if that is to be believed.
+    Jwt(Box<str>),
 }
 
 /// What becomes of a request that lacks a part of the key.
@@ -68,7 +70,7 @@ pub enum Found {
 
 impl KeyPart {
     /// Every form a key part can take, for messages.
-    pub const FORMS: [&'static str; 10] = [
+    pub const FORMS: [&'static str; 11] = [
         "client_ip",
         "header:NAME",
         "cookie:NAME",
@@ -78,6 +80,7 @@ impl KeyPart {
         "host",
         "method",
         "route",
+        "jwt:CLAIM",
         "global",
     ];
 
@@ -97,6 +100,7 @@ impl KeyPart {
             ("cookie", _) => Self::Cookie(named?.into()),
             ("query", _) => Self::Query(named?.into()),
             ("path_param", _) => Self::PathParam(named?.into()),
+            ("jwt", _) => Self::Jwt(named?.into()),
             _ => return None,
         })
     }
@@ -117,6 +121,7 @@ impl KeyPart {
             Self::Host => Cow::Borrowed(subject.host.as_bytes()),
             Self::Method => Cow::Borrowed(subject.head.method.as_str().as_bytes()),
             Self::Route => Cow::Borrowed(subject.route_name().as_bytes()),
+            Self::Jwt(claim) => Cow::Owned(subject.token.claims().ok()?.text(claim)?.into_bytes()),
         };
         (!value.is_empty()).then_some(value)
     }
@@ -133,13 +138,15 @@ impl KeyPart {
             Self::Host => PartKind::Host,
             Self::Method => PartKind::Method,
             Self::Route => PartKind::Route,
+            Self::Jwt(_) => PartKind::Jwt,
         }
     }
 
-    /// Whether a client can put there whatever it likes, and so get a fresh count at will.
+    /// Whether a client can put there whatever it likes, and so get a fresh count at will. What a token says is
+    /// up to who issues them.
     #[must_use]
     pub fn is_made_up(&self) -> bool {
-        !matches!(self, Self::Global | Self::ClientIp | Self::Method | Self::Route)
+        !matches!(self, Self::Global | Self::ClientIp | Self::Method | Self::Route | Self::Jwt(_))
     }
 }
 
@@ -156,6 +163,7 @@ impl std::fmt::Display for KeyPart {
             Self::Host => f.write_str("host"),
             Self::Method => f.write_str("method"),
             Self::Route => f.write_str("route"),
+            Self::Jwt(claim) => write!(f, "jwt:{claim}"),
         }
     }
 }
@@ -240,10 +248,14 @@ mod tests {
 
     #[test]
     fn parts_read_back_as_they_were_written() {
-        for text in ["client_ip", "header:x-api-key", "cookie:sid", "query:key", "path", "path_param:id"] {
+        for text in
+            ["client_ip", "header:x-api-key", "cookie:sid", "query:key", "path", "path_param:id", "jwt:sub"]
+        {
             assert_eq!(KeyPart::parse(text).unwrap().to_string(), text);
         }
-        for wrong in ["", "header", "header:", "header:a b", "client_ip:x", "clientip", "cookie:"] {
+        for wrong in
+            ["", "header", "header:", "header:a b", "client_ip:x", "clientip", "cookie:", "jwt", "jwt:"]
+        {
             assert_eq!(KeyPart::parse(wrong), None, "{wrong}");
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
 use tidegate::gate::KeyPart;
+use tidegate::jwt::Algorithm;
 use tidegate::limiter::OnStoreFailure;
 use tidegate::proxy::Target;
 use tidegate::store::StoreSpec;
@@ -65,6 +66,17 @@ fn every_key_is_read() {
     assert!(redis.client_clock);
     let gate = &config.site.gate;
     assert_eq!((gate.client_ip.ipv4_prefix, gate.client_ip.ipv6_prefix), (24, 48));
+    let jwt = gate.jwt.as_ref().unwrap().spec();
+    assert_eq!(jwt.algorithms, [Algorithm::RS256, Algorithm::PS512, Algorithm::ES384]);
+    assert_eq!(
+        (jwt.issuer.as_deref(), jwt.audience.as_deref()),
+        (Some("https://id.example.com"), Some("api"))
+    );
+    assert_eq!(
+        format!("{} {:?}", jwt.header, jwt.source),
+        "x-token Url(Endpoint(https://id.example.com/.well-known/jwks.json))"
+    );
+    assert_eq!(gate.terms[1].key.parts[1], KeyPart::Jwt("sub".into()));
     let names: Vec<&str> = gate.limits.policies.iter().map(|policy| &*policy.name).collect();
     assert_eq!(names, ["per-key", "even", "per-address"]);
     assert_eq!(gate.terms[0].key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);

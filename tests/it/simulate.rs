@@ -272,9 +272,8 @@ fn a_redis_that_is_away_is_an_error_of_the_run() {
 
 /// Random arrivals: bursts and rests, many keys, costs from none to too much, and a clock that steps back.
 fn random_arrivals(count: usize) -> String {
-    let mut random =
-        proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha);
-    let mut below = |most: u64| u64::from(proptest::prelude::RngCore::next_u32(&mut random)) % most;
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut below = |most: u64| random.u64(..most);
     let (mut text, mut at) = (String::new(), 500_000_000_u64);
     for _ in 0..count {
         at = match below(12) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "suggest",
     "time",
     "limit",
@@ -13,6 +13,7 @@ const ORDER: [&str; 16] = [
     "store",
     "limiter",
     "upstream",
+    "jwt",
     "gate",
     "proxy",
     "server",
@@ -24,8 +25,9 @@ const ORDER: [&str; 16] = [
 ];
 
 /// Libraries that one room keeps to itself.
-const KEPT: [(&str, &[&str]); 4] = [
+const KEPT: [(&str, &[&str]); 5] = [
     ("fred::", &["src/store/redis"]),
+    ("jsonwebtoken::", &["src/jwt"]),
     ("clap::", &["src/cli"]),
     ("annotate_snippets::", &["src/config"]),
     ("toml::", &["src/config"]),

@@ -3,6 +3,7 @@
 use super::rows::Rows;
 use crate::config::Loaded;
 use crate::gate::{KeyPart, KeySpec, OnMissing, Subject};
+use crate::jwt::TokenError;
 use crate::limit::{Charge, PolicyId};
 use crate::limiter::OnStoreFailure;
 use crate::store::StoreSpec;
@@ -59,10 +60,23 @@ fn key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
             (Some(_), _) if *part == KeyPart::Global => format!("{part} = everybody"),
             (Some(value), _) => format!("{part} = {}", String::from_utf8_lossy(&value)),
             (None, OnMissing::ClientIp) => {
-                format!("{part} is missing: the client's address stands in for it, {}", subject.client)
+                let why = why_missing(part, subject);
+                format!("{part} is missing{why}: the client's address stands in for it, {}", subject.client)
             }
-            (None, _) => format!("{part} is missing"),
+            (None, _) => format!("{part} is missing{}", why_missing(part, subject)),
         };
         rows.below(label, text);
+    }
+}
+
+/// Why there is no such claim; of other parts it is plain.
+fn why_missing(part: &KeyPart, subject: &Subject<'_>) -> String {
+    if !matches!(part, KeyPart::Jwt(_)) {
+        return String::new();
+    }
+    match subject.token.claims() {
+        Ok(_) => " (the token does not say it)".to_owned(),
+        Err(TokenError::NoKeys) => " (its keys are fetched while tidegate runs, and not now)".to_owned(),
+        Err(error) => format!(" ({error})"),
     }
 }

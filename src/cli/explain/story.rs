@@ -49,6 +49,7 @@ fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Part
         path: examined.path.matched(),
         client: gate.client_ip.counted(examined.client),
         route,
+        token: gate.token(head),
     };
     let ids = route.map_or(&gate.default_limits, |route| &route.limits);
     if ids.is_empty() {
