@@ -324,9 +324,9 @@ fn a_run_that_breaks_off_keeps_nothing_either() {
     let used = server.cli(&["info", "memory"]);
     let used: u64 =
         used.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
-    server.cli(&["config", "set", "maxmemory", &(used + 600_000).to_string()]);
+    server.cli(&["config", "set", "maxmemory", &(used + 250_000).to_string()]);
     let mut arrivals = String::new();
-    for number in 0..20_000 {
+    for number in 0..6_000 {
         writeln!(arrivals, "0 key-{number}").unwrap();
     }
     let said =
