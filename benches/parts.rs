@@ -8,7 +8,9 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, request};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{EncodingKey, Header};
-use tidegate::gate::{ClientIp, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms};
+use tidegate::gate::{
+    ClientIp, Cost, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms,
+};
 use tidegate::jwt::{Algorithm, JwtSpec, KeySource, Keys, Verifier};
 use tidegate::limit::{
     Align, Calendar, CalendarUnit, Charge, Holder, Key, KeyHasher, Policy, PolicyId, Quota, Rate, State,
@@ -143,13 +145,14 @@ fn route_match(c: &mut Criterion) {
 /// A gate whose one route is limited by a key of these parts.
 fn gate(parts: &[&str]) -> Gate {
     let parts = parts.iter().map(|part| KeyPart::parse(part).expect("a key part")).collect();
-    let terms = Terms { key: KeySpec { parts, on_missing: OnMissing::ClientIp }, cost: 1 };
+    let terms = Terms::new(KeySpec { parts, on_missing: OnMissing::ClientIp }, Cost::Fixed(1));
     let policy = Policy::new("bench", quotas()[0].1.clone());
     Gate {
         routes: RouteTable::new(vec![route(1, vec![PolicyId(0)])]),
         client_ip: ClientIp::default(),
         limits: Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN),
         terms: vec![terms],
+        variants: Vec::new(),
         default_limits: Vec::new(),
         hasher: KeyHasher::new(Some(b"sixteen bytes or more")),
         jwt: None,

@@ -7,6 +7,7 @@ mod headers;
 mod jwt;
 mod limits;
 mod listeners;
+mod numbers;
 mod odd;
 mod quota;
 mod rate;
@@ -19,6 +20,7 @@ mod slashes;
 mod store;
 mod table;
 mod upstreams;
+mod zone;
 
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
@@ -29,7 +31,7 @@ use toml::de::DeTable;
 
 pub use report::Report;
 
-use self::limits::ReadLimits;
+use self::limits::{Naming, Policies, ReadLimits};
 use self::reader::{Item, Reader};
 use self::report::Problem;
 use self::routes::ReadRoute;
@@ -39,7 +41,7 @@ use self::upstreams::ReadUpstreams;
 use crate::admin::AdminSpec;
 use crate::gate::{ClientIp, Gate, RouteTable};
 use crate::jwt::Verifier;
-use crate::limit::PolicyId;
+use crate::limit::{KeyHasher, PolicyId};
 use crate::limiter::Limits;
 use crate::proxy::Site;
 use crate::server::ListenerSpec;
@@ -79,17 +81,15 @@ pub struct Loaded {
     pub config: Config,
     /// What is odd about it, though not wrong.
     pub warnings: Report,
-    /// The numbers of each limit as the file has them, by [`PolicyId`].
+    /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
     pub limits: Vec<WrittenLimit>,
 }
 
 /// The numbers of a limit as the file has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenLimit {
-    /// Its rate, such as `100/minute`.
-    pub rate: Box<str>,
-    /// Its burst, where the file names one.
-    pub burst: Option<u64>,
+    /// In words, such as `100/minute, burst 500`.
+    pub numbers: Box<str>,
 }
 
 /// Reads a file, with the variables of this process.
@@ -165,8 +165,12 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     let listeners = listeners::listeners(&mut top);
     let client_ip = client_ip::client_ip(top.item("client_ip"));
     let store = store::store(top.item("store"));
+    let naming = Naming {
+        client_ip: client_ip.clone().unwrap_or_default(),
+        hasher: store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone()),
+    };
     let jwt = top.item("jwt").map(|item| jwt::jwt(item, directory));
-    let limits = limits::limits(top.item("limits"));
+    let limits = limits::limits(top.item("limits"), &naming);
     jwt::check_parts(jwt.is_some(), &limits, reader);
     let defaults = top.item("default_limits").map_or_else(Vec::new, |item| default_limits(item, &limits));
     let mut upstreams = upstreams::upstreams(top.item("upstreams"));
@@ -214,18 +218,14 @@ struct Parts {
 
 impl Parts {
     fn site(self, store: &ReadStore) -> Option<(Site, Vec<WrittenLimit>)> {
-        let (mut policies, mut terms, mut written) = (Vec::new(), Vec::new(), Vec::new());
-        for limit in self.limits.into_all()? {
-            policies.push((limit.policy, limit.on_failure));
-            terms.push(limit.terms);
-            written.push(limit.written);
-        }
+        let Policies { all: policies, written, terms, variants } = self.limits.into_policies()?;
         let (routes, treatments) = self.routes.into_iter().map(|read| (read.route, read.treatment)).unzip();
         let gate = Gate {
             routes: RouteTable::new(routes),
             client_ip: self.client_ip,
             limits: Limits::new(policies, store.instances),
             terms,
+            variants,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
             hasher: store.hasher.clone(),
             jwt: self.jwt,

@@ -22,7 +22,7 @@ pub struct LimitInfo {
     /// The parts of its key, as the file names them.
     pub key: Vec<String>,
     /// What a request spends.
-    pub cost: u64,
+    pub cost: CostInfo,
     /// `enforce` or `shadow`.
     pub mode: String,
     /// What it does when the store can't be asked.
@@ -35,6 +35,19 @@ pub struct LimitInfo {
     pub window: u64,
     /// The other numbers that it has for some requests.
     pub tiers: Vec<TierInfo>,
+    /// The other numbers that it has for some keys.
+    #[serde(default)]
+    pub overrides: Vec<TierInfo>,
+}
+
+/// What a request spends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CostInfo {
+    /// Always so many units.
+    Fixed(u64),
+    /// As many as this header says.
+    Header(String),
 }
 
 /// Other numbers of a limit.

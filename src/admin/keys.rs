@@ -19,37 +19,37 @@ const MAX_LISTED: usize = 10_000;
 /// The longest block: as good as for ever, and a time that can still be written.
 const MAX_BLOCK: Duration = Duration::from_hours(24 * 36_525);
 
-/// The policies of the limit that was named: its own, and those of its tiers.
-type Named<'a> = Vec<(PolicyId, &'a Policy)>;
-
 impl Admin {
     /// Where a key stands with a limit and each of its tiers.
     pub(super) async fn peek(&self, query: &str) -> Result<Standings, Refusal> {
         let [limit, key] = asked(query, ["limit", "key"])?;
         let (limit, key) = (needed(limit, "limit")?, needed(key, "key")?);
-        let policies = self.named(&limit)?;
-        let key = self.key(&policies, &key)?;
-        Ok(Standings { keys: self.stand(&policies, key).await?, more: false })
+        let (key, policies) = self.key(&limit, &key)?;
+        let mut keys = Vec::with_capacity(policies.len());
+        for policy in policies {
+            keys.extend(self.stand(policy, key).await?);
+        }
+        Ok(Standings { keys, more: false })
     }
 
     /// The keys that are known, of one limit or of all.
     pub(super) async fn list(&self, query: &str) -> Result<Standings, Refusal> {
         let [limit, max] = asked(query, ["limit", "max"])?;
         let max = max.map_or(Ok(LISTED), |max| number(&max))?;
-        let names = match &limit {
-            Some(limit) => vec![&**limit],
-            None => limits::names(self.gate()),
+        let limits = match &limit {
+            Some(limit) => vec![self.limit(limit)?],
+            None => self.gate().limits().map(|(limit, _)| limit).collect(),
         };
         let mut listed = Standings { keys: Vec::new(), more: false };
-        for name in names {
-            for (policy, about) in self.named(name)? {
+        for limit in limits {
+            for (policy, about) in limits::stored(self.gate(), limit) {
                 let free = max - listed.keys.len();
                 // One more than there is room for tells whether there are more.
                 let mut keys = self.store.keys(about, free + 1).await.map_err(|error| unavailable(&error))?;
                 listed.more |= keys.len() > free;
                 keys.truncate(free);
                 for key in keys {
-                    let standings = self.stand(&[(policy, about)], key).await?;
+                    let standings = self.stand(self.numbers(limit, policy, key), key).await?;
                     // A store may keep a record for a moment longer than it says anything.
                     listed.keys.extend(standings.into_iter().filter(Standing::says_something));
                 }
@@ -83,9 +83,8 @@ impl Admin {
     }
 
     async fn change(&self, limit: &str, key: &str, change: Change, done: &str) -> Result<Done, Refusal> {
-        let policies = self.named(limit)?;
-        let key = self.key(&policies, key)?;
-        let keys: Vec<(PolicyId, Key)> = policies.iter().map(|(policy, _)| (*policy, key)).collect();
+        let (key, policies) = self.key(limit, key)?;
+        let keys: Vec<(PolicyId, Key)> = policies.into_iter().map(|policy| (policy, key)).collect();
         let all = &self.gate().limits.policies;
         let changed = self.store.change(all, &keys, change).await;
         changed.map_err(|error| unavailable(&error))?;
@@ -94,26 +93,21 @@ impl Admin {
         Ok(Done { limit: limit.to_owned(), key, done: done.to_owned(), until: None })
     }
 
-    /// Where a key stands with each of these policies: a free look.
-    async fn stand(&self, policies: &[(PolicyId, &Policy)], key: Key) -> Result<Vec<Standing>, Refusal> {
-        let mut standings = Vec::with_capacity(policies.len());
-        for (id, policy) in policies {
-            let look = [Charge::take(*id, key, 0)];
-            let decisions = self.store.take(&self.gate().limits.policies, &look).await;
-            let decisions = decisions.map_err(|error| unavailable(&error))?;
-            standings
-                .extend(decisions.iter().map(|decision| standing(policy, key, decision, self.clock.now())));
-        }
-        Ok(standings)
+    /// Where a key stands with a policy: a free look.
+    async fn stand(&self, id: PolicyId, key: Key) -> Result<Vec<Standing>, Refusal> {
+        let policies = &self.gate().limits.policies;
+        let look = [Charge::take(id, key, 0)];
+        let decisions = self.store.take(policies, &look).await.map_err(|error| unavailable(&error))?;
+        let Some(policy) = policies.get(id.0 as usize) else { return Ok(Vec::new()) };
+        Ok(decisions.iter().map(|decision| standing(policy, key, decision, self.clock.now())).collect())
     }
 
-    /// The policies of a limit.
-    fn named(&self, name: &str) -> Result<Named<'_>, Refusal> {
-        let policies = limits::policies(self.gate(), name);
-        if !policies.is_empty() {
-            return Ok(policies);
+    /// The limit of this name.
+    fn limit(&self, name: &str) -> Result<PolicyId, Refusal> {
+        if let Some(limit) = self.gate().limit_named(name) {
+            return Ok(limit);
         }
-        let names = limits::names(self.gate());
+        let names: Vec<&str> = self.gate().limits().map(|(_, policy)| &*policy.name).collect();
         let refusal = Refusal::new(StatusCode::NOT_FOUND, format!("there is no limit `{name}`"));
         Err(match nearest(name, names.iter().copied()) {
             Some(near) => refusal.help(format!("did you mean `{near}`?")),
@@ -122,13 +116,24 @@ impl Admin {
         })
     }
 
-    fn key(&self, policies: &[(PolicyId, &Policy)], text: &str) -> Result<Key, Refusal> {
-        // All policies of a limit have its key.
-        let policy = policies.first().map_or(PolicyId(0), |(policy, _)| *policy);
-        names::key(self.gate(), policy, text).map_err(|error| {
+    /// A key of a limit, and the policies that may count it: that of its override, or the limit's own and those
+    /// of its tiers.
+    fn key(&self, limit: &str, text: &str) -> Result<(Key, Vec<PolicyId>), Refusal> {
+        let named = names::key(self.gate(), self.limit(limit)?, text).map_err(|error| {
             Refusal::wrong(error)
                 .help("write all parts with a bar between them, or the tag that a list shows")
-        })
+        })?;
+        let tiers = named.tiers.iter().map(|(_, policy)| *policy);
+        Ok((named.key, [named.policy].into_iter().chain(tiers).collect()))
+    }
+
+    /// The numbers by which a key is counted that stands in the store under this policy of a limit: if it has an
+    /// override, they are that one's.
+    fn numbers(&self, limit: PolicyId, stored: PolicyId, key: Key) -> PolicyId {
+        let policies = &self.gate().limits.policies;
+        let salt = |id: PolicyId| policies.get(id.0 as usize).map(Policy::salt);
+        let own = self.gate().known_key(limit, key).policy;
+        if salt(own) == salt(stored) { own } else { stored }
     }
 }
 

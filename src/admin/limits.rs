@@ -1,53 +1,53 @@
 //! What the limits are.
 
-use super::api::{LimitInfo, TierInfo};
-use crate::gate::Gate;
+use super::api::{CostInfo, LimitInfo, TierInfo};
+use crate::gate::{Cost, Gate};
 use crate::limit::{Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
 
 /// Every limit, in the order of the file.
 pub(super) fn all(gate: &Gate) -> Vec<LimitInfo> {
-    names(gate).into_iter().filter_map(|name| info(gate, name)).collect()
+    gate.limits().filter_map(|(limit, policy)| info(gate, limit, policy)).collect()
 }
 
-/// The names of all limits, each once.
-pub(super) fn names(gate: &Gate) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for policy in gate.limits.policies.iter() {
-        if !names.contains(&&*policy.name) {
-            names.push(&policy.name);
+/// The policies of a limit under which there are keys: each stored name and algorithm once, those of the limit
+/// itself and its tiers before those of its overrides.
+pub(super) fn stored(gate: &Gate, limit: PolicyId) -> Vec<(PolicyId, &Policy)> {
+    let mut stored: Vec<(PolicyId, &Policy)> = Vec::new();
+    for (id, policy) in (0..).map(PolicyId).zip(gate.limits.policies.iter()) {
+        let is_new = || stored.iter().all(|(_, other)| other.salt() != policy.salt());
+        if gate.limit_of(id) == limit && is_new() {
+            stored.push((id, policy));
         }
     }
-    names
+    stored
 }
 
-/// The policies of a limit: its own numbers first, then those of its tiers.
-pub(super) fn policies<'g>(gate: &'g Gate, name: &str) -> Vec<(PolicyId, &'g Policy)> {
-    let all = (0..).map(PolicyId).zip(gate.limits.policies.iter());
-    all.filter(|(_, policy)| *policy.name == *name).collect()
-}
-
-fn info(gate: &Gate, name: &str) -> Option<LimitInfo> {
-    let policies = policies(gate, name);
-    let ((id, policy), tiers) = policies.split_first()?;
-    let terms = gate.terms.get(id.0 as usize)?;
-    let on_failure = match gate.limits.on_failure.get(id.0 as usize) {
+fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> Option<LimitInfo> {
+    let place = limit.0 as usize;
+    let terms = gate.terms.get(place)?;
+    let on_failure = match gate.limits.on_failure.get(place) {
         Some(OnStoreFailure::Allow) => "allow",
         Some(OnStoreFailure::Deny) => "deny",
         _ => "local",
     };
     let (quota, window) = policy.quota.advertised();
+    let others = |(name, id): (&str, PolicyId)| other(name, gate.limits.policies.get(id.0 as usize)?);
     Some(LimitInfo {
-        name: name.to_owned(),
+        name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name().to_owned(),
         key: terms.key.parts.iter().map(ToString::to_string).collect(),
-        cost: terms.cost,
+        cost: match &terms.cost {
+            Cost::Fixed(cost) => CostInfo::Fixed(*cost),
+            Cost::Header { name, .. } => CostInfo::Header(format!("header:{name}")),
+        },
         mode: if policy.shadow { "shadow" } else { "enforce" }.to_owned(),
         on_store_failure: on_failure.to_owned(),
         limit: policy.quota.limit(),
         quota,
         window,
-        tiers: tiers.iter().map(|(_, policy)| tier(policy)).collect(),
+        tiers: terms.tiers.iter().flat_map(|tiers| tiers.all().filter_map(others)).collect(),
+        overrides: terms.rules.overrides().filter_map(others).collect(),
     })
 }
 
@@ -56,12 +56,7 @@ pub(super) fn tier_of(policy: &Policy) -> Option<&str> {
     policy.stored.strip_prefix(&*policy.name)?.strip_prefix('.')
 }
 
-fn tier(policy: &Policy) -> TierInfo {
+fn other(name: &str, policy: &Policy) -> Option<TierInfo> {
     let (quota, window) = policy.quota.advertised();
-    TierInfo {
-        name: tier_of(policy).unwrap_or_default().to_owned(),
-        limit: policy.quota.limit(),
-        quota,
-        window,
-    }
+    Some(TierInfo { name: name.to_owned(), limit: policy.quota.limit(), quota, window })
 }

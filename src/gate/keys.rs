@@ -126,7 +126,7 @@ impl KeyPart {
         (!value.is_empty()).then_some(value)
     }
 
-    fn kind(&self) -> PartKind {
+    pub(super) fn kind(&self) -> PartKind {
         match self {
             Self::Global => PartKind::Global,
             Self::ClientIp => PartKind::ClientIp,
@@ -140,6 +140,12 @@ impl KeyPart {
             Self::Route => PartKind::Route,
             Self::Jwt(_) => PartKind::Jwt,
         }
+    }
+
+    /// Whether it is worth no more than the client's word.
+    #[must_use]
+    pub fn is_clients_word(&self) -> bool {
+        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
     }
 
     /// Whether a client can put there whatever it likes, and so get a fresh count at will. What a token says is
@@ -184,6 +190,20 @@ impl KeySpec {
         }
         Found::Key(hasher.key(&parts))
     }
+
+    /// The key that the first part of a request's key alone would make, if the request has it.
+    pub(super) fn first_part(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> Option<Key> {
+        let mut parts = Parts::default();
+        push_part(&mut parts, self.parts.first()?, subject).then(|| hasher.key(&parts))
+    }
+}
+
+impl Found {
+    /// The key, if there is one.
+    #[must_use]
+    pub fn key(&self) -> Option<Key> {
+        if let Self::Key(key) = self { Some(*key) } else { None }
+    }
 }
 
 /// Adds a part if the request has it.
@@ -199,7 +219,7 @@ fn push_part(parts: &mut Parts, part: &KeyPart, subject: &Subject<'_>) -> bool {
     value.is_some()
 }
 
-fn push_address(parts: &mut Parts, client: IpAddr) {
+pub(super) fn push_address(parts: &mut Parts, client: IpAddr) {
     match client {
         IpAddr::V4(v4) => parts.push(PartKind::ClientIp, &v4.octets()),
         IpAddr::V6(v6) => parts.push(PartKind::ClientIp, &v6.octets()),
@@ -213,7 +233,7 @@ fn agreed<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
     values.all(|other| other == first).then_some(first)
 }
 
-fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> Option<&'a [u8]> {
+pub(super) fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> Option<&'a [u8]> {
     agreed(head.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()))
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
-use tidegate::gate::KeyPart;
+use tidegate::gate::{Cost, KeyPart};
 use tidegate::jwt::Algorithm;
 use tidegate::limiter::OnStoreFailure;
 use tidegate::proxy::Target;
@@ -80,9 +80,9 @@ fn every_key_is_read() {
     let names: Vec<&str> = gate.limits.policies.iter().map(|policy| &*policy.name).collect();
     assert_eq!(names, ["per-key", "even", "per-address"]);
     assert_eq!(gate.terms[0].key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
-    assert_eq!((gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (2, 500));
+    assert_eq!((&gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (&Cost::Fixed(2), 500));
     assert_eq!((gate.limits.on_failure[0], gate.limits.shares[0].quota.limit()), (OnStoreFailure::Deny, 250));
-    assert_eq!((&*loaded.limits[0].rate, loaded.limits[0].burst), ("100/minute", Some(500)));
+    assert_eq!(&*loaded.limits[0].numbers, "100/minute, burst 500");
     assert_eq!((config.max_keys, config.site.answers.retry_after_max), (5_000, Duration::from_mins(10)));
     assert!(config.site.answers.denied.is_some());
 }
@@ -118,7 +118,7 @@ fn defaults_are_those_of_the_documentation() {
     assert_eq!((loaded.config.max_keys, loaded.config.shutdown_grace), (1_000_000, Duration::from_secs(30)));
     let gate = &loaded.config.site.gate;
     assert_eq!(gate.terms[0].key.parts, [KeyPart::ClientIp]);
-    assert_eq!((gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (1, 5));
+    assert_eq!((&gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (&Cost::Fixed(1), 5));
     assert!(loaded.config.workers >= 1);
 }
 
