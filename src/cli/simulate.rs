@@ -12,6 +12,7 @@ mod tally;
 mod venue;
 mod words;
 
+use std::collections::HashSet;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -30,6 +31,8 @@ use crate::suggest::nearest;
 
 /// Pictures of more arrivals than this show nothing.
 const MAX_DRAWN: usize = 5_000;
+/// So many names are listed where an unknown one is like none of them.
+const NAMED: usize = 10;
 
 /// What to play, and where.
 #[derive(Debug, Args)]
@@ -149,20 +152,30 @@ fn limits(names: &[String], loaded: &Loaded) -> Result<Vec<PolicyId>, String> {
     let mut found = Vec::new();
     for name in names {
         let mut all_ids = policies.iter().zip((0..).map(PolicyId));
+        // Limits come before their overrides, which are stored under the same name.
         let Some((_, id)) = all_ids.find(|(policy, _)| *policy.stored == **name) else {
-            let all = || policies.iter().map(|policy| &*policy.stored);
-            let help = match nearest(name, all()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None if policies.is_empty() => "the file has no limits".to_owned(),
-                None => format!("the file has {}", all().collect::<Vec<_>>().join(", ")),
-            };
-            return Err(format!("error: unknown limit `{name}`\nhelp: {help}"));
+            return Err(format!("error: unknown limit `{name}`\nhelp: {}", advice(name, policies)));
         };
         if !found.contains(&id) {
             found.push(id);
         }
     }
     Ok(found)
+}
+
+/// What to name in place of a name that no limit has.
+fn advice(name: &str, policies: &[Policy]) -> String {
+    let mut seen = HashSet::new();
+    let all: Vec<&str> =
+        policies.iter().map(|policy| &*policy.stored).filter(|name| seen.insert(*name)).collect();
+    if let Some(near) = nearest(name, all.iter().copied()) {
+        return format!("did you mean `{near}`?");
+    }
+    match all.len().checked_sub(NAMED) {
+        _ if all.is_empty() => "the file has no limits".to_owned(),
+        None | Some(0) => format!("the file has {}", all.join(", ")),
+        Some(more) => format!("the file has {} and {more} more", all[..NAMED].join(", ")),
+    }
 }
 
 fn read_arrivals(args: &SimulateArgs) -> Result<Vec<Arrival>, String> {
@@ -223,7 +236,8 @@ impl Script<'_> {
     /// Everything that the arrivals are counted under, each once.
     fn keys(&self) -> Vec<(PolicyId, Key)> {
         let limits = self.casts.iter().flatten();
-        let charges = limits.flat_map(|id| self.arrivals.iter().map(|one| keys::charge(self.gate, *id, one)));
+        let charges =
+            limits.flat_map(|id| self.arrivals.iter().map(|one| keys::asked(self.gate, *id, one).charge));
         let mut keys: Vec<(PolicyId, Key)> = charges.map(|charge| (charge.policy, charge.key)).collect();
         keys.sort_unstable();
         keys.dedup();

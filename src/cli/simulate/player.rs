@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::arrivals::Arrival;
-use super::keys;
+use super::keys::{self, Asked};
 use super::venue::Venue;
 use crate::gate::Gate;
 use crate::limit::{Charge, Decision, Holder, Manner, Policy, PolicyId, Quota, binding};
@@ -84,31 +84,43 @@ impl<'a> Player<'a> {
         self.limits.iter().map(|id| &self.gate.limits.policies[id.0 as usize])
     }
 
-    /// What an arrival would be charged by each limit.
-    pub fn charges(&self, arrival: &Arrival) -> Vec<Charge> {
-        self.limits.iter().map(|id| keys::charge(self.gate, *id, arrival)).collect()
-    }
-
     /// Plays an arrival.
     pub async fn arrive(&mut self, arrival: &Arrival) -> Result<Played, StoreError> {
         self.advance(arrival.at).await?;
-        let mut charges = self.charges(arrival);
+        let mut asked = self.asked(arrival);
         self.flights.holders += 1;
-        for charge in &mut charges {
-            charge.holder = Holder(self.flights.holders);
+        for one in &mut asked {
+            one.charge.holder = Holder(self.flights.holders);
         }
         let policies = &self.gate.limits.policies;
-        let decisions = self.venue.store.take(policies, &charges).await?;
+        let turns_away = |one: &Asked| {
+            one.ruled.is_some_and(|ruled| !ruled.allowed) && !policies[one.charge.policy.0 as usize].shadow
+        };
+        let decisions = if asked.iter().any(turns_away) {
+            self.standing(&asked).await?
+        } else {
+            let taken = counted(&asked);
+            merge(&asked, &self.venue.store.take(policies, &taken).await?)
+        };
+        let charges = asked.iter().map(|one| one.charge).collect();
         let played = Played::new(policies, charges, decisions);
-        self.take_off(&played, arrival);
+        self.take_off(&played, &asked, arrival);
         Ok(played)
     }
 
     /// How the key of `arrival` stands with each limit at a time; spends nothing.
     pub async fn look(&mut self, at: Timestamp, arrival: &Arrival) -> Result<Decisions, StoreError> {
         self.advance(at).await?;
-        let looks: Vec<Charge> = self.charges(arrival).iter().map(|charge| charge.look()).collect();
-        self.venue.store.settle(&self.gate.limits.policies, &looks).await
+        self.standing(&self.asked(arrival)).await
+    }
+
+    async fn standing(&self, asked: &[Asked]) -> Result<Decisions, StoreError> {
+        let looks: Vec<Charge> = counted(asked).iter().map(|charge| charge.look()).collect();
+        Ok(merge(asked, &self.venue.store.settle(&self.gate.limits.policies, &looks).await?))
+    }
+
+    fn asked(&self, arrival: &Arrival) -> Vec<Asked> {
+        self.limits.iter().map(|id| keys::asked(self.gate, *id, arrival)).collect()
     }
 
     /// When the last of those in flight ends, if there are any.
@@ -136,21 +148,24 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Notes an admitted request that holds slots: from its admission until it is answered.
-    fn take_off(&mut self, played: &Played, arrival: &Arrival) {
+    /// Notes a request that holds slots: from its admission until it is answered.
+    fn take_off(&mut self, played: &Played, asked: &[Asked], arrival: &Arrival) {
         let policies = &self.gate.limits.policies;
-        let holds = |(charge, decision): &(&Charge, &Decision)| {
-            let policy = &policies[charge.policy.0 as usize];
-            decision.allowed && charge.cost > 0 && lease(policy).is_some()
+        let policy = |charge: &Charge| &policies[charge.policy.0 as usize];
+        let is_refused =
+            |(one, decision): (&Asked, &Decision)| !decision.allowed && !policy(&one.charge).shadow;
+        let both = || asked.iter().zip(&played.decisions);
+        if both().any(is_refused) {
+            return;
+        }
+        let holds = |(one, decision): &(&Asked, &Decision)| {
+            decision.allowed
+                && one.ruled.is_none()
+                && one.charge.cost > 0
+                && lease(policy(&one.charge)).is_some()
         };
-        let passes = played
-            .decisions
-            .iter()
-            .zip(&played.charges)
-            .all(|(decision, charge)| decision.allowed || policies[charge.policy.0 as usize].shadow);
-        let held: Vec<Charge> =
-            played.charges.iter().zip(&played.decisions).filter(holds).map(|(charge, _)| *charge).collect();
-        if !passes || held.is_empty() {
+        let held: Vec<Charge> = both().filter(holds).map(|(one, _)| one.charge).collect();
+        if held.is_empty() {
             return;
         }
         let now = arrival.at.0.saturating_add(self.set_back);
@@ -179,6 +194,17 @@ impl Flights {
         }
         None
     }
+}
+
+/// What has to be asked of the store.
+fn counted(asked: &[Asked]) -> Vec<Charge> {
+    asked.iter().filter(|one| one.ruled.is_none()).map(|one| one.charge).collect()
+}
+
+/// All decisions, those of the store in their places.
+fn merge(asked: &[Asked], counted: &[Decision]) -> Decisions {
+    let mut counted = counted.iter().copied();
+    asked.iter().filter_map(|one| one.ruled.or_else(|| counted.next())).collect()
 }
 
 fn lease(policy: &Policy) -> Option<Micros> {
