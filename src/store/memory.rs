@@ -125,7 +125,9 @@ impl Memory {
                 Change::Unblock => record.map(Record::unblocked),
                 Change::Reset => record.map(|record| record.reset(now)),
             };
-            if let Some(changed) = changed {
+            if changed == Some(Record::default()) {
+                shard.remove(id, hash);
+            } else if let Some(changed) = changed {
                 let expires = now.after(policy.lifetime(&changed, now));
                 shard.put(id, salt, changed, expires, now, |id| self.hasher.hash_one(id));
             }
@@ -220,11 +222,15 @@ impl<'a> Taking<'a> {
 
     fn keep(&mut self, one: &Asked<'_>, record: Option<Record>) {
         let Some(record) = record else { return };
-        let expires = self.now.after(one.policy.lifetime(&record, self.now));
+        let lifetime = one.policy.lifetime(&record, self.now);
         let hasher = &self.memory.hasher;
-        self.shards
-            .shard_mut(one)
-            .put(one.id, one.policy.salt(), record, expires, self.now, |id| hasher.hash_one(id));
+        let shard = self.shards.shard_mut(one);
+        if lifetime == Micros::ZERO {
+            shard.remove(one.id, hasher.hash_one(one.id));
+            return;
+        }
+        let expires = self.now.after(lifetime);
+        shard.put(one.id, one.policy.salt(), record, expires, self.now, |id| hasher.hash_one(id));
     }
 }
 
