@@ -37,9 +37,11 @@ ALGORITHMS["l"] = function(state, numbers, now, cost)
   local limit, longest = numbers[#numbers - 1], numbers[2]
   local stamp, base, past, newest, total = now, 0, 1, 0, 0
   if state and #state > 16 and #state % 8 == 0 then
-    stamp, base = struct.unpack("<dd", state)
-    past = #state / 8 - 1
-    newest, total = log_entry(state, past - 1)
+    local as_of, earlier = struct.unpack("<dd", state)
+    if is_whole(as_of) and is_whole(earlier) then
+      stamp, base, past = as_of, earlier, #state / 8 - 1
+      newest, total = log_entry(state, past - 1)
+    end
   end
   local set_back = stamp > now + SET_BACK
   if set_back then stamp = now end

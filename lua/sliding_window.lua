@@ -16,7 +16,7 @@ ALGORITHMS["s"] = function(state, numbers, now, cost)
   local stamp, base, past, newest, total, set_back = now, 0, 1, 0, 0, false
   if state and #state > 24 and #state % 8 == 0 then
     local as_of, earlier, from = struct.unpack("<ddd", state)
-    if from == width then
+    if from == width and is_whole(as_of) and is_whole(earlier) then
       stamp, base, past = as_of, earlier, #state / 8 - 2
       newest, total = part_entry(state, past - 1)
       set_back = stamp > now + SET_BACK
