@@ -13,6 +13,7 @@ mod hostile;
 mod lifecycle;
 mod limit;
 mod matching;
+mod proof;
 mod reports;
 mod serve;
 mod sliding;

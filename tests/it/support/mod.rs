@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub use client::{Client, curl, get};
 pub use message::Message;
-pub use redis::RedisServer;
+pub use redis::{Monitor, RedisServer};
 pub use tidegate::{Tidegate, timed};
 pub use upstream::{Caller, Upstream};
 pub use wire::Wire;
