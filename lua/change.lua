@@ -29,7 +29,7 @@ local function change(key, record)
   local state, kept = parts_of(record)
   local hold = settled_hold(kept, now)
   if ARGV[1] == "block" then
-    hold.blocked = hold.stamp + ARGV[2]
+    hold.blocked = math.min(hold.stamp + ARGV[2], FOREVER)
     local ttl = math.ceil((hold.blocked - now) / 1000) + 1 + ARGV[4]
     set(key, joined(state, hold), math.max(ttl, redis.call("PTTL", key)))
   elseif ARGV[1] == "unblock" then

@@ -8,6 +8,8 @@
 -- Nobody can know when a slot comes free, so this is what a client is told, in µs.
 local GUESS = 1000000
 local NEVER = 2 ^ 53
+-- The longest lease that there is, in µs; see MAX_LEASE in the twin.
+local LONGEST = 86400000000
 local GIVE_BACK, RENEW = 3, 4
 
 -- Those whose leases have not ended at `at`, and which then end `shift` earlier.
@@ -16,7 +18,7 @@ local function live_leases(held, at, shift)
   for i = 1, #held, 24 do
     local finish, units = struct.unpack("<dd", held, i + 8)
     finish = math.max(0, finish - shift)
-    if finish > at then
+    if finish > at and finish <= at + LONGEST and is_whole(finish) and is_whole(units) then
       kept[#kept + 1] = string.sub(held, i, i + 7) .. struct.pack("<dd", finish, units)
       used, earliest, latest = used + units, math.min(earliest, finish), math.max(latest, finish)
     end
@@ -27,6 +29,8 @@ end
 local function settle_leases(state, now)
   if not state or #state < 32 or (#state - 32) % 24 ~= 0 then return now, "", 0, NEVER, 0, false end
   local stamp, used, earliest, latest = struct.unpack("<dddd", state)
+  local is_own = is_whole(stamp) and is_whole(used) and is_whole(earliest) and is_whole(latest)
+  if not is_own or (used > 0 and earliest > latest) or latest > stamp + LONGEST then return now, "", 0, NEVER, 0, false end
   local held = string.sub(state, 33)
   local set_back = stamp > now + SET_BACK
   local at = set_back and now or math.max(now, stamp)
@@ -61,7 +65,7 @@ return function(state, numbers, now, cost, holder, manner)
   if manner == GIVE_BACK then
     local units
     held, units = without(held, holder)
-    used, writes = used - units, units > 0
+    used, writes = math.max(0, used - units), units > 0
   elseif manner ~= RENEW and cost > math.max(0, limit - used) then
     allowed, retry, writes = 0, cost <= limit and GUESS or -1, set_back
   elseif cost > 0 then

@@ -7,7 +7,8 @@
 -- Time from `now` until `ticks` of debt as of `at` have drained.
 local function until_drained(ticks, drain, at, now)
   if ticks == 0 then return 0 end
-  return div_ceil(ticks, drain) + at - now
+  -- In this order: the wait may be so long that a sum with the time would not be exact.
+  return div_ceil(ticks, drain) + (at - now)
 end
 
 -- A debt that was counted in `from` ticks a unit, in `unit` ticks: whole units stay whole, the rest of one
@@ -23,6 +24,7 @@ end
 local function settle_debt(state, drain, unit, full, now)
   if not state or #state ~= 24 then return now, 0, false end
   local stamp, ticks, from = struct.unpack("<ddd", state)
+  if not (is_whole(stamp) and is_whole(ticks) and is_whole(from) and from > 0) then return now, 0, false end
   ticks = in_own_unit(ticks, from, unit, full)
   if stamp > now + SET_BACK then return now, ticks, true end
   local at = math.max(now, stamp)

@@ -23,7 +23,7 @@ local function window_at(numbers, at, own)
     return start, start + grid
   end
   local start = at
-  if own and at - own < -grid then start = own end
+  if own and own <= at and at - own < -grid then start = own end
   return start, start - grid
 end
 
@@ -32,7 +32,7 @@ return function(state, numbers, now, cost)
   local at, units, set_back, start, finish = now, 0, false, nil, nil
   local stamp, own, own_grid, held
   if state and #state == 32 then stamp, own, own_grid, held = struct.unpack("<dddd", state) end
-  if own_grid ~= grid then
+  if own_grid ~= grid or not (is_whole(stamp) and is_whole(own) and is_whole(held)) then
     start, finish = window_at(numbers, now, nil)
   elseif stamp > now + SET_BACK then
     -- All that was spent comes along: into the window of now, or with a window of its own.

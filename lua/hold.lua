@@ -9,11 +9,16 @@
 local TRAILER = 41
 local LOOK, FORCE = 1, 2
 local BANNED, BLOCKED = -1, -2
+-- Nothing lasts longer: it is the last time that a state can hold.
+local FOREVER = 2 ^ 53
 
 -- A record's state, or false, and its hold, or nil.
 local function parts_of(record)
-  if not record or #record % 8 ~= 1 or #record < TRAILER then return record, nil end
+  if not record or #record % 8 ~= 1 then return record, nil end
+  if #record < TRAILER or string.sub(record, -1) ~= "h" then return false, nil end
   local stamp, denials, opened, banned, blocked = struct.unpack("<ddddd", record, #record - TRAILER + 1)
+  local is_own = is_whole(stamp) and is_whole(denials) and is_whole(opened)
+  if not (is_own and is_whole(banned) and is_whole(blocked)) then return false, nil end
   local hold = { stamp = stamp, denials = denials, opened = opened, banned = banned, blocked = blocked }
   return #record > TRAILER and string.sub(record, 1, #record - TRAILER) or false, hold
 end
@@ -56,7 +61,7 @@ local function count_denial(hold, ban)
     hold.denials, hold.opened = 1, hold.stamp
   end
   if hold.denials >= ban.after then
-    hold.denials, hold.opened, hold.banned = 0, 0, hold.stamp + ban.length
+    hold.denials, hold.opened, hold.banned = 0, 0, math.min(hold.stamp + ban.length, FOREVER)
   end
 end
 

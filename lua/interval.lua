@@ -9,6 +9,9 @@
 local function settle_interval(state, units, period, limit, now)
   if not state or #state ~= 24 then return now, now, 0, false end
   local stamp, tick, missing = struct.unpack("<ddd", state)
+  if not (is_whole(stamp) and is_whole(tick) and is_whole(missing) and tick <= stamp) then
+    return now, now, 0, false
+  end
   local at, set_back = math.max(now, stamp), false
   if stamp > now + SET_BACK then
     at, tick, set_back = now, math.max(0, tick - (stamp - now)), true

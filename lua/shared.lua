@@ -24,3 +24,9 @@ end
 local function div_floor(a, b)
   return (a - math.fmod(a, b)) / b
 end
+
+-- Whether a state can hold this number: all of its numbers are whole, and exact. What has another one was written
+-- by somebody else, and is no state.
+local function is_whole(number)
+  return number >= 0 and number <= 2^53 and number % 1 == 0
+end

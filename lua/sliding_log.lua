@@ -42,10 +42,11 @@ return function(state, numbers, now, cost)
   local limit, longest = numbers[#numbers - 1], numbers[2]
   local stamp, base, past, newest, total = now, 0, 1, 0, 0
   if state and #state > 16 and #state % 8 == 0 then
-    local low, high
-    low, high, stamp, base = struct.unpack("<I6I2dd", state, #state - 23)
-    past, newest = #state / 8 - 1, low % 2^45
-    total = (low - newest) / 2^45 + high * 8
+    local low, high, as_of, earlier = struct.unpack("<I6I2dd", state, #state - 23)
+    if is_whole(as_of) and is_whole(earlier) then
+      stamp, base, past, newest = as_of, earlier, #state / 8 - 1, low % 2^45
+      total = (low - newest) / 2^45 + high * 8
+    end
   end
   local set_back = stamp > now + SET_BACK
   if set_back then stamp = now end

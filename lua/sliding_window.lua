@@ -18,7 +18,7 @@ return function(state, numbers, now, cost)
   local stamp, base, past, newest, total, set_back = now, 0, 1, 0, 0, false
   if state and #state > 24 and #state % 8 == 0 then
     local number, counted, as_of, earlier, from = struct.unpack("<I2I6ddd", state, #state - 31)
-    if from == width then
+    if from == width and is_whole(as_of) and is_whole(earlier) then
       newest, total, stamp, base, past = number, counted, as_of, earlier, #state / 8 - 2
       set_back = stamp > now + SET_BACK
       if set_back then stamp = now end

@@ -29,6 +29,6 @@ pub use quota::{Algorithm, Quota, State};
 pub use rate::{MAX_TICKS, QuotaError, Rate};
 pub use sliding_log::{Log, SlidingLog};
 pub use sliding_window::{PartCounts, SlidingWindow};
-pub use slots::{Holder, Lease, Leases, MAX_IN_FLIGHT, Slots};
+pub use slots::{Holder, Lease, Leases, MAX_IN_FLIGHT, MAX_LEASE, Slots};
 pub use timeline::Timeline;
 pub use window::{Align, Count, Window};

@@ -3,6 +3,7 @@
 //! Twin of `lua/hold.lua`.
 
 use super::bucket::SET_BACK;
+use super::rate::MAX_TICKS;
 use crate::time::{Micros, Timestamp};
 
 /// When a key that is refused again and again is refused altogether.
@@ -77,7 +78,14 @@ impl Hold {
         if denials < ban.after {
             return Self { denials, opened, ..self };
         }
-        Self { denials: 0, opened: Timestamp(0), banned: self.stamp.after(ban.length), ..self }
+        Self { denials: 0, opened: Timestamp(0), banned: self.until(ban.length), ..self }
+    }
+
+    /// When something ends that lasts for `length` from the stamp; at the latest with the last time that a
+    /// state can hold.
+    #[must_use]
+    pub fn until(&self, length: Micros) -> Timestamp {
+        self.stamp.after(length).min(Timestamp(MAX_TICKS))
     }
 
     /// How long it differs from none, counted from `now`. Denials count for nothing when there is no ban.

@@ -103,7 +103,7 @@ impl Record {
     #[must_use]
     pub fn blocked(self, now: Timestamp, length: Micros) -> Self {
         let (hold, _) = self.hold.unwrap_or_default().settled(now);
-        Self { hold: Some(Hold { blocked: hold.stamp.after(length), ..hold }), ..self }
+        Self { hold: Some(Hold { blocked: hold.until(length), ..hold }), ..self }
     }
 
     /// The record without block and ban.
@@ -171,6 +171,7 @@ impl Policy {
             Manner::GiveBack => self.quota.give_back(state, now, charge.holder),
             Manner::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
         };
+        let hold = hold.filter(|hold| hold.lifetime(self.ban.as_ref(), now) > Micros::ZERO);
         Outcome { decision: step.decision, next: step.next.map(|state| Record { state: Some(state), hold }) }
     }
 

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use super::State;
 use super::bucket::SET_BACK;
 use super::decision::{Decision, Step};
-use super::rate::{MAX_TICKS, QuotaError};
+use super::rate::QuotaError;
 use crate::time::{Micros, Timestamp};
 
 /// Who holds a slot: a number that no other request of any proxy has.
@@ -48,6 +48,9 @@ const GUESS: Micros = Micros::SECOND;
 /// The most holders of one key: each is 24 bytes of its state.
 pub const MAX_IN_FLIGHT: u64 = 10_000;
 
+/// The longest lease: no proxy that is so late with its renewals is coming back.
+pub const MAX_LEASE: Micros = Micros(86_400_000_000);
+
 impl Slots {
     /// At most `limit` units in flight, each for as long as its holder renews it within `lease`.
     ///
@@ -57,7 +60,7 @@ impl Slots {
         if limit > MAX_IN_FLIGHT {
             return Err(QuotaError::TooLarge { largest: MAX_IN_FLIGHT });
         }
-        if lease.0 == 0 || lease.0 > MAX_TICKS {
+        if lease.0 == 0 || lease > MAX_LEASE {
             return Err(QuotaError::ZeroRate);
         }
         Ok(Self { limit: NonZeroU64::new(limit).ok_or(QuotaError::ZeroCapacity)?, lease })
@@ -207,6 +210,9 @@ mod tests {
         let refused = slots.step(Some(&two), Timestamp(9), 1, Holder(3));
         assert_eq!((refused.decision.allowed, refused.decision.retry_after), (false, Some(Micros::SECOND)));
         assert_eq!(slots.give_back(Some(&two), Timestamp(9), Holder(7)).next, None);
+        // Who takes again has what it took last, and no more.
+        let again = slots.step(Some(&one), Timestamp(7), 1, Holder(1));
+        assert_eq!((again.decision.remaining, leases(&again).held.len()), (1, 1));
         let back = leases(&slots.give_back(Some(&two), Timestamp(9), Holder(1)));
         assert!(slots.step(Some(&back), Timestamp(9), 1, Holder(3)).decision.allowed);
     }
@@ -227,5 +233,6 @@ mod tests {
     fn bounds() {
         assert_eq!(Slots::new(10_001, Micros(1)), Err(QuotaError::TooLarge { largest: 10_000 }));
         assert!(Slots::new(0, Micros(1)).is_err() && Slots::new(1, Micros(0)).is_err());
+        assert!(Slots::new(1, MAX_LEASE).is_ok() && Slots::new(1, Micros(MAX_LEASE.0 + 1)).is_err());
     }
 }

@@ -109,10 +109,19 @@ impl Memory {
         let now = self.clock.now();
         let Outcome { decision, next } = policy.decide(shard.get(id, hash).as_deref(), now, charge);
         if let Some(record) = next {
-            let expires = now.after(policy.lifetime(&record, now));
-            shard.put(id, policy.salt(), record, expires, now, |id| self.hasher.hash_one(id));
+            self.keep(&mut shard, policy, id, record, now);
         }
         decision
+    }
+
+    /// Keeps a record for as long as it differs from none.
+    fn keep(&self, shard: &mut Shard, policy: &Policy, id: EntryId, record: Record, now: Timestamp) {
+        let lifetime = policy.lifetime(&record, now);
+        if lifetime == Micros::ZERO {
+            shard.remove(id, self.hasher.hash_one(id));
+        } else {
+            shard.put(id, policy.salt(), record, now.after(lifetime), now, |id| self.hasher.hash_one(id));
+        }
     }
 
     /// Does each charge by itself; see [`super::Store::settle`].
@@ -143,7 +152,9 @@ impl Memory {
                 Change::Unblock => record.map(Record::unblocked),
                 Change::Reset => record.map(|record| record.reset(now)),
             };
-            if let Some(changed) = changed {
+            if changed == Some(Record::default()) {
+                shard.remove(id, hash);
+            } else if let Some(changed) = changed {
                 let expires = now.after(policy.lifetime(&changed, now));
                 shard.put(id, salt, changed, expires, now, |id| self.hasher.hash_one(id));
             }
@@ -238,11 +249,8 @@ impl<'a> Taking<'a> {
 
     fn keep(&mut self, one: &Asked<'_>, record: Option<Record>) {
         let Some(record) = record else { return };
-        let expires = self.now.after(one.policy.lifetime(&record, self.now));
-        let hasher = &self.memory.hasher;
-        self.shards
-            .shard_mut(one)
-            .put(one.id, one.policy.salt(), record, expires, self.now, |id| hasher.hash_one(id));
+        let (memory, now) = (self.memory, self.now);
+        memory.keep(self.shards.shard_mut(one), one.policy, one.id, record, now);
     }
 }
 

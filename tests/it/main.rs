@@ -19,6 +19,7 @@ mod lifecycle;
 mod limit;
 mod matching;
 mod numbers;
+mod proof;
 mod reports;
 mod serve;
 mod simulate;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
 use tidegate::store::redis::Target;
-use tidegate::store::{Decisions, Memory, Redis, RedisSpec, Store};
+use tidegate::store::{Change, Decisions, Memory, Redis, RedisSpec, Store};
 use tidegate::time::{Clock, Micros, Timestamp};
 use tokio::runtime::Runtime;
 
@@ -18,7 +18,7 @@ use crate::support::RedisServer;
 const START: u64 = 1_790_000_000_000_000;
 
 /// Both stores, each with a clock that the test moves.
-struct Stores {
+pub struct Stores {
     runtime: Runtime,
     memory: Arc<Memory>,
     redis: Redis,
@@ -27,17 +27,23 @@ struct Stores {
 }
 
 fn spec(server: &RedisServer, prefix: &str) -> RedisSpec {
+    spec_of(server, prefix, false)
+}
+
+/// How a test reaches its Redis.
+pub fn spec_of(server: &RedisServer, prefix: &str, client_clock: bool) -> RedisSpec {
     RedisSpec {
         target: Target::parse(&server.url()).unwrap(),
         // Generous: these tests are about answers, and other tests may keep the machine busy.
         timeout: Duration::from_secs(5),
         prefix: prefix.into(),
-        client_clock: false,
+        client_clock,
     }
 }
 
 impl Stores {
-    fn new(server: &RedisServer) -> Self {
+    /// Two that have no counts yet.
+    pub fn new(server: &RedisServer) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let prefix = format!("t{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -51,17 +57,51 @@ impl Stores {
         Self { runtime, memory, redis, redis_clock, prefix }
     }
 
-    fn set_clock(&self, now: u64) {
+    pub fn set_clock(&self, now: u64) {
         self.memory.clock().set(Timestamp(now));
         self.redis_clock.set(Timestamp(now));
     }
 
     /// Takes from both; the answers must be the same.
-    fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+    pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         let memory = self.memory.take(policies, charges);
         let redis = self.runtime.block_on(self.redis.take(policies, charges)).unwrap();
         assert_eq!(memory, redis, "memory and Redis differ for {charges:?} under {policies:?}");
         memory
+    }
+
+    /// Settles in both; the answers must be the same.
+    pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+        let memory = self.memory.settle(policies, charges);
+        let redis = self.runtime.block_on(self.redis.settle(policies, charges)).unwrap();
+        assert_eq!(memory, redis, "memory and Redis differ for {charges:?} under {policies:?}");
+        memory
+    }
+
+    /// Changes keys by hand in both.
+    pub fn change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: Change) {
+        let _ = self.memory.change(policies, keys, change);
+        self.runtime.block_on(self.redis.change(policies, keys, change)).unwrap();
+    }
+
+    /// Takes from Redis alone.
+    pub fn redis_take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+        self.runtime.block_on(self.redis.take(policies, charges)).unwrap()
+    }
+
+    /// Settles in Redis alone.
+    pub fn redis_settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+        self.runtime.block_on(self.redis.settle(policies, charges)).unwrap()
+    }
+
+    /// Changes keys by hand in Redis alone.
+    pub fn redis_change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: Change) {
+        self.runtime.block_on(self.redis.change(policies, keys, change)).unwrap();
+    }
+
+    /// The first part of its stored keys.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
     }
 }
 

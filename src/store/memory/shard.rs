@@ -137,6 +137,13 @@ impl Shard {
         self.table.insert_unique(own, Entry { id, held, meta }, |entry| hash(&entry.id));
     }
 
+    /// Forgets a record that equals none.
+    pub(super) fn remove(&mut self, id: EntryId, hash: u64) {
+        if let Ok(entry) = self.table.find_entry(hash, |entry| entry.id == id) {
+            entry.remove();
+        }
+    }
+
     /// The keys of `policy`, at most `max` of them.
     pub(super) fn keys(&self, policy: &Policy, now: Timestamp, max: usize) -> Vec<Key> {
         let own = |entry: &&Entry| {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::limit::{Cause, Charge, Decision, Key, Policy, PolicyId, Quota};
+use crate::limit::{Cause, Charge, Decision, Key, MAX_TICKS, Policy, PolicyId, Quota};
 use crate::store::{Decisions, StoreError};
 use crate::time::{Micros, Timestamp};
 
@@ -39,7 +39,8 @@ impl Call {
             push_u16(&mut self.requests, key);
             push_u16(&mut self.requests, at);
             self.requests.push(charge.manner as u8);
-            push_number(&mut self.requests, charge.cost.cast_signed());
+            // More than any limit is all the same, and what a double tells apart from all that a limit can be.
+            push_number(&mut self.requests, charge.cost.min(MAX_TICKS + 2).cast_signed());
             if let Quota::Concurrency(_) = policy.quota {
                 self.requests.extend_from_slice(&charge.holder.0.to_le_bytes());
             }
@@ -110,7 +111,7 @@ fn push_u16(out: &mut Vec<u8>, number: usize) {
     out.extend_from_slice(&u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes());
 }
 
-#[allow(clippy::cast_precision_loss)] // Costs and a policy's numbers are at most 2^53.
+#[allow(clippy::cast_precision_loss)] // Costs and a policy's numbers are exact up to there.
 fn push_number(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&(number as f64).to_le_bytes());
 }

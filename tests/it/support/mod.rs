@@ -16,7 +16,7 @@ pub use client::{Client, curl, get};
 pub use issuer::{Issuer, jwks};
 pub use message::Message;
 pub use publisher::{Publisher, publish_over_tls};
-pub use redis::RedisServer;
+pub use redis::{Monitor, RedisServer};
 pub use tidegate::{Tidegate, timed};
 pub use upstream::{Caller, Upstream};
 pub use wire::Wire;

@@ -1,0 +1,121 @@
+//! The store in this process keeps no more keys than it may, whatever they are, and none for ever.
+
+use proptest::prelude::*;
+use tidegate::limit::{Ban, Charge, Key, Manner, Policy, PolicyId};
+use tidegate::store::{Change, Memory};
+use tidegate::time::{Clock, Micros, Timestamp};
+
+use super::kit::{self, Course, any_cost, any_jump, any_numbers, for_all};
+
+/// What happens to a key.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Take(Manner, u64),
+    Change(Change),
+    Sweep(usize),
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let manner = prop_oneof![6 => Just(Manner::Take), 1 => Just(Manner::Look), 1 => Just(Manner::Force),
+        1 => Just(Manner::GiveBack), 1 => Just(Manner::Renew)];
+    let change = prop_oneof![
+        (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
+        Just(Change::Unblock),
+        Just(Change::Reset)
+    ];
+    prop_oneof![
+        20 => (manner, any_cost()).prop_map(|(manner, cost)| Event::Take(manner, cost.min(1_000))),
+        2 => change.prop_map(Event::Change),
+        1 => (0..4_usize).prop_map(Event::Sweep)
+    ]
+}
+
+fn spread(number: u16) -> Key {
+    let hash = u128::from(number).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
+    Key(hash.to_be_bytes())
+}
+
+fn policies(all: Vec<(kit::Numbers, Option<(u64, u64, u64)>)>) -> Vec<Policy> {
+    let policy = |(place, (numbers, ban)): (usize, (kit::Numbers, Option<(u64, u64, u64)>))| {
+        let ban =
+            ban.map(|(after, within, length)| Ban { after, within: Micros(within), length: Micros(length) });
+        kit::with(numbers.policy(&format!("p{place}")), ban, false)
+    };
+    all.into_iter().enumerate().map(policy).collect()
+}
+
+/// The bound is hard after every single step, with records of all kinds; and long after the last arrival a
+/// sweep leaves nothing.
+#[test]
+fn the_bound_is_hard_and_a_sweep_leaves_nothing() {
+    let ban = || prop::option::of((1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64));
+    let limits = prop::collection::vec((any_numbers(), ban()), 1..5).prop_map(policies);
+    let bound = prop_oneof![1..4_usize, 1..80_usize, Just(700)];
+    let arrival = (any_jump(), any_event(), prop::collection::vec((0..5_u32, 0..300_u16, 0..5_u64), 1..4));
+    let arrivals = prop::collection::vec(arrival, 1..400);
+    for_all(40, &(limits, bound, arrivals), |(policies, bound, arrivals)| {
+        let memory = Memory::new(bound, Clock::manual(Timestamp(kit::START)));
+        let (mut course, mut last) = (Course::any(), None);
+        for (step, event, asked) in arrivals {
+            memory.clock().set(Timestamp(course.go(step, 1_000_000, last.as_ref())));
+            let place = |policy: u32| policy % u32::try_from(policies.len()).unwrap();
+            let ids: Vec<_> = asked.iter().map(|(p, k, _)| (PolicyId(place(*p)), spread(*k))).collect();
+            match event {
+                Event::Take(manner, cost) => {
+                    let charge = |&(policy, key, holder): &(u32, u16, u64)| Charge {
+                        key: spread(key),
+                        ..kit::held(place(policy), 0, cost, holder, manner)
+                    };
+                    let charges: Vec<Charge> = asked.iter().map(charge).collect();
+                    last = memory.take(&policies, &charges).first().copied();
+                }
+                Event::Change(change) => drop(memory.change(&policies, &ids, change)),
+                Event::Sweep(part) => memory.sweep(part, 4),
+            }
+            prop_assert!(memory.len() <= bound, "{} keys of {}", memory.len(), bound);
+            for policy in &policies {
+                prop_assert!(memory.keys(policy, 3).len() <= 3);
+            }
+        }
+        // Ten thousand years later.
+        memory.clock().set(Timestamp(kit::START * 176));
+        memory.sweep(0, 1);
+        prop_assert!(memory.is_empty(), "{} keys for ever", memory.len());
+        Ok(())
+    });
+}
+
+/// From many threads at once as well.
+#[test]
+fn the_bound_is_hard_for_all_threads_together() {
+    let memory = Memory::new(300, Clock::System);
+    let pace = super::rules::Pace { units: 3, period: 200_000 };
+    let all = [
+        kit::Numbers::Token(pace, 3),
+        kit::Numbers::Log(vec![pace]),
+        kit::Numbers::Sliding(pace, 4),
+        kit::Numbers::Slots(3, 50_000),
+        kit::Numbers::First(pace),
+    ];
+    let policies = policies(all.into_iter().map(|numbers| (numbers, Some((2, 100_000, 100_000)))).collect());
+    std::thread::scope(|scope| {
+        for thread in 0..4_u16 {
+            let (memory, policies) = (&memory, &policies);
+            scope.spawn(move || {
+                for round in 0..5_000_u16 {
+                    let key = round.wrapping_mul(31).wrapping_add(thread) % 1_000;
+                    let charge = |policy| Charge {
+                        key: spread(key),
+                        ..kit::held(policy, 0, 1, u64::from(round), Manner::Take)
+                    };
+                    let _ = memory.take(policies, &[0, 1, 2, 3, 4].map(charge));
+                    if round % 97 == 0 {
+                        memory.sweep(usize::from(thread), 4);
+                    }
+                    assert!(round % 50 != 0 || memory.len() <= 300);
+                }
+            });
+        }
+    });
+    assert!(memory.len() <= 300);
+}

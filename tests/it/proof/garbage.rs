@@ -1,0 +1,281 @@
+//! What somebody else wrote: no stored key, whatever it holds, makes an error, or a denial without an end.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use proptest::test_runner::{TestRng, TestRunner};
+use tidegate::limit::{Cause, Decision, Key, Manner, Policy, PolicyId, Quota};
+use tidegate::store::Change;
+use tidegate::store::redis::stored_key;
+use tidegate::time::Micros;
+
+use super::kit::{self, Numbers, START};
+use super::rules::Pace;
+use crate::stores::Stores;
+use crate::support::RedisServer;
+
+const HOUR: u64 = 3_600_000_000;
+
+/// One limit for each letter, and one more for the windows that follow a calendar and those that a request opens.
+fn limits() -> Vec<Policy> {
+    let pace = Pace { units: 7, period: 1_000_000 };
+    let all = [
+        Numbers::Token(pace, 5),
+        Numbers::Interval(pace, 5),
+        Numbers::Gcra(pace, 5),
+        Numbers::Leaky(pace, 5),
+        Numbers::Fixed(pace),
+        Numbers::First(pace),
+        Numbers::Calendar(7, tidegate::limit::CalendarUnit::Day, "Europe/Berlin"),
+        Numbers::Log(vec![pace]),
+        Numbers::Log(vec![pace, Pace { units: 5, period: 333_333 }]),
+        Numbers::Sliding(pace, 1),
+        Numbers::Sliding(pace, 10),
+        Numbers::Slots(5, 30_000_000),
+    ];
+    all.iter().enumerate().map(|(place, numbers)| numbers.policy(&format!("g{place}"))).collect()
+}
+
+fn numbered(number: u32) -> Key {
+    let mut key = [7; 16];
+    key[..4].copy_from_slice(&number.to_be_bytes());
+    Key(key)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+/// Writes strings to keys, some with an end and some without, all in one call.
+fn write(server: &RedisServer, keys: &[(Vec<u8>, Vec<u8>)]) {
+    let script = "for i = 1, #ARGV do \
+        local bytes = string.gsub(ARGV[i], '..', function(hex) return string.char(tonumber(hex, 16)) end) \
+        redis.call('SET', KEYS[i], bytes) end";
+    for some in keys.chunks(500) {
+        let names = some.iter().map(|(name, _)| String::from_utf8(name.clone()).unwrap());
+        let values: Vec<String> = some.iter().map(|(_, value)| hex(value)).collect();
+        let mut arguments = vec!["eval".to_owned(), script.to_owned(), some.len().to_string()];
+        arguments.extend(names.chain(values));
+        server.cli(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+/// Asks in every way about a key that holds `written`; every answer must make sense, and the key must be of
+/// use again in the end.
+fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[u8]) {
+    let name = &policies[policy as usize].name;
+    let ask = |cost, holder, manner| {
+        let charge = tidegate::limit::Charge { key, ..kit::held(policy, 0, cost, holder, manner) };
+        let said = match manner {
+            Manner::Take | Manner::Look => stores.redis_take(policies, &[charge])[0],
+            _ => stores.redis_settle(policies, &[charge])[0],
+        };
+        sane(&said).unwrap_or_else(|| panic!("{said:?} of {name} for {charge:?} on {written:02x?}"));
+        said
+    };
+    stores.set_clock(START);
+    ask(0, 1, Manner::Look);
+    let first = ask(1, 1, Manner::Take);
+    ask(2, 2, Manner::Take);
+    ask(2, 3, Manner::Look);
+    ask(9, 3, Manner::Take);
+    // Two days are longer than any of these limits remembers. A hold that is plausible in all its numbers is
+    // one, and ends when it says.
+    let mut later = START + 48 * HOUR;
+    if matches!(first.cause, Cause::Ban | Cause::Block) {
+        later = later.max(START + first.retry_after.unwrap().0);
+    }
+    stores.set_clock(later);
+    let again = ask(1, 4, Manner::Take);
+    assert!(again.allowed, "{name} for ever: {again:?} on {written:02x?}, first {first:?}");
+    ask(3, 5, Manner::Force);
+    ask(1, 4, Manner::GiveBack);
+    ask(1, 6, Manner::Renew);
+}
+
+/// Whether a decision makes sense at all.
+fn sane(said: &Decision) -> Option<()> {
+    let longest = 2_u64.pow(53);
+    let is_held = said.cause != Cause::Quota;
+    let waits = said.retry_after.is_none_or(|wait| (wait == Micros::ZERO) == said.allowed);
+    let short = is_held || (said.reset_after.0 <= 2 * 86_400_000_000 && said.delay.0 <= HOUR);
+    let bounded = said.reset_after.0 <= longest && said.retry_after.is_none_or(|wait| wait.0 <= longest);
+    (said.remaining <= said.limit && waits && short && bounded).then_some(())
+}
+
+fn prod_all(server: &RedisServer, stores: &Stores, policies: &[Policy], values: &[Vec<u8>], from: u32) {
+    let mut keys = Vec::new();
+    for policy in policies {
+        for (number, value) in (from..).zip(values) {
+            let name = stored_key(stores.prefix(), policy, numbered(number), policy.quota.letter());
+            keys.push((name, value.clone()));
+        }
+    }
+    write(server, &keys);
+    for policy in 0..policies.len() {
+        for (number, value) in (from..).zip(values) {
+            prod(stores, policies, u32::try_from(policy).unwrap(), numbered(number), value);
+        }
+    }
+}
+
+fn rng() -> TestRng {
+    TestRunner::new(ProptestConfig::default()).rng().clone()
+}
+
+/// Random bytes of all lengths from 0 to 200.
+#[test]
+fn random_bytes_are_no_state() {
+    let server = RedisServer::start();
+    let (stores, policies, mut rng) = (Stores::new(&server), limits(), rng());
+    for round in 0..kit::cases(1) {
+        let values: Vec<Vec<u8>> = (0..=200_usize)
+            .map(|length| {
+                let mut bytes = vec![0; length];
+                rng.fill_bytes(&mut bytes);
+                // Some pass for records with a hold.
+                if length % 8 == 1 && rng.random_bool(0.7) {
+                    bytes[length - 1] = b'h';
+                }
+                bytes
+            })
+            .collect();
+        prod_all(&server, &stores, &policies, &values, round * 1_000);
+    }
+}
+
+/// A number that a state may hold, or that nothing should.
+fn any_double(rng: &mut TestRng) -> f64 {
+    const START: f64 = 1_790_000_000_000_000.0;
+    let odd = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        -1.0,
+        -0.0,
+        0.0,
+        0.5,
+        1.0,
+        3.0,
+        7.0,
+        142_857.0,
+        1e6,
+        1e12,
+        1e300,
+        -1e300,
+        1e-300,
+        START,
+        START - 1e5,
+        START + 5e5,
+        START + 1e6,
+        START + 1e12,
+        -START,
+        9_007_199_254_740_992.0,
+        9_007_199_254_740_994.0,
+        1e18,
+        f64::from_bits(1),
+    ];
+    odd[rng.random_range(0..odd.len())]
+}
+
+/// Strings of doubles, each of which is odd, or fits.
+#[test]
+fn absurd_numbers_lock_nobody_out() {
+    let server = RedisServer::start();
+    let (stores, policies, mut rng) = (Stores::new(&server), limits(), rng());
+    for round in 0..kit::cases(1) {
+        let values: Vec<Vec<u8>> = (0..300_usize)
+            .map(|place| {
+                let mut bytes: Vec<u8> =
+                    (0..place % 12).flat_map(|_| any_double(&mut rng).to_le_bytes()).collect();
+                if rng.random_bool(0.2) {
+                    (0..5).for_each(|_| bytes.extend(any_double(&mut rng).to_le_bytes()));
+                    bytes.push(b'h');
+                }
+                bytes
+            })
+            .collect();
+        prod_all(&server, &stores, &policies, &values, round * 1_000);
+    }
+}
+
+/// True states in which one number is another.
+#[test]
+fn states_with_one_wrong_number_lock_nobody_out() {
+    let server = RedisServer::start();
+    let (stores, policies, mut rng) = (Stores::new(&server), limits(), rng());
+    for place in 0..u32::try_from(policies.len()).unwrap() {
+        let policy = &policies[place as usize];
+        let name = stored_key(stores.prefix(), policy, numbered(0), policy.quota.letter());
+        let name = String::from_utf8(name).unwrap();
+        stores.set_clock(START);
+        let take = |cost, holder| {
+            let charge = tidegate::limit::Charge {
+                key: numbered(0),
+                ..kit::held(place, 0, cost, holder, Manner::Take)
+            };
+            assert!(stores.redis_take(&policies, &[charge])[0].allowed);
+        };
+        take(1, 8);
+        take(2, 9);
+        let dump = "return (string.gsub(redis.call('GET', KEYS[1]), '.', function(c) \
+            return string.format('%02x', c:byte()) end))";
+        let text = server.cli(&["eval", dump, "1", &name]);
+        let state: Vec<u8> =
+            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect();
+        for number in 1..=60 * kit::cases(1) {
+            let mut wrong = state.clone();
+            let at = 8 * rng.random_range(0..wrong.len() / 8);
+            wrong[at..at + 8].copy_from_slice(&any_double(&mut rng).to_le_bytes());
+            let key = numbered(number);
+            let name = stored_key(stores.prefix(), policy, key, policy.quota.letter());
+            write(&server, &[(name, wrong.clone())]);
+            prod(&stores, &policies, place, key, &wrong);
+        }
+    }
+}
+
+/// Other types than strings, and what is done by hand on all of these.
+#[test]
+fn other_types_are_no_state() {
+    let server = RedisServer::start();
+    let (stores, policies) = (Stores::new(&server), limits());
+    let types: [&[&str]; 7] = [
+        &["rpush", "a", "b"],
+        &["sadd", "a"],
+        &["hset", "a", "b"],
+        &["zadd", "1", "a"],
+        &["xadd", "*", "a", "b"],
+        &["pfadd", "a"],
+        &["setbit", "77", "1"],
+    ];
+    for (place, policy) in policies.iter().enumerate() {
+        for (number, with) in (0..).zip(types) {
+            let policy_at = u32::try_from(place).unwrap();
+            for (offset, change) in
+                [None, Some(Change::Block(Micros(5))), Some(Change::Unblock), Some(Change::Reset)]
+                    .iter()
+                    .enumerate()
+            {
+                let key = numbered(number * 10 + u32::try_from(offset).unwrap());
+                for letter in Quota::LETTERS {
+                    let name = String::from_utf8(stored_key(stores.prefix(), policy, key, letter)).unwrap();
+                    let rest: Vec<&str> = [&[with[0], &name], &with[1..]].concat();
+                    if letter == policy.quota.letter() {
+                        server.cli(&rest);
+                    }
+                }
+                stores.set_clock(START);
+                if let Some(change) = change {
+                    stores.redis_change(&policies, &[(PolicyId(policy_at), key)], *change);
+                }
+                if !matches!(change, Some(Change::Block(_))) {
+                    prod(&stores, &policies, policy_at, key, with[0].as_bytes());
+                }
+            }
+        }
+    }
+}
