@@ -18,7 +18,8 @@ use crate::time::Micros;
 const UNITS: RangeInclusive<u64> = 0..=1 << 53;
 const BUCKETS: RangeInclusive<u64> = 1..=10_000;
 const IN_FLIGHT: RangeInclusive<u64> = 1..=MAX_IN_FLIGHT;
-const LEASE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(24);
+/// Leases are looked through once a second, and renewed when a third has passed.
+const LEASE: RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_hours(24);
 const DEFAULT_LEASE: Micros = Micros(30_000_000);
 
 /// Keys that have a meaning for some algorithms only.

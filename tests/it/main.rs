@@ -10,6 +10,7 @@ mod cli;
 mod config;
 mod curl;
 mod explain;
+mod flight;
 mod forward;
 mod hostile;
 mod jwt;
