@@ -91,15 +91,38 @@ impl Gate {
     /// # Errors
     /// A wrong number of parts, or a value that no part of a key can have.
     pub fn named_key(&self, limit: PolicyId, name: &str) -> Result<NamedKey<'_>, NameError> {
-        let terms = self.terms(limit);
-        let spelled = |name: &str| terms.key.named(name, &self.client_ip, &self.hasher);
-        let Named::Key(key) = spelled(name)? else { return Err(terms.key.count(1)) };
+        match self.spelled(limit, name)? {
+            Named::Key(key) => Ok(self.with_numbers(limit, key, || self.first_part(limit, name))),
+            Named::FirstPart(_) => Err(self.terms(limit).key.count(1)),
+        }
+    }
+
+    /// The key that free text stands for, whatever parts the limit's has: the one that it spells, or else one that no
+    /// request has. What the limit has for its first part holds for it as well.
+    #[must_use]
+    pub fn any_key(&self, limit: PolicyId, text: &str) -> NamedKey<'_> {
+        let key = if let Ok(Named::Key(key)) = self.spelled(limit, text) {
+            key
+        } else {
+            let mut parts = Parts::default();
+            // In a request it has no value.
+            parts.push(KeyPart::Global.kind(), text.as_bytes());
+            self.hasher.key(&parts)
+        };
+        self.with_numbers(limit, key, || self.first_part(limit, text))
+    }
+
+    fn spelled(&self, limit: PolicyId, name: &str) -> Result<Named, NameError> {
+        self.terms(limit).key.named(name, &self.client_ip, &self.hasher)
+    }
+
+    /// What the first part that a name spells stands for, where keys have several.
+    fn first_part(&self, limit: PolicyId, name: &str) -> Option<Key> {
         // A bar that belongs to the value is spelled as one again.
-        let first_part = || match spelled(&split(name).first()?.replace('|', r"\|")) {
+        match self.spelled(limit, &split(name).first()?.replace('|', r"\|")) {
             Ok(Named::FirstPart(key)) => Some(key),
             _ => None,
-        };
-        Ok(self.with_numbers(limit, key, first_part))
+        }
     }
 
     /// What a limit has for a key whose parts are not known: only what it has for whole keys.

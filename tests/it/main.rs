@@ -21,6 +21,7 @@ mod matching;
 mod numbers;
 mod reports;
 mod serve;
+mod simulate;
 mod sliding;
 mod stores;
 mod support;
