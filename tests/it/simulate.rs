@@ -1,5 +1,6 @@
 //! `tidegate simulate`: histories whose every answer can be worked out by hand, and pictures of them.
 
+mod algorithms;
 mod pictures;
 
 use std::fmt::Write as _;
@@ -324,7 +325,7 @@ fn a_run_that_breaks_off_keeps_nothing_either() {
     let used = server.cli(&["info", "memory"]);
     let used: u64 =
         used.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
-    server.cli(&["config", "set", "maxmemory", &(used + 250_000).to_string()]);
+    server.cli(&["config", "set", "maxmemory", &(used + 600_000).to_string()]);
     let mut arrivals = String::new();
     for number in 0..6_000 {
         writeln!(arrivals, "0 key-{number}").unwrap();
