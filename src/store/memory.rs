@@ -94,13 +94,31 @@ impl Memory {
     /// Takes all charges or none; see [`super::Store::take`].
     #[must_use]
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        Taking::new(self, policies, charges).take()
+        match charges {
+            [charge] => std::iter::once(self.take_one(policies, charge)).collect(),
+            _ => Taking::new(self, policies, charges).take(),
+        }
+    }
+
+    /// The same for a request of one charge, as most are: no others have to be minded.
+    fn take_one(&self, policies: &[Policy], charge: &Charge) -> Decision {
+        let policy = &policies[charge.policy.0 as usize];
+        let id = EntryId::new(policy.salt(), charge.key);
+        let hash = self.hasher.hash_one(id);
+        let mut shard = self.shards[id.shard(self.shards.len())].lock();
+        let now = self.clock.now();
+        let Outcome { decision, next } = policy.decide(shard.get(id, hash).as_deref(), now, charge);
+        if let Some(record) = next {
+            let expires = now.after(policy.lifetime(&record, now));
+            shard.put(id, policy.salt(), record, expires, now, |id| self.hasher.hash_one(id));
+        }
+        decision
     }
 
     /// Does each charge by itself; see [`super::Store::settle`].
     #[must_use]
     pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        charges.iter().flat_map(|charge| self.take(policies, std::slice::from_ref(charge))).collect()
+        charges.iter().map(|charge| self.take_one(policies, charge)).collect()
     }
 
     /// Changes these keys by hand; see [`super::Store::change`].
