@@ -44,7 +44,7 @@ fmt: ## Format the code
 
 bench: ## Measure the parts: one step, a route match, a key, a take
 	@scripts/setup cc
-	$(CARGO) bench --locked --bench parts
+	$(CARGO) bench --locked --bench parts --bench stores
 
 bench-compare: ## Measure side by side with nginx and HAProxy (four minutes, after a release build)
 	@benches/compare.sh

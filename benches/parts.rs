@@ -1,30 +1,65 @@
-//! What the parts cost: a step of each algorithm, a route among many, a key, a take from memory.
+//! What the parts cost: a step of each algorithm, a route among many, a key, a token, a take from memory.
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use http::{Request, request};
-use tidegate::gate::{ClientIp, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms};
-use tidegate::limit::{Charge, Holder, Key, KeyHasher, Policy, PolicyId, Quota, Rate};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Request, request};
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{EncodingKey, Header};
+use tidegate::gate::{
+    ClientIp, Cost, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Route, RouteTable, Terms,
+};
+use tidegate::jwt::{Algorithm, JwtSpec, KeySource, Keys, Verifier};
+use tidegate::limit::{
+    Align, Calendar, CalendarUnit, Charge, Holder, Key, KeyHasher, Policy, PolicyId, Quota, Rate, State,
+};
 use tidegate::limiter::{Limits, OnStoreFailure};
 use tidegate::store::Memory;
 use tidegate::time::{Clock, Micros, Timestamp};
 
 const NOW: u64 = 1_790_000_000_000_000;
 
-fn quotas() -> [(&'static str, Quota); 2] {
+fn quotas() -> Vec<(&'static str, Quota)> {
     let rate = |units| Rate::new(units, Micros::SECOND).expect("not zero");
-    [
-        ("token_bucket", Quota::token_bucket(rate(97), 500).expect("it fits")),
-        ("gcra", Quota::gcra(rate(101), 50).expect("it fits")),
+    let fits = "it fits";
+    vec![
+        ("token_bucket", Quota::token_bucket(rate(97), 500).expect(fits)),
+        ("gcra", Quota::gcra(rate(101), 50).expect(fits)),
+        ("token_bucket, interval", Quota::interval_bucket(rate(97), 500).expect(fits)),
+        ("fixed_window", Quota::fixed_window(rate(97), Align::Clock).expect(fits)),
+        ("fixed_window, calendar", calendar_window()),
+        ("sliding_log", Quota::sliding_log(&[rate(60)]).expect(fits)),
+        ("sliding_window", Quota::sliding_window(rate(100), 1).expect(fits)),
+        ("sliding_window, 60 parts", Quota::sliding_window(per_minute(600), 60).expect(fits)),
+        ("leaky_bucket", Quota::leaky_bucket(rate(97), 500).expect(fits)),
+        ("concurrency", Quota::concurrency(20, Micros(30_000_000)).expect(fits)),
     ]
+}
+
+fn per_minute(units: u64) -> Rate {
+    Rate::new(units, Micros(60_000_000)).expect("not zero")
+}
+
+fn calendar_window() -> Quota {
+    let calendar = Calendar::new(CalendarUnit::Day, "Europe/Berlin").expect("there is Berlin");
+    let rate = Rate::new(800, Micros(86_400_000_000)).expect("not zero");
+    Quota::fixed_window(rate, Align::Calendar(calendar)).expect("it fits")
+}
+
+/// What a key remembers after `units` requests, 20 ms apart up to just before [`NOW`].
+fn used(quota: &Quota, units: u64) -> Option<State> {
+    (0..units).fold(None, |state: Option<State>, n| {
+        let at = Timestamp(NOW - (units - n) * 20_000);
+        quota.step(state.as_ref(), at, 1, Holder(n)).next.or(state)
+    })
 }
 
 fn steps(c: &mut Criterion) {
     let mut group = c.benchmark_group("step");
     for (name, quota) in quotas() {
-        let state = quota.step(None, Timestamp(NOW), 3, Holder::default()).next;
+        let state = used(&quota, 10);
         group.bench_function(BenchmarkId::new(name, "allowed"), |b| {
             b.iter(|| {
                 quota.step(
@@ -35,13 +70,13 @@ fn steps(c: &mut Criterion) {
                 )
             });
         });
-        let full = quota.step(None, Timestamp(NOW), quota.limit(), Holder::default()).next;
+        let full = used(&quota, 60);
         group.bench_function(BenchmarkId::new(name, "denied"), |b| {
             b.iter(|| {
                 quota.step(
                     black_box(full.as_ref()),
                     black_box(Timestamp(NOW + 1_000)),
-                    black_box(9),
+                    black_box(quota.limit()),
                     Holder::default(),
                 )
             });
@@ -110,15 +145,17 @@ fn route_match(c: &mut Criterion) {
 /// A gate whose one route is limited by a key of these parts.
 fn gate(parts: &[&str]) -> Gate {
     let parts = parts.iter().map(|part| KeyPart::parse(part).expect("a key part")).collect();
-    let terms = Terms { key: KeySpec { parts, on_missing: OnMissing::ClientIp }, cost: 1 };
+    let terms = Terms::new(KeySpec { parts, on_missing: OnMissing::ClientIp }, Cost::Fixed(1));
     let policy = Policy::new("bench", quotas()[0].1.clone());
     Gate {
         routes: RouteTable::new(vec![route(1, vec![PolicyId(0)])]),
         client_ip: ClientIp::default(),
         limits: Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN),
         terms: vec![terms],
+        variants: Vec::new(),
         default_limits: Vec::new(),
         hasher: KeyHasher::new(Some(b"sixteen bytes or more")),
+        jwt: None,
     }
 }
 
@@ -138,7 +175,7 @@ fn examine(c: &mut Criterion) {
 
 fn memory_take(c: &mut Criterion) {
     let mut group = c.benchmark_group("memory take");
-    let policies: Vec<Policy> = quotas().map(|(name, quota)| Policy::new(name, quota)).into();
+    let policies: Vec<Policy> = quotas().into_iter().map(|(name, quota)| Policy::new(name, quota)).collect();
     let memory = Memory::new(1_000_000, Clock::System);
     let keys: Vec<Key> = (0..10_000_u32)
         .map(|n| Key(blake3::hash(&n.to_le_bytes()).as_bytes()[..16].try_into().expect("16")))
@@ -161,5 +198,49 @@ fn memory_take(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, steps, route_match, examine, memory_take);
+fn tokens(c: &mut Criterion) {
+    let mut group = c.benchmark_group("token");
+    for (name, algorithm, kind) in [
+        ("ES256", Algorithm::ES256, &rcgen::PKCS_ECDSA_P256_SHA256),
+        ("RS256", Algorithm::RS256, &rcgen::PKCS_RSA_SHA256),
+    ] {
+        let pair = rcgen::KeyPair::generate_for(kind).expect("a key").serialize_der();
+        let key = match algorithm {
+            // PKCS #8 puts 26 bytes before an RSA key of 2,048 bits.
+            Algorithm::RS256 => EncodingKey::from_rsa_der(&pair[26..]),
+            _ => EncodingKey::from_ec_der(&pair),
+        };
+        let jwk = Jwk::from_encoding_key(&key, algorithm).expect("a public key");
+        let set = serde_json::json!({ "keys": [jwk] }).to_string();
+        let keys = Keys::parse(set.as_bytes(), &[algorithm]).expect("a set");
+        let spec = JwtSpec {
+            source: KeySource::File(keys),
+            algorithms: vec![algorithm],
+            issuer: Some("https://id.example.com".into()),
+            audience: Some("api".into()),
+            header: AUTHORIZATION,
+        };
+        let token = |number: usize| {
+            let claims = serde_json::json!({
+                "iss": "https://id.example.com", "aud": "api", "sub": number.to_string(), "exp": 4_000_000_000_u64,
+                "scope": "read write", "email": "alice@example.com", "jti": "b7f5c1de-1d1a-4f6e-9d3e-0f6f8f3d1c55",
+            });
+            let token = jsonwebtoken::encode(&Header::new(algorithm), &claims, &key).expect("a token");
+            let value = format!("Bearer {token}").parse().expect("a header");
+            HeaderMap::from_iter([(AUTHORIZATION, value)])
+        };
+        let verifier = Verifier::new(spec, Clock::System);
+        // More than are remembered, so that one that comes again is new again.
+        let all: Vec<HeaderMap> = (0..20_000).map(token).collect();
+        let subject = |headers| verifier.claims(headers).expect("a good token").text("sub");
+        let mut next = all.iter().cycle();
+        group.bench_function(BenchmarkId::new(name, "new"), |b| {
+            b.iter(|| subject(next.next().expect("it never ends")));
+        });
+        group.bench_function(BenchmarkId::new(name, "known"), |b| b.iter(|| subject(black_box(&all[0]))));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, steps, route_match, examine, memory_take, tokens);
 criterion_main!(benches);

@@ -15,6 +15,7 @@ local function clock(given)
 end
 
 local now = clock(ARGV[3])
+local _, parts_of, joined, settled_hold = hold()
 
 local function set(key, record, ttl)
   if record == "" then
@@ -25,8 +26,8 @@ local function set(key, record, ttl)
 end
 
 local function change(key, record)
-  local state, hold = parts_of(record)
-  hold = settled_hold(hold, now)
+  local state, kept = parts_of(record)
+  local hold = settled_hold(kept, now)
   if ARGV[1] == "block" then
     hold.blocked = math.min(hold.stamp + ARGV[2], FOREVER)
     local ttl = math.ceil((hold.blocked - now) / 1000) + 1 + ARGV[4]

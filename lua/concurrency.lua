@@ -58,7 +58,7 @@ local function without(held, holder)
   return string.sub(held, 1, at - 1) .. string.sub(held, at + 24), units
 end
 
-ALGORITHMS["c"] = function(state, numbers, now, cost, holder, manner)
+return function(state, numbers, now, cost, holder, manner)
   local limit, lease = numbers[1], numbers[2]
   local at, held, used, earliest, latest, set_back = settle_leases(state, now)
   local allowed, retry, writes = 1, 0, false

@@ -51,3 +51,5 @@ local function debt_step(state, numbers, now, cost)
   local moved = set_back and struct.pack("<ddd", at, ticks, unit) or nil
   return 0, div_floor(room, unit), reset, retry, 0, moved, reset
 end
+
+return debt_step, settle_debt, until_drained

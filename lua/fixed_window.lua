@@ -27,7 +27,7 @@ local function window_at(numbers, at, own)
   return start, start - grid
 end
 
-ALGORITHMS["w"] = function(state, numbers, now, cost)
+return function(state, numbers, now, cost)
   local limit, grid = numbers[1], numbers[2]
   local at, units, set_back, start, finish = now, 0, false, nil, nil
   local stamp, own, own_grid, held

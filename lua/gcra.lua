@@ -2,4 +2,4 @@
 --
 -- In      numbers {N', P', limit}, limit = burst + 1
 -- State, TTL and out as in debt.lua
-ALGORITHMS["g"] = debt_step
+return (debt())

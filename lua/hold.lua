@@ -7,10 +7,8 @@
 -- TTL     until the last of them ends.
 
 local TRAILER = 41
-local TAKE, LOOK, FORCE = 0, 1, 2
+local LOOK, FORCE = 1, 2
 local BANNED, BLOCKED = -1, -2
--- Nothing lasts longer: it is the last time that a state can hold.
-local FOREVER = 2 ^ 53
 
 -- A record's state, or false, and its hold, or nil.
 local function parts_of(record)
@@ -118,3 +116,5 @@ local function decide_record(policy, record, now, cost, manner, holder)
   end
   return allowed, remaining, reset, retry, delay, after, lifetime
 end
+
+return decide_record, parts_of, joined, settled_hold

@@ -22,7 +22,7 @@ local function settle_interval(state, units, period, limit, now)
   return at, tick + ticks * period, missing - ticks * units, set_back
 end
 
-ALGORITHMS["i"] = function(state, numbers, now, cost)
+return function(state, numbers, now, cost)
   local units, period, limit = numbers[1], numbers[2], numbers[3]
   local at, tick, missing, set_back = settle_interval(state, units, period, limit, now)
   -- Time from now until so many tokens have come.

@@ -3,7 +3,9 @@
 --
 -- In      numbers {N', P', limit}, limit = queue + 1
 -- State and TTL as in debt.lua
-ALGORITHMS["q"] = function(state, numbers, now, cost)
+local debt_step, settle_debt, until_drained = debt()
+
+return function(state, numbers, now, cost)
   local allowed, remaining, reset, retry, delay, next_state, lifetime = debt_step(state, numbers, now, cost)
   if allowed == 1 and cost > 0 then
     local drain, unit, limit = numbers[1], numbers[2], numbers[3]

@@ -1,14 +1,21 @@
 -- shared: what several algorithms need.
 
+-- The manner of a charge that takes units if they are there.
+local TAKE = 0
+
 -- How far ahead of the clock a stamp may lie, in µs, before it means that the clock was set back.
 local SET_BACK = 1000000
 
--- The algorithms by the letter that ends a stored key. Each is a function
+-- The last time that a state can hold; nothing lasts longer.
+local FOREVER = 2 ^ 53
+
+-- Every other file is the body of a function of its own, which runs only when it is needed: each call of the script
+-- makes all of its functions anew, so those that it does not need should not be made. The file of an algorithm
+-- returns its step, a function
 -- In   the state as stored, or false; numbers as its file says; now in µs; cost in units; of a slot the holder,
 --      8 bytes, and the manner (see hold.lua)
 -- Out  allowed (1 or 0), remaining, reset_after in µs, retry_after in µs (-1: never), delay in µs, the next state
 --      or nil, and its lifetime in µs
-local ALGORITHMS = {}
 
 -- a / b rounded up, exact for whole numbers up to 2^53, which math.ceil(a / b) is not.
 local function div_ceil(a, b)
@@ -24,5 +31,5 @@ end
 -- Whether a state can hold this number: all of its numbers are whole, and exact. What has another one was written
 -- by somebody else, and is no state.
 local function is_whole(number)
-  return number >= 0 and number <= 2^53 and number % 1 == 0
+  return number >= 0 and number <= FOREVER and number % 1 == 0
 end

@@ -1,24 +1,25 @@
 -- sliding_window: counters of the period's parts; see timeline.lua. Twin of src/limit/sliding_window.rs.
 --
 -- In      numbers {N, w, buckets}: a part is w µs, a period buckets·w; N·w <= 2^53, N < 2^47
--- State   "<ddd" stamp in µs, total before the first entry, w; then of each part in which something was spent
---         "<I2I6": its number modulo 2^16, and the total modulo 2^48. Numbers count from the newest part, in
---         which the stamp lies. Counters of another width say nothing.
+-- State   of each part in which something was spent "<I2I6", its number modulo 2^16 and the total modulo 2^48;
+--         then "<ddd" stamp in µs, total before the first entry, w. Numbers count from the newest part, in which
+--         the stamp lies. Counters of another width say nothing.
 -- TTL     until the newest part is out
 -- Out     as in debt.lua
 
+local first_entry = timeline()
+
 local function part_entry(state, place)
-  return struct.unpack("<I2I6", state, place * 8 + 17)
+  return struct.unpack("<I2I6", state, place * 8 - 7)
 end
 
-ALGORITHMS["s"] = function(state, numbers, now, cost)
+return function(state, numbers, now, cost)
   local limit, width, buckets = numbers[1], numbers[2], numbers[3]
   local stamp, base, past, newest, total, set_back = now, 0, 1, 0, 0, false
   if state and #state > 24 and #state % 8 == 0 then
-    local as_of, earlier, from = struct.unpack("<ddd", state)
+    local number, counted, as_of, earlier, from = struct.unpack("<I2I6ddd", state, #state - 31)
     if from == width and is_whole(as_of) and is_whole(earlier) then
-      stamp, base, past = as_of, earlier, #state / 8 - 2
-      newest, total = part_entry(state, past - 1)
+      newest, total, stamp, base, past = number, counted, as_of, earlier, #state / 8 - 2
       set_back = stamp > now + SET_BACK
       if set_back then stamp = now end
     end
@@ -52,7 +53,7 @@ ALGORITHMS["s"] = function(state, numbers, now, cost)
       local left = div_floor((room - full) * width, old)
       retry = (leaving + 1) * width - left - now
     end
-    local moved = set_back and struct.pack("<d", now) .. string.sub(state, 9) or nil
+    local moved = set_back and string.sub(state, 1, -25) .. struct.pack("<ddd", now, base, width) or nil
     return 0, remaining, reset, retry, 0, moved, reset
   end
   if cost == 0 then return 1, remaining, reset, 0, 0, nil, 0 end
@@ -62,9 +63,9 @@ ALGORITHMS["s"] = function(state, numbers, now, cost)
     number, before, total = part % 2^16, 0, cost
   else
     -- Within one part the newest counter grows.
-    kept = string.sub(state, first * 8 + 17, part == last and -9 or -1)
+    kept = string.sub(state, first * 8 - 7, part == last and -33 or -25)
     total = (total + cost) % 2^48
   end
-  local next_state = struct.pack("<ddd", at, before, width) .. kept .. struct.pack("<I2I6", number, total)
+  local next_state = kept .. struct.pack("<I2I6ddd", number, total, at, before, width)
   return 1, remaining - cost, reset, 0, 0, next_state, reset
 end

@@ -1,7 +1,8 @@
 -- take: decides any number of requests, one after the other. Of each, all charges are taken if every one that
 -- enforces is allowed, and none otherwise. Requests see what those before them in this call have charged.
 --
--- The algorithms' files stand in front of this one; they fill ALGORITHMS by the letter that ends a stored key.
+-- The other files stand in front of this one, those of the algorithms in ALGORITHMS, by the letter that ends a
+-- stored key; see shared.lua.
 --
 -- KEYS     stored keys, each once
 -- ARGV[1]  policies: each "<BBB" letter, options (1: a ban; 2: shadow) and how many numbers, then so many "<d"; of
@@ -26,7 +27,7 @@ local function read_policies(text)
     local numbers = { struct.unpack("<" .. string.rep("d", count), text, at) }
     -- struct.unpack also says where it stopped.
     at, numbers[count + 1] = numbers[count + 1], nil
-    local policy = { letter = letter, step = ALGORITHMS[letter], numbers = numbers, shadow = options >= 2 }
+    local policy = { letter = letter, step = ALGORITHMS[letter](), numbers = numbers, shadow = options >= 2 }
     if options % 2 == 1 then
       policy.ban = { after = numbers[1], within = numbers[2], length = numbers[3] }
       policy.numbers = { unpack(numbers, 4, count) }
@@ -66,6 +67,20 @@ end
 local function pack(out, allowed, remaining, reset, retry, delay)
   out[#out + 1] = struct.pack("<ddddd", allowed, remaining, reset, retry, delay)
 end
+
+local careful
+
+-- Decides a charge on a record; see hold.lua, which is needed only where there is a ban or a block to mind.
+local function decide_record(policy, record, now, cost, manner, holder)
+  if manner == TAKE and not policy.ban and (not record or #record % 8 == 0) then
+    return policy.step(record, policy.numbers, now, cost, holder, TAKE)
+  end
+  careful = careful or hold()
+  return careful(policy, record, now, cost, manner, holder)
+end
+
+-- Makes what decides requests of several charges.
+local function several()
 
 -- Decides those that enforce, one after the other, and charges them if every one allows.
 local function enforce(charges)
@@ -116,10 +131,18 @@ local function decide_all(count, at, out)
   return at
 end
 
+return decide_all
+end
+
+local decide_all
+
 local function decide(at, out)
   local count
   count, at = struct.unpack("<H", requests, at)
-  if count ~= 1 then return decide_all(count, at, out) end
+  if count ~= 1 then
+    decide_all = decide_all or several()
+    return decide_all(count, at, out)
+  end
   -- By far the most common: one charge needs no second thought.
   local key, policy, manner, cost, holder
   key, policy, manner, cost, holder, at = read_charge(at)

@@ -1,14 +1,15 @@
 -- timeline: what sliding_log and sliding_window share; twin of src/limit/timeline.rs.
 --
--- State   a header, which begins with the stamp of the newest entry, then 8 bytes an entry, the oldest first:
---         a position, and the running total of all that was spent up to there. Both wrap around.
+-- State   8 bytes an entry, the oldest first: a position, and the running total of all that was spent up to
+--         there; both wrap around. Behind them the stamp of the newest entry, and the total before the first.
+--         (In front, or apart from the newest entry, they would cost a charge one more string or two.)
 
 -- Finds the first of the entries low to high - 1 whose position (or total) lies less than `below` before
 -- `from`, where numbers wrap around at `span`. `read` takes an entry apart; `before` is the total before `low`.
 -- Returns its place, the total before it, and its position and total; if there is none: high, and the total
 -- before that. What is asked for mostly lies near the front, so the steps begin there, and grow.
-local function first_entry(read, state, low, high, before, by_total, from, span, below)
-  local step, position, total = 0, nil, nil
+return function(read, state, low, high, before, by_total, from, span, below)
+  local step, larger, position, total = 0, 0, nil, nil
   while low < high do
     local half = high - low
     half = (half - half % 2) / 2
@@ -17,7 +18,7 @@ local function first_entry(read, state, low, high, before, by_total, from, span,
     if (from - (by_total and t or p)) % span < below then
       high, position, total = middle, p, t
     else
-      low, before, step = middle + 1, t, step * 2 + 1
+      low, before, step, larger = middle + 1, t, larger, larger * 2 + 1
     end
   end
   return low, before, position, total

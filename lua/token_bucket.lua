@@ -2,4 +2,4 @@
 --
 -- In      numbers {N', P', limit}, limit = burst
 -- State, TTL and out as in debt.lua
-ALGORITHMS["b"] = debt_step
+return (debt())

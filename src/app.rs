@@ -6,12 +6,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::admin::{self, Admin, AdminListener, Gauges};
 use crate::config::Config;
+use crate::jwt::Refresher;
 use crate::limiter::Limiter;
 use crate::proxy::Proxy;
 use crate::server::{self, Draining, Listener, Worker, WorkerSetup};
 use crate::store::{Memory, Redis, Store, StoreSpec};
-use crate::telemetry::AccessWriter;
+use crate::telemetry::{AccessWriter, Metrics};
 use crate::time::Clock;
 
 /// How long the store may take to be there at the start; the server starts in any case.
@@ -62,24 +64,38 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<End> {
     let mut signals = Signals::new()?;
     let mut sockets: Vec<Vec<Listener>> = (0..config.workers).map(|_| Vec::new()).collect();
-    let mut addresses = Vec::new();
+    let (mut addresses, mut connections) = (Vec::new(), Vec::new());
     for spec in &config.listeners {
         let listeners = server::listen(spec, config.workers)?;
         addresses.extend(listeners.first().map(Listener::address));
+        connections.extend(listeners.first().map(|listener| (listener.address(), listener.connections())));
         for (worker, listener) in sockets.iter_mut().zip(listeners) {
             worker.push(listener);
         }
     }
+    let admin = config.admin.map(|spec| admin::listen(&spec).map(|listener| (spec, listener)));
+    let admin = admin.transpose().context("[admin]")?;
     let memory = Arc::new(Memory::new(config.max_keys, Clock::System));
+    let metrics = Arc::new(Metrics::new(Clock::System.now()));
+    let dropped_lines = access.as_ref().map(AccessWriter::dropped);
     let local = Store::Memory(Arc::clone(&memory));
     let limiter = Limiter::new(local.clone(), Arc::clone(&memory));
     let (draining, drain) = server::drain_signal();
     let site = Arc::new(config.site);
+    let mut refresher = site.gate.jwt.as_ref().and_then(Refresher::new);
+    if let Some(refresher) = &mut refresher {
+        // Those that connect meanwhile wait a moment: without keys their tokens would count as missing.
+        refresher.fetch().await;
+    }
     let mut workers = Vec::new();
     for (number, listeners) in sockets.into_iter().enumerate() {
         let (site, limiter, store) = (Arc::clone(&site), limiter.over(local.clone()), config.store.clone());
         let access = access.clone();
-        let proxy = move || Proxy::new(site, connected(limiter, &store), access);
+        let gate = &site.gate;
+        let routes = gate.routes.routes().iter().map(|route| &*route.name);
+        let counts = Arc::new(metrics.counts(number, &gate.limits.policies, routes));
+        let limiter = limiter.counting(Arc::clone(&counts));
+        let proxy = move || Proxy::new(site, connected(limiter, &store), access, counts);
         let setup = WorkerSetup { listeners, proxy, drain: drain.clone() };
         workers.push(Worker::start(number, setup).context("can't start a worker")?);
     }
@@ -88,9 +104,20 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
         tracing::info!("listening on {address} with {} worker{plural}", config.workers);
     }
     describe_store(&config.store).await;
+    if let Some((spec, listener)) = admin {
+        let gauges = Gauges { connections, away: limiter.away(), memory: Arc::clone(&memory), dropped_lines };
+        let store = store(&config.store, &memory);
+        let admin = Admin { spec, site, store, metrics, gauges, drain, clock: Clock::System };
+        tracing::info!("the admin interface is at http://{}", listener.address());
+        tokio::spawn(administer(admin, listener));
+    }
     let sweeping = tokio::spawn(sweep(memory));
+    let refreshing = refresher.map(|refresher| tokio::spawn(refresher.run()));
     let ended = until_ended(&mut signals, &workers).await;
     sweeping.abort();
+    if let Some(refreshing) = refreshing {
+        refreshing.abort();
+    }
     ended?;
     drop(access);
     drain_workers(&mut signals, &draining, workers, config.shutdown_grace).await
@@ -101,6 +128,20 @@ fn connected(limiter: Limiter, store: &StoreSpec) -> Limiter {
     match store {
         StoreSpec::Memory => limiter,
         StoreSpec::Redis(spec) => limiter.over(Store::Redis(Redis::connect(spec))),
+    }
+}
+
+/// A store for the main thread, with its own connection.
+fn store(spec: &StoreSpec, memory: &Arc<Memory>) -> Store {
+    match spec {
+        StoreSpec::Memory => Store::Memory(Arc::clone(memory)),
+        StoreSpec::Redis(spec) => Store::Redis(Redis::connect(spec)),
+    }
+}
+
+async fn administer(admin: Admin, listener: AdminListener) {
+    if let Err(error) = admin.serve(listener).await {
+        tracing::error!("the admin interface has ended: {error}");
     }
 }
 

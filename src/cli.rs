@@ -2,7 +2,9 @@
 
 mod check;
 mod explain;
+mod keys;
 mod run;
+mod simulate;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -35,6 +37,14 @@ enum Command {
     ///
     /// Spends nothing and contacts nobody: no count changes, and neither Redis nor an upstream is asked.
     Explain(explain::ExplainArgs),
+    /// Play arrivals against limits on a virtual clock.
+    ///
+    /// Shows who would be admitted, refused or held back, and how much is left, with the very code that serves.
+    Simulate(simulate::SimulateArgs),
+    /// Look at and change what limits remember of their keys, in a running proxy.
+    ///
+    /// Asks its admin interface: the file needs an `[admin]` table, or the interface is named with --admin.
+    Keys(keys::KeysArgs),
 }
 
 #[derive(Debug, Args)]
@@ -63,6 +73,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
         Command::Explain(args) => explain::explain(&args),
+        Command::Simulate(args) => simulate::simulate(&args),
+        Command::Keys(args) => keys::keys(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

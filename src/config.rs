@@ -1,10 +1,13 @@
 //! The configuration file: from text to checked types, or to a list of everything that is wrong with it.
 
+mod admin;
 mod answers;
 mod client_ip;
 mod headers;
+mod jwt;
 mod limits;
 mod listeners;
+mod numbers;
 mod odd;
 mod quota;
 mod rate;
@@ -15,37 +18,40 @@ mod routes;
 mod secrets;
 mod slashes;
 mod store;
-mod suggest;
 mod table;
 mod upstreams;
+mod zone;
 
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use toml::de::DeTable;
 
 pub use report::Report;
 
-use self::limits::ReadLimits;
+use self::limits::{Naming, Policies, ReadLimits};
 use self::reader::{Item, Reader};
 use self::report::Problem;
 use self::routes::ReadRoute;
 use self::store::ReadStore;
-use self::table::{NotYet, Table};
+use self::table::Table;
 use self::upstreams::ReadUpstreams;
+use crate::admin::AdminSpec;
 use crate::gate::{ClientIp, Gate, RouteTable};
-use crate::limit::PolicyId;
+use crate::jwt::Verifier;
+use crate::limit::{KeyHasher, PolicyId};
 use crate::limiter::Limits;
 use crate::proxy::Site;
 use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
+use crate::suggest;
 use crate::telemetry::LogSpec;
+use crate::time::Clock;
 
 const WORKERS: RangeInclusive<u64> = 1..=1_024;
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
-
-const NOT_YET: [NotYet; 2] = [("jwt", ""), ("admin", "")];
 
 /// A configuration that is right in itself.
 #[derive(Debug)]
@@ -64,6 +70,8 @@ pub struct Config {
     pub site: Site,
     /// What is logged.
     pub log: LogSpec,
+    /// The admin interface, if there is one.
+    pub admin: Option<AdminSpec>,
 }
 
 /// A configuration, and what else there is to say of its file.
@@ -73,17 +81,15 @@ pub struct Loaded {
     pub config: Config,
     /// What is odd about it, though not wrong.
     pub warnings: Report,
-    /// The numbers of each limit as the file has them, by [`PolicyId`].
+    /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
     pub limits: Vec<WrittenLimit>,
 }
 
 /// The numbers of a limit as the file has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenLimit {
-    /// Its rate, such as `100/minute`.
-    pub rate: Box<str>,
-    /// Its burst, where the file names one.
-    pub burst: Option<u64>,
+    /// In words, such as `100/minute, burst 500`.
+    pub numbers: Box<str>,
 }
 
 /// Reads a file, with the variables of this process.
@@ -97,14 +103,16 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     parse(text, &file, &|name| std::env::var(name).ok())
 }
 
-/// Reads the text of a file. `file` is its name in messages, and `env` looks up variables.
+/// Reads the text of a file. `file` is its name in messages, from whose directory other files are looked for,
+/// and `env` looks up variables.
 ///
 /// # Errors
 /// Everything that is wrong with it.
 pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Report> {
     let (root, broken) = DeTable::parse_recoverable(text);
     let reader = Reader::new(env);
-    let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()));
+    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
+    let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()), directory);
     let found = reader.into_problems();
     let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
     let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
@@ -146,8 +154,9 @@ fn no_toml(text: &str, span: Range<usize>, message: &str) -> Problem {
     problem
 }
 
-/// Reads the whole file; `None` if anything in it is wrong.
-fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
+/// Reads the whole file; `None` if anything in it is wrong. Other files that it names are looked for from
+/// `directory`.
+fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<WrittenLimit>)> {
     let reader = top.reader;
     let workers = top.item("workers").map_or_else(|| Some(all_cpus()), workers);
     let shutdown_grace =
@@ -156,22 +165,34 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
     let listeners = listeners::listeners(&mut top);
     let client_ip = client_ip::client_ip(top.item("client_ip"));
     let store = store::store(top.item("store"));
-    let limits = limits::limits(top.item("limits"));
+    let naming = Naming {
+        client_ip: client_ip.clone().unwrap_or_default(),
+        hasher: store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone()),
+    };
+    let jwt = top.item("jwt").map(|item| jwt::jwt(item, directory));
+    let limits = limits::limits(top.item("limits"), &naming);
+    jwt::check_parts(jwt.is_some(), &limits, reader);
     let defaults = top.item("default_limits").map_or_else(Vec::new, |item| default_limits(item, &limits));
     let mut upstreams = upstreams::upstreams(top.item("upstreams"));
     let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
     let routes = routes::routes(top.item("routes"), &mut names);
     let answers = answers::answers(top.item("answers"));
     let log = answers::log(top.item("log"));
-    top.close(&NOT_YET);
+    let admin =
+        top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
+    top.close(&[]);
     let routes = routes?;
     let across = slashes::problems(&routes, &limits);
     for problem in across.into_iter().chain(odd::warnings(&routes, &limits, &upstreams, &defaults)) {
         reader.note(problem);
     }
     let store = store?;
+    let jwt = match jwt {
+        Some(spec) => Some(Verifier::new(spec?, Clock::System).into()),
+        None => None,
+    };
     let (site, written) =
-        Parts { routes, limits, upstreams, client_ip: client_ip?, defaults }.site(&store)?;
+        Parts { routes, limits, upstreams, client_ip: client_ip?, defaults, jwt }.site(&store)?;
     let config = Config {
         listeners: listeners?,
         workers: workers?,
@@ -180,6 +201,7 @@ fn read_file(mut top: Table<'_>) -> Option<(Config, Vec<WrittenLimit>)> {
         max_keys: store.max_keys,
         site: Site { answers: answers?, ..site },
         log: log?,
+        admin: admin?,
     };
     Some((config, written))
 }
@@ -191,24 +213,22 @@ struct Parts {
     upstreams: ReadUpstreams,
     client_ip: ClientIp,
     defaults: Vec<(PolicyId, Range<usize>)>,
+    jwt: Option<Arc<Verifier>>,
 }
 
 impl Parts {
     fn site(self, store: &ReadStore) -> Option<(Site, Vec<WrittenLimit>)> {
-        let (mut policies, mut terms, mut written) = (Vec::new(), Vec::new(), Vec::new());
-        for limit in self.limits.into_all()? {
-            policies.push((limit.policy, limit.on_failure));
-            terms.push(limit.terms);
-            written.push(limit.written);
-        }
+        let Policies { all: policies, written, terms, variants } = self.limits.into_policies()?;
         let (routes, treatments) = self.routes.into_iter().map(|read| (read.route, read.treatment)).unzip();
         let gate = Gate {
             routes: RouteTable::new(routes),
             client_ip: self.client_ip,
             limits: Limits::new(policies, store.instances),
             terms,
+            variants,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
             hasher: store.hasher.clone(),
+            jwt: self.jwt,
         };
         let upstreams = self.upstreams.into_all()?;
         Some((Site { gate, treatments, upstreams, answers: crate::proxy::Answers::default() }, written))

@@ -7,12 +7,16 @@ mod candidates;
 mod client_ip;
 mod host;
 mod keys;
+pub mod names;
 mod path;
 mod route;
+mod rules;
 mod table;
+mod terms;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::HOST;
 use http::uri::Scheme;
@@ -24,9 +28,12 @@ pub use host::{HostPattern, host_of};
 pub use keys::{Found, KeyPart, KeySpec, OnMissing};
 pub use path::{NormalPath, PathError, normalize};
 pub use route::{PathPattern, PatternError, Route};
+pub use rules::{Match, Networks, Remark, Rules};
 pub use table::{RouteId, RouteTable};
+pub use terms::{Cost, Numbers, Stance, Terms, Tiers, Trust};
 
-use crate::limit::{Charge, KeyHasher, PolicyId};
+use crate::jwt::{Token, Verifier};
+use crate::limit::{Charge, KeyHasher, Manner, Policy, PolicyId};
 use crate::limiter::{Limiter, Limits, Ruling};
 use crate::upstream::is_plainly_coded;
 
@@ -37,23 +44,18 @@ pub struct Gate {
     pub routes: RouteTable,
     /// How clients are told apart.
     pub client_ip: ClientIp,
-    /// What the limits are.
+    /// What the limits are: first each limit by itself, then the tiers and overrides.
     pub limits: Limits,
     /// How each limit finds its key and what it charges, by [`PolicyId`].
     pub terms: Vec<Terms>,
+    /// To which limit each of the tiers and overrides belongs, in the order in which they follow the limits.
+    pub variants: Vec<PolicyId>,
     /// Limits of a request that matches no route.
     pub default_limits: Vec<PolicyId>,
     /// Makes keys.
     pub hasher: KeyHasher,
-}
-
-/// What a limit wants of a request.
-#[derive(Clone, Debug)]
-pub struct Terms {
-    /// Whose count it is.
-    pub key: KeySpec,
-    /// Units that it spends.
-    pub cost: u64,
+    /// Verifies tokens, if there is a `[jwt]`; the keys of a limit may have parts that are claims then.
+    pub jwt: Option<Arc<Verifier>>,
 }
 
 /// What is known of a request when its key is looked for.
@@ -65,10 +67,16 @@ pub struct Subject<'a> {
     pub host: &'a str,
     /// Its path, in the form in which paths are matched.
     pub path: &'a str,
+    /// Who sends it: the client, or a proxy before us.
+    pub peer: IpAddr,
+    /// The client's whole address.
+    pub address: IpAddr,
     /// The client's address, cut to the part that is counted.
     pub client: IpAddr,
     /// The route that it matches.
     pub route: Option<&'a Route>,
+    /// Its token.
+    pub token: Token<'a>,
 }
 
 impl<'a> Subject<'a> {
@@ -79,6 +87,17 @@ impl<'a> Subject<'a> {
     pub(crate) fn route_name(&self) -> &'a str {
         self.route.map_or("", |route| &route.name)
     }
+}
+
+/// What a request asks for, and where that is.
+#[derive(Debug)]
+pub struct Located<'a> {
+    /// Its path in one spelling.
+    pub path: NormalPath<'a>,
+    /// The host that it asks for, without port; empty if it names none.
+    pub host: Cow<'a, str>,
+    /// The route that it matches.
+    pub route: Option<RouteId>,
 }
 
 /// What a request's head says, and what it would be charged.
@@ -94,6 +113,16 @@ pub struct Examined<'a> {
     pub route: Option<RouteId>,
     /// What its limits charge.
     pub charges: Charges,
+    /// The limits that let it off.
+    pub exempt: SmallVec<[PolicyId; 2]>,
+}
+
+impl Examined<'_> {
+    /// The charges that wait for the status of the answer; of most requests none.
+    #[must_use]
+    pub fn waiting(&self) -> Charges {
+        self.charges.iter().filter(|charge| charge.manner == Manner::Look).copied().collect()
+    }
 }
 
 /// The charges of one request.
@@ -123,6 +152,9 @@ pub enum Malformed {
     /// It lacks a part of a key, and the limit says `deny`.
     #[error("the request lacks {0}")]
     MissingPart(KeyPart),
+    /// This limit turns its client's address or its key away.
+    #[error("this client is blocked")]
+    Blocked(PolicyId),
 }
 
 impl Malformed {
@@ -131,7 +163,7 @@ impl Malformed {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
-            Self::MissingPart(_) => StatusCode::FORBIDDEN,
+            Self::MissingPart(_) | Self::Blocked(_) => StatusCode::FORBIDDEN,
             // RFC 9112 §6.1.
             Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
             Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme => StatusCode::BAD_REQUEST,
@@ -145,6 +177,21 @@ impl Gate {
     /// # Errors
     /// A request that must be refused whatever the counts are.
     pub fn examine<'a>(&self, peer: IpAddr, head: &'a request::Parts) -> Result<Examined<'a>, Malformed> {
+        let located = self.locate(head)?;
+        let route = located.route.map(|id| self.routes.get(id));
+        let limits = route.map_or(&self.default_limits, |route| &route.limits);
+        let subject = self.subject(peer, head, &located);
+        let (charges, exempt) = self.charges(limits, &subject)?;
+        let client = subject.address;
+        let Located { path, host, route } = located;
+        Ok(Examined { path, host, client, route, charges, exempt })
+    }
+
+    /// Reads what a request asks for, and which route it matches.
+    ///
+    /// # Errors
+    /// A request that must be refused whatever its limits are.
+    pub fn locate<'a>(&self, head: &'a request::Parts) -> Result<Located<'a>, Malformed> {
         if head.method == Method::CONNECT {
             return Err(Malformed::Connect);
         }
@@ -154,16 +201,38 @@ impl Gate {
         let path = normalize(head.uri.path())?;
         let host = requested_host(head)?;
         let route = self.routes.find(&host, path.matched(), head);
-        let found = route.map(|id| self.routes.get(id));
-        if path.encoded_slash && !found.is_some_and(|route| route.keeps_encoded_slash) {
+        let keeps = route.is_some_and(|id| self.routes.get(id).keeps_encoded_slash);
+        if path.encoded_slash && !keeps {
             return Err(Malformed::EncodedSlash);
         }
-        let client = self.client_ip.client(peer, &head.headers);
-        let limits = found.map_or(&self.default_limits, |route| &route.limits);
-        let counted = self.client_ip.counted(client);
-        let subject = Subject { head, host: &host, path: path.matched(), client: counted, route: found };
-        let charges = self.charges(limits, &subject)?;
-        Ok(Examined { path, host, client, route, charges })
+        Ok(Located { path, host, route })
+    }
+
+    /// What is known of a request whose route is found.
+    #[must_use]
+    pub fn subject<'a>(
+        &'a self,
+        peer: IpAddr,
+        head: &'a request::Parts,
+        located: &'a Located<'_>,
+    ) -> Subject<'a> {
+        let address = self.client_ip.client(peer, &head.headers);
+        Subject {
+            head,
+            host: &located.host,
+            path: located.path.matched(),
+            peer,
+            address,
+            client: self.client_ip.counted(address),
+            route: located.route.map(|id| self.routes.get(id)),
+            token: self.token(head),
+        }
+    }
+
+    /// The token of a request; it is looked at only when a claim is asked for.
+    #[must_use]
+    pub fn token<'a>(&'a self, head: &'a request::Parts) -> Token<'a> {
+        Token::new(self.jwt.as_deref(), &head.headers)
     }
 
     /// Has the limiter decide what was examined.
@@ -175,24 +244,58 @@ impl Gate {
         limiter.decide(&self.limits, &examined.charges)
     }
 
-    fn charges(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Charges, Malformed> {
-        let mut charges = Charges::new();
-        for (place, &policy) in limits.iter().enumerate() {
-            let terms = &self.terms[policy.0 as usize];
+    /// What is to be charged of those that have waited, now that the answer has this status.
+    #[must_use]
+    pub fn due(&self, waiting: &[Charge], status: StatusCode) -> Charges {
+        let is_due = |charge: &&Charge| self.terms(self.limit_of(charge.policy)).charge_on.contains(&status);
+        waiting.iter().filter(is_due).map(|charge| charge.with(Manner::Force)).collect()
+    }
+
+    /// The limit that a policy belongs to: itself, or that of which it is a tier or an override.
+    #[must_use]
+    pub fn limit_of(&self, policy: PolicyId) -> PolicyId {
+        let variant = (policy.0 as usize).checked_sub(self.terms.len());
+        variant.and_then(|place| self.variants.get(place)).copied().unwrap_or(policy)
+    }
+
+    /// The limit of this name.
+    #[must_use]
+    pub fn limit_named(&self, name: &str) -> Option<PolicyId> {
+        self.limits().find(|(_, policy)| *policy.name == *name).map(|(limit, _)| limit)
+    }
+
+    /// Every limit with its own numbers, in the order of the file.
+    pub fn limits(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
+        (0..).map(PolicyId).zip(&self.limits.policies[..self.terms.len()])
+    }
+
+    fn terms(&self, limit: PolicyId) -> &Terms {
+        &self.terms[limit.0 as usize]
+    }
+
+    /// What the limits charge, and those that let the request off.
+    fn charges(
+        &self,
+        limits: &[PolicyId],
+        subject: &Subject<'_>,
+    ) -> Result<(Charges, SmallVec<[PolicyId; 2]>), Malformed> {
+        let (mut charges, mut exempt) = (Charges::new(), SmallVec::new());
+        let mut keys: SmallVec<[Found; 4]> = SmallVec::new();
+        for (place, &limit) in limits.iter().enumerate() {
+            let spec = &self.terms(limit).key;
             // Limits often share a key: hash it once.
-            let twin = limits[..place].iter().position(|other| self.terms[other.0 as usize].key == terms.key);
-            let found =
-                match twin.and_then(|twin| charges.iter().find(|charge| charge.policy == limits[twin])) {
-                    Some(charge) => Found::Key(charge.key),
-                    None => terms.key.find(subject, &self.hasher),
-                };
-            match found {
-                Found::Key(key) => charges.push(Charge::take(policy, key, terms.cost)),
-                Found::Skip => {}
-                Found::Deny(part) => return Err(Malformed::MissingPart(part)),
+            let twin = limits[..place].iter().position(|other| self.terms(*other).key == *spec);
+            let found = twin.map_or_else(|| spec.find(subject, &self.hasher), |twin| keys[twin].clone());
+            match self.stance(limit, subject, &found) {
+                Stance::Charged { charge, .. } => charges.push(charge),
+                Stance::Allowed(_) => exempt.push(limit),
+                Stance::Skipped => {}
+                Stance::Blocked(_) => return Err(Malformed::Blocked(limit)),
+                Stance::Missing(part) => return Err(Malformed::MissingPart(part.clone())),
             }
+            keys.push(found);
         }
-        Ok(charges)
+        Ok((charges, exempt))
     }
 }
 

@@ -2,18 +2,22 @@
 //!
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
 //!
-//! `time < limit < telemetry < socket < store < limiter < upstream < gate < proxy < server < config < app < cli`
+//! `suggest < time < limit < telemetry < socket < store < limiter < upstream < jwt < gate < proxy < server < admin <
+//! config < app < cli`
 
+pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
 pub mod gate;
+pub mod jwt;
 pub mod limit;
 pub mod limiter;
 pub mod proxy;
 pub mod server;
 pub mod socket;
 pub mod store;
+pub mod suggest;
 pub mod telemetry;
 pub mod time;
 pub mod upstream;

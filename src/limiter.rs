@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use self::slots::{Place, SlotSet, Slots};
 use crate::limit::{Charge, Decision, Policy, PolicyId};
 use crate::store::{Decisions, Memory, Store, StoreError};
+use crate::telemetry::{Counts, Outcome, StoreCall};
 use crate::time::{Micros, Timestamp};
 
 /// What a limit does when the store can't be asked.
@@ -61,6 +62,7 @@ pub struct Limiter {
     /// How many workers have it away: the log says so when the first has, and when none has any more.
     away: Arc<AtomicUsize>,
     slots: Arc<Slots>,
+    counts: Arc<Counts>,
 }
 
 /// Leave to go on, given by every limit of a request. Only the limiter makes one, nothing is forwarded
@@ -114,14 +116,28 @@ impl Limiter {
     /// A limiter over `store`; `alone` decides where the store can't be asked.
     #[must_use]
     pub fn new(store: Store, alone: Arc<Memory>) -> Self {
-        Self { store, alone, is_away: Cell::new(false), away: Arc::default(), slots: Arc::default() }
+        let (away, slots, counts) = (Arc::default(), Arc::default(), Arc::default());
+        Self { store, alone, is_away: Cell::new(false), away, slots, counts }
     }
 
     /// The same limiter over a connection to the same store that another worker has.
     #[must_use]
     pub fn over(&self, store: Store) -> Self {
         let (alone, away) = (Arc::clone(&self.alone), Arc::clone(&self.away));
-        Self { store, alone, is_away: Cell::new(false), away, slots: Arc::default() }
+        let counts = Arc::clone(&self.counts);
+        Self { store, alone, is_away: Cell::new(false), away, slots: Arc::default(), counts }
+    }
+
+    /// The same limiter, which counts there what it decides.
+    #[must_use]
+    pub fn counting(self, counts: Arc<Counts>) -> Self {
+        Self { counts, ..self }
+    }
+
+    /// How many workers have the store away at the moment.
+    #[must_use]
+    pub fn away(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.away)
     }
 
     /// Decides a request: all of its charges are made, or none.
@@ -130,6 +146,7 @@ impl Limiter {
             return Ruling::pass();
         }
         if let Some(never) = limits.never(charges) {
+            never.iter().for_each(|standing| self.counts.decided(standing.policy, Outcome::Denied));
             return Ruling::refuse(never);
         }
         let place = match &self.store {
@@ -142,6 +159,7 @@ impl Limiter {
         match self.store.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();
+                self.counts.asked(&limits.policies, &asked, &decisions);
                 Ruling::of(&limits.policies, &asked, &decisions, slots)
             }
             Err(error) => {
@@ -189,13 +207,22 @@ impl Limiter {
             limits.on_failure(charge) == OnStoreFailure::Deny && !limits.policy(charge).shadow
         };
         if charges.iter().any(denies) {
+            let denying = charges.iter().filter(|charge| denies(charge));
+            denying.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedDenied));
             let verdict = Err(Denial::Unavailable { retry_after: RETRY });
             return Ruling { verdict, delay: Micros::ZERO, standings: Standings::new() };
         }
         let mut local = limits.local(charges);
         let place = Place::Process(Arc::clone(&self.alone));
         let slots = self.slots.ask(&limits.shares, &place, &mut local);
-        Ruling::of(&limits.shares, &local, &self.alone.take(&limits.shares, &local), slots)
+        let decisions = self.alone.take(&limits.shares, &local);
+        self.counts.decided_alone(&limits.shares, &local, &decisions);
+        let allows = |charge: &&Charge| {
+            limits.on_failure(charge) == OnStoreFailure::Allow && !limits.policy(charge).shadow
+        };
+        let allowing = charges.iter().filter(allows);
+        allowing.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedAllowed));
+        Ruling::of(&limits.shares, &local, &decisions, slots)
     }
 }
 
@@ -260,12 +287,19 @@ impl Ruling {
 
 impl Limiter {
     fn answered(&self) {
+        self.counts.called_store(StoreCall::Answered);
         if self.is_away.replace(false) && self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
             tracing::info!("the store answers again");
         }
     }
 
     fn failed(&self, error: &StoreError) {
+        self.counts.called_store(match error {
+            StoreError::Away => StoreCall::Away,
+            StoreError::Deadline => StoreCall::Deadline,
+            StoreError::Refused(_) => StoreCall::Refused,
+            StoreError::Garbled(_) => StoreCall::Garbled,
+        });
         if !self.is_away.replace(true) && self.away.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 "the store can't be asked: {error}; each limit does what its on_store_failure says"

@@ -23,12 +23,12 @@ pub use peer::{ClientTimes, Peer};
 pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 
-use self::reply::{Entry, Source};
-use crate::gate::{Examined, Gate, RouteId};
-use crate::limit::binding;
-use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
-use crate::telemetry::{AccessWriter, Record};
-use crate::time::{Clock, Micros, monotonic};
+use self::reply::{Entry, Source, Timing};
+use crate::gate::{Examined, Gate, Malformed, RouteId};
+use crate::limit::{Charge, PolicyId, binding};
+use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
+use crate::telemetry::{AccessWriter, Counts, Outcome, Record};
+use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{ForwardError, RequestBody, ResponseBody, Upstream, UpstreamSpec};
 
 /// The longest body that is read for nothing, in bytes.
@@ -54,15 +54,16 @@ pub struct Proxy {
     limiter: Limiter,
     upstreams: Vec<Upstream>,
     access: Option<AccessWriter>,
+    counts: Arc<Counts>,
     clock: Clock,
 }
 
 impl Proxy {
-    /// A proxy for one worker; to be used within that worker's runtime.
+    /// A proxy for one worker, which counts its requests there; to be used within that worker's runtime.
     #[must_use]
-    pub fn new(site: Arc<Site>, limiter: Limiter, access: Option<AccessWriter>) -> Self {
+    pub fn new(site: Arc<Site>, limiter: Limiter, access: Option<AccessWriter>, counts: Arc<Counts>) -> Self {
         let upstreams = site.upstreams.iter().map(Upstream::new).collect();
-        Self { site, limiter, upstreams, access, clock: Clock::System }
+        Self { site, limiter, upstreams, access, counts, clock: Clock::System }
     }
 
     /// Answers a request.
@@ -73,7 +74,9 @@ impl Proxy {
         peer.has_asked(has_body);
         let mut entry = self.entry(peer, &head);
         let mut incoming = Some(incoming);
-        let mut response = self.answer(peer, &mut head, &mut incoming, entry.as_deref_mut()).await;
+        let (asked, mut route) = (recent(), None);
+        let mut response =
+            self.answer(peer, &mut head, &mut incoming, entry.as_deref_mut(), &mut route).await;
         if let Some(unread) = incoming.filter(|_| has_body)
             && (is_held_back || !discard(unread).await)
         {
@@ -82,7 +85,9 @@ impl Proxy {
         if let Some(entry) = &mut entry {
             entry.record.status = response.status();
         }
-        response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry))
+        self.counts.answered(route.map(|RouteId(place)| place as usize), response.status());
+        let timing = Timing { asked, counts: Arc::clone(&self.counts) };
+        response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry, timing))
     }
 
     /// Closes connections to servers that are not needed any more.
@@ -108,13 +113,24 @@ impl Proxy {
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         entry: Option<&mut Entry>,
+        route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
         let examined = match gate.examine(peer.ip(), head) {
             Ok(examined) => examined,
-            Err(error) => return refusal::malformed(&error).map(Source::Own),
+            Err(error) => {
+                if let Malformed::Blocked(limit) = error {
+                    self.counts.decided(limit, Outcome::Blocked);
+                    if let Some(entry) = entry {
+                        entry.record.denied_by = Some(self.name_of(limit));
+                    }
+                }
+                return refusal::malformed(&error).map(Source::Own);
+            }
         };
-        let Ruling { verdict, delay, standings } = gate.admit(&examined, &self.limiter).await;
+        *route = examined.route;
+        examined.exempt.iter().for_each(|limit| self.counts.decided(*limit, Outcome::Exempt));
+        let Ruling { verdict, delay, mut standings } = gate.admit(&examined, &self.limiter).await;
         if let Some(entry) = entry {
             self.describe(&mut entry.record, &examined, &standings);
         }
@@ -128,15 +144,34 @@ impl Proxy {
             let _ = monotonic();
         }
         let path = examined.path.changed().map(str::to_owned);
-        let mut response = match examined.route {
+        let (route, waiting) = (examined.route, examined.waiting());
+        let mut response = match route {
             None => without_route(head).map(Source::Own),
-            Some(route) => self.treat(route, path.as_deref(), peer, head, incoming, permit).await,
+            Some(route) => match self.treat(route, path.as_deref(), peer, head, incoming, permit).await {
+                Ok(response) => {
+                    self.charge(&gate.due(&waiting, response.status()), &mut standings).await;
+                    response
+                }
+                Err(refused) => refused.map(Source::Own),
+            },
         };
         self.stamp(&mut response, &standings, None);
         response
     }
 
-    /// Does with an admitted request what its route says.
+    /// Charges what the answer's status makes due. The client has its answer only when that is done, so that no more
+    /// can go over a limit than what is in flight at once.
+    async fn charge(&self, due: &[Charge], standings: &mut Standings) {
+        if due.is_empty() {
+            return;
+        }
+        for after in self.limiter.charge(&self.site.gate.limits, due).await {
+            standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
+        }
+    }
+
+    /// Does with an admitted request what its route says; an error is an answer of ours, because there is none of the
+    /// server's.
     async fn treat(
         &self,
         route: RouteId,
@@ -145,7 +180,7 @@ impl Proxy {
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         permit: Permit,
-    ) -> Response<Source> {
+    ) -> Result<Response<Source>, refusal::Own> {
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match &treatment.target {
             Target::Respond { status, body } => {
@@ -155,7 +190,7 @@ impl Proxy {
             Target::Forward { upstream, rewrite } => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
                 if let Err(error) = outgoing::prepare(head, path, peer, client_ip, rewrite, edits) {
-                    return refusal::not_forwarded(&ForwardError::Target(error)).map(Source::Own);
+                    return Err(refusal::not_forwarded(&ForwardError::Target(error)));
                 }
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
                     Some(incoming) => RequestBody::streaming(incoming, Rc::clone(peer.patience())),
@@ -167,13 +202,13 @@ impl Proxy {
                     Ok(response) => returned(response),
                     Err(error) => {
                         tracing::debug!(route = &*self.site.gate.routes.get(route).name, "{error}");
-                        return refusal::not_forwarded(&error).map(Source::Own);
+                        return Err(refusal::not_forwarded(&error));
                     }
                 }
             }
         };
         treatment.response_headers.apply(response.headers_mut());
-        response
+        Ok(response)
     }
 
     /// Begins a line of the access log, if there is one.
@@ -201,8 +236,11 @@ impl Proxy {
         record.route = examined.route.map(|route| gate.routes.get(route).name.to_string());
         let binding = binding(standings.iter().map(|standing| &standing.decision));
         let denied = binding.map(|place| standings[place]).filter(|standing| !standing.decision.allowed);
-        record.denied_by =
-            denied.map(|standing| gate.limits.policies[standing.policy.0 as usize].name.to_string());
+        record.denied_by = denied.map(|standing| self.name_of(standing.policy));
+    }
+
+    fn name_of(&self, limit: PolicyId) -> String {
+        self.site.gate.limits.policies[limit.0 as usize].name.to_string()
     }
 
     fn refuse(&self, denial: Denial, standings: &[Standing]) -> refusal::Own {

@@ -1,6 +1,9 @@
-//! What the proxy says about itself: its log, to standard error, and its access log, to standard output.
+//! What the proxy says about itself: its log, to standard error, its access log, to standard output, and its
+//! metrics.
 
 mod access;
+mod counts;
+mod metrics;
 
 use std::io::IsTerminal as _;
 
@@ -11,6 +14,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 pub use access::{AccessWriter, Record};
+pub use counts::{Counts, Outcome, StoreCall};
+pub use metrics::{CONTENT_TYPE, Levels, Metrics};
 
 /// What is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

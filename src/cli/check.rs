@@ -23,7 +23,7 @@ fn summary(config: &Config) -> String {
     };
     let counts = [
         counted(site.gate.routes.routes().len(), "route"),
-        counted(site.gate.limits.policies.len(), "limit"),
+        counted(site.gate.terms.len(), "limit"),
         counted(site.upstreams.len(), "upstream"),
         store,
     ];

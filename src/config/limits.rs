@@ -1,51 +1,31 @@
 //! `[limits.NAME]`: from text to policies.
 
-use std::collections::HashMap;
-use std::ops::{Range, RangeInclusive};
+mod cost;
+mod key;
+mod manner;
+mod names;
+mod variants;
 
+use std::collections::HashMap;
+use std::ops::Range;
+
+pub(super) use self::names::Naming;
+
+use self::cost::{Fit, ReadCost};
+use self::names::Names;
+use self::variants::{Base, Variant, Variants};
 use super::WrittenLimit;
-use super::quota;
-use super::rate;
+use super::numbers::Numbers;
+use super::quota::{quota, warn, written};
 use super::reader::{Item, Reader};
 use super::report::Problem;
-use super::suggest::nearest;
-use super::table::{Name, NotYet, Table};
-use crate::gate::{KeyPart, KeySpec, OnMissing, Terms};
-use crate::limit::{Algorithm, Policy, PolicyId};
+use super::table::{Name, Table};
+use crate::gate::{Cost, KeyPart, KeySpec, Networks, Remark, Rules, Terms, Tiers, Trust};
+use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 use crate::limiter::OnStoreFailure;
+use crate::suggest::nearest;
 
 const MAX_NAME: usize = 64;
-
-/// Costs; nothing above can be counted exactly.
-const COST: RangeInclusive<u64> = 0..=1 << 53;
-
-/// Algorithms that the documentation knows and this version does not.
-const ALGORITHMS_NOT_YET: [&str; 5] =
-    ["fixed_window", "sliding_log", "sliding_window", "leaky_bucket", "concurrency"];
-
-/// Keys that have a meaning for one algorithm only.
-const OTHER_ALGORITHMS: [(&str, &str); 6] = [
-    ("align", "fixed_window"),
-    ("timezone", "fixed_window"),
-    ("buckets", "sliding_window"),
-    ("queue", "leaky_bucket"),
-    ("max_in_flight", "concurrency"),
-    ("lease", "concurrency"),
-];
-
-const NOT_YET: [NotYet; 8] = [
-    ("cost_max", "a limit's cost is a whole number in this version"),
-    ("charge_on", ""),
-    ("trust", ""),
-    ("allow", ""),
-    ("block", ""),
-    ("ban", ""),
-    ("tiers", ""),
-    ("overrides", ""),
-];
-
-/// Key parts that the documentation knows and this version does not.
-const PARTS_NOT_YET: [&str; 2] = ["jwt", "tls"];
 
 /// All limits by name, those with a mistake too, so that a route which names one is not blamed.
 #[derive(Default)]
@@ -60,6 +40,19 @@ pub(super) struct ReadLimit {
     pub terms: Terms,
     pub on_failure: OnStoreFailure,
     pub written: WrittenLimit,
+    /// Its tiers and overrides, in the order of their ids.
+    variants: Vec<Variant>,
+}
+
+/// All policies, and what goes with each: first the limits, then their tiers and overrides.
+#[derive(Default)]
+pub(super) struct Policies {
+    pub all: Vec<(Policy, OnStoreFailure)>,
+    pub written: Vec<WrittenLimit>,
+    /// Of the limits.
+    pub terms: Vec<Terms>,
+    /// To which limit each of the others belongs.
+    pub variants: Vec<PolicyId>,
 }
 
 impl ReadLimits {
@@ -77,9 +70,24 @@ impl ReadLimits {
         (0..).map(PolicyId).take(self.limits.len())
     }
 
-    /// All limits, if none of them has a mistake.
-    pub fn into_all(self) -> Option<Vec<ReadLimit>> {
-        self.limits.into_iter().map(|(_, limit)| limit).collect()
+    /// The policies of all limits, if none of them has a mistake.
+    pub fn into_policies(self) -> Option<Policies> {
+        let limits: Vec<ReadLimit> =
+            self.limits.into_iter().map(|(_, limit)| limit).collect::<Option<_>>()?;
+        let mut read = Policies::default();
+        let mut variants = Vec::new();
+        for (limit, id) in limits.into_iter().zip((0..).map(PolicyId)) {
+            read.all.push((limit.policy, limit.on_failure));
+            read.written.push(limit.written);
+            read.terms.push(limit.terms);
+            variants.extend(limit.variants.into_iter().map(|variant| (variant, id, limit.on_failure)));
+        }
+        for (variant, id, on_failure) in variants {
+            read.all.push((variant.policy, on_failure));
+            read.written.push(variant.written);
+            read.variants.push(id);
+        }
+        Some(read)
     }
 
     /// The limit that a string names.
@@ -111,53 +119,112 @@ impl ReadLimits {
 }
 
 /// Reads all limits.
-pub(super) fn limits(item: Option<Item<'_>>) -> ReadLimits {
+pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming) -> ReadLimits {
     let mut read = ReadLimits::default();
     let Some(table) = item.and_then(|item| item.table("[limits]")) else { return read };
-    for ((name, item), id) in table.entries().into_iter().zip((0..).map(PolicyId)) {
-        let limit = limit(&name, item);
+    let entries = table.entries();
+    // The policies of all limits come first, and then those of their tiers and overrides.
+    let mut next = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+    for ((name, item), id) in entries.into_iter().zip((0..).map(PolicyId)) {
+        let limit = limit(&name, item, naming, next);
+        let variants = limit.as_ref().map_or(0, |limit| limit.variants.len());
+        next = next.saturating_add(u32::try_from(variants).unwrap_or(u32::MAX));
         read.names.insert(name.text.to_owned(), id);
         read.limits.push((name.span, limit));
     }
     read
 }
 
-fn limit(name: &Name<'_>, item: Item<'_>) -> Option<ReadLimit> {
+/// Reads a limit; its tiers and overrides will have the ids from `next` on.
+fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: u32) -> Option<ReadLimit> {
     let name_is_right = check_name(name, item.reader);
     let mut table = item.table(format!("limit `{}`", name.text))?;
-    let algorithm = match table.item("algorithm") {
-        Some(item) => algorithm(item),
-        None => Some(Algorithm::default()),
+    let algorithm = table.item("algorithm").map_or(Some(Algorithm::default()), algorithm);
+    let numbers = Numbers::read(&mut table, algorithm);
+    Numbers::require(&mut table, algorithm);
+    let quota = algorithm.zip(numbers.as_ref()).and_then(|(algorithm, numbers)| {
+        warn(algorithm, numbers, numbers);
+        quota(algorithm, numbers)
+    });
+    let parts = table.item("key").map_or(Some(vec![KeyPart::ClientIp]), key::key);
+    let on_missing = key::on_missing(table.item("on_missing"));
+    let spec = parts.zip(on_missing).map(|(parts, on_missing)| KeySpec { parts, on_missing });
+    let on_failure = manner::on_store_failure(table.item("on_store_failure"));
+    let shadow = manner::is_shadow(table.item("mode"));
+    let ban = manner::ban(table.item("ban"), shadow == Some(true));
+    let names = Names { naming, spec: spec.as_ref() };
+    let mut rules = Rules::default();
+    let networks = networks(&mut table, names, shadow == Some(true), &mut rules);
+    let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names };
+    let mut variants = Variants::from(next);
+    let tiers = variants.tiers(table.item("tiers"), &base);
+    variants.overrides(table.item("overrides"), &base, &mut rules);
+    let cost = cost::read(&mut table);
+    let trust = manner::trust(table.item("trust"));
+    warn_of_nobody(&table, naming, trust, cost.as_ref(), tiers.as_ref());
+    let charge_on = manner::charge_on(table.item("charge_on"), algorithm);
+    let cost = cost.and_then(|cost| fitting(cost, algorithm?, quota.as_ref()?, &variants.all));
+    table.close(&[]);
+    let (block, allow) = networks?;
+    (rules.block, rules.allow) = (block, allow);
+    let terms = Terms { key: spec?, cost: cost?, trust: trust?, charge_on: charge_on?, rules, tiers };
+    let (ban, shadow) = (ban?, shadow?);
+    let made = |mut policy: Policy| {
+        (policy.ban, policy.shadow) = (ban, shadow);
+        policy
     };
-    let rate = if algorithm.is_none() {
-        // What a limit of another algorithm needs is not known here: read what is there, miss nothing.
-        table.item("rate").filter(|item| !item.is_array()).and_then(rate::rate)
-    } else {
-        table.required("rate", "rate = \"100/minute\"").and_then(rate::rate)
-    };
-    let burst = table.item("burst");
-    let quota = algorithm.and_then(|algorithm| quota::quota(algorithm, rate.as_ref(), burst));
-    refill(&mut table, algorithm);
-    let parts = match table.item("key") {
-        Some(item) => key(item),
-        None => Some(vec![KeyPart::ClientIp]),
-    };
-    let cost = match table.item("cost") {
-        Some(item) => cost(item, quota.as_ref().map(|(quota, _)| quota.limit())),
-        None => Some(1),
-    };
-    let on_failure = on_store_failure(table.item("on_store_failure"));
-    let on_missing = on_missing(table.item("on_missing"));
-    if let Some(item) = table.item("mode") {
-        item.choice(&[("enforce", ())], &["shadow"]);
+    (name_is_right && variants.are_right).then_some(())?;
+    let written = WrittenLimit { numbers: written(algorithm?, numbers.as_ref()?) };
+    let policy = made(Policy::new(name.text, quota?));
+    let variants = variants.all.into_iter().map(|one| Variant { policy: made(one.policy), ..one }).collect();
+    Some(ReadLimit { policy, terms, on_failure: on_failure?, written, variants })
+}
+
+/// Reads `block` and `allow`: the networks of each; what they say of names goes to the rules.
+fn networks(
+    table: &mut Table<'_>,
+    names: Names<'_>,
+    is_shadow: bool,
+    rules: &mut Rules,
+) -> Option<(Networks, Networks)> {
+    let block = table.item("block");
+    if let Some(item) = block.filter(|_| is_shadow) {
+        manner::ignored(item, "blocks");
     }
-    foreign(&mut table, algorithm);
-    table.close(&NOT_YET);
-    let (quota, burst) = quota?;
-    let terms = Terms { key: KeySpec { parts: parts?, on_missing: on_missing? }, cost: cost? };
-    let written = WrittenLimit { rate: rate?.text.value.into(), burst };
-    name_is_right.then_some(())?;
-    Some(ReadLimit { policy: Policy::new(name.text, quota), terms, on_failure: on_failure?, written })
+    let block = names::list(block, names, Remark::Block, rules);
+    let allow = names::list(table.item("allow"), names, Remark::Allow, rules);
+    Some((block?, allow?))
+}
+
+/// Warns where the cost or the tier comes from headers, and nobody is there whose headers count.
+fn warn_of_nobody(
+    table: &Table<'_>,
+    naming: &Naming,
+    trust: Option<Trust>,
+    cost: Option<&ReadCost<'_>>,
+    tiers: Option<&Tiers>,
+) {
+    if trust != Some(Trust::Proxies) || !naming.client_ip.trusted_proxies.is_empty() {
+        return;
+    }
+    if let Some(header) = cost.and_then(ReadCost::header) {
+        manner::nobody_believed(table, "cost", &format!("header:{header}"));
+    }
+    if let Some(tiers) = tiers.filter(|tiers| tiers.by.is_clients_word()) {
+        manner::nobody_believed(table, "tiers", &tiers.by.to_string());
+    }
+}
+
+/// The cost, if it fits the limit's own numbers and those of all its tiers and overrides.
+fn fitting(cost: ReadCost<'_>, algorithm: Algorithm, own: &Quota, variants: &[Variant]) -> Option<Cost> {
+    let mut fits = vec![Fit { quota: own, variant: None }];
+    fits.extend(
+        variants.iter().map(|one| Fit {
+            quota: &one.policy.quota,
+            variant: Some((one.what.clone(), one.place.clone())),
+        }),
+    );
+    cost.fitting(algorithm, &fits)
 }
 
 fn check_name(name: &Name<'_>, reader: &Reader<'_>) -> bool {
@@ -173,99 +240,5 @@ fn check_name(name: &Name<'_>, reader: &Reader<'_>) -> bool {
 
 fn algorithm(item: Item<'_>) -> Option<Algorithm> {
     let choices = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
-    item.choice(&choices, &ALGORITHMS_NOT_YET)
-}
-
-fn refill(table: &mut Table<'_>, algorithm: Option<Algorithm>) {
-    let Some(item) = table.item("refill") else { return };
-    if algorithm == Some(Algorithm::Gcra) {
-        belongs_elsewhere(table, "refill", "token_bucket", "gcra");
-    } else {
-        item.choice(&[("smooth", ())], &["interval"]);
-    }
-}
-
-/// Refuses keys that mean nothing to this limit's algorithm. Where the algorithm itself was refused, they may
-/// well belong to it.
-fn foreign(table: &mut Table<'_>, algorithm: Option<Algorithm>) {
-    for (key, owner) in OTHER_ALGORITHMS {
-        if let (true, Some(algorithm)) = (table.takes_silently(key), algorithm) {
-            belongs_elsewhere(table, key, owner, algorithm.name());
-        }
-    }
-}
-
-fn belongs_elsewhere(table: &Table<'_>, key: &str, owner: &str, own: &str) {
-    let place = table.key_span(key).unwrap_or_else(|| table.span());
-    let problem =
-        Problem::error(place, format!("`{key}` belongs to the algorithm {owner}, and this limit is a {own}"));
-    table.reader.note(problem.help(format!("leave `{key}` out")));
-}
-
-fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
-    if !item.is_array() {
-        return key_part(item).map(|part| vec![part]);
-    }
-    let items = item.list("")?;
-    if items.is_empty() {
-        let problem = item.error("a key needs at least one part");
-        return item.refuse(problem.help("for one count for everybody write: key = \"global\""));
-    }
-    let parts: Vec<Option<KeyPart>> = items.into_iter().map(key_part).collect();
-    parts.into_iter().collect()
-}
-
-fn key_part(item: Item<'_>) -> Option<KeyPart> {
-    let text =
-        item.string_like("a key part or an array of them", "such as \"client_ip\" or \"header:x-api-key\"")?;
-    if let Some(part) = KeyPart::parse(&text.value) {
-        return Some(part);
-    }
-    let (kind, name) =
-        text.value.split_once(':').map_or((&*text.value, None), |(kind, name)| (kind, Some(name)));
-    if PARTS_NOT_YET.contains(&kind) && !text.from_env {
-        return item.not_yet(&format!("`{}`", text.value), "");
-    }
-    let problem = text.error(format!("{} is not a key part", text.quoted()));
-    let named =
-        KeyPart::FORMS.iter().find_map(|form| form.strip_suffix(":NAME").filter(|form| *form == kind));
-    let kinds = KeyPart::FORMS.iter().map(|form| form.trim_end_matches(":NAME"));
-    text.refuse(match (named, nearest(kind, kinds)) {
-        (Some(kind), _) if name.is_none_or(str::is_empty) => {
-            problem.help(format!("say which: \"{kind}:NAME\""))
-        }
-        (Some(kind), _) => problem.help(format!("what stands after `{kind}:` can't be the name of one")),
-        (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" alone")),
-        (None, Some(near)) => problem.help(format!("did you mean `{near}`?")),
-        (None, None) => problem.help(format!("the parts are {}", KeyPart::FORMS.join(", "))),
-    })
-}
-
-fn cost(item: Item<'_>, limit: Option<u64>) -> Option<u64> {
-    if item.is_string() {
-        return item
-            .not_yet("a cost taken from the request", "a limit's cost is a whole number in this version");
-    }
-    let cost = item.integer(&COST)?;
-    match limit {
-        Some(limit) if cost > limit => {
-            let problem = item.error(format!(
-                "no request could ever pass: it costs {cost}, and at most {limit} are there at once"
-            ));
-            item.refuse(problem.help(format!("a cost of at most {limit}, or a larger `burst`")))
-        }
-        _ => Some(cost),
-    }
-}
-
-fn on_store_failure(item: Option<Item<'_>>) -> Option<OnStoreFailure> {
-    use OnStoreFailure::{Allow, Deny, Local};
-    let choices = [("local", Local), ("allow", Allow), ("deny", Deny)];
-    item.map_or(Some(OnStoreFailure::default()), |item| item.choice(&choices, &[]))
-}
-
-fn on_missing(item: Option<Item<'_>>) -> Option<OnMissing> {
-    use OnMissing::{ClientIp, Deny, Skip};
-    let choices = [("client_ip", ClientIp), ("skip", Skip), ("deny", Deny)];
-    item.map_or(Some(OnMissing::default()), |item| item.choice(&choices, &[]))
+    item.choice(&choices, &[])
 }

@@ -103,7 +103,8 @@ fn listener(item: Item<'_>) -> Option<ListenerSpec> {
     })
 }
 
-fn address(item: Item<'_>) -> Option<SocketAddr> {
+/// Reads an address with its port.
+pub(super) fn address(item: Item<'_>) -> Option<SocketAddr> {
     let text = item.string_like("an address with a port", FORM)?;
     text.parsed("an address with a port", FORM, |text| text.parse().ok())
 }

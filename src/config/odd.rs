@@ -7,7 +7,7 @@ use super::limits::{ReadLimit, ReadLimits};
 use super::report::Problem;
 use super::routes::ReadRoute;
 use super::upstreams::ReadUpstreams;
-use crate::gate::{HostPattern, KeyPart, Route};
+use crate::gate::{Cost, HostPattern, KeyPart, Route};
 use crate::limit::PolicyId;
 
 /// Every warning about how routes, limits and upstreams go together.
@@ -51,13 +51,16 @@ fn unused_limits(
 }
 
 fn free_limits(limits: &ReadLimits) -> impl Iterator<Item = Problem> {
-    let free = limits.ids().filter(|id| limits.get(*id).is_some_and(|limit| limit.terms.cost == 0));
+    let free =
+        limits.ids().filter(|id| limits.get(*id).is_some_and(|limit| limit.terms.cost == Cost::Fixed(0)));
     free.map(|id| Problem::warning(limits.span(id), "this limit never refuses anybody: its cost is 0"))
 }
 
 /// A route whose limits a client can all walk round, by making up a key of its own for each request.
 fn evadable(read: &ReadRoute, limits: &ReadLimits) -> Option<Problem> {
-    let own: Vec<&ReadLimit> = read.route.limits.iter().filter_map(|id| limits.get(*id)).collect();
+    let own = read.route.limits.iter().filter_map(|id| limits.get(*id));
+    // Those that only watch hold nobody up.
+    let own: Vec<&ReadLimit> = own.filter(|limit| !limit.policy.shadow).collect();
     let part_of = |limit: &&ReadLimit| {
         limit.terms.key.parts.iter().find(|part| can_be_made_up(part, &read.route)).map(ToString::to_string)
     };

@@ -1,93 +1,216 @@
-//! From a rate and a burst to a quota, or to the nearest numbers that make one.
+//! From numbers to a quota, or to the nearest numbers that make one.
 
-use std::ops::RangeInclusive;
-
+use super::numbers::Numbers;
 use super::rate::{WrittenRate, written_period};
 use super::reader::Item;
-use crate::limit::{Algorithm, Quota, QuotaError, Rate};
-
-/// The largest burst that may be asked for: beyond it no number is exact anyway.
-const BURST: RangeInclusive<u64> = 0..=1 << 53;
+use super::report::Problem;
+use crate::limit::{Algorithm, Align, MAX_IN_FLIGHT, Quota, QuotaError, Rate};
 
 /// How many other rates are tried on each side before giving up on a proposal.
 const TRIES: u64 = 100_000;
 
-/// Reads the burst and makes the quota.
-pub(super) fn quota(
-    algorithm: Algorithm,
-    rate: Option<&WrittenRate<'_>>,
-    burst: Option<Item<'_>>,
-) -> Option<(Quota, Option<u64>)> {
-    let written = match burst {
-        Some(item) => Some(read_burst(algorithm, item)?),
-        None => None,
-    };
-    let rate = rate?;
-    match make(algorithm, rate.rate, written) {
-        Ok(quota) => Some((quota, written)),
-        Err(QuotaError::TooLarge { largest }) => too_large(algorithm, rate, burst, written, largest),
-        Err(error) => rate.text.refuse(rate.text.error(error.to_string())),
+/// A log of more entries than this is worth a warning.
+const LONG_LOG: u64 = 10_000;
+/// What a log takes for each entry.
+const ENTRY_BYTES: u64 = 8;
+
+/// Makes the quota that these numbers stand for; `None` if they make none, or if one is missing.
+pub(super) fn quota(algorithm: Algorithm, numbers: &Numbers<'_>) -> Option<Quota> {
+    let rates: Vec<Rate> = numbers.rates.iter().map(|rate| rate.rate).collect();
+    let has_all =
+        if algorithm == Algorithm::Concurrency { numbers.max_in_flight.is_some() } else { !rates.is_empty() };
+    if !has_all {
+        return None;
+    }
+    match make(algorithm, numbers, &rates) {
+        Ok(quota) => Some(quota),
+        Err(error) => refuse(algorithm, numbers, error),
     }
 }
 
-fn read_burst(algorithm: Algorithm, item: Item<'_>) -> Option<u64> {
-    let burst = item.integer(&BURST)?;
-    if burst == 0 && algorithm == Algorithm::TokenBucket {
-        let problem = item.error("a bucket that holds nothing would refuse every request");
-        return item.refuse(problem.help("`burst` is how many requests may come at once: at least 1"));
+fn make(algorithm: Algorithm, numbers: &Numbers<'_>, rates: &[Rate]) -> Result<Quota, QuotaError> {
+    if algorithm == Algorithm::Concurrency {
+        return Quota::concurrency(numbers.max_in_flight.unwrap_or(0), numbers.lease());
     }
-    Some(burst)
-}
-
-fn make(algorithm: Algorithm, rate: Rate, burst: Option<u64>) -> Result<Quota, QuotaError> {
+    let rate = *rates.first().ok_or(QuotaError::ZeroRate)?;
+    let number = |number: Option<(u64, Item<'_>)>| number.map(|(number, _)| number);
+    let (burst, queue) = (number(numbers.burst), number(numbers.queue).unwrap_or(0));
     match algorithm {
+        Algorithm::TokenBucket if numbers.is_interval == Some(true) => {
+            Quota::interval_bucket(rate, burst.unwrap_or(rate.units()))
+        }
         Algorithm::TokenBucket => Quota::token_bucket(rate, burst.unwrap_or(rate.units())),
         Algorithm::Gcra => Quota::gcra(rate, burst.unwrap_or(0)),
-        Algorithm::FixedWindow
-        | Algorithm::SlidingLog
-        | Algorithm::SlidingWindow
-        | Algorithm::LeakyBucket
-        | Algorithm::Concurrency => Err(QuotaError::ZeroCapacity),
+        Algorithm::FixedWindow => Quota::fixed_window(rate, numbers.align()),
+        Algorithm::SlidingLog => Quota::sliding_log(rates),
+        Algorithm::SlidingWindow => Quota::sliding_window(rate, number(numbers.buckets).unwrap_or(1)),
+        Algorithm::LeakyBucket => Quota::leaky_bucket(rate, queue),
+        Algorithm::Concurrency => Quota::concurrency(MAX_IN_FLIGHT, numbers.lease()),
     }
+}
+
+/// The numbers of a limit in words, as the file has them.
+pub(super) fn written(algorithm: Algorithm, numbers: &Numbers<'_>) -> Box<str> {
+    let rates: Vec<&str> = numbers.rates.iter().map(|rate| &*rate.text.value).collect();
+    let mut words = rates.join(" and ");
+    let mut add = |text: String| {
+        words.push_str(", ");
+        words.push_str(&text);
+    };
+    if let Some((burst, _)) = numbers.burst {
+        add(format!("burst {burst}"));
+    }
+    if numbers.is_interval == Some(true) {
+        add("refilled at intervals".to_owned());
+    }
+    if algorithm == Algorithm::FixedWindow {
+        match numbers.align() {
+            Align::Clock => {}
+            Align::FirstRequest => add("from the first request".to_owned()),
+            Align::Calendar(calendar) => add(format!("by the calendar of {}", calendar.zone())),
+        }
+    }
+    if let Some((buckets, _)) = numbers.buckets {
+        add(format!("buckets {buckets}"));
+    }
+    if let Some((queue, _)) = numbers.queue {
+        add(format!("queue {queue}"));
+    }
+    if algorithm == Algorithm::Concurrency {
+        let lease = humantime::format_duration(numbers.lease().into());
+        return format!("{} in flight, lease {lease}", numbers.max_in_flight.unwrap_or(0)).into();
+    }
+    words.into()
+}
+
+/// Warns of what is odd about the numbers that a table names itself; `all` are those that it has in the end.
+pub(super) fn warn(algorithm: Algorithm, own: &Numbers<'_>, all: &Numbers<'_>) {
+    let by_calendar = algorithm == Algorithm::FixedWindow && matches!(all.align(), Align::Calendar(_));
+    let agreed = |rate: &WrittenRate<'_>| {
+        let (unit, days) = rate.agreed.filter(|_| !by_calendar)?;
+        let title = format!("a {unit} counts as {days} days here");
+        let help = format!(
+            "write \"{days} days\" if you mean that; windows that follow the calendar have algorithm = \
+             \"fixed_window\" and a rate such as \"800/{unit}\""
+        );
+        Some(Problem::warning(rate.text.item.span(), title).help(help))
+    };
+    let long = |rate: &&WrittenRate<'_>| algorithm == Algorithm::SlidingLog && rate.rate.units() > LONG_LOG;
+    let memory = |rate: &WrittenRate<'_>| {
+        let title = format!(
+            "this log takes up to {} KB for each key: {} entries of {ENTRY_BYTES} bytes",
+            (rate.rate.units() * ENTRY_BYTES).div_ceil(1_000),
+            rate.rate.units()
+        );
+        let help =
+            "algorithm = \"sliding_window\" with several `buckets` counts nearly as exactly in a few bytes";
+        Problem::warning(rate.text.item.span(), title).help(help)
+    };
+    let longest = own.rates.iter().filter(long).max_by_key(|rate| rate.rate.units());
+    let zone = own.zone.as_ref().filter(|_| !by_calendar).map(|(_, item)| {
+        let title = "this time zone changes nothing: no window of this limit follows the calendar";
+        let help =
+            "those do whose rate is per day, week, month or year, without a number, and aligned to the clock";
+        Problem::warning(item.span(), title).help(help)
+    });
+    let problems = own.rates.iter().filter_map(agreed).chain(longest.map(memory)).chain(zone);
+    let reader = own.rates.first().map(|rate| rate.text.item.reader);
+    let reader = reader.or_else(|| own.zone.as_ref().map(|(_, item)| item.reader));
+    for problem in problems {
+        if let Some(reader) = reader {
+            reader.note(problem);
+        }
+    }
+}
+
+fn refuse<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError) -> Option<T> {
+    let rate = numbers.rates.first()?;
+    match error {
+        QuotaError::TooLarge { largest } if has_ticks(algorithm) => {
+            too_large(algorithm, numbers, rate, largest)
+        }
+        QuotaError::TooLarge { largest } => {
+            let rate = numbers.rates.iter().find(|rate| rate.rate.units() > largest).unwrap_or(rate);
+            let problem = rate.text.error(format!("a {} can't count so many", algorithm.name()));
+            let period = period(rate);
+            rate.text.refuse(problem.help(format!("the most that fits is \"{largest}/{period}\"")))
+        }
+        QuotaError::TooLong { longest } => {
+            let rate = numbers.rates.iter().max_by_key(|rate| rate.rate.period()).unwrap_or(rate);
+            let days = longest.ceil_secs() / 86_400;
+            let problem = rate.text.error(format!("a {} can't look back so far", algorithm.name()));
+            rate.text.refuse(problem.help(format!("the longest period that fits is {days} days")))
+        }
+        QuotaError::TooManyRates { most } => {
+            let place = numbers.rates.get(most).unwrap_or(rate);
+            place
+                .text
+                .refuse(place.text.error(format!("this is one rate too many: a log has at most {most}")))
+        }
+        QuotaError::Uneven { below, above } => {
+            let problem = rate.text.error("this period can't be cut into so many equal parts");
+            let problem = match numbers.buckets {
+                Some((_, item)) => problem.related(item.span(), "so many"),
+                None => problem,
+            };
+            let nearest = if below == above {
+                format!("the nearest number that fits is {below}")
+            } else {
+                format!("the nearest numbers that fit are {below} and {above}")
+            };
+            rate.text.refuse(problem.help(nearest))
+        }
+        QuotaError::ZeroRate | QuotaError::ZeroCapacity => {
+            rate.text.refuse(rate.text.error(error.to_string()))
+        }
+    }
+}
+
+/// Whether what is counted are ticks, so that rate and capacity have to go together.
+fn has_ticks(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket)
 }
 
 fn too_large<T>(
     algorithm: Algorithm,
+    numbers: &Numbers<'_>,
     rate: &WrittenRate<'_>,
-    burst: Option<Item<'_>>,
-    written: Option<u64>,
     largest: u64,
 ) -> Option<T> {
-    let problem = match burst {
-        Some(item) => {
-            let problem = rate.text.error("this rate can't be counted exactly with this burst");
-            problem.related(item.span(), "with this burst")
+    let (key, number) = match algorithm {
+        Algorithm::LeakyBucket => ("queue", numbers.queue),
+        _ => ("burst", numbers.burst),
+    };
+    let problem = match number {
+        Some((_, item)) => {
+            let problem = rate.text.error(format!("this rate can't be counted exactly with this {key}"));
+            problem.related(item.span(), format!("with this {key}"))
         }
         None => rate.text.error("this rate can't be counted exactly"),
     };
-    // What a gcra calls burst comes on top of the one request that is always there.
-    let largest = if algorithm == Algorithm::Gcra { largest.checked_sub(1) } else { Some(largest) };
+    // Beside what a gcra calls burst, and the queue of a leaky bucket, there is the one request that is always
+    // there.
+    let least = u64::from(algorithm == Algorithm::TokenBucket);
+    let largest = largest.checked_sub(1 - least).filter(|largest| *largest >= least);
     let problem = match largest {
-        Some(largest) if largest > 0 || algorithm == Algorithm::Gcra => {
-            problem.help(format!("the largest that fits is `burst = {largest}`"))
-        }
-        _ => problem,
+        Some(largest) => problem.help(format!("the largest that fits is `{key} = {largest}`")),
+        None => problem,
     };
-    let nearest = nearest_rate(algorithm, rate.rate, written);
-    rate.text.refuse(match nearest {
-        Some(units) => {
-            let period = if rate.text.from_env { "…" } else { written_period(&rate.text.value) };
-            problem.help(format!("the nearest rate that fits is \"{units}/{period}\""))
-        }
+    rate.text.refuse(match nearest_rate(algorithm, numbers, rate.rate) {
+        Some(units) => problem.help(format!("the nearest rate that fits is \"{units}/{}\"", period(rate))),
         None => problem.help("a rate of rounder numbers, or of a shorter period, fits"),
     })
 }
 
+fn period<'r>(rate: &'r WrittenRate<'_>) -> &'r str {
+    if rate.text.from_env { "…" } else { written_period(&rate.text.value) }
+}
+
 /// The units nearest to those of `rate` that make a quota over the same period.
-fn nearest_rate(algorithm: Algorithm, rate: Rate, burst: Option<u64>) -> Option<u64> {
+fn nearest_rate(algorithm: Algorithm, numbers: &Numbers<'_>, rate: Rate) -> Option<u64> {
     let fits = |units: u64| {
         let other = Rate::new(units, rate.period()).ok()?;
-        make(algorithm, other, burst).ok().map(|_| units)
+        make(algorithm, numbers, &[other]).ok().map(|_| units)
     };
     (1..=TRIES).find_map(|step| {
         let below = rate.units().checked_sub(step).and_then(fits);
@@ -104,16 +227,17 @@ mod tests {
 
     #[test]
     fn the_nearest_rate_is_the_nearest_that_fits() {
+        let numbers = Numbers::default();
         let rate = Rate::new(1_000_001, DAY).unwrap();
-        assert!(make(Algorithm::TokenBucket, rate, None).is_err());
-        let units = nearest_rate(Algorithm::TokenBucket, rate, None).unwrap();
+        assert!(make(Algorithm::TokenBucket, &numbers, &[rate]).is_err());
+        let units = nearest_rate(Algorithm::TokenBucket, &numbers, rate).unwrap();
         assert!(units.abs_diff(1_000_001) <= 1);
-        assert!(make(Algorithm::TokenBucket, Rate::new(units, DAY).unwrap(), None).is_ok());
+        assert!(make(Algorithm::TokenBucket, &numbers, &[Rate::new(units, DAY).unwrap()]).is_ok());
     }
 
     #[test]
     fn where_nothing_near_fits_nothing_is_proposed() {
         let rate = Rate::new(1, Micros(u64::MAX)).unwrap();
-        assert_eq!(nearest_rate(Algorithm::Gcra, rate, Some(1 << 53)), None);
+        assert_eq!(nearest_rate(Algorithm::TokenBucket, &Numbers::default(), rate), None);
     }
 }

@@ -1,19 +1,27 @@
 //! Rates as the file spells them: `100/minute`, `5/s`, `5/10m`, `5/10 minutes`.
 
 use super::reader::{Item, Text};
-use super::suggest::nearest;
-use crate::limit::Rate;
+use crate::limit::{CalendarUnit, Rate};
+use crate::suggest::nearest;
 use crate::time::Micros;
 
+const DAY: u64 = 86_400_000_000;
+const WEEK: u64 = 7 * DAY;
+/// Where they are no calendar windows, a month has 30 days and a year 365.
+const MONTH: u64 = 30 * DAY;
+const YEAR: u64 = 365 * DAY;
+
 /// Units of time with their microseconds: the names first, then the short forms.
-const UNITS: [(&str, u64); 17] = [
+const UNITS: [(&str, u64); 22] = [
     ("microsecond", 1),
     ("millisecond", 1_000),
     ("second", 1_000_000),
     ("minute", 60_000_000),
     ("hour", 3_600_000_000),
-    ("day", 86_400_000_000),
-    ("week", 604_800_000_000),
+    ("day", DAY),
+    ("week", WEEK),
+    ("month", MONTH),
+    ("year", YEAR),
     ("us", 1),
     ("ms", 1_000),
     ("s", 1_000_000),
@@ -22,16 +30,32 @@ const UNITS: [(&str, u64); 17] = [
     ("min", 60_000_000),
     ("h", 3_600_000_000),
     ("hr", 3_600_000_000),
-    ("d", 86_400_000_000),
-    ("w", 604_800_000_000),
+    ("d", DAY),
+    ("w", WEEK),
+    ("mo", MONTH),
+    ("y", YEAR),
+    ("yr", YEAR),
 ];
 
 const FORM: &str = "write it as units each period: \"100/minute\", \"5/s\", \"5/10 minutes\"";
 
 /// A rate and how it was written.
+#[derive(Clone)]
 pub(super) struct WrittenRate<'a> {
     pub rate: Rate,
     pub text: Text<'a>,
+    /// The unit of its period, where that is one of the calendar and has no number.
+    pub calendar: Option<CalendarUnit>,
+    /// The unit of its period and its days, where its length is a matter of agreement.
+    pub agreed: Option<(&'static str, u64)>,
+}
+
+/// What a text says.
+#[derive(Debug, PartialEq, Eq)]
+struct Parsed {
+    rate: Rate,
+    unit: u64,
+    has_number: bool,
 }
 
 /// Why a text is no rate.
@@ -40,22 +64,30 @@ enum RateError {
     Form,
     ZeroUnits,
     ZeroPeriod,
-    /// Months and years have no fixed length.
-    Calendar(&'static str),
     Unit(String),
     TooLarge,
 }
 
 /// Reads a rate.
 pub(super) fn rate(item: Item<'_>) -> Option<WrittenRate<'_>> {
-    if item.is_array() {
-        return item.not_yet("a list of rates", "name several limits on the route instead");
-    }
     let text = item.string_like("a rate", FORM)?;
-    match parse(&text.value) {
-        Ok(rate) => Some(WrittenRate { rate, text }),
-        Err(error) => refused(&text, &error),
-    }
+    let Parsed { rate, unit, has_number } = match parse(&text.value) {
+        Ok(parsed) => parsed,
+        Err(error) => return refused(&text, &error),
+    };
+    let calendar = match unit {
+        DAY => Some(CalendarUnit::Day),
+        WEEK => Some(CalendarUnit::Week),
+        MONTH => Some(CalendarUnit::Month),
+        YEAR => Some(CalendarUnit::Year),
+        _ => None,
+    };
+    let agreed = match unit {
+        MONTH => Some(("month", 30)),
+        YEAR => Some(("year", 365)),
+        _ => None,
+    };
+    Some(WrittenRate { rate, text, calendar: calendar.filter(|_| !has_number), agreed })
 }
 
 fn refused<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
@@ -69,9 +101,6 @@ fn refused<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
         RateError::ZeroPeriod => {
             text.error("a rate needs a period longer than zero").help("write \"1/s\" or \"5/10 minutes\"")
         }
-        RateError::Calendar(unit) => text
-            .error(format!("a {unit} has no fixed length: it is a calendar window"))
-            .help("calendar windows (fixed_window) are not supported by this version of tidegate; write the length that you mean, such as \"30 days\" or \"365 days\""),
         RateError::Unit(unit) => {
             let problem = if text.from_env {
                 text.error("this value has no unit of time after its slash")
@@ -81,7 +110,9 @@ fn refused<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
             let names = UNITS.iter().map(|(name, _)| *name);
             match nearest(unit.trim_end_matches('s'), names) {
                 Some(near) => problem.help(format!("did you mean `{near}`?")),
-                None => problem.help("the units are us, ms, s, m, h, d, w, or second, minute, hour, day, week"),
+                None => problem.help(
+                    "the units are us, ms, s, m, h, d, w, mo, y, or second, minute, hour, day, week, month, year",
+                ),
             }
         }
         RateError::TooLarge => text
@@ -91,22 +122,23 @@ fn refused<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
     text.refuse(problem)
 }
 
-fn parse(text: &str) -> Result<Rate, RateError> {
+fn parse(text: &str) -> Result<Parsed, RateError> {
     let (units, period) = text.split_once('/').ok_or(RateError::Form)?;
     let units = number(units.trim())?.ok_or(RateError::Form)?;
     let period = period.trim();
     let digits = period.find(|character: char| !character.is_ascii_digit() && character != '_');
     let (count, unit) = period.split_at(digits.unwrap_or(period.len()));
-    let count = number(count)?.unwrap_or(1);
+    let count = number(count)?;
     let unit = unit_length(unit.trim())?;
     if units == 0 {
         return Err(RateError::ZeroUnits);
     }
-    if count == 0 {
+    if count == Some(0) {
         return Err(RateError::ZeroPeriod);
     }
-    let period = count.checked_mul(unit).ok_or(RateError::TooLarge)?;
-    Rate::new(units, Micros(period)).map_err(|_| RateError::Form)
+    let period = count.unwrap_or(1).checked_mul(unit).ok_or(RateError::TooLarge)?;
+    let rate = Rate::new(units, Micros(period)).map_err(|_| RateError::Form)?;
+    Ok(Parsed { rate, unit, has_number: count.is_some() })
 }
 
 /// A number, `None` for an empty text.
@@ -127,11 +159,6 @@ fn unit_length(unit: &str) -> Result<u64, RateError> {
     }
     let lower = unit.to_ascii_lowercase();
     let singular = lower.strip_suffix('s').filter(|rest| rest.len() > 1).unwrap_or(&lower);
-    match singular {
-        "month" | "mo" => return Err(RateError::Calendar("month")),
-        "year" | "y" | "yr" => return Err(RateError::Calendar("year")),
-        _ => {}
-    }
     let known = UNITS.iter().find(|(name, _)| *name == lower || (name.len() > 2 && *name == singular));
     known.map(|(_, length)| *length).ok_or_else(|| RateError::Unit(unit.to_owned()))
 }
@@ -159,9 +186,19 @@ mod tests {
             ("3/250ms", 3, 250_000),
             ("3/250 us", 3, 250),
             ("3/15 min", 3, 900_000_000),
+            ("5/month", 5, MONTH),
+            ("5/2 years", 5, 2 * YEAR),
+            ("5/mo", 5, MONTH),
         ] {
-            let rate = parse(text).unwrap();
+            let rate = parse(text).unwrap().rate;
             assert_eq!((rate.units(), rate.period()), (units, Micros(period)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_makes_a_day_24_hours() {
+        for (text, has_number) in [("7/day", false), ("7/1 day", true), ("7/1d", true), ("7/d", false)] {
+            assert_eq!(parse(text).unwrap().has_number, has_number, "{text}");
         }
     }
 
@@ -178,8 +215,6 @@ mod tests {
             ("ten/s", RateError::Form),
             ("0/s", RateError::ZeroUnits),
             ("5/0s", RateError::ZeroPeriod),
-            ("5/month", RateError::Calendar("month")),
-            ("5/2 years", RateError::Calendar("year")),
             ("5/minite", RateError::Unit("minite".into())),
             ("99999999999999999999/s", RateError::TooLarge),
             ("1/99999999999999 weeks", RateError::TooLarge),

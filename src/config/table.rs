@@ -50,7 +50,9 @@ impl<'a> Table<'a> {
 
     /// The value of a key, if it is there.
     pub fn item(&mut self, key: &'static str) -> Option<Item<'a>> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.entries.get(key).map(|value| Item::new(self.reader, key, value))
     }
 

@@ -32,6 +32,8 @@ pub enum KeyPart {
     Method,
     /// `route`: the name of the route that matched.
     Route,
+    /// `jwt:CLAIM`: what the request's token says, if that is to be believed.
+    Jwt(Box<str>),
 }
 
 /// What becomes of a request that lacks a part of the key.
@@ -68,7 +70,7 @@ pub enum Found {
 
 impl KeyPart {
     /// Every form a key part can take, for messages.
-    pub const FORMS: [&'static str; 10] = [
+    pub const FORMS: [&'static str; 11] = [
         "client_ip",
         "header:NAME",
         "cookie:NAME",
@@ -78,6 +80,7 @@ impl KeyPart {
         "host",
         "method",
         "route",
+        "jwt:CLAIM",
         "global",
     ];
 
@@ -97,6 +100,7 @@ impl KeyPart {
             ("cookie", _) => Self::Cookie(named?.into()),
             ("query", _) => Self::Query(named?.into()),
             ("path_param", _) => Self::PathParam(named?.into()),
+            ("jwt", _) => Self::Jwt(named?.into()),
             _ => return None,
         })
     }
@@ -117,11 +121,12 @@ impl KeyPart {
             Self::Host => Cow::Borrowed(subject.host.as_bytes()),
             Self::Method => Cow::Borrowed(subject.head.method.as_str().as_bytes()),
             Self::Route => Cow::Borrowed(subject.route_name().as_bytes()),
+            Self::Jwt(claim) => Cow::Owned(subject.token.claims().ok()?.text(claim)?.into_bytes()),
         };
         (!value.is_empty()).then_some(value)
     }
 
-    fn kind(&self) -> PartKind {
+    pub(super) fn kind(&self) -> PartKind {
         match self {
             Self::Global => PartKind::Global,
             Self::ClientIp => PartKind::ClientIp,
@@ -133,13 +138,21 @@ impl KeyPart {
             Self::Host => PartKind::Host,
             Self::Method => PartKind::Method,
             Self::Route => PartKind::Route,
+            Self::Jwt(_) => PartKind::Jwt,
         }
     }
 
-    /// Whether a client can put there whatever it likes, and so get a fresh count at will.
+    /// Whether it is worth no more than the client's word.
+    #[must_use]
+    pub fn is_clients_word(&self) -> bool {
+        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
+    }
+
+    /// Whether a client can put there whatever it likes, and so get a fresh count at will. What a token says is
+    /// up to who issues them.
     #[must_use]
     pub fn is_made_up(&self) -> bool {
-        !matches!(self, Self::Global | Self::ClientIp | Self::Method | Self::Route)
+        !matches!(self, Self::Global | Self::ClientIp | Self::Method | Self::Route | Self::Jwt(_))
     }
 }
 
@@ -156,6 +169,7 @@ impl std::fmt::Display for KeyPart {
             Self::Host => f.write_str("host"),
             Self::Method => f.write_str("method"),
             Self::Route => f.write_str("route"),
+            Self::Jwt(claim) => write!(f, "jwt:{claim}"),
         }
     }
 }
@@ -176,6 +190,20 @@ impl KeySpec {
         }
         Found::Key(hasher.key(&parts))
     }
+
+    /// The key that the first part of a request's key alone would make, if the request has it.
+    pub(super) fn first_part(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> Option<Key> {
+        let mut parts = Parts::default();
+        push_part(&mut parts, self.parts.first()?, subject).then(|| hasher.key(&parts))
+    }
+}
+
+impl Found {
+    /// The key, if there is one.
+    #[must_use]
+    pub fn key(&self) -> Option<Key> {
+        if let Self::Key(key) = self { Some(*key) } else { None }
+    }
 }
 
 /// Adds a part if the request has it.
@@ -191,7 +219,7 @@ fn push_part(parts: &mut Parts, part: &KeyPart, subject: &Subject<'_>) -> bool {
     value.is_some()
 }
 
-fn push_address(parts: &mut Parts, client: IpAddr) {
+pub(super) fn push_address(parts: &mut Parts, client: IpAddr) {
     match client {
         IpAddr::V4(v4) => parts.push(PartKind::ClientIp, &v4.octets()),
         IpAddr::V6(v6) => parts.push(PartKind::ClientIp, &v6.octets()),
@@ -205,7 +233,7 @@ fn agreed<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
     values.all(|other| other == first).then_some(first)
 }
 
-fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> Option<&'a [u8]> {
+pub(super) fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> Option<&'a [u8]> {
     agreed(head.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()))
 }
 
@@ -240,10 +268,14 @@ mod tests {
 
     #[test]
     fn parts_read_back_as_they_were_written() {
-        for text in ["client_ip", "header:x-api-key", "cookie:sid", "query:key", "path", "path_param:id"] {
+        for text in
+            ["client_ip", "header:x-api-key", "cookie:sid", "query:key", "path", "path_param:id", "jwt:sub"]
+        {
             assert_eq!(KeyPart::parse(text).unwrap().to_string(), text);
         }
-        for wrong in ["", "header", "header:", "header:a b", "client_ip:x", "clientip", "cookie:"] {
+        for wrong in
+            ["", "header", "header:", "header:a b", "client_ip:x", "clientip", "cookie:", "jwt", "jwt:"]
+        {
             assert_eq!(KeyPart::parse(wrong), None, "{wrong}");
         }
     }

@@ -68,6 +68,12 @@ impl Calendar {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
+    /// The names of all time zones.
+    #[must_use]
+    pub fn zones() -> Vec<String> {
+        jiff::tz::db().available().map(|name| name.to_string()).collect()
+    }
+
     /// The beginnings of the window before the one of `at`, of that one, and of the two after it.
     #[must_use]
     pub fn edges(&self, at: Timestamp) -> [Timestamp; 4] {

@@ -63,6 +63,8 @@ pub enum PartKind {
     Method = 8,
     /// The route's name.
     Route = 9,
+    /// A claim of a verified token.
+    Jwt = 10,
 }
 
 /// Turns key parts into [`Key`]s.

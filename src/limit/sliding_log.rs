@@ -157,19 +157,17 @@ impl SlidingLog {
 impl View<'_> {
     /// Time until no more than `room` units are inside `period`.
     fn until_within(&self, period: Micros, room: u64, charge: u64) -> Micros {
-        let log = self.log;
-        // The last entry that has to be out; after all others comes the present charge.
-        let last = match room.checked_sub(charge) {
-            Some(room) => log.first_before(self.first, room),
-            None => log.len(),
-        };
-        if log.spent_from(last) + charge <= room {
+        if self.log.spent_from(self.first) + charge <= room {
             return Micros::ZERO;
         }
-        let (newest, age) =
-            if last < log.len() { (self.present.stamp, log.age(last)) } else { (self.present.at, 0) };
-        let out = Timestamp(newest.after(period).0.saturating_sub(age));
-        if out > self.present.at { out.since(self.now) } else { Micros::ZERO }
+        // The last entry that has to be out, or else the charge itself. It may be out of a shorter period by
+        // now; then it is another rate that has to be waited for.
+        let made = |place| self.present.stamp.after(period).0.saturating_sub(self.log.age(place));
+        let out = match room.checked_sub(charge) {
+            Some(left) => Timestamp(made(self.log.first_before(self.first, left))),
+            None => self.present.at.after(period),
+        };
+        out.since(self.now)
     }
 
     fn charged(&self, cost: u64) -> Log {

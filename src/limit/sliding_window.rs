@@ -1,8 +1,8 @@
 //! Sliding window: counters of the period's parts in place of a log.
 //!
-//! Twin of `lua/sliding_window.lua`. PartCounts have the width `w` and begin at whole multiples of it since the
+//! Twin of `lua/sliding_window.lua`. Parts have the width `w` and begin at whole multiples of it since the
 //! Unix epoch. What counts is what was spent in the parts that lie inside the period, and of the oldest part,
-//! of which the period covers the rest only, the same share of what was spent in it. That share is old·s/w
+//! of which the period covers the rest only, the same share of what was spent in it. That share is `old·s/w`
 //! for the `s` microseconds that are left of the present part, so everything stays in whole numbers.
 
 use std::num::NonZeroU64;

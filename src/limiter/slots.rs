@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::limit::{Charge, Decision, Holder, Manner, Policy, Quota};
 use crate::store::{Memory, Store};
-use crate::time::recent;
+use crate::time::monotonic;
 
 /// How often leases are looked through; a lease is at least three times as long.
 const LOOK: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ impl Slots {
         if returned.is_empty() {
             return;
         }
-        let now = recent();
+        let now = monotonic();
         returned.retain(|held| held.due > now);
         let left = settle(store, returned, Manner::GiveBack).await;
         let mut live = self.live.lock();
@@ -114,7 +114,7 @@ impl Slots {
     }
 
     async fn renew(&self, store: &Store) {
-        let now = recent();
+        let now = monotonic();
         let due: Vec<Held> = {
             let mut live = self.live.lock();
             let due = live.held.values_mut().filter(|held| held.due <= now);
@@ -146,7 +146,7 @@ impl SlotSet {
         self.charges.retain(|charge| given(charge.holder));
         let mut live = self.slots.live.lock();
         for charge in &self.charges {
-            let mut held = Held { policies: Arc::clone(&self.policies), charge: *charge, due: recent() };
+            let mut held = Held { policies: Arc::clone(&self.policies), charge: *charge, due: monotonic() };
             held.due += held.lease() / 3;
             live.held.insert(charge.holder, held);
         }
@@ -172,7 +172,7 @@ impl Drop for SlotSet {
                 let _ = memory.settle(&self.policies, &given);
             }
             Place::Shared => {
-                let now = recent();
+                let now = monotonic();
                 live.returned.extend(self.charges.iter().map(|charge| {
                     let mut held = Held { policies: Arc::clone(&self.policies), charge: *charge, due: now };
                     held.due += held.lease();

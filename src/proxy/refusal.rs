@@ -21,7 +21,7 @@ pub(super) type Own = Response<bytes::Bytes>;
 /// The answer to a request that is refused for what it is.
 pub(super) fn malformed(error: &Malformed) -> Own {
     let mut response = problem(error.status(), &error.to_string());
-    if !matches!(error, Malformed::MissingPart(_)) {
+    if !matches!(error, Malformed::MissingPart(_) | Malformed::Blocked(_)) {
         // What else comes over this connection is no more to be trusted.
         close(&mut response);
     }

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -10,17 +11,25 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::Peer;
-use crate::telemetry::{AccessWriter, Record};
-use crate::time::monotonic;
+use crate::telemetry::{AccessWriter, Counts, Record};
+use crate::time::{monotonic, recent};
 use crate::upstream::ResponseBody;
 
 /// The body of an answer. When it is done, or dropped, its connection owes us the next request, and the
-/// request is logged.
+/// request is logged and its duration counted.
 #[derive(Debug)]
 pub struct ReplyBody {
     source: Source,
     peer: Rc<Peer>,
     entry: Option<Box<Entry>>,
+    timing: Timing,
+}
+
+/// When a request began, and where its duration is counted.
+#[derive(Debug)]
+pub(super) struct Timing {
+    pub asked: Instant,
+    pub counts: Arc<Counts>,
 }
 
 /// A line of the access log that is not written yet.
@@ -41,8 +50,8 @@ pub(super) enum Source {
 }
 
 impl ReplyBody {
-    pub(super) fn new(source: Source, peer: Rc<Peer>, entry: Option<Box<Entry>>) -> Self {
-        Self { source, peer, entry }
+    pub(super) fn new(source: Source, peer: Rc<Peer>, entry: Option<Box<Entry>>, timing: Timing) -> Self {
+        Self { source, peer, entry, timing }
     }
 
     fn count(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, hyper::Error>>>) {
@@ -91,5 +100,6 @@ impl Drop for ReplyBody {
             entry.record.took = monotonic() - entry.started;
             entry.writer.write(&entry.record);
         }
+        self.timing.counts.took(recent() - self.timing.asked);
     }
 }

@@ -82,6 +82,12 @@ impl Listener {
         self.spec.address
     }
 
+    /// How many connections are open here, over all workers.
+    #[must_use]
+    pub fn connections(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.connections)
+    }
+
     /// Counts a new connection, unless there are as many as may be.
     pub(super) fn count(connections: &Arc<AtomicUsize>, max: usize) -> Option<Counted> {
         let counted = Counted(Arc::clone(connections));

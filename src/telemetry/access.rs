@@ -75,6 +75,12 @@ impl AccessWriter {
         }
     }
 
+    /// Lines that were dropped since the start; shared with the writer.
+    #[must_use]
+    pub fn dropped(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.dropped)
+    }
+
     /// Writes a record, soon; never waits.
     pub fn write(&self, record: &Record) {
         let line = match self.form {
@@ -90,14 +96,16 @@ impl AccessWriter {
 /// Writes lines until the last sender is gone; flushes whenever none is waiting.
 fn write_all(queue: &Receiver<String>, dropped: &AtomicU64) {
     let mut out = std::io::BufWriter::new(std::io::stdout());
+    let mut told = 0;
     while let Ok(first) = queue.recv() {
         let written = std::iter::once(first).chain(queue.try_iter()).try_for_each(|l| writeln!(out, "{l}"));
         if written.and_then(|()| out.flush()).is_err() {
             // Nobody reads standard output any more.
             return;
         }
-        let lost = dropped.swap(0, Ordering::Relaxed);
+        let lost = dropped.load(Ordering::Relaxed) - told;
         if lost > 0 {
+            told += lost;
             tracing::warn!("{lost} lines of the access log were dropped: standard output is too slow");
         }
     }

@@ -5,14 +5,14 @@ use std::process::{Command, Output};
 
 /// What a run of the program says and comes to.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
-    status: i32,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Said {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 /// Runs the program in `directory`, with one variable set.
-fn tidegate(directory: &Path, args: &[&str]) -> Said {
+pub(crate) fn tidegate(directory: &Path, args: &[&str]) -> Said {
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(args)
         .current_dir(directory)
@@ -24,11 +24,11 @@ fn tidegate(directory: &Path, args: &[&str]) -> Said {
     Said { status: status.code().unwrap(), stdout: text(stdout), stderr: text(stderr) }
 }
 
-fn repository() -> &'static Path {
+pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn ok(stdout: &str) -> Said {
+pub(crate) fn ok(stdout: &str) -> Said {
     Said { status: 0, stdout: stdout.to_owned(), stderr: String::new() }
 }
 
@@ -143,178 +143,6 @@ fn secrets_never_show() {
         assert_eq!(said.status, 2, "{text}");
         assert!(!said.stderr.contains("hush\"") && !said.stderr.contains("app:hush"), "{}", said.stderr);
     }
-}
-
-#[test]
-fn explain_follows_a_request_upstream() {
-    let said = tidegate(
-        repository(),
-        &[
-            "explain",
-            "-c",
-            "config/production.toml",
-            "GET",
-            "https://api.example.com/v1//users/./7?q=1",
-            "-H",
-            "X-Api-Key: k1",
-            "-H",
-            "X-Forwarded-For: 6.6.6.6, 203.0.113.9",
-            "--from",
-            "10.0.0.7",
-        ],
-    );
-    assert_eq!(
-        said,
-        ok("request   GET /v1//users/./7?q=1 from 10.0.0.7
-path      /v1/users/7
-host      api.example.com
-client    203.0.113.9 (from x-forwarded-for, sent by the trusted proxy 10.0.0.7)
-route     api: host api.example.com; path /v1/*
-
-limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
-          key       client_ip = 203.0.113.9
-          cost      1
-          counted   in redis://redis.internal:6380/2
-          as        tidegate:{6i_T3KEdH5XvVbaQzu8edw}:per-address:b
-          if away   the request passes this limit
-
-limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
-          key       header:x-api-key = k1
-          cost      1
-          counted   in redis://redis.internal:6380/2
-          as        tidegate:{lOi_WN7gUW3I4LyfzWuHMA}:per-key:b
-          if away   this process decides by itself, at most 33 at once
-
-upstream  api
-sent to   http://10.0.1.5:9000/users/7?q=1
-or        http://10.0.1.6:9000/users/7?q=1 (weight 2)
-as host   api.example.com
-set       on the way there: x-gate
-removed   on the way back: server
-")
-    );
-}
-
-#[test]
-fn explain_tells_of_routes_that_were_passed_over() {
-    let said = tidegate(
-        repository(),
-        &[
-            "explain",
-            "-c",
-            "config/production.toml",
-            "GET",
-            "http://api.example.com/v1/sessions",
-            "-H",
-            "x-api-key: k1",
-            "-H",
-            "x-forwarded-for: 203.0.113.9",
-            "--from",
-            "2001:db8:1:2:3:4:5:6",
-        ],
-    );
-    assert_eq!(
-        said,
-        ok("request   GET /v1/sessions from 2001:db8:1:2:3:4:5:6
-path      /v1/sessions
-host      api.example.com
-client    2001:db8:1:2:3:4:5:6 (it is no trusted proxy: its x-forwarded-for is not believed), counted as 2001:db8:1:2::/64
-not       route sign-in, though its path fits: it takes only POST
-route     api: host api.example.com; path /v1/*
-
-limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
-          key       client_ip = 2001:db8:1:2::
-          cost      1
-          counted   in redis://redis.internal:6380/2
-          as        tidegate:{hfd9v8lhXbsdOu6lnzLyqA}:per-address:b
-          if away   the request passes this limit
-
-limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
-          key       header:x-api-key = k1
-          cost      1
-          counted   in redis://redis.internal:6380/2
-          as        tidegate:{lOi_WN7gUW3I4LyfzWuHMA}:per-key:b
-          if away   this process decides by itself, at most 33 at once
-
-upstream  api
-sent to   http://10.0.1.5:9000/sessions
-or        http://10.0.1.6:9000/sessions (weight 2)
-as host   api.example.com
-set       on the way there: x-gate
-removed   on the way back: server
-")
-    );
-}
-
-#[test]
-fn explain_tells_why_a_request_is_refused() {
-    let explain = |args: &[&str]| {
-        let args: Vec<&str> =
-            ["explain", "-c", "config/production.toml"].iter().chain(args).copied().collect();
-        tidegate(repository(), &args)
-    };
-    assert_eq!(
-        explain(&["GET", "/a%2Fb"]),
-        ok(r#"request   GET /a%2Fb from 127.0.0.1
-path      /a%2Fb
-client    127.0.0.1
-
-answer    400 Bad Request: the path has an encoded slash
-          a route lets such a path pass if it says encoded_slash = "keep"
-"#)
-    );
-    assert_eq!(
-        explain(&["GET", "http://api.example.com/v1/x"]),
-        ok("request   GET /v1/x from 127.0.0.1
-path      /v1/x
-client    127.0.0.1
-
-answer    403 Forbidden: the request lacks header:x-api-key
-")
-    );
-    let said = explain(&["CONNECT", "http://api.example.com/"]).stdout;
-    assert!(said.ends_with("answer    405 Method Not Allowed: CONNECT is not served here\n"), "{said}");
-    let said = explain(&["OPTIONS", "*"]).stdout;
-    assert!(said.ends_with("answer    204 No Content: the server as a whole is asked\n"), "{said}");
-    assert_eq!(
-        explain(&["GET", "http://other.example/"]),
-        ok("request   GET / from 127.0.0.1
-path      /
-host      other.example
-client    127.0.0.1
-route     none matches
-
-limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
-          key       client_ip = 127.0.0.1
-          cost      1
-          counted   in redis://redis.internal:6380/2
-          as        tidegate:{ToAhDEH3tJyfFD516OJZ1Q}:per-address:b
-          if away   the request passes this limit
-
-answer    404 Not Found: no route matches
-")
-    );
-}
-
-#[test]
-fn explain_knows_routes_that_answer_by_themselves() {
-    let said = tidegate(repository(), &["explain", "-c", "config/quickstart.toml", "HEAD", "/a?x=1"]);
-    assert_eq!(
-        said,
-        ok("request   HEAD /a?x=1 from 127.0.0.1
-path      /a
-host      localhost
-client    127.0.0.1
-route     1: path /*
-
-limit     per-client: token_bucket, 5/minute; at most 5 at once
-          key       client_ip = 127.0.0.1
-          cost      1
-          counted   in this process
-
-answer    200 OK, by the route itself
-")
-    );
 }
 
 #[test]

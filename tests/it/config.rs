@@ -3,12 +3,16 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
-use tidegate::gate::KeyPart;
+use tidegate::gate::{Cost, KeyPart};
+use tidegate::jwt::Algorithm;
+use tidegate::limit::PolicyId;
 use tidegate::limiter::OnStoreFailure;
 use tidegate::proxy::Target;
 use tidegate::store::StoreSpec;
+use tidegate::time::Micros;
 use tidegate::upstream::HostRule;
 
 /// Every key that this version knows.
@@ -19,6 +23,7 @@ fn env(name: &str) -> Option<String> {
         "REDIS_PASSWORD" => Some("hush@/:#".to_owned()),
         "REDIS_URL" => Some("redis://app:hush@redis.internal:6380/2".to_owned()),
         "HASH_KEY" => Some("0123456789abcdef".to_owned()),
+        "ADMIN_TOKEN" => Some("s3cret-t0ken".to_owned()),
         _ => None,
     }
 }
@@ -53,6 +58,9 @@ fn every_key_is_read() {
     assert_eq!((public.max_connections, public.max_header_bytes, public.max_headers), (20_000, 16_384, 50));
     assert_eq!(public.idle_timeout, Duration::from_mins(1));
     assert_eq!(second.address.to_string(), "[::1]:8081");
+    let admin = config.admin.as_ref().unwrap();
+    assert_eq!(admin.address.to_string(), "0.0.0.0:9900");
+    assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-t0ken");
     let StoreSpec::Redis(redis) = &config.store else { panic!("a Redis") };
     assert_eq!(
         (redis.target.to_string().as_str(), &*redis.prefix),
@@ -61,14 +69,62 @@ fn every_key_is_read() {
     assert!(redis.client_clock);
     let gate = &config.site.gate;
     assert_eq!((gate.client_ip.ipv4_prefix, gate.client_ip.ipv6_prefix), (24, 48));
-    let names: Vec<&str> = gate.limits.policies.iter().map(|policy| &*policy.name).collect();
-    assert_eq!(names, ["per-key", "even", "per-address"]);
-    assert_eq!(gate.terms[0].key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
-    assert_eq!((gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (2, 500));
-    assert_eq!((gate.limits.on_failure[0], gate.limits.shares[0].quota.limit()), (OnStoreFailure::Deny, 250));
-    assert_eq!((&*loaded.limits[0].rate, loaded.limits[0].burst), ("100/minute", Some(500)));
+    let jwt = gate.jwt.as_ref().unwrap().spec();
+    assert_eq!(jwt.algorithms, [Algorithm::RS256, Algorithm::PS512, Algorithm::ES384]);
+    assert_eq!(
+        (jwt.issuer.as_deref(), jwt.audience.as_deref()),
+        (Some("https://id.example.com"), Some("api"))
+    );
+    assert_eq!(
+        format!("{} {:?}", jwt.header, jwt.source),
+        "x-token Url(Endpoint(https://id.example.com/.well-known/jwks.json))"
+    );
+    assert_eq!(gate.terms[1].key.parts[1], KeyPart::Jwt("sub".into()));
     assert_eq!((config.max_keys, config.site.answers.retry_after_max), (5_000, Duration::from_mins(10)));
     assert!(config.site.answers.denied.is_some());
+}
+
+#[test]
+fn limits_are_read() {
+    let loaded = parse(WHOLE).unwrap_or_else(|report| panic!("{report}"));
+    let gate = &loaded.config.site.gate;
+    let names: Vec<&str> = gate.limits().map(|(_, policy)| &*policy.name).collect();
+    assert_eq!(names, ["per-key", "even", "per-address", "daily", "polite", "smooth", "queue", "in-flight"]);
+    // Tiers and overrides follow, with the store's name of the limit or one of their own.
+    let others: Vec<(&str, u64)> =
+        gate.limits.policies[8..].iter().map(|other| (&*other.stored, other.quota.limit())).collect();
+    let acme = ("per-key", 5_000);
+    assert_eq!(others, [("per-key.pro", 1_000), ("per-key.free", 60), acme, ("per-key", 20)]);
+    assert_eq!(gate.variants, [PolicyId(0); 4]);
+    let (policy, terms) = (&gate.limits.policies[0], &gate.terms[0]);
+    assert_eq!(terms.key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
+    assert_eq!((&terms.cost, policy.quota.limit()), (&Cost::Fixed(2), 500));
+    assert_eq!(terms.charge_on[..], [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN]);
+    assert_eq!(policy.ban.map(|ban| (ban.after, ban.length)), Some((20, Micros(600_000_000))));
+    assert_eq!(gate.limits.policies[11].ban, policy.ban);
+    assert_eq!(gate.limits.on_failure[8..], [OnStoreFailure::Deny; 4]);
+    assert_eq!(gate.limits.shares[0].quota.limit(), 250);
+    assert!(gate.limits.policies[5].shadow && !policy.shadow);
+    let max = 50;
+    assert_eq!(gate.terms[2].cost, Cost::Header { name: "x-cost".parse().unwrap(), max });
+    let numbers: Vec<&str> = loaded.limits.iter().map(|limit| &*limit.numbers).collect();
+    assert_eq!(
+        numbers,
+        [
+            "100/minute, burst 500",
+            "5/10 minutes, burst 5",
+            "1000/h",
+            "800/day, by the calendar of Europe/Berlin",
+            "1/s and 20/minute and 200/hour and 800/day",
+            "100/minute, buckets 60",
+            "10/s, queue 20",
+            "20 in flight, lease 10s",
+            "1000/minute",
+            "100/minute, burst 60, refilled at intervals",
+            "5000/minute",
+            "10/s, burst 20",
+        ]
+    );
 }
 
 #[test]
@@ -102,7 +158,7 @@ fn defaults_are_those_of_the_documentation() {
     assert_eq!((loaded.config.max_keys, loaded.config.shutdown_grace), (1_000_000, Duration::from_secs(30)));
     let gate = &loaded.config.site.gate;
     assert_eq!(gate.terms[0].key.parts, [KeyPart::ClientIp]);
-    assert_eq!((gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (1, 5));
+    assert_eq!((&gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (&Cost::Fixed(1), 5));
     assert!(loaded.config.workers >= 1);
 }
 

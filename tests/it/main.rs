@@ -4,19 +4,28 @@
 // A test that panics has failed, which is what a failed `unwrap` should come to.
 #![allow(clippy::unwrap_used)]
 
+mod admin;
 mod answer;
 mod cli;
 mod config;
 mod curl;
+mod explain;
+mod flight;
 mod forward;
 mod hostile;
+mod jwt;
+mod keys;
 mod lifecycle;
 mod limit;
 mod matching;
+mod numbers;
 mod proof;
 mod reports;
 mod serve;
+mod simulate;
 mod sliding;
 mod stores;
 mod support;
 mod tidy;
+mod tokens;
+mod whom;

@@ -17,12 +17,15 @@ const START: u64 = 1_790_000_000_000_000;
 /// state in hexadecimal, and each other argument "now cost numbers…".
 const SCRIPT: &str = concat!(
     include_str!("../../lua/shared.lua"),
-    include_str!("../../lua/debt.lua"),
+    "local timeline = function()\n",
     include_str!("../../lua/timeline.lua"),
+    "end\nlocal ALGORITHMS = {}\nALGORITHMS.l = function()\n",
     include_str!("../../lua/sliding_log.lua"),
+    "end\nALGORITHMS.s = function()\n",
     include_str!("../../lua/sliding_window.lua"),
+    "end\n",
     r#"
-    local step, lines = ALGORITHMS[ARGV[1]], {}
+    local step, lines = ALGORITHMS[ARGV[1]](), {}
     local state = string.gsub(ARGV[2], "..", function(hex) return string.char(tonumber(hex, 16)) end)
     if state == "" then state = false end
     for i = 3, #ARGV do
@@ -54,8 +57,8 @@ trait Sliding {
     fn bytes(state: &Self::State) -> Vec<u8>;
 }
 
-fn header<const BITS: u32>(line: &Timeline<BITS>) -> Vec<u8> {
-    [line.stamp.0, line.base].into_iter().flat_map(double).collect()
+fn footer<const BITS: u32>(line: &Timeline<BITS>) -> impl Iterator<Item = u8> {
+    [line.stamp.0, line.base].into_iter().flat_map(double)
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -84,7 +87,7 @@ impl Sliding for SlidingLog {
     }
 
     fn bytes(state: &Log) -> Vec<u8> {
-        header(state).into_iter().chain(words(state)).collect()
+        words(state).chain(footer(state)).collect()
     }
 }
 
@@ -106,7 +109,7 @@ impl Sliding for SlidingWindow {
 
     fn bytes(state: &PartCounts) -> Vec<u8> {
         let width = double(state.width.get());
-        header(&state.line).into_iter().chain(width).chain(words(&state.line)).collect()
+        words(&state.line).chain(footer(&state.line)).chain(width).collect()
     }
 }
 
@@ -223,10 +226,14 @@ fn any_windows() -> impl Strategy<Value = Vec<SlidingWindow>> {
     .prop_map(|(a, b)| vec![a, b])
 }
 
-/// A state of one entry that is about to wrap around.
-fn about_to_wrap<const BITS: u32>(at: u64) -> Timeline<BITS> {
-    let totals = u64::MAX >> BITS;
-    Timeline { stamp: Timestamp(at), base: totals - 1, words: Box::new([u64::MAX - 2]) }
+/// A state of one entry of one unit that is about to wrap around, `left` units from now.
+fn about_to_wrap<const BITS: u32>(at: u64, left: u64) -> Timeline<BITS> {
+    let total = (u64::MAX >> BITS) - left;
+    Timeline { stamp: Timestamp(at), base: total - 1, words: Box::new([(total << BITS) | ((1 << BITS) - 3)]) }
+}
+
+fn any_wrap() -> impl Strategy<Value = Option<u64>> {
+    prop::option::of(prop_oneof![0..20_u64, 0..300_u64])
 }
 
 fn for_all<S: Strategy>(strategy: &S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
@@ -239,9 +246,9 @@ fn for_all<S: Strategy>(strategy: &S, property: impl Fn(S::Value) -> Result<(), 
 #[test]
 fn the_scripts_log_is_the_same() {
     let server = RedisServer::start();
-    let logs = (any_log(), any_log(), any::<bool>(), any_arrivals(1 << 19));
+    let logs = (any_log(), any_log(), any_wrap(), any_arrivals(1 << 19));
     for_all(&logs, |(one, other, wraps, arrivals)| {
-        let first = wraps.then(|| about_to_wrap(arrivals[0].0));
+        let first = wraps.map(|left| about_to_wrap(arrivals[0].0, left));
         compare(&server, &[one, other], first, &arrivals)
     });
 }
@@ -249,10 +256,10 @@ fn the_scripts_log_is_the_same() {
 #[test]
 fn the_scripts_window_is_the_same() {
     let server = RedisServer::start();
-    let windows = (any_windows(), any::<bool>(), any_arrivals(1 << 47));
+    let windows = (any_windows(), any_wrap(), any_arrivals(1 << 47));
     for_all(&windows, |(windows, wraps, arrivals)| {
         let width = NonZeroU64::new(windows[0].numbers()[1]).unwrap();
-        let first = wraps.then(|| PartCounts { width, line: about_to_wrap(arrivals[0].0) });
+        let first = wraps.map(|left| PartCounts { width, line: about_to_wrap(arrivals[0].0, left) });
         compare(&server, &windows, first, &arrivals)
     });
 }
@@ -267,5 +274,22 @@ fn a_state_of_another_shape_is_none() {
             let state = "41".repeat(length);
             assert_eq!(server.cli(&["eval", SCRIPT, "0", letter, &state, &given]), fresh, "{length}");
         }
+    }
+}
+
+#[test]
+fn totals_may_wrap_around_within_a_window() {
+    let server = RedisServer::start();
+    let second = START - START % 1_000_000;
+    let window = SlidingWindow::new(Rate::new(10, Micros(3_000_000)).unwrap(), 3).unwrap();
+    let log = SlidingLog::new(&[Rate::new(10, Micros(3_000_000)).unwrap()]).unwrap();
+    let mut arrivals: Vec<Arrival> =
+        vec![(second, 2, 0), (second + 1_000_000, 4, 0), (second + 2_000_000, 3, 0)];
+    arrivals.extend((1..=10).map(|cost| (second + 2_500_000, cost, 0)));
+    for left in 0..12 {
+        let line = about_to_wrap(second, left);
+        let first = PartCounts { width: NonZeroU64::new(1_000_000).unwrap(), line };
+        compare(&server, std::slice::from_ref(&window), Some(first), &arrivals).unwrap();
+        compare(&server, std::slice::from_ref(&log), Some(about_to_wrap(second, left)), &arrivals).unwrap();
     }
 }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 17] = [
+    "suggest",
     "time",
     "limit",
     "telemetry",
@@ -12,9 +13,11 @@ const ORDER: [&str; 14] = [
     "store",
     "limiter",
     "upstream",
+    "jwt",
     "gate",
     "proxy",
     "server",
+    "admin",
     "config",
     "app",
     "cli",
@@ -22,8 +25,9 @@ const ORDER: [&str; 14] = [
 ];
 
 /// Libraries that one room keeps to itself.
-const KEPT: [(&str, &[&str]); 4] = [
+const KEPT: [(&str, &[&str]); 5] = [
     ("fred::", &["src/store/redis"]),
+    ("jsonwebtoken::", &["src/jwt"]),
     ("clap::", &["src/cli"]),
     ("annotate_snippets::", &["src/config"]),
     ("toml::", &["src/config"]),

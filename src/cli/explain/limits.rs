@@ -2,54 +2,138 @@
 
 use super::rows::Rows;
 use crate::config::Loaded;
-use crate::gate::{KeyPart, KeySpec, OnMissing, Subject};
-use crate::limit::{Charge, PolicyId};
+use crate::gate::{Cost, Gate, KeyPart, KeySpec, Numbers, OnMissing, Stance, Subject, Terms};
+use crate::jwt::TokenError;
+use crate::limit::{Charge, Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
 use crate::store::StoreSpec;
 use crate::store::redis::stored_key;
 
 /// Tells of one limit: its numbers, the key, the cost, and where the count lives.
-pub(super) fn tell(
-    rows: &mut Rows,
-    loaded: &Loaded,
-    id: PolicyId,
-    charge: Option<&Charge>,
-    subject: &Subject<'_>,
-) {
+pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) {
     let gate = &loaded.config.site.gate;
     let place = id.0 as usize;
-    let (Some(policy), Some(terms), Some(written)) =
-        (gate.limits.policies.get(place), gate.terms.get(place), loaded.limits.get(place))
-    else {
+    let (Some(policy), Some(terms)) = (gate.limits.policies.get(place), gate.terms.get(place)) else {
         return;
     };
-    let burst = written.burst.map_or_else(String::new, |burst| format!(", burst {burst}"));
-    let (algorithm, most) = (policy.quota.algorithm().name(), policy.quota.limit());
-    let numbers = format!("{}: {algorithm}, {}{burst}; at most {most} at once", policy.name, written.rate);
-    rows.row("limit", numbers);
+    rows.row("limit", format!("{}: {}", policy.name, numbers(loaded, id)));
+    if policy.shadow {
+        rows.below("mode", "shadow: it only watches, and refuses nobody");
+    }
     key(rows, &terms.key, subject);
-    let Some(charge) = charge else {
-        rows.below("cost", "none: a request that lacks this is not counted (on_missing = \"skip\")");
+    let found = terms.key.find(subject, &gate.hasher);
+    match gate.stance(id, subject, &found) {
+        Stance::Charged { charge, numbers } => charged(rows, loaded, terms, subject, &charge, numbers),
+        Stance::Allowed(by) => rows.below("cost", format!("none: {by}, which this limit lets off (`allow`)")),
+        Stance::Skipped => {
+            rows.below("cost", "none: a request that lacks this is not counted (on_missing = \"skip\")");
+        }
+        Stance::Blocked(by) => rows.below("refused", format!("{by}, which this limit turns away (`block`)")),
+        Stance::Missing(_) => rows.below("refused", "the request lacks this (on_missing = \"deny\")"),
+    }
+}
+
+/// Tells which limit turns a request away, and by which rule.
+pub(super) fn tell_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject: &Subject<'_>) {
+    let place = id.0 as usize;
+    let (Some(policy), Some(terms)) = (gate.limits.policies.get(place), gate.terms.get(place)) else {
         return;
     };
-    rows.below("cost", charge.cost.to_string());
-    match &loaded.config.store {
-        StoreSpec::Memory => rows.below("counted", "in this process"),
-        StoreSpec::Redis(redis) => {
-            rows.below("counted", format!("in {}", redis.target));
-            let name = stored_key(&redis.prefix, policy, charge.key, policy.quota.letter());
-            rows.below("as", String::from_utf8_lossy(&name));
-            let share = gate.limits.shares.get(place).map_or(most, |share| share.quota.limit());
-            rows.below(
-                "if away",
-                match gate.limits.on_failure.get(place) {
-                    Some(OnStoreFailure::Allow) => "the request passes this limit".to_owned(),
-                    Some(OnStoreFailure::Deny) => "the request is refused with 503".to_owned(),
-                    _ => format!("this process decides by itself, at most {share} at once"),
-                },
-            );
+    let found = terms.key.find(subject, &gate.hasher);
+    if let Stance::Blocked(by) = gate.stance(id, subject, &found) {
+        rows.row("", format!("{by}, which the limit {} turns away (`block`)", policy.name));
+    }
+}
+
+/// The algorithm and the numbers of a limit, a tier or an override.
+fn numbers(loaded: &Loaded, id: PolicyId) -> String {
+    let place = id.0 as usize;
+    let policies = &loaded.config.site.gate.limits.policies;
+    let (Some(policy), Some(written)) = (policies.get(place), loaded.limits.get(place)) else {
+        return String::new();
+    };
+    let (algorithm, most) = (policy.quota.algorithm().name(), policy.quota.limit());
+    format!("{algorithm}, {}; at most {most} at once", written.numbers)
+}
+
+fn charged(
+    rows: &mut Rows,
+    loaded: &Loaded,
+    terms: &Terms,
+    subject: &Subject<'_>,
+    charge: &Charge,
+    whose: Numbers<'_>,
+) {
+    let gate = &loaded.config.site.gate;
+    let Some(policy) = gate.limits.policies.get(charge.policy.0 as usize) else { return };
+    match whose {
+        Numbers::Base => no_tier(rows, gate, terms, subject),
+        Numbers::Tier(name) => {
+            let by = terms.tiers.as_ref().map_or_else(String::new, |tiers| tiers.by.to_string());
+            rows.below("tier", format!("{name}, by {by}: {}", numbers(loaded, charge.policy)));
+        }
+        Numbers::Override(name) => {
+            rows.below("override", format!("{name}: {}", numbers(loaded, charge.policy)));
         }
     }
+    rows.below("cost", cost(gate, terms, subject, charge.cost));
+    if !terms.charge_on.is_empty() {
+        let statuses: Vec<&str> = terms.charge_on.iter().map(http::StatusCode::as_str).collect();
+        rows.below("charged", format!("only when the answer is {}", statuses.join(" or ")));
+    }
+    if let Some(ban) = &policy.ban {
+        let [within, length] =
+            [ban.within, ban.length].map(|span| humantime::format_duration(span.into()).to_string());
+        rows.below("ban", format!("for {length}, after {} denials within {within}", ban.after));
+    }
+    count(rows, loaded, policy, charge);
+}
+
+/// Why no tier applies, where there are some.
+fn no_tier(rows: &mut Rows, gate: &Gate, terms: &Terms, subject: &Subject<'_>) {
+    let Some(tiers) = &terms.tiers else { return };
+    let by = &tiers.by;
+    let why = match by.value(subject) {
+        None => format!("the request has no {by}"),
+        Some(_) if by.is_clients_word() && !gate.believes(subject.peer, terms.trust) => {
+            format!("{by} is not believed, since {} is no trusted proxy", subject.peer)
+        }
+        Some(value) => format!("{by} = {}, and no tier is called so", String::from_utf8_lossy(&value)),
+    };
+    rows.below("tier", format!("none: {why}"));
+}
+
+fn cost(gate: &Gate, terms: &Terms, subject: &Subject<'_>, cost: u64) -> String {
+    let Cost::Header { name, max } = &terms.cost else { return cost.to_string() };
+    if !subject.head.headers.contains_key(name) {
+        return format!("{cost}: the request has no header:{name}");
+    }
+    if !gate.believes(subject.peer, terms.trust) {
+        return format!("{cost}: header:{name} is not believed, since {} is no trusted proxy", subject.peer);
+    }
+    format!("{cost}, by header:{name}, from 1 to {max}")
+}
+
+/// Where the count lives.
+fn count(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Charge) {
+    let StoreSpec::Redis(redis) = &loaded.config.store else {
+        rows.below("counted", "in this process");
+        return;
+    };
+    let (limits, place) = (&loaded.config.site.gate.limits, charge.policy.0 as usize);
+    rows.below("counted", format!("in {}", redis.target));
+    let name = stored_key(&redis.prefix, policy, charge.key, policy.quota.letter());
+    rows.below("as", String::from_utf8_lossy(&name));
+    let share = limits.shares.get(place).map_or(policy.quota.limit(), |share| share.quota.limit());
+    rows.below(
+        "if away",
+        match limits.on_failure.get(place) {
+            Some(OnStoreFailure::Allow) => "the request passes this limit".to_owned(),
+            Some(OnStoreFailure::Deny) if !policy.shadow => "the request is refused with 503".to_owned(),
+            Some(OnStoreFailure::Deny) => "the request passes this limit, which only watches".to_owned(),
+            _ => format!("this process decides by itself, at most {share} at once"),
+        },
+    );
 }
 
 fn key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
@@ -59,10 +143,23 @@ fn key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
             (Some(_), _) if *part == KeyPart::Global => format!("{part} = everybody"),
             (Some(value), _) => format!("{part} = {}", String::from_utf8_lossy(&value)),
             (None, OnMissing::ClientIp) => {
-                format!("{part} is missing: the client's address stands in for it, {}", subject.client)
+                let why = why_missing(part, subject);
+                format!("{part} is missing{why}: the client's address stands in for it, {}", subject.client)
             }
-            (None, _) => format!("{part} is missing"),
+            (None, _) => format!("{part} is missing{}", why_missing(part, subject)),
         };
         rows.below(label, text);
+    }
+}
+
+/// Why there is no such claim; of other parts it is plain.
+fn why_missing(part: &KeyPart, subject: &Subject<'_>) -> String {
+    if !matches!(part, KeyPart::Jwt(_)) {
+        return String::new();
+    }
+    match subject.token.claims() {
+        Ok(_) => " (the token does not say it)".to_owned(),
+        Err(TokenError::NoKeys) => " (its keys are fetched while tidegate runs, and not now)".to_owned(),
+        Err(error) => format!(" ({error})"),
     }
 }

@@ -8,7 +8,7 @@ use http::{Method, request};
 use super::rows::Rows;
 use super::{limits, onward, routing};
 use crate::config::Loaded;
-use crate::gate::{Examined, Gate, Malformed, Subject, normalize};
+use crate::gate::{Examined, Gate, Malformed, normalize};
 
 /// Tells what becomes of a request.
 pub(super) fn tell(loaded: &Loaded, from: IpAddr, head: &request::Parts) -> String {
@@ -32,6 +32,9 @@ fn refused(rows: &mut Rows, gate: &Gate, from: IpAddr, head: &request::Parts, re
     if let Malformed::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
     }
+    if let (Malformed::Blocked(limit), Ok(located)) = (reason, gate.locate(head)) {
+        limits::tell_block(rows, gate, *limit, &gate.subject(from, head, &located));
+    }
 }
 
 fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Parts, examined: &Examined<'_>) {
@@ -43,21 +46,16 @@ fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Part
     let place = examined.route.map(|id| id.0 as usize);
     routing::tell(rows, gate.routes.routes(), place, head, examined);
     let route = examined.route.map(|id| gate.routes.get(id));
-    let subject = Subject {
-        head,
-        host: &examined.host,
-        path: examined.path.matched(),
-        client: gate.client_ip.counted(examined.client),
-        route,
-    };
     let ids = route.map_or(&gate.default_limits, |route| &route.limits);
     if ids.is_empty() {
         rows.row("limits", "none");
     }
-    for id in ids {
-        rows.gap();
-        let charge = examined.charges.iter().find(|charge| charge.policy == *id);
-        limits::tell(rows, loaded, *id, charge, &subject);
+    if let Ok(located) = gate.locate(head) {
+        let subject = gate.subject(from, head, &located);
+        for id in ids {
+            rows.gap();
+            limits::tell(rows, loaded, *id, &subject);
+        }
     }
     rows.gap();
     match place.and_then(|place| site.treatments.get(place)) {

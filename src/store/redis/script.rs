@@ -17,21 +17,29 @@ impl Script {
     }
 }
 
+/// A file as the body of a function.
+macro_rules! function {
+    ($name:literal, $file:literal) => {
+        concat!($name, " = function()\n", include_str!(concat!("../../../lua/", $file)), "end\n")
+    };
+}
+
 /// `lua/take.lua` behind the algorithms that it calls.
 pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/shared.lua"),
-        include_str!("../../../lua/debt.lua"),
-        include_str!("../../../lua/token_bucket.lua"),
-        include_str!("../../../lua/interval.lua"),
-        include_str!("../../../lua/gcra.lua"),
-        include_str!("../../../lua/fixed_window.lua"),
-        include_str!("../../../lua/timeline.lua"),
-        include_str!("../../../lua/sliding_log.lua"),
-        include_str!("../../../lua/sliding_window.lua"),
-        include_str!("../../../lua/leaky_bucket.lua"),
-        include_str!("../../../lua/concurrency.lua"),
-        include_str!("../../../lua/hold.lua"),
+        function!("local debt", "debt.lua"),
+        function!("local timeline", "timeline.lua"),
+        function!("local hold", "hold.lua"),
+        "local ALGORITHMS = {}\n",
+        function!("ALGORITHMS.b", "token_bucket.lua"),
+        function!("ALGORITHMS.i", "interval.lua"),
+        function!("ALGORITHMS.g", "gcra.lua"),
+        function!("ALGORITHMS.w", "fixed_window.lua"),
+        function!("ALGORITHMS.l", "sliding_log.lua"),
+        function!("ALGORITHMS.s", "sliding_window.lua"),
+        function!("ALGORITHMS.q", "leaky_bucket.lua"),
+        function!("ALGORITHMS.c", "concurrency.lua"),
         include_str!("../../../lua/take.lua"),
     ))
 });
@@ -40,7 +48,7 @@ pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
 pub static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/shared.lua"),
-        include_str!("../../../lua/hold.lua"),
+        function!("local hold", "hold.lua"),
         include_str!("../../../lua/change.lua"),
     ))
 });

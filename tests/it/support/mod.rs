@@ -1,7 +1,9 @@
 //! What the tests are made of: processes that end with the test, and sockets that never wait for ever.
 
 mod client;
+mod issuer;
 mod message;
+mod publisher;
 mod redis;
 mod tidegate;
 mod upstream;
@@ -11,7 +13,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub use client::{Client, curl, get};
+pub use issuer::{Issuer, jwks};
 pub use message::Message;
+pub use publisher::{Publisher, publish_over_tls};
 pub use redis::{Monitor, RedisServer};
 pub use tidegate::{Tidegate, timed};
 pub use upstream::{Caller, Upstream};

@@ -31,7 +31,13 @@ impl Tidegate {
     /// no access log.
     #[track_caller]
     pub fn start(config: &str) -> Self {
-        let (process, log, directory) = launch(config);
+        Self::start_in(config, &[])
+    }
+
+    /// Starts one with these variables in its environment.
+    #[track_caller]
+    pub fn start_in(config: &str, env: &[(&str, &str)]) -> Self {
+        let (process, log, directory) = launch(config, env);
         let mut proxy = Self { process, address: SocketAddr::from(([0; 4], 0)), log, _directory: directory };
         let line = proxy.wait_log("listening on ");
         let address = line.split("listening on ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -80,7 +86,7 @@ impl Tidegate {
     /// Runs one that is to end by itself: how it ends, and what it says on standard error.
     #[track_caller]
     pub fn fails(config: &str) -> (ExitStatus, Vec<String>) {
-        let (process, log, directory) = launch(config);
+        let (process, log, directory) = launch(config, &[]);
         let address = SocketAddr::from(([0; 4], 0));
         let mut proxy = Self { process, address, log, _directory: directory };
         let status = proxy.wait();
@@ -92,6 +98,13 @@ impl Tidegate {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where its admin interface listens.
+    #[track_caller]
+    pub fn admin(&self) -> SocketAddr {
+        let line = self.wait_log("the admin interface is at http://");
+        line.split("http://").nth(1).unwrap().parse().unwrap()
     }
 
     /// The URL of a path.
@@ -182,13 +195,14 @@ fn completed(config: &str) -> String {
     text
 }
 
-fn launch(config: &str) -> (Child, Arc<Log>, TempDir) {
+fn launch(config: &str, env: &[(&str, &str)]) -> (Child, Arc<Log>, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tidegate.toml");
     std::fs::write(&file, completed(config)).unwrap();
     let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["run", "-c"])
         .arg(&file)
+        .envs(env.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

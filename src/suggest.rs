@@ -1,7 +1,8 @@
-//! The name that was probably meant.
+//! The name that was probably meant, for messages.
 
 /// The word nearest to `text`, if one is near enough to have been meant.
-pub(super) fn nearest<'w>(text: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+#[must_use]
+pub fn nearest<'w>(text: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let text = text.to_lowercase();
     let distance = |word: &str| strsim::damerau_levenshtein(&text, &word.to_lowercase());
     let near = words.into_iter().map(|word| (distance(word), word));

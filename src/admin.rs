@@ -1,0 +1,151 @@
+//! The admin interface: metrics, readiness, the limits and their keys, over HTTP and for operators only.
+//!
+//! It has a listener of its own, and lives on the main thread: nothing that is asked here takes time from a
+//! worker, but for the locks of the in-process store.
+
+mod answer;
+pub mod api;
+mod guard;
+mod keys;
+mod limits;
+mod listen;
+mod names;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::watch;
+
+pub use guard::Token;
+pub use listen::{AdminListener, listen};
+
+use self::answer::{Answer, Refusal};
+use crate::gate::Gate;
+use crate::proxy::Site;
+use crate::store::{Memory, Store};
+use crate::telemetry::{CONTENT_TYPE, Levels, Metrics};
+use crate::time::Clock;
+
+/// What `[admin]` says.
+#[derive(Clone, Debug)]
+pub struct AdminSpec {
+    /// Address and port; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// What a caller must show; nobody is asked for it where there is none.
+    pub token: Option<Token>,
+}
+
+/// What the interface can tell of, and change.
+#[derive(Debug)]
+pub struct Admin {
+    /// Who may ask.
+    pub spec: AdminSpec,
+    /// The configuration that is served.
+    pub site: Arc<Site>,
+    /// Where its limits are counted.
+    pub store: Store,
+    /// What the workers have counted.
+    pub metrics: Arc<Metrics>,
+    /// What is read when somebody asks.
+    pub gauges: Gauges,
+    /// Whether the server drains.
+    pub drain: watch::Receiver<bool>,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+/// Values that others keep, and that are read when somebody asks.
+#[derive(Debug)]
+pub struct Gauges {
+    /// Open connections, by listener.
+    pub connections: Vec<(SocketAddr, Arc<AtomicUsize>)>,
+    /// How many workers have the store away.
+    pub away: Arc<AtomicUsize>,
+    /// The in-process store.
+    pub memory: Arc<Memory>,
+    /// Lines of the access log that were dropped, if there is one.
+    pub dropped_lines: Option<Arc<AtomicU64>>,
+}
+
+impl Admin {
+    /// Answers a request.
+    async fn handle(&self, request: Request<Incoming>) -> Answer {
+        self.answer(request).await.unwrap_or_else(Refusal::into_answer)
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let (head, body) = request.into_parts();
+        guard::host(&self.spec, &head)?;
+        let query = head.uri.query().unwrap_or("");
+        // Whoever balances the load need not know a secret to find out whether to send any.
+        if head.uri.path() == "/ready" {
+            guard::reads(&head)?;
+            return Ok(self.ready());
+        }
+        guard::token(&self.spec, &head)?;
+        match head.uri.path() {
+            "/metrics" => {
+                guard::reads(&head)?;
+                let policies = &self.gate().limits.policies;
+                Ok(answer::text(StatusCode::OK, CONTENT_TYPE, self.metrics.text(self.levels(), policies)))
+            }
+            "/limits" => {
+                guard::reads(&head)?;
+                Ok(answer::json(&limits::all(self.gate())))
+            }
+            "/keys" => {
+                guard::reads(&head)?;
+                Ok(answer::json(&self.list(query).await?))
+            }
+            "/keys/peek" => {
+                guard::reads(&head)?;
+                Ok(answer::json(&self.peek(query).await?))
+            }
+            "/keys/reset" => Ok(answer::json(&self.reset(guard::posted(&head, body).await?).await?)),
+            "/keys/block" => Ok(answer::json(&self.block(guard::posted(&head, body).await?).await?)),
+            "/keys/unblock" => Ok(answer::json(&self.unblock(guard::posted(&head, body).await?).await?)),
+            _ => Err(Refusal::new(StatusCode::NOT_FOUND, "there is nothing here").help(
+                "there are /metrics, /ready, /limits, /keys, /keys/peek, /keys/reset, /keys/block and \
+                 /keys/unblock",
+            )),
+        }
+    }
+
+    fn gate(&self) -> &Gate {
+        &self.site.gate
+    }
+
+    /// A store that is away makes nobody unready: each limit then does what its `on_store_failure` says.
+    fn ready(&self) -> Answer {
+        let (status, word) = if *self.drain.borrow() {
+            (StatusCode::SERVICE_UNAVAILABLE, "draining")
+        } else {
+            (StatusCode::OK, "ready")
+        };
+        let store = match (&self.store, self.store_is_up()) {
+            (Store::Memory(_), _) => "in this process",
+            (_, true) => "up",
+            (_, false) => "away",
+        };
+        answer::text(status, "text/plain; charset=utf-8", format!("{word}\nstore: {store}\n"))
+    }
+
+    fn store_is_up(&self) -> bool {
+        self.gauges.away.load(Ordering::Relaxed) == 0
+    }
+
+    fn levels(&self) -> Levels {
+        let Gauges { connections, memory, dropped_lines, .. } = &self.gauges;
+        let open =
+            |(address, count): &(SocketAddr, Arc<AtomicUsize>)| (*address, count.load(Ordering::Relaxed));
+        Levels {
+            connections: connections.iter().map(open).collect(),
+            store_is_up: self.store_is_up(),
+            keys: memory.len(),
+            dropped_lines: dropped_lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed)),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Who may ask, and how.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use http::{Method, StatusCode, request};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
+
+use super::AdminSpec;
+use super::answer::Refusal;
+use crate::gate::host_of;
+
+/// The largest body.
+const MAX_BODY: usize = 64 * 1024;
+/// How long a body may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a caller must show. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Box<str>);
+
+impl Token {
+    /// A token; `None` if no request could show it: it must have visible ASCII characters only, and some.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let is_right = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_right.then(|| Self(text.into()))
+    }
+
+    /// The token itself, for who has to show it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Compares hashes, in constant time: how long it takes says nothing of what would be right.
+    fn is(&self, shown: &[u8]) -> bool {
+        blake3::hash(self.0.as_bytes()) == blake3::hash(shown)
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Refuses requests that a web page made through a name of its own that leads here (DNS rebinding). A page
+/// can't make up an address for its name, and can't know the token.
+pub(super) fn host(spec: &AdminSpec, head: &request::Parts) -> Result<(), Refusal> {
+    let mut named: Vec<&[u8]> = head.headers.get_all(HOST).iter().map(http::HeaderValue::as_bytes).collect();
+    if named.len() != 1 {
+        return Err(Refusal::wrong("the request must have exactly one Host header"));
+    }
+    named.extend(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
+    for authority in named {
+        let host = std::str::from_utf8(authority).ok().and_then(host_of);
+        let Some(host) = host else { return Err(Refusal::wrong("the Host header is not valid")) };
+        if spec.token.is_none() && !is_literal(&host) && !is_localhost(&host) {
+            let refusal =
+                Refusal::new(StatusCode::FORBIDDEN, format!("`{host}` is no name of this interface"));
+            return Err(refusal.help("ask for it by its address, by localhost, or give [admin] a token"));
+        }
+    }
+    Ok(())
+}
+
+fn is_literal(host: &str) -> bool {
+    host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
+}
+
+fn is_localhost(host: &str) -> bool {
+    host == "localhost" || host.ends_with(".localhost")
+}
+
+/// Refuses who does not show the token, where there is one.
+pub(super) fn token(spec: &AdminSpec, head: &request::Parts) -> Result<(), Refusal> {
+    let Some(token) = &spec.token else { return Ok(()) };
+    let mut shown = head.headers.get_all(AUTHORIZATION).iter();
+    let error = match (shown.next().and_then(|value| bearer(value.as_bytes())), shown.next()) {
+        (Some(shown), None) if token.is(shown) => return Ok(()),
+        (None, _) => "a token is needed",
+        _ => "this is not the token",
+    };
+    let refusal = Refusal::new(StatusCode::UNAUTHORIZED, error).header(WWW_AUTHENTICATE, "Bearer");
+    Err(refusal.help("send the token of [admin]: Authorization: Bearer TOKEN"))
+}
+
+/// What stands after `Bearer` (RFC 6750 §2.1).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Refuses what does not only read.
+pub(super) fn reads(head: &request::Parts) -> Result<(), Refusal> {
+    if head.method == Method::GET || head.method == Method::HEAD {
+        return Ok(());
+    }
+    Err(not_allowed(head, "GET, HEAD"))
+}
+
+/// The JSON that a POST has brought. A page of another site can't send this type without asking first, and is
+/// never told that it may.
+pub(super) async fn posted<T: DeserializeOwned>(head: &request::Parts, body: Incoming) -> Result<T, Refusal> {
+    if head.method != Method::POST {
+        return Err(not_allowed(head, "POST"));
+    }
+    let is_json =
+        |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON));
+    if !head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).is_some_and(is_json) {
+        let refusal = Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON");
+        return Err(refusal.help("send it with Content-Type: application/json"));
+    }
+    if head.uri.query().is_some_and(|query| !query.is_empty()) {
+        return Err(Refusal::wrong("what is wanted stands in the body, not in the query"));
+    }
+    let body = read(body).await?;
+    serde_json::from_slice(&body).map_err(|error| Refusal::wrong(format!("the body can't be read: {error}")))
+}
+
+const JSON: &str = "application/json";
+
+async fn read(body: Incoming) -> Result<Bytes, Refusal> {
+    let limited = Limited::new(body, MAX_BODY).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, limited).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Refusal::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body has more than {MAX_BODY} bytes"),
+        )),
+        Ok(Err(_)) => Err(Refusal::wrong("the body did not come whole")),
+        Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+    }
+}
+
+fn not_allowed(head: &request::Parts, allowed: &'static str) -> Refusal {
+    let error = format!("{} is not for {} here", head.method, head.uri.path());
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).header(ALLOW, allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(token: Option<&str>) -> AdminSpec {
+        AdminSpec { address: ([127, 0, 0, 1], 0).into(), token: token.map(|text| Token::new(text).unwrap()) }
+    }
+
+    fn head(uri: &str, headers: &[(&str, &str)]) -> request::Parts {
+        let request = http::Request::builder().uri(uri);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn names_that_lead_here_by_accident_are_refused() {
+        let is_let_in = |host: &str, token| host_check(&[("host", host)], "/", token);
+        for host in ["127.0.0.1:9900", "[::1]:9900", "localhost", "LOCALHOST:1", "a.localhost", "192.0.2.7"] {
+            assert!(is_let_in(host, None), "{host}");
+        }
+        for host in
+            ["evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "a b", "[::1", "x@127.0.0.1"]
+        {
+            assert!(!is_let_in(host, None), "{host}");
+        }
+        assert!(is_let_in("gate.internal:9900", Some("t")));
+        assert!(!host_check(&[("host", "localhost"), ("host", "localhost")], "/", None));
+        assert!(!host_check(&[], "/", None));
+        assert!(!host_check(&[("host", "localhost")], "http://evil.example/", None));
+    }
+
+    fn host_check(headers: &[(&str, &str)], uri: &str, token: Option<&str>) -> bool {
+        host(&spec(token), &head(uri, headers)).is_ok()
+    }
+
+    #[test]
+    fn the_token_has_to_be_shown_whole() {
+        let shows = |values: &[&str]| {
+            let headers: Vec<_> = values.iter().map(|value| ("authorization", *value)).collect();
+            token(&spec(Some("s3cret")), &head("/", &headers)).is_ok()
+        };
+        assert!(shows(&["Bearer s3cret"]) && shows(&["bearer  s3cret"]));
+        for wrong in
+            [&[][..], &["Bearer s3cre"], &["Bearer s3cretx"], &["Basic s3cret"], &["s3cret"], &["Bearer"]]
+        {
+            assert!(!shows(wrong), "{wrong:?}");
+        }
+        assert!(!shows(&["Bearer s3cret", "Bearer s3cret"]));
+        assert!(token(&spec(None), &head("/", &[])).is_ok());
+    }
+
+    #[test]
+    fn tokens_are_not_printed() {
+        assert_eq!(format!("{:?}", Token::new("s3cret").unwrap()), "Token(…)");
+        assert!(Token::new("").is_none() && Token::new("a b").is_none() && Token::new("é").is_none());
+    }
+}

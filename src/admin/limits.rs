@@ -1,0 +1,62 @@
+//! What the limits are.
+
+use super::api::{CostInfo, LimitInfo, TierInfo};
+use crate::gate::{Cost, Gate};
+use crate::limit::{Policy, PolicyId};
+use crate::limiter::OnStoreFailure;
+
+/// Every limit, in the order of the file.
+pub(super) fn all(gate: &Gate) -> Vec<LimitInfo> {
+    gate.limits().filter_map(|(limit, policy)| info(gate, limit, policy)).collect()
+}
+
+/// The policies of a limit under which there are keys: each stored name and algorithm once, those of the limit
+/// itself and its tiers before those of its overrides.
+pub(super) fn stored(gate: &Gate, limit: PolicyId) -> Vec<(PolicyId, &Policy)> {
+    let mut stored: Vec<(PolicyId, &Policy)> = Vec::new();
+    for (id, policy) in (0..).map(PolicyId).zip(gate.limits.policies.iter()) {
+        let is_new = || stored.iter().all(|(_, other)| other.salt() != policy.salt());
+        if gate.limit_of(id) == limit && is_new() {
+            stored.push((id, policy));
+        }
+    }
+    stored
+}
+
+fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> Option<LimitInfo> {
+    let place = limit.0 as usize;
+    let terms = gate.terms.get(place)?;
+    let on_failure = match gate.limits.on_failure.get(place) {
+        Some(OnStoreFailure::Allow) => "allow",
+        Some(OnStoreFailure::Deny) => "deny",
+        _ => "local",
+    };
+    let (quota, window) = policy.quota.advertised();
+    let others = |(name, id): (&str, PolicyId)| other(name, gate.limits.policies.get(id.0 as usize)?);
+    Some(LimitInfo {
+        name: policy.name.to_string(),
+        algorithm: policy.quota.algorithm().name().to_owned(),
+        key: terms.key.parts.iter().map(ToString::to_string).collect(),
+        cost: match &terms.cost {
+            Cost::Fixed(cost) => CostInfo::Fixed(*cost),
+            Cost::Header { name, .. } => CostInfo::Header(format!("header:{name}")),
+        },
+        mode: if policy.shadow { "shadow" } else { "enforce" }.to_owned(),
+        on_store_failure: on_failure.to_owned(),
+        limit: policy.quota.limit(),
+        quota,
+        window,
+        tiers: terms.tiers.iter().flat_map(|tiers| tiers.all().filter_map(others)).collect(),
+        overrides: terms.rules.overrides().filter_map(others).collect(),
+    })
+}
+
+/// The tier that a policy is for, unless it is the limit's own.
+pub(super) fn tier_of(policy: &Policy) -> Option<&str> {
+    policy.stored.strip_prefix(&*policy.name)?.strip_prefix('.')
+}
+
+fn other(name: &str, policy: &Policy) -> Option<TierInfo> {
+    let (quota, window) = policy.quota.advertised();
+    Some(TierInfo { name: name.to_owned(), limit: policy.quota.limit(), quota, window })
+}

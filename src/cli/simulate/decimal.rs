@@ -1,0 +1,111 @@
+//! Seconds as decimals, to the microsecond and without rounding.
+
+use crate::time::Micros;
+
+/// What is accepted: up to the year 2096, far enough below 2^53 µs that sums stay exact in the scripts.
+const MAX_SECONDS: u64 = 4_000_000_000;
+/// Digits behind the point.
+const DECIMALS: usize = 6;
+
+/// Why a text is no number of seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum DecimalError {
+    /// Something else.
+    #[error("is not a number of seconds")]
+    Malformed,
+    /// Below zero.
+    #[error("is before the Unix epoch, where the clock starts")]
+    Negative,
+    /// Finer than a microsecond.
+    #[error("has more than six decimals")]
+    TooFine,
+    /// Beyond what can be counted.
+    #[error("is more than {MAX_SECONDS} seconds")]
+    TooLarge,
+}
+
+impl DecimalError {
+    /// What to do about it.
+    pub fn cure(self) -> &'static str {
+        match self {
+            Self::Malformed => "seconds are written like 12 or 0.25; a line is SECONDS [KEY [COST [FLIGHT]]]",
+            Self::Negative => "count seconds from 0",
+            Self::TooFine => "time is counted in microseconds: leave out what follows the sixth decimal",
+            Self::TooLarge => "count from a later start, so that the first arrival comes near 0",
+        }
+    }
+}
+
+/// Reads seconds with up to six decimals.
+pub(super) fn parse(text: &str) -> Result<Micros, DecimalError> {
+    if text.starts_with('-') {
+        return Err(DecimalError::Negative);
+    }
+    let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, rest)| (whole, Some(rest)));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !fraction.is_none_or(digits) {
+        return Err(DecimalError::Malformed);
+    }
+    let fraction = fraction.unwrap_or("");
+    if fraction.len() > DECIMALS {
+        return Err(DecimalError::TooFine);
+    }
+    let seconds: u64 = whole.parse().map_err(|_| DecimalError::TooLarge)?;
+    if seconds > MAX_SECONDS {
+        return Err(DecimalError::TooLarge);
+    }
+    // At most six digits.
+    let micros: u64 = format!("{fraction:0<DECIMALS$}").parse().unwrap_or(0);
+    Ok(Micros(seconds * Micros::SECOND.0 + micros))
+}
+
+/// Writes seconds with as many decimals as it takes.
+pub(super) fn text(span: Micros) -> String {
+    let (seconds, micros) = (span.0 / Micros::SECOND.0, span.0 % Micros::SECOND.0);
+    if micros == 0 {
+        return seconds.to_string();
+    }
+    let text = format!("{seconds}.{micros:0DECIMALS$}");
+    text.trim_end_matches('0').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_read_to_the_microsecond() {
+        for (text, micros) in [("0", 0), ("0.25", 250_000), ("1.000001", 1_000_001), ("007.1", 7_100_000)] {
+            assert_eq!(parse(text), Ok(Micros(micros)), "{text}");
+        }
+        assert_eq!(parse("4000000000.999999"), Ok(Micros(4_000_000_000_999_999)));
+    }
+
+    #[test]
+    fn what_is_no_number_of_seconds_is_refused() {
+        use DecimalError::{Malformed, Negative, TooFine, TooLarge};
+        for (text, error) in [
+            ("", Malformed),
+            (".5", Malformed),
+            ("5.", Malformed),
+            ("1e3", Malformed),
+            ("+1", Malformed),
+            ("1.2.3", Malformed),
+            ("1,5", Malformed),
+            ("-1", Negative),
+            ("0.0000001", TooFine),
+            ("4000000001", TooLarge),
+            ("99999999999999999999999", TooLarge),
+        ] {
+            assert_eq!(parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for micros in [0, 1, 10, 250_000, 999_999, 1_000_000, 1_000_001, 60_000_000, 4_000_000_000_000_001] {
+            assert_eq!(parse(&text(Micros(micros))), Ok(Micros(micros)));
+        }
+        assert_eq!((text(Micros(600_000)), text(Micros(3_000_000))), ("0.6".to_owned(), "3".to_owned()));
+    }
+}

@@ -1,0 +1,118 @@
+//! The axis of time.
+
+use super::super::decimal;
+use super::{LEFT, RIGHT, float};
+use crate::time::{Micros, Timestamp};
+
+/// At most so many ticks.
+const TICKS: u64 = 10;
+/// A start that is so many times as far away as the picture is long is named once, and not at every tick.
+const FAR: u64 = 10;
+const SECOND: u64 = 1_000_000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+/// Steps above a second that people find round; below and above them it is 1, 2 and 5 times a power of ten.
+const STEPS: [u64; 16] = [
+    SECOND,
+    2 * SECOND,
+    5 * SECOND,
+    10 * SECOND,
+    30 * SECOND,
+    MINUTE,
+    2 * MINUTE,
+    5 * MINUTE,
+    10 * MINUTE,
+    30 * MINUTE,
+    HOUR,
+    2 * HOUR,
+    4 * HOUR,
+    6 * HOUR,
+    12 * HOUR,
+    DAY,
+];
+
+/// From times to places, and the ticks on the way.
+pub(super) struct Axis {
+    start: Timestamp,
+    end: Timestamp,
+    /// What ticks count from.
+    origin: u64,
+    step: u64,
+}
+
+impl Axis {
+    /// An axis from one time to a later one.
+    pub fn new(start: Timestamp, end: Timestamp) -> Self {
+        let end = end.max(start.after(Micros(1)));
+        let span = end.0 - start.0;
+        let origin = if start.0 / FAR > span { start.0 } else { 0 };
+        Self { start, end, origin, step: step(span) }
+    }
+
+    /// Where a time is.
+    pub fn x(&self, at: Timestamp) -> f64 {
+        let gone = float(at.0.clamp(self.start.0, self.end.0) - self.start.0);
+        LEFT + gone / float(self.end.0 - self.start.0) * (RIGHT - LEFT)
+    }
+
+    /// The ticks: where they are, and what they say.
+    pub fn ticks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
+        let first = (self.start.0 - self.origin).div_ceil(self.step);
+        let last = (self.end.0 - self.origin) / self.step;
+        (first..=last).map(|number| {
+            let passed = number * self.step;
+            (self.x(Timestamp(self.origin + passed)), label(passed, self.step))
+        })
+    }
+
+    /// What the ticks count from, where that is not plain.
+    pub fn origin(&self) -> Option<String> {
+        (self.origin > 0).then(|| format!("time from {} s on", decimal::text(Micros(self.origin))))
+    }
+}
+
+fn step(span: u64) -> u64 {
+    let fits = |step: &u64| span / step <= TICKS;
+    let tens = |unit: u64, from: u32| {
+        (from..12).flat_map(move |power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power) * unit))
+    };
+    let below = tens(1, 0).take_while(|step| *step < SECOND);
+    below.chain(STEPS).chain(tens(DAY, 0)).find(fits).unwrap_or(span)
+}
+
+fn label(passed: u64, step: u64) -> String {
+    for (unit, name) in [(DAY, "d"), (HOUR, "h"), (MINUTE, "min")] {
+        if step.is_multiple_of(unit) {
+            return format!("{} {name}", passed / unit);
+        }
+    }
+    format!("{} s", decimal::text(Micros(passed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(start: u64, end: u64) -> Vec<String> {
+        Axis::new(Timestamp(start), Timestamp(end)).ticks().map(|(_, label)| label).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        assert_eq!(labels(0, 3_000_000), ["0 s", "0.5 s", "1 s", "1.5 s", "2 s", "2.5 s", "3 s"]);
+        assert_eq!(labels(0, 150_000_000), ["0 s", "30 s", "60 s", "90 s", "120 s", "150 s"]);
+        assert_eq!(labels(HOUR, 3 * HOUR), ["60 min", "90 min", "120 min", "150 min", "180 min"]);
+        assert_eq!(labels(0, 0), ["0 s", "0.000001 s"]);
+        for span in (0..53).map(|power| 1 << power) {
+            assert!((1..=12).contains(&labels(0, span).len()), "{span}: {:?}", labels(0, span));
+        }
+    }
+
+    #[test]
+    fn a_far_start_is_named_once() {
+        let axis = Axis::new(Timestamp(1_790_000_000_250_000), Timestamp(1_790_000_002_250_000));
+        assert_eq!(axis.origin().unwrap(), "time from 1790000000.25 s on");
+        assert_eq!(axis.ticks().next(), Some((LEFT, "0 s".to_owned())));
+    }
+}

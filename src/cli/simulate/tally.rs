@@ -1,0 +1,110 @@
+//! What a run comes to.
+
+use std::fmt::Write as _;
+
+use super::arrivals::Arrival;
+use super::decimal;
+use super::player::{Played, Player};
+use crate::time::{Micros, Timestamp};
+
+/// Counts what becomes of the arrivals of one player.
+#[derive(Debug)]
+pub(super) struct Tally {
+    limits: Vec<LimitTally>,
+    admitted: u64,
+    delayed: u64,
+    refused: u64,
+    longest_delay: Micros,
+    first: Option<Timestamp>,
+    last: Timestamp,
+}
+
+/// Counts what one limit refuses.
+#[derive(Debug)]
+struct LimitTally {
+    name: Box<str>,
+    refused: u64,
+    never: u64,
+    longest_retry: Micros,
+}
+
+impl Tally {
+    /// Nothing yet, for the limits of a player.
+    pub fn new(player: &Player<'_>) -> Self {
+        let limits = player.limits().map(|policy| LimitTally {
+            name: policy.name.clone(),
+            refused: 0,
+            never: 0,
+            longest_retry: Micros::ZERO,
+        });
+        Self {
+            limits: limits.collect(),
+            admitted: 0,
+            delayed: 0,
+            refused: 0,
+            longest_delay: Micros::ZERO,
+            first: None,
+            last: Timestamp::default(),
+        }
+    }
+
+    /// Counts one.
+    pub fn count(&mut self, arrival: &Arrival, played: &Played) {
+        self.first = Some(self.first.map_or(arrival.at, |first| first.min(arrival.at)));
+        self.last = self.last.max(arrival.at);
+        if played.allowed {
+            self.admitted += 1;
+            self.delayed += u64::from(played.delay > Micros::ZERO);
+            self.longest_delay = self.longest_delay.max(played.delay);
+        } else {
+            self.refused += 1;
+        }
+        for (limit, decision) in self.limits.iter_mut().zip(&played.decisions) {
+            limit.refused += u64::from(!decision.allowed);
+            match decision.retry_after {
+                Some(wait) => limit.longest_retry = limit.longest_retry.max(wait),
+                None => limit.never += 1,
+            }
+        }
+    }
+
+    /// How many arrivals there were.
+    pub fn arrivals(&self) -> u64 {
+        self.admitted + self.refused
+    }
+
+    /// The time from the first arrival to the last.
+    pub fn span(&self) -> Micros {
+        Micros(self.first.map_or(0, |first| self.last.0 - first.0))
+    }
+
+    /// Such as `12 admitted, 3 of them after a wait of at most 0.4 s; 18 refused`.
+    pub fn verdicts(&self) -> String {
+        let mut text = format!("{} admitted", self.admitted);
+        if self.delayed > 0 {
+            let longest = decimal::text(self.longest_delay);
+            // Writing to a string can't fail.
+            let _ = write!(text, ", {} of them after a wait of at most {longest} s", self.delayed);
+        }
+        let _ = write!(text, "; {} refused", self.refused);
+        text
+    }
+
+    /// What each limit refused: its name, and such as `refused 18, with at most 12 s to wait`.
+    pub fn by_limit(&self) -> impl Iterator<Item = (&str, String)> {
+        self.limits.iter().map(|limit| (&*limit.name, limit.text()))
+    }
+}
+
+impl LimitTally {
+    fn text(&self) -> String {
+        let mut text = format!("refused {}", self.refused);
+        if self.refused > self.never {
+            let _ = write!(text, ", with at most {} s to wait", decimal::text(self.longest_retry));
+        }
+        if self.never > 0 {
+            let _ = write!(text, "; {} of them cost more than it ever has", self.never);
+        }
+        text
+    }
+}

@@ -1,0 +1,102 @@
+//! What a limit does, in one sentence for who has never met its algorithm.
+
+use super::decimal;
+use crate::limit::{Align, CalendarUnit, Quota, Rate};
+use crate::time::Micros;
+
+/// Units of time with names, the longest first.
+const UNITS: [(u64, &str); 4] =
+    [(86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second")];
+
+/// Tells what a quota does.
+pub(super) fn sentence(quota: &Quota) -> String {
+    let limit = quota.limit();
+    match quota {
+        Quota::TokenBucket(bucket) => format!(
+            "A bucket of {limit} tokens that refills at {}. Each request takes one; an empty bucket refuses.",
+            per(bucket.rate())
+        ),
+        Quota::IntervalBucket(interval) => format!(
+            "A bucket of {limit} tokens that gets {} at once each {}. An empty bucket refuses.",
+            interval.rate().units(),
+            length(interval.rate().period())
+        ),
+        Quota::Gcra(bucket) => format!(
+            "Requests evenly spaced at {}, of which {} may come ahead of time. What comes earlier is refused.",
+            per(bucket.rate()),
+            limit - 1
+        ),
+        Quota::FixedWindow(window) => match window.align() {
+            Align::Clock => {
+                let length = length(window.rate().period());
+                format!(
+                    "At most {limit} in each window; a window begins at each whole {length} of the clock."
+                )
+            }
+            Align::FirstRequest => {
+                let length = length(window.rate().period());
+                format!(
+                    "At most {limit} in each window of one {length}, which the first request in it opens."
+                )
+            }
+            Align::Calendar(calendar) => {
+                let unit = calendar_unit(calendar.unit());
+                format!("At most {limit} in each {unit} of the calendar, in {}.", calendar.zone())
+            }
+        },
+        Quota::SlidingLog(log) => {
+            let rates = log.numbers();
+            let each =
+                rates.chunks_exact(2).map(|rate| format!("{} in any {}", rate[0], length(Micros(rate[1]))));
+            format!(
+                "At most {}. Each admitted request is remembered for as long.",
+                each.collect::<Vec<_>>().join(", ")
+            )
+        }
+        Quota::SlidingWindow(window) => {
+            let [_, width, parts] = window.numbers()[..] else { return String::new() };
+            let period = length(Micros(width * parts));
+            if parts == 1 {
+                return format!(
+                    "About {limit} in any {period}: this window's count, and a falling share of the last one's."
+                );
+            }
+            format!(
+                "About {limit} in any {period}, counted in {parts} parts; the oldest counts for the share still inside."
+            )
+        }
+        Quota::LeakyBucket(bucket) => format!(
+            "A queue that lets through {}, evenly spaced. Up to {} wait in it; more are refused.",
+            per(bucket.rate()),
+            limit - 1
+        ),
+        Quota::Concurrency(_) => {
+            format!(
+                "At most {limit} in flight at once. A slot is free again when its request has been answered."
+            )
+        }
+    }
+}
+
+/// Such as `5 per second` or `7 per 10 minutes`.
+fn per(rate: Rate) -> String {
+    format!("{} per {}", rate.units(), length(rate.period()))
+}
+
+/// Such as `second`, `10 minutes` or `0.25 s`.
+fn length(span: Micros) -> String {
+    match UNITS.iter().find(|(unit, _)| span.0.is_multiple_of(*unit)) {
+        Some((unit, name)) if span.0 == *unit => (*name).to_owned(),
+        Some((unit, name)) => format!("{} {name}s", span.0 / unit),
+        None => format!("{} s", decimal::text(span)),
+    }
+}
+
+fn calendar_unit(unit: CalendarUnit) -> &'static str {
+    match unit {
+        CalendarUnit::Day => "day",
+        CalendarUnit::Week => "week",
+        CalendarUnit::Month => "month",
+        CalendarUnit::Year => "year",
+    }
+}

@@ -1,0 +1,54 @@
+//! A limit's `key`.
+
+use crate::config::reader::Item;
+use crate::gate::{KeyPart, OnMissing};
+use crate::suggest::nearest;
+
+/// Key parts that the documentation knows and this version does not.
+const PARTS_NOT_YET: [&str; 1] = ["tls"];
+
+/// Reads one part or several.
+pub(super) fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
+    if !item.is_array() {
+        return key_part(item).map(|part| vec![part]);
+    }
+    let items = item.list("")?;
+    if items.is_empty() {
+        let problem = item.error("a key needs at least one part");
+        return item.refuse(problem.help("for one count for everybody write: key = \"global\""));
+    }
+    let parts: Vec<Option<KeyPart>> = items.into_iter().map(key_part).collect();
+    parts.into_iter().collect()
+}
+
+/// Reads one part.
+pub(super) fn key_part(item: Item<'_>) -> Option<KeyPart> {
+    let text =
+        item.string_like("a key part or an array of them", "such as \"client_ip\" or \"header:x-api-key\"")?;
+    if let Some(part) = KeyPart::parse(&text.value) {
+        return Some(part);
+    }
+    let (kind, name) =
+        text.value.split_once(':').map_or((&*text.value, None), |(kind, name)| (kind, Some(name)));
+    if PARTS_NOT_YET.contains(&kind) && !text.from_env {
+        return item.not_yet(&format!("`{}`", text.value), "");
+    }
+    let problem = text.error(format!("{} is not a key part", text.quoted()));
+    let named =
+        KeyPart::FORMS.iter().find(|form| form.split_once(':').is_some_and(|(named, _)| named == kind));
+    let kinds = KeyPart::FORMS.iter().map(|form| form.split(':').next().unwrap_or(form));
+    text.refuse(match (named, nearest(kind, kinds)) {
+        (Some(form), _) if name.is_none_or(str::is_empty) => problem.help(format!("say which: \"{form}\"")),
+        (Some(_), _) => problem.help(format!("what stands after `{kind}:` can't be the name of one")),
+        (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" alone")),
+        (None, Some(near)) => problem.help(format!("did you mean `{near}`?")),
+        (None, None) => problem.help(format!("the parts are {}", KeyPart::FORMS.join(", "))),
+    })
+}
+
+/// Reads what becomes of a request that lacks a part.
+pub(super) fn on_missing(item: Option<Item<'_>>) -> Option<OnMissing> {
+    use OnMissing::{ClientIp, Deny, Skip};
+    let choices = [("client_ip", ClientIp), ("skip", Skip), ("deny", Deny)];
+    item.map_or(Some(OnMissing::default()), |item| item.choice(&choices, &[]))
+}

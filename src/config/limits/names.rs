@@ -1,0 +1,105 @@
+//! `allow` and `block`, and what names stand for.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::config::reader::{Item, Text};
+use crate::config::report::Problem;
+use crate::gate::names::{NameError, Named};
+use crate::gate::{ClientIp, KeySpec, Networks, Remark, Rules};
+use crate::limit::KeyHasher;
+
+const FORM: &str = "such as \"10.1.0.0/16\", \"192.0.2.7\", \"2001:db8::/32\" or \"key:acme-42\"";
+
+/// What names are made into keys with.
+pub(in crate::config) struct Naming {
+    pub client_ip: ClientIp,
+    pub hasher: KeyHasher,
+}
+
+/// Names of one limit.
+#[derive(Clone, Copy)]
+pub(super) struct Names<'n> {
+    pub naming: &'n Naming,
+    /// Its key, where that could be read.
+    pub spec: Option<&'n KeySpec>,
+}
+
+impl Names<'_> {
+    /// What a name stands for; nothing where the key itself is wrong.
+    pub fn named(self, name: &str) -> Option<Result<Named, NameError>> {
+        Some(self.spec?.named(name, &self.naming.client_ip, &self.naming.hasher))
+    }
+}
+
+/// Reads a list of networks and names, and adds what it says to the rules; the networks are returned.
+pub(super) fn list(
+    item: Option<Item<'_>>,
+    names: Names<'_>,
+    remark: Remark,
+    rules: &mut Rules,
+) -> Option<Networks> {
+    let Some(item) = item else { return Some(Networks::default()) };
+    let items = item.list("put them in brackets: [\"10.1.0.0/16\", \"key:acme-42\"]")?;
+    let mut networks = Vec::new();
+    let mut are_right = true;
+    for item in items {
+        let Some(text) = item.string_like("a network or a name", FORM) else {
+            are_right = false;
+            continue;
+        };
+        match text.value.strip_prefix("key:") {
+            Some(name) => are_right &= add_name(&text, name, names, remark, rules),
+            None => match network(&text, remark) {
+                Some(network) => networks.push(network),
+                None => are_right = false,
+            },
+        }
+    }
+    are_right.then(|| networks.into_iter().collect())
+}
+
+fn add_name(text: &Text<'_>, name: &str, names: Names<'_>, remark: Remark, rules: &mut Rules) -> bool {
+    match names.named(name) {
+        None => true,
+        Some(Ok(key)) => {
+            rules.add(key, name, remark);
+            true
+        }
+        Some(Err(error)) => {
+            text.item.reader.note(no_name(text.error(no_key(&text.quoted())), &error, text.from_env));
+            false
+        }
+    }
+}
+
+/// What is said of a name that stands for no key.
+pub(super) fn no_key(name: &str) -> String {
+    format!("{name} stands for no key of this limit")
+}
+
+/// Says why a name stands for no key.
+pub(super) fn no_name(problem: Problem, error: &NameError, is_secret: bool) -> Problem {
+    match error {
+        // It repeats the value.
+        NameError::Value { expected, part, .. } if is_secret => {
+            problem.help(format!("the value of {part} is {expected}"))
+        }
+        NameError::Count { .. } => problem
+            .help(error.to_string())
+            .help("a bar that belongs to a value is written \\|, in single quotes: 'a\\|b'"),
+        NameError::Empty(_) | NameError::Value { .. } => problem.help(error.to_string()),
+    }
+}
+
+fn network(text: &Text<'_>, remark: Remark) -> Option<IpNet> {
+    let network: IpNet = text.parsed("a network, nor a name such as \"key:NAME\"", FORM, |text| {
+        text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    })?;
+    if network.prefix_len() == 0 {
+        let what = if remark == Remark::Block { "turns every client away" } else { "lets every client off" };
+        text.item.reader.note(Problem::warning(text.item.span(), format!("this {what}")));
+    }
+    Some(network)
+}

@@ -1,0 +1,193 @@
+//! `tiers` and `overrides`: other numbers of a limit.
+
+use std::ops::Range;
+
+use super::key::key_part;
+use super::names::{Names, no_key, no_name};
+use crate::config::WrittenLimit;
+use crate::config::numbers::Numbers;
+use crate::config::quota::{quota, warn, written};
+use crate::config::reader::Item;
+use crate::config::report::Problem;
+use crate::config::table::{Name, Table};
+use crate::gate::{KeyPart, Remark, Rules, Tiers};
+use crate::limit::{Algorithm, Policy, PolicyId, Quota};
+
+const MAX_NAME: usize = 64;
+
+/// Keys of a limit that are the same for all of its tiers and overrides.
+const COMMON: [&str; 14] = [
+    "algorithm",
+    "key",
+    "cost",
+    "cost_max",
+    "charge_on",
+    "trust",
+    "mode",
+    "on_store_failure",
+    "on_missing",
+    "allow",
+    "block",
+    "ban",
+    "tiers",
+    "overrides",
+];
+
+/// The limit that variants belong to.
+pub(super) struct Base<'b, 'a> {
+    pub name: &'b str,
+    pub algorithm: Option<Algorithm>,
+    /// Its own numbers, where they could be read.
+    pub numbers: Option<&'b Numbers<'a>>,
+    pub names: Names<'b>,
+}
+
+/// Other numbers of a limit.
+pub(super) struct Variant {
+    pub policy: Policy,
+    pub written: WrittenLimit,
+    /// What stands for it in messages.
+    pub what: String,
+    pub place: Range<usize>,
+}
+
+/// The variants of a limit while they are read, in the order of their ids.
+pub(super) struct Variants {
+    pub all: Vec<Variant>,
+    first: u32,
+    /// Whether none of them has a mistake.
+    pub are_right: bool,
+}
+
+impl Variants {
+    /// None yet; the first will have the id `first`.
+    pub fn from(first: u32) -> Self {
+        Self { all: Vec::new(), first, are_right: true }
+    }
+
+    fn add(&mut self, variant: Option<Variant>) -> Option<PolicyId> {
+        let Some(variant) = variant else {
+            self.are_right = false;
+            return None;
+        };
+        let place = u32::try_from(self.all.len()).ok()?;
+        self.all.push(variant);
+        self.first.checked_add(place).map(PolicyId)
+    }
+
+    /// Reads `tiers`.
+    pub fn tiers(&mut self, item: Option<Item<'_>>, base: &Base<'_, '_>) -> Option<Tiers> {
+        let item = item?;
+        let read = self.read_tiers(item, base);
+        self.are_right &= read.is_some();
+        read
+    }
+
+    fn read_tiers(&mut self, item: Item<'_>, base: &Base<'_, '_>) -> Option<Tiers> {
+        let mut table = item.table("`tiers`")?;
+        let by = table.required("by", "by = \"header:x-plan\"").and_then(by);
+        let entries: Vec<_> = table.entries().into_iter().filter(|(name, _)| name.text != "by").collect();
+        if entries.is_empty() {
+            let problem = item.error("there is no tier in it");
+            let example = "{ by = \"header:x-plan\", pro = { rate = \"1000/minute\" } }";
+            return item.refuse(problem.help(format!("such as {example}")));
+        }
+        let mut tiers = Vec::new();
+        for (name, item) in entries {
+            let variant = if is_tier_name(name.text) {
+                let what = format!("tier `{}`", name.text);
+                let make = |quota| Policy::tier(base.name, name.text, quota);
+                variant(&name, item, what, base, make)
+            } else {
+                let problem =
+                    Problem::error(name.span.clone(), format!("`{}` can't be the name of a tier", name.text));
+                item.refuse(problem.help("a name has 1 to 64 characters from A-Z, a-z, 0-9, _, - and ."))
+            };
+            tiers.push(self.add(variant).map(|id| (Box::from(name.text), id)));
+        }
+        let tiers: Vec<(Box<str>, PolicyId)> = tiers.into_iter().collect::<Option<_>>()?;
+        Some(Tiers::new(by?, tiers))
+    }
+
+    /// Reads `overrides`, and adds them to the rules.
+    pub fn overrides(&mut self, item: Option<Item<'_>>, base: &Base<'_, '_>, rules: &mut Rules) {
+        let Some(item) = item else { return };
+        let Some(table) = item.table("`overrides`") else {
+            self.are_right = false;
+            return;
+        };
+        for (name, item) in table.entries() {
+            let what = format!("override `{}`", name.text);
+            let variant = variant(&name, item, what, base, |quota| Policy::new(base.name, quota));
+            let id = self.add(variant);
+            let problem = match base.names.named(name.text) {
+                None => continue,
+                Some(Err(error)) => {
+                    let problem = Problem::error(name.span.clone(), no_key(&format!("`{}`", name.text)));
+                    no_name(problem, &error, false)
+                }
+                Some(Ok(named)) => {
+                    let Some(id) = id else { continue };
+                    let Some(twin) = rules.add(named, name.text, Remark::Numbers(id)) else { continue };
+                    let title = format!("`{}` stands for the same key as `{twin}`", name.text);
+                    Problem::error(name.span.clone(), title).help("a key has one override: leave one out")
+                }
+            };
+            item.reader.note(problem);
+            self.are_right = false;
+        }
+    }
+}
+
+/// Reads the part whose values are the names of tiers.
+fn by(item: Item<'_>) -> Option<KeyPart> {
+    let part = key_part(item)?;
+    let problem = match part {
+        KeyPart::Global => item.error("tiers can't go by `global`, which is the same for everybody"),
+        KeyPart::ClientIp => item
+            .error("tiers can't go by `client_ip`: no tier has the name of an address")
+            .help("to give an address other numbers, name it in `overrides`"),
+        KeyPart::Path => item
+            .error("tiers can't go by `path`: no tier has the name of a path")
+            .help("name a segment of it in the route, path = \"/{plan}/*\", and let the tiers go by \"path_param:plan\""),
+        part => return Some(part),
+    };
+    item.refuse(problem)
+}
+
+fn is_tier_name(name: &str) -> bool {
+    let is_right = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_right)
+}
+
+fn variant(
+    name: &Name<'_>,
+    item: Item<'_>,
+    what: String,
+    base: &Base<'_, '_>,
+    policy: impl FnOnce(Quota) -> Policy,
+) -> Option<Variant> {
+    let mut table = item.table(what.clone())?;
+    let own = Numbers::read(&mut table, base.algorithm);
+    refuse_common(&mut table);
+    table.close(&[]);
+    let (own, algorithm) = (own?, base.algorithm?);
+    if own.is_empty {
+        item.reader.note(Problem::warning(name.span.clone(), format!("{what} has the limit's own numbers")));
+    }
+    let all = own.clone().over(base.numbers?);
+    let quota = quota(algorithm, &all)?;
+    warn(algorithm, &own, &all);
+    let written = WrittenLimit { numbers: written(algorithm, &all) };
+    Some(Variant { policy: policy(quota), written, what, place: name.span.clone() })
+}
+
+fn refuse_common(table: &mut Table<'_>) {
+    for key in COMMON {
+        if table.takes_silently(key) {
+            let place = table.key_span(key).unwrap_or_else(|| table.span());
+            let title = format!("`{key}` is the same for all tiers and overrides of a limit");
+            table.reader.note(Problem::error(place, title).help("it stands in the limit itself"));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Whom a limit lets off, whom it turns away, and who has numbers of their own.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::names::Named;
+use crate::limit::{Key, PolicyId};
+
+/// A set of networks.
+#[derive(Clone, Debug, Default)]
+pub struct Networks(
+    /// Sorted, and none of them within another, so that one look finds the only one that can hold an address.
+    Vec<IpNet>,
+);
+
+/// Who is treated otherwise than all others.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Networks that are turned away.
+    pub block: Networks,
+    /// Networks that are let off.
+    pub allow: Networks,
+    /// What holds for whole keys.
+    keys: HashMap<Key, Rule>,
+    /// What holds for all keys that begin with a certain part, where keys have several.
+    first_parts: HashMap<Key, Rule>,
+}
+
+/// What holds for one name.
+#[derive(Clone, Debug)]
+struct Rule {
+    name: Box<str>,
+    is_blocked: bool,
+    is_allowed: bool,
+    numbers: Option<PolicyId>,
+}
+
+/// One thing that holds for a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// It is turned away.
+    Block,
+    /// It is let off.
+    Allow,
+    /// It has these numbers.
+    Numbers(PolicyId),
+}
+
+/// By what a rule applies to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match<'a> {
+    /// The client's address lies in this network.
+    Network(IpNet),
+    /// The key has this name.
+    Name(&'a str),
+}
+
+/// The rules for a request's key, the one for the whole of it first.
+pub(super) struct Remarks<'a>([Option<&'a Rule>; 2]);
+
+impl FromIterator<IpNet> for Networks {
+    fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
+        let networks: Vec<IpNet> = networks.into_iter().collect();
+        let mut apart = IpNet::aggregate(&networks);
+        apart.sort_unstable_by_key(IpNet::network);
+        Self(apart)
+    }
+}
+
+impl Networks {
+    /// The network that holds this address; networks that adjoin each other are one.
+    #[must_use]
+    pub fn find(&self, address: IpAddr) -> Option<IpNet> {
+        let after = self.0.partition_point(|network| network.network() <= address);
+        let last = self.0[..after].last()?;
+        last.contains(&address).then_some(*last)
+    }
+
+    pub(super) fn matches<'a>(&self, address: IpAddr) -> Option<Match<'a>> {
+        self.find(address).map(Match::Network)
+    }
+}
+
+impl Rules {
+    /// Adds what holds for a name. Of two names for one key both hold; the name of an earlier one is returned
+    /// if both give it numbers, which can't be.
+    pub fn add(&mut self, named: Named, name: &str, remark: Remark) -> Option<&str> {
+        let rules = match named {
+            Named::Key(_) => &mut self.keys,
+            Named::FirstPart(_) => &mut self.first_parts,
+        };
+        let (Named::Key(key) | Named::FirstPart(key)) = named;
+        let rule = rules.entry(key).or_insert_with(|| Rule::of(name));
+        match remark {
+            Remark::Block => rule.is_blocked = true,
+            Remark::Allow => rule.is_allowed = true,
+            Remark::Numbers(_) if rule.numbers.is_some() => return Some(&rule.name),
+            Remark::Numbers(policy) => {
+                rule.numbers = Some(policy);
+                rule.name = name.into();
+            }
+        }
+        None
+    }
+
+    /// The names that have numbers of their own, in the order of the file.
+    pub fn overrides(&self) -> impl Iterator<Item = (&str, PolicyId)> {
+        let rules = self.keys.values().chain(self.first_parts.values());
+        let mut all: Vec<(&str, PolicyId)> =
+            rules.filter_map(|rule| Some((&*rule.name, rule.numbers?))).collect();
+        all.sort_unstable_by_key(|(_, policy)| *policy);
+        all.into_iter()
+    }
+
+    /// What holds for a key. `first_part` is asked for only where names stand for first parts.
+    pub(super) fn on_key(&self, key: Option<Key>, first_part: impl FnOnce() -> Option<Key>) -> Remarks<'_> {
+        let whole = if self.keys.is_empty() { None } else { key.and_then(|key| self.keys.get(&key)) };
+        let first = if self.first_parts.is_empty() {
+            None
+        } else {
+            first_part().and_then(|key| self.first_parts.get(&key))
+        };
+        Remarks([whole, first])
+    }
+}
+
+impl Rule {
+    fn of(name: &str) -> Self {
+        Self { name: name.into(), is_blocked: false, is_allowed: false, numbers: None }
+    }
+}
+
+impl<'a> Remarks<'a> {
+    pub fn block(&self) -> Option<Match<'a>> {
+        self.rules().find(|rule| rule.is_blocked).map(|rule| Match::Name(&rule.name))
+    }
+
+    pub fn allow(&self) -> Option<Match<'a>> {
+        self.rules().find(|rule| rule.is_allowed).map(|rule| Match::Name(&rule.name))
+    }
+
+    /// The numbers that a name has; the name of a whole key goes before that of a first part.
+    pub fn numbers(&self) -> Option<(PolicyId, &'a str)> {
+        self.rules().find_map(|rule| Some((rule.numbers?, &*rule.name)))
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &'a Rule> {
+        self.0.into_iter().flatten()
+    }
+}
+
+impl std::fmt::Display for Match<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Network(network) => write!(f, "the address lies in {network}"),
+            Self::Name(name) => write!(f, "the key is named `{name}`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(networks: &[&str], address: &str) -> Option<String> {
+        let networks: Networks = networks.iter().map(|network| network.parse().unwrap()).collect();
+        networks.find(address.parse().unwrap()).map(|network| network.to_string())
+    }
+
+    #[test]
+    fn the_network_of_an_address_is_found_among_many() {
+        let networks =
+            ["10.1.0.0/16", "192.0.2.7/32", "10.1.2.0/24", "2001:db8::/32", "9.0.0.0/8", "fd00::/8"];
+        assert_eq!(found(&networks, "10.1.255.255").as_deref(), Some("10.1.0.0/16"));
+        assert_eq!(found(&networks, "10.1.2.3").as_deref(), Some("10.1.0.0/16"));
+        assert_eq!(found(&networks, "192.0.2.7").as_deref(), Some("192.0.2.7/32"));
+        assert_eq!(found(&networks, "2001:db8::7").as_deref(), Some("2001:db8::/32"));
+        for other in
+            ["10.2.0.0", "10.0.255.255", "192.0.2.8", "2001:db9::", "::", "0.0.0.0", "255.255.255.255"]
+        {
+            assert_eq!(found(&networks, other), None, "{other}");
+        }
+        assert_eq!(found(&[], "10.0.0.1"), None);
+        assert_eq!(found(&["0.0.0.0/0"], "::1"), None);
+    }
+
+    #[test]
+    fn the_whole_key_goes_before_its_first_part() {
+        let (whole, first) = (Key([1; 16]), Key([2; 16]));
+        let mut rules = Rules::default();
+        assert_eq!(rules.add(Named::FirstPart(first), "a", Remark::Numbers(PolicyId(7))), None);
+        assert_eq!(rules.add(Named::Key(whole), "a|b", Remark::Numbers(PolicyId(8))), None);
+        assert_eq!(rules.add(Named::Key(whole), "twice", Remark::Numbers(PolicyId(9))), Some("a|b"));
+        assert_eq!(rules.add(Named::FirstPart(first), "a", Remark::Allow), None);
+        let numbers = |key, part| rules.on_key(key, || part).numbers();
+        assert_eq!(numbers(Some(whole), Some(first)), Some((PolicyId(8), "a|b")));
+        assert_eq!(numbers(Some(Key([3; 16])), Some(first)), Some((PolicyId(7), "a")));
+        assert_eq!(numbers(Some(first), Some(whole)), None);
+        let remarks = rules.on_key(Some(whole), || Some(first));
+        assert_eq!((remarks.allow(), remarks.block()), (Some(Match::Name("a")), None));
+    }
+}

@@ -1,0 +1,196 @@
+//! The terms of a limit: whose count it is, what a request pays, and who gets other numbers.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use http::StatusCode;
+use http::header::HeaderName;
+
+use super::rules::{Match, Rules};
+use super::{Found, Gate, KeyPart, KeySpec, Subject};
+use crate::limit::{Charge, Manner, PolicyId};
+
+/// What a limit wants of a request.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Whose count it is.
+    pub key: KeySpec,
+    /// Units that a request spends.
+    pub cost: Cost,
+    /// Whose headers may set the cost and the tier.
+    pub trust: Trust,
+    /// Statuses of an answer that make its request pay; without any, each pays when it arrives.
+    pub charge_on: Box<[StatusCode]>,
+    /// Who is treated otherwise than all others.
+    pub rules: Rules,
+    /// Other numbers by a value of the request.
+    pub tiers: Option<Tiers>,
+}
+
+/// Units that a request spends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// Always so many.
+    Fixed(u64),
+    /// As many as a header says: at least one, and one if it does not say.
+    Header {
+        /// Which header.
+        name: HeaderName,
+        /// The most that it can say.
+        max: u64,
+    },
+}
+
+/// Whose headers may set costs and tiers: a client must not set its own price.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Those that trusted proxies send.
+    #[default]
+    Proxies,
+    /// Everybody's.
+    Any,
+}
+
+/// Other numbers by a value of the request.
+#[derive(Clone, Debug)]
+pub struct Tiers {
+    /// Where the value comes from.
+    pub by: KeyPart,
+    tiers: HashMap<Box<str>, PolicyId>,
+}
+
+/// What a limit has to do with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stance<'a> {
+    /// It refuses it, whatever the counts are.
+    Blocked(Match<'a>),
+    /// It lets it off.
+    Allowed(Match<'a>),
+    /// It does not count it: a part of the key is missing.
+    Skipped,
+    /// It refuses it, because this part of the key is missing.
+    Missing(&'a KeyPart),
+    /// It charges it.
+    Charged {
+        /// What for.
+        charge: Charge,
+        /// By which numbers.
+        numbers: Numbers<'a>,
+    },
+}
+
+/// Whose numbers decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers<'a> {
+    /// The limit's own.
+    Base,
+    /// Those of a tier.
+    Tier(&'a str),
+    /// Those of an override.
+    Override(&'a str),
+}
+
+impl Terms {
+    /// Terms under which each request pays `cost` when it arrives, and all have the same numbers.
+    #[must_use]
+    pub fn new(key: KeySpec, cost: Cost) -> Self {
+        Self {
+            key,
+            cost,
+            trust: Trust::default(),
+            charge_on: Box::default(),
+            rules: Rules::default(),
+            tiers: None,
+        }
+    }
+}
+
+impl Cost {
+    /// What a request pays. `is_believed` says whether its headers count; it is asked only where they matter.
+    fn of(&self, subject: &Subject<'_>, is_believed: impl FnOnce() -> bool) -> u64 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { name, max } => {
+                let said = super::keys::header(subject.head, name).filter(|_| is_believed());
+                said.and_then(whole_number).unwrap_or(1).clamp(1, (*max).max(1))
+            }
+        }
+    }
+}
+
+/// Reads digits; what is too large to count is as large as can be.
+fn whole_number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(std::str::from_utf8(text).ok()?.parse().unwrap_or(u64::MAX))
+}
+
+impl Tiers {
+    /// Tiers by their names, which are values of `by`.
+    #[must_use]
+    pub fn new(by: KeyPart, tiers: impl IntoIterator<Item = (Box<str>, PolicyId)>) -> Self {
+        Self { by, tiers: tiers.into_iter().collect() }
+    }
+
+    /// The tier of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<(&str, PolicyId)> {
+        self.tiers.get_key_value(name).map(|(name, policy)| (&**name, *policy))
+    }
+
+    /// Every tier, in the order of the file.
+    pub fn all(&self) -> impl Iterator<Item = (&str, PolicyId)> {
+        let mut all: Vec<(&str, PolicyId)> =
+            self.tiers.iter().map(|(name, policy)| (&**name, *policy)).collect();
+        all.sort_unstable_by_key(|(_, policy)| *policy);
+        all.into_iter()
+    }
+
+    fn of(&self, subject: &Subject<'_>, is_believed: impl FnOnce() -> bool) -> Option<(&str, PolicyId)> {
+        if self.by.is_clients_word() && !is_believed() {
+            return None;
+        }
+        self.get(std::str::from_utf8(&self.by.value(subject)?).ok()?)
+    }
+}
+
+impl Gate {
+    /// What a limit has to do with a request whose key there is `found`: block, then allow, then override, then
+    /// tier, then the limit's own numbers. A limit that only watches refuses nobody.
+    #[must_use]
+    pub fn stance<'a>(&'a self, limit: PolicyId, subject: &Subject<'_>, found: &'a Found) -> Stance<'a> {
+        let (terms, enforces) = (self.terms(limit), !self.limits.policies[limit.0 as usize].shadow);
+        let key = found.key();
+        let remarks = terms.rules.on_key(key, || terms.key.first_part(subject, &self.hasher));
+        if enforces && let Some(by) = terms.rules.block.matches(subject.address).or_else(|| remarks.block()) {
+            return Stance::Blocked(by);
+        }
+        if let Some(by) = terms.rules.allow.matches(subject.address).or_else(|| remarks.allow()) {
+            return Stance::Allowed(by);
+        }
+        let key = match found {
+            Found::Key(key) => *key,
+            Found::Deny(part) if enforces => return Stance::Missing(part),
+            Found::Deny(_) | Found::Skip => return Stance::Skipped,
+        };
+        let is_believed = || self.believes(subject.peer, terms.trust);
+        let tier = || terms.tiers.as_ref().and_then(|tiers| tiers.of(subject, is_believed));
+        let (policy, numbers) = match remarks.numbers() {
+            Some((policy, name)) => (policy, Numbers::Override(name)),
+            None => match tier() {
+                Some((name, policy)) => (policy, Numbers::Tier(name)),
+                None => (limit, Numbers::Base),
+            },
+        };
+        let charge = Charge::take(policy, key, terms.cost.of(subject, is_believed));
+        let pays_later = !terms.charge_on.is_empty();
+        Stance::Charged { charge: if pays_later { charge.with(Manner::Look) } else { charge }, numbers }
+    }
+
+    /// Whether what a request's headers say of its cost and its tier counts when it comes from `peer`.
+    #[must_use]
+    pub fn believes(&self, peer: IpAddr, trust: Trust) -> bool {
+        trust == Trust::Any || self.client_ip.is_trusted(peer)
+    }
+}

@@ -1,0 +1,337 @@
+//! What is counted on the way of a request.
+//!
+//! Each worker has counters of its own, on cache lines of their own, so that to count is an addition that no
+//! other core takes part in. They are found once, when a configuration is taken up, and summed when somebody
+//! reads them. A limit or route keeps its counters under its name for as long as the process lives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use parking_lot::Mutex;
+
+use crate::limit::{Cause, Charge, Decision, Policy, PolicyId};
+use crate::time::Micros;
+
+/// What came of one limit for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It let the request pass; another limit may have refused it, and then nothing was charged.
+    Allowed,
+    /// Its quota was used up.
+    Denied,
+    /// The key is banned.
+    Banned,
+    /// The key is blocked, by the file or by hand.
+    Blocked,
+    /// The key is in the limit's `allow`.
+    Exempt,
+    /// The store was away; this process decided with its share, and let the request pass.
+    LocalAllowed,
+    /// The store was away; this process decided with its share, and refused.
+    LocalDenied,
+    /// The store was away, and the limit says that then everything passes.
+    UnaskedAllowed,
+    /// The store was away, and the limit says that then nothing passes.
+    UnaskedDenied,
+    /// A limit in shadow mode would have let it pass.
+    ShadowAllowed,
+    /// A limit in shadow mode would have refused it.
+    ShadowDenied,
+}
+
+/// How a call to the store ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreCall {
+    /// With an answer.
+    Answered,
+    /// There was no connection.
+    Away,
+    /// No answer came in time.
+    Deadline,
+    /// With an error.
+    Refused,
+    /// With an answer that makes no sense.
+    Garbled,
+}
+
+/// The first digits of the status codes that are counted, from 1xx to 5xx.
+pub(super) const CLASSES: usize = 5;
+
+/// The upper bounds of the buckets that a request's duration falls into; what is longer has one more.
+pub(super) const DURATIONS: [Duration; 15] = [
+    Duration::from_micros(250),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    Duration::from_micros(2_500),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(25),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_millis(2_500),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
+
+/// How many of each duration, and at the end their sum in microseconds.
+pub(super) const DURATION_CELLS: usize = DURATIONS.len() + 2;
+
+/// Counters that are written together; processors fetch cache lines in pairs of 64 bytes.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Tally<const N: usize>([AtomicU64; N]);
+
+/// One worker's counters, in the places of one configuration's limits and routes. The default counts nothing.
+#[derive(Debug, Default)]
+pub struct Counts {
+    limits: Box<[Arc<ByOutcome>]>,
+    routes: Box<[Arc<ByClass>]>,
+    unrouted: Arc<ByClass>,
+    durations: Arc<Tally<DURATION_CELLS>>,
+    store: Arc<Tally<{ StoreCall::ALL.len() }>>,
+}
+
+type ByOutcome = Tally<{ Outcome::ALL.len() }>;
+type ByClass = Tally<CLASSES>;
+
+/// Every worker's counters, by name.
+#[derive(Debug, Default)]
+pub(super) struct Workers(Mutex<BTreeMap<usize, Named>>);
+
+/// One worker's counters, by name.
+#[derive(Debug, Default)]
+struct Named {
+    limits: BTreeMap<Box<str>, Arc<ByOutcome>>,
+    routes: BTreeMap<Box<str>, Arc<ByClass>>,
+    unrouted: Arc<ByClass>,
+    durations: Arc<Tally<DURATION_CELLS>>,
+    store: Arc<Tally<{ StoreCall::ALL.len() }>>,
+}
+
+/// What all workers have counted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    pub limits: BTreeMap<Box<str>, [u64; Outcome::ALL.len()]>,
+    pub routes: BTreeMap<Box<str>, [u64; CLASSES]>,
+    pub unrouted: [u64; CLASSES],
+    pub durations: [u64; DURATION_CELLS],
+    pub store: [u64; StoreCall::ALL.len()],
+}
+
+impl Outcome {
+    /// Every outcome, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); 11] = [
+        (Self::Allowed, "allowed"),
+        (Self::Denied, "denied"),
+        (Self::Banned, "banned"),
+        (Self::Blocked, "blocked"),
+        (Self::Exempt, "exempt"),
+        (Self::LocalAllowed, "store_failure_local_allowed"),
+        (Self::LocalDenied, "store_failure_local_denied"),
+        (Self::UnaskedAllowed, "store_failure_allowed"),
+        (Self::UnaskedDenied, "store_failure_denied"),
+        (Self::ShadowAllowed, "shadow_allowed"),
+        (Self::ShadowDenied, "shadow_denied"),
+    ];
+
+    /// What a decision of the store comes to.
+    fn of(policy: &Policy, decision: &Decision) -> Self {
+        match (policy.shadow, decision.allowed, decision.cause) {
+            (false, true, _) => Self::Allowed,
+            (false, false, Cause::Quota) => Self::Denied,
+            (false, false, Cause::Ban) => Self::Banned,
+            (false, false, Cause::Block) => Self::Blocked,
+            (true, true, _) => Self::ShadowAllowed,
+            (true, false, _) => Self::ShadowDenied,
+        }
+    }
+
+    /// What a decision comes to that this process made by itself while the store was away.
+    fn of_local(policy: &Policy, decision: &Decision) -> Self {
+        match Self::of(policy, decision) {
+            shadow @ (Self::ShadowAllowed | Self::ShadowDenied) => shadow,
+            Self::Allowed => Self::LocalAllowed,
+            _ => Self::LocalDenied,
+        }
+    }
+}
+
+impl StoreCall {
+    /// Every end, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); 5] = [
+        (Self::Answered, "answered"),
+        (Self::Away, "away"),
+        (Self::Deadline, "deadline"),
+        (Self::Refused, "refused"),
+        (Self::Garbled, "garbled"),
+    ];
+}
+
+impl<const N: usize> Tally<N> {
+    /// Adds to one counter; nothing is ordered by it.
+    fn add(&self, place: usize, more: u64) {
+        if let Some(counter) = self.0.get(place) {
+            counter.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    fn sum_into(&self, sums: &mut [u64; N]) {
+        for (sum, counter) in sums.iter_mut().zip(&self.0) {
+            *sum += counter.load(Ordering::Relaxed);
+        }
+    }
+}
+
+impl<const N: usize> Default for Tally<N> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Counts {
+    /// A limit has said something.
+    pub fn decided(&self, policy: PolicyId, outcome: Outcome) {
+        if let Some(limit) = self.limits.get(policy.0 as usize) {
+            limit.add(outcome as usize, 1);
+        }
+    }
+
+    /// The store has decided these charges.
+    pub fn asked(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
+        self.all(policies, charges, decisions, Outcome::of);
+    }
+
+    /// This process has decided them by itself, because the store was away.
+    pub fn decided_alone(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
+        self.all(policies, charges, decisions, Outcome::of_local);
+    }
+
+    fn all(
+        &self,
+        policies: &[Policy],
+        charges: &[Charge],
+        decisions: &[Decision],
+        outcome: impl Fn(&Policy, &Decision) -> Outcome,
+    ) {
+        for (charge, decision) in charges.iter().zip(decisions) {
+            if let Some(policy) = policies.get(charge.policy.0 as usize) {
+                self.decided(charge.policy, outcome(policy, decision));
+            }
+        }
+    }
+
+    /// A request has its answer; `route` is the place of the route that it matched.
+    pub fn answered(&self, route: Option<usize>, status: StatusCode) {
+        let counters = match route {
+            Some(route) => self.routes.get(route),
+            None => Some(&self.unrouted),
+        };
+        if let Some(counters) = counters {
+            counters.add(usize::from(status.as_u16() / 100).wrapping_sub(1), 1);
+        }
+    }
+
+    /// A request took so long, from its head to the end of its answer.
+    pub fn took(&self, took: Duration) {
+        let place = DURATIONS.iter().position(|bound| took <= *bound).unwrap_or(DURATIONS.len());
+        self.durations.add(place, 1);
+        self.durations.add(DURATION_CELLS - 1, Micros::from(took).0);
+    }
+
+    /// The store was called.
+    pub fn called_store(&self, end: StoreCall) {
+        self.store.add(end as usize, 1);
+    }
+}
+
+impl Workers {
+    /// The counters of one worker for these limits and routes. Policies of one name share them.
+    pub fn counts<'a>(
+        &self,
+        worker: usize,
+        policies: &[Policy],
+        routes: impl Iterator<Item = &'a str>,
+    ) -> Counts {
+        let mut workers = self.0.lock();
+        let named = workers.entry(worker).or_default();
+        let limit = |policy: &Policy| Arc::clone(named.limits.entry(policy.name.clone()).or_default());
+        let limits = policies.iter().map(limit).collect();
+        let routes = routes.map(|name| Arc::clone(named.routes.entry(name.into()).or_default())).collect();
+        Counts {
+            limits,
+            routes,
+            unrouted: Arc::clone(&named.unrouted),
+            durations: Arc::clone(&named.durations),
+            store: Arc::clone(&named.store),
+        }
+    }
+
+    /// What all workers have counted so far.
+    pub fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        for named in self.0.lock().values() {
+            for (name, counters) in &named.limits {
+                counters.sum_into(sums.limits.entry(name.clone()).or_default());
+            }
+            for (name, counters) in &named.routes {
+                counters.sum_into(sums.routes.entry(name.clone()).or_default());
+            }
+            named.unrouted.sum_into(&mut sums.unrouted);
+            named.durations.sum_into(&mut sums.durations);
+            named.store.sum_into(&mut sums.store);
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_in_the_order_of_the_types() {
+        assert!(Outcome::ALL.iter().enumerate().all(|(place, (outcome, _))| *outcome as usize == place));
+        assert!(StoreCall::ALL.iter().enumerate().all(|(place, (end, _))| *end as usize == place));
+    }
+
+    #[test]
+    fn workers_count_apart_and_are_summed() {
+        let workers = Workers::default();
+        let counts: Vec<Counts> =
+            (0..3).map(|worker| workers.counts(worker, &[], ["a", "b"].into_iter())).collect();
+        assert!(!Arc::ptr_eq(&counts[0].routes[0], &counts[1].routes[0]));
+        for worker in &counts {
+            worker.answered(Some(1), StatusCode::NO_CONTENT);
+            worker.answered(None, StatusCode::NOT_FOUND);
+            worker.took(Duration::from_millis(1));
+            worker.took(Duration::from_mins(1));
+        }
+        let sums = workers.sums();
+        assert_eq!((sums.routes["a"], sums.routes["b"]), ([0; 5], [0, 3, 0, 0, 0]));
+        assert_eq!(sums.unrouted, [0, 0, 0, 3, 0]);
+        assert_eq!((sums.durations[2], sums.durations[DURATIONS.len()]), (3, 3));
+        assert_eq!(sums.durations[DURATION_CELLS - 1], 3 * 60_001_000);
+    }
+
+    #[test]
+    fn a_name_keeps_its_counters_when_places_change() {
+        let workers = Workers::default();
+        workers.counts(0, &[], ["a", "b"].into_iter()).answered(Some(1), StatusCode::OK);
+        workers.counts(0, &[], ["b"].into_iter()).answered(Some(0), StatusCode::OK);
+        assert_eq!(workers.sums().routes["b"], [0, 2, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_not_counted() {
+        let counts = Counts::default();
+        counts.decided(PolicyId(7), Outcome::Denied);
+        counts.answered(Some(7), StatusCode::OK);
+        counts.answered(None, StatusCode::from_u16(999).unwrap());
+    }
+}

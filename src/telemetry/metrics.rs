@@ -1,0 +1,231 @@
+//! The metrics, in the text format of `OpenMetrics`. The only place that has their names.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet, text::encode,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::counts::{Counts, DURATION_CELLS, DURATIONS, Outcome, StoreCall, Sums, Workers};
+use crate::limit::Policy;
+use crate::time::{Micros, Timestamp};
+
+/// The type of what [`Metrics::text`] gives, as Content-Type names it.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Everything that a process counts.
+#[derive(Debug)]
+pub struct Metrics {
+    workers: Workers,
+    started: Timestamp,
+}
+
+/// What is read at the moment when somebody asks.
+#[derive(Clone, Debug, Default)]
+pub struct Levels {
+    /// Open connections of clients, by listener.
+    pub connections: Vec<(SocketAddr, usize)>,
+    /// Whether the store answers.
+    pub store_is_up: bool,
+    /// Keys that this process counts by itself.
+    pub keys: usize,
+    /// Lines of the access log that were dropped since the start.
+    pub dropped_lines: u64,
+}
+
+/// All that is said at one time.
+#[derive(Debug)]
+struct Scrape {
+    sums: Sums,
+    levels: Levels,
+    /// The limits in shadow mode, which have other outcomes.
+    shadows: Vec<Box<str>>,
+}
+
+/// What has the names of its whole ecosystem, without a prefix.
+#[derive(Debug)]
+struct Process {
+    started: Timestamp,
+}
+
+impl Metrics {
+    /// Metrics of a process that started then.
+    #[must_use]
+    pub fn new(started: Timestamp) -> Self {
+        Self { workers: Workers::default(), started }
+    }
+
+    /// The counters of one worker for these limits and routes, in their places.
+    #[must_use]
+    pub fn counts<'a>(
+        &self,
+        worker: usize,
+        policies: &[Policy],
+        routes: impl Iterator<Item = &'a str>,
+    ) -> Counts {
+        self.workers.counts(worker, policies, routes)
+    }
+
+    /// All metrics as text; `policies` are the present limits.
+    #[must_use]
+    pub fn text(&self, levels: Levels, policies: &[Policy]) -> String {
+        let shadows = policies.iter().filter(|policy| policy.shadow).map(|policy| policy.name.clone());
+        let scrape = Scrape { sums: self.workers.sums(), levels, shadows: shadows.collect() };
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Process { started: self.started }));
+        registry.sub_registry_with_prefix("tidegate").register_collector(Box::new(scrape));
+        let mut text = String::new();
+        // Writing to a string can't fail.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let help = "When the process started, in Unix time.";
+        let mut metric =
+            encoder.encode_descriptor("process_start_time", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        metric.encode_gauge(&seconds(Micros(self.started.0)))
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        self.decisions(&mut encoder)?;
+        self.requests(&mut encoder)?;
+        self.store(&mut encoder)?;
+        self.levels(&mut encoder)
+    }
+}
+
+impl Scrape {
+    fn decisions(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "What each limit said to requests.";
+        let mut metric = encoder.encode_descriptor("decisions", help, None, MetricType::Counter)?;
+        for (limit, counts) in &self.sums.limits {
+            let is_shadow = self.shadows.contains(limit);
+            for ((outcome, name), count) in Outcome::ALL.iter().zip(counts) {
+                let belongs = is_shadow == matches!(outcome, Outcome::ShadowAllowed | Outcome::ShadowDenied);
+                // A limit that was another kind before a reload keeps what it has counted.
+                if belongs || *count > 0 {
+                    counter(&mut metric, &[("limit", &**limit), ("outcome", *name)], *count)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn requests(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Requests that were answered; those without a route have an empty one.";
+        let mut metric = encoder.encode_descriptor("requests", help, None, MetricType::Counter)?;
+        let routes = self.sums.routes.iter().map(|(name, counts)| (&**name, counts));
+        for (route, counts) in routes.chain([("", &self.sums.unrouted)]) {
+            for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(counts) {
+                counter(&mut metric, &[("route", route), ("status", *class)], *count)?;
+            }
+        }
+        let help = "From a request's head to the end of its answer.";
+        let mut metric = encoder.encode_descriptor(
+            "request_duration",
+            help,
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?;
+        let durations = &self.sums.durations;
+        let bounds = DURATIONS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(durations.iter().copied()).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let sum = seconds(Micros(durations[DURATION_CELLS - 1]));
+        metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+    }
+
+    fn store(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Calls to the store for the decision of a request, by how they ended.";
+        let mut metric = encoder.encode_descriptor("store_calls", help, None, MetricType::Counter)?;
+        for ((_, name), count) in StoreCall::ALL.iter().zip(&self.sums.store) {
+            counter(&mut metric, &[("outcome", *name)], *count)?;
+        }
+        let help = "Whether the store answers every worker.";
+        gauge(encoder, "store_up", help, usize::from(self.levels.store_is_up))?;
+        gauge(encoder, "local_keys", "Keys that are counted in this process.", self.levels.keys)
+    }
+
+    fn levels(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Connections of clients that are open.";
+        let mut metric = encoder.encode_descriptor("connections", help, None, MetricType::Gauge)?;
+        for (address, count) in &self.levels.connections {
+            metric.encode_family(&[("listener", address.to_string())])?.encode_gauge(count)?;
+        }
+        let help = "Lines of the access log that were dropped because standard output was too slow.";
+        let mut metric =
+            encoder.encode_descriptor("access_log_dropped_lines", help, None, MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, _, u64>(&self.levels.dropped_lines, None)?;
+        let mut metric = encoder.encode_descriptor("build", "What is running.", None, MetricType::Info)?;
+        metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
+    }
+}
+
+fn counter(metric: &mut MetricEncoder, labels: &impl EncodeLabelSet, count: u64) -> fmt::Result {
+    metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)
+}
+
+fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, level: usize) -> fmt::Result {
+    encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&level)
+}
+
+/// Seconds as metrics have them.
+fn seconds(span: Micros) -> f64 {
+    Duration::from(span).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::limit::{PolicyId, Quota, Rate};
+
+    #[test]
+    fn the_text_has_every_name_and_count() {
+        let rate = Rate::new(5, Micros::SECOND).unwrap();
+        let policies = [Policy::new("per-key", Quota::token_bucket(rate, 5).unwrap())];
+        let metrics = Metrics::new(Timestamp(1_790_000_000_500_000));
+        for worker in 0..2 {
+            let counts = metrics.counts(worker, &policies, ["say \"a\""].into_iter());
+            counts.decided(PolicyId(0), Outcome::Denied);
+            counts.answered(Some(0), StatusCode::TOO_MANY_REQUESTS);
+            counts.took(Duration::from_micros(300));
+            counts.called_store(StoreCall::Deadline);
+        }
+        let connections = vec![("127.0.0.1:8080".parse().unwrap(), 3)];
+        let levels = Levels { connections, store_is_up: true, keys: 9, dropped_lines: 4 };
+        let text = metrics.text(levels, &policies);
+        for line in [
+            "process_start_time_seconds 1790000000.5",
+            "tidegate_decisions_total{limit=\"per-key\",outcome=\"denied\"} 2",
+            "tidegate_decisions_total{limit=\"per-key\",outcome=\"store_failure_local_denied\"} 0",
+            "tidegate_requests_total{route=\"say \\\"a\\\"\",status=\"4xx\"} 2",
+            "tidegate_requests_total{route=\"\",status=\"4xx\"} 0",
+            "tidegate_request_duration_seconds_bucket{le=\"0.00025\"} 0",
+            "tidegate_request_duration_seconds_bucket{le=\"0.0005\"} 2",
+            "tidegate_request_duration_seconds_bucket{le=\"+Inf\"} 2",
+            "tidegate_request_duration_seconds_sum 0.0006",
+            "tidegate_store_calls_total{outcome=\"deadline\"} 2",
+            "tidegate_store_up 1",
+            "tidegate_local_keys 9",
+            "tidegate_connections{listener=\"127.0.0.1:8080\"} 3",
+            "tidegate_access_log_dropped_lines_total 4",
+            concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+        }
+        assert!(!text.contains("shadow"));
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

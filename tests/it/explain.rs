@@ -1,0 +1,321 @@
+//! `tidegate explain`: what is told of a request.
+
+use crate::cli::{Said, ok, repository, tidegate};
+
+#[test]
+fn explain_follows_a_request_upstream() {
+    let said = tidegate(
+        repository(),
+        &[
+            "explain",
+            "-c",
+            "config/production.toml",
+            "GET",
+            "https://api.example.com/v1//users/./7?q=1",
+            "-H",
+            "X-Api-Key: k1",
+            "-H",
+            "X-Forwarded-For: 6.6.6.6, 203.0.113.9",
+            "--from",
+            "10.0.0.7",
+        ],
+    );
+    assert_eq!(
+        said,
+        ok("request   GET /v1//users/./7?q=1 from 10.0.0.7
+path      /v1/users/7
+host      api.example.com
+client    203.0.113.9 (from x-forwarded-for, sent by the trusted proxy 10.0.0.7)
+route     api: host api.example.com; path /v1/*
+
+limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
+          key       client_ip = 203.0.113.9
+          cost      1
+          counted   in redis://redis.internal:6380/2
+          as        tidegate:{6i_T3KEdH5XvVbaQzu8edw}:per-address:b
+          if away   the request passes this limit
+
+limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
+          key       header:x-api-key = k1
+          tier      none: the request has no header:x-plan
+          cost      1
+          counted   in redis://redis.internal:6380/2
+          as        tidegate:{lOi_WN7gUW3I4LyfzWuHMA}:per-key:b
+          if away   this process decides by itself, at most 33 at once
+
+upstream  api
+sent to   http://10.0.1.5:9000/users/7?q=1
+or        http://10.0.1.6:9000/users/7?q=1 (weight 2)
+as host   api.example.com
+set       on the way there: x-gate
+removed   on the way back: server
+")
+    );
+}
+
+#[test]
+fn explain_tells_of_routes_that_were_passed_over() {
+    let said = tidegate(
+        repository(),
+        &[
+            "explain",
+            "-c",
+            "config/production.toml",
+            "GET",
+            "http://api.example.com/v1/sessions",
+            "-H",
+            "x-api-key: k1",
+            "-H",
+            "x-forwarded-for: 203.0.113.9",
+            "--from",
+            "2001:db8:1:2:3:4:5:6",
+        ],
+    );
+    assert_eq!(
+        said,
+        ok("request   GET /v1/sessions from 2001:db8:1:2:3:4:5:6
+path      /v1/sessions
+host      api.example.com
+client    2001:db8:1:2:3:4:5:6 (it is no trusted proxy: its x-forwarded-for is not believed), counted as 2001:db8:1:2::/64
+not       route sign-in, though its path fits: it takes only POST
+route     api: host api.example.com; path /v1/*
+
+limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
+          key       client_ip = 2001:db8:1:2::
+          cost      1
+          counted   in redis://redis.internal:6380/2
+          as        tidegate:{hfd9v8lhXbsdOu6lnzLyqA}:per-address:b
+          if away   the request passes this limit
+
+limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
+          key       header:x-api-key = k1
+          tier      none: the request has no header:x-plan
+          cost      1
+          counted   in redis://redis.internal:6380/2
+          as        tidegate:{lOi_WN7gUW3I4LyfzWuHMA}:per-key:b
+          if away   this process decides by itself, at most 33 at once
+
+upstream  api
+sent to   http://10.0.1.5:9000/sessions
+or        http://10.0.1.6:9000/sessions (weight 2)
+as host   api.example.com
+set       on the way there: x-gate
+removed   on the way back: server
+")
+    );
+}
+
+#[test]
+fn explain_tells_why_a_request_is_refused() {
+    let explain = |args: &[&str]| {
+        let args: Vec<&str> =
+            ["explain", "-c", "config/production.toml"].iter().chain(args).copied().collect();
+        tidegate(repository(), &args)
+    };
+    assert_eq!(
+        explain(&["GET", "/a%2Fb"]),
+        ok(r#"request   GET /a%2Fb from 127.0.0.1
+path      /a%2Fb
+client    127.0.0.1
+
+answer    400 Bad Request: the path has an encoded slash
+          a route lets such a path pass if it says encoded_slash = "keep"
+"#)
+    );
+    assert_eq!(
+        explain(&["GET", "http://api.example.com/v1/x"]),
+        ok("request   GET /v1/x from 127.0.0.1
+path      /v1/x
+client    127.0.0.1
+
+answer    403 Forbidden: the request lacks header:x-api-key
+")
+    );
+    let said = explain(&["CONNECT", "http://api.example.com/"]).stdout;
+    assert!(said.ends_with("answer    405 Method Not Allowed: CONNECT is not served here\n"), "{said}");
+    let said = explain(&["OPTIONS", "*"]).stdout;
+    assert!(said.ends_with("answer    204 No Content: the server as a whole is asked\n"), "{said}");
+    assert_eq!(
+        explain(&["GET", "http://other.example/"]),
+        ok("request   GET / from 127.0.0.1
+path      /
+host      other.example
+client    127.0.0.1
+route     none matches
+
+limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
+          key       client_ip = 127.0.0.1
+          cost      1
+          counted   in redis://redis.internal:6380/2
+          as        tidegate:{ToAhDEH3tJyfFD516OJZ1Q}:per-address:b
+          if away   the request passes this limit
+
+answer    404 Not Found: no route matches
+")
+    );
+}
+
+#[test]
+fn explain_knows_routes_that_answer_by_themselves() {
+    let said = tidegate(repository(), &["explain", "-c", "config/quickstart.toml", "HEAD", "/a?x=1"]);
+    assert_eq!(
+        said,
+        ok("request   HEAD /a?x=1 from 127.0.0.1
+path      /a
+host      localhost
+client    127.0.0.1
+route     1: path /*
+
+limit     per-client: token_bucket, 5/minute; at most 5 at once
+          key       client_ip = 127.0.0.1
+          cost      1
+          counted   in this process
+
+answer    200 OK, by the route itself
+")
+    );
+}
+
+/// What is told of the limits of a request to a file with these limits.
+fn limits_told(limits: &str, args: &[&str]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!(
+        "listen = \"127.0.0.1:8080\"\n[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n{limits}\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{}}\n"
+    );
+    std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
+    let args: Vec<&str> = ["explain", "GET", "/"].iter().chain(args).copied().collect();
+    let Said { status, stdout, stderr } = tidegate(directory.path(), &args);
+    assert_eq!((status, stderr.as_str()), (0, ""));
+    let start = stdout.find("\n\n").unwrap() + 2;
+    stdout[start..].to_owned()
+}
+
+const EVERYTHING: &str = r#"
+    [limits.one]
+    rate = "100/minute"
+    burst = 500
+    key = ["header:x-api-key", "method"]
+    cost = "header:x-cost"
+    cost_max = 50
+    allow = ["10.1.0.0/16", "key:friend"]
+    block = ["192.0.2.0/24", "key:stolen"]
+    ban = { after = 20, within = "1m", for = "10m" }
+    charge_on = [401, 403]
+    tiers = { by = "header:x-plan", pro = { rate = "1000/minute", refill = "interval" } }
+    overrides = { acme = { burst = 70 } }
+"#;
+
+#[test]
+fn explain_tells_whose_numbers_decide_and_why() {
+    let told = |args: &[&str]| limits_told(EVERYTHING, args);
+    let limit = "limit     one: token_bucket, 100/minute, burst 500; at most 500 at once\n";
+    let rest = "          charged   only when the answer is 401 or 403
+          ban       for 10m, after 20 denials within 1m
+          counted   in this process
+
+answer    200 OK, by the route itself
+";
+    assert_eq!(
+        told(&["-H", "x-api-key: acme", "-H", "x-cost: 99", "-H", "x-plan: pro"]),
+        format!(
+            "{limit}          key       header:x-api-key = acme
+                    method = GET
+          override  acme: token_bucket, 100/minute, burst 70; at most 70 at once
+          cost      50, by header:x-cost, from 1 to 50
+{rest}"
+        )
+    );
+    assert_eq!(
+        told(&["-H", "x-api-key: k", "-H", "x-plan: pro"]),
+        format!(
+            "{limit}          key       header:x-api-key = k
+                    method = GET
+          tier      pro, by header:x-plan: token_bucket, 1000/minute, refilled at intervals; at most 1000 at once
+          cost      1: the request has no header:x-cost
+{rest}"
+        )
+    );
+    let stranger = "198.51.100.7 is no trusted proxy";
+    assert_eq!(
+        told(&["-H", "x-api-key: k", "-H", "x-plan: pro", "-H", "x-cost: 3", "--from", "198.51.100.7"]),
+        format!(
+            "{limit}          key       header:x-api-key = k
+                    method = GET
+          tier      none: header:x-plan is not believed, since {stranger}
+          cost      1: header:x-cost is not believed, since {stranger}
+{rest}"
+        )
+    );
+    let unknown = told(&["-H", "x-api-key: k", "-H", "x-plan: gold"]);
+    assert!(
+        unknown.contains("tier      none: header:x-plan = gold, and no tier is called so\n"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn explain_tells_who_is_let_off_and_who_is_turned_away() {
+    let told = |args: &[&str]| limits_told(EVERYTHING, args);
+    let friend = told(&["-H", "x-api-key: friend"]);
+    assert!(
+        friend.contains("cost      none: the key is named `friend`, which this limit lets off (`allow`)\n"),
+        "{friend}"
+    );
+    let near = told(&["--from", "10.1.2.3"]);
+    assert!(
+        near.contains(
+            "cost      none: the address lies in 10.1.0.0/16, which this limit lets off (`allow`)\n"
+        ),
+        "{near}"
+    );
+    assert_eq!(
+        told(&["-H", "x-api-key: stolen"]),
+        "answer    403 Forbidden: this client is blocked
+          the key is named `stolen`, which the limit one turns away (`block`)
+"
+    );
+    assert_eq!(
+        told(&["--from", "192.0.2.3"]),
+        "answer    403 Forbidden: this client is blocked
+          the address lies in 192.0.2.0/24, which the limit one turns away (`block`)
+"
+    );
+}
+
+#[test]
+fn explain_knows_the_numbers_of_every_algorithm() {
+    for (limit, numbers) in [
+        ("algorithm = \"gcra\"\nrate = \"5/s\"", "gcra, 5/s; at most 1 at once"),
+        (
+            "algorithm = \"fixed_window\"\nrate = \"800/day\"\ntimezone = \"Europe/Berlin\"",
+            "fixed_window, 800/day, by the calendar of Europe/Berlin; at most 800 at once",
+        ),
+        (
+            "algorithm = \"fixed_window\"\nrate = \"8/h\"\nalign = \"first_request\"",
+            "fixed_window, 8/h, from the first request; at most 8 at once",
+        ),
+        (
+            "algorithm = \"sliding_log\"\nrate = [\"2/s\", \"20/minute\"]",
+            "sliding_log, 2/s and 20/minute; at most 2 at once",
+        ),
+        (
+            "algorithm = \"sliding_window\"\nrate = \"20/minute\"\nbuckets = 60",
+            "sliding_window, 20/minute, buckets 60; at most 20 at once",
+        ),
+        (
+            "algorithm = \"leaky_bucket\"\nrate = \"20/minute\"\nqueue = 3",
+            "leaky_bucket, 20/minute, queue 3; at most 4 at once",
+        ),
+        (
+            "algorithm = \"concurrency\"\nmax_in_flight = 5",
+            "concurrency, 5 in flight, lease 30s; at most 5 at once",
+        ),
+    ] {
+        let told = limits_told(&format!("[limits.one]\n{limit}\nmode = \"shadow\""), &[]);
+        let wanted = format!(
+            "limit     one: {numbers}\n          mode      shadow: it only watches, and refuses nobody\n"
+        );
+        assert!(told.starts_with(&wanted), "{told}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Pictures: what they are made of, and that those of the documentation are fresh.
+
+use std::path::Path;
+
+use roxmltree::{Document, Node};
+
+use super::{LIMITS, run, simulate};
+
+fn marks<'a>(document: &'a Document<'a>) -> impl Iterator<Item = Node<'a, 'a>> {
+    document.descendants().filter(|node| node.attribute("class") == Some("mark"))
+}
+
+fn texts(document: &Document<'_>) -> Vec<String> {
+    document
+        .descendants()
+        .filter(|node| node.is_text())
+        .filter_map(|node| node.text())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_picture_has_a_mark_for_each_arrival_and_limit() {
+    let arrivals = "0 a\n0 a\n0 <b>&\"\n0.02 a\n0.02 a\n0.05 a 3\n2 a\n1.5 a\n";
+    for (args, panels) in [
+        (&["--limit", "bucket"][..], 1),
+        (&["--limit", "bucket,spaced,slow"], 3),
+        (&["--limit", "bucket,spaced", "--compare"], 2),
+    ] {
+        let said = simulate(LIMITS, arrivals, &[args, &["--format", "svg"]].concat());
+        assert_eq!((said.status, said.stderr.as_str()), (0, ""));
+        let document = Document::parse(&said.stdout).unwrap();
+        assert_eq!(marks(&document).count(), 8 * panels, "{args:?}");
+        // Nothing in it runs or is fetched.
+        let is_active = |node: &Node<'_, '_>| {
+            ["script", "foreignObject", "image", "a"].contains(&node.tag_name().name())
+                || node
+                    .attributes()
+                    .any(|attribute| attribute.name().starts_with("on") || attribute.name() == "href")
+        };
+        assert!(!document.descendants().any(|node| is_active(&node)));
+        let texts = texts(&document);
+        assert!(texts.iter().any(|text| text.starts_with("8 requests of 2 keys in 2 s")), "{texts:?}");
+        assert!(texts.iter().any(|text| text == "left for <b>&\""), "{texts:?}");
+    }
+}
+
+#[test]
+fn a_picture_says_how_many_are_admitted() {
+    let said = simulate(LIMITS, "0\n0\n0\n0\n0\n", &["--limit", "bucket", "--format", "svg"]);
+    let document = Document::parse(&said.stdout).unwrap();
+    let texts = texts(&document);
+    assert!(texts.iter().any(|text| text == "admitted 3 of 5"), "{texts:?}");
+    let shapes = |class: &str| {
+        marks(&document)
+            .filter(|mark| mark.children().any(|shape| shape.attribute("class") == Some(class)))
+            .count()
+    };
+    assert_eq!((shapes("ok"), shapes("no"), shapes("wait")), (3, 2, 0));
+}
+
+/// Whatever the times are, everything stands within the sheet.
+#[test]
+fn a_picture_is_whole_whatever_its_times_are() {
+    let many: String =
+        (0..5_000).map(|number| format!("{}.{:06} k{}\n", number / 900, number, number % 9)).collect();
+    for arrivals in ["", "0\n", "1790000000.25\n1790000000.250001\n", "4000000000\n0\n0.000001\n", &many] {
+        let said = simulate(LIMITS, arrivals, &["--limit", "bucket,spaced", "--format", "svg"]);
+        assert_eq!((said.status, said.stderr.as_str()), (0, ""));
+        let document = Document::parse(&said.stdout).unwrap();
+        let number = |node: &Node<'_, '_>, name: &str| node.attribute(name)?.parse::<f64>().ok();
+        let height = number(&document.root_element(), "height").unwrap();
+        assert_eq!(marks(&document).count(), arrivals.lines().count() * 2);
+        for node in document.descendants() {
+            for (name, most) in [("x", 800.0), ("cx", 800.0), ("y", height), ("cy", height)] {
+                let place = number(&node, name).unwrap_or(0.0);
+                assert!((0.0..=most).contains(&place), "{node:?} is at {name} = {place}");
+            }
+        }
+        assert!(!said.stdout.contains("NaN") && !said.stdout.contains("inf"), "{}", said.stdout);
+    }
+}
+
+/// `make pictures` draws them again.
+#[test]
+fn the_pictures_of_the_documentation_are_fresh() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = std::fs::read_to_string(root.join("docs/pictures/list.txt")).unwrap();
+    let mut drawn = 0;
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        let (name, args) = line.split_once(": ").unwrap();
+        let args: Vec<&str> = args.split(' ').collect();
+        let said = run(&root.join("docs/pictures"), "", &args);
+        assert_eq!((said.status, said.stderr.as_str()), (0, ""), "{line}");
+        let kept = std::fs::read_to_string(root.join("docs/pictures").join(name)).unwrap();
+        assert!(said.stdout == kept, "docs/pictures/{name} is stale: draw it again with `make pictures`");
+        drawn += 1;
+    }
+    let kept = std::fs::read_dir(root.join("docs/pictures")).unwrap();
+    let kept = kept.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|end| end == "svg"));
+    assert_eq!(kept.count(), drawn, "a picture is not in docs/pictures/list.txt");
+}
