@@ -9,8 +9,6 @@
 local TRAILER = 41
 local LOOK, FORCE = 1, 2
 local BANNED, BLOCKED = -1, -2
--- Nothing lasts longer: it is the last time that a state can hold.
-local FOREVER = 2 ^ 53
 
 -- A record's state, or false, and its hold, or nil.
 local function parts_of(record)

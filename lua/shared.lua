@@ -6,6 +6,9 @@ local TAKE = 0
 -- How far ahead of the clock a stamp may lie, in µs, before it means that the clock was set back.
 local SET_BACK = 1000000
 
+-- Nothing lasts longer: it is the last time that a state can hold.
+local FOREVER = 2 ^ 53
+
 -- Every other file is the body of a function of its own, which runs only when it is needed: each call of the script
 -- makes all of its functions anew, so those that it does not need should not be made. The file of an algorithm
 -- returns its step, a function
