@@ -6,7 +6,7 @@ local TAKE = 0
 -- How far ahead of the clock a stamp may lie, in µs, before it means that the clock was set back.
 local SET_BACK = 1000000
 
--- Nothing lasts longer: it is the last time that a state can hold.
+-- The last time that a state can hold; nothing lasts longer.
 local FOREVER = 2 ^ 53
 
 -- Every other file is the body of a function of its own, which runs only when it is needed: each call of the script
@@ -31,5 +31,5 @@ end
 -- Whether a state can hold this number: all of its numbers are whole, and exact. What has another one was written
 -- by somebody else, and is no state.
 local function is_whole(number)
-  return number >= 0 and number <= 2^53 and number % 1 == 0
+  return number >= 0 and number <= FOREVER and number % 1 == 0
 end

@@ -82,7 +82,9 @@ fn what_is_missing_stays_missing() {
 fn counts_of_other_windows_mean_nothing() {
     let numbers = (any_pace(), any_pace(), 0..5_u8);
     for_all(300, &(numbers, spending()), |((old, new, which), spending)| {
-        prop_assume!(old.period != new.period);
+        if old.period == new.period {
+            return Ok(());
+        }
         let even = Pace { period: old.period / 2 * 2, ..new };
         let (before, after) = match which {
             0 => (Numbers::Fixed(old), Numbers::Fixed(new)),
@@ -101,7 +103,9 @@ fn counts_of_other_windows_mean_nothing() {
 #[test]
 fn another_algorithm_starts_fresh() {
     for_all(300, &(any_numbers(), any_numbers(), spending()), |(before, after, spending)| {
-        prop_assume!(before.quota().letter() != after.quota().letter());
+        if before.quota().letter() == after.quota().letter() {
+            return Ok(());
+        }
         let (_, left) = changed(&before, &after, &spending);
         prop_assert_eq!(left, after.quota().limit());
         Ok(())
