@@ -200,7 +200,7 @@ impl Policy {
             let next = step.next.map(|state| Record { state: Some(state), hold: kept });
             return self.shown(Outcome { decision: step.decision, next }, state, now, charge);
         }
-        self.refused(hold, set_back, state, step, now, charge)
+        self.refused(hold, set_back, state, &step, now, charge)
     }
 
     /// A denial by the quota, which may be the one that begins a ban.
@@ -209,7 +209,7 @@ impl Policy {
         hold: Hold,
         set_back: bool,
         state: Option<&State>,
-        step: Step,
+        step: &Step,
         now: Timestamp,
         charge: &Charge,
     ) -> Outcome {
