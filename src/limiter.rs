@@ -299,6 +299,7 @@ impl Limiter {
             StoreError::Deadline => StoreCall::Deadline,
             StoreError::Refused(_) => StoreCall::Refused,
             StoreError::Garbled(_) => StoreCall::Garbled,
+            StoreError::Busy => StoreCall::Busy,
         });
         if !self.is_away.replace(true) && self.away.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(

@@ -65,7 +65,7 @@ impl Stores {
     /// Takes from both; the answers must be the same.
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         let memory = self.memory.take(policies, charges);
-        let redis = self.runtime.block_on(self.redis.take(policies, charges)).unwrap();
+        let redis = self.runtime.block_on(self.redis.take(&policies.into(), charges)).unwrap();
         assert_eq!(memory, redis, "memory and Redis differ for {charges:?} under {policies:?}");
         memory
     }
@@ -73,7 +73,7 @@ impl Stores {
     /// Settles in both; the answers must be the same.
     pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         let memory = self.memory.settle(policies, charges);
-        let redis = self.runtime.block_on(self.redis.settle(policies, charges)).unwrap();
+        let redis = self.runtime.block_on(self.redis.settle(&policies.into(), charges)).unwrap();
         assert_eq!(memory, redis, "memory and Redis differ for {charges:?} under {policies:?}");
         memory
     }
@@ -86,12 +86,12 @@ impl Stores {
 
     /// Takes from Redis alone.
     pub fn redis_take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        self.runtime.block_on(self.redis.take(policies, charges)).unwrap()
+        self.runtime.block_on(self.redis.take(&policies.into(), charges)).unwrap()
     }
 
     /// Settles in Redis alone.
     pub fn redis_settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        self.runtime.block_on(self.redis.settle(policies, charges)).unwrap()
+        self.runtime.block_on(self.redis.settle(&policies.into(), charges)).unwrap()
     }
 
     /// Changes keys by hand in Redis alone.
@@ -159,7 +159,7 @@ fn all_or_nothing_whatever_the_mix() {
 fn a_state_in_redis_is_one_small_string_that_goes_when_it_is_nothing() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let policies = [token_bucket("b", 1, 1_000_000, 5), gcra("g", 2, 60_000_000, 0)];
+    let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 1_000_000, 5), gcra("g", 2, 60_000_000, 0)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "live"));
         redis.reach(Duration::from_secs(5)).await.unwrap();
@@ -312,7 +312,7 @@ fn retry_after_is_exact() {
 }
 
 /// Takes one after the other from every store at once; says how many were allowed.
-async fn admitted(stores: Vec<Store>, policies: Arc<Vec<Policy>>) -> u32 {
+async fn admitted(stores: Vec<Store>, policies: Arc<[Policy]>) -> u32 {
     let mut tasks = Vec::new();
     for store in stores.into_iter().flat_map(|store| vec![store; 16]) {
         let policies = Arc::clone(&policies);
@@ -336,7 +336,7 @@ async fn admitted(stores: Vec<Store>, policies: Arc<Vec<Policy>>) -> u32 {
 #[test]
 fn concurrent_takes_admit_exactly_the_limit() {
     let server = RedisServer::start();
-    let policies = Arc::new(vec![token_bucket("b", 1, 3_600_000_000, 200)]);
+    let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 200)]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let mut connections = Vec::new();
