@@ -12,8 +12,8 @@ local BANNED, BLOCKED = -1, -2
 
 -- A record's state, or false, and its hold, or nil.
 local function parts_of(record)
-  if not record or #record % 8 ~= 1 then return record, nil end
-  if #record < TRAILER or string.sub(record, -1) ~= "h" then return false, nil end
+  if not record or #record % 8 == 0 then return record, nil end
+  if #record % 8 ~= 1 or #record < TRAILER or string.sub(record, -1) ~= "h" then return false, nil end
   local stamp, denials, opened, banned, blocked = struct.unpack("<ddddd", record, #record - TRAILER + 1)
   local is_own = is_whole(stamp) and is_whole(denials) and is_whole(opened)
   if not (is_own and is_whole(banned) and is_whole(blocked)) then return false, nil end

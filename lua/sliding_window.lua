@@ -20,8 +20,9 @@ return function(state, numbers, now, cost)
     local number, counted, as_of, earlier, from = struct.unpack("<I2I6ddd", state, #state - 31)
     if from == width and is_whole(as_of) and is_whole(earlier) then
       newest, total, stamp, base, past = number, counted, as_of, earlier, #state / 8 - 2
-      set_back = stamp > now + SET_BACK
-      if set_back then stamp = now end
+      -- By whole parts, so that none of them weighs less than before; the rest passes as if the clock were behind.
+      set_back = stamp > now + SET_BACK and stamp - now >= width
+      if set_back then stamp = stamp - div_floor(stamp - now, width) * width end
     end
   end
   local at = math.max(now, stamp)
@@ -53,7 +54,7 @@ return function(state, numbers, now, cost)
       local left = div_floor((room - full) * width, old)
       retry = (leaving + 1) * width - left - now
     end
-    local moved = set_back and string.sub(state, 1, -25) .. struct.pack("<ddd", now, base, width) or nil
+    local moved = set_back and string.sub(state, 1, -25) .. struct.pack("<ddd", at, base, width) or nil
     return 0, remaining, reset, retry, 0, moved, reset
   end
   if cost == 0 then return 1, remaining, reset, 0, 0, nil, 0 end

@@ -135,7 +135,7 @@ impl SlidingLog {
     }
 
     fn view<'a>(&self, log: &'a Log, now: Timestamp) -> View<'a> {
-        let present = log.present(now);
+        let present = log.present(now, NonZeroU64::MIN);
         View { log, now, present, first: log.first_younger(present.reach(self.longest.period())) }
     }
 

@@ -146,7 +146,8 @@ impl SlidingWindow {
     }
 
     fn view<'a>(&self, line: &'a Timeline<16>, now: Timestamp) -> View<'a> {
-        let present = line.present(now);
+        // A part that moved within the present one would weigh less than what was spent in it.
+        let present = line.present(now, self.width);
         let (part, newest) = (present.at.0 / self.width, present.stamp.0 / self.width);
         // How far before the newest the oldest part lies.
         let oldest = self.buckets.get().checked_sub(part - newest);

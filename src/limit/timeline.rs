@@ -4,6 +4,8 @@
 //! running total of all that was spent up to there. So what was spent since any entry is one subtraction, and
 //! everything that a decision asks for is a binary search. Both fields wrap around: only differences count.
 
+use std::num::NonZeroU64;
+
 use super::bucket::SET_BACK;
 use crate::time::{Micros, Timestamp};
 
@@ -50,11 +52,13 @@ impl<const BITS: u32> Timeline<BITS> {
         Self { stamp, base: 0, words: Box::default() }
     }
 
-    pub(super) fn present(&self, now: Timestamp) -> Present {
-        if self.stamp > now.after(SET_BACK) {
-            return Present { at: now, stamp: now, set_back: true };
-        }
-        Present { at: now.max(self.stamp), stamp: self.stamp, set_back: false }
+    /// The time of a decision at `now`. Where the clock was set back all moves by whole steps of `grid`, so
+    /// that every entry keeps its place in it; the last part of a step passes as if a clock were behind.
+    pub(super) fn present(&self, now: Timestamp, grid: NonZeroU64) -> Present {
+        let ahead = self.stamp.since(now);
+        let shift = if ahead > SET_BACK { ahead.0 - ahead.0 % grid } else { 0 };
+        let stamp = Timestamp(self.stamp.0 - shift);
+        Present { at: now.max(stamp), stamp, set_back: shift > 0 }
     }
 
     /// The same list, moved to a clock that was set back.

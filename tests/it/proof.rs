@@ -8,6 +8,7 @@ mod bound;
 mod changed;
 mod clocks;
 mod crowd;
+mod edges;
 mod garbage;
 mod invariants;
 mod kit;

@@ -53,9 +53,10 @@ impl Model {
         if self.stamp <= now + 1_000_000 {
             return self.clone();
         }
-        let shift = i128::from(self.stamp / width) - i128::from(now / width);
-        let counts = self.counts.iter().map(|(part, count)| (part - shift, *count)).collect();
-        Self { width, stamp: now, counts }
+        // By whole parts, so that none of them weighs less than before.
+        let shift = (self.stamp - now) / width;
+        let counts = self.counts.iter().map(|(part, count)| (part - i128::from(shift), *count)).collect();
+        Self { width, stamp: self.stamp - shift * width, counts }
     }
 
     fn at(&self, now: u64) -> u64 {

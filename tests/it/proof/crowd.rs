@@ -136,22 +136,32 @@ fn many_tasks_never_have_more_slots_than_there_are() {
 #[test]
 fn two_processes_let_exactly_the_limit_pass() {
     let server = RedisServer::start();
-    for (name, limit) in [
+    let limits = [
         ("bucket", "algorithm = \"token_bucket\"\nrate = \"1/hour\"\nburst = 50"),
+        ("ticks", "algorithm = \"token_bucket\"\nrate = \"1/hour\"\nburst = 50\nrefill = \"interval\""),
         ("spaced", "algorithm = \"gcra\"\nrate = \"1/hour\"\nburst = 49"),
-    ] {
-        let config = format!(
+        ("weeks", "algorithm = \"fixed_window\"\nrate = \"50/10000 weeks\""),
+        ("first", "algorithm = \"fixed_window\"\nrate = \"50/week\"\nalign = \"first_request\""),
+        ("year", "algorithm = \"fixed_window\"\nrate = \"50/year\"\ntimezone = \"Europe/Berlin\""),
+        ("log", "algorithm = \"sliding_log\"\nrate = \"50/week\""),
+        ("parts", "algorithm = \"sliding_window\"\nrate = \"50/week\"\nbuckets = 7"),
+    ];
+    let tables = limits.map(|(name, limit)| {
+        format!(
             "[limits.{name}]\n{limit}\nkey = \"header:x-key\"\n\
-             [[routes]]\npath = \"/*\"\nlimits = [\"{name}\"]\nrespond = {{ status = 200 }}\n"
-        );
-        let proxies = [Tidegate::start_with(&server, &config), Tidegate::start_with(&server, &config)];
+             [[routes]]\npath = \"/{name}\"\nlimits = [\"{name}\"]\nrespond = {{ status = 200 }}\n"
+        )
+    });
+    let config = tables.concat();
+    let proxies = [Tidegate::start_with(&server, &config), Tidegate::start_with(&server, &config)];
+    for (name, _) in limits {
         let passed = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let (address, passed) = (proxies[thread % 2].addr(), &passed);
                 scope.spawn(move || {
                     for _ in 0..10 {
-                        let status = get(address, "/", &["X-Key: one"]).status();
+                        let status = get(address, &format!("/{name}"), &["X-Key: one"]).status();
                         assert!(matches!(status, 200 | 429), "{status}");
                         passed.fetch_add(u64::from(status == 200), Ordering::Relaxed);
                     }

@@ -63,6 +63,14 @@ fn write(server: &RedisServer, keys: &[(Vec<u8>, Vec<u8>)]) {
     }
 }
 
+/// Reads a string.
+fn dump(server: &RedisServer, name: &str) -> Vec<u8> {
+    let script = "return (string.gsub(redis.call('GET', KEYS[1]), '.', function(c) \
+        return string.format('%02x', c:byte()) end))";
+    let text = server.cli(&["eval", script, "1", name]);
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
 /// Asks in every way about a key that holds `written`; every answer must make sense, and the key must be of
 /// use again in the end.
 fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[u8]) {
@@ -96,11 +104,33 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     ask(1, 6, Manner::Renew);
 }
 
+/// What is done by hand must work on it as well.
+fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[u8]) {
+    let it = &policies[policy as usize];
+    let ask = |cost| {
+        let charge = tidegate::limit::Charge { key, ..kit::charge(policy, 0, cost) };
+        stores.redis_take(policies, &[charge])[0]
+    };
+    stores.set_clock(START);
+    for done in [Change::Block(Micros(1_000)), Change::Unblock, Change::Block(Micros(1_000)), Change::Reset] {
+        let name = stored_key(stores.prefix(), it, key, it.quota.letter());
+        write(server, &[(name, written.to_vec())]);
+        stores.redis_change(policies, &[(PolicyId(policy), key)], done);
+        let said = ask(1);
+        match done {
+            Change::Block(_) => assert_eq!((said.allowed, said.cause), (false, Cause::Block)),
+            Change::Reset if said.cause != Cause::Block => assert!(said.allowed, "{said:?} on {written:02x?}"),
+            _ => {}
+        }
+    }
+}
+
 /// Whether a decision makes sense at all.
 fn sane(said: &Decision) -> Option<()> {
     let longest = 2_u64.pow(53);
     let is_held = said.cause != Cause::Quota;
-    let waits = said.retry_after.is_none_or(|wait| (wait == Micros::ZERO) == said.allowed);
+    // Of a list that makes no sense the wait may make none either.
+    let waits = !said.allowed || said.retry_after == Some(Micros::ZERO);
     let short = is_held || (said.reset_after.0 <= 2 * 86_400_000_000 && said.delay.0 <= HOUR);
     let bounded = said.reset_after.0 <= longest && said.retry_after.is_none_or(|wait| wait.0 <= longest);
     (said.remaining <= said.limit && waits && short && bounded).then_some(())
@@ -118,6 +148,9 @@ fn prod_all(server: &RedisServer, stores: &Stores, policies: &[Policy], values: 
     for policy in 0..policies.len() {
         for (number, value) in (from..).zip(values) {
             prod(stores, policies, u32::try_from(policy).unwrap(), numbered(number), value);
+            if number % 20 == 0 {
+                change(server, stores, policies, u32::try_from(policy).unwrap(), numbered(number), value);
+            }
         }
     }
 }
@@ -221,21 +254,42 @@ fn states_with_one_wrong_number_lock_nobody_out() {
         };
         take(1, 8);
         take(2, 9);
-        let dump = "return (string.gsub(redis.call('GET', KEYS[1]), '.', function(c) \
-            return string.format('%02x', c:byte()) end))";
-        let text = server.cli(&["eval", dump, "1", &name]);
-        let state: Vec<u8> =
-            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect();
+        let state = dump(&server, &name);
         for number in 1..=60 * kit::cases(1) {
             let mut wrong = state.clone();
             let at = 8 * rng.random_range(0..wrong.len() / 8);
-            wrong[at..at + 8].copy_from_slice(&any_double(&mut rng).to_le_bytes());
+            match number % 4 {
+                0 => wrong.truncate(at),
+                1 => wrong = [&wrong[at..], &wrong[..]].concat(),
+                _ => wrong[at..at + 8].copy_from_slice(&any_double(&mut rng).to_le_bytes()),
+            }
             let key = numbered(number);
             let name = stored_key(stores.prefix(), policy, key, policy.quota.letter());
             write(&server, &[(name, wrong.clone())]);
             prod(&stores, &policies, place, key, &wrong);
         }
     }
+}
+
+/// The states of all algorithms under the names of all others.
+#[test]
+fn states_of_other_algorithms_lock_nobody_out() {
+    let server = RedisServer::start();
+    let (stores, policies) = (Stores::new(&server), limits());
+    stores.set_clock(START);
+    let states: Vec<Vec<u8>> = (0..policies.len())
+        .map(|place| {
+            let place = u32::try_from(place).unwrap();
+            for holder in 0..3 {
+                let charge = kit::held(place, 0, 1, holder, Manner::Take);
+                stores.redis_take(&policies, &[charge]);
+            }
+            let policy = &policies[place as usize];
+            let name = stored_key(stores.prefix(), policy, kit::key(0), policy.quota.letter());
+            dump(&server, &String::from_utf8(name).unwrap())
+        })
+        .collect();
+    prod_all(&server, &stores, &policies, &states, 0);
 }
 
 /// Other types than strings, and what is done by hand on all of these.

@@ -208,7 +208,9 @@ pub enum Move {
 
 impl Move {
     pub fn from(self, now: u64, period: u64, last: Option<&Decision>) -> u64 {
-        match self {
+        // No further than 2112, from where the longest waits still end within exact numbers.
+        let latest = MAX_TICKS / 2;
+        let moved = match self {
             Self::By(step) => now.saturating_add_signed(step),
             Self::Periods(thousandths) => now + period / 1_000 * thousandths,
             Self::ToEdge(step) => {
@@ -218,7 +220,8 @@ impl Move {
                 });
                 (now + edge).saturating_add_signed(step)
             }
-        }
+        };
+        moved.min(latest)
     }
 }
 

@@ -38,10 +38,11 @@ impl Model {
     /// Decides, and charges what is allowed.
     pub fn take(&mut self, now: u64, cost: u64) -> Decision {
         let mut present = self.clone();
-        let set_back = self.stamp.is_some_and(|stamp| stamp > now + SECOND);
-        if set_back {
-            present.rule.shift(self.stamp.unwrap() - now, now);
-            present.stamp = Some(now);
+        let mut set_back = false;
+        if let Some(stamp) = self.stamp.filter(|stamp| *stamp > now + SECOND) {
+            let moved = present.rule.shift(stamp - now, now);
+            present.stamp = Some(stamp - moved);
+            set_back = moved > 0;
         }
         let at = present.time(now);
         let allowed = cost == 0 || (cost <= self.limit() && present.rule.fits(at, cost));
@@ -68,6 +69,23 @@ impl Model {
             *self = present;
         }
         decision
+    }
+
+    /// Decides with that cost, and never charges: whoever looks is told what is there.
+    pub fn look(&mut self, now: u64, cost: u64) -> Decision {
+        let mut tried = self.clone();
+        let said = tried.take(now, cost);
+        if said.allowed {
+            return self.take(now, 0);
+        }
+        *self = tried;
+        said
+    }
+
+    /// Charges what is there, at most `cost`.
+    pub fn force(&mut self, now: u64, cost: u64) -> Decision {
+        let left = self.clone().take(now, 0).remaining;
+        self.take(now, cost.min(left))
     }
 
     /// The key's own time, which never runs backwards.

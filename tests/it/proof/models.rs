@@ -5,23 +5,30 @@ pub mod calendar;
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use tidegate::limit::{Charge, Decision, Key, Policy};
+use tidegate::limit::{Cause, Charge, Decision, Key, Manner, Policy};
 use tidegate::time::{Micros, Timestamp};
 
-use super::kit::{self, Course, Numbers, SECOND, any_cost, any_jump, any_timed, for_all, memory, take};
+use super::kit::{self, Course, Numbers, SECOND, any_cost, any_jump, any_timed, for_all, memory};
 use super::model::Model;
 
 /// Every field of every decision, for one key.
 #[test]
 fn every_algorithm_answers_as_its_model() {
-    let arrivals = prop::collection::vec((any_jump(), any_cost()), 1..50);
+    let manner = prop_oneof![8 => Just(Manner::Take), 1 => Just(Manner::Look), 1 => Just(Manner::Force)];
+    let arrivals = prop::collection::vec((any_jump(), manner, any_cost()), 1..50);
     for_all(1_500, &(any_timed(), arrivals), |(numbers, arrivals)| {
-        let (memory, policy, mut model) = (memory(), numbers.policy("a"), numbers.model());
+        let (memory, policies, mut model) = (memory(), [numbers.policy("a")], numbers.model());
         let (mut course, mut last) = (Course::any(), None);
-        for (step, cost) in arrivals {
+        for (step, manner, cost) in arrivals {
             let now = course.go(step, numbers.period(), last.as_ref());
-            let (expected, actual) = (model.take(now, cost), take(&memory, now, &policy, cost));
-            prop_assert_eq!(actual, expected, "{} units at {}", cost, now);
+            memory.clock().set(Timestamp(now));
+            let actual = memory.take(&policies, &[kit::held(0, 1, cost, 0, manner)])[0];
+            let expected = match manner {
+                Manner::Look => model.look(now, cost),
+                Manner::Force => model.force(now, cost),
+                _ => model.take(now, cost),
+            };
+            prop_assert_eq!(actual, expected, "{:?} {} units at {}", manner, cost, now);
             last = Some(actual);
         }
         Ok(())
@@ -105,7 +112,6 @@ fn several_limits_are_taken_all_or_none() {
 /// Slots: those that were taken and not given back, while their leases last.
 #[test]
 fn slots_answer_as_their_holders() {
-    use tidegate::limit::{Cause, Manner};
     let what = prop_oneof![
         4 => Just(Manner::Take),
         1 => Just(Manner::Look),

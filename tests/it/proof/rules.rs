@@ -13,8 +13,9 @@ pub trait Rule {
     fn fits(&self, at: u64, cost: u64) -> bool;
     /// Charges them.
     fn charge(&mut self, at: u64, cost: u64);
-    /// Moves everything that it remembers so far back in time: the clock was set back, to `now`.
-    fn shift(&mut self, by: u64, now: u64);
+    /// Moves everything that it remembers so far back in time: the clock was set back, to `now`. Says how far
+    /// that was.
+    fn shift(&mut self, by: u64, now: u64) -> u64;
     /// When a request that comes at `now` may go on.
     fn release(&self, now: u64) -> u64 {
         now
@@ -72,8 +73,9 @@ impl Rule for Tokens {
         self.last = at;
     }
 
-    fn shift(&mut self, by: u64, _: u64) {
+    fn shift(&mut self, by: u64, _: u64) -> u64 {
         self.last = self.last.saturating_sub(by);
+        by
     }
 
     fn copy(&self) -> Box<dyn Rule> {
@@ -121,11 +123,12 @@ impl Rule for Ticks {
         self.grid.as_mut().unwrap().1.push((whole(at), cost));
     }
 
-    fn shift(&mut self, by: u64, _: u64) {
+    fn shift(&mut self, by: u64, _: u64) -> u64 {
         if let Some((origin, spent)) = &mut self.grid {
             *origin -= whole(by);
             spent.iter_mut().for_each(|(time, _)| *time -= whole(by));
         }
+        by
     }
 
     fn copy(&self) -> Box<dyn Rule> {
@@ -168,8 +171,9 @@ impl Rule for Spacing {
         self.arrival = self.arrival.max(self.parts(at)) + whole(cost) * whole(self.pace.period);
     }
 
-    fn shift(&mut self, by: u64, _: u64) {
+    fn shift(&mut self, by: u64, _: u64) -> u64 {
         self.arrival -= self.parts(by);
+        by
     }
 
     fn release(&self, now: u64) -> u64 {
@@ -234,12 +238,13 @@ impl Rule for Windows {
         self.last = Some((self.start(at), self.count(at) + cost));
     }
 
-    fn shift(&mut self, by: u64, now: u64) {
+    fn shift(&mut self, by: u64, now: u64) -> u64 {
         if let Some((start, count)) = self.last {
             let moved = start.saturating_sub(by);
             self.last =
                 Some((if matches!(self.grid, Grid::FirstCharge) { moved } else { self.start(now) }, count));
         }
+        by
     }
 
     fn copy(&self) -> Box<dyn Rule> {
@@ -272,8 +277,9 @@ impl Rule for Entries {
         self.made.push((at, cost));
     }
 
-    fn shift(&mut self, by: u64, _: u64) {
+    fn shift(&mut self, by: u64, _: u64) -> u64 {
         self.made.iter_mut().for_each(|(time, _)| *time = time.saturating_sub(by));
+        by
     }
 
     fn forgotten(&self) -> Option<u64> {
@@ -328,12 +334,11 @@ impl Rule for Shares {
         *self.parts.entry(part).or_default() += cost;
     }
 
-    fn shift(&mut self, by: u64, now: u64) {
-        // Parts stay whole: the newest, in which the last charge was made, is now the present one.
-        let newest = self.parts.last_key_value().map_or(0, |(part, _)| *part);
-        let back = newest - whole(now) / self.width();
-        debug_assert!((back * self.width() - whole(by)).abs() <= self.width());
+    fn shift(&mut self, by: u64, _: u64) -> u64 {
+        // Parts stay whole, and none may weigh less than before.
+        let back = whole(by) / self.width();
         self.parts = self.parts.iter().map(|(part, count)| (part - back, *count)).collect();
+        u64::try_from(back * self.width()).unwrap()
     }
 
     fn copy(&self) -> Box<dyn Rule> {

@@ -27,9 +27,10 @@ fn any_event() -> impl Strategy<Value = Event> {
     let settle = prop_oneof![Just(Manner::Force), Just(Manner::GiveBack), Just(Manner::Renew)];
     let any = prop_oneof![4 => ask.clone(), 1 => settle.clone()];
     let change = prop_oneof![
-        2 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
-        1 => Just(Change::Unblock),
-        1 => Just(Change::Reset)
+        4 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
+        1 => Just(Change::Block(Micros(u64::MAX))),
+        2 => Just(Change::Unblock),
+        2 => Just(Change::Reset)
     ];
     let charge = move |manner| (0..POLICIES, 0..2_u8, any_cost(), 0..6_u64, manner);
     // Who renews has something.
