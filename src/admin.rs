@@ -73,7 +73,8 @@ pub struct Gauges {
 impl Admin {
     /// Answers a request.
     async fn handle(&self, request: Request<Incoming>) -> Answer {
-        self.answer(request).await.unwrap_or_else(Refusal::into_answer)
+        // It holds room for every kind of question, which few connections need at once.
+        Box::pin(self.answer(request)).await.unwrap_or_else(Refusal::into_answer)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
