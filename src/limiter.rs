@@ -1,5 +1,6 @@
 //! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
 
+mod denials;
 mod slots;
 
 use std::cell::Cell;
@@ -9,11 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
+pub use self::denials::Denials;
 use self::slots::{Place, SlotSet, Slots};
 use crate::limit::{Charge, Decision, Policy, PolicyId};
 use crate::store::{Decisions, Memory, Store, StoreError};
 use crate::telemetry::{Counts, Outcome, StoreCall};
-use crate::time::{Micros, Timestamp};
+use crate::time::{Micros, Timestamp, recent};
 
 /// What a limit does when the store can't be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct Limiter {
     is_away: Cell<bool>,
     /// How many workers have it away: the log says so when the first has, and when none has any more.
     away: Arc<AtomicUsize>,
+    /// What the store has refused; not used where to ask costs no more than to remember.
+    denials: Arc<Denials>,
     slots: Arc<Slots>,
     counts: Arc<Counts>,
 }
@@ -116,16 +120,17 @@ impl Limiter {
     /// A limiter over `store`; `alone` decides where the store can't be asked.
     #[must_use]
     pub fn new(store: Store, alone: Arc<Memory>) -> Self {
-        let (away, slots, counts) = (Arc::default(), Arc::default(), Arc::default());
-        Self { store, alone, is_away: Cell::new(false), away, slots, counts }
+        let (away, denials) = (Arc::default(), Arc::default());
+        let (slots, counts) = (Arc::default(), Arc::default());
+        Self { store, alone, is_away: Cell::new(false), away, denials, slots, counts }
     }
 
     /// The same limiter over a connection to the same store that another worker has.
     #[must_use]
     pub fn over(&self, store: Store) -> Self {
         let (alone, away) = (Arc::clone(&self.alone), Arc::clone(&self.away));
-        let counts = Arc::clone(&self.counts);
-        Self { store, alone, is_away: Cell::new(false), away, slots: Arc::default(), counts }
+        let (denials, counts) = (Arc::clone(&self.denials), Arc::clone(&self.counts));
+        Self { store, alone, is_away: Cell::new(false), away, denials, slots: Arc::default(), counts }
     }
 
     /// The same limiter, which counts there what it decides.
@@ -140,6 +145,12 @@ impl Limiter {
         Arc::clone(&self.away)
     }
 
+    /// What is remembered of the store's denials; who gives something back has to have it forgotten.
+    #[must_use]
+    pub fn denials(&self) -> Arc<Denials> {
+        Arc::clone(&self.denials)
+    }
+
     /// Decides a request: all of its charges are made, or none.
     pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
         if charges.is_empty() {
@@ -149,17 +160,33 @@ impl Limiter {
             never.iter().for_each(|standing| self.counts.decided(standing.policy, Outcome::Denied));
             return Ruling::refuse(never);
         }
-        let place = match &self.store {
-            Store::Memory(memory) => Place::Process(Arc::clone(memory)),
-            Store::Redis(_) => Place::Shared,
-        };
+        match &self.store {
+            Store::Memory(memory) => self.ask(limits, charges, Place::Process(Arc::clone(memory))).await,
+            Store::Redis(_) => {
+                let now = recent();
+                if let Some(known) = self.denials.refuse(&limits.policies, charges, now) {
+                    let all = known.iter().map(|standing| (standing.policy, &standing.decision));
+                    self.counts.refused(&limits.policies, all);
+                    return Ruling::refuse(known);
+                }
+                self.ask(limits, charges, Place::Shared).await
+            }
+        }
+    }
+
+    /// Has the store decide.
+    async fn ask(&self, limits: &Limits, charges: &[Charge], place: Place) -> Ruling {
         let mut asked: SmallVec<[Charge; 4]> = SmallVec::from_slice(charges);
         // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
         let slots = self.slots.ask(&limits.policies, &place, &mut asked);
+        let since = self.denials.asked(recent());
         match self.store.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();
                 self.counts.asked(&limits.policies, &asked, &decisions);
+                if let Place::Shared = place {
+                    self.denials.remember(&limits.policies, &asked, &decisions, since);
+                }
                 Ruling::of(&limits.policies, &asked, &decisions, slots)
             }
             Err(error) => {
@@ -288,7 +315,12 @@ impl Ruling {
 impl Limiter {
     fn answered(&self) {
         self.counts.called_store(StoreCall::Answered);
-        if self.is_away.replace(false) && self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if !self.is_away.replace(false) {
+            return;
+        }
+        // It may have lost what it knew, and be another one altogether.
+        self.denials.forget();
+        if self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
             tracing::info!("the store answers again");
         }
     }

@@ -210,6 +210,19 @@ impl Counts {
         self.all(policies, charges, decisions, Outcome::of);
     }
 
+    /// These limits are known to refuse; the store was not asked.
+    pub fn refused<'a>(
+        &self,
+        policies: &[Policy],
+        known: impl IntoIterator<Item = (PolicyId, &'a Decision)>,
+    ) {
+        for (id, decision) in known {
+            if let Some(policy) = policies.get(id.0 as usize) {
+                self.decided(id, Outcome::of(policy, decision));
+            }
+        }
+    }
+
     /// This process has decided them by itself, because the store was away.
     pub fn decided_alone(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
         self.all(policies, charges, decisions, Outcome::of_local);
