@@ -1,15 +1,16 @@
 //! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
 
+mod breaker;
 mod denials;
 mod slots;
 
-use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
+use self::breaker::Breaker;
 pub use self::denials::Denials;
 use self::slots::{Place, SlotSet, Slots};
 use crate::limit::{Charge, Decision, Policy, PolicyId};
@@ -59,9 +60,9 @@ pub struct Limiter {
     store: Store,
     /// Decides while the store is away.
     alone: Arc<Memory>,
-    /// Whether the store did not answer this worker last time.
-    is_away: Cell<bool>,
-    /// How many workers have it away: the log says so when the first has, and when none has any more.
+    /// Keeps this worker from asking a store that does not answer.
+    breaker: Breaker,
+    /// How many workers have it away, which is while their breakers are open: the log says so when the first has, and when none has any more.
     away: Arc<AtomicUsize>,
     /// What the store has refused; not used where to ask costs no more than to remember.
     denials: Arc<Denials>,
@@ -122,7 +123,7 @@ impl Limiter {
     pub fn new(store: Store, alone: Arc<Memory>) -> Self {
         let (away, denials) = (Arc::default(), Arc::default());
         let (slots, counts) = (Arc::default(), Arc::default());
-        Self { store, alone, is_away: Cell::new(false), away, denials, slots, counts }
+        Self { store, alone, breaker: Breaker::default(), away, denials, slots, counts }
     }
 
     /// The same limiter over a connection to the same store that another worker has.
@@ -130,7 +131,7 @@ impl Limiter {
     pub fn over(&self, store: Store) -> Self {
         let (alone, away) = (Arc::clone(&self.alone), Arc::clone(&self.away));
         let (denials, counts) = (Arc::clone(&self.denials), Arc::clone(&self.counts));
-        Self { store, alone, is_away: Cell::new(false), away, denials, slots: Arc::default(), counts }
+        Self { store, alone, breaker: Breaker::default(), away, denials, slots: Arc::default(), counts }
     }
 
     /// The same limiter, which counts there what it decides.
@@ -163,6 +164,9 @@ impl Limiter {
         match &self.store {
             Store::Memory(memory) => self.ask(limits, charges, Place::Process(Arc::clone(memory))).await,
             Store::Redis(_) => {
+                if self.breaker.is_open() {
+                    return self.decide_alone(limits, charges);
+                }
                 let now = recent();
                 if let Some(known) = self.denials.refuse(&limits.policies, charges, now) {
                     let all = known.iter().map(|standing| (standing.policy, &standing.decision));
@@ -204,6 +208,10 @@ impl Limiter {
             let shown = all.filter(|(charge, _)| !limits.policy(charge).shadow);
             shown.map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision }).collect()
         };
+        if self.breaker.is_open() {
+            let local = limits.local(due);
+            return standings(&local, &self.alone.settle(&limits.shares, &local));
+        }
         match self.store.settle(&limits.policies, due).await {
             Ok(decisions) => {
                 self.answered();
@@ -217,9 +225,21 @@ impl Limiter {
         }
     }
 
-    /// Gives slots back to the store and renews their leases, for as long as the worker lives.
-    pub async fn keep_slots(&self) {
-        self.slots.keep(&self.store).await;
+    /// Does what is to be done beside requests, for as long as the worker lives: gives slots back, renews their
+    /// leases, and probes a store that does not answer.
+    pub async fn keep(&self) {
+        tokio::join!(self.slots.keep(&self.store), self.keep_probing());
+    }
+
+    async fn keep_probing(&self) {
+        loop {
+            self.breaker.reopened(&self.store).await;
+            // It may have lost what it knew, and be another one altogether.
+            self.denials.forget();
+            if self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
+                tracing::info!("the store answers again");
+            }
+        }
     }
 
     /// Gives back to the store what the last requests of a worker had.
@@ -237,7 +257,7 @@ impl Limiter {
         if charges.iter().any(denies) {
             let denying = charges.iter().filter(|charge| denies(charge));
             denying.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedDenied));
-            let verdict = Err(Denial::Unavailable { retry_after: RETRY });
+            let verdict = Err(Denial::Unavailable { retry_after: self.breaker.until_probe().max(RETRY) });
             return Ruling { verdict, delay: Micros::ZERO, standings: Standings::new() };
         }
         let mut local = limits.local(charges);
@@ -316,14 +336,7 @@ impl Ruling {
 impl Limiter {
     fn answered(&self) {
         self.counts.called_store(StoreCall::Answered);
-        if !self.is_away.replace(false) {
-            return;
-        }
-        // It may have lost what it knew, and be another one altogether.
-        self.denials.forget();
-        if self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
-            tracing::info!("the store answers again");
-        }
+        self.breaker.answered();
     }
 
     fn failed(&self, error: &StoreError) {
@@ -334,7 +347,7 @@ impl Limiter {
             StoreError::Garbled(_) => StoreCall::Garbled,
             StoreError::Busy => StoreCall::Busy,
         });
-        if !self.is_away.replace(true) && self.away.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.breaker.failed(error) && self.away.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 "the store can't be asked: {error}; each limit does what its on_store_failure says"
             );

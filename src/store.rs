@@ -95,6 +95,17 @@ impl Store {
         }
     }
 
+    /// Asks for no more than a sign of life, of everything that a take needs.
+    ///
+    /// # Errors
+    /// When there is none; never for a memory store.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.probe().await,
+        }
+    }
+
     /// Changes these keys by hand; says how many of them were known.
     ///
     /// # Errors

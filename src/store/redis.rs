@@ -10,7 +10,7 @@ mod script;
 mod url;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,8 +25,8 @@ pub use wire::stored_key;
 use self::gather::Queue;
 use self::line::{Line, TakeClock, store_error};
 use super::{Change, Decisions, StoreError};
-use crate::limit::{Charge, Key, Policy, PolicyId, Quota};
-use crate::time::{Clock, monotonic};
+use crate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
+use crate::time::{Clock, Micros, monotonic};
 
 /// How many charges are settled in one call: it must not keep the server from others.
 const SETTLED_AT_ONCE: usize = 256;
@@ -128,6 +128,21 @@ impl Redis {
             decisions.extend(self.ask(policies, some, true).await?);
         }
         Ok(decisions)
+    }
+
+    /// Takes from a quota of its own, so that a server which can't run scripts or write fails here as well.
+    ///
+    /// # Errors
+    /// When no answer came within the deadline, or one that is none.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        static POLICIES: LazyLock<Arc<[Policy]>> = LazyLock::new(|| {
+            // More than can be used up; the name is one that no limit can have.
+            let quota =
+                Rate::new(1_000_000, Micros::SECOND).and_then(|rate| Quota::token_bucket(rate, 1_000_000));
+            quota.into_iter().map(|quota| Policy::new("+probe", quota)).collect()
+        });
+        let charge = Charge::take(PolicyId(0), Key([0; 16]), 1);
+        self.ask(&POLICIES, &[charge], false).await.map(drop)
     }
 
     async fn ask(
