@@ -149,13 +149,13 @@ impl Limiter {
             never.iter().for_each(|standing| self.counts.decided(standing.policy, Outcome::Denied));
             return Ruling::refuse(never);
         }
-        let place = match &self.store {
+        let place = || match &self.store {
             Store::Memory(memory) => Place::Process(Arc::clone(memory)),
             Store::Redis(_) => Place::Shared,
         };
         let mut asked: SmallVec<[Charge; 4]> = SmallVec::from_slice(charges);
         // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
-        let slots = self.slots.ask(&limits.policies, &place, &mut asked);
+        let slots = self.slots.ask(&limits.policies, place, &mut asked);
         match self.store.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();
@@ -214,8 +214,8 @@ impl Limiter {
             return Ruling { verdict, delay: Micros::ZERO, standings: Standings::new() };
         }
         let mut local = limits.local(charges);
-        let place = Place::Process(Arc::clone(&self.alone));
-        let slots = self.slots.ask(&limits.shares, &place, &mut local);
+        let place = || Place::Process(Arc::clone(&self.alone));
+        let slots = self.slots.ask(&limits.shares, place, &mut local);
         let decisions = self.alone.take(&limits.shares, &local);
         self.counts.decided_alone(&limits.shares, &local, &decisions);
         let allows = |charge: &&Charge| {
