@@ -161,34 +161,35 @@ impl Limiter {
             never.iter().for_each(|standing| self.counts.decided(standing.policy, Outcome::Denied));
             return Ruling::refuse(never);
         }
-        match &self.store {
-            Store::Memory(memory) => self.ask(limits, charges, Place::Process(Arc::clone(memory))).await,
-            Store::Redis(_) => {
-                if self.breaker.is_open() {
-                    return self.decide_alone(limits, charges);
-                }
-                let now = recent();
-                if let Some(known) = self.denials.refuse(&limits.policies, charges, now) {
-                    let all = known.iter().map(|standing| (standing.policy, &standing.decision));
-                    self.counts.refused(&limits.policies, all);
-                    return Ruling::refuse(known);
-                }
-                self.ask(limits, charges, Place::Shared).await
-            }
+        if let Store::Memory(_) = &self.store {
+            return self.ask(limits, charges).await;
         }
+        if self.breaker.is_open() {
+            return self.decide_alone(limits, charges);
+        }
+        if let Some(known) = self.denials.refuse(&limits.policies, charges, recent()) {
+            let all = known.iter().map(|standing| (standing.policy, &standing.decision));
+            self.counts.refused(&limits.policies, all);
+            return Ruling::refuse(known);
+        }
+        self.ask(limits, charges).await
     }
 
     /// Has the store decide.
-    async fn ask(&self, limits: &Limits, charges: &[Charge], place: Place) -> Ruling {
+    async fn ask(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
+        let place = || match &self.store {
+            Store::Memory(memory) => Place::Process(Arc::clone(memory)),
+            Store::Redis(_) => Place::Shared,
+        };
         let mut asked: SmallVec<[Charge; 4]> = SmallVec::from_slice(charges);
         // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
-        let slots = self.slots.ask(&limits.policies, &place, &mut asked);
+        let slots = self.slots.ask(&limits.policies, place, &mut asked);
         let since = self.denials.asked(recent());
         match self.store.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();
                 self.counts.asked(&limits.policies, &asked, &decisions);
-                if let Place::Shared = place {
+                if let Store::Redis(_) = self.store {
                     self.denials.remember(&limits.policies, &asked, &decisions, since);
                 }
                 Ruling::of(&limits.policies, &asked, &decisions, slots)
@@ -261,8 +262,8 @@ impl Limiter {
             return Ruling { verdict, delay: Micros::ZERO, standings: Standings::new() };
         }
         let mut local = limits.local(charges);
-        let place = Place::Process(Arc::clone(&self.alone));
-        let slots = self.slots.ask(&limits.shares, &place, &mut local);
+        let place = || Place::Process(Arc::clone(&self.alone));
+        let slots = self.slots.ask(&limits.shares, place, &mut local);
         let decisions = self.alone.take(&limits.shares, &local);
         self.counts.decided_alone(&limits.shares, &local, &decisions);
         let allows = |charge: &&Charge| {

@@ -65,11 +65,12 @@ pub(super) enum Place {
 }
 
 impl Slots {
-    /// The slots that `charges` ask for, with holders of their own; none if they ask for none.
+    /// The slots that `charges` ask for, with holders of their own; none if they ask for none. Most don't, so that
+    /// `place`, whose count all workers share, is asked for only then.
     pub fn ask(
         self: &Arc<Self>,
         policies: &Arc<[Policy]>,
-        place: &Place,
+        place: impl FnOnce() -> Place,
         charges: &mut [Charge],
     ) -> Option<SlotSet> {
         let mut asked = SmallVec::new();
@@ -81,7 +82,7 @@ impl Slots {
         (!asked.is_empty()).then(|| SlotSet {
             slots: Arc::clone(self),
             policies: Arc::clone(policies),
-            place: place.clone(),
+            place: place(),
             charges: asked,
         })
     }

@@ -124,6 +124,24 @@ fn what_the_file_has_for_a_key_by_name_holds() {
 }
 
 #[test]
+fn tiers_beside_each_other_are_told_apart() {
+    let compared = &["--limit", "named,named.pro", "--compare"];
+    let said = simulate(ALL, "0 k\n", compared);
+    let lines: Vec<&str> = said.stdout.lines().map(str::trim).collect();
+    assert!(lines[0].ends_with("named                          named.pro"), "{}", said.stdout);
+    assert!(lines.iter().any(|line| line.starts_with("named.pro  1 admitted")), "{}", said.stdout);
+    let said = simulate(ALL, "0 k\n", &[compared, &["--format", "jsonl"][..]].concat());
+    assert!(said.stdout.contains("\"limit\":\"named.pro\""), "{}", said.stdout);
+}
+
+#[test]
+fn who_is_blocked_has_not_asked_for_too_much() {
+    let said = simulate(ALL, "0 stolen|GET\n0 x|GET 99\n", &["--limit", "named"]);
+    let summary = "refused 2; 1 of them blocked; 1 of them cost more than it ever has\n";
+    assert!(said.stdout.ends_with(summary), "{}", said.stdout);
+}
+
+#[test]
 fn a_ban_shows() {
     let said = simulate(ALL, "0 k 2\n0 k\n0 k\n0 k\n9 k\n20 k\n", &["--limit", "banned"]);
     let verdicts: Vec<&str> =
