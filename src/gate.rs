@@ -120,7 +120,7 @@ pub struct Examined<'a> {
 impl Examined<'_> {
     /// The charges that wait for the status of the answer; of most requests none.
     #[must_use]
-    pub fn waiting(&self) -> Charges {
+    pub fn waiting(&self) -> Vec<Charge> {
         self.charges.iter().filter(|charge| charge.manner == Manner::Look).copied().collect()
     }
 }
@@ -246,7 +246,7 @@ impl Gate {
 
     /// What is to be charged of those that have waited, now that the answer has this status.
     #[must_use]
-    pub fn due(&self, waiting: &[Charge], status: StatusCode) -> Charges {
+    pub fn due(&self, waiting: &[Charge], status: StatusCode) -> Vec<Charge> {
         let is_due = |charge: &&Charge| self.terms(self.limit_of(charge.policy)).charge_on.contains(&status);
         waiting.iter().filter(is_due).map(|charge| charge.with(Manner::Force)).collect()
     }

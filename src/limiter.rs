@@ -14,7 +14,7 @@ use self::breaker::Breaker;
 pub use self::denials::Denials;
 use self::slots::{Place, SlotSet, Slots};
 use crate::limit::{Charge, Decision, Policy, PolicyId};
-use crate::store::{Decisions, Memory, Store, StoreError};
+use crate::store::{Decisions, Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, Outcome, StoreCall};
 use crate::time::{Micros, Timestamp, recent};
 
@@ -161,9 +161,7 @@ impl Limiter {
             never.iter().for_each(|standing| self.counts.decided(standing.policy, Outcome::Denied));
             return Ruling::refuse(never);
         }
-        if let Store::Memory(_) = &self.store {
-            return self.ask(limits, charges).await;
-        }
+        let Store::Redis(redis) = &self.store else { return self.ask_here(limits, charges) };
         if self.breaker.is_open() {
             return self.decide_alone(limits, charges);
         }
@@ -172,26 +170,31 @@ impl Limiter {
             self.counts.refused(&limits.policies, all);
             return Ruling::refuse(known);
         }
-        self.ask(limits, charges).await
+        // Apart, because it is large, and whoever does not ask Redis would carry it about.
+        Box::pin(self.ask(redis, limits, charges)).await
     }
 
-    /// Has the store decide.
-    async fn ask(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
-        let place = || match &self.store {
-            Store::Memory(memory) => Place::Process(Arc::clone(memory)),
-            Store::Redis(_) => Place::Shared,
-        };
-        let mut asked: SmallVec<[Charge; 4]> = SmallVec::from_slice(charges);
+    /// Has the store in this process decide.
+    fn ask_here(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
+        let Store::Memory(memory) = &self.store else { return self.decide_alone(limits, charges) };
+        let place = || Place::Process(Arc::clone(memory));
+        let (asked, slots) = self.slots.ask(&limits.policies, place, charges);
+        let decisions = memory.take(&limits.policies, &asked);
+        self.answered();
+        self.counts.asked(&limits.policies, &asked, &decisions);
+        Ruling::of(&limits.policies, &asked, &decisions, slots)
+    }
+
+    /// Has Redis decide.
+    async fn ask(&self, redis: &Redis, limits: &Limits, charges: &[Charge]) -> Ruling {
         // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
-        let slots = self.slots.ask(&limits.policies, place, &mut asked);
+        let (asked, slots) = self.slots.ask(&limits.policies, || Place::Shared, charges);
         let since = self.denials.asked(recent());
-        match self.store.take(&limits.policies, &asked).await {
+        match redis.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();
                 self.counts.asked(&limits.policies, &asked, &decisions);
-                if let Store::Redis(_) = self.store {
-                    self.denials.remember(&limits.policies, &asked, &decisions, since);
-                }
+                self.denials.remember(&limits.policies, &asked, &decisions, since);
                 Ruling::of(&limits.policies, &asked, &decisions, slots)
             }
             Err(error) => {
@@ -261,9 +264,9 @@ impl Limiter {
             let verdict = Err(Denial::Unavailable { retry_after: self.breaker.until_probe().max(RETRY) });
             return Ruling { verdict, delay: Micros::ZERO, standings: Standings::new() };
         }
-        let mut local = limits.local(charges);
+        let local = limits.local(charges);
         let place = || Place::Process(Arc::clone(&self.alone));
-        let slots = self.slots.ask(&limits.shares, place, &mut local);
+        let (local, slots) = self.slots.ask(&limits.shares, place, &local);
         let decisions = self.alone.take(&limits.shares, &local);
         self.counts.decided_alone(&limits.shares, &local, &decisions);
         let allows = |charge: &&Charge| {

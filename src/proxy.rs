@@ -140,7 +140,7 @@ impl Proxy {
         };
         if delay > Micros::ZERO {
             // A queue's turn: a client that goes away meanwhile takes this wait with it, and goes nowhere.
-            tokio::time::sleep(delay.into()).await;
+            Box::pin(tokio::time::sleep(delay.into())).await;
             let _ = monotonic();
         }
         let path = examined.path.changed().map(str::to_owned);
@@ -149,7 +149,11 @@ impl Proxy {
             None => without_route(head).map(Source::Own),
             Some(route) => match self.treat(route, path.as_deref(), peer, head, incoming, permit).await {
                 Ok(response) => {
-                    self.charge(&gate.due(&waiting, response.status()), &mut standings).await;
+                    let due = gate.due(&waiting, response.status());
+                    if !due.is_empty() {
+                        // Apart, because it is large, and hardly any request needs it.
+                        Box::pin(self.charge(&due, &mut standings)).await;
+                    }
                     response
                 }
                 Err(refused) => refused.map(Source::Own),
@@ -162,9 +166,6 @@ impl Proxy {
     /// Charges what the answer's status makes due. The client has its answer only when that is done, so that no more
     /// can go over a limit than what is in flight at once.
     async fn charge(&self, due: &[Charge], standings: &mut Standings) {
-        if due.is_empty() {
-            return;
-        }
         for after in self.limiter.charge(&self.site.gate.limits, due).await {
             standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
         }

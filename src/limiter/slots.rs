@@ -4,6 +4,7 @@
 //! keeper, which also renews leases. Both happen where the slot was taken, whether the store is away or back by
 //! then. What can't be given back comes back by its lease.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,26 +66,26 @@ pub(super) enum Place {
 }
 
 impl Slots {
-    /// The slots that `charges` ask for, with holders of their own; none if they ask for none. Most don't, so that
-    /// `place`, whose count all workers share, is asked for only then.
-    pub fn ask(
+    /// The slots that `charges` ask for, and the charges with holders of their own; nearly all ask for none, and
+    /// stay as they are.
+    pub fn ask<'a>(
         self: &Arc<Self>,
         policies: &Arc<[Policy]>,
         place: impl FnOnce() -> Place,
-        charges: &mut [Charge],
-    ) -> Option<SlotSet> {
+        charges: &'a [Charge],
+    ) -> (Cow<'a, [Charge]>, Option<SlotSet>) {
+        if !charges.iter().any(|charge| is_slot(policies, charge)) {
+            return (Cow::Borrowed(charges), None);
+        }
+        let mut all = charges.to_vec();
         let mut asked = SmallVec::new();
-        for charge in charges.iter_mut().filter(|charge| is_slot(policies, charge)) {
+        for charge in all.iter_mut().filter(|charge| is_slot(policies, charge)) {
             // 64 random bits are enough for no two of at most 10,000 holders of one key to meet.
             charge.holder = Holder(fastrand::u64(..));
             asked.push(*charge);
         }
-        (!asked.is_empty()).then(|| SlotSet {
-            slots: Arc::clone(self),
-            policies: Arc::clone(policies),
-            place: place(),
-            charges: asked,
-        })
+        let (slots, policies) = (Arc::clone(self), Arc::clone(policies));
+        (Cow::Owned(all), Some(SlotSet { slots, policies, place: place(), charges: asked }))
     }
 
     /// Gives back what was returned, and renews what is due, for ever.
