@@ -100,6 +100,8 @@ pub struct Ruling {
     pub delay: Micros,
     /// Where it stands with the limits that enforce, in the order of the route.
     pub standings: Standings,
+    /// The limits that only watch, and would have refused it.
+    pub shadow_denials: SmallVec<[PolicyId; 2]>,
 }
 
 /// Where a request stands with one limit.
@@ -262,7 +264,7 @@ impl Limiter {
             let denying = charges.iter().filter(|charge| denies(charge));
             denying.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedDenied));
             let verdict = Err(Denial::Unavailable { retry_after: self.breaker.until_probe().max(RETRY) });
-            return Ruling { verdict, delay: Micros::ZERO, standings: Standings::new() };
+            return Ruling { verdict, ..Ruling::pass() };
         }
         let local = limits.local(charges);
         let place = || Place::Process(Arc::clone(&self.alone));
@@ -318,22 +320,33 @@ impl Ruling {
             .filter(|(charge, _)| !shadow(charge))
             .map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision })
             .collect();
+        let shadow_denials = charges
+            .iter()
+            .zip(decisions)
+            .filter(|(charge, decision)| shadow(charge) && !decision.allowed)
+            .map(|(charge, _)| charge.policy)
+            .collect();
         let passes = standings.iter().all(|standing| standing.decision.allowed);
         let slots = slots.and_then(|slots| slots.granted(charges, decisions, passes));
         if !passes {
-            return Self::refuse(standings);
+            return Self { shadow_denials, ..Self::refuse(standings) };
         }
         let delay = standings.iter().map(|standing| standing.decision.delay).max().unwrap_or_default();
-        Self { verdict: Ok(Permit { _slots: slots.map(Box::new) }), delay, standings }
+        Self { verdict: Ok(Permit { _slots: slots.map(Box::new) }), delay, standings, shadow_denials }
     }
 
     fn pass() -> Self {
         let permit = Permit { _slots: None };
-        Self { verdict: Ok(permit), delay: Micros::ZERO, standings: Standings::new() }
+        Self {
+            verdict: Ok(permit),
+            delay: Micros::ZERO,
+            standings: Standings::new(),
+            shadow_denials: SmallVec::new(),
+        }
     }
 
     fn refuse(standings: Standings) -> Self {
-        Self { verdict: Err(Denial::Limited), delay: Micros::ZERO, standings }
+        Self { verdict: Err(Denial::Limited), standings, ..Self::pass() }
     }
 }
 

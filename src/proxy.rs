@@ -119,21 +119,17 @@ impl Proxy {
         let examined = match gate.examine(peer.ip(), head) {
             Ok(examined) => examined,
             Err(error) => {
-                if let Malformed::Blocked(limit) = error {
-                    self.counts.decided(limit, Outcome::Blocked);
-                    if let Some(entry) = entry {
-                        entry.record.denied_by = Some(self.name_of(limit));
-                    }
-                }
+                *route = self.note_malformed(peer, head, &error, entry);
                 return refusal::malformed(&error).map(Source::Own);
             }
         };
         *route = examined.route;
         examined.exempt.iter().for_each(|limit| self.counts.decided(*limit, Outcome::Exempt));
-        let Ruling { verdict, delay, mut standings } = gate.admit(&examined, &self.limiter).await;
+        let ruling = gate.admit(&examined, &self.limiter).await;
         if let Some(entry) = entry {
-            self.describe(&mut entry.record, &examined, &standings);
+            self.describe(&mut entry.record, &examined, &ruling);
         }
+        let Ruling { verdict, delay, mut standings, .. } = ruling;
         let permit = match verdict {
             Ok(permit) => permit,
             Err(denial) => return self.refuse(denial, &standings).map(Source::Own),
@@ -223,6 +219,7 @@ impl Proxy {
             target: head.uri.clone(),
             route: None,
             denied_by: None,
+            shadow_denied_by: Vec::new(),
             status: StatusCode::OK,
             bytes: 0,
             took: Duration::ZERO,
@@ -230,14 +227,44 @@ impl Proxy {
         Some(Box::new(Entry { record, started: monotonic(), writer }))
     }
 
-    fn describe(&self, record: &mut Record, examined: &Examined<'_>, standings: &[Standing]) {
+    /// Counts and logs a request that is refused for what it is; says which route it matches, if that is known.
+    fn note_malformed(
+        &self,
+        peer: &Peer,
+        head: &request::Parts,
+        error: &Malformed,
+        entry: Option<&mut Entry>,
+    ) -> Option<RouteId> {
         let gate = &self.site.gate;
+        let located = gate.locate(head).ok();
+        let route = located.as_ref().and_then(|located| located.route);
+        let blocked_by = if let Malformed::Blocked(limit) = error { Some(*limit) } else { None };
+        if let Some(limit) = blocked_by {
+            self.counts.decided(limit, Outcome::Blocked);
+        }
+        if let Some(entry) = entry {
+            let record = &mut entry.record;
+            record.client = gate.client_ip.client(peer.ip(), &head.headers);
+            record.host = located.map(|located| located.host.into_owned()).unwrap_or_default();
+            record.route = route.map(|route| self.route_name(route));
+            record.denied_by = blocked_by.map(|limit| self.name_of(limit));
+        }
+        route
+    }
+
+    fn describe(&self, record: &mut Record, examined: &Examined<'_>, ruling: &Ruling) {
+        let standings = &ruling.standings;
         record.client = examined.client;
         record.host = examined.host.to_string();
-        record.route = examined.route.map(|route| gate.routes.get(route).name.to_string());
+        record.route = examined.route.map(|route| self.route_name(route));
+        record.shadow_denied_by = ruling.shadow_denials.iter().map(|limit| self.name_of(*limit)).collect();
         let binding = binding(standings.iter().map(|standing| &standing.decision));
         let denied = binding.map(|place| standings[place]).filter(|standing| !standing.decision.allowed);
         record.denied_by = denied.map(|standing| self.name_of(standing.policy));
+    }
+
+    fn route_name(&self, route: RouteId) -> String {
+        self.site.gate.routes.get(route).name.to_string()
     }
 
     fn name_of(&self, limit: PolicyId) -> String {

@@ -1,10 +1,13 @@
 //! From numbers to a quota, or to the nearest numbers that make one.
 
+use std::time::Duration;
+
 use super::numbers::Numbers;
 use super::rate::{WrittenRate, written_period};
 use super::reader::Item;
 use super::report::Problem;
 use crate::limit::{Algorithm, Align, MAX_IN_FLIGHT, Quota, QuotaError, Rate};
+use crate::time::spelled;
 
 /// How many other rates are tried on each side before giving up on a proposal.
 const TRIES: u64 = 100_000;
@@ -13,6 +16,8 @@ const TRIES: u64 = 100_000;
 const LONG_LOG: u64 = 10_000;
 /// What a log takes for each entry.
 const ENTRY_BYTES: u64 = 8;
+/// A wait in a queue that is longer than this is worth a warning.
+const LONG_WAIT: Duration = Duration::from_mins(1);
 
 /// Makes the quota that these numbers stand for; `None` if they make none, or if one is missing.
 pub(super) fn quota(algorithm: Algorithm, numbers: &Numbers<'_>) -> Option<Quota> {
@@ -113,14 +118,30 @@ pub(super) fn warn(algorithm: Algorithm, own: &Numbers<'_>, all: &Numbers<'_>) {
             "those do whose rate is per day, week, month or year, without a number, and aligned to the clock";
         Problem::warning(item.span(), title).help(help)
     });
-    let problems = own.rates.iter().filter_map(agreed).chain(longest.map(memory)).chain(zone);
+    let queue = all.queue.filter(|_| own.queue.is_some() || !own.rates.is_empty());
+    let queue = queue.and_then(|(places, item)| Some((longest_wait(all.rates.first()?.rate, places)?, item)));
+    let wait = queue.map(|(wait, item)| {
+        let title = format!("who comes last in this queue waits for {}", spelled(wait));
+        let help =
+            "most clients give up before that, and their places stay taken: a shorter queue refuses at once";
+        Problem::warning(item.span(), title).help(help)
+    });
+    let problems = own.rates.iter().filter_map(agreed).chain(longest.map(memory)).chain(zone).chain(wait);
     let reader = own.rates.first().map(|rate| rate.text.item.reader);
+    let reader = reader.or_else(|| own.queue.map(|(_, item)| item.reader));
     let reader = reader.or_else(|| own.zone.as_ref().map(|(_, item)| item.reader));
     for problem in problems {
         if let Some(reader) = reader {
             reader.note(problem);
         }
     }
+}
+
+/// How long a queue of so many places can make a request wait, if that is longer than clients do.
+fn longest_wait(rate: Rate, places: u64) -> Option<Duration> {
+    let micros = u128::from(places) * u128::from(rate.period().0) / u128::from(rate.units().max(1));
+    let wait = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+    (wait > LONG_WAIT).then_some(wait)
 }
 
 fn refuse<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError) -> Option<T> {

@@ -38,6 +38,8 @@ pub struct Record {
     pub route: Option<String>,
     /// The limit that refused it.
     pub denied_by: Option<String>,
+    /// The limits in shadow mode that would have refused it.
+    pub shadow_denied_by: Vec<String>,
     /// What it was answered with.
     pub status: StatusCode,
     /// Bytes of the answer's body.
@@ -128,6 +130,9 @@ impl Record {
                 line[name] = value.as_str().into();
             }
         }
+        if !self.shadow_denied_by.is_empty() {
+            line["shadow_denied_by"] = json!(self.shadow_denied_by);
+        }
         line.to_string()
     }
 
@@ -141,6 +146,9 @@ impl Record {
         }
         if let Some(limit) = &self.denied_by {
             let _ = write!(line, " denied_by={limit}");
+        }
+        if !self.shadow_denied_by.is_empty() {
+            let _ = write!(line, " shadow_denied_by={}", self.shadow_denied_by.join(","));
         }
         line
     }
@@ -164,6 +172,7 @@ mod tests {
             target: "/a?b=%22".parse().unwrap(),
             route: Some("search".to_owned()),
             denied_by: Some("per-key".to_owned()),
+            shadow_denied_by: vec!["strict".to_owned(), "wide".to_owned()],
             status: StatusCode::TOO_MANY_REQUESTS,
             bytes: 244,
             took: Duration::from_micros(87),
@@ -175,16 +184,24 @@ mod tests {
         let line: serde_json::Value = serde_json::from_str(&record().json()).unwrap();
         assert_eq!(line["time"], "2026-09-21T14:13:20.123Z");
         assert_eq!(line["target"], "/a?b=%22");
+        assert_eq!(line["shadow_denied_by"], json!(["strict", "wide"]));
         assert_eq!((&line["status"], &line["took_us"]), (&json!(429), &json!(87)));
     }
 
     #[test]
     fn text_is_one_line() {
-        let bare = Record { route: None, denied_by: None, status: StatusCode::OK, ..record() };
+        let bare = Record {
+            route: None,
+            denied_by: None,
+            shadow_denied_by: Vec::new(),
+            status: StatusCode::OK,
+            ..record()
+        };
         assert_eq!(
             bare.text(),
             "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us"
         );
-        assert!(record().text().ends_with(" 429 244B 87us route=search denied_by=per-key"));
+        let full = " 429 244B 87us route=search denied_by=per-key shadow_denied_by=strict,wide";
+        assert!(record().text().ends_with(full));
     }
 }

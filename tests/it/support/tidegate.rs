@@ -1,6 +1,6 @@
 //! The proxy: the real binary as a process of its own.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,10 +16,11 @@ pub struct Tidegate {
     process: Child,
     address: SocketAddr,
     log: Arc<Log>,
+    access: Arc<Log>,
     _directory: TempDir,
 }
 
-/// What it has written to standard error.
+/// What it has written, in lines.
 #[derive(Debug, Default)]
 struct Log {
     lines: Mutex<Vec<String>>,
@@ -37,8 +38,7 @@ impl Tidegate {
     /// Starts one with these variables in its environment.
     #[track_caller]
     pub fn start_in(config: &str, env: &[(&str, &str)]) -> Self {
-        let (process, log, directory) = launch(config, env);
-        let mut proxy = Self { process, address: SocketAddr::from(([0; 4], 0)), log, _directory: directory };
+        let mut proxy = launch(config, env);
         let line = proxy.wait_log("listening on ");
         let address = line.split("listening on ").nth(1).and_then(|rest| rest.split(' ').next());
         proxy.address = address.unwrap().parse().unwrap();
@@ -86,9 +86,7 @@ impl Tidegate {
     /// Runs one that is to end by itself: how it ends, and what it says on standard error.
     #[track_caller]
     pub fn fails(config: &str) -> (ExitStatus, Vec<String>) {
-        let (process, log, directory) = launch(config, &[]);
-        let address = SocketAddr::from(([0; 4], 0));
-        let mut proxy = Self { process, address, log, _directory: directory };
+        let mut proxy = launch(config, &[]);
         let status = proxy.wait();
         // The last line may come after the end of the process; a pipe at its end wakes the reader at once.
         eventually("it says why", || proxy.lines().iter().any(|line| line.starts_with("error")));
@@ -128,6 +126,13 @@ impl Tidegate {
         // Not while it is locked: the log is shown when a test fails.
         drop(lines);
         line.unwrap_or_else(|| panic!("the log does not say {text:?}"))
+    }
+
+    /// The lines of its access log, of which it waits for so many.
+    #[track_caller]
+    pub fn accesses(&self, count: usize) -> Vec<String> {
+        eventually("the access log has its lines", || self.access.lines.lock().unwrap().len() >= count);
+        self.access.lines.lock().unwrap().clone()
     }
 
     /// What it has said so far.
@@ -195,7 +200,8 @@ fn completed(config: &str) -> String {
     text
 }
 
-fn launch(config: &str, env: &[(&str, &str)]) -> (Child, Arc<Log>, TempDir) {
+/// Starts one, whose address is not known yet.
+fn launch(config: &str, env: &[(&str, &str)]) -> Tidegate {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tidegate.toml");
     std::fs::write(&file, completed(config)).unwrap();
@@ -204,20 +210,28 @@ fn launch(config: &str, env: &[(&str, &str)]) -> (Child, Arc<Log>, TempDir) {
         .arg(&file)
         .envs(env.iter().copied())
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let errors = BufReader::new(process.stderr.take().unwrap());
-    let log = Arc::new(Log::default());
-    let written = Arc::clone(&log);
-    std::thread::spawn(move || {
-        for line in errors.lines().map_while(Result::ok) {
-            written.lines.lock().unwrap().push(line);
-            written.more.notify_all();
-        }
-    });
-    (process, log, directory)
+    let log = Log::of(process.stderr.take().unwrap());
+    let access = Log::of(process.stdout.take().unwrap());
+    Tidegate { process, address: SocketAddr::from(([0; 4], 0)), log, access, _directory: directory }
+}
+
+impl Log {
+    /// Reads all that comes.
+    fn of(output: impl Read + Send + 'static) -> Arc<Self> {
+        let log = Arc::new(Self::default());
+        let written = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                written.lines.lock().unwrap().push(line);
+                written.more.notify_all();
+            }
+        });
+        log
+    }
 }
 
 /// How long something takes.
