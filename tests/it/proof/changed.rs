@@ -38,7 +38,14 @@ fn changed(before: &Numbers, after: &Numbers, spending: &[(Move, u64)]) -> (u64,
 fn stays_spent(before: &Numbers, after: &Numbers, spending: &[(Move, u64)]) -> Result<(), TestCaseError> {
     let (spent, left) = changed(before, after, spending);
     let limit = after.quota().limit();
-    prop_assert_eq!(left, limit.saturating_sub(spent), "{} were spent of {:?}, now {:?}", spent, before, after);
+    prop_assert_eq!(
+        left,
+        limit.saturating_sub(spent),
+        "{} were spent of {:?}, now {:?}",
+        spent,
+        before,
+        after
+    );
     Ok(())
 }
 

@@ -54,33 +54,37 @@ fn clocks_that_differ_decide_as_the_one_that_is_ahead() {
 fn clocks_that_differ_mint_nothing() {
     let pace = (1..30_u64, prop_oneof![1..50_000_u64, Just(1_000_000), Just(60_000_000)]);
     let numbers = (pace, 1..40_u64, any::<bool>());
-    for_all(500, &(numbers, any_clocks(), any_arrivals()), |(((units, period), burst, bucket), ahead, arrivals)| {
-        let pace = super::rules::Pace { units, period };
-        let numbers = if bucket { Numbers::Token(pace, burst) } else { Numbers::Log(vec![pace]) };
-        let (memory, policy) = (memory(), numbers.policy("a"));
-        let (mut time, mut last, mut admitted) = (START, None, Vec::new());
-        for (step, proxy, cost) in arrivals {
-            time = step.from(time, period, last.as_ref()).max(time);
-            let said = take(&memory, time + ahead[proxy], &policy, cost);
-            if said.allowed {
-                admitted.push((time, u128::from(cost)));
+    for_all(
+        500,
+        &(numbers, any_clocks(), any_arrivals()),
+        |(((units, period), burst, bucket), ahead, arrivals)| {
+            let pace = super::rules::Pace { units, period };
+            let numbers = if bucket { Numbers::Token(pace, burst) } else { Numbers::Log(vec![pace]) };
+            let (memory, policy) = (memory(), numbers.policy("a"));
+            let (mut time, mut last, mut admitted) = (START, None, Vec::new());
+            for (step, proxy, cost) in arrivals {
+                time = step.from(time, period, last.as_ref()).max(time);
+                let said = take(&memory, time + ahead[proxy], &policy, cost);
+                if said.allowed {
+                    admitted.push((time, u128::from(cost)));
+                }
+                last = Some(said);
             }
-            last = Some(said);
-        }
-        for first in 0..admitted.len() {
-            let mut sum = 0;
-            for (end, cost) in &admitted[first..] {
-                sum += cost;
-                let span = end - admitted[first].0 + SECOND;
-                let (period, units) = (u128::from(period), u128::from(units));
-                let is_within = if bucket {
-                    sum * period <= u128::from(burst) * period + u128::from(span) * units
-                } else {
-                    u128::from(span) >= period || sum <= units
-                };
-                prop_assert!(is_within, "{} units in {} µs", sum, span);
+            for first in 0..admitted.len() {
+                let mut sum = 0;
+                for (end, cost) in &admitted[first..] {
+                    sum += cost;
+                    let span = end - admitted[first].0 + SECOND;
+                    let (period, units) = (u128::from(period), u128::from(units));
+                    let is_within = if bucket {
+                        sum * period <= u128::from(burst) * period + u128::from(span) * units
+                    } else {
+                        u128::from(span) >= period || sum <= units
+                    };
+                    prop_assert!(is_within, "{} units in {} µs", sum, span);
+                }
             }
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
 }

@@ -55,7 +55,8 @@ async fn connections(server: &RedisServer) -> Vec<Store> {
 async fn admitted(stores: &[Store], policy: &Policy) -> u64 {
     let mut tasks = Vec::new();
     for task in 0..24_u64 {
-        let (store, policies) = (stores[usize::try_from(task).unwrap() % stores.len()].clone(), [policy.clone()]);
+        let (store, policies) =
+            (stores[usize::try_from(task).unwrap() % stores.len()].clone(), [policy.clone()]);
         tasks.push(tokio::spawn(async move {
             let mut admitted = 0;
             for round in 0..6 {

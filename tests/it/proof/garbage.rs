@@ -119,7 +119,9 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
         let said = ask(1);
         match done {
             Change::Block(_) => assert_eq!((said.allowed, said.cause), (false, Cause::Block)),
-            Change::Reset if said.cause != Cause::Block => assert!(said.allowed, "{said:?} on {written:02x?}"),
+            Change::Reset if said.cause != Cause::Block => {
+                assert!(said.allowed, "{said:?} on {written:02x?}");
+            }
             _ => {}
         }
     }
@@ -246,8 +248,10 @@ fn states_with_one_wrong_number_lock_nobody_out() {
         let name = String::from_utf8(name).unwrap();
         stores.set_clock(START);
         let take = |cost, holder| {
-            let charge =
-                tidegate::limit::Charge { key: numbered(0), ..kit::held(place, 0, cost, holder, Manner::Take) };
+            let charge = tidegate::limit::Charge {
+                key: numbered(0),
+                ..kit::held(place, 0, cost, holder, Manner::Take)
+            };
             assert!(stores.redis_take(&policies, &[charge])[0].allowed);
         };
         take(1, 8);
@@ -308,7 +312,9 @@ fn other_types_are_no_state() {
         for (number, with) in (0..).zip(types) {
             let policy_at = u32::try_from(place).unwrap();
             for (offset, change) in
-                [None, Some(Change::Block(Micros(5))), Some(Change::Unblock), Some(Change::Reset)].iter().enumerate()
+                [None, Some(Change::Block(Micros(5))), Some(Change::Unblock), Some(Change::Reset)]
+                    .iter()
+                    .enumerate()
             {
                 let key = numbered(number * 10 + u32::try_from(offset).unwrap());
                 for letter in Quota::LETTERS {

@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use tidegate::limit::{
-    Align, Ban, Calendar, CalendarUnit, Charge, Decision, Holder, Key, MAX_TICKS, Manner, Policy, PolicyId, Quota, Rate,
+    Align, Ban, Calendar, CalendarUnit, Charge, Decision, Holder, Key, MAX_TICKS, Manner, Policy, PolicyId,
+    Quota, Rate,
 };
 use tidegate::store::Memory;
 use tidegate::time::{Clock, Micros, Timestamp};
@@ -99,7 +100,9 @@ impl Numbers {
     /// About the time in which it comes back.
     pub fn period(&self) -> u64 {
         match self {
-            Self::Token(pace, _) | Self::Interval(pace, _) | Self::Gcra(pace, _) | Self::Leaky(pace, _) => pace.period,
+            Self::Token(pace, _) | Self::Interval(pace, _) | Self::Gcra(pace, _) | Self::Leaky(pace, _) => {
+                pace.period
+            }
             Self::Fixed(pace) | Self::First(pace) | Self::Sliding(pace, _) => pace.period,
             Self::Calendar(_, unit, _) => nominal(*unit),
             Self::Log(paces) => paces[0].period,
@@ -174,8 +177,7 @@ pub fn any_timed() -> BoxedStrategy<Numbers> {
         Just((CalendarUnit::Week, "Europe/Berlin")),
         Just((CalendarUnit::Month, "UTC")),
     ];
-    let calendars =
-        (1..20_u64, zones).prop_map(|(units, (unit, zone))| Numbers::Calendar(units, unit, zone));
+    let calendars = (1..20_u64, zones).prop_map(|(units, (unit, zone))| Numbers::Calendar(units, unit, zone));
     let log_pace = (1..40_u64, any_pace()).prop_map(|(units, pace)| Pace { units, ..pace });
     let logs = prop::collection::vec(log_pace, 1..4).prop_map(Numbers::Log);
     let parts = prop_oneof![3 => Just(1_u64), 2 => 2..8_u64, 1 => Just(60)];
@@ -188,7 +190,7 @@ pub fn any_timed() -> BoxedStrategy<Numbers> {
 
 /// Any limit.
 pub fn any_numbers() -> BoxedStrategy<Numbers> {
-    let lease = prop_oneof![Just(30_000_000_u64), 1..5_000_000_u64];
+    let lease = prop_oneof![Just(30_000_000_u64), Just(SECOND), Just(1_000), 1..5_000_000_u64];
     let slots = (1..8_u64, lease).prop_map(|(limit, lease)| Numbers::Slots(limit, lease));
     prop_oneof![8 => any_timed(), 1 => slots].boxed()
 }
@@ -260,12 +262,14 @@ pub fn any_move() -> impl Strategy<Value = Move> {
         1 => (1_500..9_000_u64).prop_map(Move::Periods),
         4 => (-2..2_i64).prop_map(Move::ToEdge),
         2 => (-1_000_000..0_i64).prop_map(Move::By),
+        // The spans that are given on purpose, to meet their ends.
+        2 => prop_oneof![Just(1_000_i64), Just(-1_000_000)].prop_map(Move::By),
     ]
 }
 
 /// The same, and clocks that are set back.
 pub fn any_jump() -> impl Strategy<Value = Move> {
-    let far = prop_oneof![-1_000_002..-1_000_000_i64, -50_000_000..-1_000_000_i64, -2_000_000_000_000..0_i64];
+    let far = prop_oneof![-1_000_002..-999_998_i64, -50_000_000..-1_000_000_i64, -2_000_000_000_000..0_i64];
     prop_oneof![15 => any_move(), 1 => far.prop_map(Move::By)]
 }
 
@@ -286,7 +290,8 @@ pub fn for_all<S: Strategy>(
     strategy: &S,
     property: impl Fn(S::Value) -> Result<(), TestCaseError>,
 ) {
-    let config = ProptestConfig { cases: cases(usually), failure_persistence: None, ..ProptestConfig::default() };
+    let config =
+        ProptestConfig { cases: cases(usually), failure_persistence: None, ..ProptestConfig::default() };
     if let Err(failure) = TestRunner::new(config).run(strategy, property) {
         panic!("{failure}");
     }

@@ -68,24 +68,28 @@ fn what_is_forgotten_at_its_end_is_not_missed() {
 #[test]
 fn sweeping_changes_no_answer() {
     let arrival = (any_move(), 0..3_u8, any_cost(), prop::bool::weighted(0.3));
-    for_all(200, &(any_timed(), any_ban(), prop::collection::vec(arrival, 1..60)), |(numbers, ban, arrivals)| {
-        let (kept, swept) = (kit::memory(), kit::memory());
-        let policies = [kit::with(numbers.policy("a"), ban, false)];
-        let (mut course, mut last) = (Course::behind(0), None);
-        for (step, key, cost, sweeps) in arrivals {
-            let now = course.go(step, numbers.period(), last.as_ref());
-            let said = [&kept, &swept].map(|memory| {
-                memory.clock().set(Timestamp(now));
-                memory.take(&policies, &[kit::charge(0, key, cost)])[0]
-            });
-            prop_assert_eq!(said[0], said[1]);
-            if sweeps {
-                swept.sweep(0, 1);
+    for_all(
+        200,
+        &(any_timed(), any_ban(), prop::collection::vec(arrival, 1..60)),
+        |(numbers, ban, arrivals)| {
+            let (kept, swept) = (kit::memory(), kit::memory());
+            let policies = [kit::with(numbers.policy("a"), ban, false)];
+            let (mut course, mut last) = (Course::behind(0), None);
+            for (step, key, cost, sweeps) in arrivals {
+                let now = course.go(step, numbers.period(), last.as_ref());
+                let said = [&kept, &swept].map(|memory| {
+                    memory.clock().set(Timestamp(now));
+                    memory.take(&policies, &[kit::charge(0, key, cost)])[0]
+                });
+                prop_assert_eq!(said[0], said[1]);
+                if sweeps {
+                    swept.sweep(0, 1);
+                }
+                last = Some(said[0]);
             }
-            last = Some(said[0]);
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
 }
 
 /// The lifetimes that Redis was given up to this mark, in order; `None` where a key was deleted.
@@ -164,7 +168,8 @@ fn redis_keeps_a_state_as_long_as_its_clock_needs() {
                 redis.reach(Duration::from_secs(5)).await.unwrap();
                 let charge = kit::held(0, 1, 2, 9, Manner::Take);
                 let said = redis.take(&policies, &[charge]).await.unwrap()[0];
-                let lifetime = if let Numbers::Slots(_, lease) = numbers { *lease } else { said.reset_after.0 };
+                let lifetime =
+                    if let Numbers::Slots(_, lease) = numbers { *lease } else { said.reset_after.0 };
                 // The first denial bans.
                 let banned = redis.take(&policies, &[kit::held(0, 1, 99, 9, Manner::Take)]).await.unwrap()[0];
                 (millis(lifetime) + longer, banned)

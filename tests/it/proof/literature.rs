@@ -24,7 +24,8 @@ fn play(numbers: &[Numbers], arrivals: &[u64]) -> Vec<Vec<Decision>> {
     let stores = Stores::new(&server);
     let policies: Vec<_> =
         numbers.iter().enumerate().map(|(place, numbers)| numbers.policy(&format!("l{place}"))).collect();
-    let charges: Vec<_> = (0..policies.len()).map(|place| kit::charge(u32::try_from(place).unwrap(), 1, 1)).collect();
+    let charges: Vec<_> =
+        (0..policies.len()).map(|place| kit::charge(u32::try_from(place).unwrap(), 1, 1)).collect();
     let ask = |&at: &u64| {
         stores.set_clock(FULL_MINUTE + at);
         stores.take(&policies, &charges).to_vec()
@@ -90,7 +91,9 @@ fn one_a_second_and_five_a_minute_say_wait_four_seconds() {
 #[test]
 fn a_gcra_of_100_a_second_with_burst_5() {
     let mut arrivals = vec![0; 7];
-    arrivals.extend([9_999, 10_000, 10_000, 19_999, 20_000, 80_000, 80_000, 80_000, 80_000, 80_000, 80_000, 80_000]);
+    arrivals.extend([
+        9_999, 10_000, 10_000, 19_999, 20_000, 80_000, 80_000, 80_000, 80_000, 80_000, 80_000, 80_000,
+    ]);
     let said = play(&[Numbers::Gcra(pace(100, SECOND), 5)], &arrivals);
     let expected = [
         vec![true; 6],

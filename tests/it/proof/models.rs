@@ -99,7 +99,8 @@ fn several_limits_are_taken_all_or_none() {
         for (step, asked) in arrivals {
             let now = course.go(step, limits[0].0.period().min(60_000_000), last.as_ref());
             memory.clock().set(Timestamp(now));
-            let charges: Vec<Charge> = asked.into_iter().map(|(p, k, cost)| kit::charge(p, k, cost)).collect();
+            let charges: Vec<Charge> =
+                asked.into_iter().map(|(p, k, cost)| kit::charge(p, k, cost)).collect();
             let (actual, expected) = (memory.take(&policies, &charges), stack.take(&limits, &charges, now));
             prop_assert_eq!(actual.as_slice(), expected.as_slice(), "{:?} at {}", charges, now);
             last = actual.first().copied();
@@ -119,7 +120,7 @@ fn slots_answer_as_their_holders() {
         2 => Just(Manner::Renew)
     ];
     let arrival = (kit::any_move(), what, 0..12_u64, 0..4_u64);
-    let numbers = (1..8_u64, prop_oneof![Just(30_000_000_u64), 1..5_000_000_u64]);
+    let numbers = (1..8_u64, prop_oneof![Just(30_000_000_u64), Just(SECOND), Just(1_000), 1..5_000_000_u64]);
     for_all(500, &(numbers, prop::collection::vec(arrival, 1..60)), |((limit, lease), arrivals)| {
         let (memory, policy) = (memory(), Numbers::Slots(limit, lease).policy("a"));
         // Who, until when, and how many.
@@ -155,20 +156,21 @@ fn slots_answer_as_their_holders() {
                 }
             };
             let used = holders.values().map(|(_, units)| units).sum::<u64>();
-            if !wrote {
-                holders = before;
-            } else {
+            if wrote {
                 // Of a key that nobody holds a slot of nothing is kept.
                 latest = if holders.is_empty() { 0 } else { at };
+            } else {
+                holders = before;
             }
             let expected = Decision {
                 allowed,
                 limit,
                 remaining: limit.saturating_sub(used),
                 reset_after: if used == 0 { Micros::ZERO } else { Micros::SECOND },
-                retry_after: match allowed {
-                    true => Some(Micros::ZERO),
-                    false => (cost <= limit).then_some(Micros::SECOND),
+                retry_after: if allowed {
+                    Some(Micros::ZERO)
+                } else {
+                    (cost <= limit).then_some(Micros::SECOND)
                 },
                 delay: Micros::ZERO,
                 cause: Cause::Quota,
