@@ -16,7 +16,7 @@ use super::model::Model;
 fn every_algorithm_answers_as_its_model() {
     let manner = prop_oneof![8 => Just(Manner::Take), 1 => Just(Manner::Look), 1 => Just(Manner::Force)];
     let arrivals = prop::collection::vec((any_jump(), manner, any_cost()), 1..50);
-    for_all(1_500, &(any_timed(), arrivals), |(numbers, arrivals)| {
+    for_all(1_000, &(any_timed(), arrivals), |(numbers, arrivals)| {
         let (memory, policies, mut model) = (memory(), [numbers.policy("a")], numbers.model());
         let (mut course, mut last) = (Course::any(), None);
         for (step, manner, cost) in arrivals {

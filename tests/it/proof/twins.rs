@@ -86,7 +86,7 @@ fn both_stores_give_the_same_answers() {
     let policies = (any_policy("a"), any_policy("b"), any_policy("c"), any_policy("d"), any_policy("c"));
     let events = prop::collection::vec((any_jump(), any_event()), 1..40);
     let renumbering = (any_change(), any_change());
-    for_all(250, &(policies, renumbering, events), |((a, b, c, d, switched), renumbering, events)| {
+    for_all(150, &(policies, renumbering, events), |((a, b, c, d, switched), renumbering, events)| {
         let stores = Stores::new(&server);
         let period = a.0.period();
         let again = |(numbers, policy): &(Numbers, Policy), (units, periods): (u64, u64)| {
