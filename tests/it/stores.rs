@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use proptest::prelude::*;
-use proptest::test_runner::{TestCaseError, TestRunner};
 use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
 use tidegate::store::redis::Target;
-use tidegate::store::{Change, Decisions, Memory, Redis, RedisSpec, Store, StoreError};
+use tidegate::store::{Change, Decisions, Memory, Redis, RedisSpec, StoreError};
 use tidegate::time::{Clock, Micros, Timestamp};
 use tokio::runtime::Runtime;
 
@@ -215,140 +213,6 @@ fn a_script_that_the_server_has_forgotten_runs_all_the_same() {
         server.cli(&["script", "flush"]);
         assert_eq!(stores.take(&policies, &[charge(0, 1, 1)])[0].remaining, left);
     }
-}
-
-/// Numbers that are awkward on purpose: nothing divides evenly.
-fn any_policy(name: &'static str) -> impl Strategy<Value = Policy> {
-    let units = prop_oneof![1..20_u64, Just(97), Just(1_000_003)];
-    let period = prop_oneof![
-        Just(1_u64),
-        1..5_000_u64,
-        Just(1_000_000),
-        Just(999_983),
-        Just(60_000_000),
-        Just(7 * 86_400_000_000)
-    ];
-    let limit = prop_oneof![1..6_u64, 1..200_u64];
-    (units, period, limit, any::<bool>()).prop_map(move |(units, period, limit, is_bucket)| {
-        if is_bucket {
-            token_bucket(name, units, period, limit)
-        } else {
-            gcra(name, units, period, limit - 1)
-        }
-    })
-}
-
-/// One arrival: how far the clock moves (also back), and what is asked.
-fn any_arrival() -> impl Strategy<Value = (i64, Vec<(u32, u8, u64)>)> {
-    let step = prop_oneof![
-        4 => Just(0_i64),
-        4 => 0..5_000_i64,
-        3 => 0..2_000_000_i64,
-        1 => 0..90_000_000_i64,
-        1 => -900_000..0_i64,
-        1 => -50_000_000..-1_000_000_i64,
-    ];
-    let cost = prop_oneof![6 => Just(1_u64), 1 => Just(0), 2 => 0..250_u64];
-    (step, prop::collection::vec((0..4_u32, 0..2_u8, cost), 1..4))
-}
-
-/// Runs a property over many random cases, and shrinks what fails.
-fn for_all<S: Strategy>(cases: u32, strategy: &S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
-    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    if let Err(failure) = TestRunner::new(config).run(strategy, property) {
-        panic!("{failure}");
-    }
-}
-
-/// Exact equality of everything that a decision says, over random limits, stacks, costs, clocks that step
-/// back, and limits whose numbers change while their states live (policies 0 and 3 share a name).
-#[test]
-fn memory_and_redis_give_the_same_answers() {
-    let server = RedisServer::start();
-    let policies = (any_policy("a"), any_policy("b"), any_policy("c"), any_policy("a"));
-    let arrivals = prop::collection::vec(any_arrival(), 1..60);
-    for_all(150, &(policies, arrivals), |((a, b, c, changed), arrivals)| {
-        let stores = Stores::new(&server);
-        let policies = [a, b, c, changed];
-        let mut now = START;
-        for (step, asked) in arrivals {
-            now = now.saturating_add_signed(step);
-            stores.set_clock(now);
-            let charges: Vec<Charge> = asked.into_iter().map(|(p, k, cost)| charge(p, k, cost)).collect();
-            for decision in &stores.take(&policies, &charges) {
-                prop_assert!(decision.remaining <= decision.limit);
-                prop_assert_eq!(decision.remaining == decision.limit, decision.reset_after == Micros::ZERO);
-                prop_assert_eq!(decision.allowed, decision.retry_after == Some(Micros::ZERO));
-            }
-        }
-        Ok(())
-    });
-}
-
-/// A lone request that is refused with `retry_after` r is refused one microsecond before r, and allowed at r.
-#[test]
-fn retry_after_is_exact() {
-    let arrivals = prop::collection::vec((0..3_000_000_u64, 1..20_u64), 1..40);
-    for_all(2_000, &(any_policy("a"), arrivals), |(policy, arrivals)| {
-        let policies = [policy];
-        let memory = Memory::new(100, Clock::manual(Timestamp(START)));
-        let mut now = START;
-        let take = |at: u64, cost: u64| {
-            memory.clock().set(Timestamp(at));
-            memory.take(&policies, &[charge(0, 1, cost)])[0]
-        };
-        for (step, cost) in arrivals {
-            now += step;
-            let decision = take(now, cost);
-            if let (false, Some(wait)) = (decision.allowed, decision.retry_after) {
-                prop_assert!(wait > Micros::ZERO);
-                prop_assert!(!take(now + wait.0 - 1, cost).allowed);
-                now += wait.0;
-                prop_assert!(take(now, cost).allowed);
-            }
-        }
-        Ok(())
-    });
-}
-
-/// Takes one after the other from every store at once; says how many were allowed.
-async fn admitted(stores: Vec<Store>, policies: Arc<[Policy]>) -> u32 {
-    let mut tasks = Vec::new();
-    for store in stores.into_iter().flat_map(|store| vec![store; 16]) {
-        let policies = Arc::clone(&policies);
-        tasks.push(tokio::spawn(async move {
-            let mut admitted = 0;
-            for _ in 0..20 {
-                let decisions = store.take(&policies, &[charge(0, 1, 1)]).await.unwrap();
-                admitted += u32::from(decisions[0].allowed);
-            }
-            admitted
-        }));
-    }
-    let mut sum = 0;
-    for task in tasks {
-        sum += task.await.unwrap();
-    }
-    sum
-}
-
-/// Many tasks, in Redis over several connections: exactly the limit is admitted.
-#[test]
-fn concurrent_takes_admit_exactly_the_limit() {
-    let server = RedisServer::start();
-    let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 200)]);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let mut connections = Vec::new();
-        for _ in 0..4 {
-            let redis = Redis::connect(&spec(&server, "many"));
-            redis.reach(Duration::from_secs(5)).await.unwrap();
-            connections.push(Store::Redis(redis));
-        }
-        assert_eq!(admitted(connections, Arc::clone(&policies)).await, 200);
-        let memory = Store::Memory(Arc::new(Memory::new(1_000, Clock::System)));
-        assert_eq!(admitted(vec![memory; 4], policies).await, 200);
-    });
 }
 
 /// While one call is on its way, those that come meanwhile are gathered into the next: one for many.

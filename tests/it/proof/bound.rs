@@ -35,8 +35,11 @@ fn spread(number: u16) -> Key {
     Key(hash.to_be_bytes())
 }
 
-fn policies(all: Vec<(kit::Numbers, Option<(u64, u64, u64)>)>) -> Vec<Policy> {
-    let policy = |(place, (numbers, ban)): (usize, (kit::Numbers, Option<(u64, u64, u64)>))| {
+/// Numbers, and of a ban after how many denials, within what, and for how long.
+type Limit = (kit::Numbers, Option<(u64, u64, u64)>);
+
+fn policies(all: Vec<Limit>) -> Vec<Policy> {
+    let policy = |(place, (numbers, ban)): (usize, Limit)| {
         let ban =
             ban.map(|(after, within, length)| Ban { after, within: Micros(within), length: Micros(length) });
         kit::with(numbers.policy(&format!("p{place}")), ban, false)

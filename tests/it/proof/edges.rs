@@ -1,6 +1,8 @@
 //! The edges of a calendar that a proxy sends along: the script takes the window that holds the time that it
 //! decides by, which need not be the proxy's.
 
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 use tidegate::limit::{Calendar, CalendarUnit};
 use tidegate::store::redis::TAKE;
@@ -18,7 +20,10 @@ fn double(number: i64) -> [u8; 8] {
 }
 
 fn escaped(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("\\{byte:03}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "\\{byte:03}").unwrap();
+        text
+    })
 }
 
 /// Takes one unit by hand: with the numbers of `sent`, at `now`. Returns whether it is allowed, and its

@@ -120,7 +120,7 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
         match done {
             Change::Block(_) => assert_eq!((said.allowed, said.cause), (false, Cause::Block)),
             Change::Reset if said.cause != Cause::Block => {
-                assert!(said.allowed, "{said:?} on {written:02x?}")
+                assert!(said.allowed, "{said:?} on {written:02x?}");
             }
             _ => {}
         }

@@ -190,7 +190,7 @@ pub fn any_timed() -> BoxedStrategy<Numbers> {
 
 /// Any limit.
 pub fn any_numbers() -> BoxedStrategy<Numbers> {
-    let lease = prop_oneof![Just(30_000_000_u64), 1..5_000_000_u64];
+    let lease = prop_oneof![Just(30_000_000_u64), Just(SECOND), Just(1_000), 1..5_000_000_u64];
     let slots = (1..8_u64, lease).prop_map(|(limit, lease)| Numbers::Slots(limit, lease));
     prop_oneof![8 => any_timed(), 1 => slots].boxed()
 }
@@ -262,12 +262,14 @@ pub fn any_move() -> impl Strategy<Value = Move> {
         1 => (1_500..9_000_u64).prop_map(Move::Periods),
         4 => (-2..2_i64).prop_map(Move::ToEdge),
         2 => (-1_000_000..0_i64).prop_map(Move::By),
+        // The spans that are given on purpose, to meet their ends.
+        2 => prop_oneof![Just(1_000_i64), Just(-1_000_000)].prop_map(Move::By),
     ]
 }
 
 /// The same, and clocks that are set back.
 pub fn any_jump() -> impl Strategy<Value = Move> {
-    let far = prop_oneof![-1_000_002..-1_000_000_i64, -50_000_000..-1_000_000_i64, -2_000_000_000_000..0_i64];
+    let far = prop_oneof![-1_000_002..-999_998_i64, -50_000_000..-1_000_000_i64, -2_000_000_000_000..0_i64];
     prop_oneof![15 => any_move(), 1 => far.prop_map(Move::By)]
 }
 

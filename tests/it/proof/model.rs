@@ -57,9 +57,10 @@ impl Model {
             limit: self.limit(),
             remaining: present.remaining(now),
             reset_after: Micros(present.until_fits(now, self.limit())),
-            retry_after: match allowed {
-                true => Some(Micros::ZERO),
-                false => (cost <= self.limit()).then(|| Micros(present.until_fits(now, cost))),
+            retry_after: if allowed {
+                Some(Micros::ZERO)
+            } else {
+                (cost <= self.limit()).then(|| Micros(present.until_fits(now, cost)))
             },
             delay: Micros(delay),
             cause: Cause::Quota,

@@ -16,7 +16,7 @@ use super::model::Model;
 fn every_algorithm_answers_as_its_model() {
     let manner = prop_oneof![8 => Just(Manner::Take), 1 => Just(Manner::Look), 1 => Just(Manner::Force)];
     let arrivals = prop::collection::vec((any_jump(), manner, any_cost()), 1..50);
-    for_all(1_500, &(any_timed(), arrivals), |(numbers, arrivals)| {
+    for_all(1_000, &(any_timed(), arrivals), |(numbers, arrivals)| {
         let (memory, policies, mut model) = (memory(), [numbers.policy("a")], numbers.model());
         let (mut course, mut last) = (Course::any(), None);
         for (step, manner, cost) in arrivals {
@@ -120,7 +120,7 @@ fn slots_answer_as_their_holders() {
         2 => Just(Manner::Renew)
     ];
     let arrival = (kit::any_move(), what, 0..12_u64, 0..4_u64);
-    let numbers = (1..8_u64, prop_oneof![Just(30_000_000_u64), 1..5_000_000_u64]);
+    let numbers = (1..8_u64, prop_oneof![Just(30_000_000_u64), Just(SECOND), Just(1_000), 1..5_000_000_u64]);
     for_all(500, &(numbers, prop::collection::vec(arrival, 1..60)), |((limit, lease), arrivals)| {
         let (memory, policy) = (memory(), Numbers::Slots(limit, lease).policy("a"));
         // Who, until when, and how many.
@@ -156,20 +156,21 @@ fn slots_answer_as_their_holders() {
                 }
             };
             let used = holders.values().map(|(_, units)| units).sum::<u64>();
-            if !wrote {
-                holders = before;
-            } else {
+            if wrote {
                 // Of a key that nobody holds a slot of nothing is kept.
                 latest = if holders.is_empty() { 0 } else { at };
+            } else {
+                holders = before;
             }
             let expected = Decision {
                 allowed,
                 limit,
                 remaining: limit.saturating_sub(used),
                 reset_after: if used == 0 { Micros::ZERO } else { Micros::SECOND },
-                retry_after: match allowed {
-                    true => Some(Micros::ZERO),
-                    false => (cost <= limit).then_some(Micros::SECOND),
+                retry_after: if allowed {
+                    Some(Micros::ZERO)
+                } else {
+                    (cost <= limit).then_some(Micros::SECOND)
                 },
                 delay: Micros::ZERO,
                 cause: Cause::Quota,

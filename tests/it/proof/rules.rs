@@ -126,7 +126,9 @@ impl Rule for Ticks {
     fn shift(&mut self, by: u64, _: u64) -> u64 {
         if let Some((origin, spent)) = &mut self.grid {
             *origin -= whole(by);
-            spent.iter_mut().for_each(|(time, _)| *time -= whole(by));
+            for (time, _) in spent {
+                *time -= whole(by);
+            }
         }
         by
     }
