@@ -28,8 +28,9 @@ use super::{Change, Decisions, StoreError};
 use crate::limit::{Charge, Key, Policy, PolicyId, Quota};
 use crate::time::{Clock, Timestamp, monotonic};
 
-/// How many charges are settled in one call: it must not keep the server from others.
-const SETTLED_AT_ONCE: usize = 256;
+/// How many charges are settled in one call: it must not keep the server from others, nor take longer than a take
+/// may. To renew one of thousands of slots of a key takes it most of a millisecond.
+const SETTLED_AT_ONCE: usize = 32;
 /// How many times a list of keys goes on looking, a thousand names each.
 const SCANS: usize = 1_000;
 
