@@ -205,6 +205,9 @@ impl Redis {
             let (next, names) =
                 reply.map_err(|_| StoreError::Deadline)?.map_err(|error| store_error(&error))?;
             found.extend(names.iter().filter_map(|name| wire::key_of(&self.shared.prefix, name)));
+            // SCAN may give a name more than once, as when Redis makes room for more.
+            found.sort_unstable();
+            found.dedup();
             if next == "0" || found.len() >= max {
                 break;
             }
