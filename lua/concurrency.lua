@@ -26,57 +26,60 @@ local function live_leases(held, at, shift)
   return table.concat(kept), used, earliest, latest
 end
 
+-- Returns the time, a text and the place in it from which on the holders stand, what they hold, the bounds of their
+-- leases, and whether the clock was set back. The text is the state itself where it can be: a string that is as
+-- long as all holders together is what a call takes its time for.
 local function settle_leases(state, now)
-  if not state or #state < 32 or (#state - 32) % 24 ~= 0 then return now, "", 0, NEVER, 0, false end
+  if not state or #state < 32 or (#state - 32) % 24 ~= 0 then return now, "", 1, 0, NEVER, 0, false end
   local stamp, used, earliest, latest = struct.unpack("<dddd", state)
   local is_own = is_whole(stamp) and is_whole(used) and is_whole(earliest) and is_whole(latest)
-  if not is_own or (used > 0 and earliest > latest) or latest > stamp + LONGEST then return now, "", 0, NEVER, 0, false end
-  local held = string.sub(state, 33)
+  if not is_own or (used > 0 and earliest > latest) or latest > stamp + LONGEST then
+    return now, "", 1, 0, NEVER, 0, false
+  end
   local set_back = stamp > now + SET_BACK
   local at = set_back and now or math.max(now, stamp)
-  if set_back or earliest <= at then
-    held, used, earliest, latest = live_leases(held, at, set_back and stamp - now or 0)
-  end
-  return at, held, used, earliest, latest, set_back
+  if not set_back and earliest > at then return at, state, 33, used, earliest, latest, false end
+  local held
+  held, used, earliest, latest = live_leases(string.sub(state, 33), at, set_back and stamp - now or 0)
+  return at, held, 1, used, earliest, latest, set_back
 end
 
--- Where `holder` stands in `held`.
-local function place_of(held, holder)
-  local from = 1
+-- Where `holder` stands among the holders of `text`, which stand there from `first` on, and the units that it has.
+local function place_of(text, first, holder)
+  local from = first
   while true do
-    local at = string.find(held, holder, from, true)
-    if not at or (at - 1) % 24 == 0 then return at end
+    local at = string.find(text, holder, from, true)
+    if not at then return nil, 0 end
+    if (at - first) % 24 == 0 then return at, (struct.unpack("<d", text, at + 16)) end
     from = at + 1
   end
 end
 
--- `held` without `holder`, and the units that it had.
-local function without(held, holder)
-  local at = place_of(held, holder)
-  if not at then return held, 0 end
-  local units = struct.unpack("<d", held, at + 16)
-  return string.sub(held, 1, at - 1) .. string.sub(held, at + 24), units
-end
-
 return function(state, numbers, now, cost, holder, manner)
   local limit, lease = numbers[1], numbers[2]
-  local at, held, used, earliest, latest, set_back = settle_leases(state, now)
-  local allowed, retry, writes = 1, 0, false
+  local at, text, first, used, earliest, latest, set_back = settle_leases(state, now)
+  local allowed, retry, writes, place, had, added = 1, 0, false, nil, 0, ""
   if manner == GIVE_BACK then
-    local units
-    held, units = without(held, holder)
-    used, writes = math.max(0, used - units), units > 0
+    place, had = place_of(text, first, holder)
+    used, writes = math.max(0, used - had), had > 0
   elseif manner ~= RENEW and cost > math.max(0, limit - used) then
     allowed, retry, writes = 0, cost <= limit and GUESS or -1, set_back
   elseif cost > 0 then
-    local had
-    held, had = without(held, holder)
-    held = held .. holder .. struct.pack("<dd", at + lease, cost)
+    place, had = place_of(text, first, holder)
+    added = holder .. struct.pack("<dd", at + lease, cost)
     used, writes = used - had + cost, true
     earliest, latest = math.min(earliest, at + lease), math.max(latest, at + lease)
   end
   local next_state
-  if writes then next_state = struct.pack("<dddd", at, used, earliest, latest) .. held end
+  if writes then
+    -- In one expression, which makes no strings on the way.
+    local numbers_now = struct.pack("<dddd", at, used, earliest, latest)
+    if place then
+      next_state = numbers_now .. string.sub(text, first, place - 1) .. string.sub(text, place + 24) .. added
+    else
+      next_state = numbers_now .. string.sub(text, first) .. added
+    end
+  end
   local lifetime = used > 0 and latest - now or 0
   return allowed, math.max(0, limit - used), used > 0 and GUESS or 0, retry, 0, next_state, lifetime
 end

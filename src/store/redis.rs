@@ -28,8 +28,9 @@ use super::{Change, Decisions, StoreError};
 use crate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, monotonic};
 
-/// How many charges are settled in one call: it must not keep the server from others.
-const SETTLED_AT_ONCE: usize = 256;
+/// How many charges are settled in one call: it must not keep the server from others, nor take longer than a take
+/// may. To renew one of thousands of slots of a key takes it most of a millisecond.
+const SETTLED_AT_ONCE: usize = 32;
 /// How many times a list of keys goes on looking, a thousand names each.
 const SCANS: usize = 1_000;
 
@@ -205,6 +206,9 @@ impl Redis {
             ];
             let (next, names): (String, Vec<Bytes>) = line.ask("SCAN", args).await?;
             found.extend(names.iter().filter_map(|name| wire::key_of(line.prefix(), name)));
+            // SCAN may give a name more than once, as when Redis makes room for more.
+            found.sort_unstable();
+            found.dedup();
             if next == "0" || found.len() >= max {
                 break;
             }
