@@ -2,57 +2,23 @@
 
 mod breaker;
 mod denials;
+mod limits;
+mod ruling;
 mod slots;
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use smallvec::SmallVec;
+pub use self::denials::Denials;
+pub use self::limits::{Limits, OnStoreFailure};
+pub use self::ruling::{Denial, Permit, Ruling, Standing, Standings};
 
 use self::breaker::Breaker;
-pub use self::denials::Denials;
-use self::slots::{Place, SlotSet, Slots};
-use crate::limit::{Charge, Decision, Policy, PolicyId};
+use self::slots::{Place, Slots};
+use crate::limit::Charge;
 use crate::store::{Decisions, Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, Outcome, StoreCall};
-use crate::time::{Micros, Timestamp, recent};
-
-/// What a limit does when the store can't be asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnStoreFailure {
-    /// This process decides by itself, with its share of the quota.
-    #[default]
-    Local,
-    /// The request passes this limit.
-    Allow,
-    /// The request is refused with 503.
-    Deny,
-}
-
-/// All limits of a configuration, by [`crate::limit::PolicyId`].
-#[derive(Clone, Debug, Default)]
-pub struct Limits {
-    /// What each limit is.
-    pub policies: Arc<[Policy]>,
-    /// The share of one proxy, for when it has to decide alone.
-    pub shares: Arc<[Policy]>,
-    /// What each limit does when the store can't be asked.
-    pub on_failure: Vec<OnStoreFailure>,
-}
-
-impl Limits {
-    /// Limits that `instances` proxies share.
-    #[must_use]
-    pub fn new(limits: Vec<(Policy, OnStoreFailure)>, instances: NonZeroU64) -> Self {
-        let share = |policy: &Policy| policy.shared_by(instances);
-        Self {
-            shares: limits.iter().map(|(policy, _)| share(policy)).collect(),
-            on_failure: limits.iter().map(|(_, on_failure)| *on_failure).collect(),
-            policies: limits.into_iter().map(|(policy, _)| policy).collect(),
-        }
-    }
-}
+use crate::time::{Micros, recent};
 
 /// Asks the store, and knows what to say when it can't.
 #[derive(Debug)]
@@ -62,59 +28,14 @@ pub struct Limiter {
     alone: Arc<Memory>,
     /// Keeps this worker from asking a store that does not answer.
     breaker: Breaker,
-    /// How many workers have it away, which is while their breakers are open: the log says so when the first has, and when none has any more.
+    /// How many workers have it away, which is while their breakers are open: the log says so when the first has, and
+    /// when none has any more.
     away: Arc<AtomicUsize>,
     /// What the store has refused; not used where to ask costs no more than to remember.
     denials: Arc<Denials>,
     slots: Arc<Slots>,
     counts: Arc<Counts>,
 }
-
-/// Leave to go on, given by every limit of a request. Only the limiter makes one, nothing is forwarded
-/// without it, and it rides along until the last byte of the answer: then the slots that the request has are
-/// given back.
-#[derive(Debug)]
-pub struct Permit {
-    /// Kept for being dropped.
-    _slots: Option<Box<SlotSet>>,
-}
-
-/// A refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denial {
-    /// By at least one limit.
-    Limited,
-    /// The store can't be asked, and a limit says that then nothing passes.
-    Unavailable {
-        /// When to try again.
-        retry_after: Micros,
-    },
-}
-
-/// What the limiter says to a request.
-#[derive(Debug)]
-pub struct Ruling {
-    /// Whether it may pass.
-    pub verdict: Result<Permit, Denial>,
-    /// How long to hold it before it goes on.
-    pub delay: Micros,
-    /// Where it stands with the limits that enforce, in the order of the route.
-    pub standings: Standings,
-    /// The limits that only watch, and would have refused it.
-    pub shadow_denials: SmallVec<[PolicyId; 2]>,
-}
-
-/// Where a request stands with one limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// Which limit.
-    pub policy: PolicyId,
-    /// What it says.
-    pub decision: Decision,
-}
-
-/// Where a request stands with all its limits.
-pub type Standings = SmallVec<[Standing; 2]>;
 
 /// When to try again while the store is away.
 const RETRY: Micros = Micros::SECOND;
@@ -280,76 +201,6 @@ impl Limiter {
     }
 }
 
-impl Limits {
-    fn policy(&self, charge: &Charge) -> &Policy {
-        &self.policies[charge.policy.0 as usize]
-    }
-
-    fn on_failure(&self, charge: &Charge) -> OnStoreFailure {
-        self.on_failure[charge.policy.0 as usize]
-    }
-
-    /// The charges that this process decides by itself while the store is away.
-    fn local(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
-        charges.iter().filter(|charge| self.on_failure(charge) == OnStoreFailure::Local).copied().collect()
-    }
-
-    /// Where a request stands that no store needs to be asked about, because it costs more than one of its
-    /// limits could ever give.
-    fn never(&self, charges: &[Charge]) -> Option<Standings> {
-        let stands = |charge: &Charge| {
-            let policy = self.policy(charge);
-            let refused = charge.cost > policy.quota.limit() && !policy.shadow;
-            refused.then(|| Standing {
-                policy: charge.policy,
-                decision: policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder).decision,
-            })
-        };
-        let refused: Standings = charges.iter().filter_map(stands).collect();
-        (!refused.is_empty()).then_some(refused)
-    }
-}
-
-impl Ruling {
-    /// What these decisions on these charges come to.
-    fn of(policies: &[Policy], charges: &[Charge], decisions: &[Decision], slots: Option<SlotSet>) -> Self {
-        let shadow = |charge: &Charge| policies[charge.policy.0 as usize].shadow;
-        let standings: Standings = charges
-            .iter()
-            .zip(decisions)
-            .filter(|(charge, _)| !shadow(charge))
-            .map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision })
-            .collect();
-        let shadow_denials = charges
-            .iter()
-            .zip(decisions)
-            .filter(|(charge, decision)| shadow(charge) && !decision.allowed)
-            .map(|(charge, _)| charge.policy)
-            .collect();
-        let passes = standings.iter().all(|standing| standing.decision.allowed);
-        let slots = slots.and_then(|slots| slots.granted(charges, decisions, passes));
-        if !passes {
-            return Self { shadow_denials, ..Self::refuse(standings) };
-        }
-        let delay = standings.iter().map(|standing| standing.decision.delay).max().unwrap_or_default();
-        Self { verdict: Ok(Permit { _slots: slots.map(Box::new) }), delay, standings, shadow_denials }
-    }
-
-    fn pass() -> Self {
-        let permit = Permit { _slots: None };
-        Self {
-            verdict: Ok(permit),
-            delay: Micros::ZERO,
-            standings: Standings::new(),
-            shadow_denials: SmallVec::new(),
-        }
-    }
-
-    fn refuse(standings: Standings) -> Self {
-        Self { verdict: Err(Denial::Limited), standings, ..Self::pass() }
-    }
-}
-
 impl Limiter {
     fn answered(&self) {
         self.counts.called_store(StoreCall::Answered);
@@ -374,9 +225,11 @@ impl Limiter {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
-    use crate::limit::{Key, Quota, Rate};
-    use crate::time::Clock;
+    use crate::limit::{Key, Policy, PolicyId, Quota, Rate};
+    use crate::time::{Clock, Timestamp};
 
     fn limits(on_failure: &[OnStoreFailure], instances: u64) -> Limits {
         let rate = Rate::new(4, Micros::SECOND).unwrap();
@@ -425,5 +278,15 @@ mod tests {
         }
         let denied = limiter.decide_alone(&mixed, &charges(2, 1)).verdict;
         assert_eq!(denied.unwrap_err(), Denial::Limited);
+    }
+
+    #[test]
+    fn alone_a_cost_above_the_share_takes_all_of_it() {
+        let (limiter, limits) = (limiter(), limits(&[OnStoreFailure::Local], 4));
+        let first = limiter.decide_alone(&limits, &charges(1, 3));
+        assert!(first.verdict.is_ok());
+        let second = limiter.decide_alone(&limits, &charges(1, 3));
+        assert_eq!(second.verdict.unwrap_err(), Denial::Limited);
+        assert!(second.standings[0].decision.retry_after.is_some());
     }
 }

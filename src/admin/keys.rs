@@ -72,6 +72,12 @@ impl Admin {
             let refusal = Refusal::wrong(format!("`{}` is not a time to block for", asked.length));
             return Err(refusal.help("write it with its unit: \"30s\", \"10m\", \"1h\", \"7 days\""));
         };
+        let limit = self.limit(&asked.limit)?;
+        if self.gate().limits.policies.get(limit.0 as usize).is_some_and(|policy| policy.shadow) {
+            let refusal =
+                Refusal::wrong(format!("limit {} only watches: it would turn nobody away", asked.limit));
+            return Err(refusal.help("block the key in a limit that enforces, or set mode = \"enforce\""));
+        }
         let until = self.clock.now().after(length);
         let done = self.change(&asked.limit, &asked.key, Change::Block(length), "blocked").await?;
         Ok(Done { until: Some(written(until)), ..done })

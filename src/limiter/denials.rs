@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::limit::{Align, Ban, Key, PolicyId, Rate};
     use crate::store::Memory;
-    use crate::time::{Clock, Timestamp};
+    use crate::time::{Clock, Timestamp, monotonic};
 
     fn policies() -> Vec<Policy> {
         let rate = |units, period| Rate::new(units, Micros(period)).unwrap();
@@ -204,7 +204,7 @@ mod tests {
         fn what_is_refused_by_heart_the_store_refuses_too(
             events in prop::collection::vec((0..400_000_u64, 0..8_u32, 1..5_u64, any::<bool>(), 0..3_000_u64), 1..80)
         ) {
-            let (policies, begin) = (policies(), Instant::now());
+            let (policies, begin) = (policies(), monotonic());
             let (denials, memory) = (Denials::default(), Memory::new(1_000, Clock::manual(Timestamp(0))));
             let mut now = 0;
             for (step, policy, cost, elsewhere, travel) in events {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn waits_count_down_and_end() {
-        let (policies, denials, begin) = (policies(), Denials::default(), Instant::now());
+        let (policies, denials, begin) = (policies(), Denials::default(), monotonic());
         let charge = |cost| [Charge::take(PolicyId(0), Key([1; 16]), cost)];
         let said = Decision {
             allowed: false,
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_before_everything_was_forgotten_is_not_remembered() {
-        let (policies, denials, begin) = (policies(), Denials::default(), Instant::now());
+        let (policies, denials, begin) = (policies(), Denials::default(), monotonic());
         let charge = [Charge::take(PolicyId(0), Key([1; 16]), 1)];
         let asked = denials.asked(begin);
         denials.forget();

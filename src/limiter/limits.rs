@@ -1,0 +1,79 @@
+//! All limits of a configuration, and what each does when the store can't be asked.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Standing, Standings};
+use crate::limit::{Charge, Policy};
+use crate::time::Timestamp;
+
+/// What a limit does when the store can't be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// This process decides by itself, with its share of the quota.
+    #[default]
+    Local,
+    /// The request passes this limit.
+    Allow,
+    /// The request is refused with 503.
+    Deny,
+}
+
+/// All limits of a configuration, by [`crate::limit::PolicyId`].
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// What each limit is.
+    pub policies: Arc<[Policy]>,
+    /// The share of one proxy, for when it has to decide alone.
+    pub shares: Arc<[Policy]>,
+    /// What each limit does when the store can't be asked.
+    pub on_failure: Vec<OnStoreFailure>,
+}
+
+impl Limits {
+    /// Limits that `instances` proxies share.
+    #[must_use]
+    pub fn new(limits: Vec<(Policy, OnStoreFailure)>, instances: NonZeroU64) -> Self {
+        let share = |policy: &Policy| policy.shared_by(instances);
+        Self {
+            shares: limits.iter().map(|(policy, _)| share(policy)).collect(),
+            on_failure: limits.iter().map(|(_, on_failure)| *on_failure).collect(),
+            policies: limits.into_iter().map(|(policy, _)| policy).collect(),
+        }
+    }
+}
+
+impl Limits {
+    pub(super) fn policy(&self, charge: &Charge) -> &Policy {
+        &self.policies[charge.policy.0 as usize]
+    }
+
+    pub(super) fn on_failure(&self, charge: &Charge) -> OnStoreFailure {
+        self.on_failure[charge.policy.0 as usize]
+    }
+
+    /// The charges that this process decides by itself while the store is away. One that costs more than a share
+    /// can ever give takes all of it: it must not be refused for good because the store is away.
+    pub(super) fn local(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
+        let most = |charge: &Charge| self.shares[charge.policy.0 as usize].quota.limit();
+        let own = charges.iter().filter(|charge| self.on_failure(charge) == OnStoreFailure::Local);
+        own.map(|charge| Charge { cost: charge.cost.min(most(charge)), ..*charge }).collect()
+    }
+
+    /// Where a request stands that no store needs to be asked about, because it costs more than one of its
+    /// limits could ever give.
+    pub(super) fn never(&self, charges: &[Charge]) -> Option<Standings> {
+        let stands = |charge: &Charge| {
+            let policy = self.policy(charge);
+            let refused = charge.cost > policy.quota.limit() && !policy.shadow;
+            refused.then(|| Standing {
+                policy: charge.policy,
+                decision: policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder).decision,
+            })
+        };
+        let refused: Standings = charges.iter().filter_map(stands).collect();
+        (!refused.is_empty()).then_some(refused)
+    }
+}

@@ -1,0 +1,98 @@
+//! What the limiter says to a request.
+
+use smallvec::SmallVec;
+
+use super::slots::SlotSet;
+use crate::limit::{Charge, Decision, Policy, PolicyId};
+use crate::time::Micros;
+
+/// Leave to go on, given by every limit of a request. Only the limiter makes one, nothing is forwarded
+/// without it, and it rides along until the last byte of the answer: then the slots that the request has are
+/// given back.
+#[derive(Debug)]
+pub struct Permit {
+    /// Kept for being dropped.
+    _slots: Option<Box<SlotSet>>,
+}
+
+/// A refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// By at least one limit.
+    Limited,
+    /// The store can't be asked, and a limit says that then nothing passes.
+    Unavailable {
+        /// When to try again.
+        retry_after: Micros,
+    },
+}
+
+/// What the limiter says to a request.
+#[derive(Debug)]
+pub struct Ruling {
+    /// Whether it may pass.
+    pub verdict: Result<Permit, Denial>,
+    /// How long to hold it before it goes on.
+    pub delay: Micros,
+    /// Where it stands with the limits that enforce, in the order of the route.
+    pub standings: Standings,
+    /// The limits that only watch, and would have refused it.
+    pub shadow_denials: SmallVec<[PolicyId; 2]>,
+}
+
+/// Where a request stands with one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Which limit.
+    pub policy: PolicyId,
+    /// What it says.
+    pub decision: Decision,
+}
+
+/// Where a request stands with all its limits.
+pub type Standings = SmallVec<[Standing; 2]>;
+
+impl Ruling {
+    /// What these decisions on these charges come to.
+    pub(super) fn of(
+        policies: &[Policy],
+        charges: &[Charge],
+        decisions: &[Decision],
+        slots: Option<SlotSet>,
+    ) -> Self {
+        let shadow = |charge: &Charge| policies[charge.policy.0 as usize].shadow;
+        let standings: Standings = charges
+            .iter()
+            .zip(decisions)
+            .filter(|(charge, _)| !shadow(charge))
+            .map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision })
+            .collect();
+        let shadow_denials = charges
+            .iter()
+            .zip(decisions)
+            .filter(|(charge, decision)| shadow(charge) && !decision.allowed)
+            .map(|(charge, _)| charge.policy)
+            .collect();
+        let passes = standings.iter().all(|standing| standing.decision.allowed);
+        let slots = slots.and_then(|slots| slots.granted(charges, decisions, passes));
+        if !passes {
+            return Self { shadow_denials, ..Self::refuse(standings) };
+        }
+        let delay = standings.iter().map(|standing| standing.decision.delay).max().unwrap_or_default();
+        Self { verdict: Ok(Permit { _slots: slots.map(Box::new) }), delay, standings, shadow_denials }
+    }
+
+    pub(super) fn pass() -> Self {
+        let permit = Permit { _slots: None };
+        Self {
+            verdict: Ok(permit),
+            delay: Micros::ZERO,
+            standings: Standings::new(),
+            shadow_denials: SmallVec::new(),
+        }
+    }
+
+    pub(super) fn refuse(standings: Standings) -> Self {
+        Self { verdict: Err(Denial::Limited), standings, ..Self::pass() }
+    }
+}
