@@ -5,7 +5,7 @@ CONFIG ?= config/quickstart.toml
 URL ?= http://127.0.0.1:8080/
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt bench bench-compare
+.PHONY: help run test lint fmt pictures bench bench-compare
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -41,6 +41,14 @@ lint: ## Check format, lints, documentation and shell scripts
 fmt: ## Format the code
 	@scripts/setup rustfmt
 	$(CARGO) fmt
+
+pictures: ## Draw the pictures of docs/algorithms.md again
+	@scripts/setup cc
+	@$(CARGO) build --locked
+	@cd docs/pictures && grep -v '^#' list.txt | while IFS=: read -r name args; do \
+	  printf 'docs/pictures/%s\n' "$$name"; \
+	  $(CARGO) run --locked --quiet -- simulate $$args </dev/null >"$$name" || exit 1; \
+	done
 
 bench: ## Measure the parts: one step, a route match, a key, a take
 	@scripts/setup cc

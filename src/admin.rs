@@ -24,6 +24,7 @@ pub use listen::{AdminListener, listen};
 
 use self::answer::{Answer, Refusal};
 use crate::gate::Gate;
+use crate::limiter::Denials;
 use crate::proxy::Site;
 use crate::store::{Memory, Store};
 use crate::telemetry::{CONTENT_TYPE, Levels, Metrics};
@@ -47,6 +48,8 @@ pub struct Admin {
     pub site: Arc<Site>,
     /// Where its limits are counted.
     pub store: Store,
+    /// What the workers remember of the store's denials.
+    pub denials: Arc<Denials>,
     /// What the workers have counted.
     pub metrics: Arc<Metrics>,
     /// What is read when somebody asks.
@@ -73,7 +76,8 @@ pub struct Gauges {
 impl Admin {
     /// Answers a request.
     async fn handle(&self, request: Request<Incoming>) -> Answer {
-        self.answer(request).await.unwrap_or_else(Refusal::into_answer)
+        // It holds room for every kind of question, which few connections need at once.
+        Box::pin(self.answer(request)).await.unwrap_or_else(Refusal::into_answer)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {

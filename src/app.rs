@@ -107,7 +107,8 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
     if let Some((spec, listener)) = admin {
         let gauges = Gauges { connections, away: limiter.away(), memory: Arc::clone(&memory), dropped_lines };
         let store = store(&config.store, &memory);
-        let admin = Admin { spec, site, store, metrics, gauges, drain, clock: Clock::System };
+        let denials = limiter.denials();
+        let admin = Admin { spec, site, store, denials, metrics, gauges, drain, clock: Clock::System };
         tracing::info!("the admin interface is at http://{}", listener.address());
         tokio::spawn(administer(admin, listener));
     }

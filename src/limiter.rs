@@ -1,19 +1,22 @@
 //! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
 
+mod breaker;
+mod denials;
 mod slots;
 
-use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
+use self::breaker::Breaker;
+pub use self::denials::Denials;
 use self::slots::{Place, SlotSet, Slots};
 use crate::limit::{Charge, Decision, Policy, PolicyId};
 use crate::store::{Decisions, Memory, Store, StoreError};
 use crate::telemetry::{Counts, Outcome, StoreCall};
-use crate::time::{Micros, Timestamp};
+use crate::time::{Micros, Timestamp, recent};
 
 /// What a limit does when the store can't be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,10 +60,12 @@ pub struct Limiter {
     store: Store,
     /// Decides while the store is away.
     alone: Arc<Memory>,
-    /// Whether the store did not answer this worker last time.
-    is_away: Cell<bool>,
-    /// How many workers have it away: the log says so when the first has, and when none has any more.
+    /// Keeps this worker from asking a store that does not answer.
+    breaker: Breaker,
+    /// How many workers have it away, which is while their breakers are open: the log says so when the first has, and when none has any more.
     away: Arc<AtomicUsize>,
+    /// What the store has refused; not used where to ask costs no more than to remember.
+    denials: Arc<Denials>,
     slots: Arc<Slots>,
     counts: Arc<Counts>,
 }
@@ -116,16 +121,17 @@ impl Limiter {
     /// A limiter over `store`; `alone` decides where the store can't be asked.
     #[must_use]
     pub fn new(store: Store, alone: Arc<Memory>) -> Self {
-        let (away, slots, counts) = (Arc::default(), Arc::default(), Arc::default());
-        Self { store, alone, is_away: Cell::new(false), away, slots, counts }
+        let (away, denials) = (Arc::default(), Arc::default());
+        let (slots, counts) = (Arc::default(), Arc::default());
+        Self { store, alone, breaker: Breaker::default(), away, denials, slots, counts }
     }
 
     /// The same limiter over a connection to the same store that another worker has.
     #[must_use]
     pub fn over(&self, store: Store) -> Self {
         let (alone, away) = (Arc::clone(&self.alone), Arc::clone(&self.away));
-        let counts = Arc::clone(&self.counts);
-        Self { store, alone, is_away: Cell::new(false), away, slots: Arc::default(), counts }
+        let (denials, counts) = (Arc::clone(&self.denials), Arc::clone(&self.counts));
+        Self { store, alone, breaker: Breaker::default(), away, denials, slots: Arc::default(), counts }
     }
 
     /// The same limiter, which counts there what it decides.
@@ -140,6 +146,12 @@ impl Limiter {
         Arc::clone(&self.away)
     }
 
+    /// What is remembered of the store's denials; who gives something back has to have it forgotten.
+    #[must_use]
+    pub fn denials(&self) -> Arc<Denials> {
+        Arc::clone(&self.denials)
+    }
+
     /// Decides a request: all of its charges are made, or none.
     pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
         if charges.is_empty() {
@@ -149,17 +161,37 @@ impl Limiter {
             never.iter().for_each(|standing| self.counts.decided(standing.policy, Outcome::Denied));
             return Ruling::refuse(never);
         }
-        let place = match &self.store {
+        if let Store::Memory(_) = &self.store {
+            return self.ask(limits, charges).await;
+        }
+        if self.breaker.is_open() {
+            return self.decide_alone(limits, charges);
+        }
+        if let Some(known) = self.denials.refuse(&limits.policies, charges, recent()) {
+            let all = known.iter().map(|standing| (standing.policy, &standing.decision));
+            self.counts.refused(&limits.policies, all);
+            return Ruling::refuse(known);
+        }
+        self.ask(limits, charges).await
+    }
+
+    /// Has the store decide.
+    async fn ask(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
+        let place = || match &self.store {
             Store::Memory(memory) => Place::Process(Arc::clone(memory)),
             Store::Redis(_) => Place::Shared,
         };
         let mut asked: SmallVec<[Charge; 4]> = SmallVec::from_slice(charges);
         // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
-        let slots = self.slots.ask(&limits.policies, &place, &mut asked);
+        let slots = self.slots.ask(&limits.policies, place, &mut asked);
+        let since = self.denials.asked(recent());
         match self.store.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();
                 self.counts.asked(&limits.policies, &asked, &decisions);
+                if let Store::Redis(_) = self.store {
+                    self.denials.remember(&limits.policies, &asked, &decisions, since);
+                }
                 Ruling::of(&limits.policies, &asked, &decisions, slots)
             }
             Err(error) => {
@@ -177,6 +209,10 @@ impl Limiter {
             let shown = all.filter(|(charge, _)| !limits.policy(charge).shadow);
             shown.map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision }).collect()
         };
+        if self.breaker.is_open() {
+            let local = limits.local(due);
+            return standings(&local, &self.alone.settle(&limits.shares, &local));
+        }
         match self.store.settle(&limits.policies, due).await {
             Ok(decisions) => {
                 self.answered();
@@ -190,14 +226,27 @@ impl Limiter {
         }
     }
 
-    /// Gives slots back to the store and renews their leases, for as long as the worker lives.
-    pub async fn keep_slots(&self) {
-        self.slots.keep(&self.store).await;
+    /// Does what is to be done beside requests, for as long as the worker lives: gives slots back, renews their
+    /// leases, and probes a store that does not answer.
+    pub async fn keep(&self) {
+        tokio::join!(self.slots.keep(&self.store), self.keep_probing());
+    }
+
+    async fn keep_probing(&self) {
+        loop {
+            self.breaker.reopened(&self.store).await;
+            // It may have lost what it knew, and be another one altogether.
+            self.denials.forget();
+            if self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
+                tracing::info!("the store answers again");
+            }
+        }
     }
 
     /// Gives back to the store what the last requests of a worker had.
     pub async fn give_back_slots(&self) {
-        self.slots.give_back(&self.store).await;
+        // There is no next time: what is not taken now comes back by its lease.
+        let _ = self.slots.give_back(&self.store).await;
     }
 
     /// Decides without the store. Denial of service by policy goes over denial by a limit, which goes over
@@ -209,12 +258,12 @@ impl Limiter {
         if charges.iter().any(denies) {
             let denying = charges.iter().filter(|charge| denies(charge));
             denying.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedDenied));
-            let verdict = Err(Denial::Unavailable { retry_after: RETRY });
+            let verdict = Err(Denial::Unavailable { retry_after: self.breaker.until_probe().max(RETRY) });
             return Ruling { verdict, delay: Micros::ZERO, standings: Standings::new() };
         }
         let mut local = limits.local(charges);
-        let place = Place::Process(Arc::clone(&self.alone));
-        let slots = self.slots.ask(&limits.shares, &place, &mut local);
+        let place = || Place::Process(Arc::clone(&self.alone));
+        let slots = self.slots.ask(&limits.shares, place, &mut local);
         let decisions = self.alone.take(&limits.shares, &local);
         self.counts.decided_alone(&limits.shares, &local, &decisions);
         let allows = |charge: &&Charge| {
@@ -288,9 +337,7 @@ impl Ruling {
 impl Limiter {
     fn answered(&self) {
         self.counts.called_store(StoreCall::Answered);
-        if self.is_away.replace(false) && self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
-            tracing::info!("the store answers again");
-        }
+        self.breaker.answered();
     }
 
     fn failed(&self, error: &StoreError) {
@@ -299,8 +346,9 @@ impl Limiter {
             StoreError::Deadline => StoreCall::Deadline,
             StoreError::Refused(_) => StoreCall::Refused,
             StoreError::Garbled(_) => StoreCall::Garbled,
+            StoreError::Busy => StoreCall::Busy,
         });
-        if !self.is_away.replace(true) && self.away.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.breaker.failed(error) && self.away.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 "the store can't be asked: {error}; each limit does what its on_store_failure says"
             );

@@ -97,9 +97,9 @@ impl Proxy {
         }
     }
 
-    /// Gives slots of concurrency limits back and renews their leases, for as long as the worker lives.
-    pub async fn keep_slots(&self) {
-        self.limiter.keep_slots().await;
+    /// Does what the limiter has to do beside requests, for as long as the worker lives.
+    pub async fn keep(&self) {
+        self.limiter.keep().await;
     }
 
     /// Gives back the slots that the last requests had.

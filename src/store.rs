@@ -46,8 +46,11 @@ pub enum Change {
 }
 
 /// Why a store gave no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
+    /// Too many requests wait for it; this one was not sent.
+    #[error("too many requests wait for it")]
+    Busy,
     /// No connection, so nothing was sent.
     #[error("not connected")]
     Away,
@@ -69,7 +72,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store can't be asked; never for a memory store.
-    pub async fn take(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
+    pub async fn take(&self, policies: &Arc<[Policy]>, charges: &[Charge]) -> Result<Decisions, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.take(policies, charges)),
             Self::Redis(redis) => redis.take(policies, charges).await,
@@ -81,10 +84,25 @@ impl Store {
     ///
     /// # Errors
     /// When the store can't be asked; never for a memory store.
-    pub async fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
+    pub async fn settle(
+        &self,
+        policies: &Arc<[Policy]>,
+        charges: &[Charge],
+    ) -> Result<Decisions, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.settle(policies, charges)),
             Self::Redis(redis) => redis.settle(policies, charges).await,
+        }
+    }
+
+    /// Asks for no more than a sign of life, of everything that a take needs.
+    ///
+    /// # Errors
+    /// When there is none; never for a memory store.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.probe().await,
         }
     }
 

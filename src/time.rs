@@ -76,6 +76,19 @@ impl From<Micros> for Duration {
     }
 }
 
+/// A length of time for people, in days and shorter units: months and years have no one length.
+#[must_use]
+pub fn spelled(span: Duration) -> String {
+    let days = span.as_secs() / 86_400;
+    let rest = span.saturating_sub(Duration::from_hours(24 * days));
+    let days = format!("{days}day{}", if days == 1 { "" } else { "s" });
+    match (span == rest, rest.is_zero()) {
+        (true, _) => humantime::format_duration(rest).to_string(),
+        (false, true) => days,
+        (false, false) => format!("{days} {}", humantime::format_duration(rest)),
+    }
+}
+
 /// Where "now" comes from: the system's clock, or one that a test or a tool moves by hand.
 #[derive(Debug, Default)]
 pub enum Clock {
@@ -123,6 +136,13 @@ mod tests {
         assert_eq!(Micros(1).ceil_secs(), 1);
         assert_eq!(Micros(1_000_000).ceil_secs(), 1);
         assert_eq!(Micros(1_000_001).ceil_secs(), 2);
+    }
+
+    #[test]
+    fn long_times_are_spelled_in_days() {
+        let spelled = |seconds| spelled(Duration::from_secs(seconds));
+        assert_eq!([0, 90, 86_400].map(spelled), ["0s", "1m 30s", "1day"]);
+        assert_eq!([86_461, 31_536_000].map(spelled), ["1day 1m 1s", "365days"]);
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Admin {
         let all = &self.gate().limits.policies;
         let changed = self.store.change(all, &keys, change).await;
         changed.map_err(|error| unavailable(&error))?;
+        self.denials.forget();
         let key = names::tag(key);
         tracing::info!("{key} of limit {limit} was {done} by hand");
         Ok(Done { limit: limit.to_owned(), key, done: done.to_owned(), until: None })

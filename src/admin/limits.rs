@@ -32,7 +32,7 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> Option<LimitInfo> {
         _ => "local",
     };
     let (quota, window) = policy.quota.advertised();
-    let others = |(name, id): (&str, PolicyId)| other(name, gate.limits.policies.get(id.0 as usize)?);
+    let others = |(name, id): (&str, PolicyId)| Some(other(name, gate.limits.policies.get(id.0 as usize)?));
     Some(LimitInfo {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name().to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn tier_of(policy: &Policy) -> Option<&str> {
     policy.stored.strip_prefix(&*policy.name)?.strip_prefix('.')
 }
 
-fn other(name: &str, policy: &Policy) -> Option<TierInfo> {
+fn other(name: &str, policy: &Policy) -> TierInfo {
     let (quota, window) = policy.quota.advertised();
-    Some(TierInfo { name: name.to_owned(), limit: policy.quota.limit(), quota, window })
+    TierInfo { name: name.to_owned(), limit: policy.quota.limit(), quota, window }
 }

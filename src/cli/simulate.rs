@@ -100,6 +100,11 @@ struct Script<'a> {
 /// Why a run breaks off.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
+    /// There is no Redis.
+    #[error(
+        "can't reach {0}: {1}\nhelp: name a Redis that runs with --store URL, or leave --store out to play in memory"
+    )]
+    Away(String, StoreError),
     /// The store did not answer, or not with sense.
     #[error("the store can't be asked: {0}")]
     Store(#[from] StoreError),
@@ -197,7 +202,8 @@ fn read_arrivals(args: &SimulateArgs) -> Result<Vec<Arrival>, String> {
 /// Plays everything, and deletes what it has stored, also if it breaks off.
 async fn play(script: &Script<'_>, target: Option<&Target>, format: Format) -> Result<(), Problem> {
     let keys = script.keys();
-    let venue = Venue::open(target, keys.len()).await?;
+    let away = |error| Problem::Away(target.map_or_else(String::new, ToString::to_string), error);
+    let venue = Venue::open(target, keys.len()).await.map_err(away)?;
     let players =
         script.casts.iter().map(|limits| Player::new(script.gate, &venue, limits.clone())).collect();
     // In memory nothing waits, so that nothing could be interrupted but by the signal itself.

@@ -11,6 +11,7 @@ use super::report::Problem;
 use super::secrets::{self, ExpandError};
 use super::suggest::nearest;
 use super::table::Table;
+use crate::time::spelled;
 
 /// The most characters of a value that a message repeats; the line itself is shown anyway.
 const MAX_SHOWN: usize = 60;
@@ -192,7 +193,7 @@ impl<'a> Item<'a> {
         if range.contains(&span) {
             return Some(span);
         }
-        let [low, high] = [range.start(), range.end()].map(|bound| humantime::format_duration(*bound));
+        let [low, high] = [range.start(), range.end()].map(|bound| spelled(*bound));
         self.out_of_range(low, high, &text.quoted())
     }
 

@@ -193,14 +193,14 @@ impl Policy {
         let (hold, set_back) = hold.unwrap_or_default().settled(now);
         if hold.end().is_some() {
             let moved = set_back.then(|| Record { state: state.cloned(), hold: Some(hold) });
-            return Outcome { decision: self.held(&hold, state, step, now, charge), next: moved };
+            return Outcome { decision: self.held(&hold, state, &step.decision, now, charge), next: moved };
         }
         if step.decision.allowed {
             let kept = Some(hold).filter(|hold| hold.lifetime(self.ban.as_ref(), now) > Micros::ZERO);
             let next = step.next.map(|state| Record { state: Some(state), hold: kept });
             return self.shown(Outcome { decision: step.decision, next }, state, now, charge);
         }
-        self.refused(hold, set_back, state, step, now, charge)
+        self.refused(hold, set_back, state, &step, now, charge)
     }
 
     /// A denial by the quota, which may be the one that begins a ban.
@@ -209,7 +209,7 @@ impl Policy {
         hold: Hold,
         set_back: bool,
         state: Option<&State>,
-        step: Step,
+        step: &Step,
         now: Timestamp,
         charge: &Charge,
     ) -> Outcome {
@@ -218,7 +218,7 @@ impl Policy {
         let next = (self.ban.is_some() || set_back || step.next.is_some())
             .then(|| Record { state: step.next.clone().or_else(|| state.cloned()), hold: kept });
         let decision = if counted.end().is_some() {
-            self.held(&counted, state, step, now, charge)
+            self.held(&counted, state, &step.decision, now, charge)
         } else {
             step.decision
         };
@@ -230,7 +230,7 @@ impl Policy {
         &self,
         hold: &Hold,
         state: Option<&State>,
-        step: Step,
+        own: &Decision,
         now: Timestamp,
         charge: &Charge,
     ) -> Decision {
@@ -240,7 +240,7 @@ impl Policy {
             allowed: false,
             remaining: 0,
             reset_after: present.reset_after.max(rest),
-            retry_after: step.decision.retry_after.map(|wait| wait.max(rest)),
+            retry_after: own.retry_after.map(|wait| wait.max(rest)),
             delay: Micros::ZERO,
             cause: if hold.is_blocked() { Cause::Block } else { Cause::Ban },
             ..present

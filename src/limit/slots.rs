@@ -93,35 +93,36 @@ impl Slots {
     /// Decides whether `holder` gets `cost` units at `now`. A cost of zero looks and changes nothing.
     #[must_use]
     pub fn step(&self, state: Option<&Leases>, now: Timestamp, cost: u64, holder: Holder) -> Step {
-        let (mut leases, set_back) = settle(state, now);
-        let used = leases.used();
+        let view = View::new(state, now);
+        let used = view.live().map(|lease| lease.units).sum();
         if cost > self.limit().saturating_sub(used) {
             let retry_after = (cost <= self.limit()).then_some(GUESS);
             let decision = Decision { allowed: false, retry_after, ..self.standing(used) };
-            return Step { decision, next: set_back.then(|| leases.into()) };
+            return Step { decision, next: view.set_back.then(|| view.leases(None).into()) };
         }
-        if cost > 0 {
-            leases.put(Lease { holder, end: leases.stamp.after(self.lease), units: cost });
+        if cost == 0 {
+            return Step { decision: self.standing(used), next: None };
         }
         // Who had something has only this from now on.
-        Step { decision: self.standing(leases.used()), next: (cost > 0).then(|| leases.into()) }
+        let next = view.leases(Some(Lease { holder, end: view.at.after(self.lease), units: cost }));
+        Step { decision: self.standing(next.used()), next: Some(next.into()) }
     }
 
     /// Gives back what `holder` has; nothing if it has nothing (any more).
     #[must_use]
     pub fn give_back(&self, state: Option<&Leases>, now: Timestamp, holder: Holder) -> Step {
-        let (mut leases, _) = settle(state, now);
-        let before = leases.held.len();
+        let view = View::new(state, now);
+        let had = view.live().any(|lease| lease.holder == holder);
+        let mut leases = view.leases(None);
         leases.held.retain(|lease| lease.holder != holder);
-        let decision = self.standing(leases.used());
-        Step { decision, next: (leases.held.len() < before).then(|| leases.into()) }
+        Step { decision: self.standing(leases.used()), next: had.then(|| leases.into()) }
     }
 
     /// Renews the lease of `holder`, or puts it back if it is missing.
     #[must_use]
     pub fn renew(&self, state: Option<&Leases>, now: Timestamp, units: u64, holder: Holder) -> Step {
-        let (mut leases, _) = settle(state, now);
-        leases.put(Lease { holder, end: leases.stamp.after(self.lease), units });
+        let view = View::new(state, now);
+        let leases = view.leases(Some(Lease { holder, end: view.at.after(self.lease), units }));
         Step { decision: self.standing(leases.used()), next: Some(leases.into()) }
     }
 
@@ -142,10 +143,41 @@ impl Leases {
     fn used(&self) -> u64 {
         self.held.iter().map(|lease| lease.units).sum()
     }
+}
 
-    fn put(&mut self, lease: Lease) {
-        self.held.retain(|other| other.holder != lease.holder);
-        self.held.push(lease);
+/// A state brought forward to the present, without a copy of it.
+struct View<'a> {
+    at: Timestamp,
+    held: &'a [Lease],
+    /// By how much everything moves because the clock was set back.
+    shift: u64,
+    set_back: bool,
+}
+
+impl<'a> View<'a> {
+    fn new(state: Option<&'a Leases>, now: Timestamp) -> Self {
+        let Some(Leases { stamp, held }) = state else {
+            return Self { at: now, held: &[], shift: 0, set_back: false };
+        };
+        if *stamp > now.after(SET_BACK) {
+            return Self { at: now, held, shift: stamp.0 - now.0, set_back: true };
+        }
+        Self { at: now.max(*stamp), held, shift: 0, set_back: false }
+    }
+
+    /// Those that still hold something.
+    fn live(&self) -> impl Iterator<Item = Lease> {
+        let moved =
+            |lease: &Lease| Lease { end: Timestamp(lease.end.0.saturating_sub(self.shift)), ..*lease };
+        self.held.iter().map(moved).filter(|lease| lease.end > self.at)
+    }
+
+    /// The state that comes of it when `last` takes, or takes again.
+    fn leases(&self, last: Option<Lease>) -> Leases {
+        let mut held = Vec::with_capacity(self.held.len() + 1);
+        held.extend(self.live().filter(|lease| last.is_none_or(|last| last.holder != lease.holder)));
+        held.extend(last);
+        Leases { stamp: self.at, held }
     }
 }
 
@@ -153,17 +185,6 @@ impl From<Leases> for State {
     fn from(leases: Leases) -> Self {
         Self::Leases(Box::new(leases))
     }
-}
-
-/// Those that still hold something, and whether the clock was set back.
-fn settle(state: Option<&Leases>, now: Timestamp) -> (Leases, bool) {
-    let Some(state) = state else { return (Leases { stamp: now, held: Vec::new() }, false) };
-    let set_back = state.stamp > now.after(SET_BACK);
-    let at = if set_back { now } else { now.max(state.stamp) };
-    let shift = if set_back { state.stamp.0 - now.0 } else { 0 };
-    let moved =
-        state.held.iter().map(|lease| Lease { end: Timestamp(lease.end.0.saturating_sub(shift)), ..*lease });
-    (Leases { stamp: at, held: moved.filter(|lease| lease.end > at).collect() }, set_back)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Slots of concurrency limits: who has which, giving them back, and renewing their leases.
 //!
 //! A slot is given back when its [`SlotSet`] is dropped, at once in this process, and in Redis by the worker's
-//! keeper, which also renews leases. What can't be given back comes back by its lease.
+//! keeper, which also renews leases. Both happen where the slot was taken, whether the store is away or back by
+//! then. What can't be given back comes back by its lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,7 @@ struct Live {
 #[derive(Clone, Debug)]
 struct Held {
     policies: Arc<[Policy]>,
+    place: Place,
     charge: Charge,
     /// When it is renewed, or given up.
     due: Instant,
@@ -63,11 +65,12 @@ pub(super) enum Place {
 }
 
 impl Slots {
-    /// The slots that `charges` ask for, with holders of their own; none if they ask for none.
+    /// The slots that `charges` ask for, with holders of their own; none if they ask for none. Most don't, so that
+    /// `place`, whose count all workers share, is asked for only then.
     pub fn ask(
         self: &Arc<Self>,
         policies: &Arc<[Policy]>,
-        place: &Place,
+        place: impl FnOnce() -> Place,
         charges: &mut [Charge],
     ) -> Option<SlotSet> {
         let mut asked = SmallVec::new();
@@ -79,7 +82,7 @@ impl Slots {
         (!asked.is_empty()).then(|| SlotSet {
             slots: Arc::clone(self),
             policies: Arc::clone(policies),
-            place: place.clone(),
+            place: place(),
             charges: asked,
         })
     }
@@ -87,30 +90,33 @@ impl Slots {
     /// Gives back what was returned, and renews what is due, for ever.
     pub async fn keep(&self, store: &Store) {
         let mut look = tokio::time::interval(LOOK);
+        let mut is_taken = true;
         loop {
             let looks = tokio::select! {
-                () = self.returned.notified() => false,
+                // While the store takes none, every request adds one: to offer it all of them each time would
+                // keep the worker from everything else.
+                () = self.returned.notified(), if is_taken => false,
                 _ = look.tick() => true,
             };
-            self.give_back(store).await;
+            is_taken = self.give_back(store).await;
             if looks {
                 self.renew(store).await;
             }
         }
     }
 
-    /// Gives back what was returned; what the store does not take stays for the next time, until its lease ends.
-    pub async fn give_back(&self, store: &Store) {
+    /// Gives back what was returned, and says whether the store took it; what it does not take stays for the next
+    /// time, until its lease ends.
+    pub async fn give_back(&self, store: &Store) -> bool {
         let mut returned = std::mem::take(&mut self.live.lock().returned);
-        if returned.is_empty() {
-            return;
-        }
         let now = monotonic();
         returned.retain(|held| held.due > now);
         let left = settle(store, returned, Manner::GiveBack).await;
+        let is_taken = left.is_empty();
         let mut live = self.live.lock();
         live.returned.extend(left);
         live.returned.truncate(MOST_RETURNED);
+        is_taken
     }
 
     async fn renew(&self, store: &Store) {
@@ -146,12 +152,17 @@ impl SlotSet {
         self.charges.retain(|charge| given(charge.holder));
         let mut live = self.slots.live.lock();
         for charge in &self.charges {
-            let mut held = Held { policies: Arc::clone(&self.policies), charge: *charge, due: monotonic() };
+            let mut held = self.held(*charge);
             held.due += held.lease() / 3;
             live.held.insert(charge.holder, held);
         }
         drop(live);
         (!self.charges.is_empty()).then_some(self)
+    }
+
+    /// A slot as of now.
+    fn held(&self, charge: Charge) -> Held {
+        Held { policies: Arc::clone(&self.policies), place: self.place.clone(), charge, due: monotonic() }
     }
 }
 
@@ -172,9 +183,8 @@ impl Drop for SlotSet {
                 let _ = memory.settle(&self.policies, &given);
             }
             Place::Shared => {
-                let now = monotonic();
                 live.returned.extend(self.charges.iter().map(|charge| {
-                    let mut held = Held { policies: Arc::clone(&self.policies), charge: *charge, due: now };
+                    let mut held = self.held(*charge);
                     held.due += held.lease();
                     held
                 }));
@@ -199,17 +209,20 @@ fn is_slot(policies: &[Policy], charge: &Charge) -> bool {
     has_slots && charge.manner == Manner::Take && charge.cost > 0
 }
 
-/// Settles slots in this manner; gives back those that the store did not take.
+/// Settles slots in this manner, each where it was taken; gives back those that the store did not take.
 async fn settle(store: &Store, mut slots: Vec<Held>, manner: Manner) -> Vec<Held> {
     let mut left = Vec::new();
     while let Some(first) = slots.first() {
-        // Nearly always all of them: only a new configuration has other policies.
-        let policies = Arc::clone(&first.policies);
+        // Nearly always all of them: only a new configuration, or a store that was away, brings others. Slots with
+        // the same policies were taken in one place: what this process decides alone, it decides by shares.
+        let (policies, place) = (Arc::clone(&first.policies), first.place.clone());
         let (same, others): (Vec<Held>, Vec<Held>) =
             slots.into_iter().partition(|held| Arc::ptr_eq(&held.policies, &policies));
         let charges: Vec<Charge> = same.iter().map(|held| held.charge.with(manner)).collect();
-        if store.settle(&policies, &charges).await.is_err() {
-            left.extend(same);
+        match place {
+            Place::Process(memory) => drop(memory.settle(&policies, &charges)),
+            Place::Shared if store.settle(&policies, &charges).await.is_err() => left.extend(same),
+            Place::Shared => {}
         }
         slots = others;
     }

@@ -77,7 +77,7 @@ async fn serve_all<F: FnOnce() -> Proxy>(setup: WorkerSetup<F>) -> io::Result<()
     }
     let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&proxy)));
     let keeper = Rc::clone(&proxy);
-    let keeping = tokio::task::spawn_local(async move { keeper.keep_slots().await });
+    let keeping = tokio::task::spawn_local(async move { keeper.keep().await });
     for task in accepting {
         task.await.map_err(io::Error::other)??;
     }

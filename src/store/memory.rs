@@ -94,13 +94,40 @@ impl Memory {
     /// Takes all charges or none; see [`super::Store::take`].
     #[must_use]
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        Taking::new(self, policies, charges).take()
+        match charges {
+            [charge] => std::iter::once(self.take_one(policies, charge)).collect(),
+            _ => Taking::new(self, policies, charges).take(),
+        }
+    }
+
+    /// The same for a request of one charge, as most are: no others have to be minded.
+    fn take_one(&self, policies: &[Policy], charge: &Charge) -> Decision {
+        let policy = &policies[charge.policy.0 as usize];
+        let id = EntryId::new(policy.salt(), charge.key);
+        let hash = self.hasher.hash_one(id);
+        let mut shard = self.shards[id.shard(self.shards.len())].lock();
+        let now = self.clock.now();
+        let Outcome { decision, next } = policy.decide(shard.get(id, hash).as_deref(), now, charge);
+        if let Some(record) = next {
+            self.keep(&mut shard, policy, id, record, now);
+        }
+        decision
+    }
+
+    /// Keeps a record for as long as it differs from none.
+    fn keep(&self, shard: &mut Shard, policy: &Policy, id: EntryId, record: Record, now: Timestamp) {
+        let lifetime = policy.lifetime(&record, now);
+        if lifetime == Micros::ZERO {
+            shard.remove(id, self.hasher.hash_one(id));
+        } else {
+            shard.put(id, policy.salt(), record, now.after(lifetime), now, |id| self.hasher.hash_one(id));
+        }
     }
 
     /// Does each charge by itself; see [`super::Store::settle`].
     #[must_use]
     pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        charges.iter().flat_map(|charge| self.take(policies, std::slice::from_ref(charge))).collect()
+        charges.iter().map(|charge| self.take_one(policies, charge)).collect()
     }
 
     /// Changes these keys by hand; see [`super::Store::change`].
@@ -222,15 +249,8 @@ impl<'a> Taking<'a> {
 
     fn keep(&mut self, one: &Asked<'_>, record: Option<Record>) {
         let Some(record) = record else { return };
-        let lifetime = one.policy.lifetime(&record, self.now);
-        let hasher = &self.memory.hasher;
-        let shard = self.shards.shard_mut(one);
-        if lifetime == Micros::ZERO {
-            shard.remove(one.id, hasher.hash_one(one.id));
-            return;
-        }
-        let expires = self.now.after(lifetime);
-        shard.put(one.id, one.policy.salt(), record, expires, self.now, |id| hasher.hash_one(id));
+        let (memory, now) = (self.memory, self.now);
+        memory.keep(self.shards.shard_mut(one), one.policy, one.id, record, now);
     }
 }
 

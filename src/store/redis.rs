@@ -4,29 +4,29 @@
 //! atomically. A take is never sent again once it may have been run: a lost reply must not charge twice.
 
 mod connection;
+mod gather;
+mod line;
 mod script;
 mod url;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
-use fred::clients::Client;
-use fred::error::{Error, ErrorKind};
 use fred::interfaces::ClientLike;
-use fred::types::config::Options;
-use fred::types::{ClusterHash, CustomCommand, Value};
+use fred::types::Value;
 use tokio::sync::oneshot;
 
 pub use script::{CHANGE, Script, TAKE};
 pub use url::{Endpoint, Target, UrlError};
 pub use wire::stored_key;
 
+use self::gather::Queue;
+use self::line::{Line, TakeClock, store_error};
 use super::{Change, Decisions, StoreError};
-use crate::limit::{Charge, Key, Policy, PolicyId, Quota};
-use crate::time::{Clock, Timestamp, monotonic};
+use crate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
+use crate::time::{Clock, Micros, monotonic};
 
 /// How many charges are settled in one call: it must not keep the server from others.
 const SETTLED_AT_ONCE: usize = 256;
@@ -53,19 +53,10 @@ pub struct Redis {
 }
 
 struct Shared {
-    client: ArcSwap<Client>,
-    prefix: Box<str>,
-    timeout: Duration,
-    clock: TakeClock,
+    line: Arc<Line>,
+    queue: Queue,
     /// Dropped with the last clone: then the supervisor ends the connection.
     _wants: oneshot::Sender<()>,
-}
-
-/// Whose clock decides.
-#[derive(Debug)]
-enum TakeClock {
-    Server,
-    Sent { clock: Arc<Clock>, extra_ttl: Duration },
 }
 
 impl Redis {
@@ -91,20 +82,15 @@ impl Redis {
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
         let client = connection::build(spec);
         let (wants, wanted) = oneshot::channel();
-        let shared = Arc::new(Shared {
-            client: ArcSwap::from_pointee(client.clone()),
-            prefix: spec.prefix.clone(),
-            timeout: spec.timeout,
-            clock,
-            _wants: wants,
-        });
-        let adopter = Arc::downgrade(&shared);
+        let line = Arc::new(Line::new(client.clone(), &spec.prefix, spec.timeout, clock));
+        let adopter = Arc::downgrade(&line);
         tokio::spawn(connection::supervise(spec.clone(), client, wanted, move |client| {
-            if let Some(shared) = adopter.upgrade() {
-                shared.client.store(Arc::new(client));
+            if let Some(line) = adopter.upgrade() {
+                line.adopt(client);
             }
         }));
-        Self { shared }
+        let queue = Queue::over(Arc::clone(&line));
+        Self { shared: Arc::new(Shared { line, queue, _wants: wants }) }
     }
 
     /// Whether it is connected, waiting at most `patience` for it.
@@ -112,7 +98,7 @@ impl Redis {
     /// # Errors
     /// Why it is not.
     pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
-        let client = self.shared.client.load_full();
+        let client = self.shared.line.client();
         match tokio::time::timeout(patience, client.wait_for_connect()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(store_error(&error)),
@@ -124,31 +110,52 @@ impl Redis {
     ///
     /// # Errors
     /// When no answer came within the deadline, or one that is none.
-    pub async fn take(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
-        let mut call = wire::Call::default();
-        call.add(&self.shared.prefix, policies, charges, self.shared.clock.now());
-        self.run(call, policies, charges).await
+    pub async fn take(&self, policies: &Arc<[Policy]>, charges: &[Charge]) -> Result<Decisions, StoreError> {
+        self.ask(policies, charges, false).await
     }
 
     /// Does each charge by itself; see [`super::Store::settle`].
     ///
     /// # Errors
     /// When no answer came within the deadline, or one that is none.
-    pub async fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
+    pub async fn settle(
+        &self,
+        policies: &Arc<[Policy]>,
+        charges: &[Charge],
+    ) -> Result<Decisions, StoreError> {
         let mut decisions = Decisions::new();
         for some in charges.chunks(SETTLED_AT_ONCE) {
-            let mut call = wire::Call::default();
-            for charge in some {
-                call.add(
-                    &self.shared.prefix,
-                    policies,
-                    std::slice::from_ref(charge),
-                    self.shared.clock.now(),
-                );
-            }
-            decisions.extend(self.run(call, policies, some).await?);
+            decisions.extend(self.ask(policies, some, true).await?);
         }
         Ok(decisions)
+    }
+
+    /// Takes from a quota of its own, so that a server which can't run scripts or write fails here as well.
+    ///
+    /// # Errors
+    /// When no answer came within the deadline, or one that is none.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        static POLICIES: LazyLock<Arc<[Policy]>> = LazyLock::new(|| {
+            // More than can be used up; the name is one that no limit can have.
+            let quota =
+                Rate::new(1_000_000, Micros::SECOND).and_then(|rate| Quota::token_bucket(rate, 1_000_000));
+            quota.into_iter().map(|quota| Policy::new("+probe", quota)).collect()
+        });
+        let charge = Charge::take(PolicyId(0), Key([0; 16]), 1);
+        self.ask(&POLICIES, &[charge], false).await.map(drop)
+    }
+
+    async fn ask(
+        &self,
+        policies: &Arc<[Policy]>,
+        charges: &[Charge],
+        apart: bool,
+    ) -> Result<Decisions, StoreError> {
+        let asked = self.shared.queue.ask(policies, charges, apart);
+        let answer = tokio::time::timeout(self.shared.line.timeout(), asked).await;
+        // It has waited: time has passed.
+        let _ = monotonic();
+        answer.map_err(|_| StoreError::Deadline)?
     }
 
     /// Changes what holds these keys back; see [`super::Store::change`].
@@ -169,10 +176,10 @@ impl Redis {
         let mut known = 0;
         for (policy, key) in keys {
             let policy = &policies[policy.0 as usize];
-            let names =
-                Quota::LETTERS.map(|letter| wire::stored_key(&self.shared.prefix, policy, *key, letter));
+            let names = Quota::LETTERS
+                .map(|letter| wire::stored_key(self.shared.line.prefix(), policy, *key, letter));
             let arguments = vec![Bytes::from_static(what.as_bytes()), Bytes::from(length.clone())];
-            let reply = self.eval(&CHANGE, names.map(Bytes::from).to_vec(), arguments).await?;
+            let reply = self.shared.line.eval(&CHANGE, names.map(Bytes::from).to_vec(), arguments).await?;
             let count = std::str::from_utf8(&reply).ok().and_then(|text| text.parse::<usize>().ok());
             known += usize::from(count.unwrap_or(0) > 0);
         }
@@ -186,7 +193,8 @@ impl Redis {
     pub async fn keys(&self, policy: &Policy, max: usize) -> Result<Vec<Key>, StoreError> {
         let mut found = Vec::new();
         let mut cursor = String::from("0");
-        let pattern = Bytes::from(wire::pattern(&self.shared.prefix, policy));
+        let line = &self.shared.line;
+        let pattern = Bytes::from(wire::pattern(line.prefix(), policy));
         for _ in 0..SCANS {
             let args: Vec<Value> = vec![
                 cursor.into(),
@@ -195,15 +203,8 @@ impl Redis {
                 "COUNT".into(),
                 "1000".into(),
             ];
-            let command = CustomCommand::new_static("SCAN", ClusterHash::FirstKey, false);
-            let asked = async {
-                let client = self.shared.client.load_full();
-                client.with_options(&options()).custom::<(String, Vec<Bytes>), Value>(command, args).await
-            };
-            let reply = tokio::time::timeout(self.shared.timeout, asked).await;
-            let (next, names) =
-                reply.map_err(|_| StoreError::Deadline)?.map_err(|error| store_error(&error))?;
-            found.extend(names.iter().filter_map(|name| wire::key_of(&self.shared.prefix, name)));
+            let (next, names): (String, Vec<Bytes>) = line.ask("SCAN", args).await?;
+            found.extend(names.iter().filter_map(|name| wire::key_of(line.prefix(), name)));
             if next == "0" || found.len() >= max {
                 break;
             }
@@ -212,100 +213,10 @@ impl Redis {
         found.truncate(max);
         Ok(found)
     }
-
-    async fn run(
-        &self,
-        call: wire::Call,
-        policies: &[Policy],
-        charges: &[Charge],
-    ) -> Result<Decisions, StoreError> {
-        let arguments = vec![call.policies.into(), call.requests.into()];
-        let reply = self.eval(&TAKE, call.keys, arguments).await;
-        wire::decisions(&reply?, policies, charges)
-    }
-
-    /// Runs a script by its hash, and with its whole text where the server doesn't know it. That is the one
-    /// call that may go twice: NOSCRIPT says that nothing was run.
-    async fn eval(
-        &self,
-        script: &'static Script,
-        keys: Vec<Bytes>,
-        arguments: Vec<Bytes>,
-    ) -> Result<Bytes, StoreError> {
-        let client = self.shared.client.load_full();
-        let args = self.arguments(keys, arguments);
-        let running = async {
-            match eval(&client, "EVALSHA", script.sha.as_str().into(), args.clone()).await {
-                Err(error) if error.details().starts_with("NOSCRIPT") => {
-                    eval(&client, "EVAL", script.source.into(), args).await
-                }
-                other => other,
-            }
-        };
-        let reply = tokio::time::timeout(self.shared.timeout, running).await;
-        // It has waited: time has passed.
-        let _ = monotonic();
-        reply.map_err(|_| StoreError::Deadline)?.map_err(|error| store_error(&error))
-    }
-
-    fn arguments(&self, keys: Vec<Bytes>, own: Vec<Bytes>) -> Vec<Value> {
-        let (now, extra_ttl) = match &self.shared.clock {
-            TakeClock::Server => (String::new(), Duration::ZERO),
-            TakeClock::Sent { clock, extra_ttl } => (clock.now().0.to_string(), *extra_ttl),
-        };
-        let mut arguments = Vec::with_capacity(keys.len() + own.len() + 4);
-        arguments.push(Value::Null); // The script's place.
-        arguments.push(keys.len().to_string().into());
-        arguments.extend(keys.into_iter().chain(own).map(Value::Bytes));
-        arguments.push(now.into());
-        arguments.push(extra_ttl.as_millis().to_string().into());
-        arguments
-    }
-}
-
-impl TakeClock {
-    /// The time as this proxy knows it.
-    fn now(&self) -> Timestamp {
-        match self {
-            Self::Server => Clock::System.now(),
-            Self::Sent { clock, .. } => clock.now(),
-        }
-    }
-}
-
-/// One EVAL or EVALSHA. It goes through fred's custom commands because only those honour the options: fail
-/// at once while there is no connection, and never send again.
-async fn eval(
-    client: &Client,
-    command: &'static str,
-    script: Value,
-    mut args: Vec<Value>,
-) -> Result<Bytes, Error> {
-    if let Some(place) = args.first_mut() {
-        *place = script;
-    }
-    let command = CustomCommand::new_static(command, ClusterHash::Offset(2), false);
-    let reply: Value = client.with_options(&options()).custom(command, args).await?;
-    reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
-}
-
-fn options() -> Options {
-    Options { fail_fast: true, max_attempts: Some(1), ..Options::default() }
-}
-
-fn store_error(error: &Error) -> StoreError {
-    match error.kind() {
-        ErrorKind::Timeout => StoreError::Deadline,
-        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Backpressure => {
-            StoreError::Away
-        }
-        ErrorKind::Parse | ErrorKind::Protocol => StoreError::Garbled(error.details().to_owned()),
-        _ => StoreError::Refused(error.details().to_owned()),
-    }
 }
 
 impl std::fmt::Debug for Redis {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redis").field("prefix", &self.shared.prefix).finish_non_exhaustive()
+        f.debug_struct("Redis").field("line", &self.shared.line).finish_non_exhaustive()
     }
 }

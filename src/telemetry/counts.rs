@@ -55,6 +55,8 @@ pub enum StoreCall {
     Refused,
     /// With an answer that makes no sense.
     Garbled,
+    /// It was not made: too many requests waited for it.
+    Busy,
 }
 
 /// The first digits of the status codes that are counted, from 1xx to 5xx.
@@ -164,12 +166,13 @@ impl Outcome {
 
 impl StoreCall {
     /// Every end, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 5] = [
+    pub(super) const ALL: [(Self, &'static str); 6] = [
         (Self::Answered, "answered"),
         (Self::Away, "away"),
         (Self::Deadline, "deadline"),
         (Self::Refused, "refused"),
         (Self::Garbled, "garbled"),
+        (Self::Busy, "busy"),
     ];
 }
 
@@ -205,6 +208,19 @@ impl Counts {
     /// The store has decided these charges.
     pub fn asked(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
         self.all(policies, charges, decisions, Outcome::of);
+    }
+
+    /// These limits are known to refuse; the store was not asked.
+    pub fn refused<'a>(
+        &self,
+        policies: &[Policy],
+        known: impl IntoIterator<Item = (PolicyId, &'a Decision)>,
+    ) {
+        for (id, decision) in known {
+            if let Some(policy) = policies.get(id.0 as usize) {
+                self.decided(id, Outcome::of(policy, decision));
+            }
+        }
     }
 
     /// This process has decided them by itself, because the store was away.

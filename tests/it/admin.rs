@@ -286,6 +286,8 @@ fn limits_are_told() {
         cost = 2
         key = ["header:x-api-key", "method"]
         on_store_failure = "deny"
+        tiers = { by = "method", POST = { burst = 9 } }
+        overrides = { acme = { burst = 19 } }
         [[routes]]
         path = "/"
         limits = ["per-key"]
@@ -298,6 +300,8 @@ fn limits_are_told() {
     assert_eq!((&limit["limit"], &limit["cost"]), (&5.into(), &2.into()));
     assert_eq!((&limit["mode"], &limit["on_store_failure"]), (&"enforce".into(), &"deny".into()));
     assert_eq!(limit["key"].as_array().unwrap().len(), 2);
+    let other = |kind: &str| format!("{} {}", limit[kind][0]["name"], limit[kind][0]["limit"]);
+    assert_eq!((other("tiers"), other("overrides")), ("\"POST\" 10".into(), "\"acme\" 20".into()));
 }
 
 #[test]

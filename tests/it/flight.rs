@@ -123,6 +123,28 @@ fn slots_of_a_killed_proxy_come_back_and_those_of_a_living_one_stay() {
 }
 
 #[test]
+fn a_slot_that_was_taken_without_the_store_is_renewed_and_given_back_where_it_was_taken() {
+    let mut redis = RedisServer::start();
+    let (upstream, release) = held_back();
+    let proxy = Tidegate::start_with(&redis, &slots(&upstream, "3s"));
+    redis.kill();
+    let mut client = in_flight(&proxy);
+    // Longer than a lease: only who renews still holds then.
+    let until = Instant::now() + Duration::from_millis(4_500);
+    while Instant::now() < until {
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    redis.restart();
+    proxy.wait_ready();
+    // As long as a renewal may take: a third of the lease, and the time between two looks.
+    std::thread::sleep(Duration::from_millis(2_100));
+    assert!(redis.keys().iter().all(|key| !key.contains(":flight:")), "{:?}", redis.keys());
+    release.send(()).unwrap();
+    assert_eq!(client.take(4).unwrap(), b"held");
+}
+
+#[test]
 fn what_waits_in_a_queue_goes_on_when_it_is_its_turn() {
     let config = r#"
         [limits.even]

@@ -56,9 +56,13 @@ fn json(proxy: &Tidegate, args: &[&str]) -> Value {
 }
 
 fn over_both_stores(test: impl Fn(&Tidegate)) {
-    test(&Tidegate::start(CONFIG));
+    over_both_stores_with(CONFIG, test);
+}
+
+fn over_both_stores_with(config: &str, test: impl Fn(&Tidegate)) {
+    test(&Tidegate::start(config));
     let redis = RedisServer::start();
-    let proxy = Tidegate::start_with(&redis, CONFIG);
+    let proxy = Tidegate::start_with(&redis, config);
     // The admin interface has a connection of its own.
     eventually("the store answers the admin interface", || {
         get(proxy.admin(), "/keys", &["Authorization: Bearer s3cret-t0ken"]).status() == 200
@@ -152,6 +156,41 @@ fn keys_that_are_known_are_listed() {
         let table = keys(proxy, &["list"]);
         assert!(table.starts_with("LIMIT "), "{table}");
         assert!(table.contains("per-client") && table.contains(" of 100"), "{table}");
+    });
+}
+
+#[test]
+fn keys_have_the_numbers_of_their_overrides_and_a_count_in_each_tier() {
+    let others = r#"
+    trust = "any"
+    tiers = { by = "header:x-plan", pro = { rate = "30/hour" } }
+    overrides = { acme = { rate = "20/hour" }, 'big|GET' = { rate = "40/hour", refill = "interval" } }
+    [limits.per-client]"#;
+    over_both_stores_with(&CONFIG.replace("    [limits.per-client]", others), |proxy| {
+        let ask = |key: &str, plan: &str| {
+            let headers = [format!("X-Api-Key: {key}"), format!("X-Plan: {plan}")];
+            get(proxy.addr(), "/", &headers.each_ref().map(String::as_str)).status()
+        };
+        for (key, plan) in [("acme", "pro"), ("big", "pro"), ("k1", "pro"), ("k1", "")] {
+            assert_eq!(ask(key, plan), 200, "{key} {plan}");
+        }
+        let peek = |key: &str| {
+            let found = json(proxy, &["peek", "per-key", key])["keys"].as_array().unwrap().clone();
+            let row = |row: &Value| format!("{} {} of {}", row["tier"], row["remaining"], row["of"]);
+            found.iter().map(row).collect::<Vec<_>>()
+        };
+        assert_eq!(peek("acme|GET"), ["null 19 of 20"]);
+        assert_eq!(peek("big|GET"), ["null 39 of 40"]);
+        assert_eq!(peek("k1|GET"), ["null 1 of 2", "\"pro\" 29 of 30"]);
+        let listed = json(proxy, &["list", "per-key"])["keys"].as_array().unwrap().clone();
+        assert_eq!(listed.len(), 4, "{listed:?}");
+        assert!(listed.iter().any(|row| row["of"] == 40), "{listed:?}");
+        // What is done to a key is done in every tier.
+        keys(proxy, &["block", "per-key", "k1|GET", "--for", "10m"]);
+        assert!(ask("k1", "") != 200 && ask("k1", "pro") != 200);
+        keys(proxy, &["unblock", "per-key", "k1|GET"]);
+        keys(proxy, &["reset", "per-key", "k1|GET"]);
+        assert_eq!(peek("k1|GET"), ["null 2 of 2", "\"pro\" 30 of 30"]);
     });
 }
 

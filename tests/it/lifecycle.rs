@@ -368,13 +368,13 @@ fn proxies_that_share_a_redis_share_their_limits_exactly() {
         [limits.shared]
         rate = "1/hour"
         burst = 200
-        key = "global"
+        key = "route"
         on_store_failure = "deny"
         [limits.spaced]
         algorithm = "gcra"
         rate = "1/hour"
         burst = 149
-        key = "global"
+        key = "route"
         on_store_failure = "deny"
         [[routes]]
         path = "/bucket"
@@ -398,7 +398,6 @@ fn proxies_that_share_a_redis_share_their_limits_exactly() {
         }
     }
     for (path, admitted) in [("/bucket", 200), ("/spaced", 150), ("/both", 150)] {
-        redis.cli(&["FLUSHALL"]);
         let ask_all = |address: SocketAddr| {
             let mut client = Client::connect(address);
             let statuses = (0..REQUESTS).map(|_| client.get(path, &[]).status());
@@ -416,4 +415,43 @@ fn proxies_that_share_a_redis_share_their_limits_exactly() {
         let sum = counts.iter().fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
         assert_eq!(sum, (admitted, 2 * THREADS * REQUESTS - admitted, 0), "{path}");
     }
+}
+
+/// A Redis that hangs keeps some requests waiting for the deadline, and then none: the breaker is open. When it
+/// answers again, limits are exact again soon.
+#[test]
+fn the_breaker_opens_and_closes() {
+    let redis = RedisServer::start();
+    let proxy = Tidegate::start_with_store(
+        &redis,
+        "timeout = \"50ms\"",
+        r#"
+        [limits.strict]
+        rate = "1/hour"
+        burst = 5
+        key = "header:x-key"
+        on_store_failure = "deny"
+        [[routes]]
+        path = "/*"
+        limits = ["strict"]
+        respond = { status = 200 }
+        "#,
+    );
+    let ask = |key: &str| get(proxy.addr(), "/", &[&format!("X-Key: {key}")]);
+    assert_eq!(ask("a").status(), 200);
+    redis.pause();
+    let refused = ask("a");
+    assert_eq!((refused.status(), refused.header("retry-after")), (503, Some("1")));
+    for _ in 0..12 {
+        assert_eq!(ask("a").status(), 503);
+    }
+    proxy.wait_log("the store can't be asked");
+    // A hundred that each waited for the deadline would take five seconds.
+    let (_, time) = timed(|| (0..100).for_each(|_| assert_eq!(ask("a").status(), 503)));
+    assert!(time < Duration::from_secs(3), "{time:?}");
+    redis.resume();
+    eventually("it is asked again", || ask("b").status() == 200);
+    proxy.wait_log("the store answers again");
+    let passed = (0..10).filter(|_| ask("c").status() == 200).count();
+    assert_eq!(passed, 5);
 }

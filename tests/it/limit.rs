@@ -457,3 +457,39 @@ fn a_redis_that_forgets_the_script_is_told_again() {
         assert_eq!((answer.status(), answer.header("x-ratelimit-remaining")), (200, Some(remaining)));
     }
 }
+
+/// A key that is refused is refused by heart until it may pass again: Redis is hardly asked.
+#[test]
+fn a_hot_key_that_is_denied_costs_redis_next_to_nothing() {
+    let redis = RedisServer::start();
+    let proxy = Tidegate::start_with(
+        &redis,
+        r#"
+        [limits.hot]
+        rate = "1/hour"
+        key = "header:x-key"
+        [[routes]]
+        path = "/*"
+        limits = ["hot"]
+        respond = { status = 200 }
+        "#,
+    );
+    let calls = || -> u64 {
+        let stats = redis.cli(&["info", "commandstats"]);
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+        line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
+    };
+    let mut client = Client::connect(proxy.addr());
+    assert_eq!(client.get("/", &["X-Key: a"]).status(), 200);
+    assert_eq!(client.get("/", &["X-Key: a"]).status(), 429);
+    let before = calls();
+    for _ in 0..300 {
+        let refused = client.get("/", &["X-Key: a"]);
+        assert_eq!((refused.status(), refused.header("x-ratelimit-remaining")), (429, Some("0")));
+        let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((3_500..=3_600).contains(&wait));
+    }
+    // One a second at most, on whatever machine this runs.
+    assert!(calls() - before < 30, "{} calls", calls() - before);
+    assert_eq!(client.get("/", &["X-Key: b"]).status(), 200);
+}

@@ -59,8 +59,8 @@ fn every_algorithm_has_its_numbers() {
         ("algorithm = \"leaky_bucket\"\nrate = \"5/s\"\nqueue = 4", Quota::leaky_bucket(rate(5, SECOND), 4)),
         ("algorithm = \"concurrency\"\nmax_in_flight = 7", Quota::concurrency(7, Micros(30 * SECOND))),
         (
-            "algorithm = \"concurrency\"\nmax_in_flight = 7\nlease = \"2s\"",
-            Quota::concurrency(7, Micros(2 * SECOND)),
+            "algorithm = \"concurrency\"\nmax_in_flight = 7\nlease = \"4s\"",
+            Quota::concurrency(7, Micros(4 * SECOND)),
         ),
     ] {
         assert_eq!(quota(limit), wanted.unwrap(), "{limit}");
@@ -124,10 +124,10 @@ fn tiers_and_overrides_have_the_rest_of_their_numbers_from_the_limit() {
     let queue = |units, queue| Quota::leaky_bucket(rate(units, SECOND), queue).unwrap();
     assert_eq!(quotas, [queue(5, 8), queue(6, 0), queue(5, 3), queue(7, 2)]);
     let (quotas, _) = read(
-        "algorithm = \"concurrency\"\nmax_in_flight = 5\nlease = \"2s\"\n\
+        "algorithm = \"concurrency\"\nmax_in_flight = 5\nlease = \"4s\"\n\
          overrides = { \"192.0.2.7\" = { max_in_flight = 6 } }",
     );
-    let slots = |most| Quota::concurrency(most, Micros(2 * SECOND)).unwrap();
+    let slots = |most| Quota::concurrency(most, Micros(4 * SECOND)).unwrap();
     assert_eq!(quotas, [slots(5), slots(6)]);
 }
 

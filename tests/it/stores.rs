@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
 use tidegate::store::redis::Target;
-use tidegate::store::{Change, Decisions, Memory, Redis, RedisSpec};
+use tidegate::store::{Change, Decisions, Memory, Redis, RedisSpec, StoreError};
 use tidegate::time::{Clock, Micros, Timestamp};
 use tokio::runtime::Runtime;
 
@@ -63,7 +63,7 @@ impl Stores {
     /// Takes from both; the answers must be the same.
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         let memory = self.memory.take(policies, charges);
-        let redis = self.runtime.block_on(self.redis.take(policies, charges)).unwrap();
+        let redis = self.runtime.block_on(self.redis.take(&policies.into(), charges)).unwrap();
         assert_eq!(memory, redis, "memory and Redis differ for {charges:?} under {policies:?}");
         memory
     }
@@ -71,7 +71,7 @@ impl Stores {
     /// Settles in both; the answers must be the same.
     pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         let memory = self.memory.settle(policies, charges);
-        let redis = self.runtime.block_on(self.redis.settle(policies, charges)).unwrap();
+        let redis = self.runtime.block_on(self.redis.settle(&policies.into(), charges)).unwrap();
         assert_eq!(memory, redis, "memory and Redis differ for {charges:?} under {policies:?}");
         memory
     }
@@ -84,12 +84,12 @@ impl Stores {
 
     /// Takes from Redis alone.
     pub fn redis_take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        self.runtime.block_on(self.redis.take(policies, charges)).unwrap()
+        self.runtime.block_on(self.redis.take(&policies.into(), charges)).unwrap()
     }
 
     /// Settles in Redis alone.
     pub fn redis_settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        self.runtime.block_on(self.redis.settle(policies, charges)).unwrap()
+        self.runtime.block_on(self.redis.settle(&policies.into(), charges)).unwrap()
     }
 
     /// Changes keys by hand in Redis alone.
@@ -157,7 +157,7 @@ fn all_or_nothing_whatever_the_mix() {
 fn a_state_in_redis_is_one_small_string_that_goes_when_it_is_nothing() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let policies = [token_bucket("b", 1, 1_000_000, 5), gcra("g", 2, 60_000_000, 0)];
+    let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 1_000_000, 5), gcra("g", 2, 60_000_000, 0)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "live"));
         redis.reach(Duration::from_secs(5)).await.unwrap();
@@ -213,4 +213,92 @@ fn a_script_that_the_server_has_forgotten_runs_all_the_same() {
         server.cli(&["script", "flush"]);
         assert_eq!(stores.take(&policies, &[charge(0, 1, 1)])[0].remaining, left);
     }
+}
+
+/// While one call is on its way, those that come meanwhile are gathered into the next: one for many.
+#[test]
+fn requests_that_wait_go_together() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 300)]);
+    runtime.block_on(async {
+        let redis = Redis::connect(&spec(&server, "gathered"));
+        redis.reach(Duration::from_secs(5)).await.unwrap();
+        let _ = redis.take(&policies, &[charge(0, 9, 0)]).await.unwrap();
+        let calls = || -> u64 {
+            let stats = server.cli(&["info", "commandstats"]);
+            let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+            line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
+        };
+        let before = calls();
+        let mut asking = tokio::task::JoinSet::new();
+        for task in 0..400_u32 {
+            let (redis, policies) = (redis.clone(), Arc::clone(&policies));
+            let key = u8::from(task % 4 == 0);
+            asking.spawn(async move { redis.take(&policies, &[charge(0, key, 1)]).await.unwrap()[0] });
+        }
+        let said = asking.join_all().await;
+        // 300 on one key are allowed, each with another remainder; 100 on the other as well.
+        assert!(said.iter().all(|decision| decision.allowed));
+        let mut left: Vec<u64> = said.iter().map(|decision| decision.remaining).collect();
+        left.sort_unstable();
+        let mut expected: Vec<u64> = (0..300).chain(200..300).collect();
+        expected.sort_unstable();
+        assert_eq!(left, expected);
+        let made = calls() - before;
+        assert!(made <= 40, "{made} calls for 400 requests");
+    });
+}
+
+/// Who has stopped waiting is not asked for any more: what it was told instead must not be charged as well.
+#[test]
+fn whoever_has_gone_away_is_not_charged() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 100)]);
+    runtime.block_on(async {
+        let redis = Redis::connect(&spec(&server, "gone"));
+        redis.reach(Duration::from_secs(5)).await.unwrap();
+        server.pause();
+        let ask = |key| {
+            let (redis, policies) = (redis.clone(), Arc::clone(&policies));
+            async move { redis.take(&policies, &[charge(0, key, 1)]).await }
+        };
+        let first = tokio::spawn(ask(1));
+        // Until the first is on its way, the others wait behind it.
+        tokio::task::yield_now().await;
+        let waiting: Vec<_> = (0..50).map(|_| tokio::spawn(ask(2))).collect();
+        tokio::task::yield_now().await;
+        waiting.iter().for_each(tokio::task::JoinHandle::abort);
+        server.resume();
+        assert!(first.await.unwrap().unwrap()[0].allowed);
+        let left = redis.take(&policies, &[charge(0, 2, 0)]).await.unwrap()[0].remaining;
+        assert_eq!(left, 100);
+    });
+}
+
+/// What does not fit the queue is refused at once, and the rest is decided.
+#[test]
+fn the_queue_is_bounded() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 100_000)]);
+    runtime.block_on(async {
+        let redis = Redis::connect(&spec(&server, "full"));
+        redis.reach(Duration::from_secs(5)).await.unwrap();
+        server.pause();
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..6_000 {
+            let (redis, policies) = (redis.clone(), Arc::clone(&policies));
+            asking.spawn(async move { redis.take(&policies, &[charge(0, 1, 1)]).await });
+        }
+        // Every task runs once: it is in the queue, or was refused.
+        tokio::task::yield_now().await;
+        server.resume();
+        let said = asking.join_all().await;
+        let busy = said.iter().filter(|one| matches!(one, Err(StoreError::Busy))).count();
+        let allowed = said.iter().filter(|one| one.as_ref().is_ok_and(|said| said[0].allowed)).count();
+        assert_eq!(busy + allowed, 6_000);
+        assert!((1_000..=1_904).contains(&busy), "{busy}");
+    });
 }

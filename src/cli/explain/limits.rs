@@ -8,6 +8,7 @@ use crate::limit::{Charge, Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
 use crate::store::StoreSpec;
 use crate::store::redis::stored_key;
+use crate::time::spelled;
 
 /// Tells of one limit: its numbers, the key, the cost, and where the count lives.
 pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) {
@@ -82,9 +83,15 @@ fn charged(
         rows.below("charged", format!("only when the answer is {}", statuses.join(" or ")));
     }
     if let Some(ban) = &policy.ban {
-        let [within, length] =
-            [ban.within, ban.length].map(|span| humantime::format_duration(span.into()).to_string());
-        rows.below("ban", format!("for {length}, after {} denials within {within}", ban.after));
+        let [within, length] = [ban.within, ban.length].map(|span| spelled(span.into()));
+        rows.below(
+            "ban",
+            format!(
+                "for {length}, after {} denial{} within {within}",
+                ban.after,
+                if ban.after == 1 { "" } else { "s" }
+            ),
+        );
     }
     count(rows, loaded, policy, charge);
 }

@@ -60,7 +60,7 @@ pub(super) async fn write(
             if script.compare {
                 cells.push(compared(played));
             } else {
-                let name = &script.policies[played.binding().0.policy.0 as usize].name;
+                let name = &script.policies[played.binding().0.policy.0 as usize].stored;
                 cells.extend(widths.played(name, played));
             }
         }
@@ -105,7 +105,7 @@ impl Widths {
         let widest = |width: &dyn Fn(&Arrival) -> usize, least: usize| {
             arrivals.iter().map(width).max().unwrap_or(0).max(least)
         };
-        let names = players.iter().flat_map(Player::limits).map(|policy| policy.name.len());
+        let names = players.iter().flat_map(Player::limits).map(|policy| policy.stored.len());
         Self {
             time: widest(&|arrival| seconds(Micros(arrival.at.0)).len(), 4),
             key: widest(&|arrival| arrival.key.chars().count(), 3).min(WIDEST_KEY),
@@ -118,7 +118,7 @@ impl Widths {
         let mut cells = self.three("time", "key", "cost");
         if compare {
             let policies = players.iter().flat_map(Player::limits);
-            cells.extend(policies.map(|policy| Cell::left(&*policy.name, COMPARED)));
+            cells.extend(policies.map(|policy| Cell::left(&*policy.stored, COMPARED)));
         } else {
             cells.extend(self.five(Cell::left("verdict", 0), "limit", "left", "all back in", "retry in"));
         }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::arrivals::Arrival;
 use super::decimal;
 use super::player::{Played, Player};
+use crate::limit::Cause;
 use crate::time::{Micros, Timestamp};
 
 /// Counts what becomes of the arrivals of one player.
@@ -24,6 +25,7 @@ pub(super) struct Tally {
 struct LimitTally {
     name: Box<str>,
     refused: u64,
+    blocked: u64,
     never: u64,
     longest_retry: Micros,
 }
@@ -32,8 +34,9 @@ impl Tally {
     /// Nothing yet, for the limits of a player.
     pub fn new(player: &Player<'_>) -> Self {
         let limits = player.limits().map(|policy| LimitTally {
-            name: policy.name.clone(),
+            name: policy.stored.clone(),
             refused: 0,
+            blocked: 0,
             never: 0,
             longest_retry: Micros::ZERO,
         });
@@ -61,9 +64,10 @@ impl Tally {
         }
         for (limit, decision) in self.limits.iter_mut().zip(&played.decisions) {
             limit.refused += u64::from(!decision.allowed);
-            match decision.retry_after {
-                Some(wait) => limit.longest_retry = limit.longest_retry.max(wait),
-                None => limit.never += 1,
+            match (decision.retry_after, decision.cause) {
+                (Some(wait), _) => limit.longest_retry = limit.longest_retry.max(wait),
+                (None, Cause::Block) => limit.blocked += 1,
+                (None, _) => limit.never += 1,
             }
         }
     }
@@ -99,8 +103,11 @@ impl Tally {
 impl LimitTally {
     fn text(&self) -> String {
         let mut text = format!("refused {}", self.refused);
-        if self.refused > self.never {
+        if self.refused > self.blocked + self.never {
             let _ = write!(text, ", with at most {} s to wait", decimal::text(self.longest_retry));
+        }
+        if self.blocked > 0 {
+            let _ = write!(text, "; {} of them blocked", self.blocked);
         }
         if self.never > 0 {
             let _ = write!(text, "; {} of them cost more than it ever has", self.never);

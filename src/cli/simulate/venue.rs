@@ -10,7 +10,9 @@ use crate::time::{Clock, Timestamp};
 
 /// Keys that a store in memory has room for whatever the arrivals are, so that none pushes another out.
 const ROOM: usize = 1_000_000;
-/// How long a Redis may take to answer; nobody waits behind this.
+/// How long a Redis may take to be there.
+const REACH: Duration = Duration::from_secs(2);
+/// How long it may take to answer; nobody waits behind this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A store, and the clock that it decides by.
@@ -40,7 +42,7 @@ impl Venue {
             client_clock: true,
         };
         let redis = Redis::connect_at(&spec, Arc::clone(&clock));
-        redis.reach(PATIENCE).await?;
+        redis.reach(REACH).await?;
         Ok(Self { store: Store::Redis(redis), clock, prefix: Some(prefix) })
     }
 

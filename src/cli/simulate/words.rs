@@ -49,7 +49,7 @@ pub(super) fn sentence(quota: &Quota) -> String {
             let each =
                 rates.chunks_exact(2).map(|rate| format!("{} in any {}", rate[0], length(Micros(rate[1]))));
             format!(
-                "At most {}. Each admitted request is remembered for as long.",
+                "At most {}. Each admitted request is remembered that long.",
                 each.collect::<Vec<_>>().join(", ")
             )
         }
@@ -98,5 +98,38 @@ fn calendar_unit(unit: CalendarUnit) -> &'static str {
         CalendarUnit::Week => "week",
         CalendarUnit::Month => "month",
         CalendarUnit::Year => "year",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_has_the_numbers() {
+        let rate = |units, period| Rate::new(units, Micros(period)).unwrap();
+        let (minute, short) = (rate(100, 60_000_000), rate(7, 250_000));
+        for (quota, start) in [
+            (Quota::token_bucket(minute, 500), "A bucket of 500 tokens that refills at 100 per minute."),
+            (
+                Quota::interval_bucket(minute, 500),
+                "A bucket of 500 tokens that gets 100 at once each minute.",
+            ),
+            (Quota::gcra(short, 5), "Requests evenly spaced at 7 per 0.25 s, of which 5 may come ahead"),
+            (Quota::fixed_window(rate(5, 600_000_000), Align::Clock), "At most 5 in each window"),
+            (
+                Quota::sliding_log(&[minute, rate(2, 1_000_000)]),
+                "At most 100 in any minute, 2 in any second.",
+            ),
+            (Quota::sliding_window(minute, 60), "About 100 in any minute, counted in 60 parts"),
+            (
+                Quota::leaky_bucket(minute, 9),
+                "A queue that lets through 100 per minute, evenly spaced. Up to 9 ",
+            ),
+            (Quota::concurrency(3, Micros::SECOND), "At most 3 in flight at once."),
+        ] {
+            let sentence = sentence(&quota.unwrap());
+            assert!(sentence.starts_with(start), "{sentence}");
+        }
     }
 }

@@ -58,8 +58,10 @@ impl Held {
 
     fn record(&self) -> Cow<'_, Record> {
         match self {
-            Self::Debt { stamp, ticks, unit: [a, b, c, d, e, f, g] } => {
-                let unit = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, 0]);
+            Self::Debt { stamp, ticks, unit } => {
+                let mut bytes = [0; 8];
+                bytes[..unit.len()].copy_from_slice(unit);
+                let unit = u64::from_le_bytes(bytes);
                 let unit = NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN);
                 let debt = Debt { stamp: Timestamp(*stamp), ticks: *ticks, unit };
                 Cow::Owned(Record { state: Some(State::Debt(debt)), hold: None })

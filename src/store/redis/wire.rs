@@ -1,6 +1,7 @@
 //! What goes to the script and what comes back; the layout is written down in `lua/take.lua`.
 
 use bytes::Bytes;
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use crate::limit::{Cause, Charge, Decision, Key, MAX_TICKS, Policy, PolicyId, Quota};
@@ -21,6 +22,8 @@ pub(super) struct Call {
     pub requests: Vec<u8>,
     /// The policies that it has, in their order.
     named: SmallVec<[PolicyId; 4]>,
+    /// The places of its keys, by key and policy's salt: numbers that differ count under one key.
+    places: HashMap<u128, u16>,
 }
 
 impl Call {
@@ -29,14 +32,13 @@ impl Call {
         push_u16(&mut self.requests, charges.len());
         for charge in charges {
             let policy = &policies[charge.policy.0 as usize];
-            let key = Bytes::from(stored_key(prefix, policy, charge.key, policy.quota.letter()));
-            let key = place(&mut self.keys, key);
+            let key = self.place_of(prefix, policy, charge.key);
             let known = self.named.len();
             let at = place(&mut self.named, charge.policy);
             if self.named.len() > known {
                 push_policy(&mut self.policies, policy, now);
             }
-            push_u16(&mut self.requests, key);
+            self.requests.extend_from_slice(&key.to_le_bytes());
             push_u16(&mut self.requests, at);
             self.requests.push(charge.manner as u8);
             // More than any limit is all the same, and what a double tells apart from all that a limit can be.
@@ -46,6 +48,24 @@ impl Call {
             }
         }
     }
+}
+
+impl Call {
+    /// The place of a stored key, counted from 1; it is added if it is new.
+    fn place_of(&mut self, prefix: &str, policy: &Policy, key: Key) -> u16 {
+        let next = u16::try_from(self.keys.len() + 1).unwrap_or(u16::MAX);
+        let id = u128::from_le_bytes(key.0) ^ policy.salt();
+        let place = *self.places.entry(id).or_insert(next);
+        if place == next {
+            self.keys.push(stored_key(prefix, policy, key, policy.quota.letter()).into());
+        }
+        place
+    }
+}
+
+/// Bytes of a reply that says so many decisions.
+pub(super) fn reply_len(charges: usize) -> usize {
+    charges * DECISION
 }
 
 /// The name of a count: `PREFIX:{TAG}:LIMIT:A`, where A is the letter of the algorithm. The braces make all limits

@@ -56,7 +56,7 @@ async fn admitted(stores: &[Store], policy: &Policy) -> u64 {
     let mut tasks = Vec::new();
     for task in 0..24_u64 {
         let (store, policies) =
-            (stores[usize::try_from(task).unwrap() % stores.len()].clone(), [policy.clone()]);
+            (stores[usize::try_from(task).unwrap() % stores.len()].clone(), [policy.clone()].into());
         tasks.push(tokio::spawn(async move {
             let mut admitted = 0;
             for round in 0..6 {
@@ -97,7 +97,7 @@ fn many_tasks_never_have_more_slots_than_there_are() {
         let redis = connections(&server).await;
         let memory = vec![Store::Memory(Arc::new(Memory::new(1_000, Clock::System)))];
         for stores in [redis, memory] {
-            let policies = Arc::new([Numbers::Slots(7, HOUR).policy("slots")]);
+            let policies = Arc::<[Policy]>::from([Numbers::Slots(7, HOUR).policy("slots")]);
             let (flying, highest) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
             let taken = Arc::new(AtomicU64::new(0));
             let mut tasks = Vec::new();
@@ -109,15 +109,15 @@ fn many_tasks_never_have_more_slots_than_there_are() {
                 tasks.push(tokio::spawn(async move {
                     for round in 0..15 {
                         let charge = kit::held(0, 1, 1, task * 1_000 + round, Manner::Take);
-                        if !store.take(&*policies, &[charge]).await.unwrap()[0].allowed {
+                        if !store.take(&policies, &[charge]).await.unwrap()[0].allowed {
                             tokio::task::yield_now().await;
                             continue;
                         }
                         taken.fetch_add(1, Ordering::SeqCst);
                         highest.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        store.settle(&*policies, &[charge.with(Manner::Renew)]).await.unwrap();
+                        store.settle(&policies, &[charge.with(Manner::Renew)]).await.unwrap();
                         flying.fetch_sub(1, Ordering::SeqCst);
-                        store.settle(&*policies, &[charge.with(Manner::GiveBack)]).await.unwrap();
+                        store.settle(&policies, &[charge.with(Manner::GiveBack)]).await.unwrap();
                     }
                 }));
             }
@@ -126,7 +126,7 @@ fn many_tasks_never_have_more_slots_than_there_are() {
             }
             assert!((1..=7).contains(&highest.load(Ordering::SeqCst)), "{highest:?}");
             assert!(taken.load(Ordering::SeqCst) > 7);
-            let left = stores[0].take(&*policies, &[kit::charge(0, 1, 0)]).await.unwrap()[0].remaining;
+            let left = stores[0].take(&policies, &[kit::charge(0, 1, 0)]).await.unwrap()[0].remaining;
             assert_eq!(left, 7);
         }
     });

@@ -162,7 +162,7 @@ fn redis_keeps_a_state_as_long_as_its_clock_needs() {
     for (client_clock, longer) in [(false, 0), (true, 1_000)] {
         for (place, numbers) in all.iter().enumerate() {
             let name = format!("n{place}-{client_clock}");
-            let policies = [kit::with(numbers.policy(&name), Some(ban), false)];
+            let policies = std::sync::Arc::from([kit::with(numbers.policy(&name), Some(ban), false)]);
             let (expected, banned) = runtime.block_on(async {
                 let redis = Redis::connect(&spec_of(&server, "ttl", client_clock));
                 redis.reach(Duration::from_secs(5)).await.unwrap();

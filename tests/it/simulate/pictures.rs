@@ -11,12 +11,7 @@ fn marks<'a>(document: &'a Document<'a>) -> impl Iterator<Item = Node<'a, 'a>> {
 }
 
 fn texts(document: &Document<'_>) -> Vec<String> {
-    document
-        .descendants()
-        .filter(|node| node.is_text())
-        .filter_map(|node| node.text())
-        .map(str::to_owned)
-        .collect()
+    document.descendants().filter(Node::is_text).filter_map(|node| node.text()).map(str::to_owned).collect()
 }
 
 #[test]
@@ -62,8 +57,9 @@ fn a_picture_says_how_many_are_admitted() {
 /// Whatever the times are, everything stands within the sheet.
 #[test]
 fn a_picture_is_whole_whatever_its_times_are() {
-    let many: String =
-        (0..5_000).map(|number| format!("{}.{:06} k{}\n", number / 900, number, number % 9)).collect();
+    let many = (0..5_000).fold(String::new(), |text, number| {
+        text + &format!("{}.{number:06} k{}\n", number / 900, number % 9)
+    });
     for arrivals in ["", "0\n", "1790000000.25\n1790000000.250001\n", "4000000000\n0\n0.000001\n", &many] {
         let said = simulate(LIMITS, arrivals, &["--limit", "bucket,spaced", "--format", "svg"]);
         assert_eq!((said.status, said.stderr.as_str()), (0, ""));

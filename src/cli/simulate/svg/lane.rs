@@ -101,8 +101,8 @@ fn rows(axis: &Axis, marks: &[Mark], size: f64) -> (Vec<usize>, usize) {
         if row == ends.len() {
             ends.push(0.0);
         }
-        // Marks may touch.
-        ends[row] = to + size;
+        // No mark is as wide as its row is high: so they don't touch.
+        ends[row] = to + 0.88 * size;
         rows[place] = row;
     }
     (rows, ends.len())

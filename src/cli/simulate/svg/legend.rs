@@ -22,7 +22,7 @@ pub(super) fn draw(page: &mut Page, picture: &Picture) {
     let mut items = Items { page, x: MARGIN };
     let kinds = [
         (Kind::Admitted, "admitted"),
-        (Kind::Delayed, "admitted after a wait, drawn when it goes on"),
+        (Kind::Delayed, "admitted after a wait, which the line shows"),
         (Kind::Refused, "refused"),
         (Kind::RefusedElsewhere, "refused by another limit"),
     ];
@@ -32,13 +32,14 @@ pub(super) fn draw(page: &mut Page, picture: &Picture) {
     }
     let several = picture.keys.len() > 1;
     for (class, key) in LINES.into_iter().zip(&picture.keys) {
-        let text = if several { format!("left for {}", cut(key, 20)) } else { "left".to_owned() };
+        let text = if several { format!("left for {}", cut(key, 20)) } else { "what is left".to_owned() };
         items.add(26.0, &text, |page, x, y| {
             page.path(&format!("level {class}"), &format!("M{} {}h22", round(x), round(y - 4.0)));
         });
     }
     if picture.other_keys > 0 {
-        items.add(0.0, &format!("({} more keys not drawn)", picture.other_keys), |_, _, _| {});
+        let plural = if picture.other_keys == 1 { "" } else { "s" };
+        items.add(0.0, &format!("({} more key{plural} not drawn)", picture.other_keys), |_, _, _| {});
     }
     items.add(26.0, "the limit", |page, x, y| {
         page.path("limit", &format!("M{} {}h22", round(x), round(y - 4.0)));

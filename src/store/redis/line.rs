@@ -1,0 +1,151 @@
+//! A line to Redis: the client of the moment, and how a script is run over it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use fred::clients::Client;
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::ClientLike;
+use fred::types::config::Options;
+use fred::types::{ClusterHash, CustomCommand, FromValue, Value};
+
+use super::script::Script;
+use crate::store::StoreError;
+use crate::time::{Clock, Timestamp, monotonic};
+
+/// What is asked over one connection.
+pub(super) struct Line {
+    client: ArcSwap<Client>,
+    prefix: Box<str>,
+    timeout: Duration,
+    clock: TakeClock,
+}
+
+/// Whose clock decides.
+#[derive(Debug)]
+pub(super) enum TakeClock {
+    /// The server's.
+    Server,
+    /// One that is sent along; states are kept for so much longer.
+    Sent {
+        /// The clock.
+        clock: Arc<Clock>,
+        /// What is added to every time to live.
+        extra_ttl: Duration,
+    },
+}
+
+impl Line {
+    pub fn new(client: Client, prefix: &str, timeout: Duration, clock: TakeClock) -> Self {
+        Self { client: ArcSwap::from_pointee(client), prefix: prefix.into(), timeout, clock }
+    }
+
+    /// Takes up another client.
+    pub fn adopt(&self, client: Client) {
+        self.client.store(Arc::new(client));
+    }
+
+    pub fn client(&self) -> Arc<Client> {
+        self.client.load_full()
+    }
+
+    /// The first part of every stored key.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The longest that anything is waited for.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The time as this proxy knows it.
+    pub fn now(&self) -> Timestamp {
+        match &self.clock {
+            TakeClock::Server => Clock::System.now(),
+            TakeClock::Sent { clock, .. } => clock.now(),
+        }
+    }
+
+    /// Runs a script by its hash, and with its whole text where the server doesn't know it. That is the one
+    /// call that may go twice: NOSCRIPT says that nothing was run.
+    pub async fn eval(
+        &self,
+        script: &'static Script,
+        keys: Vec<Bytes>,
+        arguments: Vec<Bytes>,
+    ) -> Result<Bytes, StoreError> {
+        let args = self.arguments(keys, arguments);
+        let running = async {
+            match self.run("EVALSHA", script.sha.as_str().into(), args.clone()).await {
+                Err(error) if error.details().starts_with("NOSCRIPT") => {
+                    self.run("EVAL", script.source.into(), args).await
+                }
+                other => other,
+            }
+        };
+        self.within(running).await
+    }
+
+    /// Asks one command of the first key's server.
+    pub async fn ask<R: FromValue>(&self, name: &'static str, args: Vec<Value>) -> Result<R, StoreError> {
+        let command = CustomCommand::new_static(name, ClusterHash::FirstKey, false);
+        let client = self.client();
+        self.within(async { client.with_options(&options()).custom::<R, Value>(command, args).await }).await
+    }
+
+    async fn within<T>(&self, asking: impl Future<Output = Result<T, Error>>) -> Result<T, StoreError> {
+        let reply = tokio::time::timeout(self.timeout, asking).await;
+        // It has waited: time has passed.
+        let _ = monotonic();
+        reply.map_err(|_| StoreError::Deadline)?.map_err(|error| store_error(&error))
+    }
+
+    /// One EVAL or EVALSHA. It goes through fred's custom commands because only those honour the options: fail
+    /// at once while there is no connection, and never send again.
+    async fn run(&self, name: &'static str, script: Value, mut args: Vec<Value>) -> Result<Bytes, Error> {
+        if let Some(place) = args.first_mut() {
+            *place = script;
+        }
+        let command = CustomCommand::new_static(name, ClusterHash::Offset(2), false);
+        let reply: Value = self.client().with_options(&options()).custom(command, args).await?;
+        reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
+    }
+
+    fn arguments(&self, keys: Vec<Bytes>, own: Vec<Bytes>) -> Vec<Value> {
+        let (now, extra_ttl) = match &self.clock {
+            TakeClock::Server => (String::new(), Duration::ZERO),
+            TakeClock::Sent { clock, extra_ttl } => (clock.now().0.to_string(), *extra_ttl),
+        };
+        let mut arguments = Vec::with_capacity(keys.len() + own.len() + 4);
+        arguments.push(Value::Null); // The script's place.
+        arguments.push(keys.len().to_string().into());
+        arguments.extend(keys.into_iter().chain(own).map(Value::Bytes));
+        arguments.push(now.into());
+        arguments.push(extra_ttl.as_millis().to_string().into());
+        arguments
+    }
+}
+
+fn options() -> Options {
+    Options { fail_fast: true, max_attempts: Some(1), ..Options::default() }
+}
+
+pub(super) fn store_error(error: &Error) -> StoreError {
+    match error.kind() {
+        ErrorKind::Timeout => StoreError::Deadline,
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Backpressure => {
+            StoreError::Away
+        }
+        ErrorKind::Parse | ErrorKind::Protocol => StoreError::Garbled(error.details().to_owned()),
+        _ => StoreError::Refused(error.details().to_owned()),
+    }
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Line").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
