@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 
 use super::State;
 use super::decision::{Decision, Step};
-use super::rate::{MAX_TICKS, QuotaError, Rate, gcd};
+use super::rate::{MAX_TICKS, MAX_WAIT, QuotaError, Rate, gcd};
 use crate::time::{Micros, Timestamp};
 
 /// How far ahead of the clock a stamp may lie before it means that the clock was set back.
@@ -50,7 +50,7 @@ impl Bucket {
     /// A capacity of zero, or one whose ticks do not stay exact in a double.
     pub fn new(rate: Rate, limit: u64) -> Result<Self, QuotaError> {
         let (drain, unit) = rate.reduced();
-        let largest = MAX_TICKS / unit;
+        let largest = MAX_WAIT / unit;
         if limit > largest || drain > MAX_TICKS {
             return Err(QuotaError::TooLarge { largest: if drain > MAX_TICKS { 0 } else { largest } });
         }
@@ -74,7 +74,7 @@ impl Bucket {
         let limit = NonZeroU64::new(self.limit.get() / instances).unwrap_or(NonZeroU64::MIN);
         let stretched = self.unit.get().saturating_mul(instances.get() / divisor);
         // Only a limit of one can come here with a unit that is too large to count exactly.
-        let unit = NonZeroU64::new(stretched.min(MAX_TICKS / limit)).unwrap_or(NonZeroU64::MIN);
+        let unit = NonZeroU64::new(stretched.min(MAX_WAIT / limit)).unwrap_or(NonZeroU64::MIN);
         let drain = NonZeroU64::new(self.drain.get() / divisor).unwrap_or(NonZeroU64::MIN);
         Self { rate: self.rate.shared_by(instances), drain, unit, limit }
     }

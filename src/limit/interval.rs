@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use super::State;
 use super::bucket::SET_BACK;
 use super::decision::{Decision, Step};
-use super::rate::{MAX_TICKS, QuotaError, Rate};
+use super::rate::{MAX_TICKS, MAX_WAIT, QuotaError, Rate};
 use crate::time::{Micros, Timestamp};
 
 /// The numbers of a bucket that is refilled at intervals.
@@ -43,7 +43,7 @@ impl Interval {
     /// A capacity of zero, or numbers that do not stay exact in a double.
     pub fn new(rate: Rate, limit: u64) -> Result<Self, QuotaError> {
         // The longest wait is for all of the capacity.
-        let ticks = MAX_TICKS / rate.period().0;
+        let ticks = MAX_WAIT / rate.period().0;
         let largest = ticks.saturating_mul(rate.units()).min(MAX_TICKS);
         if limit > largest || rate.units() > MAX_TICKS {
             return Err(QuotaError::TooLarge { largest: if rate.units() > MAX_TICKS { 0 } else { largest } });

@@ -8,6 +8,10 @@ use crate::time::Micros;
 /// that is the only number that a Lua script has.
 pub const MAX_TICKS: u64 = 1 << 53;
 
+/// The largest debt, or wait in microseconds: on a clock that is a second behind a wait is a second longer, and
+/// must stay exact as well.
+pub(super) const MAX_WAIT: u64 = MAX_TICKS - Micros::SECOND.0;
+
 /// `units` each `period`, neither of them zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {

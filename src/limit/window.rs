@@ -57,10 +57,10 @@ impl Window {
     /// # Errors
     /// Numbers that do not stay exact in a double.
     pub fn new(rate: Rate, align: Align) -> Result<Self, QuotaError> {
-        if rate.period().0 > MAX_TICKS || rate.units() > MAX_TICKS {
-            return Err(QuotaError::TooLarge {
-                largest: if rate.period().0 > MAX_TICKS { 0 } else { MAX_TICKS },
-            });
+        // The end of a window that begins now has to be exact too.
+        let is_too_long = rate.period().0 > MAX_TICKS / 2;
+        if is_too_long || rate.units() > MAX_TICKS {
+            return Err(QuotaError::TooLarge { largest: if is_too_long { 0 } else { MAX_TICKS } });
         }
         Ok(Self { rate, align })
     }
