@@ -5,6 +5,7 @@
 
 mod connection;
 mod script;
+mod tls;
 mod url;
 mod wire;
 
@@ -21,7 +22,8 @@ use fred::types::{ClusterHash, CustomCommand, Value};
 use tokio::sync::oneshot;
 
 pub use script::{CHANGE, Script, TAKE};
-pub use url::{Endpoint, Target, UrlError};
+pub use tls::{Tls, TlsError, TlsSpec};
+pub use url::{Endpoint, Node, Target, UrlError};
 pub use wire::stored_key;
 
 use super::{Change, Decisions, StoreError};

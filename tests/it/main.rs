@@ -28,4 +28,5 @@ mod stores;
 mod support;
 mod tidy;
 mod tokens;
+mod topologies;
 mod whom;

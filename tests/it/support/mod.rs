@@ -1,10 +1,12 @@
 //! What the tests are made of: processes that end with the test, and sockets that never wait for ever.
 
+mod authority;
 mod client;
 mod issuer;
 mod message;
 mod publisher;
 mod redis;
+mod sentinel;
 mod tidegate;
 mod upstream;
 mod wire;
@@ -12,11 +14,13 @@ mod wire;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+pub use authority::Authority;
 pub use client::{Client, curl, get};
 pub use issuer::{Issuer, jwks};
 pub use message::Message;
 pub use publisher::{Publisher, publish_over_tls};
 pub use redis::{Monitor, RedisServer};
+pub use sentinel::Watched;
 pub use tidegate::{Tidegate, timed};
 pub use upstream::{Caller, Upstream};
 pub use wire::Wire;
