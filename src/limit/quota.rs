@@ -298,6 +298,35 @@ impl Quota {
         }
     }
 
+    /// Gives back `cost` units that `holder` took at `taken`: exactly those, or fewer where time has brought back some
+    /// of them already, so that never too much returns.
+    #[must_use]
+    pub fn refund(
+        &self,
+        state: Option<&State>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+        holder: Holder,
+    ) -> Step {
+        match self {
+            Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it) => {
+                it.refund(debt(state), now, cost, taken)
+            }
+            Self::IntervalBucket(it) => it.refund(missing(state), now, cost, taken),
+            Self::FixedWindow(it) => it.refund(count(state), now, cost, taken),
+            Self::SlidingLog(it) => {
+                let (decision, next) = it.refund(log(state), now, cost, taken);
+                Step { decision, next: next.map(|log| State::Log(Box::new(log))) }
+            }
+            Self::SlidingWindow(it) => {
+                let (decision, next) = it.refund(parts(state), now, cost, taken);
+                Step { decision, next: next.map(|parts| State::Parts(Box::new(parts))) }
+            }
+            Self::Concurrency(_) => self.give_back(state, now, holder),
+        }
+    }
+
     /// Renews the lease of `holder`, where there are leases.
     #[must_use]
     pub fn renew(&self, state: Option<&State>, now: Timestamp, units: u64, holder: Holder) -> Step {

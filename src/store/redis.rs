@@ -3,12 +3,15 @@
 //! All charges of a request go to the server in one call of one script, which decides and charges them
 //! atomically. A take is never sent again once it may have been run: a lost reply must not charge twice.
 
+mod apart;
+mod cluster;
 mod connection;
 mod script;
 mod tls;
 mod url;
 mod wire;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,9 +62,13 @@ struct Shared {
     prefix: Box<str>,
     timeout: Duration,
     clock: TakeClock,
+    /// Whether keys lie on several nodes.
+    is_cluster: bool,
     /// Dropped with the last clone: then the supervisor ends the connection.
     _wants: oneshot::Sender<()>,
 }
+
+type Calling<'a> = Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send + 'a>>;
 
 /// Whose clock decides.
 #[derive(Debug)]
@@ -98,6 +105,7 @@ impl Redis {
             prefix: spec.prefix.clone(),
             timeout: spec.timeout,
             clock,
+            is_cluster: matches!(spec.target.endpoint, Endpoint::Cluster(_)),
             _wants: wants,
         });
         let adopter = Arc::downgrade(&shared);
@@ -122,11 +130,24 @@ impl Redis {
         }
     }
 
+    /// Whether a request's charges are made one after the other, and given back if one is refused, so that a denial may
+    /// soon be wrong and is not to be remembered.
+    #[must_use]
+    pub fn may_give_back(&self) -> bool {
+        self.shared.is_cluster
+    }
+
     /// Takes all charges or none; see [`super::Store::take`].
     ///
     /// # Errors
     /// When no answer came within the deadline, or one that is none.
     pub async fn take(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
+        if self.shared.is_cluster && apart::is_apart(charges) {
+            let taken = apart::take(self, policies, charges);
+            return tokio::time::timeout(self.shared.timeout, taken)
+                .await
+                .map_err(|_| StoreError::Deadline)?;
+        }
         let mut call = wire::Call::default();
         call.add(&self.shared.prefix, policies, charges, self.shared.clock.now());
         self.run(call, policies, charges).await
@@ -139,6 +160,10 @@ impl Redis {
     pub async fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
         let mut decisions = Decisions::new();
         for some in charges.chunks(SETTLED_AT_ONCE) {
+            if self.shared.is_cluster && apart::is_apart(some) {
+                decisions.extend(apart::settle(self, policies, some).await?);
+                continue;
+            }
             let mut call = wire::Call::default();
             for charge in some {
                 call.add(
@@ -181,12 +206,28 @@ impl Redis {
         Ok(known)
     }
 
-    /// The keys of `policy` that are known, at most `max`; it looks at no more than about a million names.
+    /// The keys of `policy` that are known, at most `max`; it looks at no more than about a million names of each node.
     ///
     /// # Errors
     /// When no answer came within the deadline, or one that is none.
     pub async fn keys(&self, policy: &Policy, max: usize) -> Result<Vec<Key>, StoreError> {
         let mut found = Vec::new();
+        let client = self.shared.client.load_full();
+        for node in cluster::nodes(&client) {
+            self.scan(&client, &Options { cluster_node: node, ..options() }, policy, max, &mut found).await?;
+        }
+        found.truncate(max);
+        Ok(found)
+    }
+
+    async fn scan(
+        &self,
+        client: &Client,
+        node: &Options,
+        policy: &Policy,
+        max: usize,
+        found: &mut Vec<Key>,
+    ) -> Result<(), StoreError> {
         let mut cursor = String::from("0");
         let pattern = Bytes::from(wire::pattern(&self.shared.prefix, policy));
         for _ in 0..SCANS {
@@ -199,8 +240,7 @@ impl Redis {
             ];
             let command = CustomCommand::new_static("SCAN", ClusterHash::FirstKey, false);
             let asked = async {
-                let client = self.shared.client.load_full();
-                client.with_options(&options()).custom::<(String, Vec<Bytes>), Value>(command, args).await
+                client.with_options(node).custom::<(String, Vec<Bytes>), Value>(command, args).await
             };
             let reply = tokio::time::timeout(self.shared.timeout, asked).await;
             let (next, names) =
@@ -211,8 +251,7 @@ impl Redis {
             }
             cursor = next;
         }
-        found.truncate(max);
-        Ok(found)
+        Ok(())
     }
 
     async fn run(
@@ -221,9 +260,23 @@ impl Redis {
         policies: &[Policy],
         charges: &[Charge],
     ) -> Result<Decisions, StoreError> {
+        wire::decisions(&self.call(call).await?, policies, charges)
+    }
+
+    /// One call of the script, whose keys have one tag.
+    async fn call(&self, call: wire::Call) -> Result<Bytes, StoreError> {
         let arguments = vec![call.policies.into(), call.requests.into()];
-        let reply = self.eval(&TAKE, call.keys, arguments).await;
-        wire::decisions(&reply?, policies, charges)
+        // In a box, or the compiler loses count of the futures within futures.
+        let running: Calling<'_> = Box::pin(self.eval(&TAKE, call.keys, arguments));
+        running.await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    fn prefix(&self) -> &str {
+        &self.shared.prefix
     }
 
     /// Runs a script by its hash, and with its whole text where the server doesn't know it. That is the one
@@ -286,8 +339,7 @@ async fn eval(
     if let Some(place) = args.first_mut() {
         *place = script;
     }
-    let command = CustomCommand::new_static(command, ClusterHash::Offset(2), false);
-    let reply: Value = client.with_options(&options()).custom(command, args).await?;
+    let reply = cluster::send(client, command, args, &options()).await?;
     reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
 }
 
