@@ -1,5 +1,6 @@
 //! Every way in which a Redis is reached: TLS, as an ACL user, through Sentinel, as a cluster.
 
+mod clustered;
 mod secured;
 mod watched;
 

@@ -25,7 +25,9 @@ pub(super) async fn send(
     args: Vec<Value>,
     options: &Options,
 ) -> Result<Value, Error> {
-    let custom = CustomCommand::new_static(command, ClusterHash::Offset(2), false);
+    let custom = custom(command);
+    // fred does not look at what a custom command says of its keys.
+    let options = &Options { cluster_hash: Some(ClusterHash::Offset(2)), ..options.clone() };
     let said = client.with_options(options).custom(custom.clone(), args.clone()).await;
     if said.as_ref().is_err_and(goes_again) {
         let again: Again<'_> = Box::pin(send_again(client, custom, args, options, said));
@@ -72,6 +74,10 @@ fn goes_again(error: &Error) -> bool {
     is_redirected(error) || error.details().starts_with("TRYAGAIN")
 }
 
+fn custom(command: &'static str) -> CustomCommand {
+    CustomCommand::new_static(command, ClusterHash::FirstKey, false)
+}
+
 /// The nodes that have slots; of a Redis that is no cluster one that has no name.
 pub(super) fn nodes(client: &Client) -> Vec<Option<Server>> {
     match client.cached_cluster_state() {
@@ -91,8 +97,7 @@ async fn importer(client: &Client, args: &[Value], options: &Options) -> Result<
     let Some(state) = client.cached_cluster_state() else { return Ok(None) };
     let Some(owner) = state.get_server(slot).cloned() else { return Ok(None) };
     let options = Options { cluster_node: Some(owner), ..options.clone() };
-    let command = CustomCommand::new_static("CLUSTER", ClusterHash::FirstKey, false);
-    let known: String = client.with_options(&options).custom(command, vec!["NODES"]).await?;
+    let known: String = client.with_options(&options).custom(custom("CLUSTER"), vec!["NODES"]).await?;
     let address = importing(&known, slot);
     // fred has connections to nodes that have slots. One that gets its first has to wait until it has it.
     let address = |node: &Server| Some((&*node.host, node.port)) == address;
@@ -122,8 +127,7 @@ async fn ask(
     options: &Options,
 ) -> Result<Value, Error> {
     let node = client.with_options(&Options { cluster_node: Some(node), ..options.clone() });
-    let asking = CustomCommand::new_static("ASKING", ClusterHash::FirstKey, false);
-    let asking = node.custom::<Value, Value>(asking, Vec::new());
+    let asking = node.custom::<Value, Value>(custom("ASKING"), Vec::new());
     let (_, said) = tokio::join!(biased; asking, node.custom(command.clone(), args.to_vec()));
     said
 }

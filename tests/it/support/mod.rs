@@ -2,6 +2,7 @@
 
 mod authority;
 mod client;
+mod cluster;
 mod issuer;
 mod message;
 mod publisher;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use authority::Authority;
 pub use client::{Client, curl, get};
+pub use cluster::Cluster;
 pub use issuer::{Issuer, jwks};
 pub use message::Message;
 pub use publisher::{Publisher, publish_over_tls};
