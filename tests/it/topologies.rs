@@ -11,7 +11,7 @@ use tidegate::store::redis::Target;
 use tidegate::store::{Redis, RedisSpec};
 use tidegate::time::Micros;
 
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, RedisServer};
 
 /// A store at a URL.
 fn spec(url: &str) -> RedisSpec {
@@ -21,6 +21,21 @@ fn spec(url: &str) -> RedisSpec {
         prefix: "tidegate".into(),
         client_clock: false,
     }
+}
+
+/// A rule of docs/redis.md for a user, and what it says to add.
+fn documented(user: &str, more: &str) -> Vec<&'static str> {
+    let text = include_str!("../../docs/redis.md");
+    let rule = text.lines().find_map(|line| line.strip_prefix(&format!("user {user} "))).unwrap();
+    assert!(more.is_empty() || text.contains(&format!("`{more}`")), "{more} is not in docs/redis.md");
+    let more = text.find(more).map_or("", |at| &text[at..at + more.len()]);
+    rule.split(' ').chain(more.split(' ').filter(|word| !word.is_empty())).collect()
+}
+
+/// Lets a user in who has these rights.
+fn admit(redis: &RedisServer, password: &str, user: &str, rights: &[&str]) {
+    let auth: &[&str] = if password.is_empty() { &[] } else { &["-a", password] };
+    assert_eq!(redis.cli(&[auth, &["acl", "setuser", user], rights].concat()), "OK");
 }
 
 /// A bucket that does not refill while a test runs.

@@ -21,7 +21,7 @@ pub use cluster::Cluster;
 pub use issuer::{Issuer, jwks};
 pub use message::Message;
 pub use publisher::{Publisher, publish_over_tls};
-pub use redis::{Monitor, RedisServer};
+pub use redis::{Monitor, RedisServer, free_address};
 pub use sentinel::Watched;
 pub use tidegate::{Tidegate, timed};
 pub use upstream::{Caller, Upstream};

@@ -184,7 +184,7 @@ impl Drop for Monitor {
 }
 
 /// A free port below those whose bus port, ten thousand higher, would be none.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     let mut free = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
     free.find(|address| address.port() < 55_000).unwrap()
 }

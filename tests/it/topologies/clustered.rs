@@ -7,7 +7,7 @@ use tidegate::limit::{Charge, Key, Manner, Policy, Quota, Rate};
 use tidegate::store::{Redis, RedisSpec};
 use tidegate::time::Micros;
 
-use super::{bucket, charge, recovered, run, spec};
+use super::{admit, bucket, charge, documented, recovered, run, spec};
 use crate::support::{Cluster, PATIENCE};
 
 /// Keys of which each lies on another master.
@@ -48,7 +48,11 @@ fn limits_on_several_nodes_are_taken_all_or_none() {
         watching(bucket("watching", 5)),
         Policy::new("slots", Quota::concurrency(40, Micros(60_000_000)).unwrap()),
     ]);
-    let spec = spec(&cluster.url());
+    let added = "+cluster|slots +cluster|info +cluster|nodes +asking";
+    for node in cluster.masters.iter().chain([&cluster.replica]) {
+        admit(node, "", "tidegate", &documented("tidegate", added));
+    }
+    let spec = spec(&cluster.url().replace("://", "://tidegate:SECRET@"));
     run(async {
         let redis = connect(&spec).await;
         let request = [charge(2, keys[0]), charge(0, keys[1]), charge(1, keys[2]), charge(3, keys[0])];

@@ -7,22 +7,26 @@ use tidegate::limit::{Key, PolicyId};
 use tidegate::store::{Change, Redis, RedisSpec, StoreError, StoreSpec};
 use tidegate::time::Micros;
 
-use super::{bucket, charge, run};
-use crate::support::{Authority, PATIENCE, RedisServer};
+use super::{admit, bucket, charge, documented, run};
+use crate::support::{Authority, PATIENCE, RedisServer, eventually, free_address};
 
-/// A server on TLS alone, whose certificate says `name`.
+/// Options of a server on TLS, whose certificate says `name`.
+fn tls(authority: &Authority, name: &str, port: u16) -> Vec<String> {
+    let file = |name: &str| authority.file(name).display().to_string();
+    let (port, certificate, key) =
+        (port.to_string(), file(&format!("{name}.pem")), file(&format!("{name}.key")));
+    ["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key]
+        .into_iter()
+        .chain(["--tls-ca-cert-file", &file("ca.pem")])
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A server on TLS alone.
 fn server(authority: &Authority, name: &str, clients: &str) -> RedisServer {
     authority.sign(name);
-    RedisServer::start_as(|port| {
-        let file = |name: &str| authority.file(name).display().to_string();
-        let port = port.to_string();
-        let cert = (file(&format!("{name}.pem")), file(&format!("{name}.key")));
-        ["--port", "0", "--tls-port", &port, "--tls-cert-file", &cert.0, "--tls-key-file", &cert.1]
-            .into_iter()
-            .chain(["--tls-ca-cert-file", &file("ca.pem"), "--tls-auth-clients", clients])
-            .map(str::to_owned)
-            .collect()
-    })
+    let more = ["--port", "0", "--tls-auth-clients", clients].map(str::to_owned);
+    RedisServer::start_as(|port| [&tls(authority, name, port)[..], &more].concat())
 }
 
 /// The store of a configuration file beside the authority's files.
@@ -90,14 +94,42 @@ fn a_server_may_ask_for_a_certificate() {
     assert_eq!(taken(&with(", cert = \"gate.pem\", key = \"gate.key\"")).unwrap(), 4);
 }
 
+/// What a cluster tells of its nodes, and a Sentinel of the master, are addresses; the certificates have a name.
+#[test]
+fn what_is_found_by_address_is_trusted_by_name() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let port = free_address().port();
+    let more =
+        "--tls-auth-clients no --cluster-enabled yes --tls-cluster yes --cluster-announce-ip 127.0.0.1";
+    let more: Vec<String> = more.split(' ').map(str::to_owned).collect();
+    let node = RedisServer::start_as(|_| [&tls(&authority, "localhost", port)[..], &more].concat());
+    node.cli(&["cluster", "addslotsrange", "0", "16383"]);
+    eventually("it is a cluster", || node.cli(&["cluster", "info"]).contains("cluster_state:ok"));
+    let url =
+        |scheme: &str, port: u16, service: &str| format!("url = \"{scheme}://localhost:{port}{service}\"");
+    let with = |url: &str, more: &str| spec(&authority, &format!("{url}\ntls = {{ ca = \"ca.pem\"{more} }}"));
+    let named = ", server_name = \"localhost\"";
+    let cluster = url("rediss-cluster", port, "");
+    assert_eq!(taken(&with(&cluster, named)).unwrap(), 4);
+
+    let (master_port, sentinel_port) = (free_address().port(), free_address().port());
+    let more = ["--tls-auth-clients", "no"].map(str::to_owned);
+    let _master = RedisServer::start_as(|_| [&tls(&authority, "localhost", master_port)[..], &more].concat());
+    let options = tls(&authority, "localhost", sentinel_port).join(" ").replace("--", "\n");
+    let _sentinel = RedisServer::start_sentinel(&format!(
+        "tls-replication yes\ntls-auth-clients no{options}\nsentinel monitor gate 127.0.0.1 {master_port} 1\n"
+    ));
+    let watched = url("rediss-sentinel", sentinel_port, "/?service=gate");
+    assert_eq!(taken(&with(&watched, named)).unwrap(), 4);
+    assert!(is_refused(&with(&watched, "")));
+}
+
 /// What docs/redis.md tells to give to the proxy's user is enough for all that it does, and no other key is its own.
 #[test]
 fn an_acl_user_needs_few_rights() {
-    let documented = include_str!("../../../docs/redis.md");
-    let rule = documented.lines().find_map(|line| line.strip_prefix("user tidegate ")).unwrap();
     let redis = RedisServer::start();
-    let rights: Vec<&str> = rule.split(' ').collect();
-    redis.cli(&[&["acl", "setuser", "tidegate"], &rights[..]].concat());
+    admit(&redis, "", "tidegate", &documented("tidegate", ""));
     redis.cli(&["acl", "setuser", "default", "off"]);
     let url = format!("redis://tidegate:SECRET@{}", redis.addr());
     let spec = super::spec(&url);

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use tidegate::store::redis::Endpoint;
 use tidegate::store::{Redis, RedisSpec};
 
-use super::{bucket, charge, recovered, run, spec};
+use super::{admit, bucket, charge, documented, recovered, run, spec};
 use crate::support::{PATIENCE, RedisServer, Watched};
 
 fn watched_spec(sentinels: &str) -> RedisSpec {
-    let mut spec = spec(&format!("redis-sentinel://:hush@{sentinels}/?service=gate"));
-    if let Endpoint::Sentinel { password, .. } = &mut spec.target.endpoint {
-        *password = Some("watch-hush".to_owned());
+    let mut spec = spec(&format!("redis-sentinel://tidegate:SECRET@{sentinels}/?service=gate"));
+    if let Endpoint::Sentinel { username, password, .. } = &mut spec.target.endpoint {
+        (*username, *password) = (Some("watcher".to_owned()), Some("SECRET".to_owned()));
     }
     spec
 }
@@ -19,6 +19,10 @@ fn watched_spec(sentinels: &str) -> RedisSpec {
 #[test]
 fn a_failover_is_followed_and_counts_are_exact_again() {
     let mut service = Watched::start("hush");
+    for redis in [&service.master, &service.replica] {
+        admit(redis, "hush", "tidegate", &documented("tidegate", "+role"));
+    }
+    admit(&service.sentinel, "watch-hush", "watcher", &documented("watcher", ""));
     let absent = RedisServer::absent();
     let mut spec = watched_spec(&format!("{},{}", absent.addr(), service.sentinel.addr()));
     // As a proxy has it: what takes longer fails.
