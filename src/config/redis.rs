@@ -14,30 +14,38 @@ const FORM: &str = "write redis://host:6379, redis://user:password@host:6379/0 o
 const FORMS: &str = "with Sentinel redis-sentinel://a:26379,b:26379/?service=NAME, for a cluster \
                      redis-cluster://a:6379,b:6379; rediss in the place of redis is TLS";
 
+/// Something is there and wrong, as has been said.
+pub(super) struct Refused;
+
 /// Reads where a Redis is; none is right too. Files are looked for from `directory`.
-pub(super) fn target(table: &mut Table<'_>, directory: &Path) -> Option<Option<Target>> {
-    let target = table.item("url").map(|item| {
-        let text = item.string_like("a URL", "such as \"redis://127.0.0.1:6379\"")?;
-        url(&text)
+pub(super) fn target(table: &mut Table<'_>, directory: &Path) -> Result<Option<Target>, Refused> {
+    let target = given(table.item("url"), |item| {
+        url(&item.string_like("a URL", "such as \"redis://127.0.0.1:6379\"")?)
     });
     let place = table.item("tls");
-    let tls = place.map(|item| tls(item, directory));
-    let username = table.item("sentinel_username").map(Item::string);
-    let password = table.item("sentinel_password").map(Item::string);
-    let (target, tls) = (all(target)?, all(tls));
-    let credentials = (all(username)?, all(password)?);
-    let given = [&credentials.0, &credentials.1];
+    let tls = given(place, |item| tls(item, directory));
+    let username = given(table.item("sentinel_username"), Item::string);
+    let password = given(table.item("sentinel_password"), Item::string);
+    let (target, username, password) = (target?, username?, password?);
     let fits_tls = fits_tls(target.as_ref(), place);
-    if !fits_sentinel(target.as_ref(), given.into_iter().flatten()) || !fits_tls {
-        return None;
+    if !fits_sentinel(target.as_ref(), [&username, &password].into_iter().flatten()) || !fits_tls {
+        return Err(Refused);
     }
-    let Some(mut target) = target else { return Some(None) };
-    target.tls = tls?.or(target.tls);
-    if let Endpoint::Sentinel { username, password, .. } = &mut target.endpoint {
-        let given = |text: Option<Text<'_>>| text.map(|text| text.value).filter(|value| !value.is_empty());
-        (*username, *password) = (given(credentials.0), given(credentials.1));
+    let tls = tls?;
+    let Some(mut target) = target else { return Ok(None) };
+    target.tls = tls.or(target.tls);
+    if let Endpoint::Sentinel { username: name, password: word, .. } = &mut target.endpoint {
+        let filled = |text: Option<Text<'_>>| text.map(|text| text.value).filter(|value| !value.is_empty());
+        (*name, *word) = (filled(username), filled(password));
     }
-    Some(Some(target))
+    Ok(Some(target))
+}
+
+fn given<'a, T>(
+    item: Option<Item<'a>>,
+    read: impl FnOnce(Item<'a>) -> Option<T>,
+) -> Result<Option<T>, Refused> {
+    item.map_or(Ok(None), |item| read(item).map(Some).ok_or(Refused))
 }
 
 /// Refuses `tls` beside a URL without.
@@ -102,11 +110,11 @@ fn url(text: &Text<'_>) -> Option<Target> {
 
 fn tls(item: Item<'_>, directory: &Path) -> Option<Tls> {
     let mut table = item.table("`tls`")?;
-    let authorities = table.item("ca").map(|item| certificates(item, directory));
+    let authorities = given(table.item("ca"), |item| certificates(item, directory));
     let (cert, key) = (table.item("cert"), table.item("key"));
-    let certificate = cert.map(|item| certificates(item, directory));
-    let private_key = key.map(|item| private_key(item, directory));
-    let server_name = table.item("server_name").map(server_name);
+    let certificate = given(cert, |item| certificates(item, directory));
+    let private_key = given(key, |item| private_key(item, directory));
+    let server_name = given(table.item("server_name"), server_name);
     table.close(&[]);
     let lone = match (cert, key) {
         (Some(cert), None) => {
@@ -123,9 +131,9 @@ fn tls(item: Item<'_>, directory: &Path) -> Option<Tls> {
     }
     // Everything that is wrong has been said by now.
     let spec = TlsSpec {
-        authorities: all(authorities)?,
-        identity: all(certificate)?.zip(all(private_key)?),
-        server_name: all(server_name)?,
+        authorities: authorities.ok()?,
+        identity: certificate.ok()?.zip(private_key.ok()?),
+        server_name: server_name.ok()?,
     };
     let error = match Tls::new(spec) {
         Ok(tls) => return Some(tls),
@@ -136,11 +144,6 @@ fn tls(item: Item<'_>, directory: &Path) -> Option<Tls> {
         _ => item,
     };
     place.refuse(place.error(error.to_string()))
-}
-
-/// `None` if something is there and wrong.
-fn all<T>(read: Option<Option<T>>) -> Option<Option<T>> {
-    read.map_or(Some(None), |read| read.map(Some))
 }
 
 fn certificates(item: Item<'_>, directory: &Path) -> Option<Vec<CertificateDer<'static>>> {
