@@ -32,10 +32,18 @@ local function settle_debt(state, drain, unit, full, now)
 end
 
 -- In:   numbers {N', P', limit}
-local function debt_step(state, numbers, now, cost)
+local function debt_step(state, numbers, now, cost, taken, manner)
   local drain, unit, limit = numbers[1], numbers[2], numbers[3]
   local full = limit * unit
   local at, ticks, set_back = settle_debt(state, drain, unit, full, now)
+  if manner == REFUND then
+    local back = math.min(cost, limit) * unit - math.max(0, at - taken) * drain
+    back = math.min(math.max(0, back), ticks)
+    local after = ticks - back
+    local reset = until_drained(after, drain, at, now)
+    local next_state = back > 0 and struct.pack("<ddd", at, after, unit) or nil
+    return 1, div_floor(full - after, unit), reset, 0, 0, next_state, reset
+  end
   local room = full - ticks
   if cost <= limit and cost * unit <= room then
     local after = ticks + cost * unit

@@ -27,7 +27,7 @@ local function window_at(numbers, at, own)
   return start, start - grid
 end
 
-return function(state, numbers, now, cost)
+return function(state, numbers, now, cost, taken, manner)
   local limit, grid = numbers[1], numbers[2]
   local at, units, set_back, start, finish = now, 0, false, nil, nil
   local stamp, own, own_grid, held
@@ -44,6 +44,14 @@ return function(state, numbers, now, cost)
     if start == own then units = math.min(held, limit) end
   end
   local rest = finish - now
+  if manner == REFUND then
+    -- A window that began later holds nothing of it.
+    local back = start <= taken and math.min(units, cost) or 0
+    units = units - back
+    local reset = units > 0 and rest or 0
+    local next_state = back > 0 and struct.pack("<dddd", at, start, grid, units) or nil
+    return 1, limit - units, reset, 0, 0, next_state, reset
+  end
   if cost > limit - units then
     local moved = set_back and struct.pack("<dddd", at, start, grid, units) or nil
     return 0, limit - units, units > 0 and rest or 0, cost <= limit and rest or -1, 0, moved, rest

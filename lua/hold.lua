@@ -7,7 +7,7 @@
 -- TTL     until the last of them ends.
 
 local TRAILER = 41
-local LOOK, FORCE = 1, 2
+local LOOK, FORCE, GIVE_BACK = 1, 2, 3
 local BANNED, BLOCKED = -1, -2
 
 -- A record's state, or false, and its hold, or nil.
@@ -78,6 +78,8 @@ local function decide_record(policy, record, now, cost, manner, holder)
     if manner == FORCE then
       local _, left = step(state, numbers, now, 0, holder, TAKE)
       cost = math.min(cost, left)
+    elseif manner == REFUND then
+      if policy.letter == "c" then manner = GIVE_BACK end
     elseif policy.letter ~= "c" then
       cost = 0
     end

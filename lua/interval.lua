@@ -22,13 +22,22 @@ local function settle_interval(state, units, period, limit, now)
   return at, tick + ticks * period, missing - ticks * units, set_back
 end
 
-return function(state, numbers, now, cost)
+return function(state, numbers, now, cost, taken, manner)
   local units, period, limit = numbers[1], numbers[2], numbers[3]
   local at, tick, missing, set_back = settle_interval(state, units, period, limit, now)
   -- Time from now until so many tokens have come.
   local function until_back(tokens)
     if tokens == 0 then return 0 end
     return div_ceil(tokens, units) * period - (at - tick) + (at - now)
+  end
+  if manner == REFUND then
+    -- The ticks since then have brought back some of it.
+    local back = cost - div_ceil(math.max(0, tick - taken), period) * units
+    back = math.min(math.max(0, back), missing)
+    local after = missing - back
+    local reset = until_back(after)
+    local next_state = back > 0 and struct.pack("<ddd", at, tick, after) or nil
+    return 1, limit - after, reset, 0, 0, next_state, reset
   end
   local room = limit - missing
   if cost > room then

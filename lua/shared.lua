@@ -2,6 +2,8 @@
 
 -- The manner of a charge that takes units if they are there.
 local TAKE = 0
+-- The manner of one that gives back what another has taken, since a third was refused.
+local REFUND = 5
 
 -- How far ahead of the clock a stamp may lie, in µs, before it means that the clock was set back.
 local SET_BACK = 1000000
@@ -13,7 +15,8 @@ local FOREVER = 2 ^ 53
 -- makes all of its functions anew, so those that it does not need should not be made. The file of an algorithm
 -- returns its step, a function
 -- In   the state as stored, or false; numbers as its file says; now in µs; cost in units; of a slot the holder,
---      8 bytes, and the manner (see hold.lua)
+--      8 bytes, or of a refund when the units were taken, in µs; and the manner (see hold.lua). What a refund brings
+--      back is exactly what was taken, or less where time has brought back some of it already.
 -- Out  allowed (1 or 0), remaining, reset_after in µs, retry_after in µs (-1: never), delay in µs, the next state
 --      or nil, and its lifetime in µs
 

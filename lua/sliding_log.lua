@@ -38,13 +38,38 @@ local function log_wait(state, numbers, cost, charge, now, at, stamp, first, pas
   return wait
 end
 
-return function(state, numbers, now, cost)
+-- The log without `cost` of the units of the entry that is `age` µs older than the newest, which counts as made at
+-- `stamp`; nil if there is no such entry any more.
+local function refund_log(state, first, before, past, newest, age, cost, stamp)
+  if age < 0 or age >= 2^45 then return nil end
+  local place, earlier, time, total =
+    first_entry(log_entry, state, first, past, before, false, newest, 2^45, age + 1)
+  if not time or (newest - time) % 2^45 ~= age then return nil end
+  local spent = (total - earlier) % 2^19
+  local back = math.min(spent, cost)
+  if back == 0 then return nil end
+  local from = back == spent and place + 1 or place
+  local kept = { string.sub(state, first * 8 - 7, place * 8 - 8) }
+  for i = from, past - 1 do
+    time, total = log_entry(state, i)
+    total = (total - back) % 2^19
+    kept[#kept + 1] = struct.pack("<I6I2", time + total % 8 * 2^45, (total - total % 8) / 8)
+  end
+  local entries = table.concat(kept)
+  if entries == "" then return "" end
+  if from == past then time = log_entry(entries, #entries / 8) end
+  return entries .. struct.pack("<dd", stamp - (newest - time) % 2^45, before)
+end
+
+local function log_step(state, numbers, now, cost, taken, manner)
   local limit, longest = numbers[#numbers - 1], numbers[2]
   local stamp, base, past, newest, total = now, 0, 1, 0, 0
+  local made
   if state and #state > 16 and #state % 8 == 0 then
     local low, high, as_of, earlier = struct.unpack("<I6I2dd", state, #state - 23)
     if is_whole(as_of) and is_whole(earlier) then
       stamp, base, past, newest = as_of, earlier, #state / 8 - 1, low % 2^45
+      made = as_of
       total = (low - newest) / 2^45 + high * 8
     end
   end
@@ -54,6 +79,13 @@ return function(state, numbers, now, cost)
   -- What lies less than this before the newest entry is inside the longest period.
   local reach = longest - (at - stamp)
   local first, before = first_entry(log_entry, state, 1, past, base, false, newest, 2^45, reach)
+  if manner == REFUND then
+    local back = made and refund_log(state, first, before, past, newest, made - taken, cost, stamp)
+    local _, remaining, reset = log_step(back or state, numbers, now, 0)
+    local alive = 0
+    if back and back ~= "" then alive = struct.unpack("<d", back, #back - 15) + longest - now end
+    return 1, remaining, reset, 0, 0, back, alive
+  end
   local spent = (total - before) % 2^19
   local remaining = numbers[1] - spent
   local place, earlier = first, before
@@ -92,3 +124,5 @@ return function(state, numbers, now, cost)
   local next_state = kept .. struct.pack("<I6I2dd", word, rest, at, before)
   return 1, remaining - cost, reset, 0, 0, next_state, at + longest - now
 end
+
+return log_step

@@ -13,13 +13,41 @@ local function part_entry(state, place)
   return struct.unpack("<I2I6", state, place * 8 - 7)
 end
 
-return function(state, numbers, now, cost)
+-- The counters without `cost` of the units in the part that lies `age` before the newest, whose number is `last`; nil
+-- if there is no such part any more.
+local function refund_part(state, first, before, past, newest, age, cost, last, width, stamp)
+  if age < 0 or age >= 2^16 then return nil end
+  local place, earlier, number, total =
+    first_entry(part_entry, state, first, past, before, false, newest, 2^16, age + 1)
+  if not number or (newest - number) % 2^16 ~= age then return nil end
+  local spent = (total - earlier) % 2^48
+  local back = math.min(spent, cost)
+  if back == 0 then return nil end
+  local from = back == spent and place + 1 or place
+  local kept = { string.sub(state, first * 8 - 7, place * 8 - 8) }
+  for i = from, past - 1 do
+    number, total = part_entry(state, i)
+    kept[#kept + 1] = struct.pack("<I2I6", number, (total - back) % 2^48)
+  end
+  local entries = table.concat(kept)
+  if entries == "" then return "" end
+  if from == past then
+    -- The stamp lies in the newest part: as late in it as it can.
+    number = part_entry(entries, #entries / 8)
+    stamp = (last - (newest - number) % 2^16 + 1) * width - 1
+  end
+  return entries .. struct.pack("<ddd", stamp, before, width)
+end
+
+local function window_step(state, numbers, now, cost, taken, manner)
   local limit, width, buckets = numbers[1], numbers[2], numbers[3]
   local stamp, base, past, newest, total, set_back = now, 0, 1, 0, 0, false
+  local made
   if state and #state > 24 and #state % 8 == 0 then
     local number, counted, as_of, earlier, from = struct.unpack("<I2I6ddd", state, #state - 31)
     if from == width and is_whole(as_of) and is_whole(earlier) then
       newest, total, stamp, base, past = number, counted, as_of, earlier, #state / 8 - 2
+      made = as_of
       -- By whole parts, so that none of them weighs less than before; the rest passes as if the clock were behind.
       set_back = stamp > now + SET_BACK and stamp - now >= width
       if set_back then stamp = stamp - div_floor(stamp - now, width) * width end
@@ -31,6 +59,12 @@ return function(state, numbers, now, cost)
   local oldest = buckets - (part - last)
   local first, before, position, counted =
     first_entry(part_entry, state, 1, past, base, false, newest, 2^16, oldest + 1)
+  if manner == REFUND then
+    local age = made and div_floor(made, width) - div_floor(taken, width)
+    local back = made and refund_part(state, first, before, past, newest, age, cost, last, width, stamp)
+    local _, remaining, reset = window_step(back or state, numbers, now, 0)
+    return 1, remaining, reset, 0, 0, back, reset
+  end
   local whole, earlier, old = first, before, 0
   if position and (newest - position) % 2^16 == oldest then
     whole, earlier, old = first + 1, counted, (counted - before) % 2^48
@@ -70,3 +104,5 @@ return function(state, numbers, now, cost)
   local next_state = kept .. struct.pack("<I2I6ddd", number, total, at, before, width)
   return 1, remaining - cost, reset, 0, 0, next_state, reset
 end
+
+return window_step

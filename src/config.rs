@@ -12,6 +12,7 @@ mod odd;
 mod quota;
 mod rate;
 mod reader;
+mod redis;
 mod report;
 mod rewrite;
 mod routes;
@@ -164,7 +165,7 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     watch(top.item("watch"));
     let listeners = listeners::listeners(&mut top);
     let client_ip = client_ip::client_ip(top.item("client_ip"));
-    let store = store::store(top.item("store"));
+    let store = store::store(top.item("store"), directory);
     let naming = Naming {
         client_ip: client_ip.clone().unwrap_or_default(),
         hasher: store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone()),

@@ -117,7 +117,9 @@ impl Limiter {
             Ok(decisions) => {
                 self.answered();
                 self.counts.asked(&limits.policies, &asked, &decisions);
-                self.denials.remember(&limits.policies, &asked, &decisions, since);
+                if !redis.may_give_back() {
+                    self.denials.remember(&limits.policies, &asked, &decisions, since);
+                }
                 Ruling::of(&limits.policies, &asked, &decisions, slots)
             }
             Err(error) => {

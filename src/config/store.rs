@@ -2,12 +2,12 @@
 
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
-use super::reader::{Item, Text};
-use super::table::NotYet;
+use super::reader::Item;
+use super::redis;
 use crate::limit::KeyHasher;
-use crate::store::redis::{Target, UrlError};
 use crate::store::{RedisSpec, StoreSpec};
 
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
@@ -18,12 +18,6 @@ const MAX_PREFIX: usize = 128;
 /// A shorter secret could be found by trying.
 const MIN_HASH_KEY: usize = 16;
 
-const NOT_YET: [NotYet; 3] = [
-    ("tls", "Redis is reached over redis:// or unix://"),
-    ("sentinel_username", "Redis is reached over redis:// or unix://"),
-    ("sentinel_password", "Redis is reached over redis:// or unix://"),
-];
-
 /// What `[store]` says.
 pub(super) struct ReadStore {
     pub spec: StoreSpec,
@@ -32,15 +26,12 @@ pub(super) struct ReadStore {
     pub max_keys: usize,
 }
 
-/// Reads the store; without a URL, counts live in this process.
-pub(super) fn store(item: Option<Item<'_>>) -> Option<ReadStore> {
+/// Reads the store; without a URL, counts live in this process. Files are looked for from `directory`.
+pub(super) fn store(item: Option<Item<'_>>, directory: &Path) -> Option<ReadStore> {
     let Some(item) = item else { return Some(ReadStore::default()) };
     let default = ReadStore::default();
     let mut table = item.table("[store]")?;
-    let target = table.item("url").map_or(Some(None), |item| {
-        let text = item.string_like("a URL", "such as \"redis://127.0.0.1:6379\"")?;
-        url(&text).map(Some)
-    });
+    let target = redis::target(&mut table, directory);
     let timeout =
         table.item("timeout").map_or(Some(Duration::from_millis(50)), |item| item.duration(&TIMEOUT));
     let prefix = table.item("prefix").map_or(Some("tidegate".into()), prefix);
@@ -50,8 +41,8 @@ pub(super) fn store(item: Option<Item<'_>>) -> Option<ReadStore> {
     let hasher = table.item("hash_key").map_or(Some(KeyHasher::new(None)), hash_key);
     let instances = table.item("instances").map_or(Some(1), |item| item.integer(&INSTANCES));
     let max_keys = table.item("max_keys").map_or(Some(default.max_keys), |item| item.count(&MAX_KEYS));
-    table.close(&NOT_YET);
-    let spec = match (target?, timeout?, prefix?, client_clock?) {
+    table.close(&[]);
+    let spec = match (target.ok()?, timeout?, prefix?, client_clock?) {
         (None, ..) => StoreSpec::Memory,
         (Some(target), timeout, prefix, client_clock) => {
             StoreSpec::Redis(RedisSpec { target, timeout, prefix, client_clock })
@@ -70,40 +61,6 @@ impl Default for ReadStore {
             max_keys: 1_000_000,
         }
     }
-}
-
-/// Reads the URL of a Redis. A URL with an `@` may have its password in any of its parts, so that no message
-/// repeats a part of it.
-fn url(text: &Text<'_>) -> Option<Target> {
-    let error = match Target::parse(&text.value) {
-        Ok(target) => return Some(target),
-        Err(error) => error,
-    };
-    let may_be_secret = text.from_env || text.value.contains('@');
-    let form = "write redis://host:6379, redis://user:password@host:6379/0 or unix:///run/redis.sock";
-    let problem = match error {
-        UrlError::NotYet(scheme) => {
-            let problem = text.error(format!("`{scheme}://` is not supported by this version of tidegate"));
-            return text.refuse(problem.help("a Redis is reached over redis:// or unix://"));
-        }
-        UrlError::Malformed(why) => text.error(format!("this is not the URL of a Redis: {why}")),
-        UrlError::NoHost => text.error("this is not the URL of a Redis: it has no host"),
-        UrlError::NoPath => text.error("this is not the URL of a Redis: it has no path of a socket"),
-        UrlError::Scheme(_) if may_be_secret => {
-            text.error("this is not the URL of a Redis: its scheme is neither redis nor unix")
-        }
-        UrlError::Database(_) if may_be_secret => {
-            text.error("what follows the host is no database number from 0 to 255")
-        }
-        UrlError::Extra(_) if may_be_secret => text.error("what follows `?` or `#` is not understood"),
-        error => text.error(format!("this is not the URL of a Redis: {error}")),
-    };
-    let problem = problem.help(form);
-    text.refuse(if may_be_secret {
-        problem.help("in a password, write @ as %40, / as %2F, : as %3A, # as %23, ? as %3F and % as %25")
-    } else {
-        problem
-    })
 }
 
 /// Braces in a prefix would move every key to one place of a Redis Cluster.

@@ -123,6 +123,18 @@ impl Bucket {
         step
     }
 
+    /// Gives back `cost` units that were taken at `taken`, but for what has drained since, and no more than is owed.
+    #[must_use]
+    pub fn refund(&self, state: Option<&Debt>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+        let settled = self.settle(state, now);
+        let price = cost.min(self.limit()) * self.unit.get();
+        let drained = settled.at.since(taken).0.saturating_mul(self.drain.get());
+        let back = price.saturating_sub(drained).min(settled.ticks);
+        let next = Debt { stamp: settled.at, ticks: settled.ticks - back, unit: self.unit };
+        let decision = self.allowed(settled.at, now, next.ticks);
+        Step { decision, next: (back > 0).then_some(State::Debt(next)) }
+    }
+
     /// How long `debt` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, debt: &Debt, now: Timestamp) -> Micros {

@@ -94,6 +94,18 @@ impl Interval {
         Step { decision: self.standing(&after, now), next: (cost > 0).then_some(State::Missing(next)) }
     }
 
+    /// Gives back `cost` tokens that were taken at `taken`, but for those that have come since, and no more than are
+    /// missing.
+    #[must_use]
+    pub fn refund(&self, state: Option<&Missing>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+        let settled = self.settle(state, now);
+        let ticks = settled.tick.since(taken).0.div_ceil(self.rate.period().0);
+        let back = cost.saturating_sub(ticks.saturating_mul(self.rate.units())).min(settled.missing);
+        let next = Missing { stamp: settled.at, tick: settled.tick, tokens: settled.missing - back };
+        let after = Settled { missing: next.tokens, ..settled };
+        Step { decision: self.standing(&after, now), next: (back > 0).then_some(State::Missing(next)) }
+    }
+
     /// How long `state` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, state: &Missing, now: Timestamp) -> Micros {

@@ -40,6 +40,8 @@ pub struct Charge {
     pub manner: Manner,
     /// Who takes or gives back a slot; means nothing to other algorithms.
     pub holder: Holder,
+    /// When the units were taken that it gives back; means nothing to other manners.
+    pub taken: Timestamp,
 }
 
 /// What is to be done with the units of a charge.
@@ -57,6 +59,8 @@ pub enum Manner {
     GiveBack = 3,
     /// Renew the lease of a slot.
     Renew = 4,
+    /// Give back what was taken, since another charge of the request was refused.
+    Refund = 5,
 }
 
 /// What a store keeps for one policy and key.
@@ -82,13 +86,20 @@ impl Charge {
     /// A charge that takes `cost` units.
     #[must_use]
     pub fn take(policy: PolicyId, key: Key, cost: u64) -> Self {
-        Self { policy, key, cost, manner: Manner::Take, holder: Holder::default() }
+        let (holder, taken) = (Holder::default(), Timestamp::default());
+        Self { policy, key, cost, manner: Manner::Take, holder, taken }
     }
 
     /// A free look at what is there.
     #[must_use]
     pub fn look(self) -> Self {
         Self { cost: 0, manner: Manner::Take, ..self }
+    }
+
+    /// Gives back what this charge took at `taken`.
+    #[must_use]
+    pub fn refund(self, taken: Timestamp) -> Self {
+        Self { manner: Manner::Refund, taken, ..self }
     }
 
     /// The same charge, done otherwise.
@@ -170,6 +181,7 @@ impl Policy {
             }
             Manner::GiveBack => self.quota.give_back(state, now, charge.holder),
             Manner::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
+            Manner::Refund => self.quota.refund(state, now, charge.cost, charge.taken, charge.holder),
         };
         let hold = hold.filter(|hold| hold.lifetime(self.ban.as_ref(), now) > Micros::ZERO);
         Outcome { decision: step.decision, next: step.next.map(|state| Record { state: Some(state), hold }) }

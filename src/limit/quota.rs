@@ -298,6 +298,35 @@ impl Quota {
         }
     }
 
+    /// Gives back `cost` units that `holder` took at `taken`: exactly those, or fewer where time has brought back some
+    /// of them already, so that never too much returns.
+    #[must_use]
+    pub fn refund(
+        &self,
+        state: Option<&State>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+        holder: Holder,
+    ) -> Step {
+        match self {
+            Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it) => {
+                it.refund(debt(state), now, cost, taken)
+            }
+            Self::IntervalBucket(it) => it.refund(missing(state), now, cost, taken),
+            Self::FixedWindow(it) => it.refund(count(state), now, cost, taken),
+            Self::SlidingLog(it) => {
+                let (decision, next) = it.refund(log(state), now, cost, taken);
+                Step { decision, next: next.map(|log| State::Log(Box::new(log))) }
+            }
+            Self::SlidingWindow(it) => {
+                let (decision, next) = it.refund(parts(state), now, cost, taken);
+                Step { decision, next: next.map(|parts| State::Parts(Box::new(parts))) }
+            }
+            Self::Concurrency(_) => self.give_back(state, now, holder),
+        }
+    }
+
     /// Renews the lease of `holder`, where there are leases.
     #[must_use]
     pub fn renew(&self, state: Option<&State>, now: Timestamp, units: u64, holder: Holder) -> Step {
@@ -359,31 +388,4 @@ fn per_second(rate: Rate) -> (u64, u64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_advertised_comes_back_in_whole_seconds() {
-        let bucket = |units, period, burst| {
-            Quota::token_bucket(Rate::new(units, Micros(period)).unwrap(), burst).unwrap().advertised()
-        };
-        assert_eq!(bucket(100, 60_000_000, 500), (500, 300));
-        assert_eq!(bucket(5, 60_000_000, 5), (5, 60));
-        assert_eq!(bucket(100, 1_000_000, 5), (100, 1));
-        assert_eq!(bucket(5, 100_000, 7), (50, 1));
-        assert_eq!(bucket(7, 1_500_000, 1), (7, 2));
-    }
-
-    #[test]
-    fn letters_are_unique() {
-        let letters: std::collections::HashSet<u8> = Quota::LETTERS.into_iter().collect();
-        assert_eq!(letters.len(), Quota::LETTERS.len());
-    }
-
-    #[test]
-    fn gcra_counts_the_even_one_and_its_burst() {
-        let rate = Rate::new(100, Micros::SECOND).unwrap();
-        assert_eq!(Quota::gcra(rate, 5).unwrap().limit(), 6);
-        assert_eq!(Quota::gcra(rate, 0).unwrap().limit(), 1);
-    }
-}
+mod tests;

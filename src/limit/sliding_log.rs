@@ -124,9 +124,30 @@ impl SlidingLog {
         (decision, view.present.set_back.then(|| view.log.moved(view.present)))
     }
 
+    /// Gives back `cost` units that were taken at `taken`, if they still count.
+    #[must_use]
+    pub fn refund(
+        &self,
+        state: Option<&Log>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+    ) -> (Decision, Option<Log>) {
+        let next = state.and_then(|log| {
+            let view = self.view(log, now);
+            let age = log.stamp.0.checked_sub(taken.0)?;
+            let (line, gap) = log.refunded(view.first, age, cost)?;
+            Some(Log { stamp: Timestamp(view.present.stamp.0 - gap), ..line })
+        });
+        (self.step(next.as_ref().or(state), now, 0).0, next)
+    }
+
     /// How long `log` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, log: &Log, now: Timestamp) -> Micros {
+        if log.len() == 0 {
+            return Micros::ZERO;
+        }
         log.stamp.after(self.longest.period()).since(now)
     }
 

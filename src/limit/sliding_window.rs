@@ -135,9 +135,33 @@ impl SlidingWindow {
         (decision, view.present.set_back.then(|| self.parts(view.line.moved(view.present))))
     }
 
+    /// Gives back `cost` units that were taken at `taken`, if their part still counts.
+    #[must_use]
+    pub fn refund(
+        &self,
+        state: Option<&PartCounts>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+    ) -> (Decision, Option<PartCounts>) {
+        let next = state.filter(|parts| parts.width == self.width).and_then(|parts| {
+            let view = self.view(&parts.line, now);
+            let age = (parts.line.stamp.0 / self.width).checked_sub(taken.0 / self.width)?;
+            let (line, gap) = parts.line.refunded(view.first, age, cost)?;
+            // The stamp lies in the newest part: as late in it as it can.
+            let end = (view.newest - gap + 1) * self.width.get() - 1;
+            let stamp = Timestamp(view.present.stamp.0.min(end));
+            Some(self.parts(Timeline { stamp, ..line }))
+        });
+        (self.step(next.as_ref().or(state), now, 0).0, next)
+    }
+
     /// How long `parts` differ from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, parts: &PartCounts, now: Timestamp) -> Micros {
+        if parts.line.len() == 0 {
+            return Micros::ZERO;
+        }
         self.until_out(Some(parts.line.stamp.0 / self.width), now)
     }
 

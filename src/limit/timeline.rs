@@ -110,6 +110,19 @@ impl<const BITS: u32> Timeline<BITS> {
         Self { stamp: at, base: self.total_before(first), words: words.into() }
     }
 
+    /// This list without what lies before `first`, and without `units` of the entry that lies `age` positions before
+    /// the newest, if there is one; and how far before the newest its own newest entry lies.
+    pub(super) fn refunded(&self, first: usize, age: u64, units: u64) -> Option<(Self, u64)> {
+        let place = self.first_younger(age.checked_add(1)?).max(first);
+        let spent = (place < self.len() && self.age(place) == age).then(|| self.spent_at(place))?;
+        let back = Some(units.min(spent)).filter(|back| *back > 0)?;
+        let less = |&word: &u64| Self::word(word, Self::total(word).wrapping_sub(back));
+        let mut words = self.words[first..place].to_vec();
+        words.extend(self.words[place + usize::from(back == spent)..].iter().map(less));
+        let gap = words.last().map_or(0, |&last| self.age_of(last));
+        Some((Self { stamp: self.stamp, base: self.total_before(first), words: words.into() }, gap))
+    }
+
     fn word(position: u64, total: u64) -> u64 {
         (total << BITS) | (position & Self::POSITIONS)
     }

@@ -130,6 +130,15 @@ impl Window {
         Step { decision: self.standing(&after, now), next: (cost > 0).then(|| self.state(&after)) }
     }
 
+    /// Gives back `cost` units that were taken at `taken`, if its window is still open.
+    #[must_use]
+    pub fn refund(&self, state: Option<&Count>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+        let settled = self.settle(state, now);
+        let back = if settled.start <= taken { cost.min(settled.units) } else { 0 };
+        let after = Settled { units: settled.units - back, ..settled };
+        Step { decision: self.standing(&after, now), next: (back > 0).then(|| self.state(&after)) }
+    }
+
     /// How long `count` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, count: &Count, now: Timestamp) -> Micros {

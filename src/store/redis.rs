@@ -3,30 +3,36 @@
 //! All charges of a request go to the server in one call of one script, which decides and charges them
 //! atomically. A take is never sent again once it may have been run: a lost reply must not charge twice.
 
+mod apart;
+mod cluster;
 mod connection;
 mod gather;
 mod line;
 mod script;
+mod tls;
 mod url;
 mod wire;
 
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use fred::interfaces::ClientLike;
 use fred::types::Value;
+use fred::types::config::Server;
 use tokio::sync::oneshot;
 
 pub use script::{CHANGE, Script, TAKE};
-pub use url::{Endpoint, Target, UrlError};
+pub use tls::{Tls, TlsError, TlsSpec};
+pub use url::{Endpoint, Node, Target, UrlError};
 pub use wire::stored_key;
 
 use self::gather::Queue;
 use self::line::{Line, TakeClock, store_error};
 use super::{Change, Decisions, StoreError};
 use crate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
-use crate::time::{Clock, Micros, monotonic};
+use crate::time::{Clock, Micros, Timestamp, monotonic};
 
 /// How many charges are settled in one call: it must not keep the server from others, nor take longer than a take
 /// may. To renew one of thousands of slots of a key takes it most of a millisecond.
@@ -56,6 +62,8 @@ pub struct Redis {
 struct Shared {
     line: Arc<Line>,
     queue: Queue,
+    /// Whether keys lie on several nodes.
+    is_cluster: bool,
     /// Dropped with the last clone: then the supervisor ends the connection.
     _wants: oneshot::Sender<()>,
 }
@@ -91,7 +99,8 @@ impl Redis {
             }
         }));
         let queue = Queue::over(Arc::clone(&line));
-        Self { shared: Arc::new(Shared { line, queue, _wants: wants }) }
+        let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
+        Self { shared: Arc::new(Shared { line, queue, is_cluster, _wants: wants }) }
     }
 
     /// Whether it is connected, waiting at most `patience` for it.
@@ -105,6 +114,13 @@ impl Redis {
             Ok(Err(error)) => Err(store_error(&error)),
             Err(_) => Err(StoreError::Away),
         }
+    }
+
+    /// Whether a request's charges are made one after the other, and given back if one is refused, so that a denial may
+    /// soon be wrong and is not to be remembered.
+    #[must_use]
+    pub fn may_give_back(&self) -> bool {
+        self.shared.is_cluster
     }
 
     /// Takes all charges or none; see [`super::Store::take`].
@@ -152,11 +168,55 @@ impl Redis {
         charges: &[Charge],
         apart: bool,
     ) -> Result<Decisions, StoreError> {
-        let asked = self.shared.queue.ask(policies, charges, apart);
-        let answer = tokio::time::timeout(self.shared.line.timeout(), asked).await;
+        let answer = if self.shared.is_cluster {
+            let asked = self.ask_cluster(policies, charges, apart);
+            tokio::time::timeout(self.shared.line.timeout(), asked).await
+        } else {
+            let asked = self.shared.queue.ask(policies, charges, apart);
+            tokio::time::timeout(self.shared.line.timeout(), asked).await
+        };
         // It has waited: time has passed.
         let _ = monotonic();
         answer.map_err(|_| StoreError::Deadline)?
+    }
+
+    /// The same of a cluster: no call may have keys of several tags, so requests go by themselves.
+    fn ask_cluster<'a>(
+        &'a self,
+        policies: &'a [Policy],
+        charges: &'a [Charge],
+        apart: bool,
+    ) -> Pin<Box<dyn Future<Output = Result<Decisions, StoreError>> + Send + 'a>> {
+        match (apart::is_apart(charges), apart) {
+            (true, true) => apart::settle(self, policies, charges),
+            (true, false) => apart::take(self, policies, charges),
+            (false, apart) => Box::pin(async move {
+                let mut call = wire::Call::default();
+                if apart {
+                    charges.chunks(1).for_each(|one| call.add(self.prefix(), policies, one, self.now()));
+                } else {
+                    call.add(self.prefix(), policies, charges, self.now());
+                }
+                wire::decisions(&self.call(call).await?, policies, charges)
+            }),
+        }
+    }
+
+    /// One call of the script, whose keys have one tag.
+    async fn call(&self, call: wire::Call) -> Result<Bytes, StoreError> {
+        let arguments = vec![call.policies.into(), call.requests.into()];
+        // In a box, or the compiler loses count of the futures within futures.
+        let running: Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send + '_>> =
+            Box::pin(self.shared.line.eval(&TAKE, call.keys, arguments));
+        running.await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.shared.line.now()
+    }
+
+    fn prefix(&self) -> &str {
+        self.shared.line.prefix()
     }
 
     /// Changes what holds these keys back; see [`super::Store::change`].
@@ -180,19 +240,34 @@ impl Redis {
             let names = Quota::LETTERS
                 .map(|letter| wire::stored_key(self.shared.line.prefix(), policy, *key, letter));
             let arguments = vec![Bytes::from_static(what.as_bytes()), Bytes::from(length.clone())];
-            let reply = self.shared.line.eval(&CHANGE, names.map(Bytes::from).to_vec(), arguments).await?;
+            let reply =
+                Box::pin(self.shared.line.eval(&CHANGE, names.map(Bytes::from).to_vec(), arguments)).await?;
             let count = std::str::from_utf8(&reply).ok().and_then(|text| text.parse::<usize>().ok());
             known += usize::from(count.unwrap_or(0) > 0);
         }
         Ok(known)
     }
 
-    /// The keys of `policy` that are known, at most `max`; it looks at no more than about a million names.
+    /// The keys of `policy` that are known, at most `max`; it looks at no more than about a million names of each node.
     ///
     /// # Errors
     /// When no answer came within the deadline, or one that is none.
     pub async fn keys(&self, policy: &Policy, max: usize) -> Result<Vec<Key>, StoreError> {
         let mut found = Vec::new();
+        for node in cluster::nodes(&self.shared.line.client()) {
+            self.scan(node.as_ref(), policy, max, &mut found).await?;
+        }
+        found.truncate(max);
+        Ok(found)
+    }
+
+    async fn scan(
+        &self,
+        node: Option<&Server>,
+        policy: &Policy,
+        max: usize,
+        found: &mut Vec<Key>,
+    ) -> Result<(), StoreError> {
         let mut cursor = String::from("0");
         let line = &self.shared.line;
         let pattern = Bytes::from(wire::pattern(line.prefix(), policy));
@@ -204,7 +279,7 @@ impl Redis {
                 "COUNT".into(),
                 "1000".into(),
             ];
-            let (next, names): (String, Vec<Bytes>) = line.ask("SCAN", args).await?;
+            let (next, names): (String, Vec<Bytes>) = line.ask("SCAN", args, node).await?;
             found.extend(names.iter().filter_map(|name| wire::key_of(line.prefix(), name)));
             // SCAN may give a name more than once, as when Redis makes room for more.
             found.sort_unstable();
@@ -214,8 +289,7 @@ impl Redis {
             }
             cursor = next;
         }
-        found.truncate(max);
-        Ok(found)
+        Ok(())
     }
 }
 

@@ -12,7 +12,9 @@ use tidegate::limit::PolicyId;
 use tidegate::limiter::OnStoreFailure;
 use tidegate::proxy::Target;
 use tidegate::store::StoreSpec;
+use tidegate::store::redis::Endpoint;
 use tidegate::time::Micros;
+
 use tidegate::upstream::HostRule;
 
 /// Every key that this version knows.
@@ -21,7 +23,10 @@ const WHOLE: &str = include_str!("whole.toml");
 fn env(name: &str) -> Option<String> {
     match name {
         "REDIS_PASSWORD" => Some("hush@/:#".to_owned()),
-        "REDIS_URL" => Some("redis://app:hush@redis.internal:6380/2".to_owned()),
+        "REDIS_URL" => {
+            Some("rediss-sentinel://app:hush@a.internal,b.internal:6380/2?service=gate".to_owned())
+        }
+        "SENTINEL_PASSWORD" => Some("hush-hush".to_owned()),
         "HASH_KEY" => Some("0123456789abcdef".to_owned()),
         "ADMIN_TOKEN" => Some("s3cret-t0ken".to_owned()),
         _ => None,
@@ -64,8 +69,10 @@ fn every_key_is_read() {
     let StoreSpec::Redis(redis) = &config.store else { panic!("a Redis") };
     assert_eq!(
         (redis.target.to_string().as_str(), &*redis.prefix),
-        ("redis://redis.internal:6380/2", "gate")
+        ("rediss-sentinel://a.internal:26379,b.internal:6380/2?service=gate", "gate")
     );
+    let Endpoint::Sentinel { username, password, .. } = &redis.target.endpoint else { panic!("Sentinels") };
+    assert_eq!((username.as_deref(), password.as_deref()), (Some("gate"), Some("hush-hush")));
     assert!(redis.client_clock);
     let gate = &config.site.gate;
     assert_eq!((gate.client_ip.ipv4_prefix, gate.client_ip.ipv6_prefix), (24, 48));

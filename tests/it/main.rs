@@ -29,4 +29,5 @@ mod stores;
 mod support;
 mod tidy;
 mod tokens;
+mod topologies;
 mod whom;

@@ -16,5 +16,6 @@ mod lifetime;
 mod literature;
 mod model;
 mod models;
+mod refunds;
 mod rules;
 mod twins;

@@ -103,7 +103,7 @@ async fn send(line: &Line, requests: impl Iterator<Item = Waiting>) {
                 let until = from + wire::reply_len(charges.len());
                 let own = bytes.get(from..until).unwrap_or_default();
                 from = until;
-                wire::decisions(own, &policies, &charges)
+                wire::read(own, &policies, &charges)
             }
             Err(error) => Err(error.clone()),
         };

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
 use fred::interfaces::ClientLike;
-use fred::types::config::Options;
+use fred::types::config::{Options, Server};
 use fred::types::{ClusterHash, CustomCommand, FromValue, Value};
 
+use super::cluster;
 use super::script::Script;
 use crate::store::StoreError;
 use crate::time::{Clock, Timestamp, monotonic};
@@ -89,11 +90,17 @@ impl Line {
         self.within(running).await
     }
 
-    /// Asks one command of the first key's server.
-    pub async fn ask<R: FromValue>(&self, name: &'static str, args: Vec<Value>) -> Result<R, StoreError> {
+    /// Asks one command of a node of a cluster, or of the one server that there is.
+    pub async fn ask<R: FromValue>(
+        &self,
+        name: &'static str,
+        args: Vec<Value>,
+        node: Option<&Server>,
+    ) -> Result<R, StoreError> {
         let command = CustomCommand::new_static(name, ClusterHash::FirstKey, false);
         let client = self.client();
-        self.within(async { client.with_options(&options()).custom::<R, Value>(command, args).await }).await
+        let options = Options { cluster_node: node.cloned(), ..options() };
+        self.within(async { client.with_options(&options).custom::<R, Value>(command, args).await }).await
     }
 
     async fn within<T>(&self, asking: impl Future<Output = Result<T, Error>>) -> Result<T, StoreError> {
@@ -109,8 +116,7 @@ impl Line {
         if let Some(place) = args.first_mut() {
             *place = script;
         }
-        let command = CustomCommand::new_static(name, ClusterHash::Offset(2), false);
-        let reply: Value = self.client().with_options(&options()).custom(command, args).await?;
+        let reply = cluster::send(&self.client(), name, args, &options()).await?;
         reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
     }
 

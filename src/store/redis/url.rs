@@ -1,11 +1,13 @@
-//! URLs of a Redis.
+//! URLs of a Redis: of one server, of those that watch over it, or of a cluster.
 
 use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
+use super::tls::{Tls, TlsError};
+
 /// Where a Redis is, and as whom we speak to it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Target {
     /// Where.
     pub endpoint: Endpoint,
@@ -15,20 +17,39 @@ pub struct Target {
     pub password: Option<String>,
     /// The number of the database.
     pub database: u8,
+    /// How connections are encrypted, if they are.
+    pub tls: Option<Tls>,
 }
 
 /// Where a Redis listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// On TCP.
-    Tcp {
-        /// Name or address.
-        host: String,
-        /// Port.
-        port: u16,
-    },
+    Tcp(Node),
     /// On a Unix socket.
     Unix(PathBuf),
+    /// Wherever Sentinel says that the master of a service is.
+    Sentinel {
+        /// Some of the Sentinels; they know the others.
+        nodes: Vec<Node>,
+        /// The name that they have for the master.
+        service: String,
+        /// An ACL user of the Sentinels.
+        username: Option<String>,
+        /// Its password.
+        password: Option<String>,
+    },
+    /// On the nodes of a Redis Cluster, of which some are named here; they know the others.
+    Cluster(Vec<Node>),
+}
+
+/// A server on TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
 }
 
 /// Why a text is no URL of a Redis.
@@ -38,59 +59,140 @@ pub enum UrlError {
     #[error("not a URL ({0}); write it as redis://host:6379")]
     Malformed(String),
     /// Another scheme.
-    #[error("the scheme `{0}` is not one of redis and unix")]
+    #[error(
+        "the scheme `{0}` is not one of redis, rediss, unix, redis-sentinel, rediss-sentinel, redis-cluster and \
+         rediss-cluster"
+    )]
     Scheme(String),
-    /// One that will be, but not in this version.
-    #[error("the scheme `{0}` is not supported by this version; redis and unix are")]
-    NotYet(String),
     /// No host.
     #[error("the host is missing; write it as redis://host:6379")]
     NoHost,
     /// A database that is no number.
     #[error("`{0}` is no database number from 0 to 255")]
     Database(String),
+    /// A database of a cluster, which has but one.
+    #[error("a cluster has no database but 0")]
+    ClusterDatabase,
     /// A socket without a path.
     #[error("the path of the socket is missing; write it as unix:///run/redis.sock")]
     NoPath,
+    /// Sentinels that are not told whose master is asked for.
+    #[error("the name of the service is missing; write it as redis-sentinel://host:26379/?service=NAME")]
+    NoService,
     /// Something after `?` or `#`.
     #[error("`{0}` is not understood")]
     Extra(String),
+    /// TLS that can't be set up.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+}
+
+/// What the schemes have in common.
+#[derive(Clone, Copy)]
+enum Kind {
+    Server,
+    Sentinel,
+    Cluster,
+}
+
+impl Kind {
+    fn port(self) -> u16 {
+        if let Self::Sentinel = self { 26379 } else { 6379 }
+    }
 }
 
 impl Target {
-    /// Reads `redis://[user[:password]@]host[:port][/database]` or `unix:///path`.
+    /// Reads `redis://[user[:password]@]host[:port][/database]`, `unix:///path`,
+    /// `redis-sentinel://[…@]host[:port][,host[:port]…]/[database]?service=NAME`, or
+    /// `redis-cluster://[…@]host[:port][,host[:port]…]`; with `rediss` in the place of `redis` over TLS that
+    /// trusts what the system trusts.
     ///
     /// # Errors
     /// See [`UrlError`].
     pub fn parse(text: &str) -> Result<Self, UrlError> {
-        let url = url::Url::parse(text).map_err(|error| UrlError::Malformed(error.to_string()))?;
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let (first, others) = split_hosts(text);
+        let url = parse(&first)?;
         let username = Some(decoded(url.username())).filter(|name| !name.is_empty());
         let password = url.password().map(decoded).filter(|word| !word.is_empty());
-        let (endpoint, database) = match url.scheme() {
-            "redis" => {
-                let host = url.host_str().filter(|host| !host.is_empty()).ok_or(UrlError::NoHost)?;
-                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-                (Endpoint::Tcp { host, port: url.port().unwrap_or(6379) }, database(url.path())?)
-            }
-            "unix" => {
-                let path = decoded(url.path());
-                if !path.starts_with('/') || path.len() < 2 {
-                    return Err(UrlError::NoPath);
-                }
-                (Endpoint::Unix(path.into()), 0)
-            }
-            known
-            @ ("rediss" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster" | "rediss-cluster") => {
-                return Err(UrlError::NotYet(known.to_owned()));
-            }
+        let (kind, is_secure) = match url.scheme() {
+            "redis" => (Kind::Server, false),
+            "rediss" => (Kind::Server, true),
+            "redis-sentinel" => (Kind::Sentinel, false),
+            "rediss-sentinel" => (Kind::Sentinel, true),
+            "redis-cluster" => (Kind::Cluster, false),
+            "rediss-cluster" => (Kind::Cluster, true),
+            "unix" => return socket(&url, username, password),
             other => return Err(UrlError::Scheme(other.to_owned())),
         };
-        match url.query().or(url.fragment()) {
-            Some(extra) => Err(UrlError::Extra(extra.to_owned())),
-            None => Ok(Self { endpoint, username, password, database }),
+        let mut nodes = vec![node(&url, kind)?];
+        for host in others {
+            nodes.push(node(&parse(&format!("redis://{host}"))?, kind)?);
         }
+        let database = database(url.path())?;
+        let endpoint = match kind {
+            Kind::Server if nodes.len() > 1 => {
+                return Err(UrlError::Malformed("more than one host".to_owned()));
+            }
+            Kind::Server => nodes.pop().map(Endpoint::Tcp).ok_or(UrlError::NoHost)?,
+            Kind::Sentinel => {
+                Endpoint::Sentinel { nodes, service: service(&url)?, username: None, password: None }
+            }
+            Kind::Cluster if database > 0 => return Err(UrlError::ClusterDatabase),
+            Kind::Cluster => Endpoint::Cluster(nodes),
+        };
+        if !matches!(kind, Kind::Sentinel) {
+            nothing_more(&url)?;
+        }
+        let tls = if is_secure { Some(Tls::of_the_system()?) } else { None };
+        Ok(Self { endpoint, username, password, database, tls })
     }
+}
+
+/// The text with its first host alone, and the other hosts.
+fn split_hosts(text: &str) -> (String, Vec<&str>) {
+    let start = text.find("://").map_or(text.len(), |at| at + 3);
+    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
+    let hosts = text[start..end].rfind('@').map_or(start, |at| start + at + 1);
+    let mut each = text[hosts..end].split(',');
+    let first = each.next().unwrap_or_default();
+    (format!("{}{first}{}", &text[..hosts], &text[end..]), each.collect())
+}
+
+fn parse(text: &str) -> Result<url::Url, UrlError> {
+    url::Url::parse(text).map_err(|error| UrlError::Malformed(error.to_string()))
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+fn node(url: &url::Url, kind: Kind) -> Result<Node, UrlError> {
+    let host = url.host_str().filter(|host| !host.is_empty()).ok_or(UrlError::NoHost)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    Ok(Node { host, port: url.port().unwrap_or(kind.port()) })
+}
+
+fn socket(url: &url::Url, username: Option<String>, password: Option<String>) -> Result<Target, UrlError> {
+    let path = decoded(url.path());
+    if !path.starts_with('/') || path.len() < 2 {
+        return Err(UrlError::NoPath);
+    }
+    nothing_more(url)?;
+    Ok(Target { endpoint: Endpoint::Unix(path.into()), username, password, database: 0, tls: None })
+}
+
+fn service(url: &url::Url) -> Result<String, UrlError> {
+    if let Some(fragment) = url.fragment() {
+        return Err(UrlError::Extra(fragment.to_owned()));
+    }
+    let query = url.query().ok_or(UrlError::NoService)?;
+    let name = query.strip_prefix("service=").filter(|name| !name.contains('&'));
+    let name = decoded(name.ok_or_else(|| UrlError::Extra(query.to_owned()))?);
+    Some(name).filter(|name| !name.is_empty()).ok_or(UrlError::NoService)
+}
+
+fn nothing_more(url: &url::Url) -> Result<(), UrlError> {
+    url.query().or(url.fragment()).map_or(Ok(()), |extra| Err(UrlError::Extra(extra.to_owned())))
 }
 
 fn database(path: &str) -> Result<u8, UrlError> {
@@ -100,15 +202,30 @@ fn database(path: &str) -> Result<u8, UrlError> {
     }
 }
 
+impl std::fmt::Display for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
 /// The target without its secrets.
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
+        let listed = |nodes: &[Node]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         match &self.endpoint {
-            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "redis://[{host}]:{port}")?,
-            Endpoint::Tcp { host, port } => write!(f, "redis://{host}:{port}")?,
+            Endpoint::Tcp(node) => write!(f, "{scheme}://{node}")?,
             Endpoint::Unix(path) => write!(f, "unix://{}", path.display())?,
+            Endpoint::Cluster(nodes) => write!(f, "{scheme}-cluster://{}", listed(nodes))?,
+            Endpoint::Sentinel { nodes, .. } => write!(f, "{scheme}-sentinel://{}", listed(nodes))?,
         }
-        if self.database == 0 { Ok(()) } else { write!(f, "/{}", self.database) }
+        match (&self.endpoint, self.database) {
+            (Endpoint::Sentinel { service, .. }, 0) => write!(f, "/?service={service}"),
+            (Endpoint::Sentinel { service, .. }, number) => write!(f, "/{number}?service={service}"),
+            (_, 0) => Ok(()),
+            (_, number) => write!(f, "/{number}"),
+        }
     }
 }
 
@@ -122,21 +239,44 @@ impl std::fmt::Debug for Target {
 mod tests {
     use super::*;
 
+    fn at(host: &str, port: u16) -> Node {
+        Node { host: host.into(), port }
+    }
+
     #[test]
     fn urls_are_read() {
         let full = Target::parse("redis://app:s%40cret@db.internal:6390/3").unwrap();
-        assert_eq!(full.endpoint, Endpoint::Tcp { host: "db.internal".into(), port: 6390 });
+        assert!(full.endpoint == Endpoint::Tcp(at("db.internal", 6390)) && full.tls.is_none());
         assert_eq!((full.username.as_deref(), full.password.as_deref()), (Some("app"), Some("s@cret")));
         assert_eq!(full.database, 3);
         assert_eq!(Target::parse("redis://[::1]").unwrap().to_string(), "redis://[::1]:6379");
         let socket = Target::parse("unix:///run/redis/a.sock").unwrap();
-        assert_eq!(socket.endpoint, Endpoint::Unix("/run/redis/a.sock".into()));
+        assert!(socket.endpoint == Endpoint::Unix("/run/redis/a.sock".into()));
+    }
+
+    #[test]
+    fn several_hosts_are_read() {
+        let watched =
+            Target::parse("redis-sentinel://app:a,b@s1,s2:7000,[::1]:7001/2?service=my%20gate").unwrap();
+        let Endpoint::Sentinel { nodes, service, .. } = &watched.endpoint else { panic!("{watched}") };
+        assert_eq!(nodes, &[at("s1", 26379), at("s2", 7000), at("::1", 7001)]);
+        assert_eq!((&**service, watched.database, watched.password.as_deref()), ("my gate", 2, Some("a,b")));
+        let cluster = Target::parse("rediss-cluster://c1:7000,c2").unwrap();
+        assert!(cluster.endpoint == Endpoint::Cluster(vec![at("c1", 7000), at("c2", 6379)]));
+        assert!(cluster.tls.is_some());
     }
 
     #[test]
     fn secrets_are_not_printed() {
-        let target = Target::parse("redis://app:hush@h:1/2").unwrap();
-        assert_eq!(format!("{target} {target:?}"), "redis://h:1/2 Target(redis://h:1/2)");
+        for (text, shown) in [
+            ("redis://app:hush@h:1/2", "redis://h:1/2"),
+            ("rediss://:hush@h", "rediss://h:6379"),
+            ("redis-sentinel://:hush@a,b/1?service=s", "redis-sentinel://a:26379,b:26379/1?service=s"),
+            ("redis-cluster://app:hush@a,b", "redis-cluster://a:6379,b:6379"),
+        ] {
+            let target = Target::parse(text).unwrap();
+            assert_eq!(format!("{target} {target:?}"), format!("{shown} Target({shown})"));
+        }
     }
 
     #[test]
@@ -144,13 +284,21 @@ mod tests {
         for (text, error) in [
             ("127.0.0.1:6379", "not a URL (relative URL without a base); write it as redis://host:6379"),
             ("redis://h:99999", "not a URL (invalid port number); write it as redis://host:6379"),
-            ("http://h", "the scheme `http` is not one of redis and unix"),
+            ("redis://a,b", "not a URL (more than one host); write it as redis://host:6379"),
+            ("redis-cluster://a,", "the host is missing; write it as redis://host:6379"),
             (
-                "redis-cluster://h",
-                "the scheme `redis-cluster` is not supported by this version; redis and unix are",
+                "http://h",
+                "the scheme `http` is not one of redis, rediss, unix, redis-sentinel, rediss-sentinel, \
+                 redis-cluster and rediss-cluster",
             ),
             ("redis://h/x", "`x` is no database number from 0 to 255"),
+            ("redis-cluster://h/1", "a cluster has no database but 0"),
             ("redis://h?a=1", "`a=1` is not understood"),
+            ("redis-sentinel://h?a=1", "`a=1` is not understood"),
+            (
+                "redis-sentinel://h",
+                "the name of the service is missing; write it as redis-sentinel://host:26379/?service=NAME",
+            ),
             ("unix://", "the path of the socket is missing; write it as unix:///run/redis.sock"),
         ] {
             assert_eq!(Target::parse(text).unwrap_err().to_string(), error, "{text}");

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::limit::{Cause, Charge, Decision, Key, MAX_TICKS, Policy, PolicyId, Quota};
+use crate::limit::{Cause, Charge, Decision, Key, MAX_TICKS, Manner, Policy, PolicyId, Quota};
 use crate::store::{Decisions, StoreError};
 use crate::time::{Micros, Timestamp};
 
@@ -45,6 +45,8 @@ impl Call {
             push_number(&mut self.requests, charge.cost.min(MAX_TICKS + 2).cast_signed());
             if let Quota::Concurrency(_) = policy.quota {
                 self.requests.extend_from_slice(&charge.holder.0.to_le_bytes());
+            } else if charge.manner == Manner::Refund {
+                push_number(&mut self.requests, charge.taken.0.cast_signed());
             }
         }
     }
@@ -136,23 +138,36 @@ fn push_number(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&(number as f64).to_le_bytes());
 }
 
-/// Reads a reply: one decision for each charge.
+/// What stands in a decision's place until it is made.
+pub(super) fn nothing() -> Decision {
+    Decision::allowed(0, 0, Micros::ZERO)
+}
+
+/// When the script ran, which a reply ends with.
+pub(super) fn time(reply: &[u8]) -> Timestamp {
+    let at = reply.len().saturating_sub(size_of::<f64>());
+    Timestamp(whole(number(&reply[at..])))
+}
+
+/// Reads a reply to one request: one decision for each charge, and the time.
 pub(super) fn decisions(
     reply: &[u8],
     policies: &[Policy],
     charges: &[Charge],
 ) -> Result<Decisions, StoreError> {
-    if reply.len() != charges.len() * DECISION {
-        let wrong = format!(
-            "{} bytes where {} charges take {}",
-            reply.len(),
-            charges.len(),
-            charges.len() * DECISION
-        );
+    let until = reply.len().saturating_sub(size_of::<f64>());
+    read(&reply[..until], policies, charges)
+}
+
+/// Reads what a reply says to one of its requests.
+pub(super) fn read(said: &[u8], policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
+    let wanted = reply_len(charges.len());
+    if said.len() != wanted {
+        let wrong = format!("{} bytes where {} charges take {wanted}", said.len(), charges.len());
         return Err(StoreError::Garbled(wrong));
     }
     let limits = charges.iter().map(|charge| policies[charge.policy.0 as usize].quota.limit());
-    Ok(reply.chunks_exact(DECISION).zip(limits).map(|(bytes, limit)| decision(bytes, limit)).collect())
+    Ok(said.chunks_exact(DECISION).zip(limits).map(|(bytes, limit)| decision(bytes, limit)).collect())
 }
 
 fn decision(bytes: &[u8], limit: u64) -> Decision {
@@ -221,10 +236,12 @@ mod tests {
 
     #[test]
     fn a_reply_is_read() {
-        let reply: Vec<u8> = [0.0, 3.0, 9e15, -1.0, 0.0].iter().flat_map(|n: &f64| n.to_le_bytes()).collect();
+        let reply: Vec<u8> =
+            [0.0, 3.0, 9e15, -1.0, 0.0, 7.0].iter().flat_map(|n: &f64| n.to_le_bytes()).collect();
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 9);
         let read = decisions(&reply, &policies(), &[charge]).unwrap()[0];
         assert_eq!((read.allowed, read.limit, read.remaining), (false, 5, 3));
         assert_eq!((read.reset_after, read.retry_after), (Micros(9_000_000_000_000_000), None));
+        assert_eq!(time(&reply), Timestamp(7));
     }
 }

@@ -135,7 +135,7 @@ fn slots_answer_as_their_holders() {
             let left = limit.saturating_sub(used);
             let mut allowed = true;
             let wrote = match manner {
-                Manner::GiveBack => holders.remove(&holder).is_some(),
+                Manner::GiveBack | Manner::Refund => holders.remove(&holder).is_some(),
                 Manner::Renew => {
                     // Who renews has something.
                     let units = cost.max(1);

@@ -1,10 +1,13 @@
 //! What the tests are made of: processes that end with the test, and sockets that never wait for ever.
 
+mod authority;
 mod client;
+mod cluster;
 mod issuer;
 mod message;
 mod publisher;
 mod redis;
+mod sentinel;
 mod tidegate;
 mod upstream;
 mod wire;
@@ -12,11 +15,14 @@ mod wire;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+pub use authority::Authority;
 pub use client::{Client, curl, get};
+pub use cluster::Cluster;
 pub use issuer::{Issuer, jwks};
 pub use message::Message;
 pub use publisher::{Publisher, publish_over_tls};
-pub use redis::{Monitor, RedisServer};
+pub use redis::{Monitor, RedisServer, free_address};
+pub use sentinel::Watched;
 pub use tidegate::{Tidegate, timed};
 pub use upstream::{Caller, Upstream};
 pub use wire::Wire;

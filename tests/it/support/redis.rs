@@ -16,6 +16,7 @@ pub struct RedisServer {
     address: SocketAddr,
     process: Option<Child>,
     directory: TempDir,
+    options: Vec<String>,
 }
 
 /// What a Redis is asked while the test goes on.
@@ -29,21 +30,50 @@ impl RedisServer {
     /// Starts one on a free port.
     #[track_caller]
     pub fn start() -> Self {
+        Self::start_as(|_| Vec::new())
+    }
+
+    /// Starts one on a free port with options of its own, which may name that port.
+    #[track_caller]
+    pub fn start_as(options: impl Fn(u16) -> Vec<String>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for _ in 0..10 {
             let address = free_address();
+            let options = options(address.port());
             // Another process may take the port before the server does; then another port may do.
-            if let Some(process) = launch(address, &directory) {
-                return Self { address, process: Some(process), directory };
+            if let Some(process) = launch(address, &directory, &options) {
+                return Self { address, process: Some(process), directory, options };
             }
         }
         panic!("redis-server does not start");
     }
 
+    /// Starts a Sentinel on a free port; `configuration` is its file, which it will write to.
+    #[track_caller]
+    pub fn start_sentinel(configuration: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("sentinel.conf");
+        std::fs::write(&file, configuration).unwrap();
+        let options = vec![file.display().to_string(), "--sentinel".to_owned()];
+        for _ in 0..10 {
+            let address = free_address();
+            if let Some(process) = launch(address, &directory, &options) {
+                return Self { address, process: Some(process), directory, options };
+            }
+        }
+        panic!("the Sentinel does not start");
+    }
+
     /// A port where a server can be started later.
     #[track_caller]
     pub fn absent() -> Self {
-        Self { address: free_address(), process: None, directory: tempfile::tempdir().unwrap() }
+        let directory = tempfile::tempdir().unwrap();
+        Self { address: free_address(), process: None, directory, options: Vec::new() }
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its URL.
@@ -64,7 +94,8 @@ impl RedisServer {
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
-        self.process = Some(launch(self.address, &self.directory).expect("the port is still free"));
+        self.process =
+            Some(launch(self.address, &self.directory, &self.options).expect("the port is still free"));
     }
 
     /// Stops it without closing anything.
@@ -152,20 +183,26 @@ impl Drop for Monitor {
     }
 }
 
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+/// A free port below those whose bus port, ten thousand higher, would be none.
+pub fn free_address() -> SocketAddr {
+    let mut free = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    free.find(|address| address.port() < 55_000).unwrap()
 }
 
 /// Starts a server and waits until it listens; `None` if it ends before.
-fn launch(address: SocketAddr, directory: &TempDir) -> Option<Child> {
-    let mut process = Command::new("redis-server")
-        .args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()])
-        .args(["--save", "", "--appendonly", "no", "--dir"])
-        .arg(directory.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("redis-server is installed");
+fn launch(address: SocketAddr, directory: &TempDir, options: &[String]) -> Option<Child> {
+    let mut command = Command::new("redis-server");
+    // The file of a Sentinel comes first.
+    let file = options.iter().take_while(|option| !option.starts_with("--"));
+    command.args(file);
+    command.args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string(), "--dir"]);
+    command.arg(directory.path());
+    if !options.iter().any(|option| option == "--sentinel") {
+        command.args(["--save", "", "--appendonly", "no"]);
+    }
+    command.args(options.iter().skip_while(|option| !option.starts_with("--")));
+    let spawned = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut process = spawned.expect("redis-server is installed");
     let output = BufReader::new(process.stdout.take().unwrap());
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -174,7 +211,7 @@ fn launch(address: SocketAddr, directory: &TempDir) -> Option<Child> {
     });
     let deadline = Instant::now() + PATIENCE;
     while let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        if line.contains("Ready to accept connections") {
+        if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
             return Some(process);
         }
     }

@@ -1,0 +1,149 @@
+//! The nodes of a Redis Cluster, and what they say when a key lies elsewhere.
+//!
+//! fred knows which node has which slot. What it does after a redirection is switched off: it would send a command
+//! again that may have been run, and after ASK to the wrong node. MOVED, ASK and TRYAGAIN prove that nothing was
+//! run, so after these, and only these, a command goes again.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::{ClientLike, ClusterInterface};
+use fred::types::config::{Options, Server};
+use fred::types::{ClusterHash, CustomCommand, Value};
+
+/// How often a command may be redirected; whoever waits for it has a deadline as well.
+const REDIRECTIONS: usize = 5;
+/// Before a slot is asked again that has a part of the keys only.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Sends a command, at most to those nodes that it is redirected to. Its first key is `args[2]`.
+pub(super) async fn send(
+    client: &Client,
+    command: &'static str,
+    args: Vec<Value>,
+    options: &Options,
+) -> Result<Value, Error> {
+    let custom = custom(command);
+    // fred does not look at what a custom command says of its keys.
+    let options = &Options { cluster_hash: Some(ClusterHash::Offset(2)), ..options.clone() };
+    let said = client.with_options(options).custom(custom.clone(), args.clone()).await;
+    if said.as_ref().is_err_and(goes_again) {
+        let again: Again<'_> = Box::pin(send_again(client, custom, args, options, said));
+        return again.await;
+    }
+    said
+}
+
+/// What is seldom needed, and so not to make larger the future of every request.
+type Again<'a> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>>;
+
+async fn send_again(
+    client: &Client,
+    command: CustomCommand,
+    args: Vec<Value>,
+    options: &Options,
+    mut said: Result<Value, Error>,
+) -> Result<Value, Error> {
+    for round in 0..REDIRECTIONS {
+        said = match said {
+            Err(error) if goes_again(&error) => {
+                // fred has looked where the slots are before it said so; so the first time it may know better now.
+                let node = if is_redirected(&error) && round > 0 {
+                    importer(client, &args, options).await?
+                } else {
+                    None
+                };
+                if !is_redirected(&error) {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                match node {
+                    Some(node) => ask(client, node, &command, &args, options).await,
+                    None => client.with_options(options).custom(command.clone(), args.clone()).await,
+                }
+            }
+            said => return said,
+        };
+    }
+    said
+}
+
+/// Whether a command was not run, and may be elsewhere or a moment later.
+fn goes_again(error: &Error) -> bool {
+    is_redirected(error) || error.details().starts_with("TRYAGAIN")
+}
+
+fn custom(command: &'static str) -> CustomCommand {
+    CustomCommand::new_static(command, ClusterHash::FirstKey, false)
+}
+
+/// The nodes that have slots; of a Redis that is no cluster one that has no name.
+pub(super) fn nodes(client: &Client) -> Vec<Option<Server>> {
+    match client.cached_cluster_state() {
+        Some(state) => state.unique_primary_nodes().into_iter().map(Some).collect(),
+        None => vec![None],
+    }
+}
+
+/// Whether a command was answered by MOVED or ASK. fred has these words of its own for that, and no others.
+fn is_redirected(error: &Error) -> bool {
+    *error.kind() == ErrorKind::Routing && error.details() == "Too many redirections."
+}
+
+/// The node that the slot of these arguments is on its way to, if it is.
+async fn importer(client: &Client, args: &[Value], options: &Options) -> Result<Option<Server>, Error> {
+    let slot = args.get(2).and_then(Value::as_bytes).map_or(0, fred::util::redis_keyslot);
+    let Some(state) = client.cached_cluster_state() else { return Ok(None) };
+    let Some(owner) = state.get_server(slot).cloned() else { return Ok(None) };
+    let options = Options { cluster_node: Some(owner), ..options.clone() };
+    let known: String = client.with_options(&options).custom(custom("CLUSTER"), vec!["NODES"]).await?;
+    let address = importing(&known, slot);
+    // fred has connections to nodes that have slots. One that gets its first has to wait until it has it.
+    let address = |node: &Server| Some((&*node.host, node.port)) == address;
+    Ok(state.unique_primary_nodes().into_iter().find(address))
+}
+
+/// Where a slot goes to that the node which wrote this gives away.
+fn importing(nodes: &str, slot: u16) -> Option<(&str, u16)> {
+    let own =
+        nodes.lines().find(|line| line.split(' ').nth(2).is_some_and(|flags| flags.contains("myself")))?;
+    let going = format!("[{slot}->-");
+    let id = own.split(' ').find_map(|word| word.strip_prefix(&going)?.strip_suffix(']'))?;
+    let line = nodes.lines().find(|line| line.starts_with(id))?;
+    // `host:port@bus,name`.
+    let (address, _) = line.split(' ').nth(1)?.split_once('@')?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
+/// Asks a node for a key that is on its way there. The two commands are put into fred's queue one right after the other,
+/// and reach the node so.
+async fn ask(
+    client: &Client,
+    node: Server,
+    command: &CustomCommand,
+    args: &[Value],
+    options: &Options,
+) -> Result<Value, Error> {
+    let node = client.with_options(&Options { cluster_node: Some(node), ..options.clone() });
+    let asking = node.custom::<Value, Value>(custom("ASKING"), Vec::new());
+    let (_, said) = tokio::join!(biased; asking, node.custom(command.clone(), args.to_vec()));
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_slot_goes_is_read() {
+        let nodes = "\
+            aa 127.0.0.1:7000@17000 master - 0 1 2 connected 5461-10922\n\
+            bb 127.0.0.1:7001@17001,name myself,master - 0 0 1 connected 0-5460 [93->-cc] [77-<-aa]\n\
+            cc ::1:7002@17002,name master - 0 1 3 connected 10923-16383\n";
+        assert_eq!(importing(nodes, 93), Some(("::1", 7002)));
+        assert_eq!(importing(nodes, 77), None);
+        assert_eq!(importing("", 93), None);
+    }
+}

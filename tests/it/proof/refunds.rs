@@ -1,0 +1,120 @@
+//! Refunds: what a request has charged on one node when another refuses it. Both stores refund alike, and what comes
+//! back is what was taken, or less; never more.
+
+use proptest::prelude::*;
+use tidegate::limit::{Charge, Holder, Policy};
+use tidegate::store::Memory;
+use tidegate::time::{Micros, Timestamp};
+
+use super::kit::{self, Course, Numbers, any_cost, any_jump, any_move, any_numbers, any_timed, for_all};
+use crate::stores::Stores;
+use crate::support::RedisServer;
+
+/// A charge, or the refund of an earlier one.
+type Arrival = (kit::Move, u64, u64, Option<usize>);
+
+#[test]
+fn both_stores_refund_alike() {
+    let server = RedisServer::start();
+    let earlier = prop::option::weighted(0.4, 0..8_usize);
+    let arrival = (any_jump(), any_cost(), 0..6_u64, earlier);
+    let policy = (any_numbers(), prop::option::weighted(0.3, (1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64)));
+    for_all(300, &(policy, prop::collection::vec(arrival, 1..60)), |((numbers, ban), arrivals)| {
+        let stores = Stores::new(&server);
+        let ban = ban.map(|(after, within, length)| tidegate::limit::Ban {
+            after,
+            within: Micros(within),
+            length: Micros(length),
+        });
+        let policies = [kit::with(numbers.policy("a"), ban, false)];
+        let (mut course, mut last, mut made) = (Course::any(), None, Vec::new());
+        for (step, cost, holder, earlier) in arrivals {
+            let now = course.go(step, numbers.period(), last.as_ref());
+            stores.set_clock(now);
+            // One that was refunded may be so again: what is no longer there must not come back twice in one store only.
+            let refund: Option<Charge> = earlier.and_then(|back| made.iter().rev().nth(back).copied());
+            if let Some(refund) = refund {
+                last = stores.settle(&policies, &[refund]).first().copied();
+                continue;
+            }
+            let charge = Charge { holder: Holder(holder), ..kit::charge(0, 1, cost) };
+            let said = stores.take(&policies, &[charge])[0];
+            if said.allowed && cost > 0 {
+                made.push(charge.refund(Timestamp(now)));
+            }
+            last = Some(said);
+        }
+        Ok(())
+    });
+}
+
+/// Two stores, of which one refunds a charge that the other never sees. `exact`: afterwards they answer alike; else the
+/// first has at most what the second has.
+fn compare(numbers: &Numbers, first: u64, arrivals: &[Arrival], exact: bool) -> Result<(), TestCaseError> {
+    let policies = [numbers.policy("a")];
+    let (with, without) = (kit::memory(), kit::memory());
+    let mut course = Course::behind(0);
+    let take =
+        |memory: &Memory, policies: &[Policy], cost| memory.take(policies, &[kit::charge(0, 1, cost)])[0];
+    let set = |now| [&with, &without].map(|memory| memory.clock().set(Timestamp(now)));
+    set(course.now);
+    let charge = kit::charge(0, 1, first);
+    if !with.take(&policies, &[charge])[0].allowed {
+        return Ok(());
+    }
+    let refund = charge.refund(Timestamp(course.now));
+    let (mut last, refund_at) = (None, arrivals.len() / 3);
+    for (place, (step, cost, ..)) in arrivals.iter().enumerate() {
+        set(course.go(*step, numbers.period(), last.as_ref()));
+        if place == refund_at {
+            let _ = with.settle(&policies, &[refund]);
+        }
+        if place < refund_at {
+            // What the charge keeps out is no matter of the refund.
+            last = Some(take(&with, &policies, *cost));
+            if last.is_some_and(|said| said.allowed) {
+                prop_assert!(take(&without, &policies, *cost).allowed);
+            }
+            continue;
+        }
+        let (a, b) = (take(&with, &policies, 0), take(&without, &policies, 0));
+        prop_assert!(a.remaining <= b.remaining, "{} of {}", a.remaining, b.remaining);
+        if exact {
+            prop_assert_eq!(a, b);
+            prop_assert_eq!(take(&with, &policies, *cost), take(&without, &policies, *cost));
+        } else if take(&with, &policies, *cost).allowed {
+            prop_assert!(take(&without, &policies, *cost).allowed);
+        }
+        last = Some(a);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_comes_back_is_what_was_taken_and_never_more() {
+    let arrival = (any_move(), 0..12_u64, Just(0_u64), Just(None));
+    let arrivals = prop::collection::vec(arrival, 6..40);
+    for_all(1_500, &(any_timed(), 1..12_u64, arrivals), |(numbers, first, arrivals)| match numbers {
+        // Who opened the window, or the grid, is forgotten with its units only if nobody else is in it.
+        Numbers::First(_) | Numbers::Interval(..) => Ok(()),
+        Numbers::Fixed(_) | Numbers::Calendar(..) | Numbers::Log(_) | Numbers::Sliding(..) => {
+            compare(&numbers, first, &arrivals, true)
+        }
+        _ => compare(&numbers, first, &arrivals, false),
+    });
+}
+
+/// Given back at once, nothing was ever taken.
+#[test]
+fn a_refund_at_once_leaves_nothing() {
+    for_all(500, &(any_numbers(), 1..12_u64), |(numbers, cost)| {
+        let (memory, policies) = (kit::memory(), [numbers.policy("a")]);
+        let charge = kit::charge(0, 1, cost);
+        if memory.take(&policies, &[charge])[0].allowed {
+            let said = memory.settle(&policies, &[charge.refund(Timestamp(kit::START))])[0];
+            prop_assert_eq!((said.remaining, said.reset_after), (said.limit, Micros::ZERO));
+            prop_assert!(memory.is_empty());
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,76 @@
+//! A Redis Cluster.
+
+use std::process::Command;
+
+use super::{RedisServer, eventually};
+
+/// Three masters, of which the first has a replica.
+pub struct Cluster {
+    /// The masters, each with a third of the slots.
+    pub masters: Vec<RedisServer>,
+    /// The replica of the first.
+    pub replica: RedisServer,
+}
+
+impl Cluster {
+    /// Starts one, and waits until all of it is there.
+    #[track_caller]
+    pub fn start() -> Self {
+        let node = || {
+            RedisServer::start_as(|_| {
+                let options = "--cluster-enabled yes --cluster-node-timeout 1000 \
+                    --cluster-require-full-coverage no --repl-diskless-sync-delay 0";
+                options.split_whitespace().map(str::to_owned).collect()
+            })
+        };
+        let cluster = Self { masters: vec![node(), node(), node()], replica: node() };
+        let addresses: Vec<String> = cluster.masters.iter().map(|node| node.addr().to_string()).collect();
+        create(&addresses);
+        let port = cluster.masters[0].addr().port().to_string();
+        cluster.replica.cli(&["cluster", "meet", "127.0.0.1", &port]);
+        let id = cluster.id(0);
+        eventually("the replica knows its master", || {
+            cluster.replica.cli(&["cluster", "nodes"]).contains(&id)
+        });
+        eventually("all nodes know each other", || {
+            let known = |node: &RedisServer| node.cli(&["cluster", "info"]).contains("cluster_known_nodes:4");
+            cluster.masters.iter().all(known) && known(&cluster.replica)
+        });
+        cluster.replica.cli(&["cluster", "replicate", &id]);
+        eventually("the replica has what its master has", || {
+            cluster.replica.cli(&["info", "replication"]).contains("master_link_status:up")
+        });
+        eventually("all slots are served", || {
+            cluster.masters.iter().all(|node| node.cli(&["cluster", "info"]).contains("cluster_state:ok"))
+        });
+        cluster
+    }
+
+    /// Its URL, with all masters.
+    pub fn url(&self) -> String {
+        let addresses: Vec<String> = self.masters.iter().map(|node| node.addr().to_string()).collect();
+        format!("redis-cluster://{}", addresses.join(","))
+    }
+
+    /// The id of a master.
+    #[track_caller]
+    pub fn id(&self, master: usize) -> String {
+        self.masters[master].cli(&["cluster", "myid"])
+    }
+
+    /// The master that has the slot of this name, and the slot.
+    #[track_caller]
+    pub fn place(&self, name: &str) -> (usize, String) {
+        let slot = self.masters[0].cli(&["cluster", "keyslot", name]);
+        let number: usize = slot.parse().unwrap();
+        // redis-cli cuts the 16,384 slots into thirds.
+        (usize::from(number > 5460) + usize::from(number > 10922), slot)
+    }
+}
+
+#[track_caller]
+fn create(addresses: &[String]) {
+    let mut command = Command::new("redis-cli");
+    let output = command.args(["--cluster", "create"]).args(addresses).arg("--cluster-yes").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}

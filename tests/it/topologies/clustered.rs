@@ -1,0 +1,201 @@
+//! On a cluster.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate::limit::{Charge, Key, Manner, Policy, Quota, Rate};
+use tidegate::store::{Redis, RedisSpec};
+use tidegate::time::Micros;
+
+use super::{admit, bucket, charge, documented, recovered, run, spec};
+use crate::support::{Cluster, PATIENCE};
+
+/// Keys of which each lies on another master.
+fn apart(cluster: &Cluster) -> [u8; 3] {
+    let on = |master| (0..u8::MAX).find(|key| cluster.place(&tag(*key)).0 == master).unwrap();
+    [on(0), on(1), on(2)]
+}
+
+fn tag(key: u8) -> String {
+    format!("{{{}}}", Key([key; 16]))
+}
+
+fn watching(mut policy: Policy) -> Policy {
+    policy.shadow = true;
+    policy
+}
+
+async fn connect(spec: &RedisSpec) -> Redis {
+    let redis = Redis::connect(spec);
+    redis.reach(PATIENCE).await.unwrap();
+    redis
+}
+
+async fn left(redis: &Redis, policies: &Arc<[Policy]>, charge: Charge) -> u64 {
+    redis.take(policies, &[charge.look()]).await.unwrap()[0].remaining
+}
+
+/// All that is asked of a cluster whose nodes stay where they are.
+#[test]
+fn limits_on_several_nodes_are_taken_all_or_none() {
+    let cluster = Cluster::start();
+    let keys = apart(&cluster);
+    let rate = Rate::new(1, Micros(86_400_000_000)).unwrap();
+    let policies = Arc::<[Policy]>::from(vec![
+        bucket("wide", 50),
+        Policy::new("log", Quota::sliding_log(&[Rate::new(20, Micros(86_400_000_000)).unwrap()]).unwrap()),
+        Policy::new("queue", Quota::leaky_bucket(rate, 99).unwrap()),
+        watching(bucket("watching", 5)),
+        Policy::new("slots", Quota::concurrency(40, Micros(60_000_000)).unwrap()),
+    ]);
+    let added = "+cluster|slots +cluster|info +cluster|nodes +asking";
+    for node in cluster.masters.iter().chain([&cluster.replica]) {
+        admit(node, "", "tidegate", &documented("tidegate", added));
+    }
+    let spec = spec(&cluster.url().replace("://", "://tidegate:SECRET@"));
+    run(async {
+        let redis = connect(&spec).await;
+        let request = [charge(2, keys[0]), charge(0, keys[1]), charge(1, keys[2]), charge(3, keys[0])];
+        for number in 1..=20 {
+            let said = redis.take(&policies, &request).await.unwrap();
+            assert!(said[..3].iter().all(|said| said.allowed), "{said:?}");
+            assert_eq!((said[1].remaining, said[2].remaining), (50 - number, 20 - number));
+            assert_eq!(said[3].allowed, number <= 5, "{number}");
+        }
+        let said = redis.take(&policies, &request).await.unwrap();
+        assert_eq!((said[1].allowed, said[1].remaining), (true, 30));
+        assert!(!said[2].allowed && said[2].retry_after.is_some_and(|wait| wait > Micros::ZERO));
+        for (number, remaining) in [(0, 80), (1, 30), (2, 0)] {
+            assert_eq!(left(&redis, &policies, request[number]).await, remaining);
+        }
+        // Slots, which are held and given back one by one, and what operators do.
+        let slots: Vec<Charge> = keys
+            .iter()
+            .map(|key| Charge { holder: tidegate::limit::Holder(u64::from(*key)), ..charge(4, *key) })
+            .collect();
+        assert!(redis.take(&policies, &slots).await.unwrap().iter().all(|said| said.remaining == 39));
+        let back: Vec<Charge> = slots.iter().map(|slot| slot.with(Manner::GiveBack)).collect();
+        assert!(redis.settle(&policies, &back).await.unwrap().iter().all(|said| said.remaining == 40));
+        let _ = redis.take(&policies, &[charge(0, keys[0]), charge(0, keys[2])]).await.unwrap();
+        let mut known = redis.keys(&policies[0], 10).await.unwrap();
+        known.sort_by_key(|key| key.0);
+        let mut wanted = keys.map(|key| Key([key; 16]));
+        wanted.sort_by_key(|key| key.0);
+        assert_eq!(known, wanted);
+    });
+    racing(&spec, keys);
+}
+
+/// Requests that overtake each other: exactly so many pass as the narrowest limit has, and nothing is lost of the
+/// others.
+fn racing(spec: &RedisSpec, keys: [u8; 3]) {
+    let log = |name: &str, units| {
+        Policy::new(name, Quota::sliding_log(&[Rate::new(units, Micros(86_400_000_000)).unwrap()]).unwrap())
+    };
+    let policies = Arc::<[Policy]>::from(vec![log("first", 300), log("second", 60), log("third", 100)]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let passed = runtime.block_on(async {
+        let mut tasks = Vec::new();
+        for number in 0..8 {
+            let (policies, redis) = (Arc::clone(&policies), connect(spec).await);
+            // Some want the first and the second, some the first and the third, and some all of them.
+            let charges = match number % 3 {
+                0 => vec![charge(0, keys[0]), charge(1, keys[1])],
+                1 => vec![charge(0, keys[0]), charge(2, keys[2])],
+                _ => vec![charge(2, keys[2]), charge(0, keys[0]), charge(1, keys[1])],
+            };
+            for _ in 0..4 {
+                let (policies, redis, charges) = (Arc::clone(&policies), redis.clone(), charges.clone());
+                tasks.push(tokio::spawn(async move {
+                    let mut passed = [0_u64; 3];
+                    for _ in 0..20 {
+                        let said = redis.take(&policies, &charges).await.unwrap();
+                        if said.iter().all(|said| said.allowed) {
+                            for charge in &charges {
+                                passed[charge.policy.0 as usize] += 1;
+                            }
+                        }
+                    }
+                    passed
+                }));
+            }
+        }
+        let mut sum = [0; 3];
+        for task in tasks {
+            let passed = task.await.unwrap();
+            sum.iter_mut().zip(passed).for_each(|(sum, passed)| *sum += passed);
+        }
+        let redis = connect(spec).await;
+        for (place, policy) in policies.iter().enumerate() {
+            let charge = charge(u32::try_from(place).unwrap(), keys[place]);
+            let left = left(&redis, &policies, charge).await;
+            // What was given back is there again, and what passed is gone.
+            assert_eq!(policy.quota.limit() - left, sum[place], "{}", policy.name);
+        }
+        sum
+    });
+    assert_eq!(passed[1], 60);
+    assert!(passed[0] > 60 && passed[2] <= 100, "{passed:?}");
+}
+
+/// The slot of a key moves to another node while the key is asked for, first half of it and then the rest; no unit is
+/// charged twice, and none forgotten.
+#[test]
+fn a_slot_moves_under_traffic_and_a_master_fails() {
+    let mut cluster = Cluster::start();
+    let keys = apart(&cluster);
+    let policies = Arc::<[Policy]>::from(vec![bucket("a", 100_000)]);
+    let spec = RedisSpec { timeout: Duration::from_millis(500), ..spec(&cluster.url()) };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let redis = connect(&spec).await;
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let traffic = tokio::spawn({
+            let (redis, policies, stop) = (redis.clone(), Arc::clone(&policies), Arc::clone(&stop));
+            async move {
+                let mut last = 100_000;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let said = redis.take(&policies, &[charge(0, keys[1])]).await.unwrap()[0];
+                    assert_eq!(said.remaining, last - 1);
+                    last = said.remaining;
+                    // Light steady traffic.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                last
+            }
+        });
+        let (owner, slot) = cluster.place(&tag(keys[1]));
+        assert_eq!(owner, 1);
+        let (from, to) = (cluster.id(1), cluster.id(2));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        cluster.masters[2].cli(&["cluster", "setslot", &slot, "importing", &from]);
+        cluster.masters[1].cli(&["cluster", "setslot", &slot, "migrating", &to]);
+        let port = cluster.masters[2].addr().port().to_string();
+        let name = format!("tidegate:{}:a:b", tag(keys[1]));
+        assert_eq!(cluster.masters[1].cli(&["migrate", "127.0.0.1", &port, &name, "0", "1000"]), "OK");
+        // Meanwhile each request meets ASK.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        for master in [2, 1, 0] {
+            cluster.masters[master].cli(&["cluster", "setslot", &slot, "node", &to]);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let last = traffic.await.unwrap();
+        assert!(last < 99_900, "{last}");
+
+        // The first master fails; the others are away for as long, and then all is exact again.
+        for left in (99_990..100_000).rev() {
+            assert_eq!(redis.take(&policies, &[charge(0, keys[0])]).await.unwrap()[0].remaining, left);
+        }
+        cluster.masters[0].cli(&["wait", "1", "1000"]);
+        cluster.masters[0].kill();
+        let start = Instant::now();
+        let first = recovered(&redis, &policies, keys[0]).await;
+        println!("recovered in {:?}, {first} left", start.elapsed());
+        for left in (first - 10..first).rev() {
+            assert_eq!(redis.take(&policies, &[charge(0, keys[0])]).await.unwrap()[0].remaining, left);
+        }
+        assert_eq!(recovered(&redis, &policies, keys[1]).await, last - 1);
+    });
+    assert!(cluster.replica.cli(&["role"]).starts_with("master"));
+}

@@ -1,0 +1,151 @@
+//! One server, over TLS or as an ACL user.
+
+use std::time::Duration;
+
+use tidegate::config;
+use tidegate::limit::{Key, PolicyId};
+use tidegate::store::{Change, Redis, RedisSpec, StoreError, StoreSpec};
+use tidegate::time::Micros;
+
+use super::{admit, bucket, charge, documented, run};
+use crate::support::{Authority, PATIENCE, RedisServer, eventually, free_address};
+
+/// Options of a server on TLS, whose certificate says `name`.
+fn tls(authority: &Authority, name: &str, port: u16) -> Vec<String> {
+    let file = |name: &str| authority.file(name).display().to_string();
+    let (port, certificate, key) =
+        (port.to_string(), file(&format!("{name}.pem")), file(&format!("{name}.key")));
+    ["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key]
+        .into_iter()
+        .chain(["--tls-ca-cert-file", &file("ca.pem")])
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A server on TLS alone.
+fn server(authority: &Authority, name: &str, clients: &str) -> RedisServer {
+    authority.sign(name);
+    let more = ["--port", "0", "--tls-auth-clients", clients].map(str::to_owned);
+    RedisServer::start_as(|port| [&tls(authority, name, port)[..], &more].concat())
+}
+
+/// The store of a configuration file beside the authority's files.
+fn spec(authority: &Authority, store: &str) -> RedisSpec {
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\n[store]\ntimeout = \"5s\"\n{store}\n[[routes]]\npath = \"/\"\nrespond = {{ status = 200 }}\n"
+    );
+    let file = authority.file("tidegate.toml");
+    match config::parse(&text, file.to_str().unwrap(), &|_| None) {
+        Ok(loaded) => match loaded.config.store {
+            StoreSpec::Redis(spec) => spec,
+            StoreSpec::Memory => panic!("no Redis in {text}"),
+        },
+        Err(report) => panic!("{report}"),
+    }
+}
+
+/// Takes as long as a first connection needs.
+fn taken(spec: &RedisSpec) -> Result<u64, StoreError> {
+    run(async {
+        let redis = Redis::connect(spec);
+        redis.reach(PATIENCE).await?;
+        Ok(redis.take(&[bucket("a", 5)].into(), &[charge(0, 1)]).await?[0].remaining)
+    })
+}
+
+/// Whether it can't be reached.
+fn is_refused(spec: &RedisSpec) -> bool {
+    // A server that is trusted is reached in a few milliseconds.
+    run(async { Redis::connect(spec).reach(Duration::from_secs(1)).await.is_err() })
+}
+
+fn url(server: &RedisServer, host: &str) -> String {
+    format!("url = \"rediss://{host}:{}\"", server.addr().port())
+}
+
+#[test]
+fn a_server_is_trusted_by_its_authority_and_name() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let redis = server(&authority, "localhost", "no");
+    let tls = |more: &str| format!("\ntls = {{ ca = \"ca.pem\"{more} }}");
+    assert_eq!(taken(&spec(&authority, &(url(&redis, "localhost") + &tls("")))).unwrap(), 4);
+    let named = url(&redis, "127.0.0.1") + &tls(", server_name = \"localhost\"");
+    assert_eq!(taken(&spec(&authority, &named)).unwrap(), 3);
+    for (files, wrong) in [
+        (&authority, url(&redis, "127.0.0.1") + &tls("")),
+        (&authority, url(&redis, "localhost") + &tls(", server_name = \"redis.test\"")),
+        (&other, url(&redis, "localhost") + &tls("")),
+        (&authority, url(&redis, "localhost")),
+        (&authority, url(&redis, "localhost").replace("rediss", "redis")),
+    ] {
+        assert!(is_refused(&spec(files, &wrong)), "{wrong}");
+    }
+}
+
+#[test]
+fn a_server_may_ask_for_a_certificate() {
+    let authority = Authority::new();
+    let redis = server(&authority, "localhost", "yes");
+    authority.sign("gate");
+    let with = |tls: &str| {
+        spec(&authority, &format!("{}\ntls = {{ ca = \"ca.pem\"{tls} }}", url(&redis, "localhost")))
+    };
+    assert!(is_refused(&with("")));
+    assert_eq!(taken(&with(", cert = \"gate.pem\", key = \"gate.key\"")).unwrap(), 4);
+}
+
+/// What a cluster tells of its nodes, and a Sentinel of the master, are addresses; the certificates have a name.
+#[test]
+fn what_is_found_by_address_is_trusted_by_name() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let port = free_address().port();
+    let more =
+        "--tls-auth-clients no --cluster-enabled yes --tls-cluster yes --cluster-announce-ip 127.0.0.1";
+    let more: Vec<String> = more.split(' ').map(str::to_owned).collect();
+    let node = RedisServer::start_as(|_| [&tls(&authority, "localhost", port)[..], &more].concat());
+    node.cli(&["cluster", "addslotsrange", "0", "16383"]);
+    eventually("it is a cluster", || node.cli(&["cluster", "info"]).contains("cluster_state:ok"));
+    let url =
+        |scheme: &str, port: u16, service: &str| format!("url = \"{scheme}://localhost:{port}{service}\"");
+    let with = |url: &str, more: &str| spec(&authority, &format!("{url}\ntls = {{ ca = \"ca.pem\"{more} }}"));
+    let named = ", server_name = \"localhost\"";
+    let cluster = url("rediss-cluster", port, "");
+    assert_eq!(taken(&with(&cluster, named)).unwrap(), 4);
+
+    let (master_port, sentinel_port) = (free_address().port(), free_address().port());
+    let more = ["--tls-auth-clients", "no"].map(str::to_owned);
+    let _master = RedisServer::start_as(|_| [&tls(&authority, "localhost", master_port)[..], &more].concat());
+    let options = tls(&authority, "localhost", sentinel_port).join(" ").replace("--", "\n");
+    let _sentinel = RedisServer::start_sentinel(&format!(
+        "tls-replication yes\ntls-auth-clients no{options}\nsentinel monitor gate 127.0.0.1 {master_port} 1\n"
+    ));
+    let watched = url("rediss-sentinel", sentinel_port, "/?service=gate");
+    assert_eq!(taken(&with(&watched, named)).unwrap(), 4);
+    assert!(is_refused(&with(&watched, "")));
+}
+
+/// What docs/redis.md tells to give to the proxy's user is enough for all that it does, and no other key is its own.
+#[test]
+fn an_acl_user_needs_few_rights() {
+    let redis = RedisServer::start();
+    admit(&redis, "", "tidegate", &documented("tidegate", ""));
+    redis.cli(&["acl", "setuser", "default", "off"]);
+    let url = format!("redis://tidegate:SECRET@{}", redis.addr());
+    let spec = super::spec(&url);
+    run(async {
+        let (policies, key) = (std::sync::Arc::from([bucket("a", 5)]), Key([1; 16]));
+        let store = Redis::connect(&spec);
+        store.reach(PATIENCE).await.unwrap();
+        assert_eq!(store.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, 4);
+        assert_eq!(store.keys(&policies[0], 10).await.unwrap(), [key]);
+        for change in [Change::Block(Micros::SECOND), Change::Unblock, Change::Reset] {
+            assert_eq!(store.change(&policies, &[(PolicyId(0), key)], change).await.unwrap(), 1);
+        }
+        assert_eq!(store.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, 4);
+        let elsewhere = Redis::connect(&RedisSpec { prefix: "other".into(), ..spec.clone() });
+        elsewhere.reach(PATIENCE).await.unwrap();
+        let refused = elsewhere.take(&policies, &[charge(0, 1)]).await.unwrap_err();
+        assert!(refused.to_string().contains("NOPERM"), "{refused}");
+    });
+}

@@ -1,0 +1,48 @@
+//! Through Sentinel.
+
+use std::time::{Duration, Instant};
+
+use tidegate::store::redis::Endpoint;
+use tidegate::store::{Redis, RedisSpec};
+
+use super::{admit, bucket, charge, documented, recovered, run, spec};
+use crate::support::{PATIENCE, RedisServer, Watched};
+
+fn watched_spec(sentinels: &str) -> RedisSpec {
+    let mut spec = spec(&format!("redis-sentinel://tidegate:SECRET@{sentinels}/?service=gate"));
+    if let Endpoint::Sentinel { username, password, .. } = &mut spec.target.endpoint {
+        (*username, *password) = (Some("watcher".to_owned()), Some("SECRET".to_owned()));
+    }
+    spec
+}
+
+#[test]
+fn a_failover_is_followed_and_counts_are_exact_again() {
+    let mut service = Watched::start("hush");
+    for redis in [&service.master, &service.replica] {
+        admit(redis, "hush", "tidegate", &documented("tidegate", "+role"));
+    }
+    admit(&service.sentinel, "watch-hush", "watcher", &documented("watcher", ""));
+    let absent = RedisServer::absent();
+    let mut spec = watched_spec(&format!("{},{}", absent.addr(), service.sentinel.addr()));
+    // As a proxy has it: what takes longer fails.
+    spec.timeout = Duration::from_millis(200);
+    let policies = std::sync::Arc::from([bucket("a", 1_000)]);
+    run(async {
+        let redis = Redis::connect(&spec);
+        redis.reach(PATIENCE).await.unwrap();
+        for left in (990..1_000).rev() {
+            assert_eq!(redis.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, left);
+        }
+        service.master.cli(&["-a", "hush", "wait", "1", "1000"]);
+        service.master.kill();
+        let start = Instant::now();
+        let first = recovered(&redis, &policies, 1).await;
+        println!("recovered in {:?}, {first} left", start.elapsed());
+        assert!((980..990).contains(&first), "{first}");
+        for left in (first - 10..first).rev() {
+            assert_eq!(redis.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, left);
+        }
+    });
+    assert!(service.replica.cli(&["-a", "hush", "role"]).starts_with("master"));
+}
