@@ -1,4 +1,13 @@
 -- shared: what several algorithms need.
+--
+-- Every other file is the body of a function of its own, which runs only when it is needed: each call of the script
+-- makes all of its functions anew, so those that it does not need should not be made. The file of an algorithm
+-- returns its step, a function
+-- In   the state as stored, or false; numbers as its file says; now in µs; cost in units; of a slot the holder,
+--      8 bytes, or of a refund when the units were taken, in µs; and the manner (see hold.lua). What a refund brings
+--      back is exactly what was taken, or less where time has brought back some of it already.
+-- Out  allowed (1 or 0), remaining, reset_after in µs, retry_after in µs (-1: never), delay in µs, the next state
+--      or nil, and its lifetime in µs
 
 -- The manner of a charge that takes units if they are there.
 local TAKE = 0
@@ -10,15 +19,6 @@ local SET_BACK = 1000000
 
 -- The last time that a state can hold; nothing lasts longer.
 local FOREVER = 2 ^ 53
-
--- Every other file is the body of a function of its own, which runs only when it is needed: each call of the script
--- makes all of its functions anew, so those that it does not need should not be made. The file of an algorithm
--- returns its step, a function
--- In   the state as stored, or false; numbers as its file says; now in µs; cost in units; of a slot the holder,
---      8 bytes, or of a refund when the units were taken, in µs; and the manner (see hold.lua). What a refund brings
---      back is exactly what was taken, or less where time has brought back some of it already.
--- Out  allowed (1 or 0), remaining, reset_after in µs, retry_after in µs (-1: never), delay in µs, the next state
---      or nil, and its lifetime in µs
 
 -- a / b rounded up, exact for whole numbers up to 2^53, which math.ceil(a / b) is not.
 local function div_ceil(a, b)
