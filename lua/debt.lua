@@ -41,7 +41,7 @@ local function debt_step(state, numbers, now, cost, taken, manner)
     back = math.min(math.max(0, back), ticks)
     local after = ticks - back
     local reset = until_drained(after, drain, at, now)
-    local next_state = back > 0 and struct.pack("<ddd", at, after, unit) or nil
+    local next_state = back > 0 and (after > 0 and struct.pack("<ddd", at, after, unit) or "") or nil
     return 1, div_floor(full - after, unit), reset, 0, 0, next_state, reset
   end
   local room = full - ticks

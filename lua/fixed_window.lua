@@ -49,7 +49,7 @@ return function(state, numbers, now, cost, taken, manner)
     local back = start <= taken and math.min(units, cost) or 0
     units = units - back
     local reset = units > 0 and rest or 0
-    local next_state = back > 0 and struct.pack("<dddd", at, start, grid, units) or nil
+    local next_state = back > 0 and (units > 0 and struct.pack("<dddd", at, start, grid, units) or "") or nil
     return 1, limit - units, reset, 0, 0, next_state, reset
   end
   if cost > limit - units then

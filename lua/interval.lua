@@ -36,7 +36,7 @@ return function(state, numbers, now, cost, taken, manner)
     back = math.min(math.max(0, back), missing)
     local after = missing - back
     local reset = until_back(after)
-    local next_state = back > 0 and struct.pack("<ddd", at, tick, after) or nil
+    local next_state = back > 0 and (after > 0 and struct.pack("<ddd", at, tick, after) or "") or nil
     return 1, limit - after, reset, 0, 0, next_state, reset
   end
   local room = limit - missing

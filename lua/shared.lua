@@ -5,7 +5,8 @@
 -- returns its step, a function
 -- In   the state as stored, or false; numbers as its file says; now in µs; cost in units; of a slot the holder,
 --      8 bytes, or of a refund when the units were taken, in µs; and the manner (see hold.lua). What a refund brings
---      back is exactly what was taken, or less where time has brought back some of it already.
+--      back is exactly what was taken, or less where time has brought back some of it already; "" is what is left of a
+--      state that all of it came back to.
 -- Out  allowed (1 or 0), remaining, reset_after in µs, retry_after in µs (-1: never), delay in µs, the next state
 --      or nil, and its lifetime in µs
 

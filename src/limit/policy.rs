@@ -184,7 +184,14 @@ impl Policy {
             Manner::Refund => self.quota.refund(state, now, charge.cost, charge.taken, charge.holder),
         };
         let hold = hold.filter(|hold| hold.lifetime(self.ban.as_ref(), now) > Micros::ZERO);
-        Outcome { decision: step.decision, next: step.next.map(|state| Record { state: Some(state), hold }) }
+        // What was all given back is no state any more, also where a hold stays.
+        let stays = |state: &State| {
+            charge.manner != Manner::Refund
+                || matches!(state, State::Leases(_))
+                || self.quota.lifetime(state, now) > Micros::ZERO
+        };
+        let next = step.next.map(|state| Record { state: Some(state).filter(stays), hold });
+        Outcome { decision: step.decision, next }
     }
 
     /// How long `record` differs from no record at all, counted from `now`.

@@ -19,7 +19,7 @@ fn both_stores_refund_alike() {
     let earlier = prop::option::weighted(0.4, 0..8_usize);
     let arrival = (any_jump(), any_cost(), 0..6_u64, earlier);
     let policy = (any_numbers(), prop::option::weighted(0.3, (1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64)));
-    for_all(300, &(policy, prop::collection::vec(arrival, 1..60)), |((numbers, ban), arrivals)| {
+    for_all(150, &(policy, prop::collection::vec(arrival, 1..60)), |((numbers, ban), arrivals)| {
         let stores = Stores::new(&server);
         let ban = ban.map(|(after, within, length)| tidegate::limit::Ban {
             after,
