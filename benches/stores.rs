@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::limit::{Align, Charge, Holder, Key, Manner, Policy, PolicyId, Quota, Rate};
+use tidegate::limit::{Align, Charge, Holder, Key, Policy, PolicyId, Quota, Rate};
 use tidegate::store::redis::Target;
 use tidegate::store::{Memory, Redis, RedisSpec};
 use tidegate::time::{Clock, Micros, Timestamp};
@@ -106,11 +106,9 @@ fn quotas() -> Vec<(&'static str, Quota)> {
     ]
 }
 
+/// A key as real ones are: a hash.
 fn key(number: u64) -> Key {
-    let mut key = [0; 16];
-    key[..8].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
-    key[8..].copy_from_slice(&number.to_le_bytes());
-    Key(key)
+    Key(blake3::hash(&number.to_le_bytes()).as_bytes()[..16].try_into().expect("16 bytes"))
 }
 
 fn charge(policy: u32, number: u64, keys: u64) -> Charge {
@@ -171,11 +169,11 @@ async fn redis_bytes(server: &Server, policies: &Arc<[Policy]>, keys: u64) -> f6
 fn process_bytes(policies: &[Policy], requests: u64, keys: u64) -> f64 {
     let clock = Clock::manual(Timestamp(START));
     let before = resident();
-    let memory = Memory::new(usize::try_from(keys * 2).expect("small"), clock);
+    let memory = Memory::new(usize::try_from(keys).expect("small"), clock);
     for second in 0..requests {
         memory.clock().set(Timestamp(START + second * 1_000_000));
         for n in 0..keys {
-            let _ = memory.take(policies, &[charge(0, n + second * 7, keys).with(Manner::Take)]);
+            let _ = memory.take(policies, &[charge(0, n, keys)]);
         }
     }
     (resident() - before) / memory.len() as f64
