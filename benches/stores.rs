@@ -12,10 +12,6 @@ use tidegate::store::redis::Target;
 use tidegate::store::{Memory, Redis, RedisSpec};
 use tidegate::time::{Clock, Micros, Timestamp};
 
-#[cfg(feature = "mimalloc")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const START: u64 = 1_790_000_000_000_000;
 const MINUTE: Micros = Micros(60_000_000);
 /// Checks that a figure is the mean of.
