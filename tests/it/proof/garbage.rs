@@ -90,9 +90,10 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     ask(2, 2, Manner::Take);
     ask(2, 3, Manner::Look);
     ask(9, 3, Manner::Take);
-    // Two days are longer than any of these limits remembers. A hold that is plausible in all its numbers is
-    // one, and ends when it says.
-    let mut later = START + 48 * HOUR;
+    // Two days are longer than any of these limits remembers, and the latest stamp that is written here lies two days
+    // ahead: behind a block such a state stays as it is, and is one. A hold that is plausible in all its numbers
+    // is one as well, and ends when it says.
+    let mut later = START + 97 * HOUR;
     if matches!(first.cause, Cause::Ban | Cause::Block) {
         later = later.max(START + first.retry_after.unwrap().0);
     }
