@@ -2,7 +2,7 @@
 //!
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
 //!
-//! `suggest < time < limit < telemetry < socket < store < limiter < upstream < jwt < gate < proxy < server < admin <
+//! `suggest < time < limit < telemetry < socket < tls < store < limiter < upstream < jwt < gate < proxy < server < admin <
 //! config < app < cli`
 
 pub mod admin;
@@ -20,4 +20,5 @@ pub mod store;
 pub mod suggest;
 pub mod telemetry;
 pub mod time;
+pub mod tls;
 pub mod upstream;

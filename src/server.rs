@@ -7,6 +7,7 @@
 mod connection;
 mod drain;
 mod listen;
+mod transport;
 mod worker;
 
 use std::net::SocketAddr;

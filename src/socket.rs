@@ -226,11 +226,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let this = &mut *self;
+        let progress = Pin::new(&mut this.stream).poll_flush(cx);
+        this.bounded_write(progress, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let this = &mut *self;
+        let progress = Pin::new(&mut this.stream).poll_shutdown(cx);
+        this.bounded_write(progress, cx)
     }
 }
 
@@ -316,5 +320,15 @@ mod tests {
         let (_near, far) = duplex(4);
         let mut far = Timed::new(far, Patience::new(Reading::Unbounded, SECOND));
         assert_eq!(kind(far.write_all(&[0; 64]).await), Some(io::ErrorKind::TimedOut));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_stream_has_taken_and_nobody_reads_fails_as_well() {
+        let (_near, far) = duplex(4);
+        let taken = tokio::io::BufWriter::new(far);
+        let mut far = Timed::new(taken, Patience::new(Reading::Unbounded, SECOND));
+        far.write_all(&[0; 64]).await.unwrap();
+        assert_eq!(kind(far.flush().await), Some(io::ErrorKind::TimedOut));
+        assert_eq!(kind(far.shutdown().await), Some(io::ErrorKind::TimedOut));
     }
 }

@@ -8,7 +8,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use super::reader::{Item, Text};
 use super::report::Problem;
 use super::table::Table;
-use crate::store::redis::{Endpoint, Target, Tls, TlsError, TlsSpec, UrlError};
+use crate::store::redis::{Endpoint, Target, UrlError};
+use crate::tls::{ClientTls, ClientTlsSpec, TlsError};
 
 const FORM: &str = "write redis://host:6379, redis://user:password@host:6379/0 or unix:///run/redis.sock";
 const FORMS: &str = "with Sentinel redis-sentinel://a:26379,b:26379/?service=NAME, for a cluster \
@@ -108,7 +109,7 @@ fn url(text: &Text<'_>) -> Option<Target> {
     })
 }
 
-fn tls(item: Item<'_>, directory: &Path) -> Option<Tls> {
+fn tls(item: Item<'_>, directory: &Path) -> Option<ClientTls> {
     let mut table = item.table("`tls`")?;
     let authorities = given(table.item("ca"), |item| certificates(item, directory));
     let (cert, key) = (table.item("cert"), table.item("key"));
@@ -130,12 +131,13 @@ fn tls(item: Item<'_>, directory: &Path) -> Option<Tls> {
         return item.refuse(item.error(title).help(format!("add {help}")));
     }
     // Everything that is wrong has been said by now.
-    let spec = TlsSpec {
+    let spec = ClientTlsSpec {
         authorities: authorities.ok()?,
         identity: certificate.ok()?.zip(private_key.ok()?),
         server_name: server_name.ok()?,
+        protocols: Vec::new(),
     };
-    let error = match Tls::new(spec) {
+    let error = match ClientTls::new(spec) {
         Ok(tls) => return Some(tls),
         Err(error) => error,
     };

@@ -1,7 +1,6 @@
 //! Fetching keys: one GET over HTTP/1.1, with TLS or without.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,15 +9,12 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
 use url::{Position, Url};
 
 use super::{JwksError, Keys};
+use crate::tls::{ClientTls, TlsError, Transport};
 
 /// The longest that a fetch may take, from the name's look-up to the last byte.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,8 +44,8 @@ pub enum FetchError {
     #[error("{0}")]
     Connect(#[from] io::Error),
     /// No TLS at all.
-    #[error("TLS: {0}")]
-    Tls(#[from] rustls::Error),
+    #[error("{0}")]
+    Tls(#[from] TlsError),
     /// A failure after that.
     #[error("HTTP: {0}")]
     Http(#[from] hyper::Error),
@@ -101,27 +97,22 @@ impl Endpoint {
     }
 
     /// Fetches what is there now, within [`PATIENCE`].
-    pub(super) async fn fetch(&self, tls: Option<&TlsConnector>) -> Result<Bytes, FetchError> {
+    pub(super) async fn fetch(&self, tls: Option<&ClientTls>) -> Result<Bytes, FetchError> {
         tokio::time::timeout(PATIENCE, self.get(tls)).await.unwrap_or(Err(FetchError::Late))
     }
 
-    async fn get(&self, tls: Option<&TlsConnector>) -> Result<Bytes, FetchError> {
+    async fn get(&self, tls: Option<&ClientTls>) -> Result<Bytes, FetchError> {
         let host = self.0.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.0.port_or_known_default().unwrap_or_default();
         let stream = TcpStream::connect((host, port)).await?;
-        match tls {
-            None => self.ask(stream).await,
-            Some(tls) => {
-                let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-                self.ask(tls.connect(name, stream).await?).await
-            }
-        }
+        self.ask(match tls {
+            None => Transport::Plain(stream),
+            Some(tls) => tls.connect(host, stream).await?,
+        })
+        .await
     }
 
-    async fn ask<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        &self,
-        stream: S,
-    ) -> Result<Bytes, FetchError> {
+    async fn ask(&self, stream: Transport) -> Result<Bytes, FetchError> {
         let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
         // Ends with this function, whatever becomes of the answer.
         let mut running = JoinSet::new();
@@ -154,20 +145,4 @@ impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Endpoint({self})")
     }
-}
-
-/// TLS that trusts what the system trusts, or, where it has no certificates, as in an empty container, what
-/// Mozilla trusts.
-pub(super) fn tls_connector() -> Result<TlsConnector, rustls::Error> {
-    let mut roots = RootCertStore::empty();
-    let native = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(native.certs);
-    if roots.is_empty() {
-        tracing::info!("the system has no certificates: those of Mozilla are trusted");
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let config = config.with_root_certificates(roots).with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use tokio_rustls::TlsConnector;
 
-use super::fetch::{FetchError, tls_connector};
+use super::fetch::FetchError;
 use super::{Endpoint, KeySource, Keys, Verifier};
 use crate::time::monotonic;
+use crate::tls::ClientTls;
 
 /// How old keys may become.
 const REFRESH: Duration = Duration::from_mins(5);
@@ -20,16 +20,13 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub struct Refresher {
     verifier: Arc<Verifier>,
     endpoint: Endpoint,
-    tls: Option<Tls>,
+    tls: Option<ClientTls>,
     /// What the log was last told.
     said: String,
     has_failed: bool,
     /// When a token may ask for new keys again.
     next_asked: Instant,
 }
-
-/// How TLS is spoken.
-struct Tls(TlsConnector);
 
 impl Refresher {
     /// Keeps these keys fresh; none if they come from a file.
@@ -101,16 +98,9 @@ impl Refresher {
 
     async fn keys(&mut self) -> Result<Keys, FetchError> {
         if self.endpoint.is_tls() && self.tls.is_none() {
-            self.tls = Some(Tls(tls_connector()?));
+            self.tls = Some(ClientTls::of_the_system()?);
         }
-        let tls = self.tls.as_ref().map(|tls| &tls.0);
-        let text = self.endpoint.fetch(tls).await?;
+        let text = self.endpoint.fetch(self.tls.as_ref()).await?;
         Ok(Keys::parse(&text, &self.verifier.spec.algorithms)?)
-    }
-}
-
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tls")
     }
 }

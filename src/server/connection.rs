@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,10 +9,10 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use super::ListenerSpec;
 use super::drain::Open;
+use super::transport::Accepted;
 use crate::proxy::{ClientTimes, Peer, Proxy};
 use crate::socket::Timed;
 use crate::time::monotonic;
@@ -37,13 +36,13 @@ pub(super) fn protocol(spec: &ListenerSpec) -> http1::Builder {
 
 /// Serves a connection until either end closes it.
 pub(super) async fn serve(
-    stream: TcpStream,
-    address: SocketAddr,
+    accepted: Accepted,
     spec: &ListenerSpec,
     protocol: &http1::Builder,
     proxy: Rc<Proxy>,
     open: Open,
 ) {
+    let Accepted { stream, address } = accepted;
     let times = ClientTimes { header: spec.header_timeout, body: spec.body_timeout, idle: spec.idle_timeout };
     let peer = Rc::new(Peer::new(address, times));
     let patience = Rc::clone(peer.patience());

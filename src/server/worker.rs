@@ -11,7 +11,9 @@ use tokio::sync::watch;
 use super::connection::{protocol, serve};
 use super::drain::Connections;
 use super::listen::{BACKLOG, Listener};
+use super::transport::Accepted;
 use crate::proxy::Proxy;
+use crate::tls::Transport;
 
 /// How often connections to servers are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -110,7 +112,8 @@ async fn accept(
             let _counted = counted;
             // Without it small answers would wait for acknowledgements; a connection that refuses is gone.
             if stream.set_nodelay(true).is_ok() {
-                serve(stream, address, &spec, &protocol, proxy, open).await;
+                let accepted = Accepted { stream: Transport::Plain(stream), address };
+                serve(accepted, &spec, &protocol, proxy, open).await;
             }
         });
     };

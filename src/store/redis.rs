@@ -9,7 +9,6 @@ mod connection;
 mod gather;
 mod line;
 mod script;
-mod tls;
 mod url;
 mod wire;
 
@@ -24,7 +23,6 @@ use fred::types::config::Server;
 use tokio::sync::oneshot;
 
 pub use script::{CHANGE, Script, TAKE};
-pub use tls::{Tls, TlsError, TlsSpec};
 pub use url::{Endpoint, Node, Target, UrlError};
 pub use wire::stored_key;
 

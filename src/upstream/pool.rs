@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use super::ForwardError;
 use super::spec::{ServerSpec, UpstreamSpec};
 use super::wire::Wire;
+use crate::tls::Transport;
 
 /// Connections that are kept at most.
 const MAX_KEPT: usize = 256;
@@ -96,6 +97,7 @@ impl Pool {
             Ok(address) => TcpStream::connect(SocketAddr::new(address, self.server.port)).await?,
             Err(_) => TcpStream::connect((&*self.server.host, self.server.port)).await?,
         };
-        Wire::over(stream, self.response_timeout, self.stall_timeout).await
+        stream.set_nodelay(true)?;
+        Wire::over(Transport::Plain(stream), self.response_timeout, self.stall_timeout).await
     }
 }

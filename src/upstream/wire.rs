@@ -18,14 +18,14 @@ use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
 use crate::socket::{Patience, Reading, Timed};
 use crate::time::{monotonic, recent};
+use crate::tls::Transport;
 
-type Connection = http1::Connection<TokioIo<Timed<TcpStream>>, RequestBody>;
+type Connection = http1::Connection<TokioIo<Timed<Transport>>, RequestBody>;
 
 /// The most bytes before an answer's head is whole: what hyper takes for one head, and room for interim
 /// responses, of which hyper itself would take any number.
@@ -57,11 +57,10 @@ pub(super) struct SendError {
 impl Wire {
     /// Speaks HTTP/1.1 over a stream.
     pub async fn over(
-        stream: TcpStream,
+        stream: Transport,
         response_timeout: Duration,
         stall_timeout: Duration,
     ) -> io::Result<Box<Self>> {
-        stream.set_nodelay(true)?;
         let patience = Patience::new(Reading::Unbounded, stall_timeout);
         let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
         let (sender, connection) = http1::Builder::new().handshake(io).await.map_err(io::Error::other)?;

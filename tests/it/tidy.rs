@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "suggest",
     "time",
     "limit",
     "telemetry",
     "socket",
+    "tls",
     "store",
     "limiter",
     "upstream",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-use super::tls::{Tls, TlsError};
+use crate::tls::{ClientTls, TlsError};
 
 /// Where a Redis is, and as whom we speak to it.
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub struct Target {
     /// The number of the database.
     pub database: u8,
     /// How connections are encrypted, if they are.
-    pub tls: Option<Tls>,
+    pub tls: Option<ClientTls>,
 }
 
 /// Where a Redis listens.
@@ -143,7 +143,7 @@ impl Target {
         if !matches!(kind, Kind::Sentinel) {
             nothing_more(&url)?;
         }
-        let tls = if is_secure { Some(Tls::of_the_system()?) } else { None };
+        let tls = if is_secure { Some(ClientTls::of_the_system()?) } else { None };
         Ok(Self { endpoint, username, password, database, tls })
     }
 }
