@@ -24,7 +24,7 @@ pub use listen::{AdminListener, listen};
 
 use self::answer::{Answer, Refusal};
 use crate::gate::Gate;
-use crate::limiter::Denials;
+use crate::limiter::{Breakers, Denials};
 use crate::proxy::Site;
 use crate::store::{Memory, Store};
 use crate::telemetry::{CONTENT_TYPE, Levels, Metrics};
@@ -65,8 +65,8 @@ pub struct Admin {
 pub struct Gauges {
     /// Open connections, by listener.
     pub connections: Vec<(SocketAddr, Arc<AtomicUsize>)>,
-    /// How many workers have the store away.
-    pub away: Arc<AtomicUsize>,
+    /// The workers' breakers before the store.
+    pub breakers: Arc<Breakers>,
     /// The in-process store.
     pub memory: Arc<Memory>,
     /// Lines of the access log that were dropped, if there is one.
@@ -129,25 +129,22 @@ impl Admin {
         } else {
             (StatusCode::OK, "ready")
         };
-        let store = match (&self.store, self.store_is_up()) {
+        let store = match (&self.store, self.gauges.breakers.open()) {
             (Store::Memory(_), _) => "in this process",
-            (_, true) => "up",
-            (_, false) => "away",
+            (_, 0) => "up",
+            _ => "away",
         };
         answer::text(status, "text/plain; charset=utf-8", format!("{word}\nstore: {store}\n"))
     }
 
-    fn store_is_up(&self) -> bool {
-        self.gauges.away.load(Ordering::Relaxed) == 0
-    }
-
     fn levels(&self) -> Levels {
-        let Gauges { connections, memory, dropped_lines, .. } = &self.gauges;
+        let Gauges { connections, breakers, memory, dropped_lines } = &self.gauges;
         let open =
             |(address, count): &(SocketAddr, Arc<AtomicUsize>)| (*address, count.load(Ordering::Relaxed));
         Levels {
             connections: connections.iter().map(open).collect(),
-            store_is_up: self.store_is_up(),
+            breakers_open: breakers.open(),
+            breaker_openings: breakers.openings(),
             keys: memory.len(),
             dropped_lines: dropped_lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed)),
         }

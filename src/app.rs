@@ -16,8 +16,6 @@ use crate::store::{Memory, Redis, Store, StoreSpec};
 use crate::telemetry::{AccessWriter, Metrics};
 use crate::time::Clock;
 
-/// How long the store may take to be there at the start; the server starts in any case.
-const STORE_PATIENCE: Duration = Duration::from_millis(500);
 /// The in-process store is swept in so many parts, one a second.
 const SWEEP_PARTS: usize = 60;
 
@@ -103,10 +101,11 @@ async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<E
         let plural = if config.workers == 1 { "" } else { "s" };
         tracing::info!("listening on {address} with {} worker{plural}", config.workers);
     }
-    describe_store(&config.store).await;
+    describe_store(&config.store);
     if let Some((spec, listener)) = admin {
-        let gauges = Gauges { connections, away: limiter.away(), memory: Arc::clone(&memory), dropped_lines };
-        let store = store(&config.store, &memory);
+        let (breakers, memory) = (limiter.breakers(), &memory);
+        let gauges = Gauges { connections, breakers, memory: Arc::clone(memory), dropped_lines };
+        let store = store(&config.store, memory);
         let denials = limiter.denials();
         let admin = Admin { spec, site, store, denials, metrics, gauges, drain, clock: Clock::System };
         tracing::info!("the admin interface is at http://{}", listener.address());
@@ -146,17 +145,11 @@ async fn administer(admin: Admin, listener: AdminListener) {
     }
 }
 
-async fn describe_store(store: &StoreSpec) {
-    let StoreSpec::Redis(spec) = store else {
-        tracing::info!("limits are counted in this process");
-        return;
-    };
-    match Redis::connect(spec).reach(STORE_PATIENCE).await {
-        Ok(()) => tracing::info!("limits are counted in {}", spec.target),
-        Err(error) => tracing::warn!(
-            "{} is away ({error}); until it is back each limit does what its on_store_failure says",
-            spec.target
-        ),
+/// Says where limits are counted; whether it is there is said by those who count.
+fn describe_store(store: &StoreSpec) {
+    match store {
+        StoreSpec::Memory => tracing::info!("limits are counted in this process"),
+        StoreSpec::Redis(spec) => tracing::info!("limits are counted in {}", spec.target),
     }
 }
 

@@ -7,8 +7,8 @@ mod ruling;
 mod slots;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+pub use self::breaker::Breakers;
 pub use self::denials::Denials;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::ruling::{Denial, Permit, Ruling, Standing, Standings};
@@ -28,9 +28,7 @@ pub struct Limiter {
     alone: Arc<Memory>,
     /// Keeps this worker from asking a store that does not answer.
     breaker: Breaker,
-    /// How many workers have it away, which is while their breakers are open: the log says so when the first has, and
-    /// when none has any more.
-    away: Arc<AtomicUsize>,
+    breakers: Arc<Breakers>,
     /// What the store has refused; not used where to ask costs no more than to remember.
     denials: Arc<Denials>,
     slots: Arc<Slots>,
@@ -44,17 +42,18 @@ impl Limiter {
     /// A limiter over `store`; `alone` decides where the store can't be asked.
     #[must_use]
     pub fn new(store: Store, alone: Arc<Memory>) -> Self {
-        let (away, denials) = (Arc::default(), Arc::default());
+        let (breakers, denials) = (Arc::default(), Arc::default());
         let (slots, counts) = (Arc::default(), Arc::default());
-        Self { store, alone, breaker: Breaker::default(), away, denials, slots, counts }
+        Self { store, alone, breaker: Breaker::of(&breakers), breakers, denials, slots, counts }
     }
 
     /// The same limiter over a connection to the same store that another worker has.
     #[must_use]
     pub fn over(&self, store: Store) -> Self {
-        let (alone, away) = (Arc::clone(&self.alone), Arc::clone(&self.away));
+        let (alone, breakers) = (Arc::clone(&self.alone), Arc::clone(&self.breakers));
         let (denials, counts) = (Arc::clone(&self.denials), Arc::clone(&self.counts));
-        Self { store, alone, breaker: Breaker::default(), away, denials, slots: Arc::default(), counts }
+        let breaker = Breaker::of(&breakers);
+        Self { store, alone, breaker, breakers, denials, slots: Arc::default(), counts }
     }
 
     /// The same limiter, which counts there what it decides.
@@ -63,10 +62,10 @@ impl Limiter {
         Self { counts, ..self }
     }
 
-    /// How many workers have the store away at the moment.
+    /// The breakers of all workers, which say whether the store is away.
     #[must_use]
-    pub fn away(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.away)
+    pub fn breakers(&self) -> Arc<Breakers> {
+        Arc::clone(&self.breakers)
     }
 
     /// What is remembered of the store's denials; who gives something back has to have it forgotten.
@@ -154,20 +153,24 @@ impl Limiter {
         }
     }
 
+    /// Finds out whether the store is there, which takes half a second at most.
+    pub async fn begin(&self) {
+        self.breaker.begin(&self.store).await;
+    }
+
     /// Does what is to be done beside requests, for as long as the worker lives: gives slots back, renews their
-    /// leases, and probes a store that does not answer.
+    /// leases, and probes a store that does not answer, or that nobody asks.
     pub async fn keep(&self) {
         tokio::join!(self.slots.keep(&self.store), self.keep_probing());
     }
 
     async fn keep_probing(&self) {
         loop {
-            self.breaker.reopened(&self.store).await;
+            self.breaker.opened(&self.store).await;
+            self.breaker.recovered(&self.store).await;
             // It may have lost what it knew, and be another one altogether.
             self.denials.forget();
-            if self.away.fetch_sub(1, Ordering::Relaxed) == 1 {
-                tracing::info!("the store answers again");
-            }
+            self.breaker.close();
         }
     }
 
@@ -211,17 +214,14 @@ impl Limiter {
 
     fn failed(&self, error: &StoreError) {
         self.counts.called_store(match error {
-            StoreError::Away => StoreCall::Away,
+            StoreError::Away(_) => StoreCall::Away,
+            StoreError::Lost => StoreCall::Lost,
             StoreError::Deadline => StoreCall::Deadline,
             StoreError::Refused(_) => StoreCall::Refused,
             StoreError::Garbled(_) => StoreCall::Garbled,
             StoreError::Busy => StoreCall::Busy,
         });
-        if self.breaker.failed(error) && self.away.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::warn!(
-                "the store can't be asked: {error}; each limit does what its on_store_failure says"
-            );
-        }
+        self.breaker.failed(error);
     }
 }
 

@@ -97,6 +97,11 @@ impl Proxy {
         }
     }
 
+    /// Prepares for the first request, within half a second.
+    pub async fn begin(&self) {
+        self.limiter.begin().await;
+    }
+
     /// Does what the limiter has to do beside requests, for as long as the worker lives.
     pub async fn keep(&self) {
         self.limiter.keep().await;

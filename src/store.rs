@@ -4,6 +4,7 @@ pub mod memory;
 pub mod redis;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -51,9 +52,12 @@ pub enum StoreError {
     /// Too many requests wait for it; this one was not sent.
     #[error("too many requests wait for it")]
     Busy,
-    /// No connection, so nothing was sent.
-    #[error("not connected")]
-    Away,
+    /// No connection, so nothing was sent; and why there is none.
+    #[error("not connected: {0}")]
+    Away(String),
+    /// The connection ended before the answer; the charge may have been made.
+    #[error("the connection ended before the answer")]
+    Lost,
     /// No answer within the deadline; the charge may have been made.
     #[error("no answer within the deadline")]
     Deadline,
@@ -92,6 +96,24 @@ impl Store {
         match self {
             Self::Memory(memory) => Ok(memory.settle(policies, charges)),
             Self::Redis(redis) => redis.settle(policies, charges).await,
+        }
+    }
+
+    /// Waits at most `patience` for the first connection, and no longer than until it fails.
+    ///
+    /// # Errors
+    /// Why there is none; never for a memory store.
+    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.reach(patience).await,
+        }
+    }
+
+    /// Builds the connection anew, unless one is just being made; for when nothing has come back for long.
+    pub fn reconnect(&self) {
+        if let Self::Redis(redis) = self {
+            redis.reconnect();
         }
     }
 

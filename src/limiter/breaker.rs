@@ -1,9 +1,12 @@
 //! The breaker before the store: when nothing comes back, nothing more is sent, and nobody waits.
 //!
 //! Failures in a row open it. While it is open the worker's keeper probes the store now and then; the first answer
-//! closes it, on trial: until a request has been answered too, one failure opens it again.
+//! closes it, on trial: until a request has been answered too, one failure opens it again. The keeper also probes a
+//! store that nobody asks for anything, so that it is known to be away before somebody needs it.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,24 +18,65 @@ use crate::time::{Micros, monotonic, recent};
 /// So many failures in a row open it. Each may have kept a request waiting for the deadline; a store that misses
 /// one now and then should not lose all others for it.
 const FAILURES: u32 = 10;
-/// They must span so much time: many requests go in one call, and it is one hiccup that fails all of them.
+/// They must span so much time: many requests go in one call, and it is one hiccup that fails all of them. A lost
+/// connection is often there again sooner.
 const SPAN: Duration = Duration::from_millis(100);
 /// Between two probes. Longer than the client library's patience with a silent server, so that it notices and
 /// connects anew: it does not while something is being sent.
 const PAUSE: Duration = Duration::from_millis(500);
+/// A store that has answered nobody for so long is probed. Every worker does that, also of a hundred idle proxies.
+const IDLE: Duration = Duration::from_secs(5);
+/// How long the first connection may take before it counts as a failure.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// After so long without an answer the connection is built anew, whatever it believes of itself.
+const RECONNECT: Duration = Duration::from_secs(2);
 
 /// One worker's breaker.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
+    all: Arc<Breakers>,
     failures: Cell<u32>,
     /// When the row of failures began.
     since: Cell<Option<Instant>>,
     /// When the next probe is due; none while it is closed.
     probe: Cell<Option<Instant>>,
+    /// Whether no request has been answered since it was open.
+    is_on_trial: Cell<bool>,
+    /// Whether there was an answer since the keeper looked last.
+    has_heard: Cell<bool>,
     opened: Notify,
 }
 
+/// The breakers of all workers. One on trial counts as open here: the log says so when the first opens, and when
+/// none is open any more.
+#[derive(Debug, Default)]
+pub struct Breakers {
+    open: AtomicUsize,
+    openings: AtomicU64,
+}
+
+impl Breakers {
+    /// How many are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// How many times one has opened since the start.
+    #[must_use]
+    pub fn openings(&self) -> u64 {
+        self.openings.load(Ordering::Relaxed)
+    }
+}
+
 impl Breaker {
+    /// One of these.
+    pub fn of(all: &Arc<Breakers>) -> Self {
+        let mut breaker = Self::default();
+        breaker.all = Arc::clone(all);
+        breaker
+    }
+
     /// Whether nothing is to be sent.
     pub fn is_open(&self) -> bool {
         self.probe.get().is_some()
@@ -46,96 +90,234 @@ impl Breaker {
 
     /// A request was answered.
     pub fn answered(&self) {
+        self.has_heard.set(true);
         if self.failures.replace(0) > 0 {
             self.since.set(None);
+            if self.is_on_trial.replace(false) && self.all.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+                tracing::info!("the store answers again");
+            }
         }
     }
 
-    /// A request was not; says whether that opens it. Where there is no connection there is nothing to try.
-    pub fn failed(&self, error: &StoreError) -> bool {
+    /// A request was not, which may open it.
+    pub fn failed(&self, error: &StoreError) {
         if let StoreError::Busy = error {
             // It was not asked.
-            return false;
+            return;
         }
-        let now = recent();
-        let since = self.since.get().unwrap_or(now);
-        let failures = self.failures.get() + 1;
-        self.failures.set(failures);
-        self.since.set(Some(since));
-        let is_out = failures >= FAILURES && now.saturating_duration_since(since) >= SPAN;
-        if self.is_open() || !(is_out || matches!(error, StoreError::Away)) {
-            return false;
+        let lasts = self.lasts();
+        // Where there is no connection there is nothing to try.
+        let is_out = self.failures.get() >= FAILURES || matches!(error, StoreError::Away(_));
+        if lasts && is_out {
+            self.open(error);
         }
-        self.probe.set(Some(now + PAUSE));
-        self.opened.notify_one();
-        true
     }
 
-    /// Waits until it is open, and then until a probe is answered, which closes it.
-    pub async fn reopened(&self, store: &Store) {
-        self.opened.notified().await;
-        while self.is_open() {
+    /// Counts a failure, and says whether the row of them is more than a hiccup.
+    fn lasts(&self) -> bool {
+        let now = recent();
+        let since = self.since.get().unwrap_or(now);
+        self.since.set(Some(since));
+        self.failures.set(self.failures.get().saturating_add(1));
+        now.saturating_duration_since(since) >= SPAN
+    }
+
+    fn open(&self, error: &StoreError) {
+        if self.is_open() {
+            return;
+        }
+        let now = recent();
+        self.since.set(self.since.get().or(Some(now)));
+        self.probe.set(Some(now + PAUSE));
+        self.opened.notify_one();
+        self.all.openings.fetch_add(1, Ordering::Relaxed);
+        if !self.is_on_trial.replace(false) && self.all.open.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                "the store can't be asked: {error}; each limit does what its on_store_failure says"
+            );
+        }
+    }
+
+    /// Lets requests through again, on trial: the row of failures goes on.
+    pub fn close(&self) {
+        self.failures.set(FAILURES - 1);
+        self.is_on_trial.set(true);
+        self.probe.set(None);
+    }
+
+    /// Asks the store for the first time: who comes after that need not find out by waiting whether it is there.
+    pub async fn begin(&self, store: &Store) {
+        let reached = match store.reach(PATIENCE).await {
+            Ok(()) => store.probe().await,
+            Err(error) => Err(error),
+        };
+        match reached {
+            Ok(()) => self.answered(),
+            Err(error) => self.open(&error),
+        }
+    }
+
+    /// Waits until it is open; a store that nobody asks meanwhile is probed. A probe that fails is worth as many
+    /// requests as it takes, if the next one fails too.
+    pub async fn opened(&self, store: &Store) {
+        // If it is on trial this is soon over.
+        let mut pause = PAUSE;
+        while !self.is_open() {
+            // It wakes up at once when a request opens it.
+            let _ = tokio::time::timeout(pause, self.opened.notified()).await;
+            let _ = monotonic();
+            if self.is_open() || self.has_heard.replace(false) {
+                pause = IDLE;
+                continue;
+            }
+            match store.probe().await {
+                Ok(()) => {
+                    self.answered();
+                    pause = IDLE;
+                }
+                Err(error) if self.lasts() => self.open(&error),
+                Err(_) => pause = PAUSE,
+            }
+        }
+    }
+
+    /// Waits until a probe is answered; it stays open.
+    pub async fn recovered(&self, store: &Store) {
+        let mut reconnect = reconnect_at();
+        loop {
             tokio::time::sleep(PAUSE).await;
             self.probe.set(Some(monotonic() + PAUSE));
-            if store.probe().await.is_ok() {
-                // On trial: the row of failures goes on.
-                self.failures.set(FAILURES - 1);
-                self.probe.set(None);
+            match store.probe().await {
+                Ok(()) => return,
+                // It answers, and would say the same over another connection.
+                Err(StoreError::Refused(_)) => reconnect = reconnect_at(),
+                Err(_) if monotonic() >= reconnect => {
+                    store.reconnect();
+                    reconnect = reconnect_at();
+                }
+                Err(_) => {}
             }
         }
     }
 }
 
+impl Drop for Breaker {
+    fn drop(&mut self) {
+        if self.is_open() || self.is_on_trial.get() {
+            self.all.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// When a connection is given up that does not come back; not all workers and proxies at once.
+fn reconnect_at() -> Instant {
+    monotonic() + RECONNECT + RECONNECT.mul_f64(fastrand::f64() / 4.0)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::store::Memory;
     use crate::time::Clock;
 
+    fn away() -> StoreError {
+        StoreError::Away("nobody is there".to_owned())
+    }
+
+    async fn pass(time: Duration) {
+        tokio::time::advance(time).await;
+        let _ = monotonic();
+    }
+
+    /// A store in this process always answers.
+    fn store() -> Store {
+        Store::Memory(Arc::new(Memory::new(1, Clock::System)))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn failures_in_a_row_open_it_and_single_ones_do_not() {
         let breaker = Breaker::default();
-        let pass = || async {
-            tokio::time::advance(SPAN / 4).await;
-            let _ = monotonic();
+        let fails = |error| {
+            breaker.failed(&error);
+            breaker.is_open()
         };
         for _ in 0..3 {
             for _ in 1..FAILURES {
-                assert!(!breaker.failed(&StoreError::Deadline));
-                pass().await;
+                assert!(!fails(StoreError::Deadline));
+                pass(SPAN / 4).await;
             }
             breaker.answered();
         }
         // One hiccup, however many were waiting for it.
         for _ in 0..5 * FAILURES {
-            assert!(!breaker.failed(&StoreError::Deadline));
+            assert!(!fails(StoreError::Deadline));
         }
-        for _ in 0..4 {
-            pass().await;
-        }
-        assert!(breaker.failed(&StoreError::Deadline) && breaker.is_open());
-        assert!(!breaker.failed(&StoreError::Deadline));
+        pass(SPAN).await;
+        assert!(!fails(StoreError::Busy));
+        assert!(fails(StoreError::Deadline));
         assert!(breaker.until_probe() > Micros::ZERO);
-    }
-
-    #[test]
-    fn without_a_connection_it_opens_at_once() {
-        assert!(Breaker::default().failed(&StoreError::Away));
+        assert!(fails(StoreError::Deadline));
+        assert_eq!((breaker.all.open(), breaker.all.openings()), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_is_answered_closes_it_on_trial() {
+    async fn a_connection_that_is_soon_there_again_does_not_open_it_and_one_that_is_not_does() {
         let breaker = Breaker::default();
-        breaker.failed(&StoreError::Away);
-        // A store in this process always answers.
-        let store = Store::Memory(Arc::new(Memory::new(1, Clock::System)));
-        breaker.reopened(&store).await;
+        (0..5 * FAILURES).for_each(|_| breaker.failed(&away()));
         assert!(!breaker.is_open());
-        assert!(breaker.failed(&StoreError::Deadline));
-        breaker.reopened(&store).await;
         breaker.answered();
-        assert!(!breaker.failed(&StoreError::Deadline));
+        breaker.failed(&away());
+        pass(SPAN).await;
+        breaker.failed(&away());
+        assert!(breaker.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_closes_on_trial() {
+        let breaker = Breaker::default();
+        breaker.open(&away());
+        for _ in 0..3 {
+            breaker.recovered(&store()).await;
+            assert!(breaker.is_open());
+            breaker.close();
+            assert!(!breaker.is_open());
+            // Nothing is well yet.
+            assert_eq!(breaker.all.open(), 1);
+            pass(SPAN).await;
+            breaker.failed(&StoreError::Deadline);
+            assert!(breaker.is_open());
+        }
+        breaker.recovered(&store()).await;
+        breaker.close();
+        breaker.answered();
+        pass(SPAN).await;
+        breaker.failed(&StoreError::Deadline);
+        assert!(!breaker.is_open());
+        assert_eq!((breaker.all.open(), breaker.all.openings()), (0, 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_gone_is_not_counted() {
+        let all = Arc::default();
+        let (first, second) = (Breaker::of(&all), Breaker::of(&all));
+        first.open(&away());
+        second.open(&away());
+        assert_eq!(all.open(), 2);
+        drop(first);
+        second.close();
+        drop(second);
+        assert_eq!(all.open(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_keeper_ends_a_trial_that_nobody_takes_part_in() {
+        let breaker = Breaker::default();
+        breaker.open(&away());
+        breaker.close();
+        let store = store();
+        // It waits for ever for a store that answers.
+        let watching = tokio::time::timeout(PAUSE + SPAN, breaker.opened(&store));
+        assert!(watching.await.is_err());
+        assert_eq!(breaker.all.open(), 0);
     }
 }

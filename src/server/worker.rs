@@ -71,6 +71,8 @@ fn run<F: FnOnce() -> Proxy>(setup: WorkerSetup<F>) -> io::Result<()> {
 
 async fn serve_all<F: FnOnce() -> Proxy>(setup: WorkerSetup<F>) -> io::Result<()> {
     let proxy = Rc::new((setup.proxy)());
+    // Who connects meanwhile waits in the backlog.
+    proxy.begin().await;
     let connections = Rc::new(Connections::default());
     let mut accepting = Vec::new();
     for listener in setup.listeners {

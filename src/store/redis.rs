@@ -17,17 +17,18 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fred::interfaces::ClientLike;
+use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::Value;
 use fred::types::config::Server;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 pub use script::{CHANGE, Script, TAKE};
 pub use url::{Endpoint, Node, Target, UrlError};
 pub use wire::stored_key;
 
+use self::connection::Supervisor;
 use self::gather::Queue;
-use self::line::{Line, TakeClock, store_error};
+use self::line::{Line, TakeClock};
 use super::{Change, Decisions, StoreError};
 use crate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, Timestamp, monotonic};
@@ -62,6 +63,8 @@ struct Shared {
     queue: Queue,
     /// Whether keys lie on several nodes.
     is_cluster: bool,
+    /// Tells the supervisor to begin again.
+    reconnect: Arc<Notify>,
     /// Dropped with the last clone: then the supervisor ends the connection.
     _wants: oneshot::Sender<()>,
 }
@@ -87,31 +90,43 @@ impl Redis {
     }
 
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
-        let client = connection::build(spec);
-        let (wants, wanted) = oneshot::channel();
-        let line = Arc::new(Line::new(client.clone(), &spec.prefix, spec.timeout, clock));
-        let adopter = Arc::downgrade(&line);
-        tokio::spawn(connection::supervise(spec.clone(), client, wanted, move |client| {
-            if let Some(line) = adopter.upgrade() {
-                line.adopt(client);
-            }
-        }));
+        let supervisor = Supervisor::new(spec);
+        let line = Line::new(supervisor.client(), &spec.prefix, spec.timeout, clock);
+        let (line, reconnect, (wants, wanted)) = (Arc::new(line), Arc::default(), oneshot::channel());
+        tokio::spawn(supervisor.run(Arc::downgrade(&line), Arc::clone(&reconnect), wanted));
         let queue = Queue::over(Arc::clone(&line));
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
-        Self { shared: Arc::new(Shared { line, queue, is_cluster, _wants: wants }) }
+        Self { shared: Arc::new(Shared { line, queue, is_cluster, reconnect, _wants: wants }) }
     }
 
-    /// Whether it is connected, waiting at most `patience` for it.
+    /// Whether it is connected, waiting at most `patience` for it, and no longer than until it fails.
     ///
     /// # Errors
     /// Why it is not.
     pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
-        let client = self.shared.line.client();
-        match tokio::time::timeout(patience, client.wait_for_connect()).await {
+        let line = &self.shared.line;
+        let client = line.client();
+        let mut failures = client.error_rx();
+        let connecting = async {
+            tokio::select! {
+                connected = client.wait_for_connect() => connected,
+                Ok((error, _)) = failures.recv() => Err(error),
+            }
+        };
+        match tokio::time::timeout(patience, connecting).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(store_error(&error)),
-            Err(_) => Err(StoreError::Away),
+            Ok(Err(error)) => {
+                line.broke(&error);
+                Err(line.away())
+            }
+            Err(_) => Err(StoreError::Away("it does not answer".to_owned())),
         }
+    }
+
+    /// Builds the connection anew, unless one is just being made.
+    pub fn reconnect(&self) {
+        // Not for later: by then there may be one.
+        self.shared.reconnect.notify_waiters();
     }
 
     /// Whether a request's charges are made one after the other, and given back if one is refused, so that a denial may

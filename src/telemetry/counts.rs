@@ -49,6 +49,8 @@ pub enum StoreCall {
     Answered,
     /// There was no connection.
     Away,
+    /// The connection ended before the answer.
+    Lost,
     /// No answer came in time.
     Deadline,
     /// With an error.
@@ -166,9 +168,10 @@ impl Outcome {
 
 impl StoreCall {
     /// Every end, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 6] = [
+    pub(super) const ALL: [(Self, &'static str); 7] = [
         (Self::Answered, "answered"),
         (Self::Away, "away"),
+        (Self::Lost, "lost"),
         (Self::Deadline, "deadline"),
         (Self::Refused, "refused"),
         (Self::Garbled, "garbled"),

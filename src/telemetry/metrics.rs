@@ -30,8 +30,10 @@ pub struct Metrics {
 pub struct Levels {
     /// Open connections of clients, by listener.
     pub connections: Vec<(SocketAddr, usize)>,
-    /// Whether the store answers.
-    pub store_is_up: bool,
+    /// Workers that have the store away, their breakers being open.
+    pub breakers_open: usize,
+    /// How many times a breaker has opened since the start.
+    pub breaker_openings: u64,
     /// Keys that this process counts by itself.
     pub keys: usize,
     /// Lines of the access log that were dropped since the start.
@@ -152,7 +154,11 @@ impl Scrape {
             counter(&mut metric, &[("outcome", *name)], *count)?;
         }
         let help = "Whether the store answers every worker.";
-        gauge(encoder, "store_up", help, usize::from(self.levels.store_is_up))?;
+        gauge(encoder, "store_up", help, usize::from(self.levels.breakers_open == 0))?;
+        let help = "Workers that do not ask the store, because it does not answer.";
+        gauge(encoder, "store_breakers_open", help, self.levels.breakers_open)?;
+        let help = "How many times a worker has stopped asking the store.";
+        total(encoder, "store_breaker_openings", help, self.levels.breaker_openings)?;
         gauge(encoder, "local_keys", "Keys that are counted in this process.", self.levels.keys)
     }
 
@@ -163,9 +169,7 @@ impl Scrape {
             metric.encode_family(&[("listener", address.to_string())])?.encode_gauge(count)?;
         }
         let help = "Lines of the access log that were dropped because standard output was too slow.";
-        let mut metric =
-            encoder.encode_descriptor("access_log_dropped_lines", help, None, MetricType::Counter)?;
-        metric.encode_counter::<NoLabelSet, _, u64>(&self.levels.dropped_lines, None)?;
+        total(encoder, "access_log_dropped_lines", help, self.levels.dropped_lines)?;
         let mut metric = encoder.encode_descriptor("build", "What is running.", None, MetricType::Info)?;
         metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
     }
@@ -177,6 +181,11 @@ fn counter(metric: &mut MetricEncoder, labels: &impl EncodeLabelSet, count: u64)
 
 fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, level: usize) -> fmt::Result {
     encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&level)
+}
+
+fn total(encoder: &mut DescriptorEncoder, name: &str, help: &str, count: u64) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    metric.encode_counter::<NoLabelSet, _, u64>(&count, None)
 }
 
 /// Seconds as metrics have them.
@@ -204,7 +213,7 @@ mod tests {
             counts.called_store(StoreCall::Deadline);
         }
         let connections = vec![("127.0.0.1:8080".parse().unwrap(), 3)];
-        let levels = Levels { connections, store_is_up: true, keys: 9, dropped_lines: 4 };
+        let levels = Levels { connections, breakers_open: 1, breaker_openings: 6, keys: 9, dropped_lines: 4 };
         let text = metrics.text(levels, &policies);
         for line in [
             "process_start_time_seconds 1790000000.5",
@@ -217,7 +226,10 @@ mod tests {
             "tidegate_request_duration_seconds_bucket{le=\"+Inf\"} 2",
             "tidegate_request_duration_seconds_sum 0.0006",
             "tidegate_store_calls_total{outcome=\"deadline\"} 2",
-            "tidegate_store_up 1",
+            "tidegate_store_calls_total{outcome=\"lost\"} 0",
+            "tidegate_store_up 0",
+            "tidegate_store_breakers_open 1",
+            "tidegate_store_breaker_openings_total 6",
             "tidegate_local_keys 9",
             "tidegate_connections{listener=\"127.0.0.1:8080\"} 3",
             "tidegate_access_log_dropped_lines_total 4",

@@ -171,6 +171,8 @@ fn what_happens_without_the_store_is_counted() {
     redis.kill();
     let statuses: Vec<u16> = (0..3).map(|_| get(proxy.addr(), "/both", &[]).status()).collect();
     assert_eq!(statuses, [200, 200, 429]);
+    // A connection that is lost may soon be there again.
+    eventually("the store is away", || get(admin, "/ready", &[]).text() == "ready\nstore: away\n");
     assert_eq!(get(proxy.addr(), "/shut", &[]).status(), 503);
     let after = metrics(admin);
     assert_eq!(decisions(&after, "local", "allowed"), 1);

@@ -299,8 +299,10 @@ fn it_starts_without_redis_and_takes_it_up() {
     let mut redis = RedisServer::absent();
     let proxy = Tidegate::start(&format!("{POLICIES}\n[store]\nurl = \"{}\"\n", redis.url()));
     assert_alone(&proxy, 0);
-    let line = proxy.wait_log(" is away (");
-    assert!(line.contains(&redis.url()) && line.contains("WARN"), "{line}");
+    proxy.wait_log(&format!("limits are counted in {}", redis.url()));
+    let line =
+        proxy.wait_log("the store can't be asked: not connected: Connection refused; each limit does ");
+    assert!(line.contains("WARN"), "{line}");
     redis.restart();
     eventually("the store is taken up", || ask(&proxy, "/deny").0 == 200);
     proxy.wait_log("the store answers again");

@@ -1,31 +1,49 @@
 //! The connection to Redis: how fred is set up, and what happens when it gives up.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fred::clients::Client;
-use fred::interfaces::ClientLike;
+use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::RespVersion;
 use fred::types::config::{
     ClusterDiscoveryPolicy, Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy, Server,
     ServerConfig, TcpConfig, TlsConfig, TlsConnector, TlsHostMapping, UnresponsiveConfig,
 };
 
-use tokio::sync::oneshot;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Notify, oneshot};
 
+use super::line::Line;
 use super::{Endpoint, Node, RedisSpec};
 
-/// How long connecting, and whatever fred asks a server by itself, may take.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// After this silence of a server that owes an answer the connection is given up.
-const UNRESPONSIVE: Duration = Duration::from_millis(300);
+/// How long connecting, and then whatever fred asks a server by itself, may take at least, and at most.
+const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// So many answers fred waits for in that time.
+const ANSWERS: u32 = 5;
+/// After this silence of a server that owes an answer the connection is given up, or a little after the deadline of
+/// what it was asked: less than the breaker's pause, which is without a word to the server.
+const UNRESPONSIVE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(200));
+/// How much sooner fred gives up than whoever asked it: what fred itself has given up it does not send any more.
+const SOONER: Duration = Duration::from_millis(2);
 /// Before a client that has ended is built anew.
 const REBUILD_PAUSE: Duration = Duration::from_millis(500);
+/// How long a new connection may be on its way. It ends sooner, unless a cluster has many nodes that do not answer.
+const LONGEST_WAY: Duration = Duration::from_secs(10);
+
+/// Runs a client, and a new one when that is of no use any more.
+pub(super) struct Supervisor {
+    spec: RedisSpec,
+    client: Client,
+    /// Which of several Sentinels is the first to be asked.
+    turn: usize,
+}
 
 /// A client that is not connected yet.
-pub(super) fn build(spec: &RedisSpec) -> Client {
+fn build(spec: &RedisSpec, turn: usize) -> Client {
     let target = &spec.target;
     let config = Config {
-        server: server(&target.endpoint),
+        server: server(&target.endpoint, turn),
         username: target.username.clone(),
         password: target.password.clone(),
         database: Some(target.database).filter(|number| *number > 0),
@@ -38,9 +56,11 @@ pub(super) fn build(spec: &RedisSpec) -> Client {
         }),
         ..Config::default()
     };
+    // A server may answer late, and still in time for those who ask.
+    let patience = (spec.timeout * ANSWERS).clamp(PATIENCE.0, PATIENCE.1);
     let connection = ConnectionConfig {
-        connection_timeout: PATIENCE,
-        internal_command_timeout: PATIENCE,
+        connection_timeout: patience,
+        internal_command_timeout: patience,
         // A command that may have been run is never sent again. fred would send it again after MOVED and ASK, and
         // after ASK to the wrong node; so it says where it was redirected, and we send it again.
         max_command_attempts: 1,
@@ -49,7 +69,7 @@ pub(super) fn build(spec: &RedisSpec) -> Client {
         // under way is bounded by the connections of clients, each of which waits for one answer at a time.
         max_command_buffer_len: 0,
         unresponsive: UnresponsiveConfig {
-            max_timeout: Some(UNRESPONSIVE),
+            max_timeout: Some(UNRESPONSIVE.0.max(spec.timeout + UNRESPONSIVE.1)),
             interval: Duration::from_millis(50),
         },
         tcp: TcpConfig {
@@ -59,13 +79,16 @@ pub(super) fn build(spec: &RedisSpec) -> Client {
         },
         ..ConnectionConfig::default()
     };
-    let performance =
-        PerformanceConfig { default_command_timeout: spec.timeout, ..PerformanceConfig::default() };
-    let reconnect = ReconnectPolicy::new_exponential(0, 50, 1000, 2);
+    let default_command_timeout = spec.timeout.saturating_sub(SOONER).max(Duration::from_millis(1));
+    let performance = PerformanceConfig { default_command_timeout, ..PerformanceConfig::default() };
+    // A connection that was closed is made again at once, for until then fred believes that it has it; and none is
+    // tried more often than twice a second for long.
+    let mut reconnect = ReconnectPolicy::new_exponential(0, 1, 500, 4);
+    reconnect.set_jitter(10);
     Client::new(config, Some(performance), Some(connection), Some(reconnect))
 }
 
-fn server(endpoint: &Endpoint) -> ServerConfig {
+fn server(endpoint: &Endpoint, turn: usize) -> ServerConfig {
     let one = |node: &Node| Server::new(node.host.as_str(), node.port);
     match endpoint {
         Endpoint::Tcp(node) => ServerConfig::Centralized { server: one(node) },
@@ -74,7 +97,8 @@ fn server(endpoint: &Endpoint) -> ServerConfig {
             let mut hosts: Vec<Server> = nodes.iter().map(one).collect();
             // fred always begins with the first that accepts a connection, even if that one hangs. The next client
             // begins with another one.
-            fastrand::shuffle(&mut hosts);
+            let first = turn.checked_rem(hosts.len()).unwrap_or(0);
+            hosts.rotate_left(first);
             let (username, password) = (username.clone(), password.clone());
             ServerConfig::Sentinel { hosts, service_name: service.clone(), username, password }
         }
@@ -85,26 +109,72 @@ fn server(endpoint: &Endpoint) -> ServerConfig {
     }
 }
 
-/// Runs `client`, and a new one whenever it ends, which `adopt` gets; until nobody wants it any more, which
-/// is when the other end of `wanted` is dropped.
-pub(super) async fn supervise(
-    spec: RedisSpec,
-    mut client: Client,
-    mut wanted: oneshot::Receiver<()>,
-    adopt: impl Fn(Client) + Send + 'static,
-) {
-    loop {
-        let mut running = client.connect();
-        tokio::select! {
-            _ = &mut wanted => {
-                running.abort();
-                return;
+impl Supervisor {
+    /// One whose client is not connected yet.
+    pub fn new(spec: &RedisSpec) -> Self {
+        let turn = fastrand::usize(..=usize::from(u16::MAX));
+        Self { spec: spec.clone(), client: build(spec, turn), turn }
+    }
+
+    /// The client of the moment.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Runs clients one after the other, which `line` gets, until nobody wants one any more: that is when the other end
+    /// of `wanted` is dropped. `reconnect` asks for the next one.
+    pub async fn run(mut self, line: Weak<Line>, reconnect: Arc<Notify>, mut wanted: oneshot::Receiver<()>) {
+        loop {
+            let mut running = self.client.connect();
+            let has_ended = tokio::select! {
+                _ = &mut wanted => {
+                    running.abort();
+                    return;
+                }
+                // fred has given up, which it must not.
+                _ = &mut running => true,
+                () = note_failures(&self.client, &line) => true,
+                () = useless(&self.client, &reconnect) => false,
+            };
+            // Its connections end with it, and whoever waits for an answer is told.
+            running.abort();
+            self.turn += 1;
+            self.client = build(&self.spec, self.turn);
+            let Some(line) = line.upgrade() else { return };
+            line.adopt(self.client());
+            drop(line);
+            if has_ended {
+                tokio::time::sleep(REBUILD_PAUSE).await;
             }
-            // fred has given up, which it must not: begin again.
-            _ = &mut running => {}
         }
-        tokio::time::sleep(REBUILD_PAUSE).await;
-        client = build(&spec);
-        adopt(client.clone());
+    }
+}
+
+/// Notes why there is no connection, for as long as `line` lives.
+async fn note_failures(client: &Client, line: &Weak<Line>) {
+    let mut failures = client.error_rx();
+    loop {
+        match (failures.recv().await, line.upgrade()) {
+            (Ok((error, _)), Some(line)) => line.broke(&error),
+            // Too many at once; there will be more.
+            (Err(RecvError::Lagged(_)), Some(_)) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Waits until another client is asked for, and this one is not about to get a connection.
+async fn useless(client: &Client, reconnect: &Notify) {
+    loop {
+        reconnect.notified().await;
+        if client.is_connected() {
+            // It believes so, but nobody is answered.
+            return;
+        }
+        let mut failures = client.error_rx();
+        tokio::select! {
+            Ok(()) = client.wait_for_connect() => {}
+            _ = tokio::time::timeout(LONGEST_WAY, failures.recv()) => return,
+        }
     }
 }

@@ -54,7 +54,7 @@ impl Queue {
         let waiting = Waiting { policies, charges, apart, reply };
         self.0.try_send(waiting).map_err(|_| StoreError::Busy)?;
         // The other end is dropped only with the runtime.
-        replied.await.unwrap_or(Err(StoreError::Away))
+        replied.await.unwrap_or(Err(StoreError::Lost))
     }
 }
 

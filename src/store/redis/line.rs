@@ -19,6 +19,8 @@ use crate::time::{Clock, Timestamp, monotonic};
 /// What is asked over one connection.
 pub(super) struct Line {
     client: ArcSwap<Client>,
+    /// Why there was no connection last.
+    fault: ArcSwap<String>,
     prefix: Box<str>,
     timeout: Duration,
     clock: TakeClock,
@@ -40,12 +42,23 @@ pub(super) enum TakeClock {
 
 impl Line {
     pub fn new(client: Client, prefix: &str, timeout: Duration, clock: TakeClock) -> Self {
-        Self { client: ArcSwap::from_pointee(client), prefix: prefix.into(), timeout, clock }
+        let fault = ArcSwap::from_pointee("it was never tried".to_owned());
+        Self { client: ArcSwap::from_pointee(client), fault, prefix: prefix.into(), timeout, clock }
     }
 
     /// Takes up another client.
     pub fn adopt(&self, client: Client) {
         self.client.store(Arc::new(client));
+    }
+
+    /// Notes why there is no connection.
+    pub fn broke(&self, error: &Error) {
+        self.fault.store(Arc::new(reason(error)));
+    }
+
+    /// That there is no connection, and why.
+    pub fn away(&self) -> StoreError {
+        StoreError::Away(self.fault.load().to_string())
     }
 
     pub fn client(&self) -> Arc<Client> {
@@ -107,7 +120,21 @@ impl Line {
         let reply = tokio::time::timeout(self.timeout, asking).await;
         // It has waited: time has passed.
         let _ = monotonic();
-        reply.map_err(|_| StoreError::Deadline)?.map_err(|error| store_error(&error))
+        reply.map_err(|_| StoreError::Deadline)?.map_err(|error| self.store_error(&error))
+    }
+
+    /// What became of a call. fred's own errors can be told from the server's by their words alone.
+    fn store_error(&self, error: &Error) -> StoreError {
+        match (error.kind(), error.details()) {
+            (ErrorKind::Timeout, _) => StoreError::Deadline,
+            // The second when its client was built anew.
+            (ErrorKind::IO, _)
+            | (ErrorKind::Unknown, "Too many failed write attempts." | "channel closed") => StoreError::Lost,
+            (ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Backpressure, _)
+            | (ErrorKind::Unknown, "Failed to route command." | "Client is not initialized.") => self.away(),
+            (ErrorKind::Parse | ErrorKind::Protocol, details) => StoreError::Garbled(details.to_owned()),
+            (_, details) => StoreError::Refused(details.to_owned()),
+        }
     }
 
     /// One EVAL or EVALSHA. It goes through fred's custom commands because only those honour the options: fail
@@ -139,14 +166,13 @@ fn options() -> Options {
     Options { fail_fast: true, max_attempts: Some(1), ..Options::default() }
 }
 
-pub(super) fn store_error(error: &Error) -> StoreError {
+/// What fred says of a connection, for people: it has system errors as their debug output.
+fn reason(error: &Error) -> String {
+    let details = error.details();
+    let message = details.split_once("message: \"").and_then(|(_, rest)| rest.split_once('"'));
     match error.kind() {
-        ErrorKind::Timeout => StoreError::Deadline,
-        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Backpressure => {
-            StoreError::Away
-        }
-        ErrorKind::Parse | ErrorKind::Protocol => StoreError::Garbled(error.details().to_owned()),
-        _ => StoreError::Refused(error.details().to_owned()),
+        ErrorKind::Timeout => "it does not answer".to_owned(),
+        _ => message.map_or(details, |(message, _)| message).trim_end_matches('.').to_owned(),
     }
 }
 
