@@ -146,6 +146,9 @@ pub enum Malformed {
     /// A transfer coding other than chunked: to pass the rest on would change what the body means.
     #[error("the only transfer coding that is understood is chunked")]
     TransferCoding,
+    /// More headers than the listener takes; over HTTP/1.1 the parser says so.
+    #[error("the request has too many headers")]
+    TooManyHeaders,
     /// CONNECT, which is for forward proxies.
     #[error("CONNECT is not served here")]
     Connect,
@@ -164,6 +167,7 @@ impl Malformed {
         match self {
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
             Self::MissingPart(_) | Self::Blocked(_) => StatusCode::FORBIDDEN,
+            Self::TooManyHeaders => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             // RFC 9112 §6.1.
             Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
             Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme => StatusCode::BAD_REQUEST,

@@ -2,6 +2,7 @@
 
 mod answers;
 mod hop;
+mod http2;
 mod outgoing;
 mod peer;
 mod refusal;
@@ -72,12 +73,17 @@ impl Proxy {
         let has_body = !incoming.is_end_stream();
         let is_held_back = has_body && head.headers.contains_key(EXPECT);
         peer.has_asked(has_body);
+        let is_head = head.method == Method::HEAD;
+        let leveled = http2::level(&mut head, peer.max_headers());
         let mut entry = self.entry(peer, &head);
         let mut incoming = Some(incoming);
         let (asked, mut route) = (recent(), None);
         let mut response =
-            self.answer(peer, &mut head, &mut incoming, entry.as_deref_mut(), &mut route).await;
-        if let Some(unread) = incoming.filter(|_| has_body)
+            self.answer(peer, &mut head, leveled, &mut incoming, entry.as_deref_mut(), &mut route).await;
+        if peer.is_multiplexed() {
+            // What is left of a body is not in the way of other streams.
+            http2::cut_body(&mut response, is_head);
+        } else if let Some(unread) = incoming.filter(|_| has_body)
             && (is_held_back || !discard(unread).await)
         {
             refusal::close(&mut response);
@@ -116,12 +122,13 @@ impl Proxy {
         &self,
         peer: &Rc<Peer>,
         head: &mut request::Parts,
+        leveled: Result<(), Malformed>,
         incoming: &mut Option<Incoming>,
         entry: Option<&mut Entry>,
         route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
-        let examined = match gate.examine(peer.ip(), head) {
+        let examined = match leveled.and_then(|()| gate.examine(peer.ip(), head)) {
             Ok(examined) => examined,
             Err(error) => {
                 *route = self.note_malformed(peer, head, &error, entry);
@@ -195,7 +202,7 @@ impl Proxy {
                     return Err(refusal::not_forwarded(&ForwardError::Target(error)));
                 }
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
-                    Some(incoming) => RequestBody::streaming(incoming, Rc::clone(peer.patience())),
+                    Some(incoming) => RequestBody::streaming(incoming, peer.pace()),
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);

@@ -22,6 +22,8 @@ pub use worker::{Worker, WorkerSetup};
 pub struct ListenerSpec {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
+    /// What is spoken there.
+    pub protocols: Protocols,
     /// Connections at once, over all workers.
     pub max_connections: usize,
     /// From the first byte of a head to its last.
@@ -36,12 +38,22 @@ pub struct ListenerSpec {
     pub max_headers: usize,
 }
 
+/// Versions of HTTP; one of them at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocols {
+    /// HTTP/1.0 and HTTP/1.1.
+    pub h1: bool,
+    /// HTTP/2; without TLS a client has to know that beforehand (RFC 9113 §3.3).
+    pub h2: bool,
+}
+
 impl ListenerSpec {
     /// A listener with the default bounds.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
+            protocols: Protocols { h1: true, h2: true },
             max_connections: 10_000,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

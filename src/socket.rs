@@ -4,16 +4,21 @@
 //! and, when it rings early because there was progress since, set again to what is left. So a busy
 //! connection costs no timer operation per request.
 
+mod alarm;
+
 use std::cell::Cell;
-use std::future::Future as _;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
+
+pub use alarm::{Alarm, TooLate, Waiting};
 
 use crate::time::{monotonic, recent};
 
@@ -50,13 +55,9 @@ pub struct Timed<S> {
     read_since: Option<Instant>,
     /// Since when the present write has waited.
     write_since: Option<Instant>,
-    alarm: Option<Alarm>,
-}
-
-#[derive(Debug)]
-struct Alarm {
-    sleep: Pin<Box<Sleep>>,
-    wakes: Waker,
+    alarm: Alarm,
+    /// What was read ahead.
+    ahead: Bytes,
 }
 
 impl Patience {
@@ -118,7 +119,8 @@ impl Patience {
 impl<S> Timed<S> {
     /// A stream with this patience.
     pub fn new(stream: S, patience: Rc<Patience>) -> Self {
-        Self { stream, patience, read_since: None, write_since: None, alarm: None }
+        let (alarm, ahead) = (Alarm::default(), Bytes::new());
+        Self { stream, patience, read_since: None, write_since: None, alarm, ahead }
     }
 
     fn read_deadline(&mut self) -> Option<Instant> {
@@ -131,25 +133,9 @@ impl<S> Timed<S> {
 
     /// Fails if the deadline is past; otherwise sees to it that the task is woken by then.
     fn wait_until<T>(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let alarm = self.alarm.get_or_insert_with(|| Alarm {
-            sleep: Box::pin(tokio::time::sleep_until(deadline)),
-            wakes: Waker::noop().clone(),
-        });
-        if alarm.sleep.deadline() > deadline {
-            alarm.sleep.as_mut().reset(deadline);
-            alarm.wakes.clone_from(Waker::noop());
-        }
-        self.patience.alarm.set(Some(alarm.sleep.deadline()));
-        if !alarm.sleep.is_elapsed() && alarm.wakes.will_wake(cx.waker()) {
-            return Poll::Pending;
-        }
-        ready!(alarm.poll(cx));
-        if monotonic() < deadline {
-            alarm.sleep.as_mut().reset(deadline);
-            self.patience.alarm.set(Some(deadline));
-            ready!(alarm.poll(cx));
-        }
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        let rings = self.alarm.wait_until(deadline, cx);
+        self.patience.alarm.set(self.alarm.rings_at());
+        rings.map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Waits for a write no longer than may be; `progress` is what the stream said.
@@ -170,10 +156,29 @@ impl<S> Timed<S> {
     }
 }
 
-impl Alarm {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.wakes.clone_from(cx.waker());
-        self.sleep.as_mut().poll(cx)
+impl<S: AsyncRead + Unpin> Timed<S> {
+    /// Reads the first bytes ahead, until they are enough or the stream ends; whoever reads later gets them too.
+    ///
+    /// # Errors
+    /// As those of a read.
+    pub fn poll_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        is_enough: impl Fn(&[u8]) -> bool,
+    ) -> Poll<io::Result<&[u8]>> {
+        while !is_enough(&self.ahead) {
+            // As much as a head usually has, so that nothing has to be read twice.
+            let mut room = [MaybeUninit::uninit(); 1024];
+            let mut buf = ReadBuf::uninit(&mut room);
+            let known = std::mem::take(&mut self.ahead);
+            let read = Pin::new(&mut *self).poll_read(cx, &mut buf);
+            self.ahead = if buf.filled().is_empty() { known } else { [&known, buf.filled()].concat().into() };
+            ready!(read)?;
+            if buf.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(&self.ahead))
     }
 }
 
@@ -184,6 +189,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if !this.ahead.is_empty() {
+            let known = this.ahead.split_to(this.ahead.len().min(buf.remaining()));
+            buf.put_slice(&known);
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         if let Poll::Ready(result) = Pin::new(&mut this.stream).poll_read(cx, buf) {
             this.read_since = None;
@@ -313,6 +323,26 @@ mod tests {
         assert_eq!(patience.room(), 0);
         near.write_all(b"5").await.unwrap();
         assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::InvalidData));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_read_ahead_is_read_again() {
+        let (mut near, far) = duplex(64);
+        let mut far = Timed::new(far, Patience::new(Reading::Each(SECOND), SECOND));
+        for part in ["ab", "cd", "e"] {
+            near.write_all(part.as_bytes()).await.unwrap();
+            let wanted = part.as_bytes()[0];
+            let ahead = std::future::poll_fn(|cx| {
+                far.poll_ahead(cx, |bytes| bytes.contains(&wanted)).map_ok(<[u8]>::to_vec)
+            });
+            assert!(ahead.await.unwrap().ends_with(part.as_bytes()));
+        }
+        let late = std::future::poll_fn(|cx| far.poll_ahead(cx, |_| false).map_ok(<[u8]>::len)).await;
+        assert_eq!(kind(late), Some(io::ErrorKind::TimedOut));
+        drop(near);
+        let mut all = String::new();
+        far.read_to_string(&mut all).await.unwrap();
+        assert_eq!(all, "abcde");
     }
 
     #[tokio::test(start_paused = true)]

@@ -46,8 +46,10 @@ impl Default for LogSpec {
 
 /// Starts the log. Only the first call of a process has an effect.
 pub fn start_log(level: Level) {
-    // What the Redis client says of its connections is said once, by the limiter.
-    let filter = Targets::new().with_default(level).with_target("fred", LevelFilter::OFF);
+    // What the Redis client says of its connections is said once, by the limiter; h2 speaks of every frame.
+    let filter = Targets::new()
+        .with_default(level)
+        .with_targets([("fred", LevelFilter::OFF), ("h2", LevelFilter::OFF)]);
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::reader::Item;
 use super::report::Problem;
 use super::table::{NotYet, Table};
-use crate::server::ListenerSpec;
+use crate::server::{ListenerSpec, Protocols};
 
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
 const CONNECTIONS: RangeInclusive<u64> = 1..=10_000_000;
@@ -86,14 +86,11 @@ fn listener(item: Item<'_>) -> Option<ListenerSpec> {
     let max_headers = count("max_headers", &HEADERS, bounds.max_headers);
     let max_header_bytes =
         table.item("max_header_bytes").map_or(Some(bounds.max_header_bytes), |item| item.size(&HEADER_BYTES));
-    if let Some(item) = table.item("protocols") {
-        for protocol in item.list("put it in brackets: [\"h1\"]").unwrap_or_default() {
-            protocol.choice(&[("h1", ())], &["h2"]);
-        }
-    }
+    let protocols = table.item("protocols").map_or(Some(bounds.protocols), protocols);
     table.close(&NOT_YET);
     Some(ListenerSpec {
         address: address?,
+        protocols: protocols?,
         max_connections: max_connections?,
         header_timeout: header_timeout?,
         body_timeout: body_timeout?,
@@ -101,6 +98,18 @@ fn listener(item: Item<'_>) -> Option<ListenerSpec> {
         max_header_bytes: max_header_bytes?,
         max_headers: max_headers?,
     })
+}
+
+/// Reads which versions of HTTP are spoken.
+fn protocols(item: Item<'_>) -> Option<Protocols> {
+    let items = item.list("put it in brackets: [\"h1\"]")?;
+    if items.is_empty() {
+        return item.refuse(item.error("there must be at least one protocol").help("leave it out for both"));
+    }
+    let chosen: Vec<Option<bool>> =
+        items.into_iter().map(|item| item.choice(&[("h1", false), ("h2", true)], &[])).collect();
+    let chosen: Vec<bool> = chosen.into_iter().collect::<Option<_>>()?;
+    Some(Protocols { h1: chosen.contains(&false), h2: chosen.contains(&true) })
 }
 
 /// Reads an address with its port.

@@ -1,14 +1,15 @@
 //! The other end of a client's connection.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::HeaderValue;
 
-use crate::socket::{Patience, Reading};
+use crate::socket::{Patience, Reading, Waiting};
 use crate::time::{monotonic, recent};
+use crate::upstream::Pace;
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Peer {
     address: SocketAddr,
     times: ClientTimes,
     patience: Rc<Patience>,
+    /// How many headers a request over HTTP/2 may have; none over HTTP/1.1, where the parser sees to it.
+    multiplexed: Cell<Option<usize>>,
     /// The address as X-Forwarded-For has it.
     text: HeaderValue,
     /// The Host of the last request, and what Forwarded says of it.
@@ -43,6 +46,7 @@ impl Peer {
             address,
             times,
             patience: Patience::new(first, times.idle),
+            multiplexed: Cell::new(None),
             text: value(&address.ip().to_string()),
             forwarded: RefCell::new(None),
         }
@@ -60,14 +64,44 @@ impl Peer {
         &self.patience
     }
 
+    /// It speaks HTTP/2, where each stream has times of its own, and its socket none. A request may have so many
+    /// headers.
+    pub fn multiplex(&self, max_headers: usize) {
+        self.multiplexed.set(Some(max_headers));
+        self.patience.set(Reading::Unbounded);
+    }
+
+    /// Whether it asks over several streams at once.
+    pub(super) fn is_multiplexed(&self) -> bool {
+        self.multiplexed.get().is_some()
+    }
+
+    /// How many headers a request may have, where nobody else has counted them.
+    pub(super) fn max_headers(&self) -> usize {
+        self.multiplexed.get().unwrap_or(usize::MAX)
+    }
+
     /// It has sent a head; `has_body` says whether there is more to come.
     pub(super) fn has_asked(&self, has_body: bool) {
-        self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
+        if !self.is_multiplexed() {
+            self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
+        }
     }
 
     /// It has got its answer.
     pub(super) fn is_answered(&self) {
-        self.patience.set(Reading::HeadStartsBy(recent() + self.times.idle, self.times.header));
+        if !self.is_multiplexed() {
+            self.patience.set(Reading::HeadStartsBy(recent() + self.times.idle, self.times.header));
+        }
+    }
+
+    /// How the body of a request comes that it has begun to send.
+    pub(super) fn pace(&self) -> Pace {
+        if self.is_multiplexed() {
+            Pace::Stream(Box::new(Waiting::new(self.times.body)))
+        } else {
+            Pace::Socket(Rc::clone(&self.patience))
+        }
     }
 
     /// What X-Forwarded-For says of it.

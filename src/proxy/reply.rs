@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::Peer;
 use crate::telemetry::{AccessWriter, Counts, Record};
 use crate::time::{monotonic, recent};
-use crate::upstream::ResponseBody;
+use crate::upstream::{BodyError, ResponseBody};
 
 /// The body of an answer. When it is done, or dropped, its connection owes us the next request, and the
 /// request is logged and its duration counted.
@@ -54,7 +54,7 @@ impl ReplyBody {
         Self { source, peer, entry, timing }
     }
 
-    fn count(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, hyper::Error>>>) {
+    fn count(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
         if let (Some(entry), Poll::Ready(Some(Ok(frame)))) = (&mut self.entry, frame) {
             entry.record.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         }
@@ -63,12 +63,12 @@ impl ReplyBody {
 
 impl Body for ReplyBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match &mut self.source {
             Source::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Source::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),

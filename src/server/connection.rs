@@ -1,7 +1,12 @@
 //! One connection of a client, from its first byte to its last.
 
+mod http2;
+mod streams;
+
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::{Future as _, poll_fn};
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,16 +14,21 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::ListenerSpec;
 use super::drain::Open;
 use super::transport::Accepted;
+use super::{ListenerSpec, Protocols};
 use crate::proxy::{ClientTimes, Peer, Proxy};
-use crate::socket::Timed;
+use crate::socket::{Patience, Timed};
 use crate::time::monotonic;
+use crate::tls::Transport;
 
 /// hyper's own number of headers; to set it, even to the same, makes every request slower.
 const USUAL_HEADERS: usize = 100;
+
+/// How HTTP/2 begins (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How long a connection that has nothing to do stays open when the server drains: what a client had sent
 /// before it could know is still answered.
@@ -45,8 +55,55 @@ pub(super) async fn serve(
     let Accepted { stream, address } = accepted;
     let times = ClientTimes { header: spec.header_timeout, body: spec.body_timeout, idle: spec.idle_timeout };
     let peer = Rc::new(Peer::new(address, times));
+    let Protocols { h1, h2 } = spec.protocols;
+    // Over TLS both ends have agreed on it, or have not.
+    let may_be_http2 = h2 && (!h1 || stream.is_http2() || matches!(stream, Transport::Plain(_)));
+    let mut stream = Timed::new(stream, Rc::clone(peer.patience()));
+    let is_http2 =
+        if may_be_http2 { speaks_http2(&mut stream, peer.patience(), &open).await } else { Ok(false) };
+    let end = match is_http2 {
+        Ok(false) if h1 => serve_http1(stream, protocol, peer, proxy, open).await,
+        // Also where there is no choice and it does not: the library knows how to say so.
+        Ok(_) => Box::pin(http2::serve(stream, spec, peer, proxy, open)).await,
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = end {
+        tracing::debug!(%address, "connection ended: {error}");
+    }
+}
+
+/// Whether a connection begins as HTTP/2 does.
+async fn speaks_http2<S: AsyncRead + Unpin>(
+    stream: &mut Timed<S>,
+    patience: &Patience,
+    open: &Open,
+) -> io::Result<bool> {
+    let mut begun = pin!(open.begun());
+    let mut is_listening = false;
+    poll_fn(|cx| {
+        if !is_listening {
+            is_listening = true;
+            let _ = begun.as_mut().poll(cx);
+        }
+        if open.is_draining() {
+            patience.hasten(monotonic() + LINGER);
+        }
+        let is_enough = |first: &[u8]| first.len() >= PREFACE.len() || !PREFACE.starts_with(first);
+        stream.poll_ahead(cx, is_enough).map_ok(|first| first.starts_with(PREFACE))
+    })
+    .await
+}
+
+/// Serves requests that come one after the other.
+async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: Timed<S>,
+    protocol: &http1::Builder,
+    peer: Rc<Peer>,
+    proxy: Rc<Proxy>,
+    open: Open,
+) -> Result<(), Box<dyn Error>> {
     let patience = Rc::clone(peer.patience());
-    let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
+    let io = TokioIo::new(stream);
     let service = service_fn(move |request| {
         let (proxy, peer) = (Rc::clone(&proxy), Rc::clone(&peer));
         async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
@@ -78,7 +135,5 @@ pub(super) async fn serve(
         }
         end
     });
-    if let Err(error) = end.await {
-        tracing::debug!(%address, "connection ended: {error}");
-    }
+    Ok(end.await?)
 }

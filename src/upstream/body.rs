@@ -11,15 +11,34 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use super::pool::Pool;
 use super::wire::Wire;
 use crate::limiter::Permit;
-use crate::socket::{Patience, Reading};
+use crate::socket::{Patience, Reading, TooLate, Waiting};
 use crate::time::monotonic;
+
+/// Why a body ends before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// What it came over broke, or it was no HTTP.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// The next part of it did not come in time.
+    #[error("the next part of the body did not come in time")]
+    TooLate(#[from] TooLate),
+}
+
+/// Who sees to it that a client's body comes in time.
+#[derive(Debug)]
+pub enum Pace {
+    /// The connection's socket; it owes us nothing more once the body is there.
+    Socket(Rc<Patience>),
+    /// The body itself, as one stream among several on a connection.
+    Stream(Box<Waiting>),
+}
 
 /// A request's body as it goes upstream.
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Option<Incoming>,
-    /// The client's connection, which owes us nothing more once the body is there.
-    client: Option<Rc<Patience>>,
+    client: Option<Pace>,
     /// The server's connection, which owes us an answer in this time once the body is sent.
     server: Option<(Rc<Patience>, Duration)>,
 }
@@ -31,9 +50,9 @@ impl RequestBody {
         Self { incoming: None, client: None, server: None }
     }
 
-    /// A body that streams in; `client` is told when it is there.
+    /// A body that streams in, at the client's pace.
     #[must_use]
-    pub fn streaming(incoming: Incoming, client: Rc<Patience>) -> Self {
+    pub fn streaming(incoming: Incoming, client: Pace) -> Self {
         Self { incoming: Some(incoming), client: Some(client), server: None }
     }
 
@@ -43,7 +62,7 @@ impl RequestBody {
 
     fn end(&mut self) {
         self.incoming = None;
-        if let Some(client) = self.client.take() {
+        if let Some(Pace::Socket(client)) = self.client.take() {
             client.set(Reading::Unbounded);
         }
         // Once an answer has begun, its own times hold.
@@ -55,14 +74,18 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        let frame = Pin::new(&mut *incoming).poll_frame(cx);
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        let mut frame = Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken);
+        if let Some(Pace::Stream(waiting)) = &mut this.client {
+            frame = waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))));
+        }
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) || incoming.is_end_stream() {
             self.end();
         }
@@ -111,15 +134,16 @@ impl ResponseBody {
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         let Some(wire) = &mut this.wire else { return Poll::Ready(None) };
-        let frame = wire.drive(cx, |cx| Pin::new(&mut this.incoming).poll_frame(cx));
+        let frame =
+            wire.drive(cx, |cx| Pin::new(&mut this.incoming).poll_frame(cx).map_err(BodyError::Broken));
         if matches!(frame, Poll::Ready(None)) {
             this.give_back();
         }

@@ -1,8 +1,9 @@
 //! What can go wrong on the way to a server.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::io;
 
+use super::body::BodyError;
 use super::spec::ServerSpec;
 
 /// Why no response came.
@@ -49,7 +50,7 @@ pub enum ForwardError {
 
 impl ForwardError {
     pub(super) fn of(error: hyper::Error, server: &ServerSpec) -> Self {
-        if error.is_user() && io_kind(&error) == Some(io::ErrorKind::TimedOut) {
+        if error.is_user() && (is_late(&error) || io_kind(&error) == Some(io::ErrorKind::TimedOut)) {
             Self::RequestBodyTimeout
         } else if error.is_user() {
             Self::RequestBody(error)
@@ -68,11 +69,21 @@ impl ForwardError {
     }
 }
 
+/// Whether the body was late by its own clock.
+fn is_late(error: &hyper::Error) -> bool {
+    cause::<BodyError>(error).is_some_and(|error| matches!(error, BodyError::TooLate(_)))
+}
+
 fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {
+    cause::<io::Error>(error).map(io::Error::kind)
+}
+
+/// The first cause of this type.
+fn cause<E: Error + 'static>(error: &hyper::Error) -> Option<&E> {
     let mut cause = error.source();
     while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return Some(error.kind());
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
         cause = error.source();
     }

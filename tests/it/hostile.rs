@@ -306,7 +306,7 @@ fn rubbish_is_refused_and_harms_nobody() {
     let (proxy, server) = listening("");
     for rubbish in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n",
         b"\xff\xfe\xfd\r\n\r\n",
         b"GET / HTTP/3.7\r\nHost: a\r\n\r\n",
         b"GET /\r\n\r\n",

@@ -14,6 +14,7 @@ mod explain;
 mod flight;
 mod forward;
 mod hostile;
+mod http2;
 mod jwt;
 mod keys;
 mod lifecycle;

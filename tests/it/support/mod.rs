@@ -3,6 +3,8 @@
 mod authority;
 mod client;
 mod cluster;
+pub mod frames;
+pub mod http2;
 mod issuer;
 mod message;
 mod publisher;
@@ -18,6 +20,8 @@ use std::time::{Duration, Instant};
 pub use authority::Authority;
 pub use client::{Client, curl, get};
 pub use cluster::Cluster;
+pub use frames::{Frames, block};
+pub use http2::Http2;
 pub use issuer::{Issuer, jwks};
 pub use message::Message;
 pub use publisher::{Publisher, publish_over_tls};

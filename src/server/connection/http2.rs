@@ -1,0 +1,123 @@
+//! HTTP/2: many requests at once on one connection.
+//!
+//! Its library answers pings and settings one at a time, bounds what a head may be in all its parts, and gives up on a
+//! client that takes back too many requests before they are looked at. What it leaves open is bounded here: how long
+//! a connection may do nothing, how long a client may leave an answer unread, and how many requests it may take back.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+use super::streams::Streams;
+use crate::proxy::{Peer, Proxy};
+use crate::server::ListenerSpec;
+use crate::server::drain::Open;
+use crate::socket::{Alarm, Timed};
+use crate::time::monotonic;
+
+/// Requests at once on a connection.
+const MAX_STREAMS: u32 = 128;
+/// Bytes of a request's body that a client may send ahead of the server that they go to.
+const STREAM_WINDOW: u32 = 128 * 1024;
+/// The same of all requests of a connection together.
+const CONNECTION_WINDOW: u32 = 512 * 1024;
+/// Bytes of an answer that wait for a client to read them.
+const MAX_UNREAD: usize = 64 * 1024;
+/// Requests that a client may spoil or take back before anybody has looked at them.
+const MAX_SPOILT: usize = 20;
+/// The largest head: more of it would be more headers than can be held.
+const MAX_HEAD: usize = 512 * 1024;
+/// How long a client may take to answer a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a connection that is told to end, and has no request, waits for the client to end it.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+fn protocol(spec: &ListenerSpec, streams: Streams) -> http2::Builder<Streams> {
+    let mut protocol = http2::Builder::new(streams);
+    protocol
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(MAX_UNREAD)
+        .max_pending_accept_reset_streams(MAX_SPOILT)
+        .max_local_error_reset_streams(MAX_SPOILT)
+        .max_header_list_size(u32::try_from(spec.max_header_bytes.min(MAX_HEAD)).unwrap_or(u32::MAX))
+        .timer(TokioTimer::new())
+        // Finds clients that have vanished while an answer is on its way.
+        .keep_alive_interval(spec.idle_timeout)
+        .keep_alive_timeout(PING_TIMEOUT);
+    protocol
+}
+
+/// Serves a connection until either end closes it.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: Timed<S>,
+    spec: &ListenerSpec,
+    peer: Rc<Peer>,
+    proxy: Rc<Proxy>,
+    open: Open,
+) -> Result<(), Box<dyn Error>> {
+    peer.multiplex(spec.max_headers);
+    let streams = Streams::new(spec.idle_timeout);
+    let beginning = streams.clone();
+    let service = service_fn(move |request| {
+        let (proxy, peer, progress) = (Rc::clone(&proxy), Rc::clone(&peer), beginning.begin());
+        async move {
+            let response = proxy.handle(&peer, request).await;
+            Ok::<_, Infallible>(response.map(|body| progress.answer(body)))
+        }
+    });
+    let connection = protocol(spec, streams.clone()).serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let mut begun = pin!(open.begun());
+    let mut alarm = Alarm::default();
+    let (mut is_listening, mut ending, mut look_at) =
+        (false, None::<Instant>, monotonic() + spec.idle_timeout);
+    poll_fn(|cx| {
+        if !is_listening {
+            is_listening = true;
+            let _ = begun.as_mut().poll(cx);
+        }
+        if open.is_draining() && ending.is_none() {
+            ending = Some(monotonic());
+            look_at = monotonic();
+            connection.as_mut().graceful_shutdown();
+        }
+        loop {
+            if let Poll::Ready(end) = connection.as_mut().poll(cx) {
+                return Poll::Ready(end.map_err(Into::into));
+            }
+            if streams.are_abused() {
+                return Poll::Ready(Err("it takes back most of what it asks for".into()));
+            }
+            if alarm.wait_until(look_at, cx).is_pending() {
+                return Poll::Pending;
+            }
+            // Looked at only now and then, so that requests need not touch the timer.
+            let now = monotonic();
+            let span = if ending.is_some() { GOODBYE } else { spec.idle_timeout };
+            let idle_since =
+                streams.idle_since().map(|since| ending.map_or(since, |ending| ending.max(since)));
+            look_at = idle_since.unwrap_or(now) + span;
+            if look_at <= now {
+                if ending.is_some() {
+                    return Poll::Ready(Err("the client does not end it".into()));
+                }
+                ending = Some(now);
+                look_at = now + GOODBYE;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    })
+    .await
+}

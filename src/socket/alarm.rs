@@ -1,0 +1,96 @@
+//! Timers that are hardly ever touched.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+use crate::time::monotonic;
+
+/// A timer that is armed lazily: one that rings too early is set again, so that it need not be touched whenever its
+/// deadline moves back.
+#[derive(Debug, Default)]
+pub struct Alarm {
+    sleep: Option<Pin<Box<Sleep>>>,
+    wakes: Option<Waker>,
+}
+
+/// Bounds each wait for something that is no socket, such as one stream among several on a connection.
+#[derive(Debug)]
+pub struct Waiting {
+    span: Duration,
+    since: Option<Instant>,
+    alarm: Alarm,
+}
+
+/// Something was waited for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it took too long")]
+pub struct TooLate;
+
+impl Alarm {
+    /// Ready when the deadline is past; until then it sees to it that the task is woken by then.
+    pub fn wait_until(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+            self.wakes = None;
+        }
+        if !sleep.is_elapsed() && self.wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return Poll::Pending;
+        }
+        self.wakes = Some(cx.waker().clone());
+        ready!(sleep.as_mut().poll(cx));
+        if monotonic() < deadline {
+            sleep.as_mut().reset(deadline);
+            ready!(sleep.as_mut().poll(cx));
+        }
+        Poll::Ready(())
+    }
+
+    /// When it rings next, if it is set.
+    #[must_use]
+    pub fn rings_at(&self) -> Option<Instant> {
+        self.sleep.as_ref().map(|sleep| sleep.deadline())
+    }
+}
+
+impl Waiting {
+    /// Waits of at most so long each.
+    #[must_use]
+    pub fn new(span: Duration) -> Self {
+        Self { span, since: None, alarm: Alarm::default() }
+    }
+
+    /// Passes on what has come of waiting, unless that has taken too long.
+    pub fn bound<T>(&mut self, progress: Poll<T>, cx: &mut Context<'_>) -> Poll<Result<T, TooLate>> {
+        if let Poll::Ready(done) = progress {
+            self.since = None;
+            return Poll::Ready(Ok(done));
+        }
+        let deadline = *self.since.get_or_insert_with(monotonic) + self.span;
+        self.alarm.wait_until(deadline, cx).map(|()| Err(TooLate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn each_wait_has_its_own_time() {
+        let mut waiting = Waiting::new(SECOND);
+        let mut wait = async |span| {
+            let mut sleep = std::pin::pin!(tokio::time::sleep(span));
+            std::future::poll_fn(|cx| waiting.bound(sleep.as_mut().poll(cx), cx)).await
+        };
+        for _ in 0..3 {
+            assert_eq!(wait(SECOND / 2).await, Ok(()));
+        }
+        assert_eq!(wait(2 * SECOND).await, Err(TooLate));
+    }
+}

@@ -1,0 +1,175 @@
+//! HTTP/2 frame by frame, for clients that keep to no rules.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use super::PATIENCE;
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
+
+/// The flag of DATA and HEADERS that end their stream, and of a SETTINGS or PING that answers another.
+pub const END_STREAM: u8 = 1;
+/// The flag of a header block's last frame.
+pub const END_HEADERS: u8 = 4;
+
+/// A frame (RFC 9113 §4.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+/// A connection on which nothing happens by itself.
+#[derive(Debug)]
+pub struct Frames(TcpStream);
+
+/// A header block in which nothing is compressed (RFC 7541 §6.2.2); names and values below 127 bytes, or the length
+/// in two bytes more.
+pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0);
+        for text in [name, value] {
+            if let Some(rest) = text.len().checked_sub(127) {
+                assert!(rest < 1 << 14);
+                let low = u8::try_from(rest & 0x7f).unwrap() | 0x80;
+                block.extend([127, low, u8::try_from(rest >> 7).unwrap()]);
+            } else {
+                block.push(u8::try_from(text.len()).unwrap());
+            }
+            block.extend(text.as_bytes());
+        }
+    }
+    block
+}
+
+impl Frames {
+    /// Connects and says nothing.
+    #[track_caller]
+    pub fn silent(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self(stream)
+    }
+
+    /// Connects, with these settings: pairs of identifier and value.
+    #[track_caller]
+    pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
+        let mut frames = Self::silent(address);
+        let payload: Vec<u8> = settings
+            .iter()
+            .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()[..]].concat())
+            .collect();
+        frames.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        frames.send(SETTINGS, 0, 0, &payload);
+        frames
+    }
+
+    /// The socket.
+    pub fn stream(&self) -> &TcpStream {
+        &self.0
+    }
+
+    /// Sends bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
+    /// Sends a frame, unless the other side is gone.
+    pub fn try_send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
+        self.raw(&frame(kind, flags, stream, payload))
+    }
+
+    /// Sends a frame.
+    #[track_caller]
+    pub fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        self.try_send(kind, flags, stream, payload).unwrap();
+    }
+
+    /// Asks with GET, without a body.
+    #[track_caller]
+    pub fn get(&mut self, stream: u32, path: &str) {
+        let head = [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", path)];
+        self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block(&head));
+    }
+
+    /// The next frame; none at the end of the connection.
+    pub fn read(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).ok()?;
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+        let mut payload = vec![0; usize::try_from(number(&head[..3])).unwrap()];
+        self.0.read_exact(&mut payload).ok()?;
+        Some(Frame { kind: head[3], flags: head[4], stream: number(&head[5..]) & 0x7fff_ffff, payload })
+    }
+
+    /// The next frame of this kind, whatever comes before it; none at the end of the connection.
+    pub fn find(&mut self, kind: u8) -> Option<Frame> {
+        std::iter::from_fn(|| self.read()).find(|frame| frame.kind == kind)
+    }
+
+    /// The status of the next answer, or that its stream is reset, or none at the end of the connection.
+    pub fn status(&mut self, stream: u32) -> Option<Result<u16, u32>> {
+        loop {
+            let frame = self.read()?;
+            match frame.kind {
+                HEADERS if frame.stream == stream => return Some(Ok(status(&frame.payload))),
+                RST_STREAM if frame.stream == stream => {
+                    return Some(Err(u32::from_be_bytes(frame.payload.try_into().unwrap())));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Everything until the other side closes.
+    pub fn read_to_close(&mut self) -> Vec<Frame> {
+        std::iter::from_fn(|| self.read()).collect()
+    }
+
+    /// The code of the GOAWAY that ends the connection; none if it just ends.
+    pub fn end(&mut self) -> Option<u32> {
+        let frames = self.read_to_close();
+        let goaway = frames.iter().rev().find(|frame| frame.kind == GOAWAY)?;
+        Some(u32::from_be_bytes(goaway.payload[4..8].try_into().unwrap()))
+    }
+}
+
+/// A frame as it goes over the wire.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The status at the beginning of a header block (RFC 7541 appendix A and B).
+fn status(block: &[u8]) -> u16 {
+    match block {
+        [indexed, ..] if indexed & 0x80 != 0 => {
+            [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)]
+        }
+        // Not in the table: its name is, and its value is compressed digit by digit.
+        [_, length, value @ ..] => {
+            assert_eq!(length & 0x80, 0x80, "a status without compression: {block:?}");
+            let bits = value.iter().take(4).fold(0_u32, |sum, byte| sum << 8 | u32::from(*byte));
+            let mut at = 32;
+            let mut digit = || {
+                let short = u16::try_from(bits >> (at - 5) & 0x1f).unwrap();
+                at -= if short <= 2 { 5 } else { 6 };
+                if short <= 2 { short } else { u16::try_from(bits >> at & 0x3f).unwrap() - 0x16 }
+            };
+            digit() * 100 + digit() * 10 + digit()
+        }
+        _ => panic!("no status: {block:?}"),
+    }
+}
