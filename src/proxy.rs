@@ -9,6 +9,8 @@ mod refusal;
 mod reply;
 mod stamp;
 mod treatment;
+mod tunnel;
+mod websocket;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,11 +20,13 @@ use http::header::EXPECT;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
+use hyper::upgrade::OnUpgrade;
 
 pub use answers::{Answers, CustomDenied, RateHeaders, Template};
 pub use peer::{ClientTimes, Peer};
 pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
+pub use tunnel::Tunnel;
 
 use self::reply::{Entry, Source, Timing};
 use crate::gate::{Examined, Gate, Malformed, RouteId};
@@ -87,6 +91,9 @@ impl Proxy {
             && (is_held_back || !discard(unread).await)
         {
             refusal::close(&mut response);
+        }
+        if let Some(handshake) = head.extensions.remove::<OnUpgrade>() {
+            response = tunnel::switch(peer, response, handshake, &mut entry);
         }
         if let Some(entry) = &mut entry {
             entry.record.status = response.status();
@@ -198,16 +205,29 @@ impl Proxy {
             }
             Target::Forward { upstream, rewrite } => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
+                let handshake = websocket::asked(head);
                 if let Err(error) = outgoing::prepare(head, path, peer, client_ip, rewrite, edits) {
                     return Err(refusal::not_forwarded(&ForwardError::Target(error)));
                 }
+                if handshake.is_some() {
+                    websocket::ask(&mut head.headers);
+                }
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
                     Some(incoming) => RequestBody::streaming(incoming, peer.pace()),
+                    None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
                 let upstream = &self.upstreams[upstream.0 as usize];
                 match upstream.forward(permit, &mut request, &rewrite.host).await {
+                    Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                        let is_agreed =
+                            handshake.is_some_and(|key| websocket::is_agreed(response.headers(), &key));
+                        if !is_agreed {
+                            return Err(refusal::not_switched());
+                        }
+                        returned(response)
+                    }
                     Ok(response) => returned(response),
                     Err(error) => {
                         tracing::debug!(route = &*self.site.gate.routes.get(route).name, "{error}");

@@ -32,6 +32,8 @@ pub struct ListenerSpec {
     pub body_timeout: Duration,
     /// Keep-alive, between requests.
     pub idle_timeout: Duration,
+    /// Silence of both sides, after they have switched protocols.
+    pub tunnel_timeout: Duration,
     /// The largest head.
     pub max_header_bytes: usize,
     /// The most headers.
@@ -58,6 +60,7 @@ impl ListenerSpec {
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
+            tunnel_timeout: Duration::from_hours(1),
             max_header_bytes: 32 * 1024,
             max_headers: 100,
         }

@@ -156,6 +156,13 @@ impl<S> Timed<S> {
     }
 }
 
+impl<S> Timed<S> {
+    /// Puts bytes back that were read too early, before anything that is still to come.
+    pub fn put_back(&mut self, bytes: Bytes) {
+        self.ahead = bytes;
+    }
+}
+
 impl<S: AsyncRead + Unpin> Timed<S> {
     /// Reads the first bytes ahead, until they are enough or the stream ends; whoever reads later gets them too.
     ///

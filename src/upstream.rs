@@ -5,6 +5,7 @@ mod body;
 mod error;
 mod pool;
 mod spec;
+mod tunnel;
 mod wire;
 
 use std::rc::Rc;
@@ -16,6 +17,7 @@ use hyper::body::{Body as _, Incoming};
 pub use body::{BodyError, Pace, RequestBody, ResponseBody};
 pub use error::ForwardError;
 pub use spec::{HostRule, ServerSpec, UpstreamId, UpstreamSpec};
+pub use tunnel::ServerEnd;
 
 use self::balance::RoundRobin;
 use self::pool::Pool;
@@ -113,8 +115,9 @@ impl Upstream {
         };
         let was_kept = wire.was_kept();
         let spare = if may_retry && was_kept { twin(request) } else { None };
+        let may_switch = request.body().is_handshake();
         match wire.send(request).await {
-            Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
                 Err(Failed { error: ForwardError::Switched(pool.server().authority()), again: false })
             }
             Ok((response, _)) if !is_clearly_framed(response.headers()) => {
@@ -179,7 +182,7 @@ fn twin(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     if !request.method().is_idempotent() || !request.body().is_end_stream() {
         return None;
     }
-    let mut twin = Request::new(RequestBody::empty());
+    let mut twin = Request::new(request.body().twin());
     *twin.method_mut() = request.method().clone();
     *twin.uri_mut() = request.uri().clone();
     *twin.headers_mut() = request.headers().clone();

@@ -17,12 +17,11 @@ const HEADERS: RangeInclusive<u64> = 1..=10_000;
 const FORM: &str =
     "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
 
-const NOT_YET: [NotYet; 5] = [
+const NOT_YET: [NotYet; 4] = [
     ("tls", "let a TLS terminator stand before tidegate, and name it in [client_ip] trusted_proxies"),
     ("proxy_protocol", "let the proxy before tidegate send x-forwarded-for"),
     ("max_connections_per_client", ""),
     ("handshake_timeout", ""),
-    ("tunnel_timeout", ""),
 ];
 
 /// Reads where clients connect.
@@ -81,6 +80,7 @@ fn listener(item: Item<'_>) -> Option<ListenerSpec> {
     let header_timeout = timeout("header_timeout", bounds.header_timeout);
     let body_timeout = timeout("body_timeout", bounds.body_timeout);
     let idle_timeout = timeout("idle_timeout", bounds.idle_timeout);
+    let tunnel_timeout = timeout("tunnel_timeout", bounds.tunnel_timeout);
     let mut count = |key, range, default| table.item(key).map_or(Some(default), |item| item.count(range));
     let max_connections = count("max_connections", &CONNECTIONS, bounds.max_connections);
     let max_headers = count("max_headers", &HEADERS, bounds.max_headers);
@@ -95,6 +95,7 @@ fn listener(item: Item<'_>) -> Option<ListenerSpec> {
         header_timeout: header_timeout?,
         body_timeout: body_timeout?,
         idle_timeout: idle_timeout?,
+        tunnel_timeout: tunnel_timeout?,
         max_header_bytes: max_header_bytes?,
         max_headers: max_headers?,
     })

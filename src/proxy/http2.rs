@@ -4,8 +4,10 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::uri::{Scheme, Uri};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, request};
+use hyper::ext::Protocol;
 
 use super::reply::Source;
+use super::websocket;
 use crate::gate::Malformed;
 
 /// Gives a request one form, whichever version it came in: its authority is its Host, its target is path and query
@@ -22,6 +24,9 @@ pub(super) fn level(head: &mut request::Parts, max_headers: usize) -> Result<(),
         return Err(Malformed::TooManyHeaders);
     }
     join_cookies(&mut head.headers);
+    if let Some(protocol) = head.extensions.remove::<Protocol>() {
+        websocket::from_connect(head, protocol.as_str())?;
+    }
     let parts = std::mem::take(&mut head.uri).into_parts();
     let is_served = |scheme: &Scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS;
     head.uri = parts.path_and_query.map(Uri::from).unwrap_or_default();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use super::tunnel::Tunnel;
 use crate::socket::{Patience, Reading, Waiting};
 use crate::time::{monotonic, recent};
 use crate::upstream::Pace;
@@ -20,6 +21,8 @@ pub struct ClientTimes {
     pub body: Duration,
     /// Between requests.
     pub idle: Duration,
+    /// Of both sides, after they have switched protocols.
+    pub tunnel: Duration,
 }
 
 /// A client's connection: who it is, how patient we are with it, and what we say of it to servers.
@@ -34,6 +37,8 @@ pub struct Peer {
     text: HeaderValue,
     /// The Host of the last request, and what Forwarded says of it.
     forwarded: RefCell<Option<(HeaderValue, HeaderValue)>>,
+    /// What its connection goes on with after HTTP/1.1.
+    tunnel: RefCell<Option<Box<Tunnel>>>,
 }
 
 impl Peer {
@@ -49,6 +54,7 @@ impl Peer {
             multiplexed: Cell::new(None),
             text: value(&address.ip().to_string()),
             forwarded: RefCell::new(None),
+            tunnel: RefCell::new(None),
         }
     }
 
@@ -69,6 +75,26 @@ impl Peer {
     pub fn multiplex(&self, max_headers: usize) {
         self.multiplexed.set(Some(max_headers));
         self.patience.set(Reading::Unbounded);
+    }
+
+    /// The tunnel that its connection is to be from now on, if any; the socket may be silent for as long as that lasts.
+    #[must_use]
+    pub fn take_tunnel(&self) -> Option<Box<Tunnel>> {
+        let tunnel = self.tunnel.take();
+        if tunnel.is_some() {
+            self.patience.set(Reading::Unbounded);
+        }
+        tunnel
+    }
+
+    /// Leaves a tunnel for its connection to take.
+    pub(super) fn leave_tunnel(&self, tunnel: Tunnel) {
+        self.tunnel.replace(Some(Box::new(tunnel)));
+    }
+
+    /// How long a tunnel may be silent.
+    pub(super) fn tunnel_timeout(&self) -> Duration {
+        self.times.tunnel
     }
 
     /// Whether it asks over several streams at once.

@@ -66,6 +66,11 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
     response
 }
 
+/// The answer where the server has not agreed to switch protocols as it should have.
+pub(super) fn not_switched() -> Own {
+    problem(StatusCode::BAD_GATEWAY, "the upstream did not switch protocols as it was asked")
+}
+
 /// Says that this is the last answer on its connection.
 pub(super) fn close<B>(response: &mut Response<B>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

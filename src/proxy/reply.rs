@@ -49,6 +49,14 @@ pub(super) enum Source {
     Upstream(ResponseBody),
 }
 
+impl Entry {
+    /// Writes the line, now that the request has come to its end.
+    pub fn write(&mut self) {
+        self.record.took = monotonic() - self.started;
+        self.writer.write(&self.record);
+    }
+}
+
 impl ReplyBody {
     pub(super) fn new(source: Source, peer: Rc<Peer>, entry: Option<Box<Entry>>, timing: Timing) -> Self {
         Self { source, peer, entry, timing }
@@ -97,8 +105,7 @@ impl Drop for ReplyBody {
     fn drop(&mut self) {
         self.peer.is_answered();
         if let Some(entry) = &mut self.entry {
-            entry.record.took = monotonic() - entry.started;
-            entry.writer.write(&entry.record);
+            entry.write();
         }
         self.timing.counts.took(recent() - self.timing.asked);
     }

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::{Future as _, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -53,7 +53,12 @@ pub(super) async fn serve(
     open: Open,
 ) {
     let Accepted { stream, address } = accepted;
-    let times = ClientTimes { header: spec.header_timeout, body: spec.body_timeout, idle: spec.idle_timeout };
+    let times = ClientTimes {
+        header: spec.header_timeout,
+        body: spec.body_timeout,
+        idle: spec.idle_timeout,
+        tunnel: spec.tunnel_timeout,
+    };
     let peer = Rc::new(Peer::new(address, times));
     let Protocols { h1, h2 } = spec.protocols;
     // Over TLS both ends have agreed on it, or have not.
@@ -104,11 +109,12 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<(), Box<dyn Error>> {
     let patience = Rc::clone(peer.patience());
     let io = TokioIo::new(stream);
+    let asking = Rc::clone(&peer);
     let service = service_fn(move |request| {
-        let (proxy, peer) = (Rc::clone(&proxy), Rc::clone(&peer));
+        let (proxy, peer) = (Rc::clone(&proxy), Rc::clone(&asking));
         async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
     });
-    let mut connection = pin!(protocol.serve_connection(io, service));
+    let mut connection = protocol.serve_connection(io, service);
     let mut begun = pin!(open.begun());
     let (mut is_listening, mut is_ending, mut linger) = (false, false, None);
     let end = poll_fn(|cx| {
@@ -122,18 +128,25 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin>(
             // To shut down while nothing has been asked would close at once, over a request on its way.
             if !is_ending && !patience.awaits_head() {
                 is_ending = true;
-                connection.as_mut().graceful_shutdown();
+                Pin::new(&mut connection).graceful_shutdown();
             }
         }
-        let end = connection.as_mut().poll(cx);
+        let end = Pin::new(&mut connection).poll(cx);
         if let Some(linger) = linger {
             patience.hasten(linger);
         }
         if end.is_pending() && patience.is_unwatched() {
             // hyper has answered after it had looked for the next request: it must look again.
-            return connection.as_mut().poll(cx);
+            return Pin::new(&mut connection).poll(cx);
         }
         end
     });
-    Ok(end.await?)
+    end.await?;
+    if let Some(tunnel) = peer.take_tunnel() {
+        let parts = connection.into_parts();
+        let mut stream = parts.io.into_inner();
+        stream.put_back(parts.read_buf);
+        Box::pin(tunnel.run(stream)).await;
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::pool::Pool;
+use super::tunnel::ServerEnd;
 use super::wire::Wire;
 use crate::limiter::Permit;
 use crate::socket::{Patience, Reading, TooLate, Waiting};
@@ -41,19 +42,40 @@ pub struct RequestBody {
     client: Option<Pace>,
     /// The server's connection, which owes us an answer in this time once the body is sent.
     server: Option<(Rc<Patience>, Duration)>,
+    is_handshake: bool,
 }
 
 impl RequestBody {
     /// No body.
     #[must_use]
     pub fn empty() -> Self {
-        Self { incoming: None, client: None, server: None }
+        Self::new(None, None, false)
+    }
+
+    /// No body, and the wish to go on in another protocol.
+    #[must_use]
+    pub fn handshake() -> Self {
+        Self::new(None, None, true)
+    }
+
+    fn new(incoming: Option<Incoming>, client: Option<Pace>, is_handshake: bool) -> Self {
+        Self { incoming, client, server: None, is_handshake }
+    }
+
+    /// Whether the server may switch protocols.
+    pub(super) fn is_handshake(&self) -> bool {
+        self.is_handshake
+    }
+
+    /// The same for another attempt, of a body that is none.
+    pub(super) fn twin(&self) -> Self {
+        Self::new(None, None, self.is_handshake)
     }
 
     /// A body that streams in, at the client's pace.
     #[must_use]
     pub fn streaming(incoming: Incoming, client: Pace) -> Self {
-        Self { incoming: Some(incoming), client: Some(client), server: None }
+        Self::new(Some(incoming), Some(client), false)
     }
 
     pub(super) fn then_expect_answer(&mut self, server: Rc<Patience>, within: Duration) {
@@ -123,6 +145,13 @@ pub struct ResponseBody {
 impl ResponseBody {
     pub(super) fn new(incoming: Incoming, wire: Box<Wire>, pool: Rc<Pool>, permit: Permit) -> Self {
         Self { incoming, wire: Some(wire), pool, _permit: permit }
+    }
+
+    /// The server's end of the tunnel, once it has switched protocols.
+    #[must_use]
+    pub fn into_tunnel(mut self) -> Option<ServerEnd> {
+        let stream = self.wire.as_mut()?.leave()?;
+        Some(ServerEnd::new(stream, self))
     }
 
     fn give_back(&mut self) {

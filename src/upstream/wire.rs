@@ -36,6 +36,8 @@ pub(super) struct Wire {
     sender: http1::SendRequest<RequestBody>,
     /// Gone once it has ended, so that whoever waits for something from it hears of its end.
     connection: Option<Connection>,
+    /// What is left of it when it has ended in order.
+    left: Option<Timed<Transport>>,
     patience: Rc<Patience>,
     response_timeout: Duration,
     stall_timeout: Duration,
@@ -70,6 +72,7 @@ impl Wire {
         Ok(Box::new(Self {
             sender,
             connection,
+            left: None,
             patience,
             response_timeout,
             stall_timeout,
@@ -103,7 +106,14 @@ impl Wire {
 
     /// Lets it finish with the last response, and notice an end, or bytes that nobody asked for.
     pub fn settle(&mut self) {
-        poll_connection(&mut self.connection, &mut Context::from_waker(&self.waker));
+        poll_connection(&mut self.connection, &mut self.left, &mut Context::from_waker(&self.waker));
+    }
+
+    /// What is left of it after the server has switched protocols, for whom it may be silent from now on.
+    pub fn leave(&mut self) -> Option<Timed<Transport>> {
+        self.settle();
+        self.patience.set(Reading::Unbounded);
+        self.left.take()
     }
 
     /// Sends a request, which it takes out of where it stands, and waits for the head of its response. If
@@ -150,7 +160,7 @@ impl Wire {
         let mut result = wanted(&mut inner);
         if result.is_pending() {
             self.relay.rang_inside();
-            poll_connection(&mut self.connection, &mut inner);
+            poll_connection(&mut self.connection, &mut self.left, &mut inner);
             result = wanted(&mut inner);
         }
         if self.relay.leave() && result.is_pending() {
@@ -160,11 +170,20 @@ impl Wire {
     }
 }
 
-fn poll_connection(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
+fn poll_connection(
+    connection: &mut Option<Connection>,
+    left: &mut Option<Timed<Transport>>,
+    cx: &mut Context<'_>,
+) {
     if let Some(running) = connection
-        && Pin::new(running).poll(cx).is_ready()
+        && let Poll::Ready(end) = Pin::new(running).poll(cx)
+        && let Some(ended) = connection.take()
+        && end.is_ok()
     {
-        *connection = None;
+        let parts = ended.into_parts();
+        let mut stream = parts.io.into_inner();
+        stream.put_back(parts.read_buf);
+        *left = Some(stream);
     }
 }
 

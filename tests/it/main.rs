@@ -31,4 +31,5 @@ mod support;
 mod tidy;
 mod tokens;
 mod topologies;
+mod websocket;
 mod whom;

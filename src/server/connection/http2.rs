@@ -52,6 +52,7 @@ fn protocol(spec: &ListenerSpec, streams: Streams) -> http2::Builder<Streams> {
         .max_pending_accept_reset_streams(MAX_SPOILT)
         .max_local_error_reset_streams(MAX_SPOILT)
         .max_header_list_size(u32::try_from(spec.max_header_bytes.min(MAX_HEAD)).unwrap_or(u32::MAX))
+        .enable_connect_protocol()
         .timer(TokioTimer::new())
         // Finds clients that have vanished while an answer is on its way.
         .keep_alive_interval(spec.idle_timeout)

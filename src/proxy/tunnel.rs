@@ -1,0 +1,128 @@
+//! What is left of a request after both sides have switched protocols: bytes both ways.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
+use tokio::time::Instant;
+
+use super::reply::{Entry, Source};
+use super::{Peer, refusal, websocket};
+use crate::socket::Alarm;
+use crate::time::monotonic;
+use crate::upstream::ServerEnd;
+
+/// Bytes that are held for each direction.
+const BUFFER: usize = 8 * 1024;
+
+/// A tunnel whose client's end is still to come.
+#[derive(Debug)]
+pub struct Tunnel {
+    server: ServerEnd,
+    /// How long both sides may be silent.
+    timeout: Duration,
+    entry: Option<Box<Entry>>,
+}
+
+/// An end of a tunnel that notes what is read from it.
+struct Noted<'n, S> {
+    stream: S,
+    read: Cell<u64>,
+    heard: &'n Cell<Instant>,
+}
+
+/// Begins a tunnel if the server has agreed to a handshake.
+pub(super) fn switch(
+    peer: &Peer,
+    response: Response<Source>,
+    handshake: OnUpgrade,
+    entry: &mut Option<Box<Entry>>,
+) -> Response<Source> {
+    let is_http2 = peer.is_multiplexed();
+    // To a CONNECT of HTTP/2 success would mean that there is a tunnel.
+    let is_misleading = is_http2 && response.status().is_success();
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
+        return response;
+    }
+    let (mut head, source) = response.into_parts();
+    let server = match source {
+        Source::Upstream(body) if !is_misleading => body.into_tunnel(),
+        _ => None,
+    };
+    let Some(server) = server else { return refusal::not_switched().map(Source::Own) };
+    websocket::agree(&mut head, is_http2);
+    if let Some(entry) = entry {
+        entry.record.status = head.status;
+    }
+    let tunnel = Tunnel { server, timeout: peer.tunnel_timeout(), entry: entry.take() };
+    if is_http2 {
+        tokio::task::spawn_local(async move {
+            if let Ok(client) = handshake.await {
+                tunnel.run(TokioIo::new(client)).await;
+            }
+        });
+    } else {
+        peer.leave_tunnel(tunnel);
+    }
+    Response::from_parts(head, Source::Own(Bytes::new()))
+}
+
+impl Tunnel {
+    /// Carries bytes until both sides have ended, one of them breaks, or nothing comes from either for too long. A side
+    /// that ends is heard of on the other, which may still speak.
+    pub async fn run(mut self, client: impl AsyncRead + AsyncWrite + Unpin) {
+        let heard = Cell::new(monotonic());
+        let mut client = Noted { stream: client, read: Cell::new(0), heard: &heard };
+        let mut server = Noted { stream: &mut self.server, read: Cell::new(0), heard: &heard };
+        let mut alarm = Alarm::default();
+        {
+            let mut copy = pin!(copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER));
+            poll_fn(|cx| match copy.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(()),
+                Poll::Pending => alarm.wait_until(heard.get() + self.timeout, cx),
+            })
+            .await;
+        }
+        let bytes = server.read.get();
+        if let Some(entry) = &mut self.entry {
+            entry.record.bytes = bytes;
+            entry.write();
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Noted<'_, S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        self.read.set(self.read.get() + (buf.filled().len() - before) as u64);
+        self.heard.set(monotonic());
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<'_, S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
