@@ -11,6 +11,7 @@ mod cli;
 mod config;
 mod curl;
 mod explain;
+mod faults;
 mod flight;
 mod forward;
 mod hostile;
