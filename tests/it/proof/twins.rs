@@ -141,3 +141,37 @@ fn both_stores_give_the_same_answers_for_one_limit() {
         },
     );
 }
+
+/// Many requests of one charge in one call, as they are when they are gathered: rows of equal ones, and others among
+/// them.
+#[test]
+fn both_stores_give_the_same_answers_to_requests_of_one_call() {
+    let server = RedisServer::start();
+    let cost = prop_oneof![8 => Just(1_u64), 2 => any_cost()];
+    let asked = (prop_oneof![6 => Just(0_u32), 1 => 1..3_u32], cost, prop::bool::weighted(0.1));
+    let asked = (0..4_u8, prop::collection::vec(asked, 1..16));
+    let calls = prop::collection::vec((any_jump(), asked), 1..30);
+    for_all(
+        150,
+        &(any_policy("a"), any_change(), any_policy("b"), calls),
+        |(first, (units, periods), second, calls)| {
+            let stores = Stores::new(&server);
+            let changed = kit::with(renumbered(&first.0, units, periods).policy("a"), None, false);
+            let policies = [first.1, changed, second.1];
+            let (mut course, mut last) = (Course::any(), None);
+            for (step, (start, asked)) in calls {
+                stores.set_clock(course.go(step, first.0.period(), last.as_ref()));
+                let charges: Vec<Charge> = asked
+                    .into_iter()
+                    .zip(start..)
+                    .map(|((policy, cost, looks), key)| {
+                        let manner = if looks { Manner::Look } else { Manner::Take };
+                        kit::held(policy, key % 8, cost, u64::from(key), manner)
+                    })
+                    .collect();
+                last = stores.settle(&policies, &charges).first().copied();
+            }
+            Ok(())
+        },
+    );
+}
