@@ -8,9 +8,9 @@
 -- ARGV[1]  policies: each "<BBB" letter, options (1: a ban; 2: shadow) and how many numbers, then so many "<d"; of
 --          a ban the first three are after how many denials, within which time and for how long, in µs
 -- ARGV[2]  requests: each "<H" how many charges, then of each charge "<HHBd" the place of its key in KEYS, the
---          place of its policy, both from 1, its manner (0 take, 1 look, 2 force, 3 give back, 4 renew, 5 refund)
---          and its cost; of a concurrency limit 8 bytes more: who holds the slot; of another's refund "<d" when the
---          units were taken, in µs
+--          place of its policy, both from 1, its manner (0 take, 1 look, 2 force, 3 give back, 4 renew, 5 refund,
+--          6 late) and its cost; of a concurrency limit 8 bytes more: who holds the slot; of another's refund "<d" when
+--          the units were taken, in µs, and of its late charge "<d" how long ago
 -- ARGV[3]  now in µs, or "" for this server's own clock
 -- ARGV[4]  ms to add to every TTL
 -- Returns  of each charge, in order, "<ddddd": allowed (1; 0 the quota, -1 a ban, -2 a block refuses), remaining,
@@ -61,8 +61,9 @@ local function read_charge(at)
   local policy, holder = policies[place], nil
   if policy.letter == "c" then
     holder, at = string.sub(requests, at, at + 7), at + 8
-  elseif manner == REFUND then
+  elseif manner >= REFUND then
     holder, at = struct.unpack("<d", requests, at)
+    if manner == LATE then holder = now - holder end
   end
   return key, policy, manner, cost, holder, at
 end
