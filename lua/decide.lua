@@ -101,8 +101,9 @@ local function read_charge(requests, at)
   it.policy = policy_at(it.place)
   if it.policy.letter == "c" then
     it.holder, at = string.sub(requests, at, at + 7), at + 8
-  elseif it.manner == REFUND then
+  elseif it.manner >= REFUND then
     it.holder, at = struct.unpack("<d", requests, at)
+    if it.manner == LATE then it.holder = now - it.holder end
   end
   return it, at
 end

@@ -10,9 +10,9 @@
 -- ARGV[2]  ms to add to every TTL
 -- ARGV[3]  requests: each "<HH" for how many, and how many charges, then of each charge "<HHBd" the place of its
 --          key in KEYS, the place of its policy, both from 1, its manner (0 take, 1 look, 2 force, 3 give back, 4
---          renew, 5 refund) and its cost; of a concurrency limit 8 bytes more: who holds the slot; of another's refund
---          "<d" when the units were taken, in µs. It stands for more than one request only with one charge and without
---          more bytes: the others are the same on the keys behind.
+--          renew, 5 refund, 6 late) and its cost; of a concurrency limit 8 bytes more: who holds the slot; of another's
+--          refund "<d" when the units were taken, in µs, and of its late charge "<d" how long ago. It stands for more
+--          than one request only with one charge and without more bytes: the others are the same on the keys behind.
 -- ARGV[4…] policies: each "<BBB" letter, options (1: a ban; 2: shadow) and how many numbers, then so many "<d"; of
 --          a ban the first three are after how many denials, within which time and for how long, in µs
 -- Returns  of each charge, in order, "<bddd": allowed (1; 0 the quota, -1 a ban, -2 a block refuses), remaining,

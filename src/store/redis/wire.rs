@@ -69,6 +69,9 @@ impl Call {
                 self.requests.extend_from_slice(&charge.holder.0.to_le_bytes());
             } else if charge.manner == Manner::Refund {
                 push_number(&mut self.requests, charge.taken.0.cast_signed());
+            } else if charge.manner == Manner::Late {
+                // As an age: the server's clock is not ours.
+                push_number(&mut self.requests, now.since(charge.taken).0.cast_signed());
             }
         }
         self.run = match charges {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate::limit::{Ban, Charge, Manner, Policy, PolicyId};
 use tidegate::store::Change;
-use tidegate::time::Micros;
+use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, any_cost, any_jump, any_numbers, for_all};
 use super::rules::Pace;
@@ -24,7 +24,8 @@ const POLICIES: u32 = 7;
 
 fn any_event() -> impl Strategy<Value = Event> {
     let ask = prop_oneof![5 => Just(Manner::Take), 1 => Just(Manner::Look)];
-    let settle = prop_oneof![Just(Manner::Force), Just(Manner::GiveBack), Just(Manner::Renew)];
+    let settle =
+        prop_oneof![Just(Manner::Force), Just(Manner::GiveBack), Just(Manner::Renew), Just(Manner::Late)];
     let any = prop_oneof![4 => ask.clone(), 1 => settle.clone()];
     let by_hand = prop_oneof![
         4 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
@@ -96,7 +97,11 @@ fn both_stores_give_the_same_answers() {
         let others = [again(&a, renumbering.0), again(&b, renumbering.1), switched.1];
         let policies: Vec<Policy> = [a.1, b.1, c.1, d.1].into_iter().chain(others).collect();
         let all = |asked: Vec<(u32, u8, u64, u64, Manner)>| -> Vec<Charge> {
-            let one = |(policy, key, cost, holder, manner)| kit::held(policy, key, cost, holder, manner);
+            let one = |(policy, key, cost, holder, manner)| {
+                // What is late is so by up to five quarters of the first limit's period.
+                let taken = Timestamp(stores.clock().saturating_sub(period / 4 * holder));
+                Charge { taken, ..kit::held(policy, key, cost, holder, manner) }
+            };
             asked.into_iter().map(one).collect()
         };
         let (mut course, mut last) = (Course::any(), None);
