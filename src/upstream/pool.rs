@@ -103,7 +103,16 @@ impl Pool {
         let stream = match &self.tls {
             None => Transport::Plain(stream),
             // Apart, because it is large, and a plain connection does not need it.
-            Some(tls) => Box::pin(tls.connect(&self.server.host, stream)).await?,
+            Some(tls) => {
+                let connected = Box::pin(tls.connect(&self.server.host, stream)).await;
+                let is_news = tls.fails_anew(&self.server.host, connected.is_err());
+                if let Err(error) = &connected
+                    && is_news
+                {
+                    tracing::warn!("no TLS with {}: {error}", self.server.authority());
+                }
+                connected?
+            }
         };
         Wire::over(stream, self.response_timeout, self.stall_timeout).await
     }

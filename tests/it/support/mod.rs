@@ -9,6 +9,7 @@ mod publisher;
 mod redis;
 mod sentinel;
 mod tidegate;
+mod tls;
 mod upstream;
 mod wire;
 
@@ -24,6 +25,7 @@ pub use publisher::{Publisher, publish_over_tls};
 pub use redis::{Monitor, RedisServer, free_address};
 pub use sentinel::Watched;
 pub use tidegate::{Tidegate, timed};
+pub use tls::TlsClient;
 pub use upstream::{Caller, Upstream};
 pub use wire::Wire;
 
