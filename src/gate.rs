@@ -58,6 +58,22 @@ pub struct Gate {
     pub jwt: Option<Arc<Verifier>>,
 }
 
+/// The other end of the connection that a request comes over.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// Its address: the client's, or that of a proxy before us.
+    pub address: IpAddr,
+    /// The subject of the certificate that it has shown, as RFC 4514 writes it; none without TLS or certificate.
+    pub tls_subject: Option<&'a str>,
+}
+
+impl From<IpAddr> for Caller<'_> {
+    /// Somebody without a certificate.
+    fn from(address: IpAddr) -> Self {
+        Self { address, tls_subject: None }
+    }
+}
+
 /// What is known of a request when its key is looked for.
 #[derive(Debug)]
 pub struct Subject<'a> {
@@ -69,6 +85,8 @@ pub struct Subject<'a> {
     pub path: &'a str,
     /// Who sends it: the client, or a proxy before us.
     pub peer: IpAddr,
+    /// The subject of the sender's certificate, if it has shown one.
+    pub tls_subject: Option<&'a str>,
     /// The client's whole address.
     pub address: IpAddr,
     /// The client's address, cut to the part that is counted.
@@ -176,11 +194,15 @@ impl Gate {
     ///
     /// # Errors
     /// A request that must be refused whatever the counts are.
-    pub fn examine<'a>(&self, peer: IpAddr, head: &'a request::Parts) -> Result<Examined<'a>, Malformed> {
+    pub fn examine<'a>(
+        &self,
+        caller: Caller<'_>,
+        head: &'a request::Parts,
+    ) -> Result<Examined<'a>, Malformed> {
         let located = self.locate(head)?;
         let route = located.route.map(|id| self.routes.get(id));
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
-        let subject = self.subject(peer, head, &located);
+        let subject = self.subject(caller, head, &located);
         let (charges, exempt) = self.charges(limits, &subject)?;
         let client = subject.address;
         let Located { path, host, route } = located;
@@ -212,16 +234,17 @@ impl Gate {
     #[must_use]
     pub fn subject<'a>(
         &'a self,
-        peer: IpAddr,
+        caller: Caller<'a>,
         head: &'a request::Parts,
         located: &'a Located<'_>,
     ) -> Subject<'a> {
-        let address = self.client_ip.client(peer, &head.headers);
+        let address = self.client_ip.client(caller.address, &head.headers);
         Subject {
             head,
             host: &located.host,
             path: located.path.matched(),
-            peer,
+            peer: caller.address,
+            tls_subject: caller.tls_subject,
             address,
             client: self.client_ip.counted(address),
             route: located.route.map(|id| self.routes.get(id)),

@@ -9,6 +9,7 @@ mod reply;
 mod stamp;
 mod treatment;
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +91,12 @@ impl Proxy {
         response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry, timing))
     }
 
+    /// Whether this address may speak for others.
+    #[must_use]
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        self.site.gate.client_ip.is_trusted(address)
+    }
+
     /// Closes connections to servers that are not needed any more.
     pub fn sweep(&self) {
         for upstream in &self.upstreams {
@@ -121,7 +128,7 @@ impl Proxy {
         route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
-        let examined = match gate.examine(peer.ip(), head) {
+        let examined = match gate.examine(peer.caller(), head) {
             Ok(examined) => examined,
             Err(error) => {
                 *route = self.note_malformed(peer, head, &error, entry);

@@ -7,6 +7,7 @@
 mod connection;
 mod drain;
 mod listen;
+mod proxy_protocol;
 mod transport;
 mod worker;
 
@@ -17,13 +18,21 @@ pub use drain::{Draining, drain_signal};
 pub use listen::{ListenError, Listener, listen};
 pub use worker::{Worker, WorkerSetup};
 
+use crate::tls::ServerTls;
+
 /// A place where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
+    /// How connections are encrypted, if they are.
+    pub tls: Option<ServerTls>,
+    /// Whether each connection comes from a trusted proxy, and begins with who the client is (PROXY protocol).
+    pub proxy_protocol: bool,
     /// Connections at once, over all workers.
     pub max_connections: usize,
+    /// For all that comes before the first request: the PROXY header, and the handshake of TLS.
+    pub handshake_timeout: Duration,
     /// From the first byte of a head to its last.
     pub header_timeout: Duration,
     /// Between two reads of a request body.
@@ -42,7 +51,10 @@ impl ListenerSpec {
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
+            tls: None,
+            proxy_protocol: false,
             max_connections: 10_000,
+            handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

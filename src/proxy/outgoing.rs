@@ -71,13 +71,13 @@ fn introduce(headers: &mut HeaderMap, peer: &Peer, client_ip: &ClientIp) {
     if is_trusted {
         append(headers, &X_FORWARDED_FOR, peer.text());
         append(headers, &FORWARDED, &peer.forwarded(&host));
-        headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+        headers.entry(X_FORWARDED_PROTO).or_insert(peer.scheme());
         headers.entry(X_FORWARDED_HOST).or_insert(host);
         return;
     }
     headers.insert(X_FORWARDED_FOR, peer.text().clone());
     headers.insert(FORWARDED, peer.forwarded(&host));
-    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    headers.insert(X_FORWARDED_PROTO, peer.scheme());
     headers.insert(X_FORWARDED_HOST, host);
     if client_ip.header != X_FORWARDED_FOR && client_ip.header != FORWARDED {
         headers.remove(&client_ip.header);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use crate::gate::Caller;
 use crate::socket::{Patience, Reading};
 use crate::time::{monotonic, recent};
 
@@ -27,6 +28,9 @@ pub struct Peer {
     address: SocketAddr,
     times: ClientTimes,
     patience: Rc<Patience>,
+    scheme: &'static str,
+    /// The subject of the certificate that it has shown.
+    tls_subject: Option<String>,
     /// The address as X-Forwarded-For has it.
     text: HeaderValue,
     /// The Host of the last request, and what Forwarded says of it.
@@ -43,9 +47,23 @@ impl Peer {
             address,
             times,
             patience: Patience::new(first, times.idle),
+            scheme: "http",
+            tls_subject: None,
             text: value(&address.ip().to_string()),
             forwarded: RefCell::new(None),
         }
+    }
+
+    /// The peer of a new connection over TLS; `subject` is that of its certificate, if it has shown one.
+    #[must_use]
+    pub fn over_tls(address: SocketAddr, times: ClientTimes, subject: Option<String>) -> Self {
+        Self { scheme: "https", tls_subject: subject, ..Self::new(address, times) }
+    }
+
+    /// Whom the gate sees.
+    #[must_use]
+    pub fn caller(&self) -> Caller<'_> {
+        Caller { address: self.address.ip(), tls_subject: self.tls_subject.as_deref() }
     }
 
     /// Its address.
@@ -68,6 +86,11 @@ impl Peer {
     /// It has got its answer.
     pub(super) fn is_answered(&self) {
         self.patience.set(Reading::HeadStartsBy(recent() + self.times.idle, self.times.header));
+    }
+
+    /// How it speaks to us: what X-Forwarded-Proto says of it.
+    pub(super) fn scheme(&self) -> HeaderValue {
+        HeaderValue::from_static(self.scheme)
     }
 
     /// What X-Forwarded-For says of it.
@@ -93,10 +116,11 @@ impl Peer {
             IpAddr::V4(v4) => v4.to_string(),
             IpAddr::V6(v6) => format!("\"[{v6}]\""),
         };
+        let scheme = self.scheme;
         match host.to_str() {
             // A valid host has no quotes and no backslashes.
-            Ok(host) if !host.is_empty() => value(&format!("for={node};host=\"{host}\";proto=http")),
-            _ => value(&format!("for={node};proto=http")),
+            Ok(host) if !host.is_empty() => value(&format!("for={node};host=\"{host}\";proto={scheme}")),
+            _ => value(&format!("for={node};proto={scheme}")),
         }
     }
 }

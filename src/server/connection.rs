@@ -16,6 +16,7 @@ use super::transport::Accepted;
 use crate::proxy::{ClientTimes, Peer, Proxy};
 use crate::socket::Timed;
 use crate::time::monotonic;
+use crate::tls::Transport;
 
 /// hyper's own number of headers; to set it, even to the same, makes every request slower.
 const USUAL_HEADERS: usize = 100;
@@ -44,7 +45,11 @@ pub(super) async fn serve(
 ) {
     let Accepted { stream, address } = accepted;
     let times = ClientTimes { header: spec.header_timeout, body: spec.body_timeout, idle: spec.idle_timeout };
-    let peer = Rc::new(Peer::new(address, times));
+    let peer = match &stream {
+        Transport::Plain(_) => Peer::new(address, times),
+        Transport::Tls(_) => Peer::over_tls(address, times, stream.peer_subject()),
+    };
+    let peer = Rc::new(peer);
     let patience = Rc::clone(peer.patience());
     let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
     let service = service_fn(move |request| {

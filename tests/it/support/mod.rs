@@ -10,6 +10,7 @@ mod redis;
 mod relay;
 mod sentinel;
 mod tidegate;
+mod tls;
 mod upstream;
 mod wire;
 
@@ -26,6 +27,7 @@ pub use redis::{Monitor, RedisServer, free_address};
 pub use relay::Relay;
 pub use sentinel::Watched;
 pub use tidegate::{Tidegate, timed};
+pub use tls::TlsClient;
 pub use upstream::{Caller, Upstream};
 pub use wire::Wire;
 
