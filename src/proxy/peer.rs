@@ -42,7 +42,7 @@ impl Peer {
         Self {
             address,
             times,
-            patience: Patience::new(first, times.idle),
+            patience: Patience::of_client(first, times.idle),
             text: value(&address.ip().to_string()),
             forwarded: RefCell::new(None),
         }
@@ -60,8 +60,10 @@ impl Peer {
         &self.patience
     }
 
-    /// It has sent a head; `has_body` says whether there is more to come.
-    pub(super) fn has_asked(&self, has_body: bool) {
+    /// It has sent a head; `has_body` says whether there is more to come. To be told before its socket is read
+    /// again.
+    pub fn has_asked(&self, has_body: bool) {
+        self.patience.set_unfinished(has_body);
         self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
     }
 
