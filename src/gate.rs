@@ -164,6 +164,9 @@ pub enum Malformed {
     /// A transfer coding other than chunked: to pass the rest on would change what the body means.
     #[error("the only transfer coding that is understood is chunked")]
     TransferCoding,
+    /// `*` with another method than OPTIONS (RFC 9112 §3.2.4).
+    #[error("the target * is for OPTIONS alone")]
+    Asterisk,
     /// CONNECT, which is for forward proxies.
     #[error("CONNECT is not served here")]
     Connect,
@@ -184,7 +187,9 @@ impl Malformed {
             Self::MissingPart(_) | Self::Blocked(_) => StatusCode::FORBIDDEN,
             // RFC 9112 §6.1.
             Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
-            Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme => StatusCode::BAD_REQUEST,
+            Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme | Self::Asterisk => {
+                StatusCode::BAD_REQUEST
+            }
         }
     }
 }
@@ -221,6 +226,9 @@ impl Gate {
             return Err(Malformed::TransferCoding);
         }
         let path = normalize(head.uri.path())?;
+        if path.sent == "*" && head.method != Method::OPTIONS {
+            return Err(Malformed::Asterisk);
+        }
         let host = requested_host(head)?;
         let route = self.routes.find(&host, path.matched(), head);
         let keeps = route.is_some_and(|id| self.routes.get(id).keeps_encoded_slash);
@@ -335,15 +343,13 @@ fn requested_host(head: &request::Parts) -> Result<Cow<'_, str>, Malformed> {
         None if head.version >= http::Version::HTTP_2 => None,
         None => return Err(Malformed::Host),
     };
-    if named.is_some_and(|host| !host.is_empty() && host_of(host).is_none()) {
-        return Err(Malformed::Host);
-    }
+    // An http URI has a host (RFC 9110 §4.2.1), so an empty one is none.
+    let named = named.map(|host| host_of(host).ok_or(Malformed::Host)).transpose()?;
     if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(Malformed::Scheme);
     }
-    let authority = head.uri.authority().map(http::uri::Authority::as_str).or(named);
-    match authority {
-        None | Some("") => Ok(Cow::Borrowed("")),
-        Some(authority) => host_of(authority).ok_or(Malformed::Host),
+    match head.uri.authority() {
+        Some(authority) => host_of(authority.as_str()).ok_or(Malformed::Host),
+        None => Ok(named.unwrap_or(Cow::Borrowed(""))),
     }
 }

@@ -28,6 +28,7 @@ use self::reply::{Entry, Source, Timing};
 use crate::gate::{Examined, Gate, Malformed, RouteId};
 use crate::limit::{Charge, PolicyId, binding};
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
+use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Outcome, Record};
 use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{ForwardError, RequestBody, ResponseBody, Upstream, UpstreamSpec};
@@ -72,14 +73,13 @@ impl Proxy {
         let (mut head, incoming) = request.into_parts();
         let has_body = !incoming.is_end_stream();
         let is_held_back = has_body && head.headers.contains_key(EXPECT);
-        peer.has_asked(has_body);
         let mut entry = self.entry(peer, &head);
         let mut incoming = Some(incoming);
         let (asked, mut route) = (recent(), None);
         let mut response =
             self.answer(peer, &mut head, &mut incoming, entry.as_deref_mut(), &mut route).await;
         if let Some(unread) = incoming.filter(|_| has_body)
-            && (is_held_back || !discard(unread).await)
+            && (is_held_back || !discard(unread, peer).await)
         {
             refusal::close(&mut response);
         }
@@ -148,7 +148,9 @@ impl Proxy {
         };
         if delay > Micros::ZERO {
             // A queue's turn: a client that goes away meanwhile takes this wait with it, and goes nowhere.
+            let reading = peer.patience().replace(Reading::UntilItEnds);
             Box::pin(tokio::time::sleep(delay.into())).await;
+            peer.patience().set(reading);
             let _ = monotonic();
         }
         let path = examined.path.changed().map(str::to_owned);
@@ -207,8 +209,9 @@ impl Proxy {
                 };
                 let mut request = with_head(head, body);
                 let upstream = &self.upstreams[upstream.0 as usize];
-                match upstream.forward(permit, &mut request, &rewrite.host).await {
-                    Ok(response) => returned(response),
+                let answer = upstream.forward(permit, &mut request, &rewrite.host).await;
+                match answer.and_then(returned) {
+                    Ok(response) => response,
                     Err(error) => {
                         tracing::debug!(route = &*self.site.gate.routes.get(route).name, "{error}");
                         return Err(refusal::not_forwarded(&error));
@@ -309,10 +312,11 @@ fn without_route(head: &request::Parts) -> refusal::Own {
 
 /// Reads a body that nobody wants to its end, so that the connection can go on; says whether it did. A long one
 /// is not worth it.
-async fn discard(mut body: Incoming) -> bool {
-    if body.size_hint().upper().is_none_or(|length| length > MAX_DISCARDED) {
+async fn discard(unread: Incoming, peer: &Peer) -> bool {
+    if unread.size_hint().upper().is_none_or(|length| length > MAX_DISCARDED) {
         return false;
     }
+    let mut body = RequestBody::streaming(unread, Rc::clone(peer.patience()));
     while let Some(frame) = body.frame().await {
         if frame.is_err() {
             return false;
@@ -331,9 +335,11 @@ fn with_head(head: &mut request::Parts, body: RequestBody) -> Request<RequestBod
 }
 
 /// A server's response as it goes back.
-fn returned(mut response: Response<ResponseBody>) -> Response<Source> {
-    hop::remove_hop_by_hop(response.headers_mut());
+fn returned(mut response: Response<ResponseBody>) -> Result<Response<Source>, ForwardError> {
+    if !hop::remove_hop_by_hop(response.headers_mut()).has_one_length {
+        return Err(ForwardError::Framing(response.body().server()));
+    }
     // Each side speaks its own version, whatever the other's is.
     *response.version_mut() = Version::HTTP_11;
-    response.map(Source::Upstream)
+    Ok(response.map(Source::Upstream))
 }

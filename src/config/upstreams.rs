@@ -250,16 +250,16 @@ fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
     if uri.query().is_some() {
         return Err(("the URL of a server has no query", "leave out what starts with `?`"));
     }
-    let host = host_of(authority.as_str()).ok_or(("the URL has no valid host", FORM))?;
     let port = match authority.port() {
         Some(port) if port.as_u16() == 0 => return Err(("nobody listens on port 0", FORM)),
         Some(port) => port.as_u16(),
-        None if authority.as_str().len() > host.len() + 1 => {
+        None if authority.as_str().len() > authority.host().len() + 1 => {
             return Err(("this URL has no valid port", FORM));
         }
         None if is_tls => 443,
         None => 80,
     };
+    let host = host_of(authority.as_str()).ok_or(("the URL has no valid host", FORM))?;
     let path = normalize(uri.path()).map_err(|_| ("the path of this URL is not valid", FORM))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if is_tls && ServerName::try_from(host).is_err() {

@@ -46,7 +46,7 @@ impl Peer {
         Self {
             address,
             times,
-            patience: Patience::new(first, times.idle),
+            patience: Patience::of_client(first, times.idle),
             scheme: "http",
             tls_subject: None,
             text: value(&address.ip().to_string()),
@@ -78,8 +78,10 @@ impl Peer {
         &self.patience
     }
 
-    /// It has sent a head; `has_body` says whether there is more to come.
-    pub(super) fn has_asked(&self, has_body: bool) {
+    /// It has sent a head; `has_body` says whether there is more to come. To be told before its socket is read
+    /// again.
+    pub fn has_asked(&self, has_body: bool) {
+        self.patience.set_unfinished(has_body);
         self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
     }
 

@@ -6,6 +6,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -52,8 +54,9 @@ pub(super) async fn serve(
     let peer = Rc::new(peer);
     let patience = Rc::clone(peer.patience());
     let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, peer) = (Rc::clone(&proxy), Rc::clone(&peer));
+        peer.has_asked(!request.body().is_end_stream());
         async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
     });
     let mut connection = pin!(protocol.serve_connection(io, service));
@@ -76,6 +79,10 @@ pub(super) async fn serve(
         let end = connection.as_mut().poll(cx);
         if let Some(linger) = linger {
             patience.hasten(linger);
+        }
+        if end.is_pending() && patience.is_last() && !is_ending {
+            is_ending = true;
+            connection.as_mut().graceful_shutdown();
         }
         if end.is_pending() && patience.is_unwatched() {
             // hyper has answered after it had looked for the next request: it must look again.

@@ -63,7 +63,21 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let frame = Pin::new(&mut *incoming).poll_frame(cx);
-        if matches!(frame, Poll::Ready(None | Some(Err(_)))) || incoming.is_end_stream() {
+        let is_whole = matches!(frame, Poll::Ready(None)) || incoming.is_end_stream();
+        if let Some(client) = &self.client {
+            match &frame {
+                // What a client had sent before it closed its sending side was not all of its body.
+                Poll::Pending if client.starve() => cx.waker().wake_by_ref(),
+                // hyper reads trailers up to an empty line that ends in CR LF, and takes an earlier one that ends in
+                // LF for their end: a request may have been lost in between, and the next answer would seem to be its.
+                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => client.set_last(),
+                _ => {}
+            }
+            if is_whole {
+                client.set_unfinished(false);
+            }
+        }
+        if is_whole || matches!(frame, Poll::Ready(Some(Err(_)))) {
             self.end();
         }
         frame
@@ -100,6 +114,12 @@ pub struct ResponseBody {
 impl ResponseBody {
     pub(super) fn new(incoming: Incoming, wire: Box<Wire>, pool: Rc<Pool>, permit: Permit) -> Self {
         Self { incoming, wire: Some(wire), pool, _permit: permit }
+    }
+
+    /// The server that it comes from, for messages.
+    #[must_use]
+    pub fn server(&self) -> String {
+        self.pool.server().authority()
     }
 
     fn give_back(&mut self) {
