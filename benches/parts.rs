@@ -1,6 +1,7 @@
 //! What the parts cost: a step of each algorithm, a route among many, a key, a token, a take from memory.
 
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -161,13 +162,13 @@ fn gate(parts: &[&str]) -> Gate {
 
 fn examine(c: &mut Criterion) {
     let mut group = c.benchmark_group("examine a head");
-    let peer = [192, 0, 2, 7].into();
+    let peer = IpAddr::from([192, 0, 2, 7]);
     let head = head("/v1/service-1/items/4711?limit=20");
     for parts in [&["client_ip"][..], &["header:x-api-key"], &["header:x-api-key", "path_param:id", "method"]]
     {
         let gate = gate(parts);
         group.bench_function(BenchmarkId::from_parameter(parts.join(" + ")), |b| {
-            b.iter(|| gate.examine(black_box(peer), black_box(&head)).expect("a good request"));
+            b.iter(|| gate.examine(black_box(peer).into(), black_box(&head)).expect("a good request"));
         });
     }
     group.finish();

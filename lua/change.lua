@@ -2,10 +2,10 @@
 --
 -- KEYS     the stored keys of one limit and key, one for each algorithm that the limit could have, so that a block
 --          outlives a change of the algorithm; some need not exist
--- ARGV[1]  "block", "unblock" or "reset"
--- ARGV[2]  of a block: its length in µs
--- ARGV[3]  now in µs, or "" for this server's own clock
--- ARGV[4]  ms to add to every TTL
+-- ARGV[1]  now in µs, or "" for this server's own clock
+-- ARGV[2]  ms to add to every TTL
+-- ARGV[3]  "block", "unblock" or "reset"
+-- ARGV[4]  of a block: its length in µs
 -- Returns  how many of the keys existed
 
 local function clock(given)
@@ -14,7 +14,7 @@ local function clock(given)
   return time[1] * 1000000 + time[2]
 end
 
-local now = clock(ARGV[3])
+local now = clock(ARGV[1])
 local _, parts_of, joined, settled_hold = hold()
 
 local function set(key, record, ttl)
@@ -28,16 +28,16 @@ end
 local function change(key, record)
   local state, kept = parts_of(record)
   local hold = settled_hold(kept, now)
-  if ARGV[1] == "block" then
-    hold.blocked = math.min(hold.stamp + ARGV[2], FOREVER)
-    local ttl = math.ceil((hold.blocked - now) / 1000) + 1 + ARGV[4]
+  if ARGV[3] == "block" then
+    hold.blocked = math.min(hold.stamp + ARGV[4], FOREVER)
+    local ttl = math.ceil((hold.blocked - now) / 1000) + 1 + ARGV[2]
     set(key, joined(state, hold), math.max(ttl, redis.call("PTTL", key)))
-  elseif ARGV[1] == "unblock" then
+  elseif ARGV[3] == "unblock" then
     if record then set(key, joined(state, nil), math.max(1, redis.call("PTTL", key))) end
   elseif record then
     local rest = math.max(0, hold.blocked - now)
     local blocked = { stamp = hold.stamp, denials = 0, opened = 0, banned = 0, blocked = hold.blocked }
-    set(key, joined(false, rest > 0 and blocked or nil), math.ceil(rest / 1000) + 1 + ARGV[4])
+    set(key, joined(false, rest > 0 and blocked or nil), math.ceil(rest / 1000) + 1 + ARGV[2])
   end
 end
 

@@ -44,6 +44,13 @@ local function debt_step(state, numbers, now, cost, taken, manner)
     local next_state = back > 0 and (after > 0 and struct.pack("<ddd", at, after, unit) or "") or nil
     return 1, div_floor(full - after, unit), reset, 0, 0, next_state, reset
   end
+  if manner == LATE then
+    local owed = math.max(0, math.min(cost, limit) * unit - math.max(0, at - taken) * drain)
+    local after = math.min(full, ticks + owed)
+    local reset = until_drained(after, drain, at, now)
+    local next_state = after > ticks and struct.pack("<ddd", at, after, unit) or nil
+    return 1, div_floor(full - after, unit), reset, 0, 0, next_state, reset
+  end
   local room = full - ticks
   if cost <= limit and cost * unit <= room then
     local after = ticks + cost * unit

@@ -27,6 +27,17 @@ local function window_at(numbers, at, own)
   return start, start - grid
 end
 
+-- When the window began that holds what was taken at `taken`, if it is still open, or nil; `own` is when the one of
+-- the state began, and `start` the one of `at`, with `units` in it.
+local function start_of_late(grid, follows_calendar, own, start, units, at, taken)
+  if follows_calendar or grid > 0 then return start <= taken and start or nil end
+  if at - taken >= -grid then return nil end
+  if units > 0 then return start end
+  -- No window is open: the one that it was taken in has ended, or would have begun with it.
+  if own and own <= taken and taken - own < -grid then return nil end
+  return taken
+end
+
 return function(state, numbers, now, cost, taken, manner)
   local limit, grid = numbers[1], numbers[2]
   local at, units, set_back, start, finish = now, 0, false, nil, nil
@@ -51,6 +62,13 @@ return function(state, numbers, now, cost, taken, manner)
     local reset = units > 0 and rest or 0
     local next_state = back > 0 and (units > 0 and struct.pack("<dddd", at, start, grid, units) or "") or nil
     return 1, limit - units, reset, 0, 0, next_state, reset
+  end
+  if manner == LATE then
+    local opened = start_of_late(grid, numbers[3], own_grid == grid and own, start, units, at, math.min(taken, at))
+    local after = math.min(limit, units + cost)
+    if not opened or after == units then return 1, limit - units, units > 0 and rest or 0, 0, 0, nil, rest end
+    if opened ~= start then rest = opened - grid - now end
+    return 1, limit - after, rest, 0, 0, struct.pack("<dddd", at, opened, grid, after), rest
   end
   if cost > limit - units then
     local moved = set_back and struct.pack("<dddd", at, start, grid, units) or nil

@@ -80,7 +80,8 @@ local function decide_record(policy, record, now, cost, manner, holder)
       cost = math.min(cost, left)
     elseif manner == REFUND then
       if policy.letter == "c" then manner = GIVE_BACK end
-    elseif policy.letter ~= "c" then
+    elseif (manner == LATE) == (policy.letter == "c") then
+      -- Slots are put back by their renewal, and nothing else has slots.
       cost = 0
     end
     local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, now, cost, holder, manner)

@@ -39,6 +39,16 @@ return function(state, numbers, now, cost, taken, manner)
     local next_state = back > 0 and (after > 0 and struct.pack("<ddd", at, tick, after) or "") or nil
     return 1, limit - after, reset, 0, 0, next_state, reset
   end
+  if manner == LATE then
+    taken = math.min(taken, at)
+    local ticks = div_floor(math.max(0, (missing == 0 and at or tick) - taken), period)
+    local after = math.min(limit, missing + math.max(0, math.min(cost, limit) - ticks * units))
+    local is_more = after > missing
+    -- What finds a full bucket begins its grid.
+    if is_more and missing == 0 then tick = taken + ticks * period end
+    local reset = until_back(after)
+    return 1, limit - after, reset, 0, 0, is_more and struct.pack("<ddd", at, tick, after) or nil, reset
+  end
   local room = limit - missing
   if cost > room then
     local reset = until_back(missing)

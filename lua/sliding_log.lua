@@ -61,6 +61,31 @@ local function refund_log(state, first, before, past, newest, age, cost, stamp)
   return entries .. struct.pack("<dd", stamp - (newest - time) % 2^45, before)
 end
 
+local function log_word(time, total)
+  local low = total % 8
+  return struct.pack("<I6I2", time + low * 2^45, (total - low) / 8)
+end
+
+-- The log with `units` more that were taken at `taken`; from `first` on it counts.
+local function late_log(state, first, before, past, newest, total, units, taken, stamp)
+  if first == past then return log_word(taken % 2^45, units) .. struct.pack("<dd", taken, 0) end
+  if taken >= stamp then
+    local kept = string.sub(state, first * 8 - 7, taken == stamp and -25 or -17)
+    return kept .. log_word((newest + taken - stamp) % 2^45, (total + units) % 2^19) .. struct.pack("<dd", taken, before)
+  end
+  local age = stamp - taken
+  local place, earlier, time = first_entry(log_entry, state, first, past, before, false, newest, 2^45, age + 1)
+  local kept = { string.sub(state, first * 8 - 7, place * 8 - 8) }
+  if not time or (newest - time) % 2^45 ~= age then
+    kept[2] = log_word((newest - age) % 2^45, (earlier + units) % 2^19)
+  end
+  for i = place, past - 1 do
+    time, total = log_entry(state, i)
+    kept[#kept + 1] = log_word(time, (total + units) % 2^19)
+  end
+  return table.concat(kept) .. struct.pack("<dd", stamp, before)
+end
+
 local function log_step(state, numbers, now, cost, taken, manner)
   local limit, longest = numbers[#numbers - 1], numbers[2]
   local stamp, base, past, newest, total = now, 0, 1, 0, 0
@@ -87,6 +112,16 @@ local function log_step(state, numbers, now, cost, taken, manner)
     return 1, remaining, reset, 0, 0, back, alive
   end
   local spent = (total - before) % 2^19
+  if manner == LATE then
+    taken, cost = math.min(taken, at), math.min(cost, numbers[1] - spent)
+    local late
+    if cost > 0 and at - taken < longest then
+      late = late_log(state, first, before, past, newest, total, cost, taken, stamp)
+    end
+    local _, remaining, reset = log_step(late or state, numbers, now, 0)
+    local alive = late and struct.unpack("<d", late, #late - 15) + longest - now or 0
+    return 1, remaining, reset, 0, 0, late, alive
+  end
   local remaining = numbers[1] - spent
   local place, earlier = first, before
   for i = 3, #numbers, 2 do

@@ -39,6 +39,27 @@ local function refund_part(state, first, before, past, newest, age, cost, last, 
   return entries .. struct.pack("<ddd", stamp, before, width)
 end
 
+-- The counters with `units` more in the part `late`, in which `taken` lies; from `first` on they count.
+local function late_part(state, first, before, past, newest, total, units, late, last, width, stamp, taken)
+  if first == past then return struct.pack("<I2I6ddd", late % 2^16, units, taken, 0, width) end
+  if late >= last then
+    local kept = string.sub(state, first * 8 - 7, late == last and -33 or -25)
+    local number = (newest + late - last) % 2^16
+    return kept .. struct.pack("<I2I6ddd", number, (total + units) % 2^48, math.max(stamp, taken), before, width)
+  end
+  local age = last - late
+  local place, earlier, number = first_entry(part_entry, state, first, past, before, false, newest, 2^16, age + 1)
+  local kept = { string.sub(state, first * 8 - 7, place * 8 - 8) }
+  if not number or (newest - number) % 2^16 ~= age then
+    kept[2] = struct.pack("<I2I6", (newest - age) % 2^16, (earlier + units) % 2^48)
+  end
+  for i = place, past - 1 do
+    number, total = part_entry(state, i)
+    kept[#kept + 1] = struct.pack("<I2I6", number, (total + units) % 2^48)
+  end
+  return table.concat(kept) .. struct.pack("<ddd", stamp, before, width)
+end
+
 local function window_step(state, numbers, now, cost, taken, manner)
   local limit, width, buckets = numbers[1], numbers[2], numbers[3]
   local stamp, base, past, newest, total, set_back = now, 0, 1, 0, 0, false
@@ -71,6 +92,16 @@ local function window_step(state, numbers, now, cost, taken, manner)
   end
   local full = (total - earlier) % 2^48
   local remaining = math.max(0, limit - full - div_ceil(old * ((part + 1) * width - at), width))
+  if manner == LATE then
+    taken, cost = math.min(taken, at), math.min(cost, remaining)
+    local late = div_floor(taken, width)
+    local next_state
+    if cost > 0 and part - late <= buckets then
+      next_state = late_part(state, first, before, past, newest, total, cost, late, last, width, stamp, taken)
+    end
+    local _, left, reset = window_step(next_state or state, numbers, now, 0)
+    return 1, left, reset, 0, 0, next_state, reset
+  end
   local reset = first < past and (last + buckets + 1) * width - now or 0
   if cost > remaining then
     local retry = -1

@@ -20,6 +20,7 @@ mod secrets;
 mod slashes;
 mod store;
 mod table;
+mod tls;
 mod upstreams;
 mod zone;
 
@@ -163,8 +164,8 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     let shutdown_grace =
         top.item("shutdown_grace").map_or(Some(Duration::from_secs(30)), |item| item.duration(&GRACE));
     watch(top.item("watch"));
-    let listeners = listeners::listeners(&mut top);
     let client_ip = client_ip::client_ip(top.item("client_ip"));
+    let listeners = listeners::listeners(&mut top, directory, client_ip.as_ref());
     let store = store::store(top.item("store"), directory);
     let naming = Naming {
         client_ip: client_ip.clone().unwrap_or_default(),
@@ -173,8 +174,9 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     let jwt = top.item("jwt").map(|item| jwt::jwt(item, directory));
     let limits = limits::limits(top.item("limits"), &naming);
     jwt::check_parts(jwt.is_some(), &limits, reader);
+    listeners::check_parts(listeners.as_deref(), &limits, reader);
     let defaults = top.item("default_limits").map_or_else(Vec::new, |item| default_limits(item, &limits));
-    let mut upstreams = upstreams::upstreams(top.item("upstreams"));
+    let mut upstreams = upstreams::upstreams(top.item("upstreams"), directory);
     let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
     let routes = routes::routes(top.item("routes"), &mut names);
     let answers = answers::answers(top.item("answers"));

@@ -58,6 +58,22 @@ pub struct Gate {
     pub jwt: Option<Arc<Verifier>>,
 }
 
+/// The other end of the connection that a request comes over.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// Its address: the client's, or that of a proxy before us.
+    pub address: IpAddr,
+    /// The subject of the certificate that it has shown, as RFC 4514 writes it; none without TLS or certificate.
+    pub tls_subject: Option<&'a str>,
+}
+
+impl From<IpAddr> for Caller<'_> {
+    /// Somebody without a certificate.
+    fn from(address: IpAddr) -> Self {
+        Self { address, tls_subject: None }
+    }
+}
+
 /// What is known of a request when its key is looked for.
 #[derive(Debug)]
 pub struct Subject<'a> {
@@ -69,6 +85,8 @@ pub struct Subject<'a> {
     pub path: &'a str,
     /// Who sends it: the client, or a proxy before us.
     pub peer: IpAddr,
+    /// The subject of the sender's certificate, if it has shown one.
+    pub tls_subject: Option<&'a str>,
     /// The client's whole address.
     pub address: IpAddr,
     /// The client's address, cut to the part that is counted.
@@ -149,6 +167,9 @@ pub enum Malformed {
     /// More headers than the listener takes; over HTTP/1.1 the parser says so.
     #[error("the request has too many headers")]
     TooManyHeaders,
+    /// `*` with another method than OPTIONS (RFC 9112 §3.2.4).
+    #[error("the target * is for OPTIONS alone")]
+    Asterisk,
     /// CONNECT, which is for forward proxies.
     #[error("CONNECT is not served here")]
     Connect,
@@ -170,7 +191,9 @@ impl Malformed {
             Self::TooManyHeaders => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             // RFC 9112 §6.1.
             Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
-            Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme => StatusCode::BAD_REQUEST,
+            Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme | Self::Asterisk => {
+                StatusCode::BAD_REQUEST
+            }
         }
     }
 }
@@ -180,11 +203,15 @@ impl Gate {
     ///
     /// # Errors
     /// A request that must be refused whatever the counts are.
-    pub fn examine<'a>(&self, peer: IpAddr, head: &'a request::Parts) -> Result<Examined<'a>, Malformed> {
+    pub fn examine<'a>(
+        &self,
+        caller: Caller<'_>,
+        head: &'a request::Parts,
+    ) -> Result<Examined<'a>, Malformed> {
         let located = self.locate(head)?;
         let route = located.route.map(|id| self.routes.get(id));
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
-        let subject = self.subject(peer, head, &located);
+        let subject = self.subject(caller, head, &located);
         let (charges, exempt) = self.charges(limits, &subject)?;
         let client = subject.address;
         let Located { path, host, route } = located;
@@ -203,6 +230,9 @@ impl Gate {
             return Err(Malformed::TransferCoding);
         }
         let path = normalize(head.uri.path())?;
+        if path.sent == "*" && head.method != Method::OPTIONS {
+            return Err(Malformed::Asterisk);
+        }
         let host = requested_host(head)?;
         let route = self.routes.find(&host, path.matched(), head);
         let keeps = route.is_some_and(|id| self.routes.get(id).keeps_encoded_slash);
@@ -216,16 +246,17 @@ impl Gate {
     #[must_use]
     pub fn subject<'a>(
         &'a self,
-        peer: IpAddr,
+        caller: Caller<'a>,
         head: &'a request::Parts,
         located: &'a Located<'_>,
     ) -> Subject<'a> {
-        let address = self.client_ip.client(peer, &head.headers);
+        let address = self.client_ip.client(caller.address, &head.headers);
         Subject {
             head,
             host: &located.host,
             path: located.path.matched(),
-            peer,
+            peer: caller.address,
+            tls_subject: caller.tls_subject,
             address,
             client: self.client_ip.counted(address),
             route: located.route.map(|id| self.routes.get(id)),
@@ -316,15 +347,13 @@ fn requested_host(head: &request::Parts) -> Result<Cow<'_, str>, Malformed> {
         None if head.version >= http::Version::HTTP_2 => None,
         None => return Err(Malformed::Host),
     };
-    if named.is_some_and(|host| !host.is_empty() && host_of(host).is_none()) {
-        return Err(Malformed::Host);
-    }
+    // An http URI has a host (RFC 9110 §4.2.1), so an empty one is none.
+    let named = named.map(|host| host_of(host).ok_or(Malformed::Host)).transpose()?;
     if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(Malformed::Scheme);
     }
-    let authority = head.uri.authority().map(http::uri::Authority::as_str).or(named);
-    match authority {
-        None | Some("") => Ok(Cow::Borrowed("")),
-        Some(authority) => host_of(authority).ok_or(Malformed::Host),
+    match head.uri.authority() {
+        Some(authority) => host_of(authority.as_str()).ok_or(Malformed::Host),
+        None => Ok(named.unwrap_or(Cow::Borrowed(""))),
     }
 }

@@ -12,6 +12,7 @@ mod treatment;
 mod tunnel;
 mod websocket;
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use self::reply::{Entry, Source, Timing};
 use crate::gate::{Examined, Gate, Malformed, RouteId};
 use crate::limit::{Charge, PolicyId, binding};
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
+use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Outcome, Record};
 use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{ForwardError, RequestBody, ResponseBody, Upstream, UpstreamSpec};
@@ -76,7 +78,6 @@ impl Proxy {
         let (mut head, incoming) = request.into_parts();
         let has_body = !incoming.is_end_stream();
         let is_held_back = has_body && head.headers.contains_key(EXPECT);
-        peer.has_asked(has_body);
         let is_head = head.method == Method::HEAD;
         let leveled = http2::level(&mut head, peer.max_headers());
         let mut entry = self.entry(peer, &head);
@@ -88,7 +89,7 @@ impl Proxy {
             // What is left of a body is not in the way of other streams.
             http2::cut_body(&mut response, is_head);
         } else if let Some(unread) = incoming.filter(|_| has_body)
-            && (is_held_back || !discard(unread).await)
+            && (is_held_back || !discard(unread, peer).await)
         {
             refusal::close(&mut response);
         }
@@ -101,6 +102,12 @@ impl Proxy {
         self.counts.answered(route.map(|RouteId(place)| place as usize), response.status());
         let timing = Timing { asked, counts: Arc::clone(&self.counts) };
         response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry, timing))
+    }
+
+    /// Whether this address may speak for others.
+    #[must_use]
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        self.site.gate.client_ip.is_trusted(address)
     }
 
     /// Closes connections to servers that are not needed any more.
@@ -135,7 +142,7 @@ impl Proxy {
         route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
-        let examined = match leveled.and_then(|()| gate.examine(peer.ip(), head)) {
+        let examined = match leveled.and_then(|()| gate.examine(peer.caller(), head)) {
             Ok(examined) => examined,
             Err(error) => {
                 *route = self.note_malformed(peer, head, &error, entry);
@@ -155,7 +162,9 @@ impl Proxy {
         };
         if delay > Micros::ZERO {
             // A queue's turn: a client that goes away meanwhile takes this wait with it, and goes nowhere.
+            let reading = peer.patience().replace(Reading::UntilItEnds);
             Box::pin(tokio::time::sleep(delay.into())).await;
+            peer.patience().set(reading);
             let _ = monotonic();
         }
         let path = examined.path.changed().map(str::to_owned);
@@ -219,16 +228,9 @@ impl Proxy {
                 };
                 let mut request = with_head(head, body);
                 let upstream = &self.upstreams[upstream.0 as usize];
-                match upstream.forward(permit, &mut request, &rewrite.host).await {
-                    Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                        let is_agreed =
-                            handshake.is_some_and(|key| websocket::is_agreed(response.headers(), &key));
-                        if !is_agreed {
-                            return Err(refusal::not_switched());
-                        }
-                        returned(response)
-                    }
-                    Ok(response) => returned(response),
+                let answer = upstream.forward(permit, &mut request, &rewrite.host).await;
+                match answer.and_then(|response| returned(response, handshake.as_ref())) {
+                    Ok(response) => response,
                     Err(error) => {
                         tracing::debug!(route = &*self.site.gate.routes.get(route).name, "{error}");
                         return Err(refusal::not_forwarded(&error));
@@ -329,10 +331,11 @@ fn without_route(head: &request::Parts) -> refusal::Own {
 
 /// Reads a body that nobody wants to its end, so that the connection can go on; says whether it did. A long one
 /// is not worth it.
-async fn discard(mut body: Incoming) -> bool {
-    if body.size_hint().upper().is_none_or(|length| length > MAX_DISCARDED) {
+async fn discard(unread: Incoming, peer: &Peer) -> bool {
+    if unread.size_hint().upper().is_none_or(|length| length > MAX_DISCARDED) {
         return false;
     }
+    let mut body = RequestBody::streaming(unread, peer.pace());
     while let Some(frame) = body.frame().await {
         if frame.is_err() {
             return false;
@@ -350,10 +353,19 @@ fn with_head(head: &mut request::Parts, body: RequestBody) -> Request<RequestBod
     request
 }
 
-/// A server's response as it goes back.
-fn returned(mut response: Response<ResponseBody>) -> Response<Source> {
-    hop::remove_hop_by_hop(response.headers_mut());
+/// A server's response as it goes back; `handshake` is the key of a WebSocket that was asked for.
+fn returned(
+    mut response: Response<ResponseBody>,
+    handshake: Option<&HeaderValue>,
+) -> Result<Response<Source>, ForwardError> {
+    let agrees = |key| websocket::is_agreed(response.headers(), key);
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS && !handshake.is_some_and(agrees) {
+        return Err(ForwardError::Switched(response.body().server()));
+    }
+    if !hop::remove_hop_by_hop(response.headers_mut()).has_one_length {
+        return Err(ForwardError::Framing(response.body().server()));
+    }
     // Each side speaks its own version, whatever the other's is.
     *response.version_mut() = Version::HTTP_11;
-    response.map(Source::Upstream)
+    Ok(response.map(Source::Upstream))
 }

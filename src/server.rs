@@ -7,6 +7,7 @@
 mod connection;
 mod drain;
 mod listen;
+mod proxy_protocol;
 mod transport;
 mod worker;
 
@@ -17,6 +18,8 @@ pub use drain::{Draining, drain_signal};
 pub use listen::{ListenError, Listener, listen};
 pub use worker::{Worker, WorkerSetup};
 
+use crate::tls::ServerTls;
+
 /// A place where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
@@ -24,8 +27,14 @@ pub struct ListenerSpec {
     pub address: SocketAddr,
     /// What is spoken there.
     pub protocols: Protocols,
+    /// How connections are encrypted, if they are.
+    pub tls: Option<ServerTls>,
+    /// Whether each connection comes from a trusted proxy, and begins with who the client is (PROXY protocol).
+    pub proxy_protocol: bool,
     /// Connections at once, over all workers.
     pub max_connections: usize,
+    /// For all that comes before the first request: the PROXY header, and the handshake of TLS.
+    pub handshake_timeout: Duration,
     /// From the first byte of a head to its last.
     pub header_timeout: Duration,
     /// Between two reads of a request body.
@@ -49,6 +58,15 @@ pub struct Protocols {
     pub h2: bool,
 }
 
+impl Protocols {
+    /// Their names in the handshake of TLS (RFC 7301), the one that is preferred first.
+    #[must_use]
+    pub fn by_alpn(self) -> Vec<&'static [u8]> {
+        let names: [(bool, &'static [u8]); 2] = [(self.h2, b"h2"), (self.h1, b"http/1.1")];
+        names.into_iter().filter(|(is_spoken, _)| *is_spoken).map(|(_, name)| name).collect()
+    }
+}
+
 impl ListenerSpec {
     /// A listener with the default bounds.
     #[must_use]
@@ -56,7 +74,10 @@ impl ListenerSpec {
         Self {
             address,
             protocols: Protocols { h1: true, h2: true },
+            tls: None,
+            proxy_protocol: false,
             max_connections: 10_000,
+            handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

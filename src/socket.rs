@@ -5,8 +5,9 @@
 //! connection costs no timer operation per request.
 
 mod alarm;
+mod heads;
+mod patience;
 
-use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -20,31 +21,19 @@ use tokio::time::Instant;
 
 pub use alarm::{Alarm, TooLate, Waiting};
 
-use crate::time::{monotonic, recent};
+pub use patience::{Patience, Reading};
 
-/// What a socket's reader may wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// As long as it takes: nothing is owed to us.
-    Unbounded,
-    /// Each read may take this long.
-    Each(Duration),
-    /// Until this instant, however much is read.
-    Until(Instant),
-    /// Until the instant; the first byte changes that to `Each` byte by then: a head has this long to be whole.
-    HeadStartsBy(Instant, Duration),
-}
+use crate::time::monotonic;
 
-/// How patient a socket is; shared with whoever knows what it is used for at the moment.
-#[derive(Debug)]
-pub struct Patience {
-    reading: Cell<Reading>,
-    writing: Duration,
-    /// When the socket's task will be woken to look at the time; none if it will not.
-    alarm: Cell<Option<Instant>>,
-    /// Bytes that may still be read.
-    room: Cell<usize>,
-}
+/// How long a client that has closed its sending side may take nothing of its answer. Nothing tells one that
+/// waits for it from one that has gone away, until something is sent.
+const HALF_CLOSED: Duration = Duration::from_secs(2);
+
+/// How long a connection that is being closed is read on, in all and between two reads.
+const LINGER: Duration = Duration::from_secs(30);
+const LINGER_SILENT: Duration = Duration::from_secs(2);
+/// How many bytes are read then at most.
+const LINGER_BYTES: usize = 64 * 1024 * 1024;
 
 /// A stream with a [`Patience`].
 #[derive(Debug)]
@@ -55,77 +44,40 @@ pub struct Timed<S> {
     read_since: Option<Instant>,
     /// Since when the present write has waited.
     write_since: Option<Instant>,
+    /// When something last was written after the other side had closed its sending side, or when that was seen.
+    ended_since: Option<Instant>,
+    /// When this side was closed, and what may still be read since.
+    closed: Option<(Instant, usize)>,
     alarm: Alarm,
     /// What was read ahead.
     ahead: Bytes,
 }
 
-impl Patience {
-    /// Patience for reads as told, and for each write as long as `writing`.
-    #[must_use]
-    pub fn new(reading: Reading, writing: Duration) -> Rc<Self> {
-        Rc::new(Self {
-            reading: Cell::new(reading),
-            writing,
-            alarm: Cell::new(None),
-            room: Cell::new(usize::MAX),
-        })
-    }
-
-    /// Changes what reads wait for, from now on.
-    pub fn set(&self, reading: Reading) {
-        self.reading.set(reading);
-    }
-
-    /// Whether the next head is waited for.
-    #[must_use]
-    pub fn awaits_head(&self) -> bool {
-        matches!(self.reading.get(), Reading::HeadStartsBy(..))
-    }
-
-    /// If the next head is waited for: no longer than until then.
-    pub fn hasten(&self, by: Instant) {
-        if let Reading::HeadStartsBy(at, span) = self.reading.get() {
-            self.reading.set(Reading::HeadStartsBy(at.min(by), span));
-        }
-    }
-
-    /// Whether nothing is owed at the moment.
-    #[must_use]
-    pub fn is_unbounded(&self) -> bool {
-        self.reading.get() == Reading::Unbounded
-    }
-
-    /// From now on so many bytes may be read, and any more are an error.
-    pub fn set_room(&self, bytes: usize) {
-        self.room.set(bytes);
-    }
-
-    /// How many bytes may still be read.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        self.room.get()
-    }
-
-    /// Whether the next head must be there by a time at which nothing wakes the socket's task, because the
-    /// socket was last read before that was known. It takes another read to set the alarm.
-    #[must_use]
-    pub fn is_unwatched(&self) -> bool {
-        let Reading::HeadStartsBy(by, _) = self.reading.get() else { return false };
-        self.alarm.get().is_none_or(|at| at > by || at <= recent())
-    }
-}
-
 impl<S> Timed<S> {
     /// A stream with this patience.
     pub fn new(stream: S, patience: Rc<Patience>) -> Self {
-        let (alarm, ahead) = (Alarm::default(), Bytes::new());
-        Self { stream, patience, read_since: None, write_since: None, alarm, ahead }
+        Self {
+            stream,
+            patience,
+            read_since: None,
+            write_since: None,
+            ended_since: None,
+            closed: None,
+            alarm: Alarm::default(),
+            ahead: Bytes::new(),
+        }
+    }
+
+    /// The same stream from now on, of which nobody is owed anything; `read` are bytes that were read too early.
+    #[must_use]
+    pub fn release(self, read: Bytes) -> Self {
+        let patience = Patience::new(Reading::Unbounded, self.patience.writing);
+        Self { ahead: read, ..Self::new(self.stream, patience) }
     }
 
     fn read_deadline(&mut self) -> Option<Instant> {
         match self.patience.reading.get() {
-            Reading::Unbounded => None,
+            Reading::Unbounded | Reading::UntilItEnds => None,
             Reading::Each(span) => Some(*self.read_since.get_or_insert_with(monotonic) + span),
             Reading::Until(instant) | Reading::HeadStartsBy(instant, _) => Some(instant),
         }
@@ -149,6 +101,9 @@ impl<S> Timed<S> {
                 // It has waited: time has passed.
                 let _ = monotonic();
             }
+            if let Some(since) = &mut self.ended_since {
+                *since = monotonic();
+            }
             return progress;
         }
         let deadline = *self.write_since.get_or_insert_with(monotonic) + self.patience.writing;
@@ -156,14 +111,48 @@ impl<S> Timed<S> {
     }
 }
 
-impl<S> Timed<S> {
-    /// Puts bytes back that were read too early, before anything that is still to come.
-    pub fn put_back(&mut self, bytes: Bytes) {
-        self.ahead = bytes;
-    }
-}
-
 impl<S: AsyncRead + Unpin> Timed<S> {
+    /// The other side has closed its sending side. As long as its answer is under way the reader does not hear of
+    /// it, who would give up the answer.
+    fn hide_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.patience.has_ended.set(true);
+        let since = *self.ended_since.get_or_insert_with(monotonic);
+        self.wait_until::<()>(since + HALF_CLOSED, cx).map(|_| Ok(()))
+    }
+
+    /// Reads on after this side was closed, and throws away what comes: bytes that nobody has read when the socket
+    /// is closed would make the kernel reset the connection, and the other side lose its answer.
+    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (closed, mut room) = match self.closed {
+            Some(since) => since,
+            None => {
+                self.read_since = None;
+                *self.closed.insert((monotonic(), LINGER_BYTES))
+            }
+        };
+        let mut bytes = [0; 8 * 1024];
+        loop {
+            let mut buf = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() && buf.filled().len() <= room => {
+                    room -= buf.filled().len();
+                    self.closed = Some((closed, room));
+                    self.read_since = None;
+                    // It has sent something nobody waited for: there may be more.
+                    self.patience.set_unfinished(true);
+                }
+                // An end, an error, or too much.
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending if self.patience.is_sending() => {
+                    let since = *self.read_since.get_or_insert_with(monotonic);
+                    let until = (closed + LINGER).min(since + LINGER_SILENT);
+                    return self.wait_until::<()>(until, cx).map(|_| Ok(()));
+                }
+                Poll::Pending => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+
     /// Reads the first bytes ahead, until they are enough or the stream ends; whoever reads later gets them too.
     ///
     /// # Errors
@@ -203,11 +192,20 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         }
         let before = buf.filled().len();
         if let Poll::Ready(result) = Pin::new(&mut this.stream).poll_read(cx, buf) {
+            let came = &buf.filled()[before..];
+            // An answer that still waits to be written is under way too.
+            let is_answering = this.patience.is_client() && this.write_since.is_some();
+            if came.is_empty() && result.is_ok() && (is_answering || this.patience.hides_end()) {
+                return this.hide_end(cx);
+            }
             this.read_since = None;
-            let Some(room) = this.patience.room.get().checked_sub(buf.filled().len() - before) else {
-                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
-            };
-            this.patience.room.set(room);
+            this.patience.is_starved.set(false);
+            if let Some(mut heads) = this.patience.heads.get() {
+                if !heads.take(came) {
+                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                }
+                this.patience.heads.set(Some(heads));
+            }
             let now = monotonic();
             if let Reading::HeadStartsBy(_, span) = this.patience.reading.get() {
                 this.patience.set(Reading::Until(now + span));
@@ -221,7 +219,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let progress = Pin::new(&mut this.stream).poll_write(cx, buf);
@@ -250,8 +248,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let progress = Pin::new(&mut this.stream).poll_shutdown(cx);
-        this.bounded_write(progress, cx)
+        if this.closed.is_none() {
+            let progress = Pin::new(&mut this.stream).poll_shutdown(cx);
+            ready!(this.bounded_write(progress, cx))?;
+        }
+        if this.patience.is_client() { this.linger(cx) } else { Poll::Ready(Ok(())) }
     }
 }
 
@@ -320,16 +321,94 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_is_read_than_there_is_room_for() {
+    async fn no_more_comes_before_an_answer_than_may() {
         let (mut near, far) = duplex(64);
         let patience = Patience::new(Reading::Unbounded, SECOND);
         let mut far = Timed::new(far, Rc::clone(&patience));
-        patience.set_room(4);
+        patience.expect_answer(4);
+        assert!(patience.is_unanswered());
         near.write_all(b"four").await.unwrap();
         assert_eq!(far.read_u32().await.unwrap(), u32::from_be_bytes(*b"four"));
-        assert_eq!(patience.room(), 0);
+        assert!(!patience.is_unanswered());
         near.write_all(b"5").await.unwrap();
         assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::InvalidData));
+        patience.has_answer();
+        near.write_all(b"6").await.unwrap();
+        assert_eq!(far.read_u8().await.unwrap(), b'6');
+    }
+
+    /// Reads to the end, and says after how long that came.
+    async fn ends_after(far: &mut Timed<tokio::io::DuplexStream>) -> Duration {
+        let started = monotonic();
+        assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
+        monotonic() - started
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_close_its_sending_side_while_its_answer_is_under_way() {
+        for (reading, is_starved, hidden) in [
+            (Reading::Unbounded, false, HALF_CLOSED),
+            (Reading::Each(60 * SECOND), false, HALF_CLOSED),
+            (Reading::Each(60 * SECOND), true, Duration::ZERO),
+            (Reading::UntilItEnds, false, Duration::ZERO),
+            (Reading::Until(monotonic() + 60 * SECOND), false, Duration::ZERO),
+        ] {
+            let (mut near, far) = duplex(64);
+            near.shutdown().await.unwrap();
+            let patience = Patience::of_client(reading, SECOND);
+            let mut far = Timed::new(far, Rc::clone(&patience));
+            if is_starved {
+                patience.starve();
+            }
+            assert_eq!(ends_after(&mut far).await, hidden, "{reading:?}");
+            // To a server nothing is owed.
+            let (mut near, far) = duplex(64);
+            near.shutdown().await.unwrap();
+            let mut far = Timed::new(far, Patience::new(reading, SECOND));
+            assert_eq!(ends_after(&mut far).await, Duration::ZERO);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_its_answer_is_there() {
+        let (mut near, far) = duplex(64);
+        near.shutdown().await.unwrap();
+        let mut far = Timed::new(far, Patience::of_client(Reading::Unbounded, SECOND));
+        for _ in 0..4 {
+            let wait = tokio::time::timeout(SECOND, far.read_u8()).await;
+            assert!(wait.is_err(), "{wait:?}");
+            far.write_all(b"x").await.unwrap();
+        }
+        assert_eq!(ends_after(&mut far).await, HALF_CLOSED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_client_still_sends_is_read_for_a_while() {
+        for (is_unfinished, sends, after) in
+            [(true, 3, 3 * SECOND + LINGER_SILENT), (true, 99, LINGER), (false, 9, Duration::ZERO)]
+        {
+            let (mut near, far) = duplex(64);
+            let patience = Patience::of_client(Reading::Unbounded, SECOND);
+            patience.set_unfinished(is_unfinished);
+            let mut far = Timed::new(far, patience);
+            let started = monotonic();
+            let send = async {
+                for _ in 0..sends {
+                    tokio::time::sleep(SECOND).await;
+                    if near.write_all(&[b'x'; 64]).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            let close = async {
+                far.shutdown().await.unwrap();
+                let took = monotonic() - started;
+                drop(far);
+                took
+            };
+            let (took, ()) = tokio::join!(close, send);
+            assert_eq!(took, after);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use clap::Args;
 
 use super::{Failure, FileArgs, Outcome, complain, load, print};
+use crate::gate::Caller;
 
 /// The request to explain.
 #[derive(Debug, Args)]
@@ -28,6 +29,9 @@ pub(super) struct ExplainArgs {
     /// The address that the request comes from.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     from: IpAddr,
+    /// The subject of the certificate that the client shows, such as CN=worker,O=Example.
+    #[arg(long, value_name = "NAME")]
+    tls_subject: Option<String>,
 }
 
 /// Tells what a request would meet.
@@ -37,6 +41,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Outcome {
         Failure::Usage
     })?;
     let loaded = load(&args.file)?;
-    print(&story::tell(&loaded, args.from, &head));
+    let caller = Caller { address: args.from, tls_subject: args.tls_subject.as_deref() };
+    print(&story::tell(&loaded, caller, &head));
     Ok(())
 }

@@ -39,15 +39,11 @@ pub(super) fn check_parts(has_jwt: bool, limits: &ReadLimits, reader: &Reader<'_
     if has_jwt {
         return;
     }
-    for id in limits.ids() {
-        let Some(terms) = limits.get(id).map(|limit| &limit.terms) else { continue };
-        let mut parts = terms.key.parts.iter().chain(terms.tiers.iter().map(|tiers| &tiers.by));
-        if let Some(part) = parts.find(|part| matches!(part, KeyPart::Jwt(_))) {
-            let title = format!("this limit goes by `{part}`, and the file has no [jwt]");
-            let help = "say whose tokens are believed: add a table [jwt] with `jwks`, the file or the URL of the \
-                        issuer's keys";
-            reader.note(Problem::error(limits.span(id), title).help(help).derived());
-        }
+    for (part, span) in limits.going_by(|part| matches!(part, KeyPart::Jwt(_))) {
+        let title = format!("this limit goes by `{part}`, and the file has no [jwt]");
+        let help = "say whose tokens are believed: add a table [jwt] with `jwks`, the file or the URL of the \
+                    issuer's keys";
+        reader.note(Problem::error(span, title).help(help).derived());
     }
 }
 

@@ -70,6 +70,18 @@ impl ReadLimits {
         (0..).map(PolicyId).take(self.limits.len())
     }
 
+    /// For each limit whose key or tiers go by such a part: the first one, and where the limit's name stands.
+    pub fn going_by(
+        &self,
+        is_such: impl Fn(&KeyPart) -> bool + Copy,
+    ) -> impl Iterator<Item = (&KeyPart, Range<usize>)> {
+        self.ids().filter_map(move |id| {
+            let terms = &self.get(id)?.terms;
+            let mut parts = terms.key.parts.iter().chain(terms.tiers.iter().map(|tiers| &tiers.by));
+            Some((parts.find(|part| is_such(part))?, self.span(id)))
+        })
+    }
+
     /// The policies of all limits, if none of them has a mistake.
     pub fn into_policies(self) -> Option<Policies> {
         let limits: Vec<ReadLimit> =

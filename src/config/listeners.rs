@@ -2,12 +2,17 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
-use super::reader::Item;
+use super::limits::ReadLimits;
+use super::reader::{Item, Reader};
 use super::report::Problem;
 use super::table::{NotYet, Table};
+use super::tls::{self, given};
+use crate::gate::{ClientIp, KeyPart};
 use crate::server::{ListenerSpec, Protocols};
+use crate::tls::ServerTls;
 
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
 const CONNECTIONS: RangeInclusive<u64> = 1..=10_000_000;
@@ -17,20 +22,22 @@ const HEADERS: RangeInclusive<u64> = 1..=10_000;
 const FORM: &str =
     "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
 
-const NOT_YET: [NotYet; 4] = [
-    ("tls", "let a TLS terminator stand before tidegate, and name it in [client_ip] trusted_proxies"),
-    ("proxy_protocol", "let the proxy before tidegate send x-forwarded-for"),
-    ("max_connections_per_client", ""),
-    ("handshake_timeout", ""),
-];
+const NOT_YET: [NotYet; 1] = [("max_connections_per_client", "")];
 
-/// Reads where clients connect.
-pub(super) fn listeners(top: &mut Table<'_>) -> Option<Vec<ListenerSpec>> {
+/// What `listener` needs beside its table: where files are looked for, and who may speak for clients.
+type Around<'a> = (&'a Path, Option<&'a ClientIp>);
+
+/// Reads where clients connect. Files are looked for from `directory`.
+pub(super) fn listeners(
+    top: &mut Table<'_>,
+    directory: &Path,
+    client_ip: Option<&ClientIp>,
+) -> Option<Vec<ListenerSpec>> {
     let (short, long) = (top.item("listen"), top.item("listeners"));
     let (short_place, long_place) = (short.map(Item::span), top.key_span("listeners"));
     // Both are read where both are there, so that all mistakes show at once.
     let short = short.map(address);
-    let long = long.map(several);
+    let long = long.map(|item| several(item, (directory, client_ip)));
     match (short, long) {
         (Some(_), Some(_)) => {
             let problem = Problem::error(
@@ -52,14 +59,14 @@ pub(super) fn listeners(top: &mut Table<'_>) -> Option<Vec<ListenerSpec>> {
     }
 }
 
-fn several(item: Item<'_>) -> Option<Vec<ListenerSpec>> {
+fn several(item: Item<'_>, around: Around<'_>) -> Option<Vec<ListenerSpec>> {
     let items = item.list("write [[listeners]] with two brackets")?;
     if items.is_empty() {
         return item.refuse(item.error("there must be at least one listener"));
     }
     let mut specs: Vec<Option<ListenerSpec>> = Vec::new();
     for item in items {
-        let spec = listener(item);
+        let spec = listener(item, around);
         if let Some(spec) = &spec
             && spec.address.port() != 0
             && specs.iter().flatten().any(|other| other.address == spec.address)
@@ -71,12 +78,13 @@ fn several(item: Item<'_>) -> Option<Vec<ListenerSpec>> {
     specs.into_iter().collect()
 }
 
-fn listener(item: Item<'_>) -> Option<ListenerSpec> {
+fn listener(item: Item<'_>, (directory, client_ip): Around<'_>) -> Option<ListenerSpec> {
     let mut table = item.table("this listener")?;
     let address = table.required("address", "address = \"0.0.0.0:8080\"").and_then(address);
     // The bounds are read whether the address is right or not, so that all mistakes show at once.
     let bounds = ListenerSpec::new(address.unwrap_or_else(|| SocketAddr::from(([0; 4], 0))));
     let mut timeout = |key, default| table.item(key).map_or(Some(default), |item| item.duration(&TIMEOUT));
+    let handshake_timeout = timeout("handshake_timeout", bounds.handshake_timeout);
     let header_timeout = timeout("header_timeout", bounds.header_timeout);
     let body_timeout = timeout("body_timeout", bounds.body_timeout);
     let idle_timeout = timeout("idle_timeout", bounds.idle_timeout);
@@ -87,11 +95,18 @@ fn listener(item: Item<'_>) -> Option<ListenerSpec> {
     let max_header_bytes =
         table.item("max_header_bytes").map_or(Some(bounds.max_header_bytes), |item| item.size(&HEADER_BYTES));
     let protocols = table.item("protocols").map_or(Some(bounds.protocols), protocols);
+    let offered = protocols.unwrap_or(bounds.protocols).by_alpn();
+    let tls = given(table.item("tls"), |item| tls::server(item, directory, &offered));
+    let proxy_protocol =
+        table.item("proxy_protocol").map_or(Some(false), |item| proxy_protocol(item, client_ip));
     table.close(&NOT_YET);
     Some(ListenerSpec {
         address: address?,
         protocols: protocols?,
+        tls: tls.ok()?,
+        proxy_protocol: proxy_protocol?,
         max_connections: max_connections?,
+        handshake_timeout: handshake_timeout?,
         header_timeout: header_timeout?,
         body_timeout: body_timeout?,
         idle_timeout: idle_timeout?,
@@ -111,6 +126,31 @@ fn protocols(item: Item<'_>) -> Option<Protocols> {
         items.into_iter().map(|item| item.choice(&[("h1", false), ("h2", true)], &[])).collect();
     let chosen: Vec<bool> = chosen.into_iter().collect::<Option<_>>()?;
     Some(Protocols { h1: chosen.contains(&false), h2: chosen.contains(&true) })
+}
+
+fn proxy_protocol(item: Item<'_>, client_ip: Option<&ClientIp>) -> Option<bool> {
+    let is_on = item.boolean()?;
+    if is_on && client_ip.is_some_and(|client_ip| client_ip.trusted_proxies.is_empty()) {
+        let problem = item.error(
+            "nobody could connect here: the PROXY protocol is for trusted proxies, and there are none",
+        );
+        let help = "name the networks of the balancers that speak it: [client_ip] trusted_proxies = [\"10.0.0.0/8\"]";
+        return item.refuse(problem.help(help).derived());
+    }
+    Some(is_on)
+}
+
+/// Refuses limits that count by certificates where no listener asks for one.
+pub(super) fn check_parts(listeners: Option<&[ListenerSpec]>, limits: &ReadLimits, reader: &Reader<'_>) {
+    let asks = |spec: &ListenerSpec| spec.tls.as_ref().is_some_and(ServerTls::asks_for_certificate);
+    if listeners.is_none_or(|listeners| listeners.iter().any(asks)) {
+        return;
+    }
+    for (part, span) in limits.going_by(|part| *part == KeyPart::TlsSubject) {
+        let title = format!("this limit goes by `{part}`, and no listener asks for a certificate");
+        let help = "say who signs the certificates of clients: add `client_ca` to the `tls` of a listener";
+        reader.note(Problem::error(span, title).help(help).derived());
+    }
 }
 
 /// Reads an address with its port.

@@ -1,22 +1,27 @@
 //! `[upstreams.NAME]`, and the URLs that stand in for one.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
+use std::path::Path;
 use std::time::Duration;
 
 use http::Uri;
+use rustls::pki_types::ServerName;
 
 use super::reader::{Item, Text};
 use super::report::Problem;
 use super::suggest::nearest;
 use super::table::{Name, NotYet};
+use super::tls::{self, Refused, given};
 use crate::gate::{host_of, normalize};
+use crate::tls::{ClientTls, ClientTlsSpec};
 use crate::upstream::{ServerSpec, UpstreamId, UpstreamSpec};
 
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
 const WEIGHT: RangeInclusive<u64> = 1..=1_000;
 
-const NOT_YET: [NotYet; 9] = [
+const NOT_YET: [NotYet; 8] = [
     ("total_timeout", "response_timeout and stall_timeout bound how long an upstream may be silent"),
     ("retry_budget", ""),
     ("max_connections", ""),
@@ -25,17 +30,24 @@ const NOT_YET: [NotYet; 9] = [
     ("eject", ""),
     ("panic_threshold", ""),
     ("slow_start", ""),
-    ("tls", "upstreams are spoken to over http://"),
 ];
 
 const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
+
+/// What HTTP/1.1 is called where TLS begins (ALPN).
+const HTTP_1: &[u8] = b"http/1.1";
 
 /// All upstreams: those with a name first, then one for each URL that a route gives.
 #[derive(Default)]
 pub(super) struct ReadUpstreams {
     upstreams: Vec<ReadUpstream>,
     by_name: HashMap<String, UpstreamId>,
+    usual_tls: UsualTls,
 }
+
+/// TLS where the file says nothing of it; made once, since to read the system's certificates takes a while.
+#[derive(Default)]
+struct UsualTls(OnceCell<ClientTls>);
 
 struct ReadUpstream {
     /// Where its name stands; none if it is a URL.
@@ -59,7 +71,10 @@ impl ReadUpstreams {
         let id = match known {
             Some(id) => id,
             None if text.value.contains("://") => {
-                let spec = server_url(&text).map(|server| UpstreamSpec::new(&text.value, vec![server]));
+                let spec = server_url(&text).and_then(|server| {
+                    let tls = self.usual_tls.for_servers(item, std::slice::from_ref(&server)).ok()?;
+                    Some(UpstreamSpec { tls, ..UpstreamSpec::new(&text.value, vec![server]) })
+                });
                 self.add(&text.value, None, spec)
             }
             None => return self.unknown(&text),
@@ -96,18 +111,38 @@ impl ReadUpstreams {
     }
 }
 
-/// Reads all upstreams that have a name.
-pub(super) fn upstreams(item: Option<Item<'_>>) -> ReadUpstreams {
+impl UsualTls {
+    /// TLS for these servers, if any of them needs it.
+    fn for_servers(&self, item: Item<'_>, servers: &[ServerSpec]) -> Result<Option<ClientTls>, Refused> {
+        if !servers.iter().any(|server| server.is_tls) {
+            return Ok(None);
+        }
+        if let Some(tls) = self.0.get() {
+            return Ok(Some(tls.clone()));
+        }
+        let spec = ClientTlsSpec { protocols: vec![HTTP_1.to_vec()], ..ClientTlsSpec::default() };
+        match ClientTls::new(spec) {
+            Ok(tls) => Ok(Some(self.0.get_or_init(|| tls).clone())),
+            Err(error) => {
+                item.refuse::<()>(item.error(error.to_string()));
+                Err(Refused)
+            }
+        }
+    }
+}
+
+/// Reads all upstreams that have a name. Files are looked for from `directory`.
+pub(super) fn upstreams(item: Option<Item<'_>>, directory: &Path) -> ReadUpstreams {
     let mut read = ReadUpstreams::default();
     let Some(table) = item.and_then(|item| item.table("[upstreams]")) else { return read };
     for (name, item) in table.entries() {
-        let spec = upstream(&name, item);
+        let spec = upstream(&name, item, directory, &read.usual_tls);
         read.add(name.text, Some(name.span), spec);
     }
     read
 }
 
-fn upstream(name: &Name<'_>, item: Item<'_>) -> Option<UpstreamSpec> {
+fn upstream(name: &Name<'_>, item: Item<'_>, directory: &Path, usual_tls: &UsualTls) -> Option<UpstreamSpec> {
     let name_is_right = check_name(name, item);
     let mut table = item.table(format!("upstream `{}`", name.text))?;
     let servers = table.required("servers", "servers = [\"http://10.0.1.5:9000\"]").and_then(servers);
@@ -124,10 +159,19 @@ fn upstream(name: &Name<'_>, item: Item<'_>) -> Option<UpstreamSpec> {
     if let Some(item) = table.item("protocol") {
         item.choice(&[("h1", ())], &["h2"]);
     }
+    let place = table.item("tls");
+    let tls = given(place, |item| tls::client(item, directory, &[HTTP_1]));
     table.close(&NOT_YET);
+    let (servers, tls) = (servers?, tls.ok()?);
+    if let Some(item) = place.filter(|_| !servers.iter().any(|server| server.is_tls)) {
+        let problem = item.error("`tls` is given, and no server is reached over TLS");
+        return item.refuse(problem.help("begin the URL of a server with https://"));
+    }
+    let tls = if tls.is_some() { tls } else { usual_tls.for_servers(item, &servers).ok()? };
     name_is_right.then_some(UpstreamSpec {
         name: name.text.into(),
-        servers: servers?,
+        servers,
+        tls,
         connect_timeout: connect_timeout?,
         response_timeout: response_timeout?,
         stall_timeout: stall_timeout?,
@@ -172,7 +216,7 @@ fn server(item: Item<'_>) -> Option<ServerSpec> {
     Some(ServerSpec { weight: u32::try_from(weight?).ok()?, ..server? })
 }
 
-/// Reads `http://host[:port][/base]`.
+/// Reads `http://host[:port][/base]`, or the same with `https`.
 fn server_url(text: &Text<'_>) -> Option<ServerSpec> {
     match parse_url(&text.value) {
         Ok(server) => Some(server),
@@ -186,17 +230,12 @@ fn server_url(text: &Text<'_>) -> Option<ServerSpec> {
 /// Messages say nothing of the URL itself: it may come from the environment.
 fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
     let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-    match scheme.as_deref() {
-        Some("http") => {}
-        Some("https") => {
-            return Err((
-                "https:// upstreams are not supported by this version of tidegate",
-                "servers are reached over http://",
-            ));
-        }
-        Some(_) => return Err(("the URL of a server starts with http://", FORM)),
+    let is_tls = match scheme.as_deref() {
+        Some("http") => false,
+        Some("https") => true,
+        Some(_) => return Err(("the URL of a server starts with http:// or https://", FORM)),
         None => return Err(("this is no URL: it has no scheme", FORM)),
-    }
+    };
     if url.contains('#') {
         return Err(("the URL of a server has no fragment", "leave out what starts with `#`"));
     }
@@ -211,18 +250,24 @@ fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
     if uri.query().is_some() {
         return Err(("the URL of a server has no query", "leave out what starts with `?`"));
     }
-    let host = host_of(authority.as_str()).ok_or(("the URL has no valid host", FORM))?;
     let port = match authority.port() {
         Some(port) if port.as_u16() == 0 => return Err(("nobody listens on port 0", FORM)),
         Some(port) => port.as_u16(),
-        None if authority.as_str().len() > host.len() + 1 => {
+        None if authority.as_str().len() > authority.host().len() + 1 => {
             return Err(("this URL has no valid port", FORM));
         }
+        None if is_tls => 443,
         None => 80,
     };
+    let host = host_of(authority.as_str()).ok_or(("the URL has no valid host", FORM))?;
     let path = normalize(uri.path()).map_err(|_| ("the path of this URL is not valid", FORM))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if is_tls && ServerName::try_from(host).is_err() {
+        return Err(("no certificate can be made out to this host", FORM));
+    }
     Ok(ServerSpec {
-        host: host.trim_start_matches('[').trim_end_matches(']').into(),
+        is_tls,
+        host: host.into(),
         port,
         base_path: path.sent.trim_end_matches('/').into(),
         weight: 1,
@@ -244,13 +289,15 @@ mod tests {
         assert_eq!(parts("http://Api.internal/base/"), ("api.internal".into(), 80, "/base".into()));
         assert_eq!(parts("http://[::1]:9000/a/../b"), ("::1".into(), 9000, "/b".into()));
         assert_eq!(parts("HTTP://a./"), ("a".into(), 80, String::new()));
+        assert_eq!(parts("HTTPS://a/b"), ("a".into(), 443, "/b".into()));
+        assert_eq!(parts("https://[::1]:80"), ("::1".into(), 80, String::new()));
     }
 
     #[test]
     fn what_is_no_server_is_refused() {
         for (url, why) in [
-            ("https://a", "https:// upstreams are not supported by this version of tidegate"),
-            ("ftp://a", "the URL of a server starts with http://"),
+            ("ftp://a", "the URL of a server starts with http:// or https://"),
+            ("https://-a", "no certificate can be made out to this host"),
             ("127.0.0.1:9000", "this is no URL: it has no scheme"),
             ("http://", "this is no URL"),
             ("http://u:p@a", "the URL of a server has no user information"),

@@ -25,7 +25,7 @@ impl HostPattern {
         }
         let host = host_of(text)?;
         let has_port = host.len() < text.trim_end_matches('.').len();
-        (!has_port && !text.contains('*')).then(|| Self::Exact(host.into()))
+        (!has_port).then(|| Self::Exact(host.into()))
     }
 
     /// Whether every host that `other` matches is matched by this pattern too.
@@ -54,7 +54,9 @@ fn is_below(host: &str, suffix: &str) -> bool {
 }
 
 /// The host of an authority as it is compared: without port, trailing dot and upper case. `None` if it is
-/// malformed (RFC 3986 §3.2.2, §3.2.3) or has user information, which no request may carry.
+/// malformed (RFC 3986 §3.2.2, §3.2.3) or has user information, which no request may carry. Of the names that
+/// the RFC allows only those pass that have one spelling and that DNS or a file of hosts may have: no escapes,
+/// no commas or other delimiters, and no empty labels.
 #[must_use]
 pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     let bytes = authority.as_bytes();
@@ -63,11 +65,13 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
         authority[1..end - 1].parse::<Ipv6Addr>().ok()?;
         end
     } else {
-        bytes.iter().position(|&byte| !HOST_BYTES[usize::from(byte)]).unwrap_or(bytes.len())
+        end_of_name(bytes)?
     };
     let port_is_right = match &bytes[end..] {
-        [] => true,
-        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        [] | [b':'] => true,
+        [b':', digits @ ..] => {
+            digits.iter().all(u8::is_ascii_digit) && authority[end + 1..].parse::<u16>().is_ok()
+        }
         _ => false,
     };
     let name = authority[..end].strip_suffix('.').unwrap_or(&authority[..end]);
@@ -80,10 +84,28 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(name))
 }
 
-/// What a registered name may be made of; a table, because every byte of every Host is looked up.
+/// Where a name ends; `None` if a label of it is empty.
+fn end_of_name(bytes: &[u8]) -> Option<usize> {
+    let mut is_label_empty = true;
+    for (place, &byte) in bytes.iter().enumerate() {
+        if byte == b'.' {
+            if is_label_empty {
+                return None;
+            }
+            is_label_empty = true;
+        } else if HOST_BYTES[usize::from(byte)] {
+            is_label_empty = false;
+        } else {
+            return Some(place);
+        }
+    }
+    Some(bytes.len())
+}
+
+/// What a label may be made of; a table, because every byte of every Host is looked up.
 const HOST_BYTES: [bool; 256] = {
     let mut table = [false; 256];
-    let allowed = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%!$&'()*+,;=";
+    let allowed = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~";
     let mut at = 0;
     while at < allowed.len() {
         table[allowed[at] as usize] = true;
@@ -104,6 +126,7 @@ mod tests {
             ("127.0.0.1:80", "127.0.0.1"),
             ("[::1]:80", "[::1]"),
             ("a:", "a"),
+            ("a_b.c:65535", "a_b.c"),
         ] {
             assert_eq!(host_of(authority).as_deref(), Some(host));
         }
@@ -111,7 +134,12 @@ mod tests {
 
     #[test]
     fn malformed_hosts_are_none() {
-        for wrong in ["", ":80", "a b", "a/b", "user@host", "a:8x", "[::1", "[zz]", "[::1]x", "a:b:c", "é"] {
+        let of_odd_names =
+            ["a%2eb", "a%", "a,b", "a;b", "a=b", "a*", ".a", "a..b", ".", "..", "a..", "a:65536", "a:+1"];
+        for wrong in ["", ":80", "a b", "a/b", "user@host", "a:8x", "[::1", "[zz]", "[::1]x", "a:b:c", "é"]
+            .into_iter()
+            .chain(of_odd_names)
+        {
             assert_eq!(host_of(wrong), None, "{wrong}");
         }
         assert_eq!(host_of(&"a".repeat(256)), None);

@@ -34,6 +34,8 @@ pub enum KeyPart {
     Route,
     /// `jwt:CLAIM`: what the request's token says, if that is to be believed.
     Jwt(Box<str>),
+    /// `tls:subject`: whose certificate the client has shown.
+    TlsSubject,
 }
 
 /// What becomes of a request that lacks a part of the key.
@@ -70,7 +72,7 @@ pub enum Found {
 
 impl KeyPart {
     /// Every form a key part can take, for messages.
-    pub const FORMS: [&'static str; 11] = [
+    pub const FORMS: [&'static str; 12] = [
         "client_ip",
         "header:NAME",
         "cookie:NAME",
@@ -81,6 +83,7 @@ impl KeyPart {
         "method",
         "route",
         "jwt:CLAIM",
+        "tls:subject",
         "global",
     ];
 
@@ -96,6 +99,7 @@ impl KeyPart {
             ("host", None) => Self::Host,
             ("method", None) => Self::Method,
             ("route", None) => Self::Route,
+            ("tls", Some("subject")) => Self::TlsSubject,
             ("header", _) => Self::Header(HeaderName::from_bytes(named?.as_bytes()).ok()?),
             ("cookie", _) => Self::Cookie(named?.into()),
             ("query", _) => Self::Query(named?.into()),
@@ -122,6 +126,7 @@ impl KeyPart {
             Self::Method => Cow::Borrowed(subject.head.method.as_str().as_bytes()),
             Self::Route => Cow::Borrowed(subject.route_name().as_bytes()),
             Self::Jwt(claim) => Cow::Owned(subject.token.claims().ok()?.text(claim)?.into_bytes()),
+            Self::TlsSubject => Cow::Borrowed(subject.tls_subject?.as_bytes()),
         };
         (!value.is_empty()).then_some(value)
     }
@@ -139,6 +144,7 @@ impl KeyPart {
             Self::Method => PartKind::Method,
             Self::Route => PartKind::Route,
             Self::Jwt(_) => PartKind::Jwt,
+            Self::TlsSubject => PartKind::TlsSubject,
         }
     }
 
@@ -149,10 +155,11 @@ impl KeyPart {
     }
 
     /// Whether a client can put there whatever it likes, and so get a fresh count at will. What a token says is
-    /// up to who issues them.
+    /// up to who issues them, and what a certificate says to its authority.
     #[must_use]
     pub fn is_made_up(&self) -> bool {
-        !matches!(self, Self::Global | Self::ClientIp | Self::Method | Self::Route | Self::Jwt(_))
+        use KeyPart::{ClientIp, Global, Jwt, Method, Route, TlsSubject};
+        !matches!(self, Global | ClientIp | Method | Route | Jwt(_) | TlsSubject)
     }
 }
 
@@ -170,6 +177,7 @@ impl std::fmt::Display for KeyPart {
             Self::Method => f.write_str("method"),
             Self::Route => f.write_str("route"),
             Self::Jwt(claim) => write!(f, "jwt:{claim}"),
+            Self::TlsSubject => f.write_str("tls:subject"),
         }
     }
 }
@@ -268,14 +276,31 @@ mod tests {
 
     #[test]
     fn parts_read_back_as_they_were_written() {
-        for text in
-            ["client_ip", "header:x-api-key", "cookie:sid", "query:key", "path", "path_param:id", "jwt:sub"]
-        {
+        for text in [
+            "client_ip",
+            "header:x-api-key",
+            "cookie:sid",
+            "query:key",
+            "path",
+            "path_param:id",
+            "jwt:sub",
+            "tls:subject",
+        ] {
             assert_eq!(KeyPart::parse(text).unwrap().to_string(), text);
         }
-        for wrong in
-            ["", "header", "header:", "header:a b", "client_ip:x", "clientip", "cookie:", "jwt", "jwt:"]
-        {
+        for wrong in [
+            "",
+            "header",
+            "header:",
+            "header:a b",
+            "client_ip:x",
+            "clientip",
+            "cookie:",
+            "jwt",
+            "jwt:",
+            "tls",
+            "tls:issuer",
+        ] {
             assert_eq!(KeyPart::parse(wrong), None, "{wrong}");
         }
     }

@@ -135,6 +135,18 @@ impl Bucket {
         Step { decision, next: (back > 0).then_some(State::Debt(next)) }
     }
 
+    /// Charges `cost` units that were taken at `taken`, but for what has drained since, and no more than fits.
+    #[must_use]
+    pub fn late(&self, state: Option<&Debt>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+        let settled = self.settle(state, now);
+        let price = cost.min(self.limit()) * self.unit.get();
+        let drained = settled.at.since(taken).0.saturating_mul(self.drain.get());
+        let ticks = (settled.ticks + price.saturating_sub(drained)).min(self.full());
+        let next = Debt { stamp: settled.at, ticks, unit: self.unit };
+        let decision = self.allowed(settled.at, now, ticks);
+        Step { decision, next: (ticks > settled.ticks).then_some(State::Debt(next)) }
+    }
+
     /// How long `debt` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, debt: &Debt, now: Timestamp) -> Micros {

@@ -106,6 +106,24 @@ impl Interval {
         Step { decision: self.standing(&after, now), next: (back > 0).then_some(State::Missing(next)) }
     }
 
+    /// Charges `cost` tokens that were taken at `taken`, but for those that have come since, and no more than there
+    /// are. Where the bucket is full, they were the ones that its grid began with.
+    #[must_use]
+    pub fn late(&self, state: Option<&Missing>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+        let settled = self.settle(state, now);
+        let taken = taken.min(settled.at);
+        let last = if settled.missing == 0 { settled.at } else { settled.tick };
+        let ticks = last.since(taken).0 / self.rate.period().0;
+        let tick =
+            if settled.missing == 0 { taken.after(Micros(ticks * self.rate.period().0)) } else { last };
+        let owed = cost.min(self.limit()).saturating_sub(ticks.saturating_mul(self.rate.units()));
+        let tokens = (settled.missing + owed).min(self.limit());
+        let is_more = tokens > settled.missing;
+        let next = Missing { stamp: settled.at, tick, tokens };
+        let after = if is_more { Settled { tick, missing: tokens, ..settled } } else { settled };
+        Step { decision: self.standing(&after, now), next: is_more.then_some(State::Missing(next)) }
+    }
+
     /// How long `state` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, state: &Missing, now: Timestamp) -> Micros {

@@ -65,6 +65,8 @@ pub enum PartKind {
     Route = 9,
     /// A claim of a verified token.
     Jwt = 10,
+    /// The subject of the client's certificate.
+    TlsSubject = 11,
 }
 
 /// Turns key parts into [`Key`]s.

@@ -40,7 +40,8 @@ pub struct Charge {
     pub manner: Manner,
     /// Who takes or gives back a slot; means nothing to other algorithms.
     pub holder: Holder,
-    /// When the units were taken that it gives back; means nothing to other manners.
+    /// When the units were taken: of a refund by the clock of the store, of a late charge by that of this process.
+    /// Means nothing to other manners.
     pub taken: Timestamp,
 }
 
@@ -61,6 +62,8 @@ pub enum Manner {
     Renew = 4,
     /// Give back what was taken, since another charge of the request was refused.
     Refund = 5,
+    /// Charge what was taken a while ago and could not be charged then, as far as the limit goes.
+    Late = 6,
 }
 
 /// What a store keeps for one policy and key.
@@ -100,6 +103,12 @@ impl Charge {
     #[must_use]
     pub fn refund(self, taken: Timestamp) -> Self {
         Self { manner: Manner::Refund, taken, ..self }
+    }
+
+    /// Charges what this charge took at `taken`, where the store could not be asked.
+    #[must_use]
+    pub fn late(self, taken: Timestamp) -> Self {
+        Self { manner: Manner::Late, taken, ..self }
     }
 
     /// The same charge, done otherwise.
@@ -182,6 +191,7 @@ impl Policy {
             Manner::GiveBack => self.quota.give_back(state, now, charge.holder),
             Manner::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
             Manner::Refund => self.quota.refund(state, now, charge.cost, charge.taken, charge.holder),
+            Manner::Late => self.quota.late(state, now, charge.cost, charge.taken),
         };
         let hold = hold.filter(|hold| hold.lifetime(self.ban.as_ref(), now) > Micros::ZERO);
         // What was all given back is no state any more, also where a hold stays.

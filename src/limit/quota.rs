@@ -277,14 +277,8 @@ impl Quota {
             Self::LeakyBucket(bucket) => bucket.queue(debt(state), now, cost),
             Self::IntervalBucket(interval) => interval.step(missing(state), now, cost),
             Self::FixedWindow(window) => window.step(count(state), now, cost),
-            Self::SlidingLog(it) => {
-                let (decision, next) = it.step(log(state), now, cost);
-                Step { decision, next: next.map(|log| State::Log(Box::new(log))) }
-            }
-            Self::SlidingWindow(it) => {
-                let (decision, next) = it.step(parts(state), now, cost);
-                Step { decision, next: next.map(|parts| State::Parts(Box::new(parts))) }
-            }
+            Self::SlidingLog(it) => it.step(log(state), now, cost).into(),
+            Self::SlidingWindow(it) => it.step(parts(state), now, cost).into(),
             Self::Concurrency(slots) => slots.step(leases(state), now, cost, holder),
         }
     }
@@ -315,15 +309,25 @@ impl Quota {
             }
             Self::IntervalBucket(it) => it.refund(missing(state), now, cost, taken),
             Self::FixedWindow(it) => it.refund(count(state), now, cost, taken),
-            Self::SlidingLog(it) => {
-                let (decision, next) = it.refund(log(state), now, cost, taken);
-                Step { decision, next: next.map(|log| State::Log(Box::new(log))) }
-            }
-            Self::SlidingWindow(it) => {
-                let (decision, next) = it.refund(parts(state), now, cost, taken);
-                Step { decision, next: next.map(|parts| State::Parts(Box::new(parts))) }
-            }
+            Self::SlidingLog(it) => it.refund(log(state), now, cost, taken).into(),
+            Self::SlidingWindow(it) => it.refund(parts(state), now, cost, taken).into(),
             Self::Concurrency(_) => self.give_back(state, now, holder),
+        }
+    }
+
+    /// Charges `cost` units that were taken at `taken` and could not be charged then: what has come back of them since is
+    /// not charged, nor what goes beyond the limit. Slots have leases for that.
+    #[must_use]
+    pub fn late(&self, state: Option<&State>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+        match self {
+            Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it) => {
+                it.late(debt(state), now, cost, taken)
+            }
+            Self::IntervalBucket(it) => it.late(missing(state), now, cost, taken),
+            Self::FixedWindow(it) => it.late(count(state), now, cost, taken),
+            Self::SlidingLog(it) => it.late(log(state), now, cost, taken).into(),
+            Self::SlidingWindow(it) => it.late(parts(state), now, cost, taken).into(),
+            Self::Concurrency(_) => self.step(state, now, 0, Holder::default()),
         }
     }
 

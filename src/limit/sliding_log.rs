@@ -8,7 +8,8 @@ use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 
-use super::decision::Decision;
+use super::State;
+use super::decision::{Decision, Step};
 use super::rate::{QuotaError, Rate};
 use super::timeline::{LONGEST_PERIOD, Present, Timeline};
 use crate::time::{Micros, Timestamp};
@@ -142,6 +143,24 @@ impl SlidingLog {
         (self.step(next.as_ref().or(state), now, 0).0, next)
     }
 
+    /// Charges `cost` units that were taken at `taken`, if they still count, and no more than fit the longest rate.
+    #[must_use]
+    pub fn late(
+        &self,
+        state: Option<&Log>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+    ) -> (Decision, Option<Log>) {
+        let nothing = Log::empty(now);
+        let view = self.view(state.unwrap_or(&nothing), now);
+        let taken = taken.min(view.present.at);
+        let units = cost.min(self.longest.units().saturating_sub(view.log.spent_from(view.first)));
+        let counts = units > 0 && view.present.at.since(taken) < self.longest.period();
+        let next = counts.then(|| view.charged_late(units, taken));
+        (self.step(next.as_ref().or(state), now, 0).0, next)
+    }
+
     /// How long `log` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, log: &Log, now: Timestamp) -> Micros {
@@ -194,6 +213,21 @@ impl View<'_> {
     fn charged(&self, cost: u64) -> Log {
         let at = self.present.at;
         self.log.charged(self.first, at, at.0 - self.present.stamp.0, at.0, cost)
+    }
+
+    /// The log with `units` in the place that their time gives them.
+    fn charged_late(&self, units: u64, taken: Timestamp) -> Log {
+        let stamp = self.present.stamp;
+        if self.first == self.log.len() || taken >= stamp {
+            return self.log.charged(self.first, taken, taken.since(stamp).0, taken.0, units);
+        }
+        Log { stamp, ..self.log.inserted(self.first, stamp.since(taken).0, units) }
+    }
+}
+
+impl From<(Decision, Option<Log>)> for Step {
+    fn from((decision, next): (Decision, Option<Log>)) -> Self {
+        Self { decision, next: next.map(|log| State::Log(Box::new(log))) }
     }
 }
 

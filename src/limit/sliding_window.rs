@@ -9,7 +9,8 @@ use std::num::NonZeroU64;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::decision::Decision;
+use super::State;
+use super::decision::{Decision, Step};
 use super::rate::{MAX_TICKS, QuotaError, Rate};
 use super::timeline::{LONGEST_PERIOD, Present, Timeline};
 use crate::time::{Micros, Timestamp};
@@ -156,6 +157,25 @@ impl SlidingWindow {
         (self.step(next.as_ref().or(state), now, 0).0, next)
     }
 
+    /// Charges `cost` units that were taken at `taken`, if their part still counts, and no more than fit.
+    #[must_use]
+    pub fn late(
+        &self,
+        state: Option<&PartCounts>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+    ) -> (Decision, Option<PartCounts>) {
+        let nothing = Timeline::empty(now);
+        let known = state.filter(|parts| parts.width == self.width);
+        let view = self.view(known.map_or(&nothing, |parts| &parts.line), now);
+        let taken = taken.min(view.present.at);
+        let units = cost.min(self.remaining(&view));
+        let counts = units > 0 && view.part - taken.0 / self.width <= self.buckets.get();
+        let next = counts.then(|| self.parts(view.charged_late(units, taken, taken.0 / self.width)));
+        (self.step(next.as_ref().or(state), now, 0).0, next)
+    }
+
     /// How long `parts` differ from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, parts: &PartCounts, now: Timestamp) -> Micros {
@@ -223,6 +243,24 @@ impl View<'_> {
 
     fn charged(&self, cost: u64) -> Timeline<16> {
         self.line.charged(self.first, self.present.at, self.part - self.newest, self.part, cost)
+    }
+
+    /// The counters with `units` in the part in which they were taken.
+    fn charged_late(&self, units: u64, taken: Timestamp, part: u64) -> Timeline<16> {
+        let stamp = self.present.stamp;
+        if self.first == self.line.len() {
+            return self.line.charged(self.first, taken, 0, part, units);
+        }
+        if part >= self.newest {
+            return self.line.charged(self.first, stamp.max(taken), part - self.newest, part, units);
+        }
+        Timeline { stamp, ..self.line.inserted(self.first, self.newest - part, units) }
+    }
+}
+
+impl From<(Decision, Option<PartCounts>)> for Step {
+    fn from((decision, next): (Decision, Option<PartCounts>)) -> Self {
+        Self { decision, next: next.map(|parts| State::Parts(Box::new(parts))) }
     }
 }
 

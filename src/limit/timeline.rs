@@ -123,6 +123,21 @@ impl<const BITS: u32> Timeline<BITS> {
         Some((Self { stamp: self.stamp, base: self.total_before(first), words: words.into() }, gap))
     }
 
+    /// This list without what lies before `first`, and with `units` more at a position that lies `age` before the
+    /// newest; it must have an entry from `first` on.
+    pub(super) fn inserted(&self, first: usize, age: u64, units: u64) -> Self {
+        let place = self.first_younger(age.saturating_add(1)).max(first);
+        let more = |word: u64| Self::word(word, Self::total(word).wrapping_add(units));
+        let mut words = Vec::with_capacity(self.len() - first + 1);
+        words.extend_from_slice(&self.words[first..place]);
+        if self.words.get(place).is_none_or(|&word| self.age_of(word) != age) {
+            let newest = self.words.last().copied().unwrap_or_default();
+            words.push(Self::word(newest.wrapping_sub(age), self.total_before(place).wrapping_add(units)));
+        }
+        words.extend(self.words[place..].iter().map(|&word| more(word)));
+        Self { stamp: self.stamp, base: self.total_before(first), words: words.into() }
+    }
+
     fn word(position: u64, total: u64) -> u64 {
         (total << BITS) | (position & Self::POSITIONS)
     }

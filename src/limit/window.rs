@@ -139,6 +139,33 @@ impl Window {
         Step { decision: self.standing(&after, now), next: (back > 0).then(|| self.state(&after)) }
     }
 
+    /// Charges `cost` units that were taken at `taken`, if their window is still open, and no more than fit.
+    #[must_use]
+    pub fn late(&self, state: Option<&Count>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+        let settled = self.settle(state, now);
+        let start = self.start_of_late(state, &settled, taken.min(settled.at));
+        let units = settled.units.saturating_add(cost).min(self.limit());
+        let Some(start) = start.filter(|_| units > settled.units) else {
+            return Step { decision: self.standing(&settled, now), next: None };
+        };
+        let end = if start == settled.start { settled.end } else { start.after(self.rate.period()) };
+        let after = Settled { start, end, units, ..settled };
+        Step { decision: self.standing(&after, now), next: Some(self.state(&after)) }
+    }
+
+    /// When the window began that holds what was taken at `taken`, if it is still open.
+    fn start_of_late(&self, state: Option<&Count>, settled: &Settled, taken: Timestamp) -> Option<Timestamp> {
+        if self.align != Align::FirstRequest {
+            return (settled.start <= taken).then_some(settled.start);
+        }
+        let period = self.rate.period();
+        let start = if settled.units > 0 { settled.start } else { taken };
+        // Where no window is open, the one that it was taken in has ended, or would have begun with it.
+        let own = state.filter(|count| settled.units == 0 && count.grid == self.grid());
+        let has_ended = own.is_some_and(|own| own.start <= taken && taken.since(own.start) < period);
+        (!has_ended && settled.at.since(taken) < period).then_some(start)
+    }
+
     /// How long `count` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, count: &Count, now: Timestamp) -> Micros {

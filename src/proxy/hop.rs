@@ -43,10 +43,16 @@ fn hop_by_hop(name: &HeaderName) -> Option<usize> {
     })
 }
 
-/// Fields that decide where a message goes, where it ends or who sends it: no trailer may have them.
+/// Whether a header belongs to one connection.
+pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
+    hop_by_hop(name).is_some()
+}
+
+/// Fields that decide where a message goes, where it ends or who sends it: no trailer may have them, nor what a
+/// server may take for them.
 fn may_trail(name: &str) -> bool {
     !matches!(
-        name,
+        &*name.replace('_', "-"),
         "transfer-encoding"
             | "content-length"
             | "host"
@@ -82,18 +88,33 @@ fn takes_trailers(headers: &HeaderMap) -> bool {
         .any(|value| value.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers")))
 }
 
-/// Removes what belongs to this connection, also what `Connection` names, and cuts `Trailer` to what may
-/// come there. Says whether the sender takes trailers.
-pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) -> bool {
+/// What is found in a head when it is made fit to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Whether the sender takes trailers.
+    pub takes_trailers: bool,
+    /// Whether there is one Content-Length at most. Where there are several that differ, or one that is no
+    /// number, they stay as they were.
+    pub has_one_length: bool,
+}
+
+/// Removes what belongs to this connection, also what `Connection` names, cuts `Trailer` to what may come there,
+/// and spells Content-Length in the one way in which nobody reads it differently.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Found {
     // One look at every name, because most messages have next to nothing to remove.
     let mut found = [false; KINDS];
-    let mut has_trailer = false;
-    for name in headers.keys() {
+    let (mut has_trailer, mut lengths, mut is_length_plain) = (false, 0, true);
+    for (name, value) in &*headers {
         match hop_by_hop(name) {
             Some(place) => found[place] = true,
+            None if name == CONTENT_LENGTH => {
+                lengths += 1;
+                is_length_plain &= is_plain_number(value.as_bytes());
+            }
             None => has_trailer |= name == TRAILER,
         }
     }
+    let has_one_length = (lengths <= 1 && is_length_plain) || respell_length(headers);
     let takes_trailers = found[AT_TE] && takes_trailers(headers);
     if found[AT_CONNECTION] && !is_plain(headers.get_all(CONNECTION).iter()) {
         remove_named(headers);
@@ -104,7 +125,34 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) -> bool {
     if has_trailer {
         cut_trailer(headers);
     }
-    takes_trailers
+    Found { takes_trailers, has_one_length }
+}
+
+/// Whether a number is written as everybody writes it, and surely fits: some read a leading zero as the sign of an
+/// octal one.
+fn is_plain_number(digits: &[u8]) -> bool {
+    match digits {
+        [b'0'] => true,
+        [b'1'..=b'9', rest @ ..] => rest.len() < 19 && rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+/// Makes one Content-Length of several that say the same; false if they don't (RFC 9112 §6.3).
+fn respell_length(headers: &mut HeaderMap) -> bool {
+    let values = headers.get_all(CONTENT_LENGTH);
+    let mut numbers =
+        values.iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b',')).map(number);
+    let first = numbers.next().flatten();
+    let Some(length) = first.filter(|_| numbers.all(|other| other == first)) else { return false };
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    true
+}
+
+/// A number that has nothing but digits; unlike Rust's own it has no sign.
+fn number(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether a Connection header names no other header, as nearly all do.
@@ -197,8 +245,40 @@ mod tests {
     }
 
     #[test]
+    fn a_length_has_one_spelling_or_none() {
+        let length = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(CONTENT_LENGTH, HeaderValue::from_static(value));
+            }
+            let found = remove_hop_by_hop(&mut headers);
+            found
+                .has_one_length
+                .then(|| headers.get(CONTENT_LENGTH).map(|it| it.to_str().unwrap().to_owned()))
+        };
+        for (values, spelled) in [
+            (&[][..], None),
+            (&["0"], Some("0")),
+            (&["10"], Some("10")),
+            (&["00"], Some("0")),
+            (&["010"], Some("10")),
+            (&["5, 5"], Some("5")),
+            (&["5", "5"], Some("5")),
+            (&["5", "05,5"], Some("5")),
+        ] {
+            assert_eq!(length(values), Some(spelled.map(str::to_owned)), "{values:?}");
+        }
+        for odd in [&["5", "6"][..], &["5, 6"], &["+5"], &["5,"], &[""], &["x"], &["99999999999999999999"]] {
+            assert_eq!(length(odd), None, "{odd:?}");
+        }
+    }
+
+    #[test]
     fn trailer_announces_only_what_may_trail() {
-        let left = after(&[("trailer", "X-Sum, Content-Length"), ("trailer", "host, X-Forwarded-For")]);
+        let left = after(&[
+            ("trailer", "X-Sum, Content-Length"),
+            ("trailer", "host, X-Forwarded-For, X_Forwarded_For"),
+        ]);
         assert_eq!(left, [("trailer".into(), "x-sum".into())]);
         assert!(after(&[("trailer", "Transfer-Encoding")]).is_empty());
     }

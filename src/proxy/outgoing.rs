@@ -1,13 +1,18 @@
 //! The head of a request as it goes upstream.
 
-use http::header::{CONNECTION, FORWARDED, HOST, HeaderName, TE};
+use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderName, TE};
 use http::uri::{InvalidUri, PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, request};
 
+use percent_encoding::{AsciiSet, percent_encode};
+
 use super::Peer;
-use super::hop::{remove_hop_by_hop, unannounce};
+use super::hop::{is_hop_by_hop, remove_hop_by_hop, unannounce};
 use super::treatment::{HeaderEdits, Rewrite};
 use crate::gate::ClientIp;
+
+/// Nothing but what every set has: the bytes beyond ASCII. Controls no URI comes with.
+const BEYOND_ASCII: AsciiSet = AsciiSet::EMPTY;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -28,14 +33,44 @@ pub(super) fn prepare(
 ) -> Result<(), InvalidUri> {
     take_authority(head);
     retarget(head, path, rewrite)?;
-    if remove_hop_by_hop(&mut head.headers) {
+    let found = remove_hop_by_hop(&mut head.headers);
+    if !found.has_one_length {
+        // Where the body ends is known by now; its connection says it anew.
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    if found.takes_trailers {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
         head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
     introduce(&mut head.headers, peer, client_ip);
+    remove_twins(&mut head.headers, client_ip, edits);
     edits.apply(&mut head.headers);
     unannounce(&mut head.headers, |name| *name == client_ip.header || edits.concern(name));
     Ok(())
+}
+
+/// Removes headers that a server may take for one that the proxy answers for. Whoever reads them from variables,
+/// as CGI and its successors do, can't tell `X_Forwarded_For` from `X-Forwarded-For` (RFC 3875 §4.1.18).
+fn remove_twins(headers: &mut HeaderMap, client_ip: &ClientIp, edits: &HeaderEdits) {
+    let is_odd = |name: &&HeaderName| name.as_str().contains('_');
+    if !headers.keys().any(|name| is_odd(&name)) {
+        return;
+    }
+    let is_ours = |name: &&HeaderName| {
+        let plain = HeaderName::from_bytes(name.as_str().replace('_', "-").as_bytes());
+        plain.is_ok_and(|plain| answers_for(&plain) || plain == client_ip.header || edits.concern(&plain))
+    };
+    // What the edits themselves name is there because the file says so.
+    let twins = headers.keys().filter(is_odd).filter(is_ours).filter(|name| !edits.concern(name));
+    for name in twins.cloned().collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+}
+
+/// Whether the proxy itself writes this header, or leaves it out.
+fn answers_for(name: &HeaderName) -> bool {
+    [CONTENT_LENGTH, FORWARDED, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST].contains(name)
+        || is_hop_by_hop(name)
 }
 
 /// The authority of an absolute target goes over Host (RFC 9112 §3.2.2).
@@ -50,12 +85,17 @@ fn take_authority(head: &mut request::Parts) {
 fn retarget(head: &mut request::Parts, path: Option<&str>, rewrite: &Rewrite) -> Result<(), InvalidUri> {
     let sent = path.unwrap_or_else(|| head.uri.path());
     let cut = rewrite.path(sent);
-    let is_unchanged = head.uri.scheme().is_none() && path.is_none() && cut.len() == sent.len();
+    let query = head.uri.query();
+    let is_unchanged = head.uri.scheme().is_none()
+        && path.is_none()
+        && cut.len() == sent.len()
+        && query.is_none_or(str::is_ascii);
     if is_unchanged {
         return Ok(());
     }
-    let target = match head.uri.query() {
-        Some(query) => format!("{cut}?{query}"),
+    let target = match query {
+        // A target has no characters beyond ASCII (RFC 3986 §2), though some clients send them as they are.
+        Some(query) => format!("{cut}?{}", percent_encode(query.as_bytes(), &BEYOND_ASCII)),
         None => cut.to_owned(),
     };
     head.uri = Uri::from(target.parse::<PathAndQuery>()?);
@@ -71,13 +111,13 @@ fn introduce(headers: &mut HeaderMap, peer: &Peer, client_ip: &ClientIp) {
     if is_trusted {
         append(headers, &X_FORWARDED_FOR, peer.text());
         append(headers, &FORWARDED, &peer.forwarded(&host));
-        headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+        headers.entry(X_FORWARDED_PROTO).or_insert(peer.scheme());
         headers.entry(X_FORWARDED_HOST).or_insert(host);
         return;
     }
     headers.insert(X_FORWARDED_FOR, peer.text().clone());
     headers.insert(FORWARDED, peer.forwarded(&host));
-    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    headers.insert(X_FORWARDED_PROTO, peer.scheme());
     headers.insert(X_FORWARDED_HOST, host);
     if client_ip.header != X_FORWARDED_FOR && client_ip.header != FORWARDED {
         headers.remove(&client_ip.header);
@@ -126,12 +166,25 @@ mod tests {
         assert_eq!(target("/v1/a", None, Some("/v1")), "/a");
         assert_eq!(target("/v1", None, Some("/v1")), "/");
         assert_eq!(target("/v12/a", None, Some("/v1")), "/v12/a");
+        assert_eq!(target("/a?b=é&c={d}", None, None), "/a?b=%C3%A9&c={d}");
     }
 
     #[tokio::test]
     async fn an_absolute_target_goes_over_host() {
         let head = prepared(Request::get("http://real.example/").header("host", "other"), None, None);
         assert_eq!(head.headers[HOST], "real.example");
+    }
+
+    #[tokio::test]
+    async fn twins_of_what_the_proxy_answers_for_go() {
+        let names =
+            ["X_Forwarded_For", "x-forwarded_host", "Content_Length", "proxy_authorization", "x_free"];
+        let request =
+            names.iter().fold(Request::get("/").header("host", "a"), |it, name| it.header(*name, "1"));
+        let headers = prepared(request, None, None).headers;
+        let odd: Vec<&str> =
+            headers.keys().map(HeaderName::as_str).filter(|name| name.contains('_')).collect();
+        assert_eq!(odd, ["x_free"]);
     }
 
     #[tokio::test]

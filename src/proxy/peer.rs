@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::tunnel::Tunnel;
+use crate::gate::Caller;
 use crate::socket::{Patience, Reading, Waiting};
 use crate::time::{monotonic, recent};
 use crate::upstream::Pace;
@@ -31,6 +32,9 @@ pub struct Peer {
     address: SocketAddr,
     times: ClientTimes,
     patience: Rc<Patience>,
+    scheme: &'static str,
+    /// The subject of the certificate that it has shown.
+    tls_subject: Option<String>,
     /// How many headers a request over HTTP/2 may have; none over HTTP/1.1, where the parser sees to it.
     multiplexed: Cell<Option<usize>>,
     /// The address as X-Forwarded-For has it.
@@ -50,12 +54,26 @@ impl Peer {
         Self {
             address,
             times,
-            patience: Patience::new(first, times.idle),
+            patience: Patience::of_client(first, times.idle),
             multiplexed: Cell::new(None),
+            scheme: "http",
+            tls_subject: None,
             text: value(&address.ip().to_string()),
             forwarded: RefCell::new(None),
             tunnel: RefCell::new(None),
         }
+    }
+
+    /// The peer of a new connection over TLS; `subject` is that of its certificate, if it has shown one.
+    #[must_use]
+    pub fn over_tls(address: SocketAddr, times: ClientTimes, subject: Option<String>) -> Self {
+        Self { scheme: "https", tls_subject: subject, ..Self::new(address, times) }
+    }
+
+    /// Whom the gate sees.
+    #[must_use]
+    pub fn caller(&self) -> Caller<'_> {
+        Caller { address: self.address.ip(), tls_subject: self.tls_subject.as_deref() }
     }
 
     /// Its address.
@@ -74,17 +92,13 @@ impl Peer {
     /// headers.
     pub fn multiplex(&self, max_headers: usize) {
         self.multiplexed.set(Some(max_headers));
-        self.patience.set(Reading::Unbounded);
+        self.patience.set(Reading::UntilItEnds);
     }
 
-    /// The tunnel that its connection is to be from now on, if any; the socket may be silent for as long as that lasts.
+    /// The tunnel that its connection is to be from now on, if any.
     #[must_use]
     pub fn take_tunnel(&self) -> Option<Box<Tunnel>> {
-        let tunnel = self.tunnel.take();
-        if tunnel.is_some() {
-            self.patience.set(Reading::Unbounded);
-        }
-        tunnel
+        self.tunnel.take()
     }
 
     /// Leaves a tunnel for its connection to take.
@@ -107,11 +121,11 @@ impl Peer {
         self.multiplexed.get().unwrap_or(usize::MAX)
     }
 
-    /// It has sent a head; `has_body` says whether there is more to come.
-    pub(super) fn has_asked(&self, has_body: bool) {
-        if !self.is_multiplexed() {
-            self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
-        }
+    /// It has sent a head over HTTP/1.1; `has_body` says whether there is more to come. To be told before its socket
+    /// is read again.
+    pub fn has_asked(&self, has_body: bool) {
+        self.patience.set_unfinished(has_body);
+        self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
     }
 
     /// It has got its answer.
@@ -128,6 +142,11 @@ impl Peer {
         } else {
             Pace::Socket(Rc::clone(&self.patience))
         }
+    }
+
+    /// How it speaks to us: what X-Forwarded-Proto says of it.
+    pub(super) fn scheme(&self) -> HeaderValue {
+        HeaderValue::from_static(self.scheme)
     }
 
     /// What X-Forwarded-For says of it.
@@ -153,10 +172,11 @@ impl Peer {
             IpAddr::V4(v4) => v4.to_string(),
             IpAddr::V6(v6) => format!("\"[{v6}]\""),
         };
+        let scheme = self.scheme;
         match host.to_str() {
             // A valid host has no quotes and no backslashes.
-            Ok(host) if !host.is_empty() => value(&format!("for={node};host=\"{host}\";proto=http")),
-            _ => value(&format!("for={node};proto=http")),
+            Ok(host) if !host.is_empty() => value(&format!("for={node};host=\"{host}\";proto={scheme}")),
+            _ => value(&format!("for={node};proto={scheme}")),
         }
     }
 }

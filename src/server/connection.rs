@@ -11,6 +11,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -59,7 +61,11 @@ pub(super) async fn serve(
         idle: spec.idle_timeout,
         tunnel: spec.tunnel_timeout,
     };
-    let peer = Rc::new(Peer::new(address, times));
+    let peer = match &stream {
+        Transport::Plain(_) => Peer::new(address, times),
+        Transport::Tls(_) => Peer::over_tls(address, times, stream.peer_subject()),
+    };
+    let peer = Rc::new(peer);
     let Protocols { h1, h2 } = spec.protocols;
     // Over TLS both ends have agreed on it, or have not.
     let may_be_http2 = h2 && (!h1 || stream.is_http2() || matches!(stream, Transport::Plain(_)));
@@ -110,8 +116,9 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin>(
     let patience = Rc::clone(peer.patience());
     let io = TokioIo::new(stream);
     let asking = Rc::clone(&peer);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, peer) = (Rc::clone(&proxy), Rc::clone(&asking));
+        peer.has_asked(!request.body().is_end_stream());
         async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
     });
     let mut connection = protocol.serve_connection(io, service);
@@ -119,14 +126,16 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin>(
     let (mut is_listening, mut is_ending, mut linger) = (false, false, None);
     let end = poll_fn(|cx| {
         // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
-        if !is_listening {
+        let is_first = !is_listening;
+        if is_first {
             is_listening = true;
             let _ = begun.as_mut().poll(cx);
         }
         if open.is_draining() {
             patience.hasten(*linger.get_or_insert_with(|| monotonic() + LINGER));
-            // To shut down while nothing has been asked would close at once, over a request on its way.
-            if !is_ending && !patience.awaits_head() {
+            // To shut down while nothing has been asked would close at once, over a request on its way: hyper must
+            // have seen the first bytes.
+            if !is_ending && !is_first && !patience.awaits_head() {
                 is_ending = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
@@ -134,6 +143,10 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin>(
         let end = Pin::new(&mut connection).poll(cx);
         if let Some(linger) = linger {
             patience.hasten(linger);
+        }
+        if end.is_pending() && patience.is_last() && !is_ending {
+            is_ending = true;
+            Pin::new(&mut connection).graceful_shutdown();
         }
         if end.is_pending() && patience.is_unwatched() {
             // hyper has answered after it had looked for the next request: it must look again.
@@ -144,9 +157,7 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin>(
     end.await?;
     if let Some(tunnel) = peer.take_tunnel() {
         let parts = connection.into_parts();
-        let mut stream = parts.io.into_inner();
-        stream.put_back(parts.read_buf);
-        Box::pin(tunnel.run(stream)).await;
+        Box::pin(tunnel.run(parts.io.into_inner().release(parts.read_buf))).await;
     }
     Ok(())
 }

@@ -1,7 +1,14 @@
-//! From an accepted socket to a connection on which requests can come.
+//! From an accepted socket to a connection on which requests can come: the PROXY header, and TLS.
 
+use std::io;
 use std::net::SocketAddr;
 
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::ListenerSpec;
+use super::proxy_protocol::{self, ProxyHeaderError};
+use crate::proxy::Proxy;
 use crate::tls::Transport;
 
 /// A client's connection.
@@ -10,4 +17,53 @@ pub(super) struct Accepted {
     pub stream: Transport,
     /// Who the client is.
     pub address: SocketAddr,
+}
+
+/// Why no request can come.
+#[derive(Debug, thiserror::Error)]
+enum HandshakeError {
+    #[error("only trusted proxies connect here")]
+    Stranger,
+    #[error("{0}")]
+    ProxyHeader(#[from] ProxyHeaderError),
+    #[error("no TLS: {0}")]
+    Tls(#[from] io::Error),
+}
+
+/// Does what comes before the first request; none is coming where that fails.
+pub(super) async fn accept(
+    stream: TcpStream,
+    address: SocketAddr,
+    spec: &ListenerSpec,
+    proxy: &Proxy,
+) -> Option<Accepted> {
+    if spec.tls.is_none() && !spec.proxy_protocol {
+        return Some(Accepted { stream: Transport::Plain(stream), address });
+    }
+    // Apart, because it is large, and a plain connection does not need it.
+    match timeout(spec.handshake_timeout, Box::pin(handshake(stream, address, spec, proxy))).await {
+        Ok(Ok(accepted)) => return Some(accepted),
+        Ok(Err(error)) => tracing::debug!(%address, "refused: {error}"),
+        Err(_) => tracing::debug!(%address, "refused: no handshake within {:?}", spec.handshake_timeout),
+    }
+    None
+}
+
+async fn handshake(
+    mut stream: TcpStream,
+    mut address: SocketAddr,
+    spec: &ListenerSpec,
+    proxy: &Proxy,
+) -> Result<Accepted, HandshakeError> {
+    if spec.proxy_protocol {
+        if !proxy.trusts(address.ip()) {
+            return Err(HandshakeError::Stranger);
+        }
+        address = proxy_protocol::read(&mut stream).await?.unwrap_or(address);
+    }
+    let stream = match &spec.tls {
+        Some(tls) => tls.accept(stream).await?,
+        None => Transport::Plain(stream),
+    };
+    Ok(Accepted { stream, address })
 }

@@ -11,9 +11,8 @@ use tokio::sync::watch;
 use super::connection::{protocol, serve};
 use super::drain::Connections;
 use super::listen::{BACKLOG, Listener};
-use super::transport::Accepted;
+use super::transport;
 use crate::proxy::Proxy;
-use crate::tls::Transport;
 
 /// How often connections to servers are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -113,8 +112,9 @@ async fn accept(
         tokio::task::spawn_local(async move {
             let _counted = counted;
             // Without it small answers would wait for acknowledgements; a connection that refuses is gone.
-            if stream.set_nodelay(true).is_ok() {
-                let accepted = Accepted { stream: Transport::Plain(stream), address };
+            if stream.set_nodelay(true).is_ok()
+                && let Some(accepted) = transport::accept(stream, address, &spec, &proxy).await
+            {
                 serve(accepted, &spec, &protocol, proxy, open).await;
             }
         });

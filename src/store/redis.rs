@@ -181,6 +181,9 @@ impl Redis {
         charges: &[Charge],
         apart: bool,
     ) -> Result<Decisions, StoreError> {
+        if charges.is_empty() {
+            return Ok(Decisions::new());
+        }
         let answer = if self.shared.is_cluster {
             let asked = self.ask_cluster(policies, charges, apart);
             tokio::time::timeout(self.shared.line.timeout(), asked).await
@@ -217,10 +220,10 @@ impl Redis {
 
     /// One call of the script, whose keys have one tag.
     async fn call(&self, call: wire::Call) -> Result<Bytes, StoreError> {
-        let arguments = vec![call.policies.into(), call.requests.into()];
+        let (keys, arguments) = call.into_parts();
         // In a box, or the compiler loses count of the futures within futures.
         let running: Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send + '_>> =
-            Box::pin(self.shared.line.eval(&TAKE, call.keys, arguments));
+            Box::pin(self.shared.line.eval(&TAKE, keys, arguments));
         running.await
     }
 

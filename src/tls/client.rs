@@ -1,8 +1,10 @@
 //! TLS to servers and to a Redis: whom we trust, and who we say that we are.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs;
@@ -20,6 +22,8 @@ pub struct ClientTls(Arc<Inner>);
 struct Inner {
     config: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
+    /// The hosts with which the last handshake has failed.
+    failing: Mutex<BTreeSet<String>>,
 }
 
 /// What a configuration says of them; nothing means what is usual.
@@ -81,7 +85,11 @@ impl ClientTls {
                 .map_err(|error| TlsError::Identity(error.to_string()))?,
         };
         config.alpn_protocols = spec.protocols;
-        Ok(Self(Arc::new(Inner { config: Arc::new(config), server_name: spec.server_name })))
+        Ok(Self(Arc::new(Inner {
+            config: Arc::new(config),
+            server_name: spec.server_name,
+            failing: Mutex::default(),
+        })))
     }
 
     /// Begins to speak TLS over a connection to `host`, a name or an address.
@@ -95,6 +103,17 @@ impl ClientTls {
         };
         let stream = self.connector().connect(name, stream).await?;
         Ok(Transport::Tls(Box::new(stream.into())))
+    }
+
+    /// Notes how a handshake with `host` has ended; says whether it failed, and the one before did not.
+    #[must_use]
+    pub fn fails_anew(&self, host: &str, has_failed: bool) -> bool {
+        let mut failing = self.0.failing.lock();
+        if has_failed {
+            return failing.insert(host.to_owned());
+        }
+        failing.remove(host);
+        false
     }
 
     /// What makes connections.

@@ -8,6 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
+use super::certificate;
+
 /// A connection of a client or to a server. A plain one costs a look at which it is, and nothing more.
 #[derive(Debug)]
 pub enum Transport {
@@ -18,6 +20,14 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// The subject of the certificate that the other end has shown, as RFC 4514 writes it; none without a certificate,
+    /// and where its subject is empty.
+    #[must_use]
+    pub fn peer_subject(&self) -> Option<String> {
+        let Self::Tls(stream) = self else { return None };
+        certificate::subject(stream.get_ref().1.peer_certificates()?.first()?)
+    }
+
     /// Whether both ends have agreed on HTTP/2 (ALPN, RFC 9113 §3.2).
     #[must_use]
     pub fn is_http2(&self) -> bool {

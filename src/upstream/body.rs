@@ -105,10 +105,29 @@ impl Body for RequestBody {
         let this = &mut *self;
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
         let mut frame = Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken);
-        if let Some(Pace::Stream(waiting)) = &mut this.client {
-            frame = waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))));
+        let is_whole = matches!(frame, Poll::Ready(None)) || incoming.is_end_stream();
+        match &mut this.client {
+            Some(Pace::Socket(client)) => {
+                match &frame {
+                    // What a client had sent before it closed its sending side was not all of its body.
+                    Poll::Pending if client.starve() => cx.waker().wake_by_ref(),
+                    // hyper reads trailers up to an empty line that ends in CR LF, and takes an earlier one that ends
+                    // in LF for their end: a request may have been lost in between, and the next answer would seem to
+                    // be its.
+                    Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => client.set_last(),
+                    _ => {}
+                }
+                if is_whole {
+                    client.set_unfinished(false);
+                }
+            }
+            Some(Pace::Stream(waiting)) => {
+                frame =
+                    waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))));
+            }
+            None => {}
         }
-        if matches!(frame, Poll::Ready(None | Some(Err(_)))) || incoming.is_end_stream() {
+        if is_whole || matches!(frame, Poll::Ready(Some(Err(_)))) {
             self.end();
         }
         frame
@@ -152,6 +171,12 @@ impl ResponseBody {
     pub fn into_tunnel(mut self) -> Option<ServerEnd> {
         let stream = self.wire.as_mut()?.leave()?;
         Some(ServerEnd::new(stream, self))
+    }
+
+    /// The server that it comes from, for messages.
+    #[must_use]
+    pub fn server(&self) -> String {
+        self.pool.server().authority()
     }
 
     fn give_back(&mut self) {

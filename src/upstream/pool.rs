@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::ForwardError;
 use super::spec::{ServerSpec, UpstreamSpec};
 use super::wire::Wire;
-use crate::tls::Transport;
+use crate::tls::{ClientTls, Transport};
 
 /// Connections that are kept at most.
 const MAX_KEPT: usize = 256;
@@ -23,6 +23,7 @@ const KEPT_FOR: Duration = Duration::from_secs(30);
 pub struct Pool {
     server: ServerSpec,
     authority: HeaderValue,
+    tls: Option<ClientTls>,
     connect_timeout: Duration,
     response_timeout: Duration,
     stall_timeout: Duration,
@@ -36,6 +37,7 @@ impl Pool {
         Self {
             // A host that is read from a URL has only characters that a header may have.
             authority: authority.unwrap_or_else(|_| HeaderValue::from_static("")),
+            tls: spec.tls.clone().filter(|_| server.is_tls),
             server,
             connect_timeout: spec.connect_timeout,
             response_timeout: spec.response_timeout,
@@ -98,6 +100,20 @@ impl Pool {
             Err(_) => TcpStream::connect((&*self.server.host, self.server.port)).await?,
         };
         stream.set_nodelay(true)?;
-        Wire::over(Transport::Plain(stream), self.response_timeout, self.stall_timeout).await
+        let stream = match &self.tls {
+            None => Transport::Plain(stream),
+            // Apart, because it is large, and a plain connection does not need it.
+            Some(tls) => {
+                let connected = Box::pin(tls.connect(&self.server.host, stream)).await;
+                let is_news = tls.fails_anew(&self.server.host, connected.is_err());
+                if let Err(error) = &connected
+                    && is_news
+                {
+                    tracing::warn!("no TLS with {}: {error}", self.server.authority());
+                }
+                connected?
+            }
+        };
+        Wire::over(stream, self.response_timeout, self.stall_timeout).await
     }
 }

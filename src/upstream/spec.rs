@@ -4,17 +4,21 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use crate::tls::ClientTls;
+
 /// The place of an upstream in the list of all upstreams of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UpstreamId(pub u32);
 
 /// A group of servers that serve the same.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct UpstreamSpec {
     /// Its name, or the URL that a route gives.
     pub name: Box<str>,
     /// Its servers; at least one.
     pub servers: Vec<ServerSpec>,
+    /// How connections to those servers are encrypted that want it.
+    pub tls: Option<ClientTls>,
     /// The longest that a connection may take.
     pub connect_timeout: Duration,
     /// The longest from the end of a request to the response's head.
@@ -28,6 +32,8 @@ pub struct UpstreamSpec {
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSpec {
+    /// Whether it is reached over TLS.
+    pub is_tls: bool,
     /// A name or an address; an IPv6 address without brackets.
     pub host: Box<str>,
     /// The port.
@@ -57,6 +63,7 @@ impl UpstreamSpec {
         Self {
             name: name.into(),
             servers,
+            tls: None,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_mins(1),
             stall_timeout: Duration::from_mins(1),
@@ -66,10 +73,17 @@ impl UpstreamSpec {
 }
 
 impl ServerSpec {
-    /// `host:port` as it stands in a Host header and in messages; the port 80 goes without saying.
+    /// How its URLs begin.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.is_tls { "https" } else { "http" }
+    }
+
+    /// `host:port` as it stands in a Host header and in messages; the scheme's own port goes without saying.
     #[must_use]
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() };
-        if self.port == 80 { host } else { format!("{host}:{}", self.port) }
+        let usual = if self.is_tls { 443 } else { 80 };
+        if self.port == usual { host } else { format!("{host}:{}", self.port) }
     }
 }

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::header::TRANSFER_ENCODING;
+use http::{HeaderValue, Request, Response};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -28,7 +29,7 @@ use crate::tls::Transport;
 type Connection = http1::Connection<TokioIo<Timed<Transport>>, RequestBody>;
 
 /// The most bytes before an answer's head is whole: what hyper takes for one head, and room for interim
-/// responses, of which hyper itself would take any number.
+/// responses.
 const HEADS: usize = 512 * 1024;
 
 /// A connection to a server, in use or kept for the next request.
@@ -109,10 +110,9 @@ impl Wire {
         poll_connection(&mut self.connection, &mut self.left, &mut Context::from_waker(&self.waker));
     }
 
-    /// What is left of it after the server has switched protocols, for whom it may be silent from now on.
+    /// What is left of it after the server has switched protocols.
     pub fn leave(&mut self) -> Option<Timed<Transport>> {
         self.settle();
-        self.patience.set(Reading::Unbounded);
         self.left.take()
     }
 
@@ -126,15 +126,19 @@ impl Wire {
             self.patience.set(Reading::Until(recent() + self.response_timeout));
         } else {
             self.patience.set(Reading::Unbounded);
+            if request.body().size_hint().exact().is_none() {
+                // Left to itself, hyper sends a GET without the body whose length it doesn't know.
+                request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
             request.body_mut().then_expect_answer(Rc::clone(&self.patience), self.response_timeout);
         }
-        self.patience.set_room(HEADS);
+        self.patience.expect_answer(HEADS);
         let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
         let mut answer = pin!(self.sender.try_send_request(taken));
         match poll_fn(|cx| self.drive(cx, |cx| answer.as_mut().poll(cx))).await {
             Ok(response) => {
                 self.patience.set(Reading::Each(self.stall_timeout));
-                self.patience.set_room(usize::MAX);
+                self.patience.has_answer();
                 Ok((response, self))
             }
             Err(mut failed) => {
@@ -143,7 +147,7 @@ impl Wire {
                 if let Some(unsent) = unsent {
                     *request = unsent;
                 }
-                let is_unanswered = self.patience.room() == HEADS;
+                let is_unanswered = self.patience.is_unanswered();
                 Err(SendError { error: failed.into_error(), is_unsent, is_unanswered })
             }
         }
@@ -181,9 +185,7 @@ fn poll_connection(
         && end.is_ok()
     {
         let parts = ended.into_parts();
-        let mut stream = parts.io.into_inner();
-        stream.put_back(parts.read_buf);
-        *left = Some(stream);
+        *left = Some(parts.io.into_inner().release(parts.read_buf));
     }
 }
 

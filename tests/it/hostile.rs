@@ -1,5 +1,9 @@
 //! Requests that mean harm, or look as if they did.
 
+mod cases;
+mod requests;
+mod strict;
+
 use std::time::Duration;
 
 use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, get, timed};

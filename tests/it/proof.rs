@@ -12,6 +12,7 @@ mod edges;
 mod garbage;
 mod invariants;
 mod kit;
+mod late;
 mod lifetime;
 mod literature;
 mod model;

@@ -60,6 +60,11 @@ impl Stores {
         self.redis_clock.set(Timestamp(now));
     }
 
+    /// What both clocks say.
+    pub fn clock(&self) -> u64 {
+        self.redis_clock.now().0
+    }
+
     /// Takes from both; the answers must be the same.
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         let memory = self.memory.take(policies, charges);

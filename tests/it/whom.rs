@@ -236,7 +236,7 @@ fn head(headers: &[(&str, &str)]) -> request::Parts {
 
 fn charges(gate: &Gate, headers: &[(&str, &str)]) -> Charges {
     let peer: IpAddr = PROXY.parse().unwrap();
-    gate.examine(peer, &head(headers)).unwrap().charges
+    gate.examine(peer.into(), &head(headers)).unwrap().charges
 }
 
 #[test]

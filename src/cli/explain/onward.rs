@@ -31,7 +31,7 @@ fn forward(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &r
         let label = if number == 0 { "sent to" } else { "or" };
         let weight = if server.weight == 1 { String::new() } else { format!(" (weight {})", server.weight) };
         let (authority, base) = (server.authority(), &server.base_path);
-        rows.row(label, format!("http://{authority}{base}{path}{query}{weight}"));
+        rows.row(label, format!("{}://{authority}{base}{path}{query}{weight}", server.scheme()));
     }
     rows.row(
         "as host",

@@ -1,48 +1,53 @@
 //! What becomes of a request, told in plain text.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
 
 use http::{Method, request};
 
 use super::rows::Rows;
 use super::{limits, onward, routing};
 use crate::config::Loaded;
-use crate::gate::{Examined, Gate, Malformed, normalize};
+use crate::gate::{Caller, Examined, Gate, Malformed, normalize};
 
 /// Tells what becomes of a request.
-pub(super) fn tell(loaded: &Loaded, from: IpAddr, head: &request::Parts) -> String {
+pub(super) fn tell(loaded: &Loaded, caller: Caller<'_>, head: &request::Parts) -> String {
     let gate = &loaded.config.site.gate;
     let mut rows = Rows::default();
-    rows.row("request", format!("{} {} from {from}", head.method, head.uri));
-    match gate.examine(from, head) {
-        Ok(examined) => admitted(&mut rows, loaded, from, head, &examined),
-        Err(reason) => refused(&mut rows, gate, from, head, &reason),
+    rows.row("request", format!("{} {} from {}", head.method, head.uri, caller.address));
+    match gate.examine(caller, head) {
+        Ok(examined) => admitted(&mut rows, loaded, caller, head, &examined),
+        Err(reason) => refused(&mut rows, gate, caller, head, &reason),
     }
     rows.into_text()
 }
 
-fn refused(rows: &mut Rows, gate: &Gate, from: IpAddr, head: &request::Parts, reason: &Malformed) {
+fn refused(rows: &mut Rows, gate: &Gate, caller: Caller<'_>, head: &request::Parts, reason: &Malformed) {
     if let Ok(path) = normalize(head.uri.path()) {
         rows.row("path", path.matched());
     }
-    rows.row("client", client(gate, from, head));
+    rows.row("client", client(gate, caller, head));
     rows.gap();
     rows.row("answer", format!("{}: {reason}", reason.status()));
     if let Malformed::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
     }
     if let (Malformed::Blocked(limit), Ok(located)) = (reason, gate.locate(head)) {
-        limits::tell_block(rows, gate, *limit, &gate.subject(from, head, &located));
+        limits::tell_block(rows, gate, *limit, &gate.subject(caller, head, &located));
     }
 }
 
-fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Parts, examined: &Examined<'_>) {
+fn admitted(
+    rows: &mut Rows,
+    loaded: &Loaded,
+    caller: Caller<'_>,
+    head: &request::Parts,
+    examined: &Examined<'_>,
+) {
     let site = &loaded.config.site;
     let gate = &site.gate;
     rows.row("path", examined.path.matched());
     rows.row("host", if examined.host.is_empty() { "none" } else { &examined.host });
-    rows.row("client", client(gate, from, head));
+    rows.row("client", client(gate, caller, head));
     let place = examined.route.map(|id| id.0 as usize);
     routing::tell(rows, gate.routes.routes(), place, head, examined);
     let route = examined.route.map(|id| gate.routes.get(id));
@@ -51,7 +56,7 @@ fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Part
         rows.row("limits", "none");
     }
     if let Ok(located) = gate.locate(head) {
-        let subject = gate.subject(from, head, &located);
+        let subject = gate.subject(caller, head, &located);
         for id in ids {
             rows.gap();
             limits::tell(rows, loaded, *id, &subject);
@@ -68,7 +73,8 @@ fn admitted(rows: &mut Rows, loaded: &Loaded, from: IpAddr, head: &request::Part
 }
 
 /// The client's address, and how it was found.
-fn client(gate: &Gate, from: IpAddr, head: &request::Parts) -> String {
+fn client(gate: &Gate, caller: Caller<'_>, head: &request::Parts) -> String {
+    let from = caller.address;
     let rules = &gate.client_ip;
     let found = rules.client(from, &head.headers);
     let mut text = found.to_string();

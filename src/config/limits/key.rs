@@ -4,9 +4,6 @@ use crate::config::reader::Item;
 use crate::gate::{KeyPart, OnMissing};
 use crate::suggest::nearest;
 
-/// Key parts that the documentation knows and this version does not.
-const PARTS_NOT_YET: [&str; 1] = ["tls"];
-
 /// Reads one part or several.
 pub(super) fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
     if !item.is_array() {
@@ -30,14 +27,12 @@ pub(super) fn key_part(item: Item<'_>) -> Option<KeyPart> {
     }
     let (kind, name) =
         text.value.split_once(':').map_or((&*text.value, None), |(kind, name)| (kind, Some(name)));
-    if PARTS_NOT_YET.contains(&kind) && !text.from_env {
-        return item.not_yet(&format!("`{}`", text.value), "");
-    }
     let problem = text.error(format!("{} is not a key part", text.quoted()));
     let named =
         KeyPart::FORMS.iter().find(|form| form.split_once(':').is_some_and(|(named, _)| named == kind));
     let kinds = KeyPart::FORMS.iter().map(|form| form.split(':').next().unwrap_or(form));
     text.refuse(match (named, nearest(kind, kinds)) {
+        (Some(&"tls:subject"), _) => problem.help("write \"tls:subject\""),
         (Some(form), _) if name.is_none_or(str::is_empty) => problem.help(format!("say which: \"{form}\"")),
         (Some(_), _) => problem.help(format!("what stands after `{kind}:` can't be the name of one")),
         (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" alone")),

@@ -150,6 +150,9 @@ fn by(item: Item<'_>) -> Option<KeyPart> {
         KeyPart::Path => item
             .error("tiers can't go by `path`: no tier has the name of a path")
             .help("name a segment of it in the route, path = \"/{plan}/*\", and let the tiers go by \"path_param:plan\""),
+        KeyPart::TlsSubject => item
+            .error("tiers can't go by `tls:subject`: no tier has the name of a subject")
+            .help("to give a subject other numbers, name it in `overrides`"),
         part => return Some(part),
     };
     item.refuse(problem)

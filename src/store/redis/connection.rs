@@ -16,6 +16,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::line::Line;
 use super::{Endpoint, Node, RedisSpec};
+use crate::time::monotonic;
 
 /// How long connecting, and then whatever fred asks a server by itself, may take at least, and at most.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
@@ -26,7 +27,7 @@ const ANSWERS: u32 = 5;
 const UNRESPONSIVE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(200));
 /// How much sooner fred gives up than whoever asked it: what fred itself has given up it does not send any more.
 const SOONER: Duration = Duration::from_millis(2);
-/// Before a client that has ended is built anew.
+/// How long a client that does not connect, or ends, is given before the next one.
 const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 /// How long a new connection may be on its way. It ends sooner, unless a cluster has many nodes that do not answer.
 const LONGEST_WAY: Duration = Duration::from_secs(10);
@@ -133,8 +134,8 @@ impl Supervisor {
                 }
                 // fred has given up, which it must not.
                 _ = &mut running => true,
-                () = note_failures(&self.client, &line) => true,
-                () = useless(&self.client, &reconnect) => false,
+                () = self.failed(&line) => false,
+                () = silent(&self.client, &reconnect) => false,
             };
             // Its connections end with it, and whoever waits for an answer is told.
             running.abort();
@@ -148,23 +149,33 @@ impl Supervisor {
             }
         }
     }
-}
 
-/// Notes why there is no connection, for as long as `line` lives.
-async fn note_failures(client: &Client, line: &Weak<Line>) {
-    let mut failures = client.error_rx();
-    loop {
-        match (failures.recv().await, line.upgrade()) {
-            (Ok((error, _)), Some(line)) => line.broke(&error),
-            // Too many at once; there will be more.
-            (Err(RecvError::Lagged(_)), Some(_)) => {}
-            _ => return,
+    /// Notes why there is no connection, until the next client would begin with another Sentinel. No other would know
+    /// more than this one: it is left to try again.
+    async fn failed(&self, line: &Weak<Line>) {
+        let has_others = match &self.spec.target.endpoint {
+            Endpoint::Sentinel { nodes, .. } => nodes.len() > 1,
+            _ => false,
+        };
+        let begun = monotonic();
+        let mut failures = self.client.error_rx();
+        loop {
+            match (failures.recv().await, line.upgrade()) {
+                (Ok((error, _)), Some(line)) => line.broke(&error),
+                // Too many at once; there will be more.
+                (Err(RecvError::Lagged(_)), Some(_)) => {}
+                _ => return,
+            }
+            // This is between two attempts.
+            if has_others && !self.client.is_connected() && begun + REBUILD_PAUSE <= monotonic() {
+                return;
+            }
         }
     }
 }
 
-/// Waits until another client is asked for, and this one is not about to get a connection.
-async fn useless(client: &Client, reconnect: &Notify) {
+/// Waits until another client is asked for, and this one is neither about to connect nor told why it can't.
+async fn silent(client: &Client, reconnect: &Notify) {
     loop {
         reconnect.notified().await;
         if client.is_connected() {
@@ -172,9 +183,14 @@ async fn useless(client: &Client, reconnect: &Notify) {
             return;
         }
         let mut failures = client.error_rx();
-        tokio::select! {
-            Ok(()) = client.wait_for_connect() => {}
-            _ = tokio::time::timeout(LONGEST_WAY, failures.recv()) => return,
+        let attempt = async {
+            tokio::select! {
+                _ = client.wait_for_connect() => {}
+                _ = failures.recv() => {}
+            }
+        };
+        if tokio::time::timeout(LONGEST_WAY, attempt).await.is_err() {
+            return;
         }
     }
 }

@@ -94,8 +94,8 @@ async fn send(line: &Line, requests: impl Iterator<Item = Waiting>) {
             call.add(line.prefix(), policies, charges, now);
         }
     }
-    let arguments = vec![call.policies.into(), call.requests.into()];
-    let answered = line.eval(&TAKE, call.keys, arguments).await;
+    let (keys, arguments) = call.into_parts();
+    let answered = line.eval(&TAKE, keys, arguments).await;
     let mut from = 0;
     for Waiting { policies, charges, reply, .. } in requests {
         let said = match &answered {

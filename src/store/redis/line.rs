@@ -155,9 +155,10 @@ impl Line {
         let mut arguments = Vec::with_capacity(keys.len() + own.len() + 4);
         arguments.push(Value::Null); // The script's place.
         arguments.push(keys.len().to_string().into());
-        arguments.extend(keys.into_iter().chain(own).map(Value::Bytes));
+        arguments.extend(keys.into_iter().map(Value::Bytes));
         arguments.push(now.into());
         arguments.push(extra_ttl.as_millis().to_string().into());
+        arguments.extend(own.into_iter().map(Value::Bytes));
         arguments
     }
 }

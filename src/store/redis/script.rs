@@ -24,10 +24,11 @@ macro_rules! function {
     };
 }
 
-/// `lua/take.lua` behind the algorithms that it calls.
+/// `lua/take.lua` behind what it calls only where a request needs it.
 pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/shared.lua"),
+        "local function others(...)\n",
         function!("local debt", "debt.lua"),
         function!("local timeline", "timeline.lua"),
         function!("local hold", "hold.lua"),
@@ -40,6 +41,8 @@ pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
         function!("ALGORITHMS.s", "sliding_window.lua"),
         function!("ALGORITHMS.q", "leaky_bucket.lua"),
         function!("ALGORITHMS.c", "concurrency.lua"),
+        include_str!("../../../lua/decide.lua"),
+        "end\n",
         include_str!("../../../lua/take.lua"),
     ))
 });

@@ -9,7 +9,9 @@ use crate::store::{Decisions, StoreError};
 use crate::time::{Micros, Timestamp};
 
 /// Bytes of one decision in a reply.
-const DECISION: usize = 5 * size_of::<f64>();
+const DECISION: usize = 1 + 3 * size_of::<f64>();
+/// Bytes of a request of one charge, without what only some charges have.
+const REQUEST: usize = 2 + 2 + 2 + 2 + 1 + size_of::<f64>();
 
 /// One call: its keys, policies and requests.
 #[derive(Debug, Default)]
@@ -17,29 +19,49 @@ pub(super) struct Call {
     /// Stored keys, each once.
     pub keys: Vec<Bytes>,
     /// Policies, each once.
-    pub policies: Vec<u8>,
+    policies: SmallVec<[Bytes; 4]>,
     /// Requests with their charges.
-    pub requests: Vec<u8>,
+    requests: Vec<u8>,
     /// The policies that it has, in their order.
     named: SmallVec<[PolicyId; 4]>,
     /// The places of its keys, by key and policy's salt: numbers that differ count under one key.
     places: HashMap<u128, u16>,
+    /// The last request, if others could be the same on the keys behind.
+    run: Option<Run>,
+}
+
+/// Requests of one charge that differ in nothing but their keys, which stand one behind the other.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Where it stands in the requests.
+    at: usize,
+    count: u16,
+    /// The place of the next key.
+    next: u16,
+    charge: Charge,
 }
 
 impl Call {
     /// Adds a request. `now` says which calendar windows are sent along.
     pub fn add(&mut self, prefix: &str, policies: &[Policy], charges: &[Charge], now: Timestamp) {
+        if let [charge] = charges
+            && self.prolongs_run(prefix, policies, charge)
+        {
+            return;
+        }
+        let (at, mut key) = (self.requests.len(), 0);
+        push_u16(&mut self.requests, 1);
         push_u16(&mut self.requests, charges.len());
         for charge in charges {
             let policy = &policies[charge.policy.0 as usize];
-            let key = self.place_of(prefix, policy, charge.key);
+            key = self.place_of(prefix, policy, charge.key);
             let known = self.named.len();
-            let at = place(&mut self.named, charge.policy);
+            let place = place(&mut self.named, charge.policy);
             if self.named.len() > known {
-                push_policy(&mut self.policies, policy, now);
+                self.policies.push(packed(policy, now));
             }
             self.requests.extend_from_slice(&key.to_le_bytes());
-            push_u16(&mut self.requests, at);
+            push_u16(&mut self.requests, place);
             self.requests.push(charge.manner as u8);
             // More than any limit is all the same, and what a double tells apart from all that a limit can be.
             push_number(&mut self.requests, charge.cost.min(MAX_TICKS + 2).cast_signed());
@@ -47,12 +69,38 @@ impl Call {
                 self.requests.extend_from_slice(&charge.holder.0.to_le_bytes());
             } else if charge.manner == Manner::Refund {
                 push_number(&mut self.requests, charge.taken.0.cast_signed());
+            } else if charge.manner == Manner::Late {
+                // As an age: the server's clock is not ours.
+                push_number(&mut self.requests, now.since(charge.taken).0.cast_signed());
             }
         }
+        self.run = match charges {
+            [charge] if self.requests.len() == at + REQUEST => {
+                Some(Run { at, count: 1, next: key.saturating_add(1), charge: *charge })
+            }
+            _ => None,
+        };
     }
-}
 
-impl Call {
+    /// Whether a request is the last one again on the key behind; then that one stands for both.
+    fn prolongs_run(&mut self, prefix: &str, policies: &[Policy], charge: &Charge) -> bool {
+        let Some(mut run) = self.run else { return false };
+        let same = |charge: &Charge| (charge.policy, charge.manner, charge.cost);
+        let policy = &policies[charge.policy.0 as usize];
+        if same(charge) != same(&run.charge) || self.place_of(prefix, policy, charge.key) != run.next {
+            return false;
+        }
+        (run.count, run.next) = (run.count.saturating_add(1), run.next.saturating_add(1));
+        self.requests[run.at..run.at + 2].copy_from_slice(&run.count.to_le_bytes());
+        self.run = Some(run);
+        true
+    }
+
+    /// What the script gets beside keys.
+    pub fn into_parts(self) -> (Vec<Bytes>, Vec<Bytes>) {
+        (self.keys, std::iter::once(self.requests.into()).chain(self.policies).collect())
+    }
+
     /// The place of a stored key, counted from 1; it is added if it is new.
     fn place_of(&mut self, prefix: &str, policy: &Policy, key: Key) -> u16 {
         let next = u16::try_from(self.keys.len() + 1).unwrap_or(u16::MAX);
@@ -115,17 +163,18 @@ where
     list.as_ref().len()
 }
 
-fn push_policy(out: &mut Vec<u8>, policy: &Policy, now: Timestamp) {
+fn packed(policy: &Policy, now: Timestamp) -> Bytes {
     let numbers = policy.quota.numbers(now);
     let ban = policy.ban.map(|ban| [ban.after, ban.within.0, ban.length.0].map(u64::cast_signed));
     let ban = ban.as_ref().map_or(&[][..], |ban| &ban[..]);
     let options = u8::from(!ban.is_empty()) | u8::from(policy.shadow) << 1;
     // Far fewer than 256: a log has at most 16 rates.
     let count = u8::try_from(ban.len() + numbers.len()).unwrap_or(u8::MAX);
-    out.extend_from_slice(&[policy.quota.letter(), options, count]);
+    let mut packed = vec![policy.quota.letter(), options, count];
     for number in ban.iter().chain(&numbers) {
-        push_number(out, *number);
+        push_number(&mut packed, *number);
     }
+    packed.into()
 }
 
 fn push_u16(out: &mut Vec<u8>, number: usize) {
@@ -171,23 +220,20 @@ pub(super) fn read(said: &[u8], policies: &[Policy], charges: &[Charge]) -> Resu
 }
 
 fn decision(bytes: &[u8], limit: u64) -> Decision {
-    let mut fields = bytes.chunks_exact(size_of::<f64>()).map(number);
-    let mut next = || fields.next().unwrap_or(0.0);
-    let (allowed, remaining, reset, retry, delay) = (next(), next(), next(), next(), next());
-    let cause = match allowed {
-        -1.0 => Cause::Ban,
-        -2.0 => Cause::Block,
+    let (code, numbers) = bytes.split_first().map_or((0, bytes), |(code, rest)| (code.cast_signed(), rest));
+    let mut numbers = numbers.chunks_exact(size_of::<f64>()).map(number);
+    let mut next = || numbers.next().unwrap_or(0.0);
+    let (remaining, reset, wait) = (whole(next()), Micros(whole(next())), next());
+    if code > 0 {
+        return Decision { delay: Micros(whole(wait)), ..Decision::allowed(limit, remaining, reset) };
+    }
+    let cause = match code {
+        -1 => Cause::Ban,
+        -2 => Cause::Block,
         _ => Cause::Quota,
     };
-    Decision {
-        allowed: allowed > 0.0,
-        cause,
-        limit,
-        remaining: whole(remaining),
-        reset_after: Micros(whole(reset)),
-        retry_after: (retry >= 0.0).then(|| Micros(whole(retry))),
-        delay: Micros(whole(delay)),
-    }
+    let retry_after = (wait >= 0.0).then(|| Micros(whole(wait)));
+    Decision { allowed: false, cause, retry_after, ..Decision::allowed(limit, remaining, reset) }
 }
 
 fn number(bytes: &[u8]) -> f64 {
@@ -215,8 +261,29 @@ mod tests {
         let mut call = Call::default();
         call.add("tidegate", &policies(), &[charge, charge], Timestamp(0));
         assert_eq!(call.keys, [Bytes::from_static(b"tidegate:{BwcHBwcHBwcHBwcHBwcHBw}:a:b")]);
-        assert_eq!(call.policies.len(), 3 + 3 * 8);
-        assert_eq!(call.requests.len(), 2 + 2 * (2 + 2 + 1 + 8));
+        assert_eq!(call.policies.len(), 1);
+        assert_eq!(call.policies[0].len(), 3 + 3 * 8);
+        assert_eq!(call.requests.len(), 2 + 2 + 2 * (2 + 2 + 1 + 8));
+    }
+
+    #[test]
+    fn equal_requests_on_keys_behind_each_other_stand_once() {
+        let mut call = Call::default();
+        let mut add = |key: u8, cost| {
+            let charge = Charge::take(PolicyId(0), Key([key; 16]), cost);
+            call.add("tidegate", &policies(), &[charge], Timestamp(0));
+        };
+        // Three in a row; a key that has its place; one behind that; another cost.
+        for (key, cost) in [(1, 1), (2, 1), (3, 1), (2, 1), (3, 1), (4, 2)] {
+            add(key, cost);
+        }
+        let starts: Vec<(u16, u16)> = call
+            .requests
+            .chunks_exact(REQUEST)
+            .map(|bytes| (u16::from_le_bytes([bytes[0], bytes[1]]), u16::from_le_bytes([bytes[4], bytes[5]])))
+            .collect();
+        assert_eq!(starts, [(3, 1), (2, 2), (1, 4)]);
+        assert_eq!(call.keys.len(), 4);
     }
 
     #[test]
@@ -236,8 +303,9 @@ mod tests {
 
     #[test]
     fn a_reply_is_read() {
+        let numbers = [3.0, 9e15, -1.0, 7.0];
         let reply: Vec<u8> =
-            [0.0, 3.0, 9e15, -1.0, 0.0, 7.0].iter().flat_map(|n: &f64| n.to_le_bytes()).collect();
+            std::iter::once(0).chain(numbers.iter().flat_map(|n: &f64| n.to_le_bytes())).collect();
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 9);
         let read = decisions(&reply, &policies(), &[charge]).unwrap()[0];
         assert_eq!((read.allowed, read.limit, read.remaining), (false, 5, 3));

@@ -33,16 +33,16 @@ fn take(server: &RedisServer, numbers: &Numbers, sent: u64, now: u64, key: &str)
     let list = quota.numbers(Timestamp(sent));
     let mut policy = vec![quota.letter(), 0, u8::try_from(list.len()).unwrap()];
     policy.extend(list.iter().flat_map(|number| double(*number)));
-    let mut request = vec![1, 0, 1, 0, 1, 0, 0];
+    let mut request = vec![1, 0, 1, 0, 1, 0, 1, 0, 0];
     request.extend(double(1));
     // Arguments of a command line can't hold a zero byte, so a script writes them.
     let call = format!(
-        "local KEYS, ARGV = KEYS, {{ '{}', '{}', '{now}', '3600000' }}\n\
+        "local KEYS, ARGV = KEYS, {{ '{now}', '3600000', '{}', '{}' }}\n\
          local reply = (function()\n{}\nend)()\n\
-         local allowed, _, reset = struct.unpack('<ddd', reply)\n\
+         local allowed, _, reset = struct.unpack('<bdd', reply)\n\
          return string.format('%.0f %.0f', allowed, reset)",
-        escaped(&policy),
         escaped(&request),
+        escaped(&policy),
         TAKE.source
     );
     let reply = server.cli(&["eval", &call, "1", key]);

@@ -7,7 +7,7 @@ use proptest::test_runner::{TestRng, TestRunner};
 use tidegate::limit::{Cause, Decision, Key, Manner, Policy, PolicyId, Quota};
 use tidegate::store::Change;
 use tidegate::store::redis::stored_key;
-use tidegate::time::Micros;
+use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Numbers, START};
 use super::rules::Pace;
@@ -76,7 +76,9 @@ fn dump(server: &RedisServer, name: &str) -> Vec<u8> {
 fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[u8]) {
     let name = &policies[policy as usize].name;
     let ask = |cost, holder, manner| {
-        let charge = tidegate::limit::Charge { key, ..kit::held(policy, 0, cost, holder, manner) };
+        // What is late is so by half a period.
+        let taken = Timestamp(stores.clock() - 500_000);
+        let charge = tidegate::limit::Charge { key, taken, ..kit::held(policy, 0, cost, holder, manner) };
         let said = match manner {
             Manner::Take | Manner::Look => stores.redis_take(policies, &[charge])[0],
             _ => stores.redis_settle(policies, &[charge])[0],
@@ -87,6 +89,7 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     stores.set_clock(START);
     ask(0, 1, Manner::Look);
     let first = ask(1, 1, Manner::Take);
+    ask(1, 7, Manner::Late);
     ask(2, 2, Manner::Take);
     ask(2, 3, Manner::Look);
     ask(9, 3, Manner::Take);
@@ -103,6 +106,7 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     ask(3, 5, Manner::Force);
     ask(1, 4, Manner::GiveBack);
     ask(1, 6, Manner::Renew);
+    ask(2, 7, Manner::Late);
 }
 
 /// What is done by hand must work on it as well.

@@ -146,7 +146,7 @@ fn slots_answer_as_their_holders() {
                     allowed = false;
                     false
                 }
-                Manner::Look => false,
+                Manner::Look | Manner::Late => false,
                 Manner::Force | Manner::Take => {
                     let units = cost.min(left);
                     if units > 0 {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate::limit::{Ban, Charge, Manner, Policy, PolicyId};
 use tidegate::store::Change;
-use tidegate::time::Micros;
+use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, any_cost, any_jump, any_numbers, for_all};
 use super::rules::Pace;
@@ -24,7 +24,8 @@ const POLICIES: u32 = 7;
 
 fn any_event() -> impl Strategy<Value = Event> {
     let ask = prop_oneof![5 => Just(Manner::Take), 1 => Just(Manner::Look)];
-    let settle = prop_oneof![Just(Manner::Force), Just(Manner::GiveBack), Just(Manner::Renew)];
+    let settle =
+        prop_oneof![Just(Manner::Force), Just(Manner::GiveBack), Just(Manner::Renew), Just(Manner::Late)];
     let any = prop_oneof![4 => ask.clone(), 1 => settle.clone()];
     let by_hand = prop_oneof![
         4 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
@@ -96,7 +97,11 @@ fn both_stores_give_the_same_answers() {
         let others = [again(&a, renumbering.0), again(&b, renumbering.1), switched.1];
         let policies: Vec<Policy> = [a.1, b.1, c.1, d.1].into_iter().chain(others).collect();
         let all = |asked: Vec<(u32, u8, u64, u64, Manner)>| -> Vec<Charge> {
-            let one = |(policy, key, cost, holder, manner)| kit::held(policy, key, cost, holder, manner);
+            let one = |(policy, key, cost, holder, manner)| {
+                // What is late is so by up to five quarters of the first limit's period.
+                let taken = Timestamp(stores.clock().saturating_sub(period / 4 * holder));
+                Charge { taken, ..kit::held(policy, key, cost, holder, manner) }
+            };
             asked.into_iter().map(one).collect()
         };
         let (mut course, mut last) = (Course::any(), None);
@@ -136,6 +141,40 @@ fn both_stores_give_the_same_answers_for_one_limit() {
                 let said = stores.take(&policies, &[charge])[0];
                 prop_assert!(said.remaining <= said.limit);
                 last = Some(said);
+            }
+            Ok(())
+        },
+    );
+}
+
+/// Many requests of one charge in one call, as they are when they are gathered: rows of equal ones, and others among
+/// them.
+#[test]
+fn both_stores_give_the_same_answers_to_requests_of_one_call() {
+    let server = RedisServer::start();
+    let cost = prop_oneof![8 => Just(1_u64), 2 => any_cost()];
+    let asked = (prop_oneof![6 => Just(0_u32), 1 => 1..3_u32], cost, prop::bool::weighted(0.1));
+    let asked = (0..4_u8, prop::collection::vec(asked, 1..16));
+    let calls = prop::collection::vec((any_jump(), asked), 1..30);
+    for_all(
+        150,
+        &(any_policy("a"), any_change(), any_policy("b"), calls),
+        |(first, (units, periods), second, calls)| {
+            let stores = Stores::new(&server);
+            let changed = kit::with(renumbered(&first.0, units, periods).policy("a"), None, false);
+            let policies = [first.1, changed, second.1];
+            let (mut course, mut last) = (Course::any(), None);
+            for (step, (start, asked)) in calls {
+                stores.set_clock(course.go(step, first.0.period(), last.as_ref()));
+                let charges: Vec<Charge> = asked
+                    .into_iter()
+                    .zip(start..)
+                    .map(|((policy, cost, looks), key)| {
+                        let manner = if looks { Manner::Look } else { Manner::Take };
+                        kit::held(policy, key % 8, cost, u64::from(key), manner)
+                    })
+                    .collect();
+                last = stores.settle(&policies, &charges).first().copied();
             }
             Ok(())
         },

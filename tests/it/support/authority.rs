@@ -1,8 +1,12 @@
 //! Who signs certificates.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use tempfile::TempDir;
 
 /// An authority of the test's own, whose certificates are files.
@@ -26,15 +30,59 @@ impl Authority {
 
     /// Signs a certificate for `name`: `NAME.pem` and `NAME.key`.
     pub fn sign(&self, name: &str) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        std::fs::write(self.file(&format!("{name}.pem")), certificate.pem()).unwrap();
-        std::fs::write(self.file(&format!("{name}.key")), key.serialize_pem()).unwrap();
+        self.sign_names(name, &[name]);
+    }
+
+    /// Signs a certificate for these names: `FILE.pem` and `FILE.key`.
+    pub fn sign_names(&self, file: &str, names: &[&str]) {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        self.write(file, &KeyPair::generate().unwrap(), &CertificateParams::new(names).unwrap());
+    }
+
+    /// Signs a client's certificate with this common name, of an organization: `NAME.pem` and `NAME.key`.
+    pub fn sign_client(&self, name: &str) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "Example, Inc.");
+        params.distinguished_name.push(DnType::CommonName, name);
+        self.write(name, &KeyPair::generate().unwrap(), &params);
+    }
+
+    /// Signs a certificate: `FILE.pem` and `FILE.key`.
+    pub fn write(&self, file: &str, key: &KeyPair, params: &CertificateParams) {
+        let certificate = params.signed_by(key, &self.issuer).unwrap();
+        std::fs::write(self.file(&format!("{file}.pem")), certificate.pem()).unwrap();
+        std::fs::write(self.file(&format!("{file}.key")), key.serialize_pem()).unwrap();
     }
 
     /// One of its files.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// One of its certificates.
+    pub fn certificate(&self, file: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_file(self.file(&format!("{file}.pem"))).unwrap()
+    }
+
+    /// The name of a certificate and of its key, as a configuration has them.
+    pub fn pair(&self, file: &str) -> String {
+        let name = |end: &str| self.file(&format!("{file}.{end}"));
+        format!("cert = \"{}\", key = \"{}\"", name("pem").display(), name("key").display())
+    }
+
+    /// What a client needs that trusts it, and that shows this certificate if any is named.
+    pub fn client(
+        &self,
+        file: Option<&str>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).unwrap();
+        let config = ClientConfig::builder_with_protocol_versions(versions).with_root_certificates(roots);
+        let Some(file) = file else { return Arc::new(config.with_no_client_auth()) };
+        let chain = self.certificate(file);
+        let key = PrivateKeyDer::from_pem_file(self.file(&format!("{file}.key"))).unwrap();
+        Arc::new(config.with_client_auth_cert(vec![chain], key).unwrap())
     }
 }

@@ -9,8 +9,10 @@ mod issuer;
 mod message;
 mod publisher;
 mod redis;
+mod relay;
 mod sentinel;
 mod tidegate;
+mod tls;
 mod upstream;
 mod wire;
 
@@ -26,8 +28,10 @@ pub use issuer::{Issuer, jwks};
 pub use message::Message;
 pub use publisher::{Publisher, publish_over_tls};
 pub use redis::{Monitor, RedisServer, free_address};
+pub use relay::Relay;
 pub use sentinel::Watched;
 pub use tidegate::{Tidegate, timed};
+pub use tls::TlsClient;
 pub use upstream::{Caller, Upstream};
 pub use wire::Wire;
 

@@ -1,0 +1,128 @@
+-- decide: requests of any kind, for which take.lua has no straight way.
+--
+-- In   now in µs, and by the places of their keys the states, and the lifetimes in µs of those to be written
+-- Out  a function that decides some requests, and one that decides a charge that is a request of its own
+
+local now, states, lifetimes = ...
+local policies = {}
+
+local function keep(key, record, lifetime)
+  if record then states[key], lifetimes[key] = record, lifetime end
+end
+
+local function policy_at(place)
+  local policy = policies[place]
+  if policy then return policy end
+  local text = ARGV[BEFORE_POLICIES + place]
+  local letter, options, count = struct.unpack("<BBB", text)
+  letter = string.char(letter)
+  local numbers = { struct.unpack("<" .. string.rep("d", count), text, 4) }
+  -- struct.unpack also says where it stopped.
+  numbers[count + 1] = nil
+  policy = { letter = letter, step = ALGORITHMS[letter](), numbers = numbers, shadow = options >= 2 }
+  if options % 2 == 1 then
+    policy.ban = { after = numbers[1], within = numbers[2], length = numbers[3] }
+    policy.numbers = { unpack(numbers, 4, count) }
+  end
+  policies[place] = policy
+  return policy
+end
+
+local careful
+
+-- Decides a charge on a record; see hold.lua, which is needed only where there is a ban or a block to mind.
+local function decide_record(policy, record, cost, manner, holder)
+  if manner == TAKE and not policy.ban and (not record or #record % 8 == 0) then
+    return policy.step(record, policy.numbers, now, cost, holder, TAKE)
+  end
+  careful = careful or hold()
+  return careful(policy, record, now, cost, manner, holder)
+end
+
+-- What the reply says of a charge: one wait, since a denial has no delay, and what is allowed nothing to retry.
+local function shown(allowed, remaining, reset, retry, delay)
+  return allowed, remaining, reset, allowed == 1 and delay or retry
+end
+
+-- Decides a charge that is a request of its own, which needs no second thought.
+local function decide_one(place, key, manner, cost, holder)
+  local allowed, remaining, reset, retry, delay, after, lifetime =
+    decide_record(policy_at(place), states[key], cost, manner, holder)
+  keep(key, after, lifetime)
+  return shown(allowed, remaining, reset, retry, delay)
+end
+
+-- Decides those that enforce, one after the other, and charges them if every one allows.
+local function enforce(charges)
+  local passes, before = true, {}
+  for _, it in ipairs(charges) do
+    if not it.policy.shadow then
+      if before[it.key] == nil then before[it.key] = states[it.key] end
+      it.said = { decide_record(it.policy, states[it.key], it.cost, it.manner, it.holder) }
+      passes = passes and it.said[1] == 1
+      if it.said[1] == 1 and it.said[6] then states[it.key] = it.said[6] end
+    end
+  end
+  if not passes then
+    for key, state in pairs(before) do states[key] = state end
+  end
+  for _, it in ipairs(charges) do
+    if passes and it.said then
+      keep(it.key, it.said[6], it.said[7])
+    elseif it.said and it.said[1] ~= 1 and it.said[6] then
+      -- What the denial itself changes, without what was charged for nothing.
+      local allowed, _, _, _, _, after, lifetime =
+        decide_record(it.policy, states[it.key], it.cost, it.manner, it.holder)
+      if allowed ~= 1 then keep(it.key, after, lifetime) end
+    end
+  end
+  return passes
+end
+
+-- Decides a request of several charges; writes what the reply says of them to `out`.
+local function decide_several(charges, out)
+  local passes = enforce(charges)
+  for _, it in ipairs(charges) do
+    local said = it.said
+    if it.policy.shadow then
+      said = { decide_record(it.policy, states[it.key], it.cost, it.manner, it.holder) }
+      if passes or said[1] ~= 1 then keep(it.key, said[6], said[7]) end
+    elseif said[1] == 1 and not passes then
+      said = { decide_record(it.policy, states[it.key], 0, TAKE, it.holder) }
+    end
+    out[#out + 1] = struct.pack("<bddd", shown(unpack(said, 1, 5)))
+  end
+end
+
+-- Reads a charge; returns it and where the next one starts.
+local function read_charge(requests, at)
+  local it = {}
+  it.key, it.place, it.manner, it.cost, at = struct.unpack("<HHBd", requests, at)
+  it.policy = policy_at(it.place)
+  if it.policy.letter == "c" then
+    it.holder, at = string.sub(requests, at, at + 7), at + 8
+  elseif it.manner >= REFUND then
+    it.holder, at = struct.unpack("<d", requests, at)
+    if it.manner == LATE then it.holder = now - it.holder end
+  end
+  return it, at
+end
+
+-- Decides `count` requests of `charges` charges each, which stand at `at`; writes what the reply says of them to
+-- `out`, and returns where the next ones start.
+local function decide(requests, at, count, charges, out)
+  if charges == 1 then
+    local it
+    it, at = read_charge(requests, at)
+    for key = it.key, it.key + count - 1 do
+      out[#out + 1] = struct.pack("<bddd", decide_one(it.place, key, it.manner, it.cost, it.holder))
+    end
+    return at
+  end
+  local all = {}
+  for i = 1, charges do all[i], at = read_charge(requests, at) end
+  decide_several(all, out)
+  return at
+end
+
+return decide, decide_one

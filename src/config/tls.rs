@@ -1,0 +1,182 @@
+//! The tables `tls`: of a listener, of an upstream and of a Redis.
+
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+use super::reader::{Item, Text};
+use super::report::Problem;
+use super::table::Table;
+use crate::time::{Clock, Timestamp};
+use crate::tls::{ClientTls, ClientTlsSpec, Identity, ServerTls, ServerTlsSpec, TlsError};
+
+/// Something is there and wrong, as has been said.
+pub(super) struct Refused;
+
+/// A certificate, those that lead to its authority behind it, and its key.
+type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// What is there, if it is; none is right too.
+pub(super) fn given<'a, T>(
+    item: Option<Item<'a>>,
+    read: impl FnOnce(Item<'a>) -> Option<T>,
+) -> Result<Option<T>, Refused> {
+    item.map_or(Ok(None), |item| read(item).map(Some).ok_or(Refused))
+}
+
+/// Reads how connections to servers are encrypted. Files are looked for from `directory`; `protocols` are offered.
+pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ClientTls> {
+    let mut table = item.table("`tls`")?;
+    let authorities = given(table.item("ca"), |item| certificates(item, directory));
+    let cert = table.item("cert");
+    let identity = pair(&mut table, directory);
+    let server_name = given(table.item("server_name"), server_name);
+    table.close(&[]);
+    // Everything that is wrong has been said by now.
+    let spec = ClientTlsSpec {
+        authorities: authorities.ok()?,
+        identity: identity.ok()?,
+        server_name: server_name.ok()?,
+        protocols: owned(protocols),
+    };
+    let error = match ClientTls::new(spec) {
+        Ok(tls) => return Some(tls),
+        Err(error) => error,
+    };
+    let place = match error {
+        TlsError::Identity(_) => cert.unwrap_or(item),
+        _ => item,
+    };
+    place.refuse(place.error(error.to_string()))
+}
+
+/// Reads how connections of clients are encrypted.
+pub(super) fn server(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ServerTls> {
+    let mut table = item.table("`tls`")?;
+    let example = "certificates = [{ cert = \"api.pem\", key = \"api.key\" }]";
+    let identities = table.required("certificates", example).and_then(|item| identities(item, directory));
+    let client_ca = table.item("client_ca");
+    let authorities = given(client_ca, |item| certificates(item, directory));
+    table.close(&[]);
+    let spec = ServerTlsSpec {
+        identities: identities?,
+        client_authorities: authorities.ok()?,
+        protocols: owned(protocols),
+    };
+    let place = client_ca.unwrap_or(item);
+    ServerTls::new(spec).map_err(|error| place.refuse::<()>(place.error(error.to_string()))).ok()
+}
+
+fn owned(protocols: &[&[u8]]) -> Vec<Vec<u8>> {
+    protocols.iter().map(|protocol| protocol.to_vec()).collect()
+}
+
+fn identities(item: Item<'_>, directory: &Path) -> Option<Vec<Identity>> {
+    let form = "put certificates and keys in brackets: [{ cert = \"api.pem\", key = \"api.key\" }]";
+    let items = item.list(form)?;
+    if items.is_empty() {
+        return item.refuse(item.error("TLS needs at least one certificate").help(form));
+    }
+    let identities: Vec<Option<Identity>> =
+        items.into_iter().enumerate().map(|(place, item)| identity(item, place == 0, directory)).collect();
+    identities.into_iter().collect()
+}
+
+fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity> {
+    let mut table = item.table("this certificate")?;
+    let cert = table.required("cert", "cert = \"api.pem\"");
+    let key = table.required("key", "key = \"api.key\"");
+    let certificate = cert.and_then(|item| certificates(item, directory));
+    let private_key = key.and_then(|item| private_key(item, directory));
+    table.close(&[]);
+    let cert = cert?;
+    let identity = match Identity::new(certificate?, private_key?) {
+        Ok(identity) => identity,
+        Err(error) => return cert.refuse(cert.error(error.to_string())),
+    };
+    if identity.expires() < Clock::System.now() {
+        let title = format!("this certificate has expired, at {}", date(identity.expires()));
+        cert.reader.note(Problem::warning(cert.span(), title).help("clients will refuse it; renew it"));
+    }
+    if !is_first && identity.names().is_empty() {
+        let title = "this certificate has no names: no client will see it";
+        let help = "only the first certificate is shown to clients that ask for no name that is known; one has its \
+                    names as subject alternative names";
+        cert.reader.note(Problem::warning(cert.span(), title).help(help));
+    }
+    Some(identity)
+}
+
+fn date(time: Timestamp) -> String {
+    UNIX_EPOCH
+        .checked_add(Duration::from_micros(time.0))
+        .map_or_else(String::new, |time| humantime::format_rfc3339_seconds(time).to_string())
+}
+
+/// Reads `cert` and `key`, of which there are both or neither.
+fn pair(table: &mut Table<'_>, directory: &Path) -> Result<Option<Pair>, Refused> {
+    let (cert, key) = (table.item("cert"), table.item("key"));
+    let certificate = given(cert, |item| certificates(item, directory));
+    let private_key = given(key, |item| private_key(item, directory));
+    let lone = match (cert, key) {
+        (Some(cert), None) => {
+            Some((cert, "key", "the key that belongs to the certificate: key = \"client.key\""))
+        }
+        (None, Some(key)) => {
+            Some((key, "cert", "the certificate that belongs to the key: cert = \"client.pem\""))
+        }
+        _ => None,
+    };
+    if let Some((item, missing, help)) = lone {
+        let title = format!("`{}` is given without `{missing}`", item.name);
+        item.refuse::<()>(item.error(title).help(format!("add {help}")));
+        return Err(Refused);
+    }
+    Ok(certificate?.zip(private_key?))
+}
+
+fn certificates(item: Item<'_>, directory: &Path) -> Option<Vec<CertificateDer<'static>>> {
+    let text = file(item)?;
+    let (shown, pem) = read(&text, directory)?;
+    match CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>() {
+        Ok(certificates) if !certificates.is_empty() => Some(certificates),
+        Ok(_) => no_pem(&text, &shown, "has no certificate", "CERTIFICATE"),
+        Err(error) => no_pem(&text, &shown, &format!("is no file of certificates: {error}"), "CERTIFICATE"),
+    }
+}
+
+fn private_key(item: Item<'_>, directory: &Path) -> Option<PrivateKeyDer<'static>> {
+    let text = file(item)?;
+    let (shown, pem) = read(&text, directory)?;
+    // What is wrong with a key is not said in more detail: it is a secret.
+    PrivateKeyDer::from_pem_slice(&pem)
+        .ok()
+        .or_else(|| no_pem(&text, &shown, "has no private key that can be read", "PRIVATE KEY"))
+}
+
+fn file(item: Item<'_>) -> Option<Text<'_>> {
+    item.string_like("a file", "name a PEM file, such as \"ca.pem\"")
+}
+
+fn read(text: &Text<'_>, directory: &Path) -> Option<(String, Vec<u8>)> {
+    let path = directory.join(&text.value);
+    let shown = path.display().to_string();
+    match std::fs::read(&path) {
+        Ok(bytes) => Some((shown, bytes)),
+        Err(error) => text.refuse(text.error(format!("can't read {shown}: {error}"))),
+    }
+}
+
+fn no_pem<T>(text: &Text<'_>, shown: &str, what: &str, kind: &str) -> Option<T> {
+    let problem: Problem = text.error(format!("{shown} {what}"));
+    text.refuse(problem.help(format!("a PEM file has a part that begins with -----BEGIN {kind}-----")))
+}
+
+fn server_name(item: Item<'_>) -> Option<ServerName<'static>> {
+    let text = item.string()?;
+    text.parsed("a name or an address", "such as \"server.internal\"", |text| {
+        ServerName::try_from(text.to_owned()).ok()
+    })
+}

@@ -1,0 +1,227 @@
+//! The PROXY protocol, versions 1 and 2: a balancer that only passes bytes on says before the first of them who the
+//! client is (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+
+/// How version 2 begins: as no other protocol does.
+const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+/// The longest line of version 1, its end included.
+const MAX_LINE: usize = 107;
+/// The longest that may follow the fixed part of version 2, where the protocol would have 65,535: addresses take 36
+/// bytes, and what else balancers say here takes a few hundred, or a few thousand with a certificate in it.
+const MAX_BLOCK: usize = 8 * 1024;
+
+/// Why a connection does not begin as it must.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProxyHeaderError {
+    #[error("it ended within the PROXY header: {0}")]
+    Ended(#[from] io::Error),
+    #[error("it does not begin with a PROXY header")]
+    Missing,
+    #[error("its PROXY header is malformed")]
+    Malformed,
+    #[error("its PROXY header has {0} bytes")]
+    TooLong(usize),
+}
+
+/// Who the client is; `None` where the other end speaks for itself. Not a byte more is read than the header has.
+pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<SocketAddr>, ProxyHeaderError> {
+    // Both versions have more than this, so that it is not a byte of what follows.
+    let mut start = [0; SIGNATURE.len()];
+    stream.read_exact(&mut start).await?;
+    if start == SIGNATURE {
+        let [kind, family, length @ ..] = {
+            let mut fixed = [0; 4];
+            stream.read_exact(&mut fixed).await?;
+            fixed
+        };
+        let length = usize::from(u16::from_be_bytes(length));
+        if length > MAX_BLOCK {
+            return Err(ProxyHeaderError::TooLong(length));
+        }
+        let mut block = vec![0; length];
+        stream.read_exact(&mut block).await?;
+        return version_2(kind, family, &block);
+    }
+    if !start.starts_with(b"PROXY ") {
+        return Err(ProxyHeaderError::Missing);
+    }
+    let mut line = [0; MAX_LINE];
+    line[..start.len()].copy_from_slice(&start);
+    let mut length = start.len();
+    while line[length - 1] != b'\n' {
+        let rest = &mut line[length..];
+        let seen = stream.peek(rest).await?;
+        if seen == 0 {
+            return Err(if rest.is_empty() { ProxyHeaderError::Malformed } else { ended() });
+        }
+        let end = rest[..seen].iter().position(|&byte| byte == b'\n').map_or(seen, |place| place + 1);
+        stream.read_exact(&mut rest[..end]).await?;
+        length += end;
+    }
+    version_1(&line[..length])
+}
+
+fn ended() -> ProxyHeaderError {
+    io::Error::from(io::ErrorKind::UnexpectedEof).into()
+}
+
+/// Reads a line such as `PROXY TCP4 192.0.2.7 10.0.0.1 4711 443`.
+fn version_1(line: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
+    let text = line.strip_suffix(b"\r\n").and_then(|line| line.strip_prefix(b"PROXY "));
+    let text = text.ok_or(ProxyHeaderError::Malformed)?;
+    if text == b"UNKNOWN" || text.starts_with(b"UNKNOWN ") {
+        return Ok(None);
+    }
+    client(text).map(Some).ok_or(ProxyHeaderError::Malformed)
+}
+
+fn client(text: &[u8]) -> Option<SocketAddr> {
+    let mut words = std::str::from_utf8(text).ok()?.split(' ');
+    let address: fn(&str) -> Option<IpAddr> = match words.next()? {
+        "TCP4" => |word| word.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+        "TCP6" => |word| word.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        _ => return None,
+    };
+    // Where the client has connected to must be right too, though nobody asks for it.
+    let [client, _] = [address(words.next()?)?, address(words.next()?)?];
+    let [port, _] = [port(words.next()?)?, port(words.next()?)?];
+    words.next().is_none().then_some(SocketAddr::new(client, port))
+}
+
+fn port(word: &str) -> Option<u16> {
+    let is_plain = word.bytes().all(|byte| byte.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));
+    word.parse().ok().filter(|_| is_plain)
+}
+
+/// Reads what follows the signature of version 2: the byte with version and command, that with address family and
+/// transport, and the block with addresses and whatever else.
+fn version_2(kind: u8, family: u8, block: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
+    let malformed = ProxyHeaderError::Malformed;
+    match kind {
+        0x20 => return Ok(None),
+        0x21 => {}
+        _ => return Err(malformed),
+    }
+    match family {
+        0x11 => {
+            let [a, b, c, d, _, _, _, _, high, low, _, _] = block.first_chunk().ok_or(malformed)?;
+            let client = Ipv4Addr::new(*a, *b, *c, *d);
+            Ok(Some(SocketAddr::new(client.into(), u16::from_be_bytes([*high, *low]))))
+        }
+        0x21 => {
+            let [addresses @ .., high, low, _, _]: &[u8; 36] = block.first_chunk().ok_or(malformed)?;
+            let client = *addresses.first_chunk::<16>().ok_or(ProxyHeaderError::Malformed)?;
+            Ok(Some(SocketAddr::new(Ipv6Addr::from(client).into(), u16::from_be_bytes([*high, *low]))))
+        }
+        // Unix sockets, datagrams and what the balancer does not know: there is no address of a client.
+        _ if family >> 4 <= 3 && family & 0xf <= 2 => Ok(None),
+        _ => Err(malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ppp::{v1, v2};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn line(text: &str) -> String {
+        match version_1(text.as_bytes()) {
+            Ok(client) => client.map_or("the other end".to_owned(), |client| client.to_string()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_line_names_the_client() {
+        assert_eq!(line("PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\r\n"), "192.0.2.7:4711");
+        assert_eq!(line("PROXY TCP6 2001:db8::7 ::1 0 65535\r\n"), "[2001:db8::7]:0");
+        assert_eq!(line("PROXY UNKNOWN\r\n"), "the other end");
+        assert_eq!(line("PROXY UNKNOWN ffff::1 what ever\r\n"), "the other end");
+        for wrong in [
+            "PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\n",
+            "PROXY TCP4 192.0.2.7 10.0.0.1 4711\r\n",
+            "PROXY TCP4 192.0.2.7 10.0.0.1 4711 443 \r\n",
+            "PROXY TCP4  192.0.2.7 10.0.0.1 4711 443\r\n",
+            "PROXY TCP4 ::1 ::1 4711 443\r\n",
+            "PROXY TCP6 192.0.2.7 10.0.0.1 4711 443\r\n",
+            "PROXY TCP4 192.0.2.07 10.0.0.1 4711 443\r\n",
+            "PROXY TCP4 192.0.2.7 10.0.0.1 04711 443\r\n",
+            "PROXY TCP4 192.0.2.7 10.0.0.1 +80 443\r\n",
+            "PROXY TCP4 192.0.2.7 10.0.0.1 65536 443\r\n",
+            "PROXY UDP4 192.0.2.7 10.0.0.1 4711 443\r\n",
+            "PROXY UNKNOWNS\r\n",
+            "PROXY \r\n",
+        ] {
+            assert_eq!(line(wrong), "its PROXY header is malformed", "{wrong}");
+        }
+    }
+
+    /// Words that a line could be made of, right and wrong.
+    fn word() -> impl Strategy<Value = String> {
+        prop_oneof![
+            any::<Ipv4Addr>().prop_map(|address| address.to_string()),
+            any::<Ipv6Addr>().prop_map(|address| address.to_string()),
+            any::<u16>().prop_map(|port| port.to_string()),
+            "TCP4|TCP6|UNKNOWN|TCP5|0|00|65536|1.2.3|::g",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn lines_are_read_as_another_reads_them(words in prop::collection::vec(word(), 0..7), end in "\r\n|\n| \r\n") {
+            let text = format!("PROXY {}{end}", words.join(" "));
+            let (ours, theirs) = (version_1(text.as_bytes()).ok(), v1::Header::try_from(text.as_str()).ok());
+            let theirs = theirs.map(|header| match header.addresses {
+                v1::Addresses::Unknown => None,
+                v1::Addresses::Tcp4(it) => Some(SocketAddr::from((it.source_address, it.source_port))),
+                v1::Addresses::Tcp6(it) => Some(SocketAddr::from((it.source_address, it.source_port))),
+            });
+            prop_assert_eq!(ours, theirs, "{}", text);
+        }
+
+        #[test]
+        fn right_lines_name_their_client(address: IpAddr, client_port: u16, port: u16) {
+            let client = SocketAddr::new(address, client_port);
+            let (family, to) = if client.is_ipv4() { ("TCP4", "10.0.0.1") } else { ("TCP6", "::1") };
+            let text = format!("PROXY {family} {} {to} {} {port}\r\n", client.ip(), client.port());
+            prop_assert!(text.len() <= MAX_LINE);
+            prop_assert_eq!(version_1(text.as_bytes()).unwrap(), Some(client));
+        }
+
+        #[test]
+        fn blocks_are_read_as_another_reads_them(
+            kind in prop_oneof![8 => Just(0x21_u8), 1 => any::<u8>()],
+            family in prop_oneof![4 => Just(0x11_u8), 4 => Just(0x21), 1 => any::<u8>()],
+            block in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let length = u16::try_from(block.len()).unwrap().to_be_bytes();
+            let whole = [&SIGNATURE[..], &[kind, family], &length, &block].concat();
+            let ours = version_2(kind, family, &block).ok();
+            // A check of the balancer's own says nothing of addresses, and neither does a Unix socket.
+            prop_assume!(kind != 0x20 && family >> 4 != 3);
+            let theirs = v2::Header::try_from(whole.as_slice()).ok();
+            // The other takes all that can be an address; we only one of a TCP connection, for which it must be there.
+            let theirs = theirs.map(|header| match (header.protocol, header.addresses) {
+                (v2::Protocol::Stream, v2::Addresses::IPv4(it)) => {
+                    Some(SocketAddr::from((it.source_address, it.source_port)))
+                }
+                (v2::Protocol::Stream, v2::Addresses::IPv6(it)) => {
+                    Some(SocketAddr::from((it.source_address, it.source_port)))
+                }
+                _ => None,
+            });
+            if let Some(None) = ours {
+                prop_assert!(theirs.flatten().is_none());
+            } else {
+                prop_assert_eq!(ours, theirs);
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! How long a read or a write may wait, and what it may bring.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::heads::Heads;
+use crate::time::recent;
+
+/// What a socket's reader may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// As long as it takes: nothing is owed to us.
+    Unbounded,
+    /// The same, but a client that closes its sending side is taken to be gone.
+    UntilItEnds,
+    /// Each read may take this long.
+    Each(Duration),
+    /// Until this instant, however much is read.
+    Until(Instant),
+    /// Until the instant; the first byte changes that to `Each` byte by then: a head has this long to be whole.
+    HeadStartsBy(Instant, Duration),
+}
+
+/// How patient a socket is; shared with whoever knows what it is used for at the moment.
+#[derive(Debug)]
+pub struct Patience {
+    pub(super) reading: Cell<Reading>,
+    pub(super) writing: Duration,
+    /// When the socket's task will be woken to look at the time; none if it will not.
+    pub(super) alarm: Cell<Option<Instant>>,
+    /// What may come before an answer, while one is waited for.
+    pub(super) heads: Cell<Option<Heads>>,
+    /// Whether this is a client: one that has asked may close its sending side, and still get its answer.
+    is_client: bool,
+    /// Whether it has done so, which the reader has not been told.
+    pub(super) has_ended: Cell<bool>,
+    /// Whether everything that was read has been taken, and more is waited for.
+    pub(super) is_starved: Cell<bool>,
+    /// Whether a body is on its way that has not come to its end.
+    is_unfinished: Cell<bool>,
+    /// Whether the connection should end after the present answer.
+    is_last: Cell<bool>,
+}
+
+impl Patience {
+    /// Patience for reads as told, and for each write as long as `writing`.
+    #[must_use]
+    pub fn new(reading: Reading, writing: Duration) -> Rc<Self> {
+        Rc::new(Self::with(reading, writing, false))
+    }
+
+    /// The same for a client's socket: one that closes its sending side after its request still gets the answer,
+    /// unless it takes none of it for two seconds; and what else a client sends while its connection is being
+    /// closed is read for a while, because a socket that is closed over unread bytes takes the answer with it.
+    #[must_use]
+    pub fn of_client(reading: Reading, writing: Duration) -> Rc<Self> {
+        Rc::new(Self::with(reading, writing, true))
+    }
+
+    fn with(reading: Reading, writing: Duration, is_client: bool) -> Self {
+        Self {
+            reading: Cell::new(reading),
+            writing,
+            alarm: Cell::new(None),
+            heads: Cell::new(None),
+            is_client,
+            has_ended: Cell::new(false),
+            is_starved: Cell::new(false),
+            is_unfinished: Cell::new(false),
+            is_last: Cell::new(false),
+        }
+    }
+
+    /// Changes what reads wait for, from now on.
+    pub fn set(&self, reading: Reading) {
+        self.reading.set(reading);
+    }
+
+    /// The same, and says what they have waited for until now.
+    pub fn replace(&self, reading: Reading) -> Reading {
+        self.reading.replace(reading)
+    }
+
+    /// Whether the next head is waited for.
+    #[must_use]
+    pub fn awaits_head(&self) -> bool {
+        matches!(self.reading.get(), Reading::HeadStartsBy(..))
+    }
+
+    /// If the next head is waited for: no longer than until then.
+    pub fn hasten(&self, by: Instant) {
+        if let Reading::HeadStartsBy(at, span) = self.reading.get() {
+            self.reading.set(Reading::HeadStartsBy(at.min(by), span));
+        }
+    }
+
+    /// Whether nothing is owed at the moment.
+    #[must_use]
+    pub fn is_unbounded(&self) -> bool {
+        self.reading.get() == Reading::Unbounded
+    }
+
+    /// An answer is waited for: before its head is whole no more than so many bytes and a hundred interim responses
+    /// may be read.
+    pub fn expect_answer(&self, bytes: usize) {
+        self.heads.set(Some(Heads::new(bytes)));
+    }
+
+    /// The head of the answer is there, and as much may come as will.
+    pub fn has_answer(&self) {
+        self.heads.set(None);
+    }
+
+    /// Whether an answer is waited for of which not a byte has come.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        self.heads.get().is_some_and(|heads| heads.is_untouched())
+    }
+
+    /// Whether a body is on its way that has not come to its end, from now on.
+    pub fn set_unfinished(&self, is_unfinished: bool) {
+        self.is_unfinished.set(is_unfinished);
+    }
+
+    /// Everything that was read has been taken, and more is waited for. Says whether more can't come.
+    pub fn starve(&self) -> bool {
+        self.is_starved.set(true);
+        self.has_ended.get()
+    }
+
+    /// The connection should end after the present answer.
+    pub fn set_last(&self) {
+        self.is_last.set(true);
+    }
+
+    /// Whether it should.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.is_last.get()
+    }
+
+    /// Whether the reader must not hear yet that the other side has closed its sending side: all of a request is
+    /// there, or what has been read may be all of it, and its answer is under way.
+    pub(super) fn hides_end(&self) -> bool {
+        self.is_client
+            && match self.reading.get() {
+                Reading::Unbounded => true,
+                Reading::Each(_) => !self.is_starved.get(),
+                Reading::UntilItEnds | Reading::Until(_) | Reading::HeadStartsBy(..) => false,
+            }
+    }
+
+    /// Whether what a client still sends is worth reading when its connection is being closed: the rest of a body
+    /// or of a head, or what is there already.
+    pub(super) fn is_sending(&self) -> bool {
+        self.is_client && (self.is_unfinished.get() || matches!(self.reading.get(), Reading::Until(_)))
+    }
+
+    pub(super) fn is_client(&self) -> bool {
+        self.is_client
+    }
+
+    /// Whether the socket must be read again, because it was last read before what it waits for now was known:
+    /// the next head must be there by a time at which nothing wakes the socket's task, or nobody has to be spared
+    /// the end any more.
+    #[must_use]
+    pub fn is_unwatched(&self) -> bool {
+        if self.has_ended.get() {
+            return !self.hides_end();
+        }
+        let Reading::HeadStartsBy(by, _) = self.reading.get() else { return false };
+        self.alarm.get().is_none_or(|at| at > by || at <= recent())
+    }
+}

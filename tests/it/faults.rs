@@ -1,0 +1,257 @@
+//! Redis on its worst day, under steady load. docs/redis.md has the table of what was measured here:
+//! `cargo test faults:: -- --nocapture` prints its figures.
+//!
+//! What has to hold whatever happens is asserted in one place, [`Trial::end`]. How slow the machine itself is at the
+//! time is told by canaries: requests for a route without limits.
+
+mod load;
+mod network;
+mod refusing;
+mod several;
+mod stopped;
+
+use std::time::{Duration, Instant};
+
+use self::load::{Asked, Load};
+use crate::support::{PATIENCE, RedisServer, Tidegate, get};
+
+/// What `[store]` has by default.
+const DEADLINE: Duration = Duration::from_millis(50);
+/// So many units no key spends while a test runs.
+const PLENTY: u64 = 100_000;
+/// More may be asked before it is known that nobody answers: by two workers, each with some connections.
+const MOST_WAITS: usize = 100;
+/// What the proxy may need more, in KiB, before and after.
+const MOST_MEMORY: u64 = 24 * 1024;
+
+/// Each route has a limit of its own, by what it does without the store, and `/all` a stack of two.
+const ROUTES: &str = r#"
+    listen = "127.0.0.1:0"
+    workers = 2
+    [admin]
+    listen = "127.0.0.1:0"
+    [limits.local]
+    rate = "1/day"
+    burst = 100000
+    key = "route"
+    [limits.allow]
+    rate = "1/day"
+    burst = 100000
+    key = "route"
+    on_store_failure = "allow"
+    [limits.deny]
+    rate = "1/day"
+    burst = 100000
+    key = "route"
+    on_store_failure = "deny"
+    [limits.first]
+    algorithm = "gcra"
+    rate = "1/day"
+    burst = 99999
+    key = "route"
+    on_store_failure = "deny"
+    [limits.second]
+    algorithm = "sliding_window"
+    rate = "100000/day"
+    key = "route"
+    [limits.exact]
+    rate = "1/day"
+    burst = 5
+    key = "header:x-key"
+    on_store_failure = "deny"
+    [[routes]]
+    name = "local"
+    path = "/local"
+    limits = ["local"]
+    respond = { status = 200 }
+    [[routes]]
+    name = "allow"
+    path = "/allow"
+    limits = ["allow"]
+    respond = { status = 200 }
+    [[routes]]
+    name = "deny"
+    path = "/deny"
+    limits = ["deny"]
+    respond = { status = 200 }
+    [[routes]]
+    name = "all"
+    path = "/all"
+    limits = ["first", "second"]
+    respond = { status = 200 }
+    [[routes]]
+    path = "/exact"
+    limits = ["exact"]
+    respond = { status = 200 }
+    [[routes]]
+    path = "/free"
+    respond = { status = 200 }
+"#;
+
+/// The limits, and the routes on which they are.
+const LIMITS: [(&str, &str); 5] =
+    [("local", "/local"), ("allow", "/allow"), ("deny", "/deny"), ("first", "/all"), ("second", "/all")];
+
+/// A proxy under load.
+struct Trial {
+    name: &'static str,
+    proxy: Tidegate,
+    load: Load,
+    /// Lines of the log before the fault.
+    said: usize,
+    /// What it needed before the fault.
+    memory: u64,
+}
+
+/// What is to be expected of a fault.
+struct Expected<'a> {
+    /// What the log may say of why the store can't be asked; nothing means that it is not noticed at all.
+    reasons: &'a [&'a str],
+    /// Whether Redis still has after it what it had before.
+    keeps: bool,
+}
+
+/// A key that nobody has asked for.
+fn fresh() -> String {
+    format!("X-Key: {}", fastrand::u64(..))
+}
+
+impl Trial {
+    /// Starts a proxy with this in `[store]`, and the load, and lets it go for a moment.
+    #[track_caller]
+    fn of(name: &'static str, store: &str) -> Self {
+        let (keys, tables) = ROUTES.split_once("[admin]").unwrap();
+        let proxy = Tidegate::start(&format!("{keys}\n[store]\n{store}\n[admin]{tables}"));
+        let started = Instant::now();
+        while !is_exact(&proxy) {
+            assert!(started.elapsed() < PATIENCE, "it does not begin");
+        }
+        let load = Load::on(proxy.addr());
+        // The steady load before the fault.
+        std::thread::sleep(Duration::from_millis(300));
+        let (said, memory) = (proxy.lines().len(), proxy.memory());
+        Self { name, proxy, load, said, memory }
+    }
+
+    /// The same over one server.
+    #[track_caller]
+    fn over(name: &'static str, redis: &RedisServer) -> Self {
+        Self::of(name, &format!("url = \"{}\"", redis.url()))
+    }
+
+    /// What has to hold after the fault is mended, which is now.
+    #[track_caller]
+    fn end(mut self, expected: &Expected) {
+        let mended = Instant::now();
+        while !is_exact(&self.proxy) {
+            assert!(mended.elapsed() < PATIENCE, "limits are not exact again");
+        }
+        let exact = mended.elapsed();
+        // The steady load after the fault.
+        std::thread::sleep(Duration::from_millis(300));
+        let memory = self.proxy.memory();
+        let (asked, canaries) = self.load.end();
+        let slowest = |asked: &[Asked]| asked.iter().map(|one| one.took).max().unwrap();
+        let (slowest, canary) = (slowest(&asked), slowest(&canaries));
+        let waits = |asked: &[Asked]| asked.iter().filter(|one| one.took >= DEADLINE * 9 / 10).count();
+        let (waits, slow) = (waits(&asked), waits(&canaries));
+        let alone = asked.iter().filter(|one| !one.is_counted && one.path != "/local").count();
+        let refused = asked.iter().filter(|one| one.status == 503).count();
+        println!(
+            "{:<28} {:>5} asked, {alone:>4} without Redis, {refused:>4} refused, {waits:>3} waited; slowest {slowest:.0?}, \
+             canary {canary:.0?}; exact after {exact:.1?}; {} KiB more",
+            self.name,
+            asked.len(),
+            memory.saturating_sub(self.memory),
+        );
+
+        for line in self.proxy.lines() {
+            println!("    LOG {line}");
+        }
+        for line in get(self.proxy.admin(), "/metrics", &[])
+            .text()
+            .lines()
+            .filter(|l| l.starts_with("tidegate_store"))
+        {
+            println!("    {line}");
+        }
+        // What each policy asks for, and nothing else.
+        for one in &asked {
+            let is_right = match (one.path, one.is_counted) {
+                ("/deny" | "/all", false) => one.status == 503,
+                _ => one.status == 200,
+            };
+            assert!(is_right, "{one:?}");
+        }
+        assert!(canaries.iter().all(|one| one.status == 200));
+        // Nobody waits longer than the deadline, and only as long as it takes to notice. What else takes time here is the
+        // machine's, of which the canaries know; a mistake would cost seconds, or a deadline for everybody.
+        let most = DEADLINE + canary.max(Duration::from_millis(100)) * 4;
+        assert!(slowest <= most, "{slowest:?}, and the slowest canary {canary:?}");
+        assert!(waits <= MOST_WAITS + 5 * slow, "{waits} waited, and {slow} canaries of {}", canaries.len());
+        // The limits are exact two seconds after: that much longer, as the machine is slow.
+        assert!(exact <= Duration::from_secs(2) + canary * 4, "{exact:?}, and the slowest canary {canary:?}");
+        assert!(memory <= self.memory + MOST_MEMORY, "from {} to {memory} KiB", self.memory);
+        self.assert_charges(&asked, expected);
+        self.assert_log(expected);
+    }
+
+    /// Nothing is charged that nobody asked for. What was counted in Redis is there, if it has kept it.
+    #[track_caller]
+    fn assert_charges(&self, asked: &[Asked], expected: &Expected) {
+        for (limit, path) in LIMITS {
+            let of_limit = || asked.iter().filter(|one| one.path == path);
+            let counted = of_limit().filter(|one| one.is_counted).count();
+            let charged = self.charged(limit, path);
+            let least = if expected.keeps { counted } else { 0 };
+            let most = of_limit().count();
+            assert!(
+                (least..=most).contains(&charged),
+                "{limit}: {charged} charged, {counted} counted, {most} asked"
+            );
+        }
+        if expected.keeps {
+            assert_eq!(self.charged("first", "/all"), self.charged("second", "/all"), "all or none");
+        }
+    }
+
+    /// What Redis has charged.
+    #[track_caller]
+    fn charged(&self, limit: &str, path: &str) -> usize {
+        let target = format!("/keys/peek?limit={limit}&key={}", path.trim_start_matches('/'));
+        let answer = get(self.proxy.admin(), &target, &[]);
+        let standing: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        let remaining = standing["keys"][0]["remaining"].as_u64();
+        let remaining = remaining.unwrap_or_else(|| panic!("{}", answer.text()));
+        usize::try_from(PLENTY - remaining).unwrap()
+    }
+
+    /// One line for each change, with its reason.
+    #[track_caller]
+    fn assert_log(&self, expected: &Expected) {
+        let lines = self.proxy.lines().split_off(self.said);
+        if expected.reasons.is_empty() {
+            assert!(lines.is_empty(), "{lines:?}");
+            return;
+        }
+        let away = |line: &&String| line.contains("the store can't be asked: ");
+        let back = |line: &&String| line.contains("the store answers again");
+        let (gone, back) = (lines.iter().filter(away).count(), lines.iter().filter(back).count());
+        assert!((1..=3).contains(&gone) && gone == back && gone + back == lines.len(), "{lines:#?}");
+        for line in lines.iter().filter(away) {
+            let is_known = expected.reasons.iter().any(|reason| line.contains(&format!("asked: {reason}")));
+            assert!(is_known, "{line}");
+        }
+    }
+}
+
+/// Whether a key that has five units gets five of them, and no more: whichever worker is asked, it counts in Redis.
+#[track_caller]
+fn is_exact(proxy: &Tidegate) -> bool {
+    let key = fresh();
+    // Connections go to workers at random: hardly all of so many to one.
+    let statuses: Vec<u16> = (0..16).map(|_| get(proxy.addr(), "/exact", &[&key]).status()).collect();
+    let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
+    assert!(count(200) <= 5, "{statuses:?}");
+    (count(200), count(429)) == (5, 11)
+}

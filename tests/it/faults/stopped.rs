@@ -1,0 +1,52 @@
+//! A server that is not there, does not go on, or is not ready yet.
+
+use std::time::Duration;
+
+use super::{Expected, Trial};
+use crate::support::RedisServer;
+
+#[test]
+fn killed_and_restarted() {
+    let mut redis = RedisServer::start();
+    let trial = Trial::over("killed and restarted", &redis);
+    redis.kill();
+    // The outage.
+    std::thread::sleep(Duration::from_millis(1_500));
+    redis.restart();
+    trial.end(&Expected { reasons: &["not connected: Connection refused"], keeps: false });
+}
+
+#[test]
+fn stopped_for_five_seconds() {
+    let redis = RedisServer::start();
+    let trial = Trial::over("stopped for 5 s", &redis);
+    redis.pause();
+    // The outage.
+    std::thread::sleep(Duration::from_secs(5));
+    redis.resume();
+    let reasons = [
+        "no answer within the deadline",
+        "the connection ended before the answer",
+        "not connected: Unresponsive connection",
+        "not connected: it does not answer",
+    ];
+    trial.end(&Expected { reasons: &reasons, keeps: true });
+}
+
+#[test]
+fn loading_its_data() {
+    let mut redis = RedisServer::start_as(|_| {
+        // A millisecond for each key, and an answer after each kilobyte.
+        let options =
+            "--key-load-delay 1000 --loading-process-events-interval-bytes 1024 --rdbcompression no";
+        options.split(' ').map(str::to_owned).collect()
+    });
+    let fill = "for number = 1, 1500 do redis.call('SET', 'other:' .. number, string.rep('x', 1024)) end";
+    redis.cli(&["eval", fill, "0"]);
+    let trial = Trial::over("loading its data", &redis);
+    assert_eq!(redis.cli(&["save"]), "OK");
+    redis.restart();
+    let reasons =
+        ["LOADING Redis is loading", "not connected: LOADING Redis is loading", "not connected: Conn"];
+    trial.end(&Expected { reasons: &reasons, keeps: false });
+}

@@ -1,0 +1,158 @@
+//! Every request of `requests.txt`, and what a server sees of it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use super::cases::{self, Case};
+use super::strict::{self, Fault, Strict};
+use crate::support::{Caller, Client, PATIENCE, Tidegate, Upstream};
+
+const TABLE: &str = include_str!("requests.txt");
+const CANARY: &str = "GET /canary HTTP/1.1\r\nHost: canary\r\n\r\n";
+
+/// What a server has seen since the last case.
+#[derive(Debug, Default)]
+struct Seen {
+    whole: Vec<Strict>,
+    /// What no grammar allows.
+    wrong: Vec<String>,
+}
+
+/// What a client got.
+#[derive(Debug)]
+struct Got {
+    answers: Vec<Strict>,
+    is_closed: bool,
+}
+
+/// Reads what comes in the strictest way, and answers each request with its target.
+fn serve(caller: &Caller, seen: &Mutex<Seen>) {
+    let mut stream = caller.stream();
+    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = stream.read(&mut piece) {
+        bytes.extend_from_slice(&piece[..count]);
+        loop {
+            match strict::request(&bytes) {
+                Ok((request, taken)) => {
+                    bytes.drain(..taken);
+                    let target = request.start.split(' ').nth(1).unwrap_or("").to_owned();
+                    seen.lock().unwrap().whole.push(request);
+                    let length = target.len();
+                    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{target}");
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+                Err(Fault::Incomplete) => break,
+                Err(Fault::Wrong(what)) => {
+                    seen.lock().unwrap().wrong.push(what);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Sends a case and the request behind it, and reads until that is answered or the connection is closed.
+fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
+    let client = Client::connect(address);
+    let mut stream: &TcpStream = client.stream();
+    // The proxy may close before it has read all of it.
+    let _ = stream.write_all(&[case, CANARY.as_bytes()].concat());
+    let (mut bytes, mut piece, mut is_closed) = (Vec::new(), [0; 16384], false);
+    let mut answers: Vec<Strict> = Vec::new();
+    loop {
+        match strict::response("GET", &bytes, is_closed) {
+            Ok((answer, taken)) => {
+                bytes.drain(..taken);
+                // The proxy has waited for the body that was announced.
+                if answer.status() != "100" {
+                    answers.push(answer);
+                }
+                if answers.last().is_some_and(|answer| answer.body == b"/canary") {
+                    return Ok(Got { answers, is_closed });
+                }
+            }
+            Err(Fault::Incomplete) if is_closed && bytes.is_empty() => return Ok(Got { answers, is_closed }),
+            Err(Fault::Incomplete) if !is_closed => match stream.read(&mut piece) {
+                Ok(count @ 1..) => bytes.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Err(format!("neither an answer nor an end in {PATIENCE:?}, but {answers:?}"));
+                }
+                // An end is an end, also with unread bytes.
+                Ok(_) | Err(_) => is_closed = true,
+            },
+            Err(fault) => return Err(format!("{fault:?} after {answers:?}")),
+        }
+    }
+}
+
+/// Whether what the server saw is so.
+fn is_so(seen: &Strict, wanted: &str) -> bool {
+    if let Some(name) = wanted.strip_prefix('!') {
+        return seen.field(name).is_none();
+    }
+    let wanted = String::from_utf8_lossy(&cases::unescaped(wanted)).into_owned();
+    match wanted.split_once(':').map(|(name, value)| (name, value.trim_start())) {
+        None => seen.start == wanted,
+        Some(("body", body)) => seen.body == body.as_bytes(),
+        Some(("trailer", name)) => seen.trailers.iter().any(|(key, _)| key == name),
+        Some((name, _)) if name.contains(' ') => seen.start == wanted,
+        Some((name, value)) => seen.field(name) == Some(value),
+    }
+}
+
+/// What is wrong with a case, if anything.
+fn verdict(case: &Case, got: &Got, seen: &Seen) -> Result<(), String> {
+    let statuses: Vec<&str> = got.answers.iter().map(Strict::status).collect();
+    let targets: Vec<&str> = seen.whole.iter().map(|request| &*request.start).collect();
+    let outcome = format!("{statuses:?}, closed: {}, seen: {targets:?}", got.is_closed);
+    if !seen.wrong.is_empty() {
+        return Err(format!("the server saw {:?}", seen.wrong));
+    }
+    let (outcome_wanted, wants) = (case.expected[0], &case.expected[1..]);
+    let canary = "GET /canary HTTP/1.1";
+    let is_right = match outcome_wanted.split_once(' ') {
+        None if outcome_wanted == "pass" => {
+            statuses == ["200", "200"] && targets.len() == 2 && targets[1] == canary
+        }
+        Some(("pass", "close")) => {
+            statuses == ["200"] && got.is_closed && targets.len() == 1 && targets[0] != canary
+        }
+        Some((status, "keep")) => statuses == [status, "200"] && targets == [canary],
+        codes => {
+            let codes = codes.map_or(outcome_wanted, |(codes, _)| codes);
+            let is_one = |wanted: &str| match wanted {
+                "close" => statuses.is_empty(),
+                status => statuses == [status],
+            };
+            codes.split('/').any(is_one) && got.is_closed && targets.is_empty()
+        }
+    };
+    if !is_right {
+        return Err(outcome);
+    }
+    match wants.iter().find(|wanted| !is_so(&seen.whole[0], wanted)) {
+        Some(wanted) => Err(format!("not so: {wanted}; the server saw {:?}", seen.whole[0])),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn every_request_is_refused_or_leaves_in_one_meaning() {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let shared = Arc::clone(&seen);
+    let server = Upstream::scripted(move |caller| serve(caller, &shared));
+    let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
+    let cases = cases::read(TABLE);
+    let mut failed = Vec::new();
+    for case in &cases {
+        let got = send(proxy.addr(), &case.bytes);
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        if let Err(what) = got.and_then(|got| verdict(case, &got, &seen)) {
+            failed.push(format!("{}\n    {what}", case.line));
+        }
+    }
+    assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
+}

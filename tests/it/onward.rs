@@ -1,0 +1,162 @@
+//! TLS to servers. The server is another tidegate, with a listener of its own.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::support::{Authority, Client, PATIENCE, Tidegate, Upstream, get};
+
+/// A server with this certificate, and more in its `tls`, that answers with what it was asked.
+fn server(authority: &Authority, file: &str, more: &str, echo: &Upstream) -> Tidegate {
+    Tidegate::start(&format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{{ {} }}]{more} }}\n\
+         [client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"{}\"\n",
+        authority.pair(file),
+        echo.url()
+    ))
+}
+
+/// A proxy before a server at `host`, with this in the `tls` of its upstream.
+fn before(server: &Tidegate, host: &str, tls: &str) -> Tidegate {
+    Tidegate::start(&format!(
+        "[upstreams.server]\nservers = [\"https://{host}:{}\"]\nconnect_timeout = \"5s\"\n{tls}\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"server\"\n",
+        server.addr().port()
+    ))
+}
+
+fn trust(authority: &Authority, more: &str) -> String {
+    format!("tls = {{ ca = \"{}\"{more} }}", authority.file("ca.pem").display())
+}
+
+#[test]
+fn servers_are_trusted_by_authority_and_name() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    authority.sign_names("server", &["localhost", "api.internal"]);
+    let echo = Upstream::echo();
+    let server = server(&authority, "server", "", &echo);
+    for (host, tls) in [
+        ("localhost", trust(&authority, "")),
+        ("127.0.0.1", trust(&authority, ", server_name = \"api.internal\"")),
+    ] {
+        let proxy = before(&server, host, &tls);
+        let mut client = Client::connect(proxy.addr());
+        for _ in 0..3 {
+            let seen = client.get("/a?b", &["Host: shop.test"]).echoed();
+            assert_eq!(seen.header("host"), Some("shop.test"));
+            assert_eq!(seen.header("x-forwarded-proto"), Some("http"), "the client's own");
+        }
+    }
+    for (host, tls, why) in [
+        ("127.0.0.1", trust(&authority, ""), "not valid for name"),
+        ("localhost", trust(&authority, ", server_name = \"b.internal\""), "not valid for name"),
+        ("localhost", trust(&other, ""), "BadSignature"),
+        ("localhost", String::new(), "UnknownIssuer"),
+    ] {
+        let proxy = before(&server, host, &tls);
+        for _ in 0..3 {
+            assert_eq!(get(proxy.addr(), "/", &[]).status(), 502, "{host} {tls}");
+        }
+        let line = proxy.wait_log("no TLS with ");
+        assert!(line.contains("WARN") && line.contains(host) && line.contains(why), "{line}");
+        // Once, and not for each request.
+        assert_eq!(proxy.lines().iter().filter(|line| line.contains("no TLS")).count(), 1);
+    }
+}
+
+#[test]
+fn the_system_is_trusted_where_the_file_says_nothing() {
+    let authority = Authority::new();
+    authority.sign_names("server", &["localhost", "127.0.0.1"]);
+    let echo = Upstream::echo();
+    let server = server(&authority, "server", "", &echo);
+    let ca = authority.file("ca.pem").display().to_string();
+    for host in ["localhost", "127.0.0.1"] {
+        let config = format!(
+            "[[routes]]\npath = \"/*\"\nupstream = \"https://{host}:{}\"\nrewrite = {{ host = \"upstream\" }}\n",
+            server.addr().port()
+        );
+        let proxy = Tidegate::start_in(&config, &[("SSL_CERT_FILE", &ca)]);
+        let seen = get(proxy.addr(), "/", &[]).echoed();
+        assert_eq!(seen.header("host"), Some(&*format!("{host}:{}", server.addr().port())));
+    }
+}
+
+#[test]
+fn a_server_may_ask_for_a_certificate() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    authority.sign_client("gate");
+    let echo = Upstream::echo();
+    let client_ca = format!(", client_ca = \"{}\"", authority.file("ca.pem").display());
+    let server = server(&authority, "localhost", &client_ca, &echo);
+    let shown = before(&server, "localhost", &trust(&authority, &format!(", {}", authority.pair("gate"))));
+    assert_eq!(get(shown.addr(), "/", &[]).status(), 200);
+    let none = before(&server, "localhost", &trust(&authority, ""));
+    assert_eq!(get(none.addr(), "/", &[]).status(), 502);
+}
+
+/// A server that is not there for TLS is not there at all; a plain one beside it is.
+#[test]
+fn one_upstream_may_have_servers_with_and_without_tls() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let (echo, plain) = (Upstream::echo(), Upstream::echo());
+    let server = server(&authority, "localhost", "", &echo);
+    let proxy = Tidegate::start(&format!(
+        "[upstreams.both]\nservers = [\"https://localhost:{}\", \"{}\"]\nconnect_timeout = \"5s\"\n{}\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"both\"\n",
+        server.addr().port(),
+        plain.url(),
+        trust(&authority, "")
+    ));
+    let mut client = Client::connect(proxy.addr());
+    for _ in 0..4 {
+        assert_eq!(client.get("/", &[]).status(), 200);
+    }
+    assert_eq!((echo.requests().len(), plain.requests().len()), (2, 2));
+}
+
+/// An answer without a length ends when its connection does: TLS tells a proper end from a cut.
+#[test]
+fn a_cut_is_no_end() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let key = PrivateKeyDer::from_pem_file(authority.file("localhost.key")).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth();
+    let config = Arc::new(config.with_single_cert(vec![authority.certificate("localhost")], key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = StreamOwned::new(session, stream);
+            let mut head = [0; 1024];
+            // The first read brings the whole of such a short request.
+            let _ = stream.read(&mut head);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello");
+            if number == 0 {
+                stream.conn.send_close_notify();
+            }
+            let _ = stream.flush();
+        }
+    });
+    let proxy = Tidegate::start(&format!(
+        "[upstreams.server]\nservers = [\"https://localhost:{port}\"]\nconnect_timeout = \"5s\"\n{}\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"server\"\n",
+        trust(&authority, "")
+    ));
+    let asked = || {
+        let mut client = Client::connect(proxy.addr());
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.read_response("GET").map(|answer| answer.body)
+    };
+    assert_eq!(asked().unwrap(), b"hello");
+    assert!(asked().is_err(), "the last chunk never comes");
+}

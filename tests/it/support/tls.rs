@@ -1,0 +1,64 @@
+//! A client that speaks TLS, and sees what was agreed on.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
+
+use super::{Message, PATIENCE};
+
+/// A client's connection over TLS.
+#[derive(Debug)]
+pub struct TlsClient(StreamOwned<ClientConnection, TcpStream>);
+
+impl TlsClient {
+    /// Connects, and asks for a certificate of this name.
+    pub fn connect(config: &Arc<ClientConfig>, name: &str, address: SocketAddr) -> io::Result<Self> {
+        Self::over(TcpStream::connect_timeout(&address, PATIENCE)?, config, name)
+    }
+
+    /// Begins to speak TLS over a connection.
+    pub fn over(mut stream: TcpStream, config: &Arc<ClientConfig>, name: &str) -> io::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut session = ClientConnection::new(Arc::clone(config), name).unwrap();
+        while session.is_handshaking() {
+            session.complete_io(&mut stream)?;
+        }
+        Ok(Self(StreamOwned::new(session, stream)))
+    }
+
+    /// Whether the handshake took up an earlier one.
+    pub fn is_resumed(&self) -> bool {
+        self.0.conn.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// The certificate that the server has shown.
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        self.0.conn.peer_certificates().unwrap()[0].clone().into_owned()
+    }
+
+    /// The protocol that was agreed on.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.0.conn.alpn_protocol()
+    }
+
+    /// Asks for a path, and reads the answer, which has a length.
+    pub fn get(&mut self, path: &str) -> io::Result<Message> {
+        self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
+        let mut answer = Vec::new();
+        let mut byte = [0];
+        while !answer.ends_with(b"\r\n\r\n") {
+            self.0.read_exact(&mut byte)?;
+            answer.push(byte[0]);
+        }
+        let mut message = Message::parse(&answer);
+        let length = message.header("content-length").map_or(0, |length| length.parse().unwrap());
+        message.body = vec![0; length];
+        self.0.read_exact(&mut message.body)?;
+        Ok(message)
+    }
+}

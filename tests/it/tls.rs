@@ -1,0 +1,376 @@
+//! TLS to clients.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::channel;
+
+use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256};
+use rustls::version::{TLS12, TLS13};
+use tidegate::tls::ServerTls;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::support::{Authority, Client, Tidegate, TlsClient, Upstream, curl, eventually};
+
+/// A listener with these certificates and more of its keys, and a route that does this.
+fn config(certificates: &[String], more: &str, route: &str) -> String {
+    let certificates: Vec<String> = certificates.iter().map(|pair| format!("{{ {pair} }}")).collect();
+    format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{}]{more}\n\
+         [[routes]]\npath = \"/*\"\n{route}\n",
+        certificates.join(", "),
+    )
+}
+
+const RESPOND: &str = "respond = { status = 200, body = \"hello\\n\" }";
+
+fn forward(upstream: &Upstream) -> String {
+    format!("upstream = \"{}\"", upstream.url())
+}
+
+/// What curl needs to reach a name here, and to trust this authority.
+fn named(authority: &Authority, name: &str, address: SocketAddr) -> [String; 5] {
+    let port = address.port();
+    [
+        "--resolve".into(),
+        format!("{name}:{port}:127.0.0.1"),
+        "--cacert".into(),
+        authority.file("ca.pem").display().to_string(),
+        format!("https://{name}:{port}/a"),
+    ]
+}
+
+fn strs(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn curl_speaks_tls() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let echo = Upstream::echo();
+    let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", &forward(&echo)));
+    for version in ["--tlsv1.3", "--tls-max=1.2"] {
+        let (option, value) = version.split_once('=').unwrap_or((version, ""));
+        let mut arguments = vec![option];
+        arguments.extend(Some(value).filter(|value| !value.is_empty()));
+        let to = named(&authority, "a.test", proxy.addr());
+        arguments.extend(strs(&to));
+        let (status, answer, _) = curl(&arguments);
+        assert_eq!(status, 200);
+        let seen = answer.echoed();
+        let host = format!("a.test:{}", proxy.addr().port());
+        assert_eq!(seen.header("host"), Some(&*host));
+        assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
+        assert_eq!(seen.header("forwarded"), Some(&*format!("for=127.0.0.1;host=\"{host}\";proto=https")));
+    }
+}
+
+/// Large bodies cross in many records, both ways at once.
+#[test]
+fn large_bodies_pass_unchanged() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let echo = Upstream::echo();
+    let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", &forward(&echo)));
+    let body: String = (0..300_000).map(|number| format!("{number:07}\n")).collect();
+    let file = authority.file("body");
+    std::fs::write(&file, &body).unwrap();
+    let data = format!("@{}", file.display());
+    for more in [&["--data-binary", &data][..], &["-H", "Transfer-Encoding: chunked", "--data-binary", &data]]
+    {
+        let to = named(&authority, "a.test", proxy.addr());
+        let (status, answer, _) = curl(&[more, &["-H", "Expect:", "--raw"], &strs(&to)].concat());
+        assert_eq!(status, 200);
+        if more.len() == 2 {
+            assert!(answer.echoed().body == body.as_bytes());
+        }
+        assert!(echo.requests().last().unwrap().body == body.as_bytes());
+    }
+}
+
+#[test]
+fn the_certificate_goes_by_the_name_that_is_asked_for() {
+    let authority = Authority::new();
+    authority.sign_names("first", &["first.test", "127.0.0.1"]);
+    authority.sign_names("wild", &["*.wild.test", "wild.test"]);
+    authority.sign_names("exact", &["Exact.wild.test"]);
+    let pairs = ["first", "wild", "exact"].map(|file| authority.pair(file));
+    let proxy = Tidegate::start(&config(&pairs, " }", RESPOND));
+    let client = authority.client(None, &[&TLS13]);
+    // An address is no name, so that none is asked for.
+    for name in
+        ["first.test", "127.0.0.1", "any.wild.test", "wild.test", "exact.wild.test", "EXACT.wild.test"]
+    {
+        TlsClient::connect(&client, name, proxy.addr()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    for (name, shown) in
+        [("other.test", "first.test"), ("two.labels.wild.test", "first.test"), ("ild.test", "first.test")]
+    {
+        let error = TlsClient::connect(&client, name, proxy.addr()).unwrap_err().to_string();
+        assert!(error.contains(&format!("DnsName(\"{shown}\")")), "{name}: {error}");
+    }
+    // What has the name itself goes before a wildcard.
+    let shown = TlsClient::connect(&client, "exact.wild.test", proxy.addr()).unwrap().certificate();
+    assert_eq!(shown, authority.certificate("exact"));
+}
+
+/// Of two certificates for one name each client sees the one that it understands.
+#[test]
+fn old_clients_see_an_rsa_certificate() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
+    authority.write("rsa", &key, &CertificateParams::new(vec!["a.test".to_owned()]).unwrap());
+    let pairs = ["a.test", "rsa"].map(|file| authority.pair(file));
+    let proxy = Tidegate::start(&config(&pairs, " }", RESPOND));
+    let to = named(&authority, "a.test", proxy.addr());
+    for suite in ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"] {
+        let (status, ..) = curl(&[&["--tls-max", "1.2", "--ciphers", suite], &strs(&to)[..]].concat());
+        assert_eq!(status, 200, "{suite}");
+    }
+}
+
+#[test]
+fn protocols_are_agreed_on() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }\nprotocols = [\"h1\"]", RESPOND));
+    let agreed = |offered: &[&str]| {
+        let mut client = (*authority.client(None, &[&TLS13])).clone();
+        client.alpn_protocols = offered.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        let client = TlsClient::connect(&client.into(), "a.test", proxy.addr());
+        client.map(|client| client.protocol().map(|protocol| String::from_utf8_lossy(protocol).into_owned()))
+    };
+    assert_eq!(agreed(&["h2", "http/1.1"]).unwrap().as_deref(), Some("http/1.1"));
+    assert_eq!(agreed(&[]).unwrap(), None);
+    // RFC 7301 §3.2: nothing in common.
+    assert!(agreed(&["h2"]).unwrap_err().to_string().contains("NoApplicationProtocol"));
+}
+
+/// Whichever worker a connection comes to.
+#[test]
+fn sessions_are_resumed() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let config = config(&[authority.pair("a.test")], " }", RESPOND);
+    let proxy = Tidegate::start(&format!("workers = 3\n{config}"));
+    for version in [&TLS13, &TLS12] {
+        let client = authority.client(None, &[version]);
+        for number in 0..6 {
+            let mut connection = TlsClient::connect(&client, "a.test", proxy.addr()).unwrap();
+            assert_eq!(connection.is_resumed(), number > 0, "connection {number}, {version:?}");
+            // A ticket comes with the first answer at the latest.
+            assert_eq!(connection.get("/").unwrap().status(), 200);
+        }
+    }
+}
+
+#[test]
+fn clients_must_show_a_certificate_where_they_are_asked() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    authority.sign("a.test");
+    for (signs, name) in [(&authority, "worker"), (&authority, "mate"), (&other, "stranger")] {
+        signs.sign_client(name);
+    }
+    let ca = authority.file("ca.pem");
+    let config = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+         tls = {{ certificates = [{{ {} }}], client_ca = \"{}\" }}\n\
+         [limits.one]\nrate = \"2/hour\"\nkey = \"tls:subject\"\non_missing = \"deny\"\n\
+         overrides = {{ 'CN=mate,O=Example\\, Inc.' = {{ rate = \"7/hour\" }} }}\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{ status = 200 }}\n",
+        authority.pair("a.test"),
+        ca.display()
+    );
+    let proxy = Tidegate::start(&config);
+    for version in [&TLS13, &TLS12] {
+        let asked = |client| TlsClient::connect(&client, "a.test", proxy.addr())?.get("/");
+        assert!(asked(authority.client(None, &[version])).is_err(), "{version:?}");
+        let mut stranger = (*other.client(Some("stranger"), &[version])).clone();
+        // It trusts us; we don't trust it.
+        stranger.dangerous().set_certificate_verifier(trusting(&authority));
+        assert!(asked(stranger.into()).is_err(), "{version:?}");
+    }
+    let ask = |name: &str| {
+        let answer = TlsClient::connect(&authority.client(Some(name), &[&TLS13]), "a.test", proxy.addr());
+        let answer = answer.unwrap().get("/").unwrap();
+        (answer.status(), answer.header("x-ratelimit-limit").unwrap().to_owned())
+    };
+    // Each connection is a new one, and the subject is what counts.
+    assert_eq!([ask("worker"), ask("worker"), ask("worker")].map(|(status, _)| status), [200, 200, 429]);
+    assert_eq!(ask("mate"), (200, "7".to_owned()));
+}
+
+/// Trusts servers as the authority's clients do.
+fn trusting(authority: &Authority) -> std::sync::Arc<dyn rustls::client::danger::ServerCertVerifier> {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(authority.file("ca.pem")).unwrap()).unwrap();
+    rustls::client::WebPkiServerVerifier::builder(roots.into()).build().unwrap()
+}
+
+/// Where no certificate is asked for there is no subject.
+#[test]
+fn without_a_certificate_the_subject_is_missing() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let config = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{{ {0} }}] }}\n\
+         [[listeners]]\naddress = \"127.0.0.2:0\"\ntls = {{ certificates = [{{ {0} }}], client_ca = \"{1}\" }}\n\
+         [limits.one]\nrate = \"1/hour\"\nkey = \"tls:subject\"\non_missing = \"deny\"\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{ status = 200 }}\n",
+        authority.pair("a.test"),
+        authority.file("ca.pem").display()
+    );
+    let proxy = Tidegate::start(&config);
+    let mut client = TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
+    let answer = client.get("/").unwrap();
+    assert_eq!(answer.status(), 403);
+    assert!(answer.text().contains("tls:subject"), "{}", answer.text());
+}
+
+#[test]
+fn what_is_no_tls_is_closed_and_nobody_else_suffers() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let config = config(&[authority.pair("a.test")], " }", RESPOND);
+    let proxy = Tidegate::start(&(config + "[log]\nlevel = \"debug\"\naccess = \"off\"\n"));
+    let tls = authority.client(None, &[&TLS13]);
+    let mut before = TlsClient::connect(&tls, "a.test", proxy.addr()).unwrap();
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"[..],
+        b"\x16\x03\x01\xff\xff",
+        &[0; 600],
+        b"\x15\x03\x01\x00\x02\x02\x00",
+    ] {
+        let mut client = Client::connect(proxy.addr());
+        client.send(bytes);
+        client.finish();
+        // An alert, or nothing.
+        let answer = client.read_to_close();
+        assert!(answer.is_empty() || answer[0] == 0x15, "{answer:?}");
+    }
+    proxy.wait_log("no TLS: ");
+    assert_eq!(before.get("/").unwrap().status(), 200);
+}
+
+#[test]
+fn a_handshake_has_its_time_and_its_place_among_connections() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let more = " }\nhandshake_timeout = \"300ms\"\nmax_connections = 1";
+    let config = config(&[authority.pair("a.test")], more, RESPOND);
+    let proxy = Tidegate::start(&config);
+    let tls = authority.client(None, &[&TLS13]);
+    let mut silent = Client::connect(proxy.addr());
+    // There is no room beside it.
+    assert!(TlsClient::connect(&tls, "a.test", proxy.addr()).is_err());
+    silent.expect_close();
+    // One byte after the other does not help.
+    let mut slow = Client::connect(proxy.addr());
+    eventually("it is closed", || {
+        let sent = slow.try_send(b"\x16");
+        // Slow on purpose, and still far quicker than one time-out for each byte.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        sent.is_err()
+    });
+    eventually("there is room again", || TlsClient::connect(&tls, "a.test", proxy.addr()).is_ok());
+}
+
+/// The TLS of a file's only listener, which asks for certificates of this authority.
+fn read(authority: &Authority, file: &str, client_ca: &Authority) -> ServerTls {
+    let more = format!(", client_ca = \"{}\" }}", client_ca.file("ca.pem").display());
+    let text = config(&[authority.pair(file)], &more, RESPOND);
+    let loaded = tidegate::config::parse(&text, "tidegate.toml", &|_| None)
+        .unwrap_or_else(|report| panic!("{report}"));
+    loaded.config.listeners[0].tls.clone().unwrap()
+}
+
+/// Answers each request on connections with this TLS, until the test ends; says where.
+fn serve(tls: ServerTls) -> SocketAddr {
+    let (say, address) = channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            say.send(listener.local_addr().unwrap()).unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let tls = tls.clone();
+                tokio::spawn(async move {
+                    let Ok(mut stream) = tls.accept(stream).await else { return };
+                    let mut head = [0; 1024];
+                    while matches!(stream.read(&mut head).await, Ok(1..)) {
+                        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+                        let _ = stream.flush().await;
+                    }
+                });
+            }
+        });
+    });
+    address.recv().unwrap()
+}
+
+#[test]
+fn other_certificates_are_adopted_and_connections_live_on() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    for file in ["old", "new"] {
+        authority.sign_names(file, &["a.test"]);
+    }
+    authority.sign_client("worker");
+    let tls = read(&authority, "old", &authority);
+    let address = serve(tls.clone());
+    let client = || authority.client(Some("worker"), &[&TLS13]);
+    let (known, connect) = (client(), |client: &_| TlsClient::connect(client, "a.test", address));
+    let mut open = connect(&known).unwrap();
+    assert_eq!(open.get("/").unwrap().status(), 200);
+    assert_eq!(open.certificate(), authority.certificate("old"));
+
+    let newer = read(&authority, "new", &authority);
+    assert_ne!(tls, newer);
+    tls.adopt(&newer);
+    assert_eq!(tls, newer);
+    assert_eq!(open.get("/").unwrap().status(), 200);
+    assert_eq!(connect(&client()).unwrap().certificate(), authority.certificate("new"));
+    let mut resumed = connect(&known).unwrap();
+    assert!(resumed.is_resumed());
+    assert_eq!(resumed.get("/").unwrap().status(), 200);
+
+    // Whoever was trusted before must not come in by an old ticket.
+    tls.adopt(&read(&authority, "new", &other));
+    assert_eq!(open.get("/").unwrap().status(), 200);
+    assert!(connect(&known).and_then(|mut refused| refused.get("/")).is_err());
+    // It was the authority alone that was missing.
+    tls.adopt(&newer);
+    assert_eq!(connect(&known).unwrap().get("/").unwrap().status(), 200);
+}
+
+#[test]
+fn check_warns_of_certificates_that_nobody_will_take() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    authority.sign_client("nameless");
+    let mut params = CertificateParams::new(vec!["b.test".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(2024, 2, 29);
+    authority.write("expired", &KeyPair::generate().unwrap(), &params);
+    let pairs = ["a.test", "nameless", "expired"].map(|file| authority.pair(file));
+    let said = |pairs: &[String]| match tidegate::config::parse(
+        &config(pairs, " }", RESPOND),
+        "t.toml",
+        &|_| None,
+    ) {
+        Ok(loaded) => loaded.warnings.to_string(),
+        Err(report) => report.to_string(),
+    };
+    let warnings = said(&pairs);
+    assert!(
+        warnings.contains("warning: this certificate has expired, at 2024-02-29T00:00:00Z"),
+        "{warnings}"
+    );
+    assert!(warnings.contains("warning: this certificate has no names: no client will see it"), "{warnings}");
+    assert_eq!(warnings.matches("warning").count(), 2, "{warnings}");
+    // The key of another.
+    let swapped = authority.pair("a.test").replace("a.test.key", "expired.key");
+    let error = said(&[swapped]);
+    assert!(error.starts_with("error: the certificate and its key can't be used: "), "{error}");
+    assert!(error.contains("KeyMismatch") && error.contains("t.toml:3:"), "{error}");
+}
