@@ -131,32 +131,28 @@ impl<S: AsyncRead + Unpin> Timed<S> {
     /// Reads on after this side was closed, and throws away what comes: bytes that nobody has read when the socket
     /// is closed would make the kernel reset the connection, and the other side lose its answer.
     fn linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (closed, mut room) = match self.closed {
-            Some(since) => since,
-            None => {
-                self.read_since = None;
-                *self.closed.insert((monotonic(), LINGER_BYTES))
-            }
-        };
+        let (closed, mut room) = self.closed.unwrap_or_else(|| (monotonic(), LINGER_BYTES));
+        if self.closed.is_none() {
+            self.read_since = None;
+        }
         let mut bytes = [0; 8 * 1024];
         loop {
+            self.closed = Some((closed, room));
             let mut buf = ReadBuf::new(&mut bytes);
             match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if !buf.filled().is_empty() && buf.filled().len() <= room => {
+                Poll::Ready(Ok(())) if (1..=room).contains(&buf.filled().len()) => {
                     room -= buf.filled().len();
-                    self.closed = Some((closed, room));
                     self.read_since = None;
-                    // It has sent something nobody waited for: there may be more.
+                    // Nobody waited for it, and there may be more.
                     self.patience.set_unfinished(true);
                 }
-                // An end, an error, or too much.
-                Poll::Ready(_) => return Poll::Ready(Ok(())),
                 Poll::Pending if self.patience.is_sending() => {
                     let since = *self.read_since.get_or_insert_with(monotonic);
                     let until = (closed + LINGER).min(since + LINGER_SILENT);
                     return self.wait_until::<()>(until, cx).map(|_| Ok(()));
                 }
-                Poll::Pending => return Poll::Ready(Ok(())),
+                // An end, an error, too much; or nothing, and none is waited for.
+                Poll::Ready(_) | Poll::Pending => return Poll::Ready(Ok(())),
             }
         }
     }
