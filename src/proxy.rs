@@ -124,7 +124,7 @@ impl Proxy {
         peer: &Rc<Peer>,
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
-        entry: Option<&mut Entry>,
+        mut entry: Option<&mut Entry>,
         route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
@@ -138,7 +138,7 @@ impl Proxy {
         *route = examined.route;
         examined.exempt.iter().for_each(|limit| self.counts.decided(*limit, Outcome::Exempt));
         let ruling = gate.admit(&examined, &self.limiter).await;
-        if let Some(entry) = entry {
+        if let Some(entry) = &mut entry {
             self.describe(&mut entry.record, &examined, &ruling);
         }
         let Ruling { verdict, delay, mut standings, .. } = ruling;
@@ -166,7 +166,13 @@ impl Proxy {
                     }
                     response
                 }
-                Err(refused) => refused.map(Source::Own),
+                Err(error) => {
+                    tracing::debug!(route = &*gate.routes.get(route).name, "{error}");
+                    if let Some(entry) = entry {
+                        entry.record.error = Some(error.word());
+                    }
+                    refusal::not_forwarded(&error).map(Source::Own)
+                }
             },
         };
         self.stamp(&mut response, &standings, None);
@@ -181,8 +187,7 @@ impl Proxy {
         }
     }
 
-    /// Does with an admitted request what its route says; an error is an answer of ours, because there is none of the
-    /// server's.
+    /// Does with an admitted request what its route says; an error means that no server gave an answer.
     async fn treat(
         &self,
         route: RouteId,
@@ -191,7 +196,7 @@ impl Proxy {
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         permit: Permit,
-    ) -> Result<Response<Source>, refusal::Own> {
+    ) -> Result<Response<Source>, ForwardError> {
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match &treatment.target {
             Target::Respond { status, body } => {
@@ -200,23 +205,15 @@ impl Proxy {
             }
             Target::Forward { upstream, rewrite } => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
-                if let Err(error) = outgoing::prepare(head, path, peer, client_ip, rewrite, edits) {
-                    return Err(refusal::not_forwarded(&ForwardError::Target(error)));
-                }
+                outgoing::prepare(head, path, peer, client_ip, rewrite, edits)
+                    .map_err(ForwardError::Target)?;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
                     Some(incoming) => RequestBody::streaming(incoming, Rc::clone(peer.patience())),
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
                 let upstream = &self.upstreams[upstream.0 as usize];
-                let answer = upstream.forward(permit, &mut request, &rewrite.host).await;
-                match answer.and_then(returned) {
-                    Ok(response) => response,
-                    Err(error) => {
-                        tracing::debug!(route = &*self.site.gate.routes.get(route).name, "{error}");
-                        return Err(refusal::not_forwarded(&error));
-                    }
-                }
+                returned(upstream.forward(permit, &mut request, &rewrite.host).await?)?
             }
         };
         treatment.response_headers.apply(response.headers_mut());
@@ -235,11 +232,12 @@ impl Proxy {
             route: None,
             denied_by: None,
             shadow_denied_by: Vec::new(),
+            error: None,
             status: StatusCode::OK,
             bytes: 0,
             took: Duration::ZERO,
         };
-        Some(Box::new(Entry { record, started: monotonic(), writer }))
+        Some(Box::new(Entry { record, is_whole: false, started: monotonic(), writer }))
     }
 
     /// Counts and logs a request that is refused for what it is; says which route it matches, if that is known.

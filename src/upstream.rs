@@ -14,7 +14,7 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
 
 pub use body::{RequestBody, ResponseBody};
-pub use error::ForwardError;
+pub use error::{ForwardError, broken_body};
 pub use spec::{HostRule, ServerSpec, UpstreamId, UpstreamSpec};
 
 use self::balance::RoundRobin;

@@ -60,12 +60,35 @@ impl ForwardError {
         }
     }
 
+    /// It in a word, for the access log.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Connect { .. } => "connect_failed",
+            Self::ConnectTimeout(_) => "connect_timeout",
+            Self::ResponseTimeout(_) => "response_timeout",
+            Self::Broken { .. } if self.is_dead_connection() => "connection_lost",
+            Self::Broken { .. } => "invalid_response",
+            Self::Switched(_) => "switched_protocols",
+            Self::Framing(_) => "ambiguous_response",
+            Self::RequestBody(_) => "request_broken",
+            Self::RequestBodyTimeout => "request_stalled",
+            Self::Target(_) => "target_too_long",
+        }
+    }
+
     /// Whether the connection ended before anything was answered, as one does that the server closed while it
     /// was kept.
     pub(super) fn is_dead_connection(&self) -> bool {
         let Self::Broken { error, .. } = self else { return false };
         error.is_incomplete_message() || error.is_canceled() || error.is_closed() || io_kind(error).is_some()
     }
+}
+
+/// In a word, what went wrong with the body of an answer.
+#[must_use]
+pub fn broken_body(error: &hyper::Error) -> &'static str {
+    if io_kind(error) == Some(io::ErrorKind::TimedOut) { "response_stalled" } else { "response_broken" }
 }
 
 fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {

@@ -22,6 +22,7 @@ mod limit;
 mod matching;
 mod numbers;
 mod onward;
+mod partings;
 mod proof;
 mod proxied;
 mod reports;
