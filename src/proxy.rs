@@ -138,7 +138,7 @@ impl Proxy {
         head: &mut request::Parts,
         leveled: Result<(), Malformed>,
         incoming: &mut Option<Incoming>,
-        entry: Option<&mut Entry>,
+        mut entry: Option<&mut Entry>,
         route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
@@ -152,7 +152,7 @@ impl Proxy {
         *route = examined.route;
         examined.exempt.iter().for_each(|limit| self.counts.decided(*limit, Outcome::Exempt));
         let ruling = gate.admit(&examined, &self.limiter).await;
-        if let Some(entry) = entry {
+        if let Some(entry) = &mut entry {
             self.describe(&mut entry.record, &examined, &ruling);
         }
         let Ruling { verdict, delay, mut standings, .. } = ruling;
@@ -180,7 +180,13 @@ impl Proxy {
                     }
                     response
                 }
-                Err(refused) => refused.map(Source::Own),
+                Err(error) => {
+                    tracing::debug!(route = &*gate.routes.get(route).name, "{error}");
+                    if let Some(entry) = entry {
+                        entry.record.error = Some(error.word());
+                    }
+                    refusal::not_forwarded(&error).map(Source::Own)
+                }
             },
         };
         self.stamp(&mut response, &standings, None);
@@ -195,8 +201,7 @@ impl Proxy {
         }
     }
 
-    /// Does with an admitted request what its route says; an error is an answer of ours, because there is none of the
-    /// server's.
+    /// Does with an admitted request what its route says; an error means that no server gave an answer.
     async fn treat(
         &self,
         route: RouteId,
@@ -205,7 +210,7 @@ impl Proxy {
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         permit: Permit,
-    ) -> Result<Response<Source>, refusal::Own> {
+    ) -> Result<Response<Source>, ForwardError> {
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match &treatment.target {
             Target::Respond { status, body } => {
@@ -215,9 +220,8 @@ impl Proxy {
             Target::Forward { upstream, rewrite } => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
                 let handshake = websocket::asked(head);
-                if let Err(error) = outgoing::prepare(head, path, peer, client_ip, rewrite, edits) {
-                    return Err(refusal::not_forwarded(&ForwardError::Target(error)));
-                }
+                outgoing::prepare(head, path, peer, client_ip, rewrite, edits)
+                    .map_err(ForwardError::Target)?;
                 if handshake.is_some() {
                     websocket::ask(&mut head.headers);
                 }
@@ -228,14 +232,8 @@ impl Proxy {
                 };
                 let mut request = with_head(head, body);
                 let upstream = &self.upstreams[upstream.0 as usize];
-                let answer = upstream.forward(permit, &mut request, &rewrite.host).await;
-                match answer.and_then(|response| returned(response, handshake.as_ref())) {
-                    Ok(response) => response,
-                    Err(error) => {
-                        tracing::debug!(route = &*self.site.gate.routes.get(route).name, "{error}");
-                        return Err(refusal::not_forwarded(&error));
-                    }
-                }
+                let answer = upstream.forward(permit, &mut request, &rewrite.host).await?;
+                returned(answer, handshake.as_ref())?
             }
         };
         treatment.response_headers.apply(response.headers_mut());
@@ -254,11 +252,12 @@ impl Proxy {
             route: None,
             denied_by: None,
             shadow_denied_by: Vec::new(),
+            error: None,
             status: StatusCode::OK,
             bytes: 0,
             took: Duration::ZERO,
         };
-        Some(Box::new(Entry { record, started: monotonic(), writer }))
+        Some(Box::new(Entry { record, is_whole: false, started: monotonic(), writer }))
     }
 
     /// Counts and logs a request that is refused for what it is; says which route it matches, if that is known.

@@ -90,6 +90,15 @@ impl<S> Timed<S> {
         rings.map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// A client that takes its answer is there, also if it has closed its sending side.
+    fn note_written(&mut self, progress: &Poll<io::Result<usize>>) {
+        if progress.is_ready()
+            && let Some(since) = &mut self.ended_since
+        {
+            *since = monotonic();
+        }
+    }
+
     /// Waits for a write no longer than may be; `progress` is what the stream said.
     fn bounded_write<T>(
         &mut self,
@@ -100,9 +109,6 @@ impl<S> Timed<S> {
             if self.write_since.take().is_some() {
                 // It has waited: time has passed.
                 let _ = monotonic();
-            }
-            if let Some(since) = &mut self.ended_since {
-                *since = monotonic();
             }
             return progress;
         }
@@ -123,32 +129,28 @@ impl<S: AsyncRead + Unpin> Timed<S> {
     /// Reads on after this side was closed, and throws away what comes: bytes that nobody has read when the socket
     /// is closed would make the kernel reset the connection, and the other side lose its answer.
     fn linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (closed, mut room) = match self.closed {
-            Some(since) => since,
-            None => {
-                self.read_since = None;
-                *self.closed.insert((monotonic(), LINGER_BYTES))
-            }
-        };
+        let (closed, mut room) = self.closed.unwrap_or_else(|| (monotonic(), LINGER_BYTES));
+        if self.closed.is_none() {
+            self.read_since = None;
+        }
         let mut bytes = [0; 8 * 1024];
         loop {
+            self.closed = Some((closed, room));
             let mut buf = ReadBuf::new(&mut bytes);
             match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if !buf.filled().is_empty() && buf.filled().len() <= room => {
+                Poll::Ready(Ok(())) if (1..=room).contains(&buf.filled().len()) => {
                     room -= buf.filled().len();
-                    self.closed = Some((closed, room));
                     self.read_since = None;
-                    // It has sent something nobody waited for: there may be more.
+                    // Nobody waited for it, and there may be more.
                     self.patience.set_unfinished(true);
                 }
-                // An end, an error, or too much.
-                Poll::Ready(_) => return Poll::Ready(Ok(())),
                 Poll::Pending if self.patience.is_sending() => {
                     let since = *self.read_since.get_or_insert_with(monotonic);
                     let until = (closed + LINGER).min(since + LINGER_SILENT);
                     return self.wait_until::<()>(until, cx).map(|_| Ok(()));
                 }
-                Poll::Pending => return Poll::Ready(Ok(())),
+                // An end, an error, too much; or nothing, and none is waited for.
+                Poll::Ready(_) | Poll::Pending => return Poll::Ready(Ok(())),
             }
         }
     }
@@ -223,6 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let progress = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.note_written(&progress);
         this.bounded_write(progress, cx)
     }
 
@@ -233,6 +236,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let progress = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.note_written(&progress);
         this.bounded_write(progress, cx)
     }
 
@@ -257,194 +261,4 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
-
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn kind<T>(result: io::Result<T>) -> Option<io::ErrorKind> {
-        result.err().map(|error| error.kind())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_read_waits_no_longer_than_it_may() {
-        let (mut near, far) = duplex(64);
-        let patience = Patience::new(Reading::Each(SECOND), SECOND);
-        let mut far = Timed::new(far, Rc::clone(&patience));
-        for _ in 0..3 {
-            tokio::time::advance(SECOND / 2).await;
-            near.write_all(b"x").await.unwrap();
-            assert_eq!(far.read_u8().await.unwrap(), b'x');
-        }
-        let started = monotonic();
-        assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::TimedOut));
-        assert_eq!(monotonic() - started, SECOND);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_head_has_its_time_from_its_first_byte() {
-        let (mut near, far) = duplex(64);
-        let started = monotonic();
-        let patience = Patience::new(Reading::HeadStartsBy(started + 60 * SECOND, 2 * SECOND), SECOND);
-        let mut far = Timed::new(far, patience);
-        let drip = async {
-            tokio::time::sleep(30 * SECOND).await;
-            for _ in 0..10 {
-                near.write_all(b"x").await.unwrap();
-                tokio::time::sleep(SECOND / 2).await;
-            }
-        };
-        let read = async {
-            let mut sink = Vec::new();
-            let end = far.read_to_end(&mut sink).await;
-            (kind(end), sink.len(), monotonic() - started)
-        };
-        let ((), (end, bytes, after)) = tokio::join!(drip, read);
-        assert_eq!(end, Some(io::ErrorKind::TimedOut));
-        assert!((4..=5).contains(&bytes), "{bytes}");
-        assert_eq!(after, 32 * SECOND);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nothing_owed_is_waited_for_without_end() {
-        let (mut near, far) = duplex(64);
-        let patience = Patience::new(Reading::Unbounded, SECOND);
-        let mut far = Timed::new(far, patience);
-        let late = async {
-            tokio::time::sleep(100_000 * SECOND).await;
-            near.write_all(b"x").await.unwrap();
-        };
-        let ((), byte) = tokio::join!(late, far.read_u8());
-        assert_eq!(byte.unwrap(), b'x');
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_more_comes_before_an_answer_than_may() {
-        let (mut near, far) = duplex(64);
-        let patience = Patience::new(Reading::Unbounded, SECOND);
-        let mut far = Timed::new(far, Rc::clone(&patience));
-        patience.expect_answer(4);
-        assert!(patience.is_unanswered());
-        near.write_all(b"four").await.unwrap();
-        assert_eq!(far.read_u32().await.unwrap(), u32::from_be_bytes(*b"four"));
-        assert!(!patience.is_unanswered());
-        near.write_all(b"5").await.unwrap();
-        assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::InvalidData));
-        patience.has_answer();
-        near.write_all(b"6").await.unwrap();
-        assert_eq!(far.read_u8().await.unwrap(), b'6');
-    }
-
-    /// Reads to the end, and says after how long that came.
-    async fn ends_after(far: &mut Timed<tokio::io::DuplexStream>) -> Duration {
-        let started = monotonic();
-        assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
-        monotonic() - started
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_may_close_its_sending_side_while_its_answer_is_under_way() {
-        for (reading, is_starved, hidden) in [
-            (Reading::Unbounded, false, HALF_CLOSED),
-            (Reading::Each(60 * SECOND), false, HALF_CLOSED),
-            (Reading::Each(60 * SECOND), true, Duration::ZERO),
-            (Reading::UntilItEnds, false, Duration::ZERO),
-            (Reading::Until(monotonic() + 60 * SECOND), false, Duration::ZERO),
-        ] {
-            let (mut near, far) = duplex(64);
-            near.shutdown().await.unwrap();
-            let patience = Patience::of_client(reading, SECOND);
-            let mut far = Timed::new(far, Rc::clone(&patience));
-            if is_starved {
-                patience.starve();
-            }
-            assert_eq!(ends_after(&mut far).await, hidden, "{reading:?}");
-            // To a server nothing is owed.
-            let (mut near, far) = duplex(64);
-            near.shutdown().await.unwrap();
-            let mut far = Timed::new(far, Patience::new(reading, SECOND));
-            assert_eq!(ends_after(&mut far).await, Duration::ZERO);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_its_answer_is_there() {
-        let (mut near, far) = duplex(64);
-        near.shutdown().await.unwrap();
-        let mut far = Timed::new(far, Patience::of_client(Reading::Unbounded, SECOND));
-        for _ in 0..4 {
-            let wait = tokio::time::timeout(SECOND, far.read_u8()).await;
-            assert!(wait.is_err(), "{wait:?}");
-            far.write_all(b"x").await.unwrap();
-        }
-        assert_eq!(ends_after(&mut far).await, HALF_CLOSED);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_a_client_still_sends_is_read_for_a_while() {
-        for (is_unfinished, sends, after) in
-            [(true, 3, 3 * SECOND + LINGER_SILENT), (true, 99, LINGER), (false, 9, Duration::ZERO)]
-        {
-            let (mut near, far) = duplex(64);
-            let patience = Patience::of_client(Reading::Unbounded, SECOND);
-            patience.set_unfinished(is_unfinished);
-            let mut far = Timed::new(far, patience);
-            let started = monotonic();
-            let send = async {
-                for _ in 0..sends {
-                    tokio::time::sleep(SECOND).await;
-                    if near.write_all(&[b'x'; 64]).await.is_err() {
-                        return;
-                    }
-                }
-            };
-            let close = async {
-                far.shutdown().await.unwrap();
-                let took = monotonic() - started;
-                drop(far);
-                took
-            };
-            let (took, ()) = tokio::join!(close, send);
-            assert_eq!(took, after);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_read_ahead_is_read_again() {
-        let (mut near, far) = duplex(64);
-        let mut far = Timed::new(far, Patience::new(Reading::Each(SECOND), SECOND));
-        for part in ["ab", "cd", "e"] {
-            near.write_all(part.as_bytes()).await.unwrap();
-            let wanted = part.as_bytes()[0];
-            let ahead = std::future::poll_fn(|cx| {
-                far.poll_ahead(cx, |bytes| bytes.contains(&wanted)).map_ok(<[u8]>::to_vec)
-            });
-            assert!(ahead.await.unwrap().ends_with(part.as_bytes()));
-        }
-        let late = std::future::poll_fn(|cx| far.poll_ahead(cx, |_| false).map_ok(<[u8]>::len)).await;
-        assert_eq!(kind(late), Some(io::ErrorKind::TimedOut));
-        drop(near);
-        let mut all = String::new();
-        far.read_to_string(&mut all).await.unwrap();
-        assert_eq!(all, "abcde");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_write_that_nobody_reads_fails() {
-        let (_near, far) = duplex(4);
-        let mut far = Timed::new(far, Patience::new(Reading::Unbounded, SECOND));
-        assert_eq!(kind(far.write_all(&[0; 64]).await), Some(io::ErrorKind::TimedOut));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_a_stream_has_taken_and_nobody_reads_fails_as_well() {
-        let (_near, far) = duplex(4);
-        let taken = tokio::io::BufWriter::new(far);
-        let mut far = Timed::new(taken, Patience::new(Reading::Unbounded, SECOND));
-        far.write_all(&[0; 64]).await.unwrap();
-        assert_eq!(kind(far.flush().await), Some(io::ErrorKind::TimedOut));
-        assert_eq!(kind(far.shutdown().await), Some(io::ErrorKind::TimedOut));
-    }
-}
+mod tests;

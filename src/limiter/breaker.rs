@@ -4,11 +4,12 @@
 //! closes it, on trial: until a request has been answered too, one failure opens it again. The keeper also probes a
 //! store that nobody asks for anything, so that it is known to be away before somebody needs it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -28,6 +29,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const IDLE: Duration = Duration::from_secs(5);
 /// How long the first connection may take before it counts as a failure.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long the log does not say again that some calls are refused.
+const SILENCE: Duration = Duration::from_mins(1);
 /// After so long without an answer the connection is built anew, whatever it believes of itself.
 const RECONNECT: Duration = Duration::from_secs(2);
 
@@ -44,6 +47,8 @@ pub(super) struct Breaker {
     is_on_trial: Cell<bool>,
     /// Whether there was an answer since the keeper looked last.
     has_heard: Cell<bool>,
+    /// What a call was refused with, while it was closed.
+    refused: RefCell<Option<String>>,
     opened: Notify,
 }
 
@@ -53,6 +58,8 @@ pub(super) struct Breaker {
 pub struct Breakers {
     open: AtomicUsize,
     openings: AtomicU64,
+    /// When the log said last that some calls are refused.
+    refused: Mutex<Option<Instant>>,
 }
 
 impl Breakers {
@@ -105,6 +112,9 @@ impl Breaker {
             // It was not asked.
             return;
         }
+        if let StoreError::Refused(words) = error {
+            self.refused.borrow_mut().get_or_insert_with(|| words.clone());
+        }
         let lasts = self.lasts();
         // Where there is no connection there is nothing to try.
         let is_out = self.failures.get() >= FAILURES || matches!(error, StoreError::Away(_));
@@ -130,10 +140,23 @@ impl Breaker {
         self.since.set(self.since.get().or(Some(now)));
         self.probe.set(Some(now + PAUSE));
         self.opened.notify_one();
+        self.refused.take();
         self.all.openings.fetch_add(1, Ordering::Relaxed);
         if !self.is_on_trial.replace(false) && self.all.open.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 "the store can't be asked: {error}; each limit does what its on_store_failure says"
+            );
+        }
+    }
+
+    /// Says that calls were refused while others were answered, as by one node of a cluster.
+    fn say_refused(&self) {
+        let Some(words) = self.refused.take() else { return };
+        let (now, mut said) = (recent(), self.all.refused.lock());
+        if said.is_none_or(|said| now.saturating_duration_since(said) >= SILENCE) {
+            *said = Some(now);
+            tracing::warn!(
+                "the store refuses some calls: {words}; each limit does what its on_store_failure says"
             );
         }
     }
@@ -166,6 +189,7 @@ impl Breaker {
             // It wakes up at once when a request opens it.
             let _ = tokio::time::timeout(pause, self.opened.notified()).await;
             let _ = monotonic();
+            self.say_refused();
             if self.is_open() || self.has_heard.replace(false) {
                 pause = IDLE;
                 continue;
@@ -173,6 +197,8 @@ impl Breaker {
             match store.probe().await {
                 Ok(()) => {
                     self.answered();
+                    // That was nobody else.
+                    self.has_heard.set(false);
                     pause = IDLE;
                 }
                 Err(error) if self.lasts() => self.open(&error),

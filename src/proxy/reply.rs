@@ -36,6 +36,8 @@ pub(super) struct Timing {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub record: Record,
+    /// Whether a server's answer has come to its end.
+    pub is_whole: bool,
     pub started: Instant,
     pub writer: AccessWriter,
 }
@@ -62,9 +64,17 @@ impl ReplyBody {
         Self { source, peer, entry, timing }
     }
 
-    fn count(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
-        if let (Some(entry), Poll::Ready(Some(Ok(frame)))) = (&mut self.entry, frame) {
-            entry.record.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+    /// Notes what is logged of a frame.
+    fn note(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
+        let Some(entry) = &mut self.entry else { return };
+        match frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                entry.record.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                entry.is_whole |= frame.is_trailers();
+            }
+            Poll::Ready(Some(Err(error))) => entry.record.error = Some(error.word()),
+            Poll::Ready(None) => entry.is_whole = true,
+            Poll::Pending => {}
         }
     }
 }
@@ -82,7 +92,7 @@ impl Body for ReplyBody {
             Source::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Source::Upstream(body) => Pin::new(body).poll_frame(cx),
         };
-        self.count(&frame);
+        self.note(&frame);
         frame
     }
 
@@ -104,7 +114,12 @@ impl Body for ReplyBody {
 impl Drop for ReplyBody {
     fn drop(&mut self) {
         self.peer.is_answered();
+        let is_own = matches!(self.source, Source::Own(_));
+        let is_whole = is_own || self.is_end_stream();
         if let Some(entry) = &mut self.entry {
+            if !is_whole && !entry.is_whole {
+                entry.record.error.get_or_insert("client_gone");
+            }
             entry.write();
         }
         self.timing.counts.took(recent() - self.timing.asked);

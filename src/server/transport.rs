@@ -41,7 +41,7 @@ pub(super) async fn accept(
         return Some(Accepted { stream: Transport::Plain(stream), address });
     }
     // Apart, because it is large, and a plain connection does not need it.
-    match timeout(spec.handshake_timeout, Box::pin(handshake(stream, address, spec, proxy))).await {
+    match Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, proxy))).await {
         Ok(Ok(accepted)) => return Some(accepted),
         Ok(Err(error)) => tracing::debug!(%address, "refused: {error}"),
         Err(_) => tracing::debug!(%address, "refused: no handshake within {:?}", spec.handshake_timeout),

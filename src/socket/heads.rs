@@ -2,8 +2,8 @@
 
 /// The most interim responses (1xx) to one request; hyper itself would take any number.
 const MAX_INTERIM: u8 = 100;
-/// Where in a status line its first digit stands.
-const DIGIT: u8 = b"HTTP/1.1 ".len() as u8;
+/// Where in a status line its first digit stands, as in `HTTP/1.1 200`.
+const DIGIT: u8 = 9;
 
 /// Counts what comes before an answer: its bytes, and interim responses among them. It looks at ten bytes of an
 /// answer that has none before it.

@@ -40,6 +40,8 @@ pub struct Record {
     pub denied_by: Option<String>,
     /// The limits in shadow mode that would have refused it.
     pub shadow_denied_by: Vec<String>,
+    /// In a word, why no server gave an answer, or not all of it.
+    pub error: Option<&'static str>,
     /// What it was answered with.
     pub status: StatusCode,
     /// Bytes of the answer's body.
@@ -125,9 +127,10 @@ impl Record {
             "bytes": self.bytes,
             "took_us": Micros::from(self.took).0,
         });
-        for (name, value) in [("route", &self.route), ("denied_by", &self.denied_by)] {
+        let (route, denied_by) = (self.route.as_deref(), self.denied_by.as_deref());
+        for (name, value) in [("route", route), ("denied_by", denied_by), ("error", self.error)] {
             if let Some(value) = value {
-                line[name] = value.as_str().into();
+                line[name] = value.into();
             }
         }
         if !self.shadow_denied_by.is_empty() {
@@ -146,6 +149,9 @@ impl Record {
         }
         if let Some(limit) = &self.denied_by {
             let _ = write!(line, " denied_by={limit}");
+        }
+        if let Some(error) = self.error {
+            let _ = write!(line, " error={error}");
         }
         if !self.shadow_denied_by.is_empty() {
             let _ = write!(line, " shadow_denied_by={}", self.shadow_denied_by.join(","));
@@ -173,6 +179,7 @@ mod tests {
             route: Some("search".to_owned()),
             denied_by: Some("per-key".to_owned()),
             shadow_denied_by: vec!["strict".to_owned(), "wide".to_owned()],
+            error: Some("connect_failed"),
             status: StatusCode::TOO_MANY_REQUESTS,
             bytes: 244,
             took: Duration::from_micros(87),
@@ -185,6 +192,7 @@ mod tests {
         assert_eq!(line["time"], "2026-09-21T14:13:20.123Z");
         assert_eq!(line["target"], "/a?b=%22");
         assert_eq!(line["shadow_denied_by"], json!(["strict", "wide"]));
+        assert_eq!(line["error"], "connect_failed");
         assert_eq!((&line["status"], &line["took_us"]), (&json!(429), &json!(87)));
     }
 
@@ -194,6 +202,7 @@ mod tests {
             route: None,
             denied_by: None,
             shadow_denied_by: Vec::new(),
+            error: None,
             status: StatusCode::OK,
             ..record()
         };
@@ -201,7 +210,7 @@ mod tests {
             bare.text(),
             "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us"
         );
-        let full = " 429 244B 87us route=search denied_by=per-key shadow_denied_by=strict,wide";
+        let full = " route=search denied_by=per-key error=connect_failed shadow_denied_by=strict,wide";
         assert!(record().text().ends_with(full));
     }
 }

@@ -9,7 +9,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -53,6 +53,17 @@ pub enum TlsError {
     Setup(String),
 }
 
+impl TlsError {
+    pub(super) fn of_identity(error: &rustls::Error) -> Self {
+        Self::Identity(match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                "the key belongs to another certificate".to_owned()
+            }
+            error => error.to_string(),
+        })
+    }
+}
+
 impl ClientTls {
     /// TLS that trusts what the system trusts.
     ///
@@ -82,7 +93,7 @@ impl ClientTls {
             None => config.with_no_client_auth(),
             Some((certificates, key)) => config
                 .with_client_auth_cert(certificates, key)
-                .map_err(|error| TlsError::Identity(error.to_string()))?,
+                .map_err(|error| TlsError::of_identity(&error))?,
         };
         config.alpn_protocols = spec.protocols;
         Ok(Self(Arc::new(Inner {

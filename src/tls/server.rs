@@ -60,12 +60,11 @@ impl Identity {
     /// # Errors
     /// A certificate and a key that are no pair, or can't be used.
     pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, TlsError> {
-        let unusable = |error: &dyn std::fmt::Display| TlsError::Identity(error.to_string());
         let facts = chain.first().and_then(Facts::of);
-        let facts = facts.ok_or_else(|| unusable(&"this is no certificate"))?;
+        let facts = facts.ok_or_else(|| TlsError::Identity("what is there is no certificate".to_owned()))?;
         let print = print(chain.iter().map(|one| &**one).chain([key.secret_der()]));
-        let key =
-            CertifiedKey::from_der(chain, key, &default_provider()).map_err(|error| unusable(&error))?;
+        let key = CertifiedKey::from_der(chain, key, &default_provider())
+            .map_err(|error| TlsError::of_identity(&error))?;
         Ok(Self { key: Arc::new(key), facts: Arc::new(facts), print })
     }
 

@@ -61,6 +61,23 @@ impl ForwardError {
         }
     }
 
+    /// It in a word, for the access log.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Connect { .. } => "connect_failed",
+            Self::ConnectTimeout(_) => "connect_timeout",
+            Self::ResponseTimeout(_) => "response_timeout",
+            Self::Broken { .. } if self.is_dead_connection() => "connection_lost",
+            Self::Broken { .. } => "invalid_response",
+            Self::Switched(_) => "switched_protocols",
+            Self::Framing(_) => "ambiguous_response",
+            Self::RequestBody(_) => "request_broken",
+            Self::RequestBodyTimeout => "request_stalled",
+            Self::Target(_) => "target_too_long",
+        }
+    }
+
     /// Whether the connection ended before anything was answered, as one does that the server closed while it
     /// was kept.
     pub(super) fn is_dead_connection(&self) -> bool {
@@ -72,6 +89,18 @@ impl ForwardError {
 /// Whether the body was late by its own clock.
 fn is_late(error: &hyper::Error) -> bool {
     cause::<BodyError>(error).is_some_and(|error| matches!(error, BodyError::TooLate(_)))
+}
+
+impl BodyError {
+    /// In a word, what went wrong with the body of an answer.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::TooLate(_) => "response_stalled",
+            Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => "response_stalled",
+            Self::Broken(_) => "response_broken",
+        }
+    }
 }
 
 fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {

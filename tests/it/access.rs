@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Tidegate, get};
+use crate::support::{Client, Tidegate, Upstream, get};
 
 const LIMITED: &str = r#"
 [client_ip]
@@ -64,4 +64,100 @@ fn a_limit_that_only_watches_is_named_where_it_would_have_refused() {
     assert_eq!(logged(&requests, "denied_by"), [Value::Null, Value::Null, json!("real")]);
     let watched = json!(["watched"]);
     assert_eq!(logged(&requests, "shadow_denied_by"), [Value::Null, watched.clone(), watched]);
+}
+
+/// A server that gives each request the answer that its path asks for.
+fn troubled() -> Upstream {
+    Upstream::scripted(|caller| {
+        let Ok(Some(request)) = caller.read_head() else { return };
+        let said = match request.start.split(' ').nth(1) {
+            Some("/lost" | "/late") => "",
+            Some("/invalid") => "SSH-2.0-OpenSSH_9.2\r\n",
+            Some("/ambiguous") => {
+                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            }
+            Some("/switched") => "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+            Some("/broken" | "/half" | "/gone") => "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
+            Some("/chunks") => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            Some("/trailers") => {
+                "HTTP/1.1 200 OK\r\nTrailer: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX: y\r\n\r\n"
+            }
+            _ => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        };
+        let _ = caller.try_send(said);
+        // Without a word it is late; after half an answer it stalls.
+        if request.start.contains("/late")
+            || request.start.contains("/half")
+            || request.start.contains("/gone")
+        {
+            let _ = caller.request();
+        }
+    })
+}
+
+#[test]
+fn the_log_says_why_there_is_no_answer_or_half_of_one() {
+    let server = troubled();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for form in ["json", "text"] {
+        let proxy = Tidegate::start(&format!(
+            "[log]\naccess = \"{form}\"\n\
+             [upstreams.bad]\nservers = [\"{}\"]\nresponse_timeout = \"300ms\"\nstall_timeout = \"300ms\"\n\
+             [[routes]]\npath = \"/nobody\"\nupstream = \"http://{nobody}\"\n\
+             [[routes]]\npath = \"/*\"\nupstream = \"bad\"\n",
+            server.url()
+        ));
+        for (method, path, error) in [
+            ("GET", "/good", None),
+            ("GET", "/chunks", None),
+            ("GET", "/trailers", None),
+            ("HEAD", "/good", None),
+            ("GET", "/nobody", Some("connect_failed")),
+            ("GET", "/late", Some("response_timeout")),
+            ("GET", "/lost", Some("connection_lost")),
+            ("GET", "/invalid", Some("invalid_response")),
+            ("GET", "/ambiguous", Some("ambiguous_response")),
+            ("GET", "/switched", Some("switched_protocols")),
+            ("GET", "/broken", Some("response_broken")),
+            ("GET", "/half", Some("response_stalled")),
+            ("POST", "/chunked", Some("request_broken")),
+        ] {
+            let before = proxy.accesses(0).len();
+            let mut client = Client::connect(proxy.addr());
+            let body = if method == "POST" {
+                "Transfer-Encoding: chunked\r\n\r\nx\r\n"
+            } else {
+                "TE: trailers\r\n\r\n"
+            };
+            client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{body}"));
+            let _ = client.read_response(method);
+            assert_eq!(
+                error_of(&proxy.accesses(before + 1)[before]),
+                error.map(str::to_owned),
+                "{path} in {form}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_log_says_when_a_client_did_not_take_its_answer() {
+    let server = troubled();
+    let proxy = Tidegate::start(&format!(
+        "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n",
+        server.url()
+    ));
+    let mut client = Client::connect(proxy.addr());
+    client.send("GET /gone HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.read_head().unwrap().unwrap();
+    drop(client);
+    assert_eq!(error_of(&proxy.accesses(1)[0]).as_deref(), Some("client_gone"));
+}
+
+/// What a line says went wrong, in either form.
+fn error_of(line: &str) -> Option<String> {
+    match serde_json::from_str::<Value>(line) {
+        Ok(line) => line["error"].as_str().map(str::to_owned),
+        Err(_) => line.split(" error=").nth(1).map(str::to_owned),
+    }
 }

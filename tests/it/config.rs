@@ -15,7 +15,9 @@ use tidegate::store::StoreSpec;
 use tidegate::store::redis::Endpoint;
 use tidegate::time::Micros;
 
-use tidegate::upstream::HostRule;
+use tidegate::upstream::{HostRule, ServerSpec};
+
+use crate::support::Authority;
 
 /// Every key that this version knows.
 const WHOLE: &str = include_str!("whole.toml");
@@ -37,6 +39,15 @@ fn parse(text: &str) -> Result<Loaded, config::Report> {
     config::parse(text, "tidegate.toml", &env)
 }
 
+/// The file with every key, beside the files that it names.
+fn whole() -> Loaded {
+    let authority = Authority::new();
+    ["api", "www"].iter().for_each(|name| authority.sign(name));
+    authority.sign_client("gate");
+    let file = authority.file("tidegate.toml");
+    config::parse(WHOLE, file.to_str().unwrap(), &env).unwrap_or_else(|report| panic!("{report}"))
+}
+
 /// What is wrong with a file.
 fn report(text: &str) -> String {
     parse(text).map(|loaded| loaded.config).expect_err("the file is wrong").to_string()
@@ -55,14 +66,16 @@ fn the_examples_are_right_and_not_odd() {
 
 #[test]
 fn every_key_is_read() {
-    let loaded = parse(WHOLE).unwrap_or_else(|report| panic!("{report}"));
+    let loaded = whole();
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     let config = &loaded.config;
     assert_eq!((config.workers, config.shutdown_grace), (3, Duration::from_secs(5)));
-    let [public, second] = &config.listeners[..] else { panic!("two listeners") };
+    let [public, second, safe] = &config.listeners[..] else { panic!("three listeners") };
     assert_eq!((public.max_connections, public.max_header_bytes, public.max_headers), (20_000, 16_384, 50));
     assert_eq!(public.idle_timeout, Duration::from_mins(1));
     assert_eq!(second.address.to_string(), "[::1]:8081");
+    assert!(second.tls.is_none() && safe.tls.as_ref().unwrap().asks_for_certificate());
+    assert_eq!((safe.proxy_protocol, safe.handshake_timeout), (true, Duration::from_secs(5)));
     let admin = config.admin.as_ref().unwrap();
     assert_eq!(admin.address.to_string(), "0.0.0.0:9900");
     assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-t0ken");
@@ -93,7 +106,7 @@ fn every_key_is_read() {
 
 #[test]
 fn limits_are_read() {
-    let loaded = parse(WHOLE).unwrap_or_else(|report| panic!("{report}"));
+    let loaded = whole();
     let gate = &loaded.config.site.gate;
     let names: Vec<&str> = gate.limits().map(|(_, policy)| &*policy.name).collect();
     assert_eq!(names, ["per-key", "even", "per-address", "daily", "polite", "smooth", "queue", "in-flight"]);
@@ -136,9 +149,9 @@ fn limits_are_read() {
 
 #[test]
 fn routes_are_read() {
-    let config = parse(WHOLE).unwrap_or_else(|report| panic!("{report}")).config;
+    let config = whole().config;
     let gate = &config.site.gate;
-    let [search, mirror, status, _] = gate.routes.routes() else { panic!("four routes") };
+    let [search, mirror, status, ..] = gate.routes.routes() else { panic!("five routes") };
     assert_eq!((&*search.name, &*mirror.name, &*status.name), ("search", "2", "status"));
     // The default limit comes first, and once.
     assert_eq!(search.limits.iter().map(|id| id.0).collect::<Vec<_>>(), [2, 0, 1]);
@@ -149,8 +162,12 @@ fn routes_are_read() {
     assert!(matches!(rewrite.host, HostRule::Upstream));
     // Routes that give the same URL share its connections.
     let urls: Vec<&str> = config.site.upstreams.iter().map(|upstream| &*upstream.name).collect();
-    assert_eq!(urls, ["api", "http://127.0.0.1:9000/base/"]);
-    assert_eq!(&*config.site.upstreams[1].servers[0].base_path, "/base");
+    assert_eq!(urls, ["api", "safe", "http://127.0.0.1:9000/base/"]);
+    assert_eq!(&*config.site.upstreams[2].servers[0].base_path, "/base");
+    let [api, safe, _] = &config.site.upstreams[..] else { panic!("three upstreams") };
+    assert!(api.tls.is_none() && safe.tls.is_some());
+    let authorities: Vec<String> = safe.servers.iter().map(ServerSpec::authority).collect();
+    assert_eq!(authorities, ["10.0.1.5", "[2001:db8::7]:8443"]);
     let weights: Vec<u32> = config.site.upstreams[0].servers.iter().map(|server| server.weight).collect();
     assert_eq!(weights, [1, 2]);
     let set = &config.site.treatments[0].request_headers.set;

@@ -1,6 +1,7 @@
 //! `tidegate explain`: what is told of a request.
 
 use crate::cli::{Said, ok, repository, tidegate};
+use crate::support::Authority;
 
 #[test]
 fn explain_follows_a_request_upstream() {
@@ -318,4 +319,28 @@ fn explain_knows_the_numbers_of_every_algorithm() {
         );
         assert!(told.starts_with(&wanted), "{told}");
     }
+}
+
+#[test]
+fn explain_counts_by_a_certificates_subject() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let text = "[[listeners]]\naddress = \"127.0.0.1:8443\"\n\
+                tls = { certificates = [{ cert = \"a.test.pem\", key = \"a.test.key\" }], client_ca = \"ca.pem\" }\n\
+                [limits.one]\nrate = \"2/hour\"\nkey = \"tls:subject\"\n\
+                overrides = { 'CN=mate,O=Example\\, Inc.' = { rate = \"7/hour\" } }\n\
+                [upstreams.far]\nservers = [\"https://10.0.1.5\"]\ntls = { ca = \"ca.pem\" }\n\
+                [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nupstream = \"far\"\n";
+    std::fs::write(authority.file("tidegate.toml"), text).unwrap();
+    let told = |args: &[&str]| {
+        let file = authority.file("tidegate.toml");
+        let args: Vec<&str> = ["explain", "GET", "/a"].iter().chain(args).copied().collect();
+        tidegate(file.parent().unwrap(), &args).stdout
+    };
+    let mate = told(&["--tls-subject", "CN=mate,O=Example\\, Inc."]);
+    assert!(mate.contains("key       tls:subject = CN=mate,O=Example\\, Inc.\n"), "{mate}");
+    assert!(mate.contains("override  CN=mate,O=Example\\, Inc.: token_bucket, 7/hour"), "{mate}");
+    assert!(mate.contains("sent to   https://10.0.1.5/a\n"), "{mate}");
+    let nobody = told(&[]);
+    assert!(nobody.contains("tls:subject is missing: the client's address stands in for it"), "{nobody}");
 }

@@ -1,5 +1,6 @@
 //! Requests that mean harm, or look as if they did.
 
+mod answers;
 mod cases;
 mod requests;
 mod strict;

@@ -23,6 +23,7 @@ mod limit;
 mod matching;
 mod numbers;
 mod onward;
+mod partings;
 mod proof;
 mod proxied;
 mod reports;

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -120,6 +121,29 @@ fn one_upstream_may_have_servers_with_and_without_tls() {
         assert_eq!(client.get("/", &[]).status(), 200);
     }
     assert_eq!((echo.requests().len(), plain.requests().len()), (2, 2));
+}
+
+/// A connection that was kept is left when the server closes it, whatever the next request is.
+#[test]
+fn connections_that_a_server_closes_are_replaced() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let echo = Upstream::echo();
+    let server = Tidegate::start(&format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\nidle_timeout = \"50ms\"\n\
+         tls = {{ certificates = [{{ {} }}] }}\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"{}\"\n",
+        authority.pair("localhost"),
+        echo.url()
+    ));
+    let proxy = before(&server, "localhost", &trust(&authority, ""));
+    let mut client = Client::connect(proxy.addr());
+    for _ in 0..3 {
+        let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+        assert_eq!(client.ask(request).echoed().body, b"hi");
+        // Longer than the server keeps a connection.
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// An answer without a length ends when its connection does: TLS tells a proper end from a cut.

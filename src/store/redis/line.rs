@@ -133,7 +133,10 @@ impl Line {
             (ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Backpressure, _)
             | (ErrorKind::Unknown, "Failed to route command." | "Client is not initialized.") => self.away(),
             (ErrorKind::Parse | ErrorKind::Protocol, details) => StoreError::Garbled(details.to_owned()),
-            (_, details) => StoreError::Refused(details.to_owned()),
+            // Of the script Redis says where it was; that is no news to whoever reads it.
+            (_, details) => {
+                StoreError::Refused(sentence(details.split(" script: ").next().unwrap_or(details)))
+            }
         }
     }
 
@@ -173,8 +176,13 @@ fn reason(error: &Error) -> String {
     let message = details.split_once("message: \"").and_then(|(_, rest)| rest.split_once('"'));
     match error.kind() {
         ErrorKind::Timeout => "it does not answer".to_owned(),
-        _ => message.map_or(details, |(message, _)| message).trim_end_matches('.').to_owned(),
+        _ => sentence(message.map_or(details, |(message, _)| message)),
     }
+}
+
+/// Words that may stand within a sentence.
+fn sentence(words: &str) -> String {
+    words.trim_end_matches('.').to_owned()
 }
 
 impl std::fmt::Debug for Line {

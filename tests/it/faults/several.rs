@@ -15,8 +15,10 @@ fn a_master_fails_over() {
     );
     let trial = Trial::of("Sentinel failover", &url);
     service.master.kill();
-    eventually("the replica is the master", || {
-        service.replica.cli(&["-a", "hush", "role"]).starts_with("master")
+    let port = service.replica.addr().port().to_string();
+    eventually("the Sentinel says who is the master now", || {
+        let ask = ["-a", "watch-hush", "sentinel", "get-master-addr-by-name", "gate"];
+        service.sentinel.cli(&ask).contains(&port)
     });
     trial.end(&Expected { reasons: &["not connected: "], keeps: false });
 }
@@ -40,10 +42,36 @@ fn a_cluster_loses_a_master() {
     let mut cluster = Cluster::start();
     let trial = Trial::of("Cluster, master killed", &format!("url = \"{}\"", cluster.url()));
     cluster.masters[0].kill();
-    eventually("the replica is a master", || cluster.replica.cli(&["role"]).starts_with("master"));
+    let replica = cluster.replica.addr().to_string();
+    eventually("the others know who is the master now", || {
+        let knows = |line: &str| line.contains(&replica) && line.contains(" master ");
+        cluster.masters[1..].iter().all(|node| node.cli(&["cluster", "nodes"]).lines().any(knows))
+    });
     trial.end(&Expected {
         reasons: &["not connected: ", "CLUSTERDOWN", "the connection ended"],
         keeps: false,
+    });
+}
+
+/// The master that has the key of this limit, and the key.
+#[track_caller]
+fn place(cluster: &Cluster, limit: &str) -> (usize, String) {
+    let has = |node: &RedisServer| node.keys().into_iter().find(|key| key.contains(&format!(":{limit}:")));
+    (0..3).find_map(|node| Some((node, has(&cluster.masters[node])?))).unwrap()
+}
+
+/// Who counts elsewhere goes on counting there.
+#[test]
+fn a_node_of_a_cluster_refuses() {
+    let cluster = Cluster::start();
+    let trial = Trial::of("Cluster, -OOM of one node", &format!("url = \"{}\"", cluster.url()));
+    let (node, _) = place(&cluster, "deny");
+    cluster.masters[node].cli(&["config", "set", "maxmemory", "1"]);
+    trial.proxy.wait_log("the store refuses some calls");
+    cluster.masters[node].cli(&["config", "set", "maxmemory", "0"]);
+    trial.end(&Expected {
+        reasons: &["OOM command not allowed when used memory > 'maxmemory';"],
+        keeps: true,
     });
 }
 
@@ -51,8 +79,7 @@ fn a_cluster_loses_a_master() {
 fn a_slot_moves() {
     let cluster = Cluster::start();
     let trial = Trial::of("Cluster, slot migrated", &format!("url = \"{}\"", cluster.url()));
-    let has = |node: &RedisServer| node.keys().into_iter().find(|key| key.contains(":local:"));
-    let (from, name) = (0..3).find_map(|node| Some((node, has(&cluster.masters[node])?))).unwrap();
+    let (from, name) = place(&cluster, "local");
     let to = (from + 1) % 3;
     let slot = cluster.masters[from].cli(&["cluster", "keyslot", &name]);
     let (from_id, to_id) = (cluster.id(from), cluster.id(to));

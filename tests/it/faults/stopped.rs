@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Expected, Trial};
-use crate::support::RedisServer;
+use super::{Expected, ROUTES, Trial};
+use crate::support::{RedisServer, Tidegate, eventually, get};
 
 #[test]
 fn killed_and_restarted() {
@@ -49,4 +49,28 @@ fn loading_its_data() {
     let reasons =
         ["LOADING Redis is loading", "not connected: LOADING Redis is loading", "not connected: Conn"];
     trial.end(&Expected { reasons: &reasons, keeps: false });
+}
+
+/// Nobody has to ask for anything to find out.
+#[test]
+fn an_idle_proxy_knows() {
+    let mut redis = RedisServer::absent();
+    let proxy = Tidegate::start(&format!("{ROUTES}\n[store]\nurl = \"{}\"", redis.url()));
+    let is_up = |is_up: bool| {
+        let (ready, metrics) = (get(proxy.admin(), "/ready", &[]), get(proxy.admin(), "/metrics", &[]));
+        let has = |line: &str| metrics.text().lines().any(|found| found == line);
+        let (word, up, open) = if is_up { ("up", 1, 0) } else { ("away", 0, 2) };
+        ready.text() == format!("ready\nstore: {word}\n")
+            && has(&format!("tidegate_store_up {up}"))
+            && has(&format!("tidegate_store_breakers_open {open}"))
+    };
+    eventually("it is away at the start", || is_up(false));
+    redis.restart();
+    eventually("it is up", || is_up(true));
+    redis.kill();
+    eventually("it is away", || is_up(false));
+    let openings = get(proxy.admin(), "/metrics", &[]);
+    assert!(openings.text().contains("tidegate_store_breaker_openings_total 4\n"), "{}", openings.text());
+    let changes = |text| proxy.lines().iter().filter(|line| line.contains(text)).count();
+    assert_eq!((changes("the store can't be asked"), changes("the store answers again")), (2, 1));
 }

@@ -41,19 +41,25 @@ pub fn unescaped(text: &str) -> Vec<u8> {
             '\\' => {
                 let kind = rest.chars().next().unwrap();
                 rest = &rest[1..];
-                bytes.push(match kind {
+                let byte = match kind {
                     'n' => b'\n',
                     'r' => b'\r',
                     't' => b'\t',
                     '0' => 0,
                     '\\' => b'\\',
+                    // The end of a connection is no byte: it stays what it is, for the test to see.
+                    'c' => {
+                        bytes.push(b'\\');
+                        b'c'
+                    }
                     'x' => {
                         let (digits, after) = rest.split_at(2);
                         rest = after;
                         u8::from_str_radix(digits, 16).unwrap()
                     }
                     other => panic!("no such escape: {other}"),
-                });
+                };
+                bytes.push(byte);
             }
             plain => bytes.extend_from_slice(plain.to_string().as_bytes()),
         }

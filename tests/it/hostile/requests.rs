@@ -88,21 +88,6 @@ fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
     }
 }
 
-/// Whether what the server saw is so.
-fn is_so(seen: &Strict, wanted: &str) -> bool {
-    if let Some(name) = wanted.strip_prefix('!') {
-        return seen.field(name).is_none();
-    }
-    let wanted = String::from_utf8_lossy(&cases::unescaped(wanted)).into_owned();
-    match wanted.split_once(':').map(|(name, value)| (name, value.trim_start())) {
-        None => seen.start == wanted,
-        Some(("body", body)) => seen.body == body.as_bytes(),
-        Some(("trailer", name)) => seen.trailers.iter().any(|(key, _)| key == name),
-        Some((name, _)) if name.contains(' ') => seen.start == wanted,
-        Some((name, value)) => seen.field(name) == Some(value),
-    }
-}
-
 /// What is wrong with a case, if anything.
 fn verdict(case: &Case, got: &Got, seen: &Seen) -> Result<(), String> {
     let statuses: Vec<&str> = got.answers.iter().map(Strict::status).collect();
@@ -133,7 +118,7 @@ fn verdict(case: &Case, got: &Got, seen: &Seen) -> Result<(), String> {
     if !is_right {
         return Err(outcome);
     }
-    match wants.iter().find(|wanted| !is_so(&seen.whole[0], wanted)) {
+    match wants.iter().find(|wanted| !seen.whole[0].is_so(wanted)) {
         Some(wanted) => Err(format!("not so: {wanted}; the server saw {:?}", seen.whole[0])),
         None => Ok(()),
     }

@@ -1,6 +1,8 @@
 //! A reader that takes nothing but what the grammar says (RFC 9110 §5.5, RFC 9112), in one way each. What it
 //! refuses must not leave the proxy, in either direction.
 
+use super::cases::unescaped;
+
 /// A whole message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strict {
@@ -42,6 +44,21 @@ impl Strict {
     /// The only value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
+    }
+
+    /// Whether what a table says is so: a start line, `name: value`, `!name` for no such field, `body: text` or
+    /// `trailer: name`.
+    pub fn is_so(&self, wanted: &str) -> bool {
+        if let Some(name) = wanted.strip_prefix('!') {
+            return self.field(name).is_none();
+        }
+        let wanted = String::from_utf8_lossy(&unescaped(wanted)).into_owned();
+        match wanted.split_once(':').map(|(name, value)| (name, value.trim_start())) {
+            Some(("body", body)) => self.body == body.as_bytes(),
+            Some(("trailer", name)) => self.trailers.iter().any(|(key, _)| key == name),
+            Some((name, value)) if !name.contains(' ') => self.field(name) == Some(value),
+            _ => self.start == wanted,
+        }
     }
 
     /// The status of a response.
@@ -149,16 +166,23 @@ fn head(bytes: &[u8]) -> Result<(Strict, usize), Fault> {
     Ok((Strict { start, fields, ..Strict::default() }, at))
 }
 
-/// What says where the body ends: its length, or nothing if it is in chunks.
-fn framing(message: &Strict) -> Result<Option<Option<usize>>, Fault> {
+/// Where a body ends.
+enum End {
+    /// Nothing says it.
+    Unsaid,
+    Length(usize),
+    Chunks,
+}
+
+fn framing(message: &Strict) -> Result<End, Fault> {
     match (message.field("transfer-encoding"), message.field("content-length")) {
-        (None, None) => Ok(None),
-        (Some("chunked"), None) => Ok(Some(None)),
+        (None, None) => Ok(End::Unsaid),
+        (Some("chunked"), None) => Ok(End::Chunks),
         (None, Some(length)) => {
             let number: Option<usize> = length.parse().ok();
             // As whoever writes numbers would write it.
             match number.filter(|number| number.to_string() == length) {
-                Some(number) => Ok(Some(Some(number))),
+                Some(number) => Ok(End::Length(number)),
                 None => wrong("a length", length),
             }
         }
@@ -169,9 +193,9 @@ fn framing(message: &Strict) -> Result<Option<Option<usize>>, Fault> {
 /// Reads a body; `otherwise` is its length where nothing says it.
 fn body(message: &mut Strict, bytes: &[u8], at: usize, otherwise: Option<usize>) -> Result<usize, Fault> {
     match framing(message)? {
-        Some(None) => chunks(message, bytes, at),
-        Some(Some(length)) => known(message, bytes, at, length),
-        None => known(message, bytes, at, otherwise.ok_or(Incomplete)?),
+        End::Chunks => chunks(message, bytes, at),
+        End::Length(length) => known(message, bytes, at, length),
+        End::Unsaid => known(message, bytes, at, otherwise.ok_or(Incomplete)?),
     }
 }
 

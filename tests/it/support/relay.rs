@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ struct Way {
     /// How long every byte is on it, in milliseconds.
     delay: AtomicU64,
     is_dead: AtomicBool,
+    /// How many connections were made.
+    connections: AtomicUsize,
 }
 
 /// Bytes, and when they arrive.
@@ -38,6 +40,7 @@ impl Relay {
             for client in listener.incoming().map_while(Result::ok) {
                 // Who meets nobody is closed.
                 let Ok(server) = TcpStream::connect(server) else { continue };
+                shared.connections.fetch_add(1, Ordering::Relaxed);
                 carry(&client, &server, &shared);
                 carry(&server, &client, &shared);
             }
@@ -48,6 +51,11 @@ impl Relay {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many connections were made over it.
+    pub fn connections(&self) -> usize {
+        self.way.connections.load(Ordering::Relaxed)
     }
 
     /// Delays what it is sent from now on for so long, in each direction.

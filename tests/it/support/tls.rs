@@ -1,7 +1,7 @@
 //! A client that speaks TLS, and sees what was agreed on.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -48,7 +48,24 @@ impl TlsClient {
 
     /// Asks for a path, and reads the answer, which has a length.
     pub fn get(&mut self, path: &str) -> io::Result<Message> {
-        self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
+        self.ask(path)?;
+        self.read()
+    }
+
+    /// Asks for a path.
+    pub fn ask(&mut self, path: &str) -> io::Result<()> {
+        self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
+    }
+
+    /// Says that nothing more comes.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.0.conn.send_close_notify();
+        self.0.flush()?;
+        self.0.sock.shutdown(Shutdown::Write)
+    }
+
+    /// Reads an answer, which has a length.
+    pub fn read(&mut self) -> io::Result<Message> {
         let mut answer = Vec::new();
         let mut byte = [0];
         while !answer.ends_with(b"\r\n\r\n") {

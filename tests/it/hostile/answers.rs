@@ -1,0 +1,97 @@
+//! Every answer of `answers.txt`, and what a client sees of it.
+
+use std::io::Read as _;
+use std::sync::{Arc, Mutex};
+
+use super::cases::{self, Case};
+use super::strict::{self, Fault, Strict};
+use crate::support::{Caller, Client, Tidegate, Upstream, get};
+
+const TABLE: &str = include_str!("answers.txt");
+const CANARY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\ncanary";
+
+/// Answers a case with its bytes, and anything else with the canary.
+fn serve(caller: &mut Caller, case: &Mutex<Vec<u8>>) {
+    while let Ok(Some(request)) = caller.request() {
+        if !request.start.contains(" /case ") {
+            if caller.try_send(CANARY).is_err() {
+                return;
+            }
+            continue;
+        }
+        let bytes = case.lock().unwrap().clone();
+        let (said, closes) = match bytes.strip_suffix(b"\\c") {
+            Some(said) => (said, true),
+            None => (&*bytes, false),
+        };
+        if caller.try_send(said).is_err() || closes {
+            return;
+        }
+    }
+}
+
+/// What a client gets; nothing if the answer is broken off.
+fn ask(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, String> {
+    let mut client = Client::connect(proxy.addr());
+    client.send(format!("{method} /case HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let (mut bytes, mut piece) = (Vec::new(), [0; 16384]);
+    loop {
+        match strict::response(method, &bytes, false) {
+            Ok((_, taken)) if taken < bytes.len() => {
+                return Err(format!("more than an answer: {:?}", String::from_utf8_lossy(&bytes)));
+            }
+            Ok((answer, _)) => return Ok(Some(answer)),
+            Err(Fault::Wrong(what)) => return Err(what),
+            Err(Fault::Incomplete) => match client.stream().read(&mut piece) {
+                Ok(count @ 1..) => bytes.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Err(format!("it hangs after {:?}", String::from_utf8_lossy(&bytes)));
+                }
+                Ok(_) | Err(_) => return Ok(None),
+            },
+        }
+    }
+}
+
+fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
+    let (method, wanted) = case.expected[0].split_once(' ').unwrap();
+    let got = ask(proxy, method)?;
+    match (wanted, &got) {
+        ("abort", None) => {}
+        ("pass", Some(answer)) => {
+            if let Some(wanted) = case.expected[1..].iter().find(|wanted| !answer.is_so(wanted)) {
+                return Err(format!("not so: {wanted}; the client got {answer:?}"));
+            }
+        }
+        (status, Some(answer)) if status == answer.status() => {
+            // A HEAD has no body to look into.
+            if method != "HEAD" && !String::from_utf8_lossy(&answer.body).contains("about:blank") {
+                return Err(format!("not the proxy's own words: {answer:?}"));
+            }
+        }
+        _ => return Err(format!("the client got {got:?}")),
+    }
+    let next = get(proxy.addr(), "/canary", &[]);
+    if (next.status(), &*next.body) == (200, b"canary") {
+        Ok(())
+    } else {
+        Err(format!("the next client got {next:?}"))
+    }
+}
+
+#[test]
+fn every_answer_passes_in_one_meaning_or_is_seen_to_be_broken() {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let shared = Arc::clone(&said);
+    let server = Upstream::scripted(move |caller| serve(caller, &shared));
+    let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
+    let cases = cases::read(TABLE);
+    let mut failed = Vec::new();
+    for case in &cases {
+        said.lock().unwrap().clone_from(&case.bytes);
+        if let Err(what) = verdict(case, &proxy) {
+            failed.push(format!("{}\n    {what}", case.line));
+        }
+    }
+    assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
+}
