@@ -146,6 +146,23 @@ fn protocols_are_agreed_on() {
     assert!(agreed(&["h2"]).unwrap_err().to_string().contains("NoApplicationProtocol"));
 }
 
+#[test]
+fn http_2_is_agreed_on_where_there_is_a_choice() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let echo = Upstream::echo();
+    let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", &forward(&echo)));
+    let to = named(&authority, "a.test", proxy.addr());
+    for (option, start) in [("--http2", "HTTP/2 200 "), ("--http1.1", "HTTP/1.1 200 OK")] {
+        let (_, answer, _) = curl(&[&[option][..], &strs(&to)].concat());
+        assert_eq!(answer.start, start);
+        assert_eq!(answer.echoed().header("x-forwarded-proto"), Some("https"));
+    }
+    // Who agrees on nothing speaks HTTP/1.1.
+    let mut client = TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
+    assert_eq!(client.get("/").unwrap().start, "HTTP/1.1 200 OK");
+}
+
 /// Whichever worker a connection comes to.
 #[test]
 fn sessions_are_resumed() {
