@@ -24,6 +24,7 @@ mod numbers;
 mod onward;
 mod proof;
 mod proxied;
+mod reload;
 mod reports;
 mod serve;
 mod simulate;
