@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use super::ListenerSpec;
 use super::drain::Open;
 use super::transport::Accepted;
-use crate::proxy::{ClientTimes, Peer, Proxy};
+use crate::proxy::{ClientTimes, Live, Peer};
 use crate::socket::Timed;
 use crate::time::monotonic;
 use crate::tls::Transport;
@@ -42,7 +42,7 @@ pub(super) async fn serve(
     accepted: Accepted,
     spec: &ListenerSpec,
     protocol: &http1::Builder,
-    proxy: Rc<Proxy>,
+    live: Rc<Live>,
     open: Open,
 ) {
     let Accepted { stream, address } = accepted;
@@ -55,7 +55,7 @@ pub(super) async fn serve(
     let patience = Rc::clone(peer.patience());
     let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
     let service = service_fn(move |request: Request<Incoming>| {
-        let (proxy, peer) = (Rc::clone(&proxy), Rc::clone(&peer));
+        let (proxy, peer) = (live.now(), Rc::clone(&peer));
         peer.has_asked(!request.body().is_end_stream());
         async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
     });
