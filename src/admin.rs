@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use tokio::sync::watch;
 
 pub use guard::Token;
-pub use listen::{AdminListener, listen};
+pub use listen::{AdminListener, listen, serve};
 
 use self::answer::{Answer, Refusal};
 use crate::gate::Gate;
@@ -134,7 +134,10 @@ impl Admin {
             (_, 0) => "up",
             _ => "away",
         };
-        answer::text(status, "text/plain; charset=utf-8", format!("{word}\nstore: {store}\n"))
+        let refused = "config: the last reload was refused, as the log says; the one before is served\n";
+        let note = if self.metrics.is_stale() { refused } else { "" };
+        let text = format!("{word}\nstore: {store}\n{note}");
+        answer::text(status, "text/plain; charset=utf-8", text)
     }
 
     fn levels(&self) -> Levels {

@@ -1,31 +1,17 @@
 //! From a configuration to a running server, and to its end.
 
-use std::sync::Arc;
+mod running;
+mod signals;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-
-use crate::admin::{self, Admin, AdminListener, Gauges};
-use crate::config::Config;
-use crate::jwt::Refresher;
-use crate::limiter::Limiter;
-use crate::proxy::Proxy;
-use crate::server::{self, Draining, Listener, Worker, WorkerSetup};
-use crate::store::{Memory, Redis, Store, StoreSpec};
-use crate::telemetry::{AccessWriter, Metrics};
-use crate::time::Clock;
-
-/// The in-process store is swept in so many parts, one a second.
-const SWEEP_PARTS: usize = 60;
-
-/// What a server is told from outside.
-enum Told {
-    /// To end; by which signal.
-    End(&'static str),
-    /// To read its configuration again.
-    Reload,
-}
+use self::running::Running;
+use self::signals::{Signals, Told, is_ready, is_reloading, is_stopping};
+use crate::config::{Config, Loaded};
+use crate::reload::{Source, Watch, words};
+use crate::server::{self, Draining, Inherited};
+use crate::telemetry::set_log_level;
 
 /// How a server has ended.
 enum End {
@@ -35,200 +21,158 @@ enum End {
     Cut,
 }
 
-/// Where it is told so.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-/// Serves until a signal ends it: SIGTERM and SIGINT drain, and a SIGINT after that ends it at once.
+/// Serves what was read from `path` until a signal ends it: SIGTERM and SIGINT drain, and a SIGINT after that ends it at
+/// once. SIGHUP has the file read again.
 ///
 /// # Errors
 /// When it can't start, or when a worker fails.
-pub fn run(config: Config) -> anyhow::Result<()> {
-    let (access, writing) = AccessWriter::start(config.log.access).unzip();
+pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
+    let inherited = Inherited::from_env();
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = control.block_on(serve(config, access));
+    let source = Source::new(path, &loaded);
+    let ended = control.block_on(serve(source, loaded.config, inherited));
     // Workers whose connections are still open are not waited for.
     control.shutdown_background();
-    if let (Ok(End::Drained), Some(writing)) = (&ended, writing) {
+    if let Ok((End::Drained, Some(writing))) = ended {
         // All lines are handed over; let them be written.
         let _ = writing.join();
+        return Ok(());
     }
     ended.map(|_| ())
 }
 
-async fn serve(config: Config, access: Option<AccessWriter>) -> anyhow::Result<End> {
+type Writing = std::thread::JoinHandle<()>;
+
+async fn serve(
+    source: Source,
+    config: Config,
+    inherited: Inherited,
+) -> anyhow::Result<(End, Option<Writing>)> {
     let mut signals = Signals::new()?;
-    let mut sockets: Vec<Vec<Listener>> = (0..config.workers).map(|_| Vec::new()).collect();
-    let (mut addresses, mut connections) = (Vec::new(), Vec::new());
-    for spec in &config.listeners {
-        let listeners = server::listen(spec, config.workers)?;
-        addresses.extend(listeners.first().map(Listener::address));
-        connections.extend(listeners.first().map(|listener| (listener.address(), listener.connections())));
-        for (worker, listener) in sockets.iter_mut().zip(listeners) {
-            worker.push(listener);
-        }
-    }
-    let admin = config.admin.map(|spec| admin::listen(&spec).map(|listener| (spec, listener)));
-    let admin = admin.transpose().context("[admin]")?;
-    let memory = Arc::new(Memory::new(config.max_keys, Clock::System));
-    let metrics = Arc::new(Metrics::new(Clock::System.now()));
-    let dropped_lines = access.as_ref().map(AccessWriter::dropped);
-    let local = Store::Memory(Arc::clone(&memory));
-    let limiter = Limiter::new(local.clone(), Arc::clone(&memory));
     let (draining, drain) = server::drain_signal();
-    let site = Arc::new(config.site);
-    let mut refresher = site.gate.jwt.as_ref().and_then(Refresher::new);
-    if let Some(refresher) = &mut refresher {
-        // Those that connect meanwhile wait a moment: without keys their tokens would count as missing.
-        refresher.fetch().await;
-    }
-    let mut workers = Vec::new();
-    for (number, listeners) in sockets.into_iter().enumerate() {
-        let (site, limiter, store) = (Arc::clone(&site), limiter.over(local.clone()), config.store.clone());
-        let access = access.clone();
-        let gate = &site.gate;
-        let routes = gate.routes.routes().iter().map(|route| &*route.name);
-        let counts = Arc::new(metrics.counts(number, &gate.limits.policies, routes));
-        let limiter = limiter.counting(Arc::clone(&counts));
-        let proxy = move || Proxy::new(site, connected(limiter, &store), access, counts);
-        let setup = WorkerSetup { listeners, proxy, drain: drain.clone() };
-        workers.push(Worker::start(number, setup).context("can't start a worker")?);
-    }
-    for address in &addresses {
-        let plural = if config.workers == 1 { "" } else { "s" };
-        tracing::info!("listening on {address} with {} worker{plural}", config.workers);
-    }
-    describe_store(&config.store);
-    if let Some((spec, listener)) = admin {
-        let (breakers, memory) = (limiter.breakers(), &memory);
-        let gauges = Gauges { connections, breakers, memory: Arc::clone(memory), dropped_lines };
-        let store = store(&config.store, memory);
-        let denials = limiter.denials();
-        let admin = Admin { spec, site, store, denials, metrics, gauges, drain, clock: Clock::System };
-        tracing::info!("the admin interface is at http://{}", listener.address());
-        tokio::spawn(administer(admin, listener));
-    }
-    let sweeping = tokio::spawn(sweep(memory));
-    let refreshing = refresher.map(|refresher| tokio::spawn(refresher.run()));
-    let ended = until_ended(&mut signals, &workers).await;
-    sweeping.abort();
-    if let Some(refreshing) = refreshing {
-        refreshing.abort();
-    }
-    ended?;
-    drop(access);
-    drain_workers(&mut signals, &draining, workers, config.shutdown_grace).await
+    let watches = config.watch;
+    let mut served = Served { running: Running::start(config, inherited, drain).await?, source, watch: None };
+    served.watch(watches);
+    is_ready();
+    served.until_ended(&mut signals).await?;
+    is_stopping();
+    end(&mut signals, &draining, served.running).await
 }
 
-/// A worker's limiter, with its own connection to the store.
-fn connected(limiter: Limiter, store: &StoreSpec) -> Limiter {
-    match store {
-        StoreSpec::Memory => limiter,
-        StoreSpec::Redis(spec) => limiter.over(Store::Redis(Redis::connect(spec))),
-    }
-}
-
-/// A store for the main thread, with its own connection.
-fn store(spec: &StoreSpec, memory: &Arc<Memory>) -> Store {
-    match spec {
-        StoreSpec::Memory => Store::Memory(Arc::clone(memory)),
-        StoreSpec::Redis(spec) => Store::Redis(Redis::connect(spec)),
-    }
-}
-
-async fn administer(admin: Admin, listener: AdminListener) {
-    if let Err(error) = admin.serve(listener).await {
-        tracing::error!("the admin interface has ended: {error}");
-    }
-}
-
-/// Says where limits are counted; whether it is there is said by those who count.
-fn describe_store(store: &StoreSpec) {
-    match store {
-        StoreSpec::Memory => tracing::info!("limits are counted in this process"),
-        StoreSpec::Redis(spec) => tracing::info!("limits are counted in {}", spec.target),
-    }
-}
-
-async fn sweep(memory: Arc<Memory>) {
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
-    for part in (0..SWEEP_PARTS).cycle() {
-        tick.tick().await;
-        memory.sweep(part, SWEEP_PARTS);
-    }
-}
-
-/// Waits for the signal to end; a worker that ends before is an error.
-async fn until_ended(signals: &mut Signals, workers: &[Worker]) -> anyhow::Result<()> {
-    let mut look = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        tokio::select! {
-            told = signals.next() => match told {
-                Told::End(name) => {
-                    tracing::info!("{name}: draining");
-                    return Ok(());
-                }
-                Told::Reload => {
-                    tracing::warn!("SIGHUP: this version can't reload its configuration; restart to change it");
-                }
-            },
-            _ = look.tick() => {
-                anyhow::ensure!(!workers.iter().any(Worker::is_finished), "a worker has ended unexpectedly");
-            }
-        }
-    }
-}
-
-async fn drain_workers(
+/// Ends what is running: readiness goes first, then listeners close, then connections end.
+async fn end(
     signals: &mut Signals,
     draining: &Draining,
-    workers: Vec<Worker>,
-    grace: Duration,
-) -> anyhow::Result<End> {
+    running: Running,
+) -> anyhow::Result<(End, Option<Writing>)> {
+    let grace = running.shutdown_grace();
     draining.begin();
-    let ends = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(Worker::join));
-    tokio::select! {
+    let (workers, writing) = running.stop();
+    let ends = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(server::Worker::join));
+    let end = tokio::select! {
         ended = ends => {
             ended??;
             tracing::info!("drained");
-            Ok(End::Drained)
+            End::Drained
         }
         () = tokio::time::sleep(grace) => {
             tracing::warn!("connections were still open after {grace:?}");
-            Ok(End::Cut)
+            End::Cut
         }
         () = signals.interrupted() => {
             tracing::warn!("SIGINT: not waiting for open connections");
-            Ok(End::Cut)
+            End::Cut
+        }
+    };
+    Ok((end, writing))
+}
+
+/// What runs, and the file that says so.
+struct Served {
+    running: Running,
+    source: Source,
+    watch: Option<Watch>,
+}
+
+impl Served {
+    /// Waits for the signal to end, and reads the file again when it is time; a worker that ends before is an error.
+    async fn until_ended(&mut self, signals: &mut Signals) -> anyhow::Result<()> {
+        let mut look = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                told = signals.next() => match told {
+                    Told::End(name) => {
+                        tracing::info!("{name}: draining");
+                        return Ok(());
+                    }
+                    Told::Reload => self.reload("SIGHUP").await,
+                },
+                () = changed(&mut self.watch) => {
+                    if self.source.has_changed() {
+                        self.reload("a file has changed").await;
+                    }
+                }
+                _ = look.tick() => {
+                    anyhow::ensure!(!self.running.has_failed(), "a worker has ended unexpectedly");
+                }
+            }
+        }
+    }
+
+    /// Reads the file again, and serves what it says; if anything is wrong with it everything stays as it is.
+    async fn reload(&mut self, why: &str) {
+        is_reloading();
+        let file = self.source.name();
+        let refused = match self.source.read().await {
+            Ok(Ok(loaded)) => self.take_up(loaded, why).await,
+            Ok(Err(report)) => {
+                report.print();
+                let plural = if report.len() == 1 { "" } else { "s" };
+                Err(anyhow::anyhow!("{file} has {} problem{plural}", report.len()))
+            }
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = refused {
+            self.running.refused_reload();
+            tracing::error!("{why}: {error:#}; nothing has changed");
+        }
+        is_ready();
+    }
+
+    async fn take_up(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<()> {
+        let changes = self.source.changes(&loaded);
+        let Loaded { config, warnings, outline, files, .. } = loaded;
+        let (watches, level) = (config.watch, config.log.level);
+        self.running.reload(config, &changes).await?;
+        for warning in warnings.lines() {
+            tracing::warn!("{warning}");
+        }
+        for line in words(&changes) {
+            tracing::info!("{line}");
+        }
+        let same = if changes.is_empty() { ", and says the same" } else { "" };
+        tracing::info!("{why}: {} was read again{same}", self.source.name());
+        set_log_level(level);
+        self.source.accept(files, outline);
+        self.watch(watches);
+        Ok(())
+    }
+
+    /// Watches the files, or does not.
+    fn watch(&mut self, watches: bool) {
+        if !watches {
+            self.watch = None;
+        } else if !self.watch.as_ref().is_some_and(|watch| watch.covers(self.source.paths())) {
+            let watch = Watch::start(self.source.paths());
+            self.watch = watch.map_err(|error| tracing::error!("`watch` does not work here: {error}")).ok();
         }
     }
 }
 
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let on = |kind| signal(kind).context("can't listen to signals");
-        Ok(Self {
-            terminate: on(SignalKind::terminate())?,
-            interrupt: on(SignalKind::interrupt())?,
-            hangup: on(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for the next signal.
-    async fn next(&mut self) -> Told {
-        tokio::select! {
-            _ = self.terminate.recv() => Told::End("SIGTERM"),
-            _ = self.interrupt.recv() => Told::End("SIGINT"),
-            _ = self.hangup.recv() => Told::Reload,
-        }
-    }
-
-    /// Waits for SIGINT alone: who stops a terminal's program twice is in a hurry. A second SIGTERM says nothing
-    /// new; some supervisors send it to the process and to its group.
-    async fn interrupted(&mut self) {
-        self.interrupt.recv().await;
+/// Waits until a file may have changed; for ever if none is watched.
+async fn changed(watch: &mut Option<Watch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
     }
 }

@@ -6,13 +6,13 @@ mod keys;
 mod run;
 mod simulate;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{self, Loaded, Report};
+use crate::config::{self, Loaded};
 
 /// A reverse proxy with exact, distributed rate limiting built in.
 #[derive(Debug, Parser)]
@@ -26,8 +26,8 @@ struct Cli {
 enum Command {
     /// Serve.
     ///
-    /// Checks the file first: if anything is wrong with it, says what, and starts nothing. SIGTERM and SIGINT
-    /// end it once the requests that it has begun are answered.
+    /// Checks the file first: if anything is wrong with it, says what, and starts nothing. SIGHUP has the file read
+    /// again; a wrong one changes nothing. SIGTERM and SIGINT end it once the requests that it has begun are answered.
     Run(FileArgs),
     /// Say whether the file is right, and what in it is odd.
     ///
@@ -85,18 +85,12 @@ pub fn main() -> ExitCode {
 /// Reads the file, and says what is wrong with it if anything is.
 fn load(args: &FileArgs) -> Result<Loaded, Failure> {
     config::load(&args.config).map_err(|report| {
-        say(&report);
+        report.print();
         if let Some(summary) = report.summary() {
             complain(&format!("\n{summary}"));
         }
         Failure::Usage
     })
-}
-
-/// Prints a report, in colours if a person reads it.
-fn say(report: &Report) {
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    complain(&report.render(colours));
 }
 
 /// Prints to standard error. Where that is closed nobody wants to know.

@@ -9,6 +9,7 @@ mod limits;
 mod listeners;
 mod numbers;
 mod odd;
+mod outline;
 mod quota;
 mod rate;
 mod reader;
@@ -25,12 +26,13 @@ mod upstreams;
 mod zone;
 
 use std::ops::{Range, RangeInclusive};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use toml::de::DeTable;
 
+pub use outline::{Change, Outline, Part};
 pub use report::Report;
 
 use self::limits::{Naming, Policies, ReadLimits};
@@ -64,6 +66,8 @@ pub struct Config {
     pub workers: usize,
     /// How long a stopping server waits for what it has begun.
     pub shutdown_grace: Duration,
+    /// Whether the file is read anew whenever it changes.
+    pub watch: bool,
     /// Where counts live.
     pub store: StoreSpec,
     /// The bound on keys that this process counts by itself.
@@ -85,6 +89,10 @@ pub struct Loaded {
     pub warnings: Report,
     /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
     pub limits: Vec<WrittenLimit>,
+    /// What stands in the file, part by part.
+    pub outline: Outline,
+    /// The other files that it names and that were read: keys and certificates.
+    pub files: Vec<PathBuf>,
 }
 
 /// The numbers of a limit as the file has them.
@@ -115,14 +123,19 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
     let reader = Reader::new(env);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
     let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()), directory);
+    let files = reader.files();
     let found = reader.into_problems();
     let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
     let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
         problems.into_iter().partition(Problem::is_warning);
     match read {
-        Some((config, limits)) if errors.is_empty() => {
-            Ok(Loaded { config, warnings: Report::new(file, text, warnings), limits })
-        }
+        Some((config, limits)) if errors.is_empty() => Ok(Loaded {
+            config,
+            warnings: Report::new(file, text, warnings),
+            limits,
+            outline: Outline::of(root.get_ref(), &files),
+            files: files.into_values().map(|(path, _)| path).collect(),
+        }),
         _ => Err(Report::new(file, text, errors)),
     }
 }
@@ -163,7 +176,7 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     let workers = top.item("workers").map_or_else(|| Some(all_cpus()), workers);
     let shutdown_grace =
         top.item("shutdown_grace").map_or(Some(Duration::from_secs(30)), |item| item.duration(&GRACE));
-    watch(top.item("watch"));
+    let watch = top.item("watch").map_or(Some(false), Item::boolean);
     let client_ip = client_ip::client_ip(top.item("client_ip"));
     let listeners = listeners::listeners(&mut top, directory, client_ip.as_ref());
     let store = store::store(top.item("store"), directory);
@@ -200,6 +213,7 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
         listeners: listeners?,
         workers: workers?,
         shutdown_grace: shutdown_grace?,
+        watch: watch?,
         store: store.spec,
         max_keys: store.max_keys,
         site: Site { answers: answers?, ..site },
@@ -259,11 +273,4 @@ fn workers(item: Item<'_>) -> Option<usize> {
 
 fn all_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
-}
-
-fn watch(item: Option<Item<'_>>) {
-    let Some(item) = item else { return };
-    if item.boolean() == Some(true) {
-        item.not_yet::<()>("`watch = true`", "restart tidegate to have it read the file again");
-    }
 }

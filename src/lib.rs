@@ -3,7 +3,7 @@
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
 //!
 //! `suggest < time < limit < telemetry < socket < tls < store < limiter < upstream < jwt < gate < proxy < server < admin <
-//! config < app < cli`
+//! config < reload < app < cli`
 
 pub mod admin;
 pub mod app;
@@ -14,6 +14,7 @@ pub mod jwt;
 pub mod limit;
 pub mod limiter;
 pub mod proxy;
+pub mod reload;
 pub mod server;
 pub mod socket;
 pub mod store;

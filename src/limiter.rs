@@ -6,7 +6,9 @@ mod limits;
 mod ruling;
 mod slots;
 
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::breaker::Breakers;
 pub use self::denials::Denials;
@@ -20,58 +22,63 @@ use crate::store::{Decisions, Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, Outcome, StoreCall};
 use crate::time::{Micros, recent};
 
-/// Asks the store, and knows what to say when it can't.
-#[derive(Debug)]
+/// Asks the store, and knows what to say when it can't. A clone asks over the same connection.
+#[derive(Clone, Debug)]
 pub struct Limiter {
     store: Store,
     /// Decides while the store is away.
     alone: Arc<Memory>,
     /// Keeps this worker from asking a store that does not answer.
-    breaker: Breaker,
-    breakers: Arc<Breakers>,
+    breaker: Rc<Breaker>,
     /// What the store has refused; not used where to ask costs no more than to remember.
     denials: Arc<Denials>,
     slots: Arc<Slots>,
     counts: Arc<Counts>,
 }
 
+/// What all workers know together of the store that they ask.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Decides where the store can't be asked.
+    pub alone: Arc<Memory>,
+    /// The breakers of all workers, which say whether it is away.
+    pub breakers: Arc<Breakers>,
+    /// What is remembered of the store's denials; who gives something back has to have it forgotten.
+    pub denials: Arc<Denials>,
+}
+
+impl Shared {
+    /// What is known of a store that nobody has asked yet.
+    #[must_use]
+    pub fn new(alone: Arc<Memory>) -> Self {
+        Self { alone, breakers: Arc::default(), denials: Arc::default() }
+    }
+}
+
 /// When to try again while the store is away.
 const RETRY: Micros = Micros::SECOND;
+/// How often a limiter looks whether anybody still uses it.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Limiter {
-    /// A limiter over `store`; `alone` decides where the store can't be asked.
+    /// One worker's limiter over its connection to the store.
     #[must_use]
-    pub fn new(store: Store, alone: Arc<Memory>) -> Self {
-        let (breakers, denials) = (Arc::default(), Arc::default());
-        let (slots, counts) = (Arc::default(), Arc::default());
-        Self { store, alone, breaker: Breaker::of(&breakers), breakers, denials, slots, counts }
-    }
-
-    /// The same limiter over a connection to the same store that another worker has.
-    #[must_use]
-    pub fn over(&self, store: Store) -> Self {
-        let (alone, breakers) = (Arc::clone(&self.alone), Arc::clone(&self.breakers));
-        let (denials, counts) = (Arc::clone(&self.denials), Arc::clone(&self.counts));
-        let breaker = Breaker::of(&breakers);
-        Self { store, alone, breaker, breakers, denials, slots: Arc::default(), counts }
+    pub fn new(store: Store, shared: Shared) -> Self {
+        let Shared { alone, breakers, denials } = shared;
+        let (breaker, slots, counts) = (Rc::new(Breaker::of(&breakers)), Arc::default(), Arc::default());
+        Self { store, alone, breaker, denials, slots, counts }
     }
 
     /// The same limiter, which counts there what it decides.
     #[must_use]
-    pub fn counting(self, counts: Arc<Counts>) -> Self {
-        Self { counts, ..self }
+    pub fn counting(&self, counts: Arc<Counts>) -> Self {
+        Self { counts, ..self.clone() }
     }
 
-    /// The breakers of all workers, which say whether the store is away.
+    /// Whether it asks the store that this is known of.
     #[must_use]
-    pub fn breakers(&self) -> Arc<Breakers> {
-        Arc::clone(&self.breakers)
-    }
-
-    /// What is remembered of the store's denials; who gives something back has to have it forgotten.
-    #[must_use]
-    pub fn denials(&self) -> Arc<Denials> {
-        Arc::clone(&self.denials)
+    pub fn knows(&self, shared: &Shared) -> bool {
+        Arc::ptr_eq(&self.denials, &shared.denials)
     }
 
     /// Decides a request: all of its charges are made, or none.
@@ -158,10 +165,21 @@ impl Limiter {
         self.breaker.begin(&self.store).await;
     }
 
-    /// Does what is to be done beside requests, for as long as the worker lives: gives slots back, renews their
-    /// leases, and probes a store that does not answer, or that nobody asks.
-    pub async fn keep(&self) {
-        tokio::join!(self.slots.keep(&self.store), self.keep_probing());
+    /// Does what is to be done beside requests, for as long as others have a clone of it or a slot that it has
+    /// given: gives slots back, renews their leases, and probes a store that does not answer, or that nobody asks.
+    pub async fn keep(self) {
+        tokio::select! {
+            () = self.slots.keep(&self.store) => {}
+            () = self.keep_probing() => {}
+            () = self.until_unused() => self.give_back_slots().await,
+        }
+    }
+
+    async fn until_unused(&self) {
+        let mut look = tokio::time::interval(LOOK);
+        while Rc::strong_count(&self.breaker) > 1 || !self.slots.is_empty() {
+            look.tick().await;
+        }
     }
 
     async fn keep_probing(&self) {
@@ -242,7 +260,7 @@ mod tests {
 
     fn limiter() -> Limiter {
         let memory = Arc::new(Memory::new(100, Clock::manual(Timestamp(1))));
-        Limiter::new(Store::Memory(Arc::clone(&memory)), memory)
+        Limiter::new(Store::Memory(Arc::clone(&memory)), Shared::new(memory))
     }
 
     fn charges(count: u32, cost: u64) -> Vec<Charge> {

@@ -3,6 +3,7 @@
 mod answers;
 mod hop;
 mod http2;
+mod live;
 mod outgoing;
 mod peer;
 mod refusal;
@@ -24,6 +25,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 
 pub use answers::{Answers, CustomDenied, RateHeaders, Template};
+pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};
 pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
@@ -54,25 +56,18 @@ pub struct Site {
     pub answers: Answers,
 }
 
-/// One worker's proxy.
+/// One worker's proxy, over one snapshot of the configuration.
 #[derive(Debug)]
 pub struct Proxy {
     site: Arc<Site>,
     limiter: Limiter,
-    upstreams: Vec<Upstream>,
+    upstreams: Vec<(Arc<UpstreamSpec>, Rc<Upstream>)>,
     access: Option<AccessWriter>,
     counts: Arc<Counts>,
     clock: Clock,
 }
 
 impl Proxy {
-    /// A proxy for one worker, which counts its requests there; to be used within that worker's runtime.
-    #[must_use]
-    pub fn new(site: Arc<Site>, limiter: Limiter, access: Option<AccessWriter>, counts: Arc<Counts>) -> Self {
-        let upstreams = site.upstreams.iter().map(Upstream::new).collect();
-        Self { site, limiter, upstreams, access, counts, clock: Clock::System }
-    }
-
     /// Answers a request.
     pub async fn handle(&self, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<ReplyBody> {
         let (mut head, incoming) = request.into_parts();
@@ -112,24 +107,9 @@ impl Proxy {
 
     /// Closes connections to servers that are not needed any more.
     pub fn sweep(&self) {
-        for upstream in &self.upstreams {
+        for (_, upstream) in &self.upstreams {
             upstream.sweep();
         }
-    }
-
-    /// Prepares for the first request, within half a second.
-    pub async fn begin(&self) {
-        self.limiter.begin().await;
-    }
-
-    /// Does what the limiter has to do beside requests, for as long as the worker lives.
-    pub async fn keep(&self) {
-        self.limiter.keep().await;
-    }
-
-    /// Gives back the slots that the last requests had.
-    pub async fn give_back_slots(&self) {
-        self.limiter.give_back_slots().await;
     }
 
     async fn answer(
@@ -231,7 +211,7 @@ impl Proxy {
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
-                let upstream = &self.upstreams[upstream.0 as usize];
+                let (_, upstream) = &self.upstreams[upstream.0 as usize];
                 let answer = upstream.forward(permit, &mut request, &rewrite.host).await?;
                 returned(answer, handshake.as_ref())?
             }

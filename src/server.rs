@@ -6,6 +6,7 @@
 
 mod connection;
 mod drain;
+mod inherit;
 mod listen;
 mod proxy_protocol;
 mod transport;
@@ -15,8 +16,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use drain::{Draining, drain_signal};
-pub use listen::{ListenError, Listener, listen};
-pub use worker::{Worker, WorkerSetup};
+pub use inherit::Inherited;
+pub use listen::{ListenError, Listener, ListenerHandle, listen};
+pub use worker::{Order, Worker};
 
 use crate::tls::ServerTls;
 

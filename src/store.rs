@@ -70,6 +70,16 @@ pub enum StoreError {
 }
 
 impl Store {
+    /// The store that is asked for, over a connection of its own; must be called within a runtime. `memory` is where
+    /// counts live in this process.
+    #[must_use]
+    pub fn open(spec: &StoreSpec, memory: &Arc<Memory>) -> Self {
+        match spec {
+            StoreSpec::Memory => Self::Memory(Arc::clone(memory)),
+            StoreSpec::Redis(spec) => Self::Redis(Redis::connect(spec)),
+        }
+    }
+
     /// Takes all `charges`, each from the policy that it names, if every one of them is allowed; none of them
     /// otherwise. Decisions come in the order of the charges; those that would have been allowed in a request
     /// that is not show what is there.

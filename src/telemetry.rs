@@ -6,12 +6,13 @@ mod counts;
 mod metrics;
 
 use std::io::IsTerminal as _;
+use std::sync::OnceLock;
 
 use tracing::Level;
-use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, Registry, reload};
 
 pub use access::{AccessWriter, Record};
 pub use counts::{Counts, Outcome, StoreCall};
@@ -44,16 +45,32 @@ impl Default for LogSpec {
     }
 }
 
+/// What lets the level of the log be changed.
+static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+
 /// Starts the log. Only the first call of a process has an effect.
 pub fn start_log(level: Level) {
-    // What the Redis client says of its connections is said once, by the limiter; h2 speaks of every frame.
-    let filter = Targets::new()
-        .with_default(level)
-        .with_targets([("fred", LevelFilter::OFF), ("h2", LevelFilter::OFF)]);
+    let (filter, handle) = reload::Layer::new(filter(level));
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     // A second start (a test that runs several servers in one process) keeps the first one's log.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
+    if tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().is_ok() {
+        let _ = FILTER.set(handle);
+    }
+}
+
+/// Changes the least important level that is logged.
+pub fn set_log_level(level: Level) {
+    if let Some(handle) = FILTER.get() {
+        // It fails only where the log is gone.
+        let _ = handle.reload(filter(level));
+    }
+}
+
+/// What the Redis client says of its connections is said once, by the limiter; h2 speaks of every frame.
+fn filter(level: Level) -> Targets {
+    let silent = ["fred", "h2"].map(|library| (library, LevelFilter::OFF));
+    Targets::new().with_default(level).with_targets(silent)
 }

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -12,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use super::{Admin, AdminSpec};
-use crate::server::ListenError;
+use crate::server::{Inherited, ListenError};
 
 /// Connections at once; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 64;
@@ -32,13 +33,14 @@ pub struct AdminListener {
     address: SocketAddr,
 }
 
-/// A socket where nobody listens yet.
+/// A socket where nobody listens yet, or one that was passed on.
 ///
 /// # Errors
 /// When the address can't be had.
-pub fn listen(spec: &AdminSpec) -> Result<AdminListener, ListenError> {
+pub fn listen(spec: &AdminSpec, inherited: &Inherited) -> Result<AdminListener, ListenError> {
     let bind = || {
-        let socket = TcpListener::bind(spec.address)?;
+        let passed_on = inherited.handle(spec.address);
+        let socket = passed_on.unwrap_or_else(|| TcpListener::bind(spec.address))?;
         socket.set_nonblocking(true)?;
         Ok(AdminListener { address: socket.local_addr()?, socket })
     };
@@ -53,30 +55,27 @@ impl AdminListener {
     }
 }
 
-impl Admin {
-    /// Serves for as long as it is polled.
-    ///
-    /// # Errors
-    /// When the socket can't be used.
-    pub async fn serve(self, listener: AdminListener) -> std::io::Result<()> {
-        let admin = Arc::new(self);
-        let socket = tokio::net::TcpListener::from_std(listener.socket)?;
-        let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        loop {
-            // Nobody closes it, so that there is a place some day.
-            let place = Arc::clone(&free).acquire_owned().await.map_err(std::io::Error::other)?;
-            match socket.accept().await {
-                Ok((stream, _)) => {
-                    let admin = Arc::clone(&admin);
-                    tokio::spawn(async move {
-                        let _place = place;
-                        converse(admin, stream).await;
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!("can't accept connections on {}: {error}", listener.address);
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+/// Serves for as long as it is polled, each connection with what `admin` is when it comes.
+///
+/// # Errors
+/// When the socket can't be used.
+pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> std::io::Result<()> {
+    let socket = tokio::net::TcpListener::from_std(listener.socket)?;
+    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        // Nobody closes it, so that there is a place some day.
+        let place = Arc::clone(&free).acquire_owned().await.map_err(std::io::Error::other)?;
+        match socket.accept().await {
+            Ok((stream, _)) => {
+                let admin = admin.load_full();
+                tokio::spawn(async move {
+                    let _place = place;
+                    converse(admin, stream).await;
+                });
+            }
+            Err(error) => {
+                tracing::warn!("can't accept connections on {}: {error}", listener.address);
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! `tidegate check`.
 
-use super::{FileArgs, Outcome, load, print, say};
+use super::{FileArgs, Outcome, load, print};
 use crate::config::Config;
 use crate::store::StoreSpec;
 
@@ -8,7 +8,7 @@ use crate::store::StoreSpec;
 pub(super) fn check(args: &FileArgs) -> Outcome {
     let loaded = load(args)?;
     if !loaded.warnings.is_empty() {
-        say(&loaded.warnings);
+        loaded.warnings.print();
     }
     print(&format!("{} is right: {}", args.config.display(), summary(&loaded.config)));
     Ok(())

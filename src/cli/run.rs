@@ -10,7 +10,7 @@ pub(super) fn run(args: &FileArgs) -> Outcome {
     for warning in loaded.warnings.lines() {
         tracing::warn!("{warning}");
     }
-    app::run(loaded.config).map_err(|error| {
+    app::run(args.config.clone(), loaded).map_err(|error| {
         complain(&format!("error: {error:#}"));
         Failure::Running
     })

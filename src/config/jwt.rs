@@ -114,9 +114,9 @@ fn url(text: &Text<'_>) -> Option<Endpoint> {
 
 /// Reads a file of keys. Its name shows in messages; that of a variable would show in its place.
 fn keys(text: &Text<'_>, algorithms: &[Algorithm], directory: &Path) -> Option<Keys> {
-    let path = directory.join(&text.value);
+    let (path, bytes) = text.read_file(directory);
     let shown = path.display();
-    let bytes = match std::fs::read(&path) {
+    let bytes = match bytes {
         Ok(bytes) if bytes.len() <= Keys::MAX_TEXT => bytes,
         Ok(bytes) => {
             let title = format!("{shown} has {} bytes: too many for a file of keys", bytes.len());

@@ -1,7 +1,10 @@
 //! Small readers that note a problem and go on: values of a known type, at a known place.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
 use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::Spanned;
@@ -22,7 +25,11 @@ pub(super) struct Reader<'a> {
     problems: RefCell<Vec<Problem>>,
     /// Every variable that was filled in.
     variables: RefCell<Vec<(String, String)>>,
+    files: RefCell<FilesRead>,
 }
+
+/// The other files that were read, with hashes of what they say, by the place where the file names them.
+pub(super) type FilesRead = BTreeMap<usize, (PathBuf, blake3::Hash)>;
 
 /// A value that has a name.
 #[derive(Clone, Copy)]
@@ -44,11 +51,16 @@ pub(super) struct Text<'a> {
 
 impl<'a> Reader<'a> {
     pub fn new(env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { env, problems: RefCell::default(), variables: RefCell::default() }
+        Self { env, problems: RefCell::default(), variables: RefCell::default(), files: RefCell::default() }
     }
 
     pub fn note(&self, problem: Problem) {
         self.problems.borrow_mut().push(problem);
+    }
+
+    /// The other files that were read so far.
+    pub fn files(&self) -> FilesRead {
+        self.files.borrow().clone()
     }
 
     /// All problems. Where a name or a path came from the environment, the message has its variable.
@@ -269,6 +281,16 @@ impl Text<'_> {
             shown.push('…');
         }
         format!("`{shown}`")
+    }
+
+    /// Reads the file that this names, which is looked for from `directory`.
+    pub fn read_file(&self, directory: &Path) -> (PathBuf, io::Result<Vec<u8>>) {
+        let path = directory.join(&self.value);
+        let bytes = std::fs::read(&path);
+        // One that can't be read may be there some day.
+        let hash = blake3::hash(bytes.as_deref().unwrap_or_default());
+        self.item.reader.files.borrow_mut().insert(self.item.span().start, (path.clone(), hash));
+        (path, bytes)
     }
 
     pub fn error(&self, title: impl Into<String>) -> Problem {

@@ -1,6 +1,6 @@
 //! What is wrong with a file, shown as compilers show it: the place, the line itself, and the cure.
 
-use std::io;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, Title};
@@ -173,6 +173,12 @@ impl Report {
             None => self.somewhere(problem, &renderer),
         };
         self.problems.iter().map(shown).collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// Prints all of it to standard error, in colours if a person reads it. Where that is closed nobody wants to know.
+    pub fn print(&self) {
+        let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let _ = writeln!(io::stderr(), "{}", self.render(colours));
     }
 
     /// One line for each problem, as a log wants it.

@@ -161,9 +161,9 @@ fn file(item: Item<'_>) -> Option<Text<'_>> {
 }
 
 fn read(text: &Text<'_>, directory: &Path) -> Option<(String, Vec<u8>)> {
-    let path = directory.join(&text.value);
+    let (path, bytes) = text.read_file(directory);
     let shown = path.display().to_string();
-    match std::fs::read(&path) {
+    match bytes {
         Ok(bytes) => Some((shown, bytes)),
         Err(error) => text.refuse(text.error(format!("can't read {shown}: {error}"))),
     }

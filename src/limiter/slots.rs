@@ -35,6 +35,8 @@ struct Live {
     held: HashMap<Holder, Held>,
     /// Given back by their requests, and not yet to the store.
     returned: Vec<Held>,
+    /// Whether some are on their way to the store.
+    is_returning: bool,
 }
 
 /// A slot that somebody has.
@@ -106,15 +108,26 @@ impl Slots {
         }
     }
 
+    /// Whether nobody has one, and none waits for being given back.
+    pub fn is_empty(&self) -> bool {
+        let live = self.live.lock();
+        live.held.is_empty() && live.returned.is_empty() && !live.is_returning
+    }
+
     /// Gives back what was returned, and says whether the store took it; what it does not take stays for the next
     /// time, until its lease ends.
     pub async fn give_back(&self, store: &Store) -> bool {
-        let mut returned = std::mem::take(&mut self.live.lock().returned);
+        let mut returned = {
+            let mut live = self.live.lock();
+            live.is_returning = true;
+            std::mem::take(&mut live.returned)
+        };
         let now = monotonic();
         returned.retain(|held| held.due > now);
         let left = settle(store, returned, Manner::GiveBack).await;
         let is_taken = left.is_empty();
         let mut live = self.live.lock();
+        live.is_returning = false;
         live.returned.extend(left);
         live.returned.truncate(MOST_RETURNED);
         is_taken

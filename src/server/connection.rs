@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::drain::Open;
 use super::transport::Accepted;
 use super::{ListenerSpec, Protocols};
-use crate::proxy::{ClientTimes, Peer, Proxy};
+use crate::proxy::{ClientTimes, Live, Peer};
 use crate::socket::{Patience, Timed};
 use crate::time::monotonic;
 use crate::tls::Transport;
@@ -51,7 +51,7 @@ pub(super) async fn serve(
     accepted: Accepted,
     spec: &ListenerSpec,
     protocol: &http1::Builder,
-    proxy: Rc<Proxy>,
+    live: Rc<Live>,
     open: Open,
 ) {
     let Accepted { stream, address } = accepted;
@@ -73,9 +73,9 @@ pub(super) async fn serve(
     let is_http2 =
         if may_be_http2 { speaks_http2(&mut stream, peer.patience(), &open).await } else { Ok(false) };
     let end = match is_http2 {
-        Ok(false) if h1 => serve_http1(stream, protocol, peer, proxy, open).await,
+        Ok(false) if h1 => serve_http1(stream, protocol, peer, live, open).await,
         // Also where there is no choice and it does not: the library knows how to say so.
-        Ok(_) => Box::pin(http2::serve(stream, spec, peer, proxy, open)).await,
+        Ok(_) => Box::pin(http2::serve(stream, spec, peer, live, open)).await,
         Err(error) => Err(error.into()),
     };
     if let Err(error) = end {
@@ -110,14 +110,14 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin>(
     stream: Timed<S>,
     protocol: &http1::Builder,
     peer: Rc<Peer>,
-    proxy: Rc<Proxy>,
+    live: Rc<Live>,
     open: Open,
 ) -> Result<(), Box<dyn Error>> {
     let patience = Rc::clone(peer.patience());
     let io = TokioIo::new(stream);
     let asking = Rc::clone(&peer);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (proxy, peer) = (Rc::clone(&proxy), Rc::clone(&asking));
+        let (proxy, peer) = (live.now(), Rc::clone(&asking));
         peer.has_asked(!request.body().is_end_stream());
         async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
     });

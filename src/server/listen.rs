@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::watch;
 
-use super::ListenerSpec;
+use super::{Inherited, ListenerSpec};
 
 /// Connections that may wait to be accepted, on each worker's socket.
 pub(super) const BACKLOG: i32 = 1024;
@@ -22,10 +23,19 @@ pub struct ListenError {
     pub error: io::Error,
 }
 
+/// The sockets of all workers on one address. Without it they close, and their connections are drained.
+#[derive(Clone, Debug)]
+pub struct ListenerHandle {
+    spec: watch::Sender<Arc<ListenerSpec>>,
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
 /// One worker's socket on one address.
 #[derive(Debug)]
 pub struct Listener {
-    pub(super) spec: Arc<ListenerSpec>,
+    /// The bounds for new connections.
+    pub(super) spec: watch::Receiver<Arc<ListenerSpec>>,
     pub(super) socket: TcpListener,
     /// Connections that all workers have here.
     pub(super) connections: Arc<AtomicUsize>,
@@ -35,27 +45,37 @@ pub struct Listener {
 #[derive(Debug)]
 pub(super) struct Counted(Arc<AtomicUsize>);
 
-/// Sockets for `workers` workers on one address, which share what arrives.
+/// Sockets for `workers` workers on one address, which share what arrives; from one that was passed on, if there is one.
 ///
 /// # Errors
 /// When the address can't be had, also when another process listens there: `SO_REUSEPORT` alone would
 /// share it.
-pub fn listen(spec: &ListenerSpec, workers: usize) -> Result<Vec<Listener>, ListenError> {
+pub fn listen(
+    spec: &ListenerSpec,
+    workers: usize,
+    inherited: &Inherited,
+) -> Result<(ListenerHandle, Vec<Listener>), ListenError> {
     let failed = |error| ListenError { address: spec.address, error };
-    let address = probe(spec.address).map_err(failed)?;
-    let spec = Arc::new(ListenerSpec { address, ..spec.clone() });
+    let (address, sockets) = if let Some(handles) = inherited.handles(spec.address, workers) {
+        (spec.address, handles)
+    } else {
+        let address = probe(spec.address).map_err(failed)?;
+        (address, (0..workers).map(|_| listening(address)).collect())
+    };
+    let (sender, receiver) = watch::channel(Arc::new(spec.clone()));
     let connections = Arc::new(AtomicUsize::new(0));
-    (0..workers)
-        .map(|_| {
-            let socket = socket(address, true).map_err(failed)?;
-            socket.listen(BACKLOG).map_err(failed)?;
-            Ok(Listener {
-                spec: Arc::clone(&spec),
-                socket: socket.into(),
-                connections: Arc::clone(&connections),
-            })
-        })
-        .collect()
+    let listener = |socket| {
+        let (spec, connections) = (receiver.clone(), Arc::clone(&connections));
+        Listener { spec, socket, connections }
+    };
+    let listeners = sockets.map_err(failed)?.into_iter().map(listener).collect();
+    Ok((ListenerHandle { spec: sender, address, connections }, listeners))
+}
+
+fn listening(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket(address, true)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Finds out whether the address is free, and which port 0 stands for.
@@ -75,11 +95,11 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-impl Listener {
+impl ListenerHandle {
     /// The address with its real port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.spec.address
+        self.address
     }
 
     /// How many connections are open here, over all workers.
@@ -88,6 +108,24 @@ impl Listener {
         Arc::clone(&self.connections)
     }
 
+    /// What it was last told to be; its port may be 0.
+    #[must_use]
+    pub fn spec(&self) -> Arc<ListenerSpec> {
+        Arc::clone(&self.spec.borrow())
+    }
+
+    /// Changes the bounds for connections that come from now on.
+    pub fn change(&self, mut spec: ListenerSpec) {
+        if let (Some(old), Some(new)) = (&self.spec().tls, &mut spec.tls) {
+            // Clients can go on with their sessions.
+            old.adopt(new);
+            *new = old.clone();
+        }
+        self.spec.send_replace(Arc::new(spec));
+    }
+}
+
+impl Listener {
     /// Counts a new connection, unless there are as many as may be.
     pub(super) fn count(connections: &Arc<AtomicUsize>, max: usize) -> Option<Counted> {
         let counted = Counted(Arc::clone(connections));
@@ -108,10 +146,10 @@ mod tests {
     #[test]
     fn workers_share_a_port_and_others_do_not() {
         let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
-        let ours = listen(&spec, 3).unwrap();
-        let address = ours[0].address();
+        let (handle, ours) = listen(&spec, 3, &Inherited::default()).unwrap();
+        let address = handle.address();
         assert!(ours.iter().all(|listener| listener.socket.local_addr().unwrap() == address));
-        let error = listen(&ListenerSpec::new(address), 1).unwrap_err();
+        let error = listen(&ListenerSpec::new(address), 1, &Inherited::default()).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("can't listen on {address}: Address already in use (os error 98)")

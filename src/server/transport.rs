@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::ListenerSpec;
 use super::proxy_protocol::{self, ProxyHeaderError};
-use crate::proxy::Proxy;
+use crate::proxy::Live;
 use crate::tls::Transport;
 
 /// A client's connection.
@@ -35,13 +35,13 @@ pub(super) async fn accept(
     stream: TcpStream,
     address: SocketAddr,
     spec: &ListenerSpec,
-    proxy: &Proxy,
+    live: &Live,
 ) -> Option<Accepted> {
     if spec.tls.is_none() && !spec.proxy_protocol {
         return Some(Accepted { stream: Transport::Plain(stream), address });
     }
     // Apart, because it is large, and a plain connection does not need it.
-    match Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, proxy))).await {
+    match Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, live))).await {
         Ok(Ok(accepted)) => return Some(accepted),
         Ok(Err(error)) => tracing::debug!(%address, "refused: {error}"),
         Err(_) => tracing::debug!(%address, "refused: no handshake within {:?}", spec.handshake_timeout),
@@ -53,10 +53,10 @@ async fn handshake(
     mut stream: TcpStream,
     mut address: SocketAddr,
     spec: &ListenerSpec,
-    proxy: &Proxy,
+    live: &Live,
 ) -> Result<Accepted, HandshakeError> {
     if spec.proxy_protocol {
-        if !proxy.trusts(address.ip()) {
+        if !live.now().trusts(address.ip()) {
             return Err(HandshakeError::Stranger);
         }
         address = proxy_protocol::read(&mut stream).await?.unwrap_or(address);

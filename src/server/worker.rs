@@ -2,37 +2,41 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::server::conn::http1;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 
+use super::ListenerSpec;
 use super::connection::{protocol, serve};
 use super::drain::Connections;
 use super::listen::{BACKLOG, Listener};
 use super::transport;
-use crate::proxy::Proxy;
+use crate::proxy::{Generation, Live};
 
 /// How often connections to servers are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How long to wait when no connection can be accepted, as when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a worker is made of.
-pub struct WorkerSetup<F> {
-    /// Its sockets.
+/// What a worker is to do from now on.
+#[derive(Debug)]
+pub struct Order {
+    /// What it serves with.
+    pub generation: Generation,
+    /// Its sockets on addresses that are new.
     pub listeners: Vec<Listener>,
-    /// Makes its proxy, within its runtime.
-    pub proxy: F,
-    /// Says when to drain.
-    pub drain: watch::Receiver<bool>,
 }
 
 /// A running worker.
 #[derive(Debug)]
 pub struct Worker {
     thread: std::thread::JoinHandle<io::Result<()>>,
+    orders: mpsc::Sender<(Order, oneshot::Sender<()>)>,
 }
 
 impl Worker {
@@ -40,12 +44,18 @@ impl Worker {
     ///
     /// # Errors
     /// When no thread can be had.
-    pub fn start<F>(number: usize, setup: WorkerSetup<F>) -> io::Result<Self>
-    where
-        F: FnOnce() -> Proxy + Send + 'static,
-    {
+    pub fn start(number: usize, first: Order, drain: watch::Receiver<bool>) -> io::Result<Self> {
         let builder = std::thread::Builder::new().name(format!("worker-{number}"));
-        Ok(Self { thread: builder.spawn(move || run(setup))? })
+        let (orders, received) = mpsc::channel(1);
+        Ok(Self { thread: builder.spawn(move || run(first, received, drain))?, orders })
+    }
+
+    /// Has it go on as ordered; returns when it does. One that drains goes on as it is.
+    pub async fn take_up(&self, order: Order) {
+        let (done, is_done) = oneshot::channel();
+        if self.orders.send((order, done)).await.is_ok() {
+            let _ = is_done.await;
+        }
     }
 
     /// Whether it has ended.
@@ -63,73 +73,97 @@ impl Worker {
     }
 }
 
-fn run<F: FnOnce() -> Proxy>(setup: WorkerSetup<F>) -> io::Result<()> {
+type Orders = mpsc::Receiver<(Order, oneshot::Sender<()>)>;
+
+fn run(first: Order, orders: Orders, drain: watch::Receiver<bool>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(serve_all(setup))
+    runtime.block_on(serve_all(first, orders, drain))
 }
 
-async fn serve_all<F: FnOnce() -> Proxy>(setup: WorkerSetup<F>) -> io::Result<()> {
-    let proxy = Rc::new((setup.proxy)());
+async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<bool>) -> io::Result<()> {
     // Who connects meanwhile waits in the backlog.
-    proxy.begin().await;
+    let live = Rc::new(Live::new(first.generation).await);
+    let mut listening = JoinSet::new();
+    for listener in first.listeners {
+        listening.spawn_local(listen(listener, Rc::clone(&live), drain.clone()));
+    }
+    let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&live)));
+    let mut draining = drain.clone();
+    loop {
+        tokio::select! {
+            Some((order, done)) = orders.recv() => {
+                live.take_up(order.generation).await;
+                for listener in order.listeners {
+                    listening.spawn_local(listen(listener, Rc::clone(&live), drain.clone()));
+                }
+                let _ = done.send(());
+            }
+            Some(ended) = listening.join_next() => ended.map_err(io::Error::other)??,
+            _ = draining.wait_for(|is_time| *is_time) => break,
+        }
+    }
+    while let Some(ended) = listening.join_next().await {
+        ended.map_err(io::Error::other)??;
+    }
+    sweeping.abort();
+    live.finish().await;
+    Ok(())
+}
+
+/// Serves an address until nobody listens there any more, and its last connection is closed.
+async fn listen(listener: Listener, live: Rc<Live>, drain: watch::Receiver<bool>) -> io::Result<()> {
     let connections = Rc::new(Connections::default());
-    let mut accepting = Vec::new();
-    for listener in setup.listeners {
-        let (proxy, connections, drain) = (Rc::clone(&proxy), Rc::clone(&connections), setup.drain.clone());
-        accepting.push(tokio::task::spawn_local(accept(listener, proxy, connections, drain)));
-    }
-    let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&proxy)));
-    let keeper = Rc::clone(&proxy);
-    let keeping = tokio::task::spawn_local(async move { keeper.keep().await });
-    for task in accepting {
-        task.await.map_err(io::Error::other)??;
-    }
+    accept(listener, live, &connections, drain).await?;
     connections.drain();
     connections.all_closed().await;
-    sweeping.abort();
-    keeping.abort();
-    proxy.give_back_slots().await;
     Ok(())
 }
 
 /// Accepts connections until it is time to drain, and then those that wait already.
 async fn accept(
-    listener: Listener,
-    proxy: Rc<Proxy>,
-    connections: Rc<Connections>,
+    mut listener: Listener,
+    live: Rc<Live>,
+    connections: &Rc<Connections>,
     mut drain: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let spec = listener.spec;
-    let protocol = Rc::new(protocol(&spec));
-    let socket = TcpListener::from_std(listener.socket)?;
-    let start = |stream: TcpStream, address| {
-        let Some(counted) = Listener::count(&listener.connections, spec.max_connections) else {
-            tracing::debug!(%address, "refused: {} connections are open", spec.max_connections);
+    let mut bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
+    let start = |stream: TcpStream, address, bounds: &Rc<Bounds>| {
+        let max = bounds.spec.max_connections;
+        let Some(counted) = Listener::count(&listener.connections, max) else {
+            tracing::debug!(%address, "refused: {max} connections are open");
             return;
         };
-        let (spec, protocol, proxy) = (spec.clone(), Rc::clone(&protocol), Rc::clone(&proxy));
-        let open = connections.open();
+        let (bounds, live, open) = (Rc::clone(bounds), Rc::clone(&live), connections.open());
         tokio::task::spawn_local(async move {
             let _counted = counted;
             // Without it small answers would wait for acknowledgements; a connection that refuses is gone.
             if stream.set_nodelay(true).is_ok()
-                && let Some(accepted) = transport::accept(stream, address, &spec, &proxy).await
+                && let Some(accepted) = transport::accept(stream, address, &bounds.spec, &live).await
             {
-                serve(accepted, &spec, &protocol, proxy, open).await;
+                serve(accepted, &bounds.spec, &bounds.protocol, live, open).await;
             }
         });
     };
+    let socket = TcpListener::from_std(listener.socket)?;
     loop {
         let accepted = tokio::select! {
             biased;
             accepted = socket.accept() => accepted,
+            changed = listener.spec.changed() => {
+                if changed.is_err() {
+                    // The configuration has it no more.
+                    break;
+                }
+                bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
+                continue;
+            }
             _ = drain.wait_for(|is_time| *is_time) => break,
         };
         match accepted {
-            Ok((stream, address)) => start(stream, address),
+            Ok((stream, address)) => start(stream, address, &bounds),
             Err(error) if is_about_one(&error) => {}
             Err(error) => {
-                tracing::warn!("can't accept connections on {}: {error}", spec.address);
+                tracing::warn!("can't accept connections on {}: {error}", bounds.spec.address);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -142,10 +176,22 @@ async fn accept(
         if stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
-            start(stream, address);
+            start(stream, address, &bounds);
         }
     }
     Ok(())
+}
+
+/// What holds for new connections of a listener.
+struct Bounds {
+    spec: Arc<ListenerSpec>,
+    protocol: http1::Builder,
+}
+
+impl Bounds {
+    fn new(spec: Arc<ListenerSpec>) -> Self {
+        Self { protocol: protocol(&spec), spec }
+    }
 }
 
 /// Whether an error of accept is one connection's own.
@@ -154,10 +200,10 @@ fn is_about_one(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn sweep(proxy: Rc<Proxy>) {
+async fn sweep(live: Rc<Live>) {
     let mut tick = tokio::time::interval(SWEEP);
     loop {
         tick.tick().await;
-        proxy.sweep();
+        live.now().sweep();
     }
 }

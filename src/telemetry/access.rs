@@ -59,24 +59,26 @@ pub struct AccessWriter {
 }
 
 impl AccessWriter {
-    /// Starts the writing thread, which ends when the last writer is gone; none if the log is off, or if no
-    /// thread can be had.
+    /// Starts the writing thread, which ends when the last writer is gone; none if no thread can be had.
     #[must_use]
-    pub fn start(form: AccessLog) -> Option<(Self, JoinHandle<()>)> {
-        if form == AccessLog::Off {
-            return None;
-        }
+    pub fn start() -> Option<(Self, JoinHandle<()>)> {
         let (lines, queue) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
         let thread = std::thread::Builder::new().name("access-log".to_owned());
         match thread.spawn(move || write_all(&queue, &counter)) {
-            Ok(thread) => Some((Self { form, lines, dropped }, thread)),
+            Ok(thread) => Some((Self { form: AccessLog::default(), lines, dropped }, thread)),
             Err(error) => {
                 tracing::error!("no access log: {error}");
                 None
             }
         }
+    }
+
+    /// The same writer, in another form.
+    #[must_use]
+    pub fn in_form(&self, form: AccessLog) -> Self {
+        Self { form, ..self.clone() }
     }
 
     /// Lines that were dropped since the start; shared with the writer.

@@ -2,9 +2,9 @@
 //!
 //! Each worker has counters of its own, on cache lines of their own, so that to count is an addition that no
 //! other core takes part in. They are found once, when a configuration is taken up, and summed when somebody
-//! reads them. A limit or route keeps its counters under its name for as long as the process lives.
+//! reads them. A limit or route keeps its counters under its name for as long as the configuration has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -291,6 +291,16 @@ impl Workers {
         }
     }
 
+    /// Forgets the counters of limits and routes that are no more.
+    pub fn retain<'a>(&self, policies: &[Policy], routes: impl Iterator<Item = &'a str>) {
+        let routes: HashSet<&str> = routes.collect();
+        let limits: HashSet<&str> = policies.iter().map(|policy| &*policy.name).collect();
+        for named in self.0.lock().values_mut() {
+            named.limits.retain(|name, _| limits.contains(&**name));
+            named.routes.retain(|name, _| routes.contains(&**name));
+        }
+    }
+
     /// What all workers have counted so far.
     pub fn sums(&self) -> Sums {
         let mut sums = Sums::default();
@@ -343,7 +353,9 @@ mod tests {
         let workers = Workers::default();
         workers.counts(0, &[], ["a", "b"].into_iter()).answered(Some(1), StatusCode::OK);
         workers.counts(0, &[], ["b"].into_iter()).answered(Some(0), StatusCode::OK);
-        assert_eq!(workers.sums().routes["b"], [0, 2, 0, 0, 0]);
+        workers.retain(&[], ["b"].into_iter());
+        let sums = workers.sums();
+        assert_eq!((sums.routes.len(), sums.routes["b"]), (1, [0, 2, 0, 0, 0]));
     }
 
     #[test]

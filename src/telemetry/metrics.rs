@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -23,6 +24,10 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub struct Metrics {
     workers: Workers,
     started: Timestamp,
+    applied: AtomicU64,
+    refused: AtomicU64,
+    /// Whether the last reload was refused.
+    is_stale: AtomicBool,
 }
 
 /// What is read at the moment when somebody asks.
@@ -47,6 +52,9 @@ struct Scrape {
     levels: Levels,
     /// The limits in shadow mode, which have other outcomes.
     shadows: Vec<Box<str>>,
+    /// How many reloads were applied, and refused.
+    reloads: [u64; 2],
+    is_stale: bool,
 }
 
 /// What has the names of its whole ecosystem, without a prefix.
@@ -59,7 +67,8 @@ impl Metrics {
     /// Metrics of a process that started then.
     #[must_use]
     pub fn new(started: Timestamp) -> Self {
-        Self { workers: Workers::default(), started }
+        let (applied, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { workers: Workers::default(), started, applied, refused, is_stale: AtomicBool::new(false) }
     }
 
     /// The counters of one worker for these limits and routes, in their places.
@@ -73,11 +82,36 @@ impl Metrics {
         self.workers.counts(worker, policies, routes)
     }
 
+    /// Another configuration was taken up, with these limits and routes: the others' counters go.
+    pub fn reloaded<'a>(&self, policies: &[Policy], routes: impl Iterator<Item = &'a str>) {
+        self.workers.retain(policies, routes);
+        self.applied.fetch_add(1, Ordering::Relaxed);
+        self.is_stale.store(false, Ordering::Relaxed);
+    }
+
+    /// A configuration was refused: the one before it is served.
+    pub fn refused_reload(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.is_stale.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the last reload was refused.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Relaxed)
+    }
+
     /// All metrics as text; `policies` are the present limits.
     #[must_use]
     pub fn text(&self, levels: Levels, policies: &[Policy]) -> String {
         let shadows = policies.iter().filter(|policy| policy.shadow).map(|policy| policy.name.clone());
-        let scrape = Scrape { sums: self.workers.sums(), levels, shadows: shadows.collect() };
+        let scrape = Scrape {
+            sums: self.workers.sums(),
+            levels,
+            shadows: shadows.collect(),
+            reloads: [&self.applied, &self.refused].map(|count| count.load(Ordering::Relaxed)),
+            is_stale: self.is_stale(),
+        };
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Process { started: self.started }));
         registry.sub_registry_with_prefix("tidegate").register_collector(Box::new(scrape));
@@ -170,6 +204,13 @@ impl Scrape {
         }
         let help = "Lines of the access log that were dropped because standard output was too slow.";
         total(encoder, "access_log_dropped_lines", help, self.levels.dropped_lines)?;
+        let help = "Reloads of the configuration.";
+        let mut metric = encoder.encode_descriptor("reloads", help, None, MetricType::Counter)?;
+        for (outcome, count) in ["applied", "refused"].iter().zip(self.reloads) {
+            counter(&mut metric, &[("outcome", *outcome)], count)?;
+        }
+        let help = "Whether the file, as it was last read, is what is served.";
+        gauge(encoder, "config_current", help, usize::from(!self.is_stale))?;
         let mut metric = encoder.encode_descriptor("build", "What is running.", None, MetricType::Info)?;
         metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
     }
@@ -212,6 +253,7 @@ mod tests {
             counts.took(Duration::from_micros(300));
             counts.called_store(StoreCall::Deadline);
         }
+        metrics.refused_reload();
         let connections = vec![("127.0.0.1:8080".parse().unwrap(), 3)];
         let levels = Levels { connections, breakers_open: 1, breaker_openings: 6, keys: 9, dropped_lines: 4 };
         let text = metrics.text(levels, &policies);
@@ -233,6 +275,9 @@ mod tests {
             "tidegate_local_keys 9",
             "tidegate_connections{listener=\"127.0.0.1:8080\"} 3",
             "tidegate_access_log_dropped_lines_total 4",
+            "tidegate_reloads_total{outcome=\"applied\"} 0",
+            "tidegate_reloads_total{outcome=\"refused\"} 1",
+            "tidegate_config_current 0",
             concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
         ] {
             assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");

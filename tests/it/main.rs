@@ -26,6 +26,7 @@ mod onward;
 mod partings;
 mod proof;
 mod proxied;
+mod reload;
 mod reports;
 mod serve;
 mod simulate;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 19] = [
     "suggest",
     "time",
     "limit",
@@ -20,6 +20,7 @@ const ORDER: [&str; 18] = [
     "server",
     "admin",
     "config",
+    "reload",
     "app",
     "cli",
     "main",

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::streams::Streams;
-use crate::proxy::{Peer, Proxy};
+use crate::proxy::{Live, Peer};
 use crate::server::ListenerSpec;
 use crate::server::drain::Open;
 use crate::socket::{Alarm, Timed};
@@ -65,14 +65,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: Timed<S>,
     spec: &ListenerSpec,
     peer: Rc<Peer>,
-    proxy: Rc<Proxy>,
+    live: Rc<Live>,
     open: Open,
 ) -> Result<(), Box<dyn Error>> {
     peer.multiplex(spec.max_headers);
     let streams = Streams::new(spec.idle_timeout);
     let beginning = streams.clone();
     let service = service_fn(move |request| {
-        let (proxy, peer, progress) = (Rc::clone(&proxy), Rc::clone(&peer), beginning.begin());
+        let (proxy, peer, progress) = (live.now(), Rc::clone(&peer), beginning.begin());
         async move {
             let response = proxy.handle(&peer, request).await;
             Ok::<_, Infallible>(response.map(|body| progress.answer(body)))

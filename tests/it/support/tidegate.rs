@@ -1,7 +1,9 @@
 //! The proxy: the real binary as a process of its own.
 
 use std::io::{BufRead as _, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ pub struct Tidegate {
     address: SocketAddr,
     log: Arc<Log>,
     access: Arc<Log>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// What it has written, in lines.
@@ -38,7 +40,23 @@ impl Tidegate {
     /// Starts one with these variables in its environment.
     #[track_caller]
     pub fn start_in(config: &str, env: &[(&str, &str)]) -> Self {
-        let mut proxy = launch(config, env);
+        launch(command(), config, env).listening()
+    }
+
+    /// Starts one that is given a listening socket, as systemd does it.
+    #[track_caller]
+    pub fn start_on(socket: &TcpListener, config: &str) -> Self {
+        let mut shell = Command::new("sh");
+        let passes_on = "exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\"";
+        shell.args(["-c", passes_on, "sh", env!("CARGO_BIN_EXE_tidegate")]);
+        shell.stdin(OwnedFd::from(socket.try_clone().unwrap()));
+        launch(shell, config, &[]).listening()
+    }
+
+    /// Waits until it listens.
+    #[track_caller]
+    fn listening(self) -> Self {
+        let mut proxy = self;
         let line = proxy.wait_log("listening on ");
         let address = line.split("listening on ").nth(1).and_then(|rest| rest.split(' ').next());
         proxy.address = address.unwrap().parse().unwrap();
@@ -86,11 +104,35 @@ impl Tidegate {
     /// Runs one that is to end by itself: how it ends, and what it says on standard error.
     #[track_caller]
     pub fn fails(config: &str) -> (ExitStatus, Vec<String>) {
-        let mut proxy = launch(config, &[]);
+        let mut proxy = launch(command(), config, &[]);
         let status = proxy.wait();
         // The last line may come after the end of the process; a pipe at its end wakes the reader at once.
         eventually("it says why", || proxy.lines().iter().any(|line| line.starts_with("error")));
         (status, proxy.lines())
+    }
+
+    /// The directory of its file.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Writes its file anew; it is completed as at the start.
+    pub fn write(&self, config: &str) {
+        std::fs::write(self.directory().join("tidegate.toml"), completed(config)).unwrap();
+    }
+
+    /// Writes its file anew and has it read, and waits until that is served.
+    #[track_caller]
+    pub fn reload(&self, config: &str) {
+        self.write(config);
+        let before = self.logged("was read again");
+        self.signal("HUP");
+        eventually("the file is read", || self.logged("was read again") > before);
+    }
+
+    /// How many lines that hold `text` it has said so far.
+    pub fn logged(&self, text: &str) -> usize {
+        self.lines().iter().filter(|line| line.contains(text)).count()
     }
 
     /// Where it listens.
@@ -200,23 +242,28 @@ fn completed(config: &str) -> String {
     text
 }
 
-/// Starts one, whose address is not known yet.
-fn launch(config: &str, env: &[(&str, &str)]) -> Tidegate {
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Starts one by this command, whose address is not known yet.
+fn launch(mut command: Command, config: &str, env: &[(&str, &str)]) -> Tidegate {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tidegate.toml");
     std::fs::write(&file, completed(config)).unwrap();
-    let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    let mut process = command
         .args(["run", "-c"])
         .arg(&file)
         .envs(env.iter().copied())
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let log = Log::of(process.stderr.take().unwrap());
     let access = Log::of(process.stdout.take().unwrap());
-    Tidegate { process, address: SocketAddr::from(([0; 4], 0)), log, access, _directory: directory }
+    Tidegate { process, address: SocketAddr::from(([0; 4], 0)), log, access, directory }
 }
 
 impl Log {

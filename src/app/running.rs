@@ -1,0 +1,321 @@
+//! A running server: what outlives a configuration, and how the next one is taken up.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::admin::{self, Admin, AdminListener, AdminSpec, Gauges};
+use crate::config::{Change, Config, Part};
+use crate::jwt::{Refresher, Verifier};
+use crate::limiter::Shared;
+use crate::proxy::{Generation, Site};
+use crate::server::{self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Worker};
+use crate::store::{Memory, Store, StoreSpec};
+use crate::telemetry::{AccessLog, AccessWriter, Metrics};
+use crate::time::Clock;
+use crate::upstream::UpstreamSpec;
+
+/// The in-process store is swept in so many parts, one a second.
+const SWEEP_PARTS: usize = 60;
+
+/// A running server.
+pub(super) struct Running {
+    workers: Vec<Worker>,
+    listeners: Vec<ListenerHandle>,
+    inherited: Inherited,
+    memory: Arc<Memory>,
+    metrics: Arc<Metrics>,
+    drain: watch::Receiver<bool>,
+    access: Option<(AccessWriter, thread::JoinHandle<()>)>,
+    admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
+    refreshing: Option<JoinHandle<()>>,
+    sweeping: JoinHandle<()>,
+    /// What is served.
+    site: Arc<Site>,
+    upstreams: Vec<Arc<UpstreamSpec>>,
+    store: StoreSpec,
+    shared: Shared,
+    /// The main thread's own connection to the store.
+    control: Store,
+    log: AccessLog,
+    shutdown_grace: Duration,
+    max_keys: usize,
+}
+
+impl Running {
+    /// Starts to serve.
+    pub async fn start(
+        config: Config,
+        inherited: Inherited,
+        drain: watch::Receiver<bool>,
+    ) -> anyhow::Result<Self> {
+        inherited.warn_of_others(|address| {
+            config.listeners.iter().any(|spec| spec.address == address)
+                || config.admin.as_ref().is_some_and(|spec| spec.address == address)
+        });
+        let (listeners, sockets) = listen(&config.listeners, config.workers, &inherited)?;
+        let admin =
+            config.admin.map(|spec| admin::listen(&spec, &inherited).map(|listener| (spec, listener)));
+        let admin = admin.transpose().context("[admin]")?;
+        let memory = Arc::new(Memory::new(config.max_keys, Clock::System));
+        let shared = Shared::new(Arc::clone(&memory));
+        let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
+        let mut running = Self {
+            workers: Vec::new(),
+            listeners,
+            inherited,
+            metrics: Arc::new(Metrics::new(Clock::System.now())),
+            drain,
+            access: None,
+            admin: None,
+            refreshing,
+            sweeping: tokio::spawn(sweep(Arc::clone(&memory))),
+            upstreams: config.site.upstreams.iter().cloned().map(Arc::new).collect(),
+            site: Arc::new(config.site),
+            control: Store::open(&config.store, &memory),
+            store: config.store,
+            shared,
+            memory,
+            log: config.log.access,
+            shutdown_grace: config.shutdown_grace,
+            max_keys: config.max_keys,
+        };
+        running.begin_access_log();
+        for (number, listeners) in sockets.into_iter().enumerate() {
+            let order = Order { generation: running.generation(number), listeners };
+            let worker = Worker::start(number, order, running.drain.clone());
+            running.workers.push(worker.context("can't start a worker")?);
+        }
+        for listener in &running.listeners {
+            running.say_listening(listener);
+        }
+        running.describe_store();
+        if let Some((spec, listener)) = admin {
+            tracing::info!("the admin interface is at http://{}", listener.address());
+            let admin = Arc::new(ArcSwap::from_pointee(running.admin(spec.clone())));
+            tokio::spawn(administer(Arc::clone(&admin), listener));
+            running.admin = Some((spec, admin));
+        }
+        Ok(running)
+    }
+
+    /// Takes up another configuration, in which these parts are others.
+    ///
+    /// # Errors
+    /// When a new address can't be had; then nothing has changed.
+    pub async fn reload(
+        &mut self,
+        mut config: Config,
+        changes: &[(Part, Change)],
+    ) -> Result<(), ListenError> {
+        let has_changed =
+            |table: &str| changes.iter().any(|(part, _)| *part == Part::Table(table.to_owned()));
+        let (kept, new) = self.matched(std::mem::take(&mut config.listeners));
+        let (mut listeners, mut sockets) = listen(&new, self.workers.len(), &self.inherited)?;
+        self.name_what_waits(&config);
+        if has_changed("jwt") {
+            let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
+            std::mem::replace(&mut self.refreshing, refreshing).inspect(JoinHandle::abort);
+        } else {
+            config.site.gate.jwt.clone_from(&self.site.gate.jwt);
+        }
+        if has_changed("store") {
+            self.shared = Shared::new(Arc::clone(&self.memory));
+            self.control = Store::open(&config.store, &self.memory);
+            self.store = config.store;
+            self.describe_store();
+        }
+        self.upstreams = self.next_upstreams(&config.site, changes);
+        self.site = Arc::new(config.site);
+        self.log = config.log.access;
+        self.shutdown_grace = config.shutdown_grace;
+        self.begin_access_log();
+        for (number, (worker, listeners)) in self.workers.iter().zip(sockets.drain(..)).enumerate() {
+            worker.take_up(Order { generation: self.generation(number), listeners }).await;
+        }
+        // What was refused by other numbers must not be refused by heart.
+        self.shared.denials.forget();
+        for listener in &listeners {
+            self.say_listening(listener);
+        }
+        for (place, spec) in kept {
+            self.listeners[place].change(spec);
+            listeners.push(self.listeners[place].clone());
+        }
+        // Those that are not among them close with this.
+        self.listeners = listeners;
+        self.metrics.reloaded(&self.site.gate.limits.policies, self.routes());
+        if let Some((spec, admin)) = &self.admin {
+            // Where it is to be somewhere else, it goes on as it was: whether it needs a token depends on the address.
+            let spec = config.admin.filter(|new| new.address == spec.address).unwrap_or_else(|| spec.clone());
+            admin.store(Arc::new(self.admin(spec)));
+        }
+        Ok(())
+    }
+
+    /// A configuration was refused.
+    pub fn refused_reload(&self) {
+        self.metrics.refused_reload();
+    }
+
+    /// Whether a worker has ended.
+    pub fn has_failed(&self) -> bool {
+        self.workers.iter().any(Worker::is_finished)
+    }
+
+    /// How long it may take to end.
+    pub fn shutdown_grace(&self) -> Duration {
+        self.shutdown_grace
+    }
+
+    /// Ends what is not needed for what has begun; gives the workers, and what ends with the last line of the log.
+    pub fn stop(self) -> (Vec<Worker>, Option<thread::JoinHandle<()>>) {
+        self.sweeping.abort();
+        self.refreshing.inspect(JoinHandle::abort);
+        (self.workers, self.access.map(|(_, writing)| writing))
+    }
+
+    /// Which listeners there are already, by their places, and which are new.
+    fn matched(&self, specs: Vec<ListenerSpec>) -> (Vec<(usize, ListenerSpec)>, Vec<ListenerSpec>) {
+        let (mut kept, mut new): (Vec<(usize, ListenerSpec)>, _) = (Vec::new(), Vec::new());
+        for spec in specs {
+            let is_same = |(place, listener): &(usize, &ListenerHandle)| {
+                listener.spec().address == spec.address && kept.iter().all(|(other, _)| other != place)
+            };
+            match self.listeners.iter().enumerate().find(is_same) {
+                Some((place, _)) => kept.push((place, spec)),
+                None => new.push(spec),
+            }
+        }
+        (kept, new)
+    }
+
+    /// The upstreams of another configuration: those that have not changed are the same as before.
+    fn next_upstreams(&self, site: &Site, changes: &[(Part, Change)]) -> Vec<Arc<UpstreamSpec>> {
+        let has_changed =
+            |name: &str| changes.iter().any(|(part, _)| *part == Part::Upstream(name.to_owned()));
+        let next = |spec: &UpstreamSpec| {
+            let own = self.upstreams.iter().find(|own| own.name == spec.name);
+            let kept = own.filter(|_| !has_changed(&spec.name));
+            kept.map_or_else(|| Arc::new(spec.clone()), Arc::clone)
+        };
+        site.upstreams.iter().map(next).collect()
+    }
+
+    /// Says what takes effect only with the next start.
+    fn name_what_waits(&self, config: &Config) {
+        let admin = self.admin.as_ref().map(|(spec, _)| spec.address);
+        let waits = [
+            ("the number of `workers`", config.workers != self.workers.len()),
+            ("the address of [admin]", config.admin.as_ref().map(|spec| spec.address) != admin),
+            ("`max_keys` of [store]", config.max_keys != self.max_keys),
+        ];
+        for (what, _) in waits.iter().filter(|(_, waits)| *waits) {
+            tracing::warn!(
+                "{what} is another in the file: that takes a restart, and stays as it is until then"
+            );
+        }
+    }
+
+    /// What a worker is to serve with.
+    fn generation(&self, worker: usize) -> Generation {
+        Generation {
+            site: Arc::clone(&self.site),
+            upstreams: self.upstreams.clone(),
+            store: self.store.clone(),
+            shared: self.shared.clone(),
+            counts: Arc::new(self.metrics.counts(worker, &self.site.gate.limits.policies, self.routes())),
+            access: self
+                .access
+                .as_ref()
+                .filter(|_| self.log != AccessLog::Off)
+                .map(|(w, _)| w.in_form(self.log)),
+        }
+    }
+
+    fn routes(&self) -> impl Iterator<Item = &str> {
+        self.site.gate.routes.routes().iter().map(|route| &*route.name)
+    }
+
+    /// Starts the thread that writes the access log, when the first configuration wants one.
+    fn begin_access_log(&mut self) {
+        if self.log != AccessLog::Off && self.access.is_none() {
+            self.access = AccessWriter::start();
+        }
+    }
+
+    fn admin(&self, spec: AdminSpec) -> Admin {
+        let connections = self.listeners.iter().map(|listener| (listener.address(), listener.connections()));
+        Admin {
+            spec,
+            site: Arc::clone(&self.site),
+            store: self.control.clone(),
+            denials: Arc::clone(&self.shared.denials),
+            metrics: Arc::clone(&self.metrics),
+            gauges: Gauges {
+                connections: connections.collect(),
+                breakers: Arc::clone(&self.shared.breakers),
+                memory: Arc::clone(&self.memory),
+                dropped_lines: self.access.as_ref().map(|(writer, _)| writer.dropped()),
+            },
+            drain: self.drain.clone(),
+            clock: Clock::System,
+        }
+    }
+
+    fn say_listening(&self, listener: &ListenerHandle) {
+        let plural = if self.workers.len() == 1 { "" } else { "s" };
+        tracing::info!("listening on {} with {} worker{plural}", listener.address(), self.workers.len());
+    }
+
+    /// Says where limits are counted; whether it is there is said by those who count.
+    fn describe_store(&self) {
+        match &self.store {
+            StoreSpec::Memory => tracing::info!("limits are counted in this process"),
+            StoreSpec::Redis(spec) => tracing::info!("limits are counted in {}", spec.target),
+        }
+    }
+}
+
+/// Listens on these addresses: the sockets of each worker.
+fn listen(
+    specs: &[ListenerSpec],
+    workers: usize,
+    inherited: &Inherited,
+) -> Result<(Vec<ListenerHandle>, Vec<Vec<Listener>>), ListenError> {
+    let mut handles = Vec::new();
+    let mut sockets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+    for spec in specs {
+        let (handle, listeners) = server::listen(spec, workers, inherited)?;
+        handles.push(handle);
+        sockets.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
+    }
+    Ok((handles, sockets))
+}
+
+/// Fetches the keys of tokens, and goes on doing so. Those that connect meanwhile wait a moment: without keys their
+/// tokens would count as missing.
+async fn refresh(verifier: Option<&Arc<Verifier>>) -> Option<JoinHandle<()>> {
+    let mut refresher = verifier.and_then(Refresher::new)?;
+    refresher.fetch().await;
+    Some(tokio::spawn(refresher.run()))
+}
+
+async fn administer(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
+    if let Err(error) = admin::serve(&admin, listener).await {
+        tracing::error!("the admin interface has ended: {error}");
+    }
+}
+
+async fn sweep(memory: Arc<Memory>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    for part in (0..SWEEP_PARTS).cycle() {
+        tick.tick().await;
+        memory.sweep(part, SWEEP_PARTS);
+    }
+}

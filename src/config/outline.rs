@@ -1,0 +1,185 @@
+//! What a file says, part by part, so that one version of it can be held against another.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::reader::FilesRead;
+
+/// A part of a file, as a person speaks of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A route, by its name; one without has its number.
+    Route(String),
+    /// A limit, by its name.
+    Limit(String),
+    /// An upstream, by its name.
+    Upstream(String),
+    /// A listener, by its address as it is written.
+    Listener(String),
+    /// Any other table.
+    Table(String),
+    /// A key before the first table.
+    Key(String),
+}
+
+/// What has become of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// It was not there before.
+    Added,
+    /// It is there no more.
+    Removed,
+    /// It says something else, or a file that it names does.
+    Changed,
+}
+
+/// Hashes of the parts of a file, and of the files that they name: what they say is not kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outline(BTreeMap<Part, blake3::Hash>);
+
+impl Outline {
+    /// The outline of a file.
+    pub(super) fn of(root: &DeTable<'_>, files: &FilesRead) -> Self {
+        let mut parts = BTreeMap::new();
+        let mut add = |part, value: &Spanned<DeValue<'_>>| {
+            let mut hasher = blake3::Hasher::new();
+            feed(&mut hasher, value, files);
+            parts.insert(part, hasher.finalize());
+        };
+        for (key, value) in root {
+            let key = key.get_ref().to_string();
+            match (&*key, value.get_ref()) {
+                ("limits", DeValue::Table(limits)) => {
+                    limits
+                        .iter()
+                        .for_each(|(name, limit)| add(Part::Limit(name.get_ref().to_string()), limit));
+                }
+                ("upstreams", DeValue::Table(all)) => {
+                    all.iter().for_each(|(name, one)| add(Part::Upstream(name.get_ref().to_string()), one));
+                }
+                ("routes", DeValue::Array(routes)) => {
+                    for (number, route) in (1..).zip(routes.iter()) {
+                        let name = string(route, "name").unwrap_or_else(|| i32::to_string(&number));
+                        add(Part::Route(name), route);
+                    }
+                }
+                ("listeners", DeValue::Array(listeners)) => {
+                    for listener in listeners {
+                        add(Part::Listener(string(listener, "address").unwrap_or_default()), listener);
+                    }
+                }
+                ("listen", DeValue::String(address)) => add(Part::Listener(address.to_string()), value),
+                (_, DeValue::Table(_)) => add(Part::Table(key), value),
+                _ => add(Part::Key(key), value),
+            }
+        }
+        Self(parts)
+    }
+
+    /// What has become of each part since `earlier`; nothing of those that are as they were.
+    #[must_use]
+    pub fn changes_since(&self, earlier: &Self) -> Vec<(Part, Change)> {
+        let now = self.0.iter().filter_map(|(part, hash)| match earlier.0.get(part) {
+            None => Some((part.clone(), Change::Added)),
+            Some(other) => (other != hash).then(|| (part.clone(), Change::Changed)),
+        });
+        let gone = earlier.0.keys().filter(|part| !self.0.contains_key(part));
+        let mut all: Vec<_> = now.chain(gone.map(|part| (part.clone(), Change::Removed))).collect();
+        all.sort();
+        all
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Route(name) | Self::Limit(name) | Self::Upstream(name) | Self::Key(name) => {
+                write!(f, "`{name}`")
+            }
+            Self::Listener(address) => f.write_str(address),
+            Self::Table(name) => write!(f, "[{name}]"),
+        }
+    }
+}
+
+/// A string in a table.
+fn string(table: &Spanned<DeValue<'_>>, key: &str) -> Option<String> {
+    Some(table.get_ref().as_table()?.get(key)?.get_ref().as_str()?.to_owned())
+}
+
+/// Hashes a value, without its spelling and its place; different values are fed differently.
+fn feed(hasher: &mut blake3::Hasher, value: &Spanned<DeValue<'_>>, files: &FilesRead) {
+    let mut put = |kind: u8, text: &str| {
+        hasher.update(&[kind]);
+        hasher.update(&text.len().to_le_bytes());
+        hasher.update(text.as_bytes());
+    };
+    match value.get_ref() {
+        DeValue::String(text) => {
+            put(b's', text);
+            if let Some((_, hash)) = files.get(&value.span().start) {
+                hasher.update(hash.as_bytes());
+            }
+        }
+        DeValue::Integer(number) => put(b'i', number.as_str()),
+        DeValue::Float(number) => put(b'f', number.as_str()),
+        DeValue::Boolean(is_true) => put(b'b', if *is_true { "1" } else { "" }),
+        DeValue::Datetime(date) => put(b'd', &date.to_string()),
+        DeValue::Array(values) => {
+            put(b'a', &values.len().to_string());
+            values.iter().for_each(|value| feed(hasher, value, files));
+        }
+        DeValue::Table(entries) => {
+            put(b't', &entries.len().to_string());
+            let mut entries: Vec<_> = entries.iter().collect();
+            entries.sort_by(|(one, _), (other, _)| one.get_ref().cmp(other.get_ref()));
+            for (key, value) in entries {
+                hasher.update(key.get_ref().as_bytes());
+                feed(hasher, value, files);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outline(text: &str) -> Outline {
+        Outline::of(DeTable::parse(text).unwrap().get_ref(), &FilesRead::default())
+    }
+
+    #[test]
+    fn every_part_is_held_against_itself() {
+        let earlier = outline(
+            "listen = \"127.0.0.1:1\"\nworkers = 2\n[limits.a]\nrate = \"1/s\"\n[limits.b]\nrate = \"1/s\"\n\
+             [log]\nlevel = \"info\"\n[[routes]]\nname = \"x\"\npath = \"/a\"\n[[routes]]\npath = \"/b\"\n",
+        );
+        let later = outline(
+            "workers = 2 # the same\n[[listeners]]\naddress = \"127.0.0.1:1\"\n[limits.b]\nrate = '1/s'\n\
+             [limits.c]\nrate = \"1/s\"\n[log]\nlevel = \"warn\"\n\
+             [[routes]]\npath = \"/b\"\nname = \"2\"\n[[routes]]\npath = \"/a\"\nname = \"x\"\n",
+        );
+        let changes: Vec<String> =
+            later.changes_since(&earlier).iter().map(|(part, change)| format!("{part} {change:?}")).collect();
+        let expected = ["`2` Changed", "`a` Removed", "`c` Added", "127.0.0.1:1 Changed", "[log] Changed"];
+        assert_eq!(changes, expected);
+        assert!(later.changes_since(&later).is_empty());
+    }
+
+    #[test]
+    fn what_a_file_says_is_part_of_what_names_it() {
+        let text = "[jwt]\njwks = \"keys.json\"\n[log]\nlevel = \"keys.json\"\n";
+        let table = DeTable::parse(text).unwrap();
+        let with = |bytes: &[u8]| {
+            let hash = blake3::hash(bytes);
+            let files = FilesRead::from([(text.find("\"keys").unwrap(), ("keys.json".into(), hash))]);
+            Outline::of(table.get_ref(), &files)
+        };
+        let changes = with(b"2").changes_since(&with(b"1"));
+        assert_eq!(changes, [(Part::Table("jwt".to_owned()), Change::Changed)]);
+    }
+}

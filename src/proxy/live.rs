@@ -1,0 +1,102 @@
+//! What a worker serves with, and how it goes from one configuration to the next.
+//!
+//! A request keeps the proxy that it began with. What outlives a configuration goes from one proxy to the next: the
+//! connection to the store with its breaker and its slots, and the connections to servers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::{Proxy, Site};
+use crate::limiter::{Limiter, Shared};
+use crate::store::{Store, StoreSpec};
+use crate::telemetry::{AccessWriter, Counts};
+use crate::time::Clock;
+use crate::upstream::{Upstream, UpstreamSpec};
+
+/// What makes one worker's proxy of a configuration.
+#[derive(Debug)]
+pub struct Generation {
+    /// The configuration.
+    pub site: Arc<Site>,
+    /// Where limits are counted.
+    pub store: StoreSpec,
+    /// Where requests go, in the places of the configuration. One that a worker has already keeps its connections.
+    pub upstreams: Vec<Arc<UpstreamSpec>>,
+    /// What all workers know of that store. A worker that has the same already keeps its connection.
+    pub shared: Shared,
+    /// Where requests are counted.
+    pub counts: Arc<Counts>,
+    /// Where requests are logged, if they are.
+    pub access: Option<AccessWriter>,
+}
+
+/// A worker's proxy as it is at the moment.
+#[derive(Debug)]
+pub struct Live {
+    now: RefCell<Rc<Proxy>>,
+    /// What limiters do beside requests: the present one, and earlier ones until nobody needs them.
+    keeping: RefCell<JoinSet<()>>,
+}
+
+impl Live {
+    /// The first proxy of a worker, within its runtime; ready in half a second at most, whether the store is or not.
+    pub async fn new(first: Generation) -> Self {
+        let mut keeping = JoinSet::new();
+        let limiter = limiter(&first, &mut keeping).await;
+        let proxy = Proxy::new(first, &limiter, &[]);
+        Self { now: RefCell::new(Rc::new(proxy)), keeping: RefCell::new(keeping) }
+    }
+
+    /// The proxy of a request that begins now.
+    #[must_use]
+    pub fn now(&self) -> Rc<Proxy> {
+        Rc::clone(&self.now.borrow())
+    }
+
+    /// Takes up another configuration, in half a second at most. Requests that begin then begin with that.
+    pub async fn take_up(&self, next: Generation) {
+        let earlier = self.now();
+        let limiter = if earlier.limiter.knows(&next.shared) {
+            earlier.limiter.clone()
+        } else {
+            let mut keeping = self.keeping.take();
+            let limiter = limiter(&next, &mut keeping).await;
+            self.keeping.replace(keeping);
+            limiter
+        };
+        self.now.replace(Rc::new(Proxy::new(next, &limiter, &earlier.upstreams)));
+    }
+
+    /// Gives back the slots that the last requests had.
+    pub async fn finish(&self) {
+        self.now().limiter.give_back_slots().await;
+    }
+}
+
+/// A limiter over a connection of its own, and what it does beside requests.
+async fn limiter(generation: &Generation, keeping: &mut JoinSet<()>) -> Limiter {
+    let shared = generation.shared.clone();
+    let limiter = Limiter::new(Store::open(&generation.store, &shared.alone), shared);
+    limiter.begin().await;
+    keeping.spawn_local(limiter.clone().keep());
+    limiter
+}
+
+impl Proxy {
+    /// A proxy of `generation`, which takes over what it can of the `earlier` upstreams.
+    fn new(generation: Generation, limiter: &Limiter, earlier: &[(Arc<UpstreamSpec>, Rc<Upstream>)]) -> Self {
+        let Generation { site, upstreams, counts, access, .. } = generation;
+        let upstream = |spec: Arc<UpstreamSpec>| {
+            let kept = earlier.iter().find(|(other, _)| Arc::ptr_eq(other, &spec));
+            let upstream =
+                kept.map_or_else(|| Rc::new(Upstream::new(&spec)), |(_, upstream)| Rc::clone(upstream));
+            (spec, upstream)
+        };
+        let upstreams = upstreams.into_iter().map(upstream).collect();
+        let limiter = limiter.counting(Arc::clone(&counts));
+        Self { site, limiter, upstreams, access, counts, clock: Clock::System }
+    }
+}

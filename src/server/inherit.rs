@@ -1,0 +1,80 @@
+//! Sockets that whoever started this process has opened for it, as systemd does (`LISTEN_FDS`).
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use listenfd::ListenFd;
+use socket2::SockRef;
+
+/// Listening sockets that were passed on. They stay open as long as the process lives, so that a listener can have
+/// its socket again after a reload without it.
+#[derive(Debug, Default)]
+pub struct Inherited(Vec<(SocketAddr, TcpListener)>);
+
+impl Inherited {
+    /// What the environment names; to be called before there are threads.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let mut passed = ListenFd::from_env();
+        let mut sockets = Vec::new();
+        for place in 0..passed.len() {
+            match passed.take_tcp_listener(place).and_then(|socket| socket.map(listening).transpose()) {
+                Ok(socket) => sockets.extend(socket),
+                Err(error) => tracing::warn!("a socket that was passed on is of no use: {error}"),
+            }
+        }
+        Self(sockets)
+    }
+
+    /// One handle for each worker of the socket on this address, if there is one: all accept from it.
+    pub(super) fn handles(&self, address: SocketAddr, count: usize) -> Option<io::Result<Vec<TcpListener>>> {
+        let (_, socket) = self.0.iter().find(|(own, _)| *own == address)?;
+        Some((0..count).map(|_| socket.try_clone()).collect())
+    }
+
+    /// The socket on this address, if there is one.
+    #[must_use]
+    pub fn handle(&self, address: SocketAddr) -> Option<io::Result<TcpListener>> {
+        Some(
+            self.handles(address, 1)?
+                .and_then(|handles| handles.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())),
+        )
+    }
+
+    /// Warns of sockets on other addresses than these: who connects there waits in vain.
+    pub fn warn_of_others(&self, used: impl Fn(SocketAddr) -> bool) {
+        for (address, _) in self.0.iter().filter(|(address, _)| !used(*address)) {
+            tracing::warn!(
+                "a socket was passed on that listens on {address}, and no listener has that address"
+            );
+        }
+    }
+}
+
+fn listening(socket: TcpListener) -> io::Result<(SocketAddr, TcpListener)> {
+    let address = socket.local_addr()?;
+    if !SockRef::from(&socket).is_listener()? {
+        return Err(io::Error::other(format!("nobody listens on it ({address})")));
+    }
+    socket.set_nonblocking(true)?;
+    Ok((address, socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_found_by_their_address() {
+        let bound = || listening(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+        let (one, other) = (bound(), bound());
+        let addresses = [one.0, other.0];
+        let inherited = Inherited(vec![one, other]);
+        for address in addresses {
+            let handles = inherited.handles(address, 3).unwrap().unwrap();
+            assert!(handles.len() == 3 && handles.iter().all(|one| one.local_addr().unwrap() == address));
+            assert_eq!(inherited.handle(address).unwrap().unwrap().local_addr().unwrap(), address);
+        }
+        assert!(inherited.handles("127.0.0.2:1".parse().unwrap(), 1).is_none());
+    }
+}
