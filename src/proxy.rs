@@ -1,6 +1,7 @@
 //! THE straight line of a request: admit, forward, stamp.
 
 mod answers;
+mod grpc;
 mod hop;
 mod http2;
 mod live;
@@ -74,6 +75,7 @@ impl Proxy {
         let has_body = !incoming.is_end_stream();
         let is_held_back = has_body && head.headers.contains_key(EXPECT);
         let is_head = head.method == Method::HEAD;
+        let is_call = grpc::is_call(&head);
         let leveled = http2::level(&mut head, peer.max_headers());
         let mut entry = self.entry(peer, &head);
         let mut incoming = Some(incoming);
@@ -95,6 +97,9 @@ impl Proxy {
             entry.record.status = response.status();
         }
         self.counts.answered(route.map(|RouteId(place)| place as usize), response.status());
+        if is_call {
+            grpc::spell(&mut response);
+        }
         let timing = Timing { asked, counts: Arc::clone(&self.counts) };
         response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry, timing))
     }
@@ -337,12 +342,17 @@ fn returned(
     mut response: Response<ResponseBody>,
     handshake: Option<&HeaderValue>,
 ) -> Result<Response<Source>, ForwardError> {
-    let agrees = |key| websocket::is_agreed(response.headers(), key);
+    let is_http2 = response.version() == Version::HTTP_2;
+    let agrees = |key| websocket::is_agreed(response.headers(), key) || is_http2;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS && !handshake.is_some_and(agrees) {
         return Err(ForwardError::Switched(response.body().server()));
     }
     if !hop::remove_hop_by_hop(response.headers_mut()).has_one_length {
         return Err(ForwardError::Framing(response.body().server()));
+    }
+    if let Some(key) = handshake.filter(|_| is_http2 && response.status() == StatusCode::SWITCHING_PROTOCOLS)
+    {
+        websocket::answer(response.headers_mut(), key);
     }
     // Each side speaks its own version, whatever the other's is.
     *response.version_mut() = Version::HTTP_11;

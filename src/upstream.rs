@@ -3,25 +3,30 @@
 mod balance;
 mod body;
 mod error;
+mod http2;
+mod link;
 mod pool;
 mod spec;
+mod trailers;
 mod tunnel;
 mod wire;
 
 use std::rc::Rc;
 
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
 
 pub use body::{BodyError, Pace, RequestBody, ResponseBody};
 pub use error::ForwardError;
 pub use spec::{HostRule, ServerSpec, UpstreamId, UpstreamSpec};
+pub use trailers::may_trail;
 pub use tunnel::ServerEnd;
 
 use self::balance::RoundRobin;
+use self::link::Link;
 use self::pool::Pool;
-use self::wire::{SendError, Wire};
+use self::wire::SendError;
 use crate::limiter::Permit;
 
 /// One worker's upstream: its connections, and whose turn it is.
@@ -107,7 +112,7 @@ impl Upstream {
         pool: &Pool,
         request: &mut Request<RequestBody>,
         earlier: u32,
-    ) -> Result<(Response<Incoming>, Box<Wire>), Failed> {
+    ) -> Result<(Response<Incoming>, Link), Failed> {
         let may_retry = earlier < self.retries;
         let wire = match pool.checkout(earlier > 0).await {
             Ok(wire) => wire,
@@ -124,8 +129,8 @@ impl Upstream {
                 Err(Failed { error: ForwardError::Framing(pool.server().authority()), again: false })
             }
             Ok(answered) => Ok(answered),
-            Err(SendError { error, is_unsent, is_unanswered }) => {
-                let error = ForwardError::of(error, pool.server());
+            Err(SendError { cause, is_unsent, is_unanswered }) => {
+                let error = ForwardError::of(cause, pool.server());
                 if is_unsent {
                     return Err(Failed { error, again: was_kept });
                 }
@@ -175,6 +180,15 @@ fn is_clearly_framed(headers: &HeaderMap) -> bool {
         None => true,
         Some(_) => is_plainly_coded(headers) && !headers.contains_key(CONTENT_LENGTH),
     }
+}
+
+/// Whether a body may be silent for as long as it likes: events come when they come.
+fn is_open_ended(headers: &HeaderMap) -> bool {
+    let begins =
+        |kind: &[u8], with: &[u8]| kind.get(..with.len()).is_some_and(|it| it.eq_ignore_ascii_case(with));
+    headers.get(CONTENT_TYPE).is_some_and(|kind| {
+        begins(kind.as_bytes(), b"text/event-stream") || begins(kind.as_bytes(), b"application/grpc")
+    })
 }
 
 /// A copy of a request that may be sent twice.

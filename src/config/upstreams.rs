@@ -35,7 +35,9 @@ const NOT_YET: [NotYet; 8] = [
 const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
 
 /// What HTTP/1.1 is called where TLS begins (ALPN).
-const HTTP_1: &[u8] = b"http/1.1";
+/// What is spoken, as the handshake of TLS has it (RFC 7301).
+const ALPN_HTTP_1: &[u8] = b"http/1.1";
+const ALPN_HTTP_2: &[u8] = b"h2";
 
 /// All upstreams: those with a name first, then one for each URL that a route gives.
 #[derive(Default)]
@@ -45,9 +47,10 @@ pub(super) struct ReadUpstreams {
     usual_tls: UsualTls,
 }
 
-/// TLS where the file says nothing of it; made once, since to read the system's certificates takes a while.
+/// TLS where the file says nothing of it, for HTTP/1.1 and for HTTP/2; made once, since to read the system's certificates
+/// takes a while.
 #[derive(Default)]
-struct UsualTls(OnceCell<ClientTls>);
+struct UsualTls([OnceCell<ClientTls>; 2]);
 
 struct ReadUpstream {
     /// Where its name stands; none if it is a URL.
@@ -72,7 +75,8 @@ impl ReadUpstreams {
             Some(id) => id,
             None if text.value.contains("://") => {
                 let spec = server_url(&text).and_then(|server| {
-                    let tls = self.usual_tls.for_servers(item, std::slice::from_ref(&server)).ok()?;
+                    let tls =
+                        self.usual_tls.for_servers(item, std::slice::from_ref(&server), ALPN_HTTP_1).ok()?;
                     Some(UpstreamSpec { tls, ..UpstreamSpec::new(&text.value, vec![server]) })
                 });
                 self.add(&text.value, None, spec)
@@ -113,16 +117,22 @@ impl ReadUpstreams {
 
 impl UsualTls {
     /// TLS for these servers, if any of them needs it.
-    fn for_servers(&self, item: Item<'_>, servers: &[ServerSpec]) -> Result<Option<ClientTls>, Refused> {
+    fn for_servers(
+        &self,
+        item: Item<'_>,
+        servers: &[ServerSpec],
+        alpn: &[u8],
+    ) -> Result<Option<ClientTls>, Refused> {
         if !servers.iter().any(|server| server.is_tls) {
             return Ok(None);
         }
-        if let Some(tls) = self.0.get() {
+        let usual = &self.0[usize::from(alpn == ALPN_HTTP_2)];
+        if let Some(tls) = usual.get() {
             return Ok(Some(tls.clone()));
         }
-        let spec = ClientTlsSpec { protocols: vec![HTTP_1.to_vec()], ..ClientTlsSpec::default() };
+        let spec = ClientTlsSpec { protocols: vec![alpn.to_vec()], ..ClientTlsSpec::default() };
         match ClientTls::new(spec) {
-            Ok(tls) => Ok(Some(self.0.get_or_init(|| tls).clone())),
+            Ok(tls) => Ok(Some(usual.get_or_init(|| tls).clone())),
             Err(error) => {
                 item.refuse::<()>(item.error(error.to_string()));
                 Err(Refused)
@@ -156,22 +166,23 @@ fn upstream(name: &Name<'_>, item: Item<'_>, directory: &Path, usual_tls: &Usual
     if let Some(item) = table.item("balance") {
         item.choice(&[("round_robin", ())], &["least_requests", "power_of_two", "hash"]);
     }
-    if let Some(item) = table.item("protocol") {
-        item.choice(&[("h1", ())], &["h2"]);
-    }
+    let is_http2 =
+        table.item("protocol").map_or(Some(false), |item| item.choice(&[("h1", false), ("h2", true)], &[]));
+    let alpn = if is_http2 == Some(true) { ALPN_HTTP_2 } else { ALPN_HTTP_1 };
     let place = table.item("tls");
-    let tls = given(place, |item| tls::client(item, directory, &[HTTP_1]));
+    let tls = given(place, |item| tls::client(item, directory, &[alpn]));
     table.close(&NOT_YET);
     let (servers, tls) = (servers?, tls.ok()?);
     if let Some(item) = place.filter(|_| !servers.iter().any(|server| server.is_tls)) {
         let problem = item.error("`tls` is given, and no server is reached over TLS");
         return item.refuse(problem.help("begin the URL of a server with https://"));
     }
-    let tls = if tls.is_some() { tls } else { usual_tls.for_servers(item, &servers).ok()? };
+    let tls = if tls.is_some() { tls } else { usual_tls.for_servers(item, &servers, alpn).ok()? };
     name_is_right.then_some(UpstreamSpec {
         name: name.text.into(),
         servers,
         tls,
+        is_http2: is_http2?,
         connect_timeout: connect_timeout?,
         response_timeout: response_timeout?,
         stall_timeout: stall_timeout?,

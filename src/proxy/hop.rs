@@ -6,6 +6,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
+use crate::upstream::may_trail;
+
 const KINDS: usize = 9;
 
 /// What is never passed on, in either direction. `Trailer` stays: it announces what comes after the body.
@@ -46,37 +48,6 @@ fn hop_by_hop(name: &HeaderName) -> Option<usize> {
 /// Whether a header belongs to one connection.
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     hop_by_hop(name).is_some()
-}
-
-/// Fields that decide where a message goes, where it ends or who sends it: no trailer may have them, nor what a
-/// server may take for them.
-fn may_trail(name: &str) -> bool {
-    !matches!(
-        &*name.replace('_', "-"),
-        "transfer-encoding"
-            | "content-length"
-            | "host"
-            | "connection"
-            | "te"
-            | "trailer"
-            | "upgrade"
-            | "content-encoding"
-            | "content-type"
-            | "content-range"
-            | "authorization"
-            | "cookie"
-            | "expect"
-            | "forwarded"
-            | "proxy-authorization"
-            | "x-forwarded-for"
-            | "x-forwarded-host"
-            | "x-forwarded-proto"
-            | "set-cookie"
-            | "cache-control"
-            | "max-forwards"
-            | "keep-alive"
-            | "proxy-connection"
-    )
 }
 
 /// Whether the sender takes trailers.

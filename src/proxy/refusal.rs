@@ -13,7 +13,7 @@ use crate::limiter::{Denial, Standing};
 use crate::time::{Micros, Timestamp};
 use crate::upstream::ForwardError;
 
-const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// A response whose body is ours.
 pub(super) type Own = Response<bytes::Bytes>;
@@ -46,6 +46,7 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
             (StatusCode::BAD_GATEWAY, "the upstream gave no valid response")
         }
         ForwardError::Switched(_) => (StatusCode::BAD_GATEWAY, "the upstream switched protocols unasked"),
+        ForwardError::NoTunnels(_) => (StatusCode::BAD_GATEWAY, "the upstream takes no WebSockets"),
         ForwardError::ConnectTimeout(_) => {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream could not be reached in time")
         }

@@ -59,6 +59,13 @@ pub(super) fn is_agreed(headers: &HeaderMap, key: &HeaderValue) -> bool {
             .is_some_and(|accept| accept.as_bytes() == accept_of(key).as_bytes())
 }
 
+/// Answers a key in place of a server that has agreed over HTTP/2, where there are none.
+pub(super) fn answer(headers: &mut HeaderMap, key: &HeaderValue) {
+    if let Ok(accept) = HeaderValue::try_from(accept_of(key)) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    }
+}
+
 /// Agrees to a client's handshake.
 pub(super) fn agree(head: &mut response::Parts, is_http2: bool) {
     if is_http2 {

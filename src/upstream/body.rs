@@ -1,5 +1,6 @@
 //! Bodies on their way: the client's to the server, and the server's back.
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -7,10 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::Instant;
 
+use super::link::Link;
 use super::pool::Pool;
+use super::trailers;
 use super::tunnel::ServerEnd;
-use super::wire::Wire;
 use crate::limiter::Permit;
 use crate::socket::{Patience, Reading, TooLate, Waiting};
 use crate::time::monotonic;
@@ -35,13 +38,21 @@ pub enum Pace {
     Stream(Box<Waiting>),
 }
 
+/// Who waits for the end of a request's body.
+#[derive(Debug)]
+enum Server {
+    /// The connection, which owes us an answer in this time then.
+    Socket(Rc<Patience>, Duration),
+    /// Whoever waits for the answer.
+    Stream(Rc<Cell<Option<Instant>>>),
+}
+
 /// A request's body as it goes upstream.
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Option<Incoming>,
     client: Option<Pace>,
-    /// The server's connection, which owes us an answer in this time once the body is sent.
-    server: Option<(Rc<Patience>, Duration)>,
+    server: Option<Server>,
     is_handshake: bool,
 }
 
@@ -79,7 +90,12 @@ impl RequestBody {
     }
 
     pub(super) fn then_expect_answer(&mut self, server: Rc<Patience>, within: Duration) {
-        self.server = Some((server, within));
+        self.server = Some(Server::Socket(server, within));
+    }
+
+    /// Has it note when its end was sent.
+    pub(super) fn then_note(&mut self, sent: Rc<Cell<Option<Instant>>>) {
+        self.server = Some(Server::Stream(sent));
     }
 
     fn end(&mut self) {
@@ -88,8 +104,12 @@ impl RequestBody {
             client.set(Reading::Unbounded);
         }
         // Once an answer has begun, its own times hold.
-        if let Some((server, within)) = self.server.take().filter(|(server, _)| server.is_unbounded()) {
-            server.set(Reading::Until(monotonic() + within));
+        match self.server.take() {
+            Some(Server::Socket(server, within)) if server.is_unbounded() => {
+                server.set(Reading::Until(monotonic() + within));
+            }
+            Some(Server::Stream(sent)) => sent.set(Some(monotonic())),
+            _ => {}
         }
     }
 }
@@ -105,6 +125,9 @@ impl Body for RequestBody {
         let this = &mut *self;
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
         let mut frame = Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken);
+        if let Poll::Ready(Some(Ok(frame))) = &mut frame {
+            trailers::cut(frame);
+        }
         let is_whole = matches!(frame, Poll::Ready(None)) || incoming.is_end_stream();
         match &mut this.client {
             Some(Pace::Socket(client)) => {
@@ -156,20 +179,20 @@ impl Drop for RequestBody {
 #[derive(Debug)]
 pub struct ResponseBody {
     incoming: Incoming,
-    wire: Option<Box<Wire>>,
+    link: Option<Link>,
     pool: Rc<Pool>,
     _permit: Permit,
 }
 
 impl ResponseBody {
-    pub(super) fn new(incoming: Incoming, wire: Box<Wire>, pool: Rc<Pool>, permit: Permit) -> Self {
-        Self { incoming, wire: Some(wire), pool, _permit: permit }
+    pub(super) fn new(incoming: Incoming, link: Link, pool: Rc<Pool>, permit: Permit) -> Self {
+        Self { incoming, link: Some(link), pool, _permit: permit }
     }
 
     /// The server's end of the tunnel, once it has switched protocols.
     #[must_use]
     pub fn into_tunnel(mut self) -> Option<ServerEnd> {
-        let stream = self.wire.as_mut()?.leave()?;
+        let stream = self.link.as_mut()?.leave()?;
         Some(ServerEnd::new(stream, self))
     }
 
@@ -180,7 +203,7 @@ impl ResponseBody {
     }
 
     fn give_back(&mut self) {
-        if let Some(wire) = self.wire.take() {
+        if let Some(Link::Http1(wire)) = self.link.take() {
             self.pool.give_back(wire);
         }
     }
@@ -195,9 +218,11 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let Some(wire) = &mut this.wire else { return Poll::Ready(None) };
-        let frame =
-            wire.drive(cx, |cx| Pin::new(&mut this.incoming).poll_frame(cx).map_err(BodyError::Broken));
+        let Some(link) = &mut this.link else { return Poll::Ready(None) };
+        let mut frame = link.poll_body(cx, &mut this.incoming);
+        if let Poll::Ready(Some(Ok(frame))) = &mut frame {
+            trailers::cut(frame);
+        }
         if matches!(frame, Poll::Ready(None)) {
             this.give_back();
         }

@@ -5,6 +5,7 @@ use std::io;
 
 use super::body::BodyError;
 use super::spec::ServerSpec;
+use super::wire::Cause;
 
 /// Why no response came.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,9 @@ pub enum ForwardError {
     /// It switched protocols though nobody had asked.
     #[error("{0} switched protocols unasked")]
     Switched(String),
+    /// It speaks HTTP/2, and has not said that it takes tunnels over that.
+    #[error("{0} takes no WebSockets over HTTP/2")]
+    NoTunnels(String),
     /// Its answer could be read in more than one way.
     #[error("{0} gave an answer with an ambiguous end, or in a transfer coding that is not understood")]
     Framing(String),
@@ -49,7 +53,13 @@ pub enum ForwardError {
 }
 
 impl ForwardError {
-    pub(super) fn of(error: hyper::Error, server: &ServerSpec) -> Self {
+    pub(super) fn of(cause: Cause, server: &ServerSpec) -> Self {
+        let error = match cause {
+            Cause::Hyper(error) => error,
+            Cause::TooLate => return Self::ResponseTimeout(server.authority()),
+            Cause::NoTunnels => return Self::NoTunnels(server.authority()),
+            Cause::Target(error) => return Self::Target(error),
+        };
         if error.is_user() && (is_late(&error) || io_kind(&error) == Some(io::ErrorKind::TimedOut)) {
             Self::RequestBodyTimeout
         } else if error.is_user() {
@@ -71,6 +81,7 @@ impl ForwardError {
             Self::Broken { .. } if self.is_dead_connection() => "connection_lost",
             Self::Broken { .. } => "invalid_response",
             Self::Switched(_) => "switched_protocols",
+            Self::NoTunnels(_) => "no_tunnels",
             Self::Framing(_) => "ambiguous_response",
             Self::RequestBody(_) => "request_broken",
             Self::RequestBodyTimeout => "request_stalled",
@@ -82,8 +93,17 @@ impl ForwardError {
     /// was kept.
     pub(super) fn is_dead_connection(&self) -> bool {
         let Self::Broken { error, .. } = self else { return false };
-        error.is_incomplete_message() || error.is_canceled() || error.is_closed() || io_kind(error).is_some()
+        error.is_incomplete_message()
+            || error.is_canceled()
+            || error.is_closed()
+            || io_kind(error).is_some()
+            || cause::<h2::Error>(error).is_some_and(is_unprocessed)
     }
+}
+
+/// Whether the server has not looked at the request, or has ended the connection (RFC 9113 §8.7).
+fn is_unprocessed(error: &h2::Error) -> bool {
+    error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM)
 }
 
 /// Whether the body was late by its own clock.

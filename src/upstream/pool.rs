@@ -9,6 +9,8 @@ use http::HeaderValue;
 use tokio::net::TcpStream;
 
 use super::ForwardError;
+use super::http2::Shared;
+use super::link::Link;
 use super::spec::{ServerSpec, UpstreamSpec};
 use super::wire::Wire;
 use crate::tls::{ClientTls, Transport};
@@ -29,6 +31,8 @@ pub struct Pool {
     stall_timeout: Duration,
     #[allow(clippy::vec_box)] // A wire is large, and it goes from hand to hand.
     kept: RefCell<Vec<Box<Wire>>>,
+    /// Those that requests share, where HTTP/2 is spoken.
+    shared: Option<Shared>,
 }
 
 impl Pool {
@@ -43,6 +47,7 @@ impl Pool {
             response_timeout: spec.response_timeout,
             stall_timeout: spec.stall_timeout,
             kept: RefCell::default(),
+            shared: spec.is_http2.then(Shared::default),
         }
     }
 
@@ -56,12 +61,12 @@ impl Pool {
     }
 
     /// A connection that was kept, or with `fresh` and where there is none a new one.
-    pub(super) async fn checkout(&self, fresh: bool) -> Result<Box<Wire>, ForwardError> {
+    pub(super) async fn checkout(&self, fresh: bool) -> Result<Link, ForwardError> {
         if !fresh && let Some(wire) = self.kept() {
-            return Ok(wire);
+            return Ok(Link::Http1(wire));
         }
-        match tokio::time::timeout(self.connect_timeout, self.connect()).await {
-            Ok(Ok(wire)) => Ok(wire),
+        match tokio::time::timeout(self.connect_timeout, self.link(fresh)).await {
+            Ok(Ok(link)) => Ok(link),
             Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
             Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
         }
@@ -81,6 +86,9 @@ impl Pool {
 
     /// Closes what has been kept for too long, and what the server has closed.
     pub(super) fn sweep(&self) {
+        if let Some(shared) = &self.shared {
+            shared.sweep();
+        }
         self.kept.borrow_mut().retain_mut(|wire| {
             wire.settle();
             wire.idle_for() < KEPT_FOR && wire.is_free()
@@ -94,13 +102,21 @@ impl Pool {
         std::iter::from_fn(|| kept.pop()).find(|wire| wire.is_free())
     }
 
-    async fn connect(&self) -> io::Result<Box<Wire>> {
+    async fn link(&self, fresh: bool) -> io::Result<Link> {
+        let times = (self.response_timeout, self.stall_timeout);
+        match &self.shared {
+            Some(shared) => shared.lane(fresh, times, self.connect()).await.map(Link::Http2),
+            None => Wire::over(self.connect().await?, times.0, times.1).await.map(Link::Http1),
+        }
+    }
+
+    async fn connect(&self) -> io::Result<Transport> {
         let stream = match self.server.host.parse::<IpAddr>() {
             Ok(address) => TcpStream::connect(SocketAddr::new(address, self.server.port)).await?,
             Err(_) => TcpStream::connect((&*self.server.host, self.server.port)).await?,
         };
         stream.set_nodelay(true)?;
-        let stream = match &self.tls {
+        Ok(match &self.tls {
             None => Transport::Plain(stream),
             // Apart, because it is large, and a plain connection does not need it.
             Some(tls) => {
@@ -113,7 +129,6 @@ impl Pool {
                 }
                 connected?
             }
-        };
-        Wire::over(stream, self.response_timeout, self.stall_timeout).await
+        })
     }
 }

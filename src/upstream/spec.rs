@@ -19,6 +19,8 @@ pub struct UpstreamSpec {
     pub servers: Vec<ServerSpec>,
     /// How connections to those servers are encrypted that want it.
     pub tls: Option<ClientTls>,
+    /// Whether HTTP/2 is spoken with them, and HTTP/1.1 otherwise.
+    pub is_http2: bool,
     /// The longest that a connection may take.
     pub connect_timeout: Duration,
     /// The longest from the end of a request to the response's head.
@@ -64,6 +66,7 @@ impl UpstreamSpec {
             name: name.into(),
             servers,
             tls: None,
+            is_http2: false,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_mins(1),
             stall_timeout: Duration::from_mins(1),

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::body::ResponseBody;
 
 /// Bytes both ways.
-trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 
@@ -22,8 +22,8 @@ pub struct ServerEnd {
 }
 
 impl ServerEnd {
-    pub(super) fn new(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, request: ResponseBody) -> Self {
-        Self { stream: Box::new(stream), _request: request }
+    pub(super) fn new(stream: Box<dyn Duplex>, request: ResponseBody) -> Self {
+        Self { stream, _request: request }
     }
 }
 

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use http::header::TRANSFER_ENCODING;
+use http::uri::InvalidUri;
 use http::{HeaderValue, Request, Response};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
@@ -50,11 +51,30 @@ pub(super) struct Wire {
 
 /// Why a request got no response.
 pub(super) struct SendError {
-    pub error: hyper::Error,
+    pub cause: Cause,
     /// Whether nothing of the request was sent, and it stands where it stood.
     pub is_unsent: bool,
     /// Whether not even a part of an answer came.
     pub is_unanswered: bool,
+}
+
+/// What has gone wrong.
+pub(super) enum Cause {
+    /// The connection, or one of the bodies.
+    Hyper(hyper::Error),
+    /// There was no answer in time.
+    TooLate,
+    /// The server takes no tunnels.
+    NoTunnels,
+    /// The Host header does not fit into a target.
+    Target(InvalidUri),
+}
+
+impl SendError {
+    /// One after which the request is gone, and not to be sent again.
+    pub fn of(cause: Cause) -> Self {
+        Self { cause, is_unsent: false, is_unanswered: false }
+    }
 }
 
 impl Wire {
@@ -137,7 +157,12 @@ impl Wire {
         let mut answer = pin!(self.sender.try_send_request(taken));
         match poll_fn(|cx| self.drive(cx, |cx| answer.as_mut().poll(cx))).await {
             Ok(response) => {
-                self.patience.set(Reading::Each(self.stall_timeout));
+                let is_open_ended = super::is_open_ended(response.headers());
+                self.patience.set(if is_open_ended {
+                    Reading::UntilItEnds
+                } else {
+                    Reading::Each(self.stall_timeout)
+                });
                 self.patience.has_answer();
                 Ok((response, self))
             }
@@ -148,7 +173,7 @@ impl Wire {
                     *request = unsent;
                 }
                 let is_unanswered = self.patience.is_unanswered();
-                Err(SendError { error: failed.into_error(), is_unsent, is_unanswered })
+                Err(SendError { cause: Cause::Hyper(failed.into_error()), is_unsent, is_unanswered })
             }
         }
     }

@@ -1,6 +1,8 @@
 //! HTTP/2 with clients.
 
 mod abuse;
+mod grpc;
+mod upstream;
 
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
 //! A client that speaks HTTP/2 as it should.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -100,5 +102,92 @@ impl Answer {
     #[track_caller]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// A server that speaks HTTP/2 in the clear.
+pub struct Http2Server {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    _runtime: Runtime,
+}
+
+/// A request with what answers it.
+pub type Asked = (Request<h2::RecvStream>, h2::server::SendResponse<Bytes>);
+
+impl Http2Server {
+    /// Does with every request what `answer` says, until the connection has had so many, if that is given: then it says
+    /// goodbye.
+    pub fn start<F>(
+        builder: h2::server::Builder,
+        goodbye_after: Option<usize>,
+        answer: impl Fn(Asked) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (answer, counted) = (Arc::new(answer), Arc::clone(&connections));
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let (answer, builder) = (Arc::clone(&answer), builder.clone());
+                tokio::spawn(async move {
+                    let Ok(mut connection) = builder.handshake(stream).await else { return };
+                    let mut had = 0;
+                    while let Some(Ok(asked)) = connection.accept().await {
+                        tokio::spawn(answer(asked));
+                        had += 1;
+                        if Some(had) == goodbye_after {
+                            connection.graceful_shutdown();
+                        }
+                    }
+                });
+            }
+        });
+        Self { address, connections, _runtime: runtime }
+    }
+
+    /// Answers with the request's head, an empty line and its body, and with its trailers.
+    pub fn echo() -> Self {
+        Self::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
+            let (head, mut stream) = request.into_parts();
+            let mut said = format!("{} {} {:?}", head.method, head.uri, head.version);
+            for (name, value) in &head.headers {
+                said += &format!("\r\n{name}: {}", value.to_str().unwrap());
+            }
+            let mut body = Vec::new();
+            while let Some(data) = stream.data().await {
+                let Ok(data) = data else { return };
+                stream.flow_control().release_capacity(data.len()).unwrap();
+                body.extend(data);
+            }
+            let trailers = stream.trailers().await.unwrap();
+            let mut out = respond.send_response(Response::new(()), false).unwrap();
+            out.send_data((said + "\r\n\r\n").into(), false).unwrap();
+            out.send_data(body.into(), trailers.is_none()).unwrap();
+            if let Some(trailers) = trailers {
+                out.send_trailers(trailers).unwrap();
+            }
+        })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The connections that it has had.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 }

@@ -23,7 +23,7 @@ pub use authority::Authority;
 pub use client::{Client, curl, get};
 pub use cluster::Cluster;
 pub use frames::{Frames, block};
-pub use http2::Http2;
+pub use http2::{Asked, Http2, Http2Server};
 pub use issuer::{Issuer, jwks};
 pub use message::Message;
 pub use publisher::{Publisher, publish_over_tls};

@@ -1,0 +1,358 @@
+//! Connections to a server that many requests share: HTTP/2.
+//!
+//! Unlike a [`Wire`](super::wire::Wire) such a connection has a task of its own, since none of its requests can carry
+//! the others along. What may be waited for is bounded for each request by itself.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::uri::{Authority, InvalidUri, Scheme, Uri};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::{Body as _, Frame, Incoming};
+use hyper::client::conn::http2;
+use hyper::ext::Protocol;
+use hyper::rt::Executor;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::body::{BodyError, RequestBody};
+use super::wire::{Cause, SendError};
+use crate::socket::{Alarm, Patience, Reading, Timed, Waiting};
+use crate::time::{monotonic, recent};
+use crate::tls::Transport;
+
+/// Bytes of an answer's body that a server may send ahead of its client.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// The same of all answers of a connection together.
+const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
+/// Bytes of a request's body that wait for a server to read them.
+const MAX_UNREAD: usize = 64 * 1024;
+/// The largest head of an answer.
+const MAX_HEAD: u32 = 256 * 1024;
+/// Requests at once on a connection before another one is made.
+const MAX_STREAMS: usize = 128;
+/// After so much silence while an answer is waited for, a server is asked whether it is there. gRPC's servers take
+/// offence at less than five minutes.
+const PING_AFTER: Duration = Duration::from_secs(310);
+/// How long it may take to answer that.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often, and at what intervals, it is looked whether a server takes tunnels.
+const SETTLED_LOOKS: u32 = 50;
+const SETTLED_LOOK: Duration = Duration::from_millis(10);
+/// Requests at once until the server has said how many it takes.
+const UNSETTLED: usize = 1;
+/// How long a connection without requests is kept.
+const KEPT_FOR: Duration = Duration::from_secs(30);
+
+/// One worker's HTTP/2 connections to one server.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    connections: RefCell<Vec<Rc<Connection>>>,
+    /// Held by whoever makes another one: those who come meanwhile share it.
+    connecting: Mutex<()>,
+}
+
+type Running = http2::Connection<TokioIo<Timed<Transport>>, RequestBody, Local>;
+
+/// A connection, as its requests see it.
+struct Connection {
+    sender: http2::SendRequest<RequestBody>,
+    response_timeout: Duration,
+    stall_timeout: Duration,
+    scheme: Scheme,
+    requests: Cell<usize>,
+    idle_since: Cell<Instant>,
+    /// What its task drives, and what knows what the server has said of itself.
+    running: Rc<RefCell<Option<Running>>>,
+    /// Whether nothing has come back in time: no more requests go over it.
+    is_doubtful: Cell<bool>,
+}
+
+/// A request's part in a connection.
+pub(super) struct Lane {
+    connection: Rc<Connection>,
+    was_kept: bool,
+    waiting: Option<Box<Waiting>>,
+    tunnel: Option<Upgraded>,
+}
+
+/// Runs the library's tasks on this thread.
+#[derive(Clone, Copy)]
+struct Local;
+
+impl<F: Future + 'static> Executor<F> for Local {
+    fn execute(&self, work: F) {
+        tokio::task::spawn_local(async move {
+            work.await;
+        });
+    }
+}
+
+impl Shared {
+    /// A part in a connection that is there, or in a new one over what `connect` brings. With `fresh` it counts as new:
+    /// an attempt before this one has failed.
+    pub async fn lane(
+        &self,
+        fresh: bool,
+        times: (Duration, Duration),
+        connect: impl Future<Output = io::Result<Transport>>,
+    ) -> io::Result<Lane> {
+        if let Some(lane) = self.free(fresh) {
+            return Ok(lane);
+        }
+        let _turn = self.connecting.lock().await;
+        if let Some(lane) = self.free(fresh) {
+            return Ok(lane);
+        }
+        let stream = connect.await?;
+        let connection = open(stream, times).await?;
+        self.connections.borrow_mut().push(Rc::clone(&connection));
+        Ok(Lane::new(connection, false))
+    }
+
+    /// Closes connections that have had no request for long, and forgets those that have ended.
+    pub fn sweep(&self) {
+        self.connections.borrow_mut().retain(|connection| {
+            let is_idle = connection.requests.get() == 0;
+            connection.is_good() && !(is_idle && monotonic() - connection.idle_since.get() >= KEPT_FOR)
+        });
+    }
+
+    fn free(&self, fresh: bool) -> Option<Lane> {
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| connection.is_good());
+        let free = connections.iter().find(|connection| connection.has_room());
+        free.map(|connection| Lane::new(Rc::clone(connection), !fresh))
+    }
+}
+
+/// Begins to speak HTTP/2 over a stream.
+async fn open(
+    stream: Transport,
+    (response_timeout, stall_timeout): (Duration, Duration),
+) -> io::Result<Rc<Connection>> {
+    let is_tls = matches!(stream, Transport::Tls(_));
+    if is_tls && !stream.is_http2() {
+        return Err(io::Error::other("the server does not speak HTTP/2"));
+    }
+    let patience = Patience::new(Reading::Unbounded, stall_timeout);
+    let io = TokioIo::new(Timed::new(stream, patience));
+    let (sender, running) = http2::Builder::new(Local)
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(MAX_UNREAD)
+        .max_header_list_size(MAX_HEAD)
+        .initial_max_send_streams(UNSETTLED)
+        .keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .handshake(io)
+        .await
+        .map_err(io::Error::other)?;
+    let running = Rc::new(RefCell::new(Some(running)));
+    let connection = Rc::new(Connection {
+        sender,
+        response_timeout,
+        stall_timeout,
+        scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
+        requests: Cell::new(0),
+        idle_since: Cell::new(recent()),
+        running: Rc::clone(&running),
+        is_doubtful: Cell::new(false),
+    });
+    // It ends when its last sender is gone.
+    tokio::task::spawn_local(async move {
+        let end = poll_fn(|cx| {
+            let mut running = running.borrow_mut();
+            let end = running.as_mut().map_or(Poll::Ready(Ok(())), |running| Pin::new(running).poll(cx));
+            if end.is_ready() {
+                // Now, so that who waits for something from it hears of its end.
+                *running = None;
+            }
+            end
+        });
+        if let Err(error) = end.await {
+            tracing::debug!("a connection to a server ended: {error}");
+        }
+    });
+    Ok(connection)
+}
+
+impl Connection {
+    fn is_good(&self) -> bool {
+        !self.is_doubtful.get() && !self.sender.is_closed()
+    }
+
+    /// Whether there is room for another request, as far as the server has said.
+    fn has_room(&self) -> bool {
+        let running = self.running.borrow();
+        let room = running.as_ref().map_or(0, Running::current_max_send_streams);
+        self.requests.get() < if room == UNSETTLED { MAX_STREAMS } else { room.min(MAX_STREAMS) }
+    }
+
+    /// Whether the server takes an extended CONNECT (RFC 8441).
+    fn takes_tunnels(&self) -> bool {
+        self.running.borrow().as_ref().is_some_and(Running::is_extended_connect_protocol_enabled)
+    }
+}
+
+impl Lane {
+    fn new(connection: Rc<Connection>, was_kept: bool) -> Self {
+        connection.requests.set(connection.requests.get() + 1);
+        Self { connection, was_kept, waiting: None, tunnel: None }
+    }
+
+    /// Whether its connection was there already.
+    pub fn was_kept(&self) -> bool {
+        self.was_kept
+    }
+
+    /// Sends a request, which it takes out of where it stands, and waits for the head of its response. If
+    /// nothing of it was sent, it stands there again after a failure.
+    pub async fn send(
+        mut self,
+        request: &mut Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Self), SendError> {
+        let is_handshake = request.body().is_handshake();
+        if is_handshake && !self.takes_tunnels().await {
+            return Err(SendError::of(Cause::NoTunnels));
+        }
+        put_in_form(request, &self.connection.scheme).map_err(|error| SendError::of(Cause::Target(error)))?;
+        let sent = Rc::new(Cell::new(None));
+        if request.body().is_end_stream() {
+            sent.set(Some(recent()));
+        } else {
+            request.body_mut().then_note(Rc::clone(&sent));
+        }
+        let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
+        let answer = self.connection.sender.clone().try_send_request(taken);
+        match within(self.connection.response_timeout, &sent, answer).await {
+            Some(Ok(mut response)) => {
+                if is_handshake && response.status() == StatusCode::OK {
+                    self.tunnel = hyper::upgrade::on(&mut response).await.ok();
+                    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                } else if !super::is_open_ended(response.headers()) {
+                    self.waiting = Some(Box::new(Waiting::new(self.connection.stall_timeout)));
+                }
+                Ok((response, self))
+            }
+            Some(Err(mut failed)) => {
+                let unsent = failed.take_message();
+                let is_unsent = unsent.is_some();
+                if let Some(unsent) = unsent {
+                    *request = unsent;
+                }
+                Err(SendError { cause: Cause::Hyper(failed.into_error()), is_unsent, is_unanswered: true })
+            }
+            None => {
+                self.connection.is_doubtful.set(true);
+                Err(SendError::of(Cause::TooLate))
+            }
+        }
+    }
+
+    /// The next part of the response's body, or that it has not come in time.
+    pub fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        incoming: &mut Incoming,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = Pin::new(incoming).poll_frame(cx).map_err(BodyError::Broken);
+        match &mut self.waiting {
+            None => frame,
+            Some(waiting) => {
+                waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
+            }
+        }
+    }
+
+    /// The tunnel that the server has agreed to.
+    pub fn leave(&mut self) -> Option<Upgraded> {
+        self.tunnel.take()
+    }
+
+    /// Whether the server takes tunnels, which its settings say.
+    async fn takes_tunnels(&self) -> bool {
+        // Nobody tells when its settings come, which is soon after the connection is made.
+        for _ in 0..SETTLED_LOOKS {
+            if self.connection.takes_tunnels() {
+                return true;
+            }
+            tokio::time::sleep(SETTLED_LOOK).await;
+        }
+        false
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        connection.requests.set(connection.requests.get() - 1);
+        connection.idle_since.set(recent());
+    }
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("was_kept", &self.was_kept).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("requests", &self.requests).finish_non_exhaustive()
+    }
+}
+
+/// Waits for an answer, for so long after the request has been sent; none if it is not there by then. Whether it has
+/// been sent is looked at only now and then, as nobody is woken by it.
+async fn within<T>(
+    span: Duration,
+    sent: &Cell<Option<Instant>>,
+    answer: impl Future<Output = T>,
+) -> Option<T> {
+    let mut answer = pin!(answer);
+    let (mut alarm, mut look_at) = (Alarm::default(), recent() + span);
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            return Poll::Ready(Some(answer));
+        }
+        while alarm.wait_until(look_at, cx).is_ready() {
+            let now = monotonic();
+            look_at = sent.get().unwrap_or(now) + span;
+            if look_at <= now {
+                return Poll::Ready(None);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Gives a request the form that it has over HTTP/2: the host in its target, nothing of a connection, and CONNECT for
+/// the handshake of a tunnel.
+fn put_in_form(request: &mut Request<RequestBody>, scheme: &Scheme) -> Result<(), InvalidUri> {
+    let host = request.headers_mut().remove(HOST);
+    request.headers_mut().remove(CONNECTION);
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.scheme = Some(scheme.clone());
+    parts.authority = host.map(|host| Authority::try_from(host.as_bytes())).transpose()?;
+    // It has a scheme, and a path before as well.
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+    if request.body().is_handshake() {
+        *request.method_mut() = Method::CONNECT;
+        request.headers_mut().remove(UPGRADE);
+        request.headers_mut().remove(SEC_WEBSOCKET_KEY);
+        request.extensions_mut().insert(Protocol::from_static("websocket"));
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! A request's connection to a server, whatever is spoken there.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Body as _, Frame, Incoming};
+use hyper_util::rt::TokioIo;
+
+use super::body::{BodyError, RequestBody};
+use super::http2::Lane;
+use super::tunnel::Duplex;
+use super::wire::{SendError, Wire};
+
+/// A request's connection to a server.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// One of its own.
+    Http1(Box<Wire>),
+    /// Its part in one.
+    Http2(Lane),
+}
+
+impl Link {
+    /// Whether it was there before the request.
+    pub fn was_kept(&self) -> bool {
+        match self {
+            Self::Http1(wire) => wire.was_kept(),
+            Self::Http2(lane) => lane.was_kept(),
+        }
+    }
+
+    /// Sends a request, which it takes out of where it stands, and waits for the head of its response. If
+    /// nothing of it was sent, it stands there again after a failure.
+    pub async fn send(
+        self,
+        request: &mut Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Self), SendError> {
+        match self {
+            Self::Http1(wire) => {
+                wire.send(request).await.map(|(response, wire)| (response, Self::Http1(wire)))
+            }
+            Self::Http2(lane) => {
+                // Apart, because it is large.
+                let sent = Box::pin(lane.send(request)).await;
+                sent.map(|(response, lane)| (response, Self::Http2(lane)))
+            }
+        }
+    }
+
+    /// The next part of the response's body.
+    pub fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        incoming: &mut Incoming,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self {
+            Self::Http1(wire) => {
+                wire.drive(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken))
+            }
+            Self::Http2(lane) => lane.poll_body(cx, incoming),
+        }
+    }
+
+    /// What is left after the server has switched protocols.
+    pub fn leave(&mut self) -> Option<Box<dyn Duplex>> {
+        match self {
+            Self::Http1(wire) => wire.leave().map(|stream| Box::new(stream) as Box<dyn Duplex>),
+            Self::Http2(lane) => lane.leave().map(|stream| Box::new(TokioIo::new(stream)) as Box<dyn Duplex>),
+        }
+    }
+}

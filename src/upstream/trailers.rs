@@ -1,0 +1,50 @@
+//! What may come after a body.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use hyper::body::Frame;
+
+/// Whether a trailer may have this name: not those fields that decide where a message goes, where it ends or who sends
+/// it, nor what a server may take for them.
+#[must_use]
+pub fn may_trail(name: &str) -> bool {
+    !matches!(
+        &*name.replace('_', "-"),
+        "transfer-encoding"
+            | "content-length"
+            | "host"
+            | "connection"
+            | "te"
+            | "trailer"
+            | "upgrade"
+            | "content-encoding"
+            | "content-type"
+            | "content-range"
+            | "authorization"
+            | "cookie"
+            | "expect"
+            | "forwarded"
+            | "proxy-authorization"
+            | "x-forwarded-for"
+            | "x-forwarded-host"
+            | "x-forwarded-proto"
+            | "set-cookie"
+            | "cache-control"
+            | "max-forwards"
+            | "keep-alive"
+            | "proxy-connection"
+    )
+}
+
+/// Removes what may not trail; over HTTP/1.1 it has not even been announced.
+pub(super) fn cut(frame: &mut Frame<Bytes>) {
+    let Some(trailers) = frame.trailers_mut() else { return };
+    if trailers.keys().all(|name| may_trail(name.as_str())) {
+        return;
+    }
+    let mut kept = HeaderMap::new();
+    for (name, value) in trailers.iter().filter(|(name, _)| may_trail(name.as_str())) {
+        kept.append(name, value.clone());
+    }
+    *trailers = kept;
+}

@@ -1,0 +1,262 @@
+//! HTTP/2 with servers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::Response;
+
+use super::*;
+use crate::support::{Asked, Http2Server};
+
+/// A proxy before such a server, with these lines for it.
+fn before(url: &str, lines: &str) -> Tidegate {
+    Tidegate::start(&format!(
+        "[upstreams.u]\nservers = [\"{url}\"]\nprotocol = \"h2\"\n{lines}\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"u\"\n"
+    ))
+}
+
+/// Answers in this way, with no body.
+fn status(status: u16) -> Response<()> {
+    Response::builder().status(status).body(()).unwrap()
+}
+
+async fn say((_request, mut respond): Asked, text: &'static str) {
+    let mut body = respond.send_response(status(200), false).unwrap();
+    body.send_data(Bytes::from_static(text.as_bytes()), true).unwrap();
+}
+
+#[test]
+fn requests_share_a_connection_whatever_they_came_over() {
+    let server = Http2Server::echo();
+    let proxy = before(&server.url(), "");
+    let answer = Client::connect(proxy.addr())
+        .ask("POST /a?b=c HTTP/1.1\r\nHost: h:1\r\nTE: trailers\r\nContent-Length: 4\r\n\r\nbody");
+    let seen = answer.echoed();
+    assert_eq!(seen.start, "POST http://h:1/a?b=c HTTP/2.0");
+    assert_eq!((seen.header("host"), seen.header("connection")), (None, None));
+    assert_eq!((seen.header("te"), seen.header("content-length")), (Some("trailers"), Some("4")));
+    assert_eq!((seen.header("x-forwarded-host"), seen.text()), (Some("h:1"), "body"));
+    let client = Http2::connect(proxy.addr());
+    client.block_on(async |sender| {
+        let mut waiting = Vec::new();
+        for number in 0..50 {
+            let request = request("GET", &format!("/{number}")).body(()).unwrap();
+            waiting.push(sender.send_request(request, true).unwrap().0);
+        }
+        for (number, response) in waiting.into_iter().enumerate() {
+            let answer = crate::support::http2::read(response.await.unwrap()).await.unwrap();
+            assert!(answer.text().starts_with(&format!("GET http://localhost/{number} HTTP/2.0")));
+        }
+    });
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn bodies_and_trailers_stream_both_ways_at_once() {
+    let server = Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
+        // Answers before it has read anything, and then says what it hears.
+        let mut heard = request.into_body();
+        let mut body = respond.send_response(status(200), false).unwrap();
+        while let Some(data) = heard.data().await {
+            let data = data.unwrap();
+            heard.flow_control().release_capacity(data.len()).unwrap();
+            body.send_data(data, false).unwrap();
+        }
+        body.send_trailers(heard.trailers().await.unwrap().unwrap()).unwrap();
+    });
+    let proxy = before(&server.url(), "");
+    let client = Http2::connect(proxy.addr());
+    let trailers = client.block_on(async |sender| {
+        let (response, mut say) = sender.send_request(request("POST", "/").body(()).unwrap(), false).unwrap();
+        let mut heard = response.await.unwrap().into_body();
+        for word in ["one", "two", "three"] {
+            say.send_data(Bytes::from_static(word.as_bytes()), false).unwrap();
+            assert_eq!(heard.data().await.unwrap().unwrap(), word);
+        }
+        let mut trailers = HeaderMap::new();
+        for name in ["x-sum", "host", "content-length", "x-forwarded-for"] {
+            trailers.insert(name, "7".parse().unwrap());
+        }
+        say.send_trailers(trailers).unwrap();
+        assert!(heard.data().await.is_none());
+        heard.trailers().await.unwrap().unwrap()
+    });
+    let names: Vec<_> = trailers.keys().map(http::HeaderName::as_str).collect();
+    assert_eq!(names, ["x-sum"]);
+}
+
+#[test]
+fn more_requests_than_the_server_takes_at_once_are_answered_all_the_same() {
+    let mut builder = h2::server::Builder::new();
+    builder.max_concurrent_streams(3);
+    let server = Http2Server::start(builder, None, |asked| async {
+        // Long enough for others to come meanwhile.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        say(asked, "done").await;
+    });
+    let proxy = before(&server.url(), "");
+    let client = Http2::connect(proxy.addr());
+    client.block_on(async |sender| {
+        let mut waiting = Vec::new();
+        for _ in 0..30 {
+            waiting.push(sender.send_request(request("GET", "/").body(()).unwrap(), true).unwrap().0);
+        }
+        for response in waiting {
+            let answer = crate::support::http2::read(response.await.unwrap()).await.unwrap();
+            assert_eq!((answer.status(), answer.text()), (200, "done"));
+        }
+    });
+}
+
+#[test]
+fn a_request_that_was_not_looked_at_goes_once_more() {
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&refusals);
+    let server = Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let path = request.uri().path().to_owned();
+            if path == "/always" || path == "/once" && counted.load(Ordering::SeqCst) == 0 {
+                counted.fetch_add(1, Ordering::SeqCst);
+                respond.send_reset(h2::Reason::REFUSED_STREAM);
+            } else {
+                say((request, respond), "yes").await;
+            }
+        }
+    });
+    let proxy = before(&server.url(), "");
+    // The connection is one that was kept.
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    assert_eq!(get(proxy.addr(), "/once", &[]).text(), "yes");
+    assert_eq!(refusals.swap(0, Ordering::SeqCst), 1);
+    assert_eq!(get(proxy.addr(), "/always", &[]).status(), 502);
+    assert_eq!(refusals.swap(0, Ordering::SeqCst), 2);
+    let answer =
+        Client::connect(proxy.addr()).ask("POST /always HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+    assert_eq!(answer.status(), 502);
+    assert_eq!(refusals.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_server_may_say_goodbye_at_any_time() {
+    let server = Http2Server::start(h2::server::Builder::new(), Some(3), |asked| say(asked, "yes"));
+    let proxy = before(&server.url(), "");
+    let mut client = Client::connect(proxy.addr());
+    for _ in 0..20 {
+        assert_eq!(client.get("/", &[]).text(), "yes");
+    }
+    assert!(server.connections() >= 5, "{}", server.connections());
+}
+
+#[test]
+fn a_server_that_is_silent_is_504_and_its_connection_left() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let server = Http2Server::start(h2::server::Builder::new(), None, move |asked| {
+        let number = counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if number == 0 {
+                std::future::pending::<()>().await;
+            }
+            say(asked, "yes").await;
+        }
+    });
+    let proxy = before(&server.url(), "response_timeout = \"300ms\"");
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 504);
+    assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn a_body_that_stalls_breaks_off_and_events_do_not() {
+    let server = Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
+        let kind = request.uri().path().trim_start_matches('/').to_owned();
+        let head = Response::builder().header("content-type", kind).body(()).unwrap();
+        let mut body = respond.send_response(head, false).unwrap();
+        body.send_data(Bytes::from_static(b"one"), false).unwrap();
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        let _ = body.send_data(Bytes::from_static(b"two"), true);
+    });
+    let proxy = before(&server.url(), "stall_timeout = \"300ms\"");
+    for (kind, whole) in [("text/plain", false), ("text/event-stream", true), ("application/grpc+x", true)] {
+        let client = Http2::connect(proxy.addr());
+        let answer = client.try_ask(request("GET", &format!("/{kind}")).body(()).unwrap(), b"");
+        assert_eq!(answer.is_ok_and(|answer| answer.text() == "onetwo"), whole, "{kind}");
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_takes_its_request_with_it() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let server = Http2Server::start(h2::server::Builder::new(), None, move |(_request, mut respond)| {
+        let tell = tell.lock().unwrap().clone();
+        async move {
+            tell.send("asked").unwrap();
+            let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
+            tell.send("reset").unwrap();
+        }
+    });
+    let proxy = before(&server.url(), "");
+    let mut client = Client::connect(proxy.addr());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "asked");
+    drop(client);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "reset");
+}
+
+#[test]
+fn a_server_that_speaks_something_else_is_502() {
+    let server = Upstream::echo();
+    let proxy = before(&server.url(), "");
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+}
+
+#[test]
+fn a_web_socket_goes_to_it_by_connect() {
+    let server = Http2Server::start(
+        h2::server::Builder::new().enable_connect_protocol().clone(),
+        None,
+        |(request, mut respond)| async move {
+            assert_eq!(request.method(), "CONNECT");
+            let protocol = request.extensions().get::<h2::ext::Protocol>().unwrap();
+            assert_eq!((protocol.as_str(), request.uri().path()), ("websocket", "/chat"));
+            assert!(!request.headers().contains_key("sec-websocket-key"));
+            let mut heard = request.into_body();
+            let mut body = respond.send_response(status(200), false).unwrap();
+            while let Some(Ok(data)) = heard.data().await {
+                heard.flow_control().release_capacity(data.len()).unwrap();
+                let _ = body.send_data(data, false);
+            }
+            let _ = body.send_data(Bytes::new(), true);
+        },
+    );
+    let proxy = before(&server.url(), "");
+    let mut client = Client::connect(proxy.addr());
+    client.send(
+        "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    );
+    let head = client.read_head().unwrap().unwrap();
+    assert_eq!(head.status(), 101);
+    assert_eq!(head.header("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    for said in ["hello", "again"] {
+        client.send(said);
+        assert_eq!(client.take(5).unwrap(), said.as_bytes());
+    }
+    client.finish();
+    client.expect_close();
+}
+
+#[test]
+fn a_web_socket_does_not_go_where_there_are_none() {
+    let server = Http2Server::echo();
+    let proxy = before(&server.url(), "");
+    let mut client = Client::connect(proxy.addr());
+    let answer = client.ask(
+        "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    );
+    assert_eq!(answer.status(), 502);
+}
