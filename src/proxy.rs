@@ -20,6 +20,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
 pub use answers::{Answers, CustomDenied, RateHeaders, Template};
+pub use hop::{Passing, remove_hop_by_hop};
 pub use peer::{ClientTimes, Peer};
 pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
