@@ -398,3 +398,35 @@ fn check_warns_of_certificates_that_nobody_will_take() {
         "{error}"
     );
 }
+
+/// A connection that is open stays so, and files that can't be used change nothing.
+#[test]
+fn certificates_are_read_again_on_sighup() {
+    let authority = Authority::new();
+    authority.sign_names("ours", &["a.test"]);
+    let proxy = Tidegate::start(&config(&[authority.pair("ours")], " }", RESPOND));
+    let client = || authority.client(None, &[&TLS13]);
+    let shown = || TlsClient::connect(&client(), "a.test", proxy.addr()).unwrap().certificate();
+    let known = client();
+    let mut open = TlsClient::connect(&known, "a.test", proxy.addr()).unwrap();
+    assert_eq!(open.get("/").unwrap().status(), 200);
+    let old = authority.certificate("ours");
+    assert_eq!(shown(), old);
+
+    authority.sign_names("ours", &["a.test"]);
+    proxy.signal("HUP");
+    eventually("the new certificate is shown", || shown() != old);
+    let new = authority.certificate("ours");
+    assert_eq!(shown(), new);
+    assert_eq!(open.get("/").unwrap().status(), 200);
+    assert!(TlsClient::connect(&known, "a.test", proxy.addr()).unwrap().is_resumed());
+
+    // A certificate without its key, as between two writes.
+    authority.sign_names("next", &["a.test"]);
+    std::fs::copy(authority.file("next.pem"), authority.file("ours.pem")).unwrap();
+    proxy.signal("HUP");
+    proxy.wait_log("nothing has changed");
+    proxy.wait_log("the key belongs to another certificate");
+    assert_eq!(shown(), new);
+    assert_eq!(open.get("/").unwrap().status(), 200);
+}
