@@ -10,7 +10,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, free_address, get};
+use rustls::version::TLS13;
+
+use crate::support::{
+    Authority, Client, PATIENCE, RedisServer, Tidegate, TlsClient, Upstream, eventually, free_address, get,
+};
 
 /// A file whose every route says this.
 fn saying(text: &str) -> String {
@@ -388,6 +392,30 @@ fn a_watched_file_is_read_when_it_changes() {
     // Longer than it takes to see a change.
     thread::sleep(Duration::from_millis(600));
     assert_eq!((proxy.logged("was read again"), says(&proxy)), (read, "five".to_owned()));
+}
+
+#[test]
+fn certificates_are_watched_and_others_for_new_connections() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let proxy = Tidegate::start(&format!(
+        "watch = true\n[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{{ {} }}] }}\n{}",
+        authority.pair("a.test"),
+        saying("one")
+    ));
+    // Nothing is resumed: each has sessions of its own.
+    let connect = || TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
+    let mut open = connect();
+    assert_eq!(open.certificate(), authority.certificate("a.test"));
+    authority.sign("a.test");
+    let latest = authority.certificate("a.test");
+    eventually("the new one is shown", || connect().certificate() == latest);
+    assert_eq!(open.get("/").unwrap().text(), "one");
+    fs::write(authority.file("a.test.key"), "no key").unwrap();
+    let line = proxy.wait_log("nothing has changed");
+    assert!(line.contains("a file has changed: "), "{line}");
+    proxy.wait_log("has no private key that can be read");
+    assert_eq!(connect().certificate(), latest);
 }
 
 #[test]
