@@ -173,6 +173,9 @@ pub enum Malformed {
     /// It lacks a part of a key, and the limit says `deny`.
     #[error("the request lacks {0}")]
     MissingPart(KeyPart),
+    /// It has a longer body than its route lets pass.
+    #[error("the request's body is larger than it may be here")]
+    TooLarge,
     /// This limit turns its client's address or its key away.
     #[error("this client is blocked")]
     Blocked(PolicyId),
@@ -185,6 +188,7 @@ impl Malformed {
         match self {
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
             Self::MissingPart(_) | Self::Blocked(_) => StatusCode::FORBIDDEN,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             // RFC 9112 §6.1.
             Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
             Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme | Self::Asterisk => {
@@ -206,6 +210,9 @@ impl Gate {
     ) -> Result<Examined<'a>, Malformed> {
         let located = self.locate(head)?;
         let route = located.route.map(|id| self.routes.get(id));
+        if route.is_some_and(|route| route.refuses_body(head)) {
+            return Err(Malformed::TooLarge);
+        }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
         let subject = self.subject(caller, head, &located);
         let (charges, exempt) = self.charges(limits, &subject)?;

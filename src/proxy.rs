@@ -7,6 +7,7 @@ mod outgoing;
 mod peer;
 mod refusal;
 mod reply;
+mod request_id;
 mod stamp;
 mod treatment;
 
@@ -28,6 +29,7 @@ pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 
 use self::reply::{Entry, Source, Timing};
+use self::request_id::{X_REQUEST_ID, request_id};
 use crate::gate::{Examined, Gate, Malformed, RouteId};
 use crate::limit::{Charge, PolicyId, binding};
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
@@ -69,11 +71,13 @@ impl Proxy {
         let (mut head, incoming) = request.into_parts();
         let has_body = !incoming.is_end_stream();
         let is_held_back = has_body && head.headers.contains_key(EXPECT);
-        let mut entry = self.entry(peer, &head);
+        let id = request_id(&head.headers, self.trusts(peer.ip()));
+        let mut entry = self.entry(peer, &head, &id);
         let mut incoming = Some(incoming);
         let (asked, mut route) = (recent(), None);
         let mut response =
-            self.answer(peer, &mut head, &mut incoming, entry.as_deref_mut(), &mut route).await;
+            self.answer(peer, &id, &mut head, &mut incoming, entry.as_deref_mut(), &mut route).await;
+        self.tell_id(&mut response, id, route);
         if let Some(unread) = incoming.filter(|_| has_body)
             && (is_held_back || !discard(unread, peer).await)
         {
@@ -85,6 +89,14 @@ impl Proxy {
         self.counts.answered(route.map(|RouteId(place)| place as usize), response.status());
         let timing = Timing { asked, counts: Arc::clone(&self.counts) };
         response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry, timing))
+    }
+
+    /// Tells the client what its request was called, unless a server or the route has something else to say there.
+    fn tell_id(&self, response: &mut Response<Source>, id: HeaderValue, route: Option<RouteId>) {
+        let edits = route.map(|RouteId(place)| &self.site.treatments[place as usize].response_headers);
+        if !edits.is_some_and(|edits| edits.concern(&X_REQUEST_ID)) {
+            response.headers_mut().entry(X_REQUEST_ID).or_insert(id);
+        }
     }
 
     /// Whether this address may speak for others.
@@ -103,6 +115,7 @@ impl Proxy {
     async fn answer(
         &self,
         peer: &Rc<Peer>,
+        id: &HeaderValue,
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         mut entry: Option<&mut Entry>,
@@ -125,7 +138,7 @@ impl Proxy {
         let Ruling { verdict, delay, mut standings, .. } = ruling;
         let permit = match verdict {
             Ok(permit) => permit,
-            Err(denial) => return self.refuse(denial, &standings).map(Source::Own),
+            Err(denial) => return self.refuse(denial, &standings, id).map(Source::Own),
         };
         if delay > Micros::ZERO {
             // A queue's turn: a client that goes away meanwhile takes this wait with it, and goes nowhere.
@@ -136,6 +149,7 @@ impl Proxy {
         }
         let path = examined.path.changed().map(str::to_owned);
         let (route, waiting) = (examined.route, examined.waiting());
+        head.headers.insert(X_REQUEST_ID, id.clone());
         let mut response = match route {
             None => without_route(head).map(Source::Own),
             Some(route) => match self.treat(route, path.as_deref(), peer, head, incoming, permit).await {
@@ -188,8 +202,11 @@ impl Proxy {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
                 outgoing::prepare(head, path, peer, client_ip, rewrite, edits)
                     .map_err(ForwardError::Target)?;
+                let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
-                    Some(incoming) => RequestBody::streaming(incoming, Rc::clone(peer.patience())),
+                    Some(incoming) => {
+                        RequestBody::streaming(incoming, Rc::clone(peer.patience())).at_most(most)
+                    }
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
@@ -202,8 +219,8 @@ impl Proxy {
     }
 
     /// Begins a line of the access log, if there is one.
-    fn entry(&self, peer: &Peer, head: &request::Parts) -> Option<Box<Entry>> {
-        let writer = self.access.clone()?;
+    fn entry(&self, peer: &Peer, head: &request::Parts, id: &HeaderValue) -> Option<Box<Entry>> {
+        let writer = self.access.as_ref().filter(|writer| writer.draws())?.clone();
         let record = Record {
             time: self.clock.now(),
             client: peer.ip(),
@@ -211,6 +228,8 @@ impl Proxy {
             host: String::new(),
             target: head.uri.clone(),
             route: None,
+            request_id: id.clone(),
+            is_denied: false,
             denied_by: None,
             shadow_denied_by: Vec::new(),
             error: None,
@@ -241,6 +260,7 @@ impl Proxy {
             record.client = gate.client_ip.client(peer.ip(), &head.headers);
             record.host = located.map(|located| located.host.into_owned()).unwrap_or_default();
             record.route = route.map(|route| self.route_name(route));
+            record.is_denied = matches!(error, Malformed::Blocked(_) | Malformed::MissingPart(_));
             record.denied_by = blocked_by.map(|limit| self.name_of(limit));
         }
         route
@@ -254,6 +274,7 @@ impl Proxy {
         record.shadow_denied_by = ruling.shadow_denials.iter().map(|limit| self.name_of(*limit)).collect();
         let binding = binding(standings.iter().map(|standing| &standing.decision));
         let denied = binding.map(|place| standings[place]).filter(|standing| !standing.decision.allowed);
+        record.is_denied = ruling.verdict.is_err();
         record.denied_by = denied.map(|standing| self.name_of(standing.policy));
     }
 
@@ -265,9 +286,10 @@ impl Proxy {
         self.site.gate.limits.policies[limit.0 as usize].name.to_string()
     }
 
-    fn refuse(&self, denial: Denial, standings: &[Standing]) -> refusal::Own {
+    fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {
         let (answers, policies) = (&self.site.answers, &self.site.gate.limits.policies);
-        let (mut response, wait) = refusal::denied(denial, standings, answers, policies, || self.clock.now());
+        let (mut response, wait) =
+            refusal::denied(denial, standings, answers, policies, id, || self.clock.now());
         self.stamp(&mut response, standings, wait);
         response
     }

@@ -13,7 +13,7 @@ use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
 
-pub use body::{RequestBody, ResponseBody};
+pub use body::{BodyError, RequestBody, ResponseBody};
 pub use error::{ForwardError, broken_body};
 pub use spec::{HostRule, ServerSpec, UpstreamId, UpstreamSpec};
 

@@ -16,7 +16,7 @@ use crate::limiter::Shared;
 use crate::proxy::{Generation, Site};
 use crate::server::{self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Worker};
 use crate::store::{Memory, Store, StoreSpec};
-use crate::telemetry::{AccessLog, AccessWriter, Metrics};
+use crate::telemetry::{AccessLog, AccessWriter, LogSpec, Metrics};
 use crate::time::Clock;
 use crate::upstream::UpstreamSpec;
 
@@ -42,7 +42,7 @@ pub(super) struct Running {
     shared: Shared,
     /// The main thread's own connection to the store.
     control: Store,
-    log: AccessLog,
+    log: LogSpec,
     shutdown_grace: Duration,
     max_keys: usize,
 }
@@ -81,7 +81,7 @@ impl Running {
             store: config.store,
             shared,
             memory,
-            log: config.log.access,
+            log: config.log,
             shutdown_grace: config.shutdown_grace,
             max_keys: config.max_keys,
         };
@@ -132,7 +132,7 @@ impl Running {
         }
         self.upstreams = self.next_upstreams(&config.site, changes);
         self.site = Arc::new(config.site);
-        self.log = config.log.access;
+        self.log = config.log;
         self.shutdown_grace = config.shutdown_grace;
         self.begin_access_log();
         for (number, (worker, listeners)) in self.workers.iter().zip(sockets.drain(..)).enumerate() {
@@ -230,11 +230,7 @@ impl Running {
             store: self.store.clone(),
             shared: self.shared.clone(),
             counts: Arc::new(self.metrics.counts(worker, &self.site.gate.limits.policies, self.routes())),
-            access: self
-                .access
-                .as_ref()
-                .filter(|_| self.log != AccessLog::Off)
-                .map(|(w, _)| w.in_form(self.log)),
+            access: self.access.as_ref().and_then(|(writer, _)| writer.with(self.log)),
         }
     }
 
@@ -244,7 +240,7 @@ impl Running {
 
     /// Starts the thread that writes the access log, when the first configuration wants one.
     fn begin_access_log(&mut self) {
-        if self.log != AccessLog::Off && self.access.is_none() {
+        if self.log.access != AccessLog::Off && self.access.is_none() {
             self.access = AccessWriter::start();
         }
     }

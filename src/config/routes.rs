@@ -1,7 +1,7 @@
 //! `[[routes]]`: from text to routes, and to what becomes of their requests.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -12,7 +12,7 @@ use super::limits::ReadLimits;
 use super::reader::Item;
 use super::report::Problem;
 use super::rewrite::rewrite;
-use super::table::{NotYet, Table};
+use super::table::Table;
 use super::upstreams::ReadUpstreams;
 use crate::gate::{HostPattern, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
@@ -23,7 +23,8 @@ pub(super) const MAX_LIMITS: usize = 1_000;
 
 const MAX_NAME: usize = 128;
 
-const NOT_YET: [NotYet; 1] = [("max_body", "")];
+/// More than any body has.
+const BODY: RangeInclusive<u64> = 0..=1 << 50;
 
 /// One route.
 pub(super) struct ReadRoute {
@@ -74,9 +75,10 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let limits = limits(&mut table, path.as_ref(), number, names);
     let slash = table.item("encoded_slash");
     let keeps = slash.map_or(Some(false), |item| item.choice(&[("refuse", false), ("keep", true)], &[]));
+    let max_body = table.item("max_body").map_or(Some(None), |item| item.size(&BODY).map(Some));
     let treatment = treatment(&mut table, path.as_ref(), names.upstreams);
     let span = table.span();
-    table.close(&NOT_YET);
+    table.close(&[]);
     let route = Route {
         name: name?.into(),
         host: host?,
@@ -86,6 +88,7 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
         query: query?,
         limits: limits?,
         keeps_encoded_slash: keeps?,
+        max_body: max_body?.map(|most| most as u64),
     };
     let (name_span, slash_span) = (name_item.map(Item::span), slash.map(Item::span));
     Some(ReadRoute { route, treatment: treatment?, span, name_span, slash_span })

@@ -14,10 +14,23 @@ use crate::limiter::Permit;
 use crate::socket::{Patience, Reading};
 use crate::time::monotonic;
 
+/// Why a body ends before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// What it came over broke, or it was no HTTP.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// It has more bytes than it may.
+    #[error("the body is larger than it may be")]
+    TooLarge,
+}
+
 /// A request's body as it goes upstream.
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Option<Incoming>,
+    /// How many more bytes it may have, if that is bounded.
+    left: Option<u64>,
     /// The client's connection, which owes us nothing more once the body is there.
     client: Option<Rc<Patience>>,
     /// The server's connection, which owes us an answer in this time once the body is sent.
@@ -28,13 +41,20 @@ impl RequestBody {
     /// No body.
     #[must_use]
     pub fn empty() -> Self {
-        Self { incoming: None, client: None, server: None }
+        Self { incoming: None, left: None, client: None, server: None }
     }
 
     /// A body that streams in; `client` is told when it is there.
     #[must_use]
     pub fn streaming(incoming: Incoming, client: Rc<Patience>) -> Self {
-        Self { incoming: Some(incoming), client: Some(client), server: None }
+        Self { incoming: Some(incoming), left: None, client: Some(client), server: None }
+    }
+
+    /// The same body, which fails where it has more than so many bytes.
+    #[must_use]
+    pub fn at_most(mut self, bytes: Option<u64>) -> Self {
+        self.left = bytes;
+        self
     }
 
     pub(super) fn then_expect_answer(&mut self, server: Rc<Patience>, within: Duration) {
@@ -55,14 +75,14 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        let frame = Pin::new(&mut *incoming).poll_frame(cx);
+        let mut frame = Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken);
         let is_whole = matches!(frame, Poll::Ready(None)) || incoming.is_end_stream();
         if let Some(client) = &self.client {
             match &frame {
@@ -75,6 +95,13 @@ impl Body for RequestBody {
             }
             if is_whole {
                 client.set_unfinished(false);
+            }
+        }
+        if let (Some(left), Poll::Ready(Some(Ok(some)))) = (&mut self.left, &frame) {
+            let length = some.data_ref().map_or(0, Bytes::len) as u64;
+            match left.checked_sub(length) {
+                Some(still) => *left = still,
+                None => frame = Poll::Ready(Some(Err(BodyError::TooLarge))),
             }
         }
         if is_whole || matches!(frame, Poll::Ready(Some(Err(_)))) {

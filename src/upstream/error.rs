@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::io;
 
+use super::body::BodyError;
 use super::spec::ServerSpec;
 
 /// Why no response came.
@@ -42,6 +43,9 @@ pub enum ForwardError {
     /// The client's own body did not come in time.
     #[error("the request's body did not come in time")]
     RequestBodyTimeout,
+    /// The client's own body has more bytes than the route lets pass.
+    #[error("the request's body is larger than it may be")]
+    RequestBodyTooLarge,
     /// The path does not fit behind the server's own.
     #[error("the path can't be put behind the server's own: {0}")]
     Target(http::uri::InvalidUri),
@@ -49,7 +53,9 @@ pub enum ForwardError {
 
 impl ForwardError {
     pub(super) fn of(error: hyper::Error, server: &ServerSpec) -> Self {
-        if error.is_user() && io_kind(&error) == Some(io::ErrorKind::TimedOut) {
+        if error.is_user() && is_too_large(&error) {
+            Self::RequestBodyTooLarge
+        } else if error.is_user() && io_kind(&error) == Some(io::ErrorKind::TimedOut) {
             Self::RequestBodyTimeout
         } else if error.is_user() {
             Self::RequestBody(error)
@@ -73,6 +79,7 @@ impl ForwardError {
             Self::Framing(_) => "ambiguous_response",
             Self::RequestBody(_) => "request_broken",
             Self::RequestBodyTimeout => "request_stalled",
+            Self::RequestBodyTooLarge => "request_too_large",
             Self::Target(_) => "target_too_long",
         }
     }
@@ -89,6 +96,11 @@ impl ForwardError {
 #[must_use]
 pub fn broken_body(error: &hyper::Error) -> &'static str {
     if io_kind(error) == Some(io::ErrorKind::TimedOut) { "response_stalled" } else { "response_broken" }
+}
+
+fn is_too_large(error: &hyper::Error) -> bool {
+    let body = error.source().and_then(|cause| cause.downcast_ref());
+    matches!(body, Some(BodyError::TooLarge))
 }
 
 fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {

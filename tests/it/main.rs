@@ -21,6 +21,7 @@ mod keys;
 mod lifecycle;
 mod limit;
 mod matching;
+mod max_body;
 mod numbers;
 mod onward;
 mod partings;

@@ -31,6 +31,11 @@ fn refused(rows: &mut Rows, gate: &Gate, caller: Caller<'_>, head: &request::Par
     if let Malformed::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
     }
+    if let (Malformed::TooLarge, Ok(located)) = (reason, gate.locate(head)) {
+        let route = located.route.map(|id| gate.routes.get(id));
+        let most = route.and_then(|route| route.max_body).unwrap_or_default();
+        rows.row("", format!("its route says max_body, which is {most} bytes"));
+    }
     if let (Malformed::Blocked(limit), Ok(located)) = (reason, gate.locate(head)) {
         limits::tell_block(rows, gate, *limit, &gate.subject(caller, head, &located));
     }
