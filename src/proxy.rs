@@ -21,6 +21,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
 pub use answers::{Answers, CustomDenied, RateHeaders, Template};
+pub use hop::{Passing, remove_hop_by_hop};
 pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};
 pub use reply::ReplyBody;

@@ -14,6 +14,7 @@ mod explain;
 mod faults;
 mod flight;
 mod forward;
+mod fuzz;
 mod hostile;
 mod jwt;
 mod keys;
