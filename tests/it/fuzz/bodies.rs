@@ -102,14 +102,18 @@ pub fn address(bytes: &[u8]) {
     assert_eq!(client, client.to_canonical());
     let counted = spec.counted(client);
     assert_eq!(spec.counted(counted), counted);
-    if !spec.is_trusted(client) {
-        let mut forged = HeaderMap::new();
-        forged.append(&spec.header, HeaderValue::from_static("6.6.6.6, for=6.6.6.6"));
+    let behind = |forged: &'static str| {
+        let mut longer = HeaderMap::new();
+        longer.append(&spec.header, HeaderValue::from_static(forged));
         for value in headers.get_all(&spec.header) {
-            forged.append(&spec.header, value.clone());
+            longer.append(&spec.header, value.clone());
         }
-        assert_eq!(spec.client(proxy, &forged), client, "{headers:?}");
+        spec.client(proxy, &longer)
+    };
+    if !spec.is_trusted(client) {
+        assert_eq!(behind("6.6.6.6, for=6.6.6.6"), client, "{headers:?}");
     }
+    assert_eq!(behind("6.6.6.6, for=6.6.6.6, what"), client, "nor beyond what nobody can read: {headers:?}");
 }
 
 /// Parts of keys read back as they are written.
