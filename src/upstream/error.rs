@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::io;
 
 use super::spec::ServerSpec;
+use crate::telemetry::Attempt;
 
 /// Why no response came.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,12 @@ pub enum ForwardError {
     /// No connection was made in time.
     #[error("no connection to {0} in time")]
     ConnectTimeout(String),
+    /// Every connection that may be is in use, and none came free in time.
+    #[error("no connection to {0} is free")]
+    Full(String),
+    /// The name of no server has been resolved yet.
+    #[error("no server of the upstream {0} has an address")]
+    Unresolved(Box<str>),
     /// No response in time.
     #[error("no response from {0} in time")]
     ResponseTimeout(String),
@@ -66,6 +73,8 @@ impl ForwardError {
         match self {
             Self::Connect { .. } => "connect_failed",
             Self::ConnectTimeout(_) => "connect_timeout",
+            Self::Full(_) => "no_free_connection",
+            Self::Unresolved(_) => "unresolved_name",
             Self::ResponseTimeout(_) => "response_timeout",
             Self::Broken { .. } if self.is_dead_connection() => "connection_lost",
             Self::Broken { .. } => "invalid_response",
@@ -74,6 +83,18 @@ impl ForwardError {
             Self::RequestBody(_) => "request_broken",
             Self::RequestBodyTimeout => "request_stalled",
             Self::Target(_) => "target_too_long",
+        }
+    }
+
+    /// What it says of an attempt.
+    pub(super) fn attempt(&self) -> Attempt {
+        match self {
+            Self::Connect { .. } | Self::ConnectTimeout(_) | Self::Unresolved(_) => Attempt::Unreachable,
+            Self::ResponseTimeout(_) => Attempt::Late,
+            Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Attempt::Broken,
+            Self::Full(_) | Self::RequestBody(_) | Self::RequestBodyTimeout | Self::Target(_) => {
+                Attempt::Abandoned
+            }
         }
     }
 

@@ -36,4 +36,5 @@ mod tidy;
 mod tls;
 mod tokens;
 mod topologies;
+mod upstreams;
 mod whom;

@@ -11,7 +11,7 @@ use crate::upstream::{HostRule, ServerSpec, UpstreamSpec};
 pub(super) fn tell(rows: &mut Rows, site: &Site, treatment: &Treatment, head: &request::Parts, path: &str) {
     match &treatment.target {
         Target::Respond { status, .. } => rows.row("answer", format!("{status}, by the route itself")),
-        Target::Forward { upstream, rewrite } => {
+        Target::Forward { upstream, rewrite, .. } => {
             if let Some(upstream) = site.upstreams.get(upstream.0 as usize) {
                 forward(rows, upstream, rewrite, head, path);
             }
