@@ -140,7 +140,7 @@ impl Upstream {
             let mut visit = Visit::begin(pool);
             match attempt(pool, request, terms).await {
                 Ok((response, wire)) => {
-                    visit.tell(came_to(response.status()));
+                    visit.tell(Some(came_to(response.status())));
                     return Ok(response.map(|body| ResponseBody::new(body, wire, visit, permit)));
                 }
                 Err(Failed { error, again }) => {

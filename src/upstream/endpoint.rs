@@ -117,3 +117,24 @@ pub(super) async fn dial(
     }
     connected
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn where_one_family_does_not_answer_the_other_one_may() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let server =
+            ServerSpec { is_tls: false, host: "a".into(), port: 80, base_path: "".into(), weight: 1 };
+        let upstream = UpstreamSpec::new("u", vec![server]);
+        let server = &upstream.servers[0];
+        assert!(dial(closed, None, &upstream, server).await.is_err());
+        assert!(dial(closed, Some(open), &upstream, server).await.is_ok());
+        assert!(dial(open, Some(closed), &upstream, server).await.is_ok());
+    }
+}

@@ -86,15 +86,14 @@ impl ForwardError {
         }
     }
 
-    /// What it says of an attempt.
-    pub(super) fn attempt(&self) -> Attempt {
+    /// What it says of an attempt at a server; nothing if there was none.
+    pub(super) fn attempt(&self) -> Option<Attempt> {
         match self {
-            Self::Connect { .. } | Self::ConnectTimeout(_) | Self::Unresolved(_) => Attempt::Unreachable,
-            Self::ResponseTimeout(_) => Attempt::Late,
-            Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Attempt::Broken,
-            Self::Full(_) | Self::RequestBody(_) | Self::RequestBodyTimeout | Self::Target(_) => {
-                Attempt::Abandoned
-            }
+            Self::Full(_) | Self::Unresolved(_) | Self::Target(_) => None,
+            Self::Connect { .. } | Self::ConnectTimeout(_) => Some(Attempt::Unreachable),
+            Self::ResponseTimeout(_) => Some(Attempt::Late),
+            Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(Attempt::Broken),
+            Self::RequestBody(_) | Self::RequestBodyTimeout => Some(Attempt::Abandoned),
         }
     }
 

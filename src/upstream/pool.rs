@@ -264,9 +264,10 @@ impl Visit {
         &self.pool
     }
 
-    /// Says how the attempt ended.
-    pub fn tell(&mut self, attempt: Attempt) {
+    /// Says how the attempt ended, if there was one.
+    pub fn tell(&mut self, attempt: Option<Attempt>) {
         self.is_told = true;
+        let Some(attempt) = attempt else { return };
         self.pool.counts.ended(self.pool.endpoint.server, attempt);
         if attempt.is_failure() {
             self.pool.shared.failed(&self.pool.endpoint);

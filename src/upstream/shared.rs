@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::balance::Balancer;
 use super::endpoint::Endpoint;
 use super::members::{self, Member};
 use super::room::WorkerBell;
@@ -92,6 +93,17 @@ impl SharedUpstream {
     /// Whether there can be more than one endpoint.
     pub(super) fn has_choice(&self) -> bool {
         self.spec.servers.len() > 1 || self.spec.servers.iter().any(|server| server.literal().is_none())
+    }
+
+    /// The place of the server that a key finds while all are well; none where names are to be resolved before.
+    #[must_use]
+    pub fn found_by(&self, key: u64) -> Option<usize> {
+        let members = self.members();
+        let are_all_known = self.spec.servers.iter().all(|server| server.literal().is_some());
+        let endpoints: Vec<Arc<Endpoint>> =
+            members.iter().map(|member| Arc::clone(&member.endpoint)).collect();
+        let place = Balancer::new(self.spec.balance).pick(&endpoints, &[], Some(key));
+        place.filter(|_| are_all_known).map(|place| endpoints[place].server)
     }
 
     /// Its endpoints at present, in the order of its servers.
