@@ -33,7 +33,7 @@ pub use table::{RouteId, RouteTable};
 pub use terms::{Cost, Numbers, Stance, Terms, Tiers, Trust};
 
 use crate::jwt::{Token, Verifier};
-use crate::limit::{Charge, KeyHasher, Manner, Policy, PolicyId};
+use crate::limit::{Charge, Key, KeyHasher, Manner, Policy, PolicyId};
 use crate::limiter::{Limiter, Limits, Ruling};
 use crate::upstream::is_plainly_coded;
 
@@ -265,6 +265,13 @@ impl Gate {
             route: located.route.map(|id| self.routes.get(id)),
             token: self.token(head),
         }
+    }
+
+    /// The number by which a key chooses a server: the same for equal keys, on every proxy with this `hash_key`.
+    #[must_use]
+    pub fn choice(&self, key: &KeySpec, subject: &Subject<'_>) -> Option<u64> {
+        let Key(bytes) = key.find(subject, &self.hasher).key()?;
+        bytes.first_chunk().map(|first| u64::from_le_bytes(*first))
     }
 
     /// The token of a request; it is looked at only when a claim is asked for.

@@ -30,7 +30,7 @@ pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 
 use self::reply::{Entry, Source, Timing};
 use self::request_id::{X_REQUEST_ID, request_id};
-use crate::gate::{Examined, Gate, Malformed, RouteId};
+use crate::gate::{Examined, Gate, Located, Malformed, RouteId};
 use crate::limit::{Charge, PolicyId, binding};
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
 use crate::socket::Reading;
@@ -54,12 +54,21 @@ pub struct Site {
     pub answers: Answers,
 }
 
+/// Where a request goes that was let pass.
+struct Way {
+    route: RouteId,
+    /// Its normalized path, where that differs from what was sent.
+    path: Option<String>,
+    /// The number that chooses the server, where a key of the request does.
+    choice: Option<u64>,
+}
+
 /// One worker's proxy, over one snapshot of the configuration.
 #[derive(Debug)]
 pub struct Proxy {
     site: Arc<Site>,
     limiter: Limiter,
-    upstreams: Vec<(Arc<UpstreamSpec>, Rc<Upstream>)>,
+    upstreams: Vec<Rc<Upstream>>,
     access: Option<AccessWriter>,
     counts: Arc<Counts>,
     clock: Clock,
@@ -107,8 +116,15 @@ impl Proxy {
 
     /// Closes connections to servers that are not needed any more.
     pub fn sweep(&self) {
-        for (_, upstream) in &self.upstreams {
+        for upstream in &self.upstreams {
             upstream.sweep();
+        }
+    }
+
+    /// Closes kept connections for which requests of other workers wait.
+    pub fn make_room(&self) {
+        for upstream in &self.upstreams {
+            upstream.make_room();
         }
     }
 
@@ -147,12 +163,12 @@ impl Proxy {
             peer.patience().set(reading);
             let _ = monotonic();
         }
-        let path = examined.path.changed().map(str::to_owned);
-        let (route, waiting) = (examined.route, examined.waiting());
+        let waiting = examined.waiting();
+        let way = self.way(peer, head, examined);
         head.headers.insert(X_REQUEST_ID, id.clone());
-        let mut response = match route {
+        let mut response = match way {
             None => without_route(head).map(Source::Own),
-            Some(route) => match self.treat(route, path.as_deref(), peer, head, incoming, permit).await {
+            Some(way) => match self.treat(way, peer, head, incoming, permit).await {
                 Ok(response) => {
                     let due = gate.due(&waiting, response.status());
                     if !due.is_empty() {
@@ -162,7 +178,8 @@ impl Proxy {
                     response
                 }
                 Err(error) => {
-                    tracing::debug!(route = &*gate.routes.get(route).name, "{error}");
+                    let name = route.map_or("", |route| &gate.routes.get(route).name);
+                    tracing::debug!(route = name, "{error}");
                     if let Some(entry) = entry {
                         entry.record.error = Some(error.word());
                     }
@@ -185,22 +202,22 @@ impl Proxy {
     /// Does with an admitted request what its route says; an error means that no server gave an answer.
     async fn treat(
         &self,
-        route: RouteId,
-        path: Option<&str>,
+        way: Way,
         peer: &Rc<Peer>,
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         permit: Permit,
     ) -> Result<Response<Source>, ForwardError> {
+        let Way { route, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match &treatment.target {
             Target::Respond { status, body } => {
                 let text = HeaderValue::from_static("text/plain; charset=utf-8");
                 refusal::own(*status, text, body.clone()).map(Source::Own)
             }
-            Target::Forward { upstream, rewrite } => {
+            Target::Forward { upstream, rewrite, .. } => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
-                outgoing::prepare(head, path, peer, client_ip, rewrite, edits)
+                outgoing::prepare(head, path.as_deref(), peer, client_ip, rewrite, edits)
                     .map_err(ForwardError::Target)?;
                 let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
@@ -210,12 +227,27 @@ impl Proxy {
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
-                let (_, upstream) = &self.upstreams[upstream.0 as usize];
-                returned(upstream.forward(permit, &mut request, &rewrite.host).await?)?
+                let upstream = &self.upstreams[upstream.0 as usize];
+                returned(upstream.forward(permit, &mut request, &rewrite.host, choice).await?)?
             }
         };
         treatment.response_headers.apply(response.headers_mut());
         Ok(response)
+    }
+
+    /// Where a request goes, if it matches a route.
+    fn way(&self, peer: &Peer, head: &request::Parts, examined: Examined<'_>) -> Option<Way> {
+        let route = examined.route?;
+        let path = examined.path.changed().map(str::to_owned);
+        let choice = match &self.site.treatments[route.0 as usize].target {
+            Target::Forward { key: Some(key), .. } => {
+                let Examined { path, host, route, .. } = examined;
+                let (gate, located) = (&self.site.gate, Located { path, host, route });
+                gate.choice(key, &gate.subject(peer.caller(), head, &located))
+            }
+            _ => None,
+        };
+        Some(Way { route, path, choice })
     }
 
     /// Begins a line of the access log, if there is one.

@@ -4,6 +4,7 @@
 mod access;
 mod counts;
 mod metrics;
+mod upstreams;
 
 use std::io::IsTerminal as _;
 use std::sync::OnceLock;
@@ -17,6 +18,7 @@ use tracing_subscriber::{Layer as _, Registry, reload};
 pub use access::{AccessWriter, Record};
 pub use counts::{Counts, Outcome, StoreCall};
 pub use metrics::{CONTENT_TYPE, Levels, Metrics};
+pub use upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels};
 
 /// What is logged.
 #[derive(Clone, Copy, Debug, PartialEq)]

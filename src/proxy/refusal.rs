@@ -41,7 +41,12 @@ pub(super) fn no_route() -> Own {
 /// The answer where no server gave one. It says what went wrong, but not where: that is for the log.
 pub(super) fn not_forwarded(error: &ForwardError) -> Own {
     let (status, detail) = match error {
-        ForwardError::Connect { .. } => (StatusCode::BAD_GATEWAY, "the upstream can't be reached"),
+        ForwardError::Connect { .. } | ForwardError::Unresolved(_) => {
+            (StatusCode::BAD_GATEWAY, "the upstream can't be reached")
+        }
+        ForwardError::Full(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "all connections to the upstream are in use")
+        }
         ForwardError::Broken { .. } | ForwardError::Framing(_) => {
             (StatusCode::BAD_GATEWAY, "the upstream gave no valid response")
         }
@@ -62,6 +67,10 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
         ForwardError::Target(_) => (StatusCode::BAD_REQUEST, "the path can't be sent upstream"),
     };
     let mut response = problem(status, detail);
+    if let ForwardError::Full(_) = error {
+        // Nobody knows when one comes free.
+        response.headers_mut().insert(RETRY_AFTER, number(1));
+    }
     if status.is_client_error() {
         // The rest of the request is still on its way.
         close(&mut response);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::pool::Pool;
+use super::pool::Visit;
 use super::wire::Wire;
 use crate::limiter::Permit;
 use crate::socket::{Patience, Reading};
@@ -134,24 +134,24 @@ impl Drop for RequestBody {
 pub struct ResponseBody {
     incoming: Incoming,
     wire: Option<Box<Wire>>,
-    pool: Rc<Pool>,
+    visit: Visit,
     _permit: Permit,
 }
 
 impl ResponseBody {
-    pub(super) fn new(incoming: Incoming, wire: Box<Wire>, pool: Rc<Pool>, permit: Permit) -> Self {
-        Self { incoming, wire: Some(wire), pool, _permit: permit }
+    pub(super) fn new(incoming: Incoming, wire: Box<Wire>, visit: Visit, permit: Permit) -> Self {
+        Self { incoming, wire: Some(wire), visit, _permit: permit }
     }
 
     /// The server that it comes from, for messages.
     #[must_use]
     pub fn server(&self) -> String {
-        self.pool.server().authority()
+        self.visit.pool().server().authority()
     }
 
     fn give_back(&mut self) {
         if let Some(wire) = self.wire.take() {
-            self.pool.give_back(wire);
+            self.visit.pool().give_back(wire);
         }
     }
 }

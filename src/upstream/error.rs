@@ -5,6 +5,7 @@ use std::io;
 
 use super::body::BodyError;
 use super::spec::ServerSpec;
+use crate::telemetry::Attempt;
 
 /// Why no response came.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,12 @@ pub enum ForwardError {
     /// No connection was made in time.
     #[error("no connection to {0} in time")]
     ConnectTimeout(String),
+    /// Every connection that may be is in use, and none came free in time.
+    #[error("no connection to {0} is free")]
+    Full(String),
+    /// The name of no server has been resolved yet.
+    #[error("no server of the upstream {0} has an address")]
+    Unresolved(Box<str>),
     /// No response in time.
     #[error("no response from {0} in time")]
     ResponseTimeout(String),
@@ -72,6 +79,8 @@ impl ForwardError {
         match self {
             Self::Connect { .. } => "connect_failed",
             Self::ConnectTimeout(_) => "connect_timeout",
+            Self::Full(_) => "no_free_connection",
+            Self::Unresolved(_) => "unresolved_name",
             Self::ResponseTimeout(_) => "response_timeout",
             Self::Broken { .. } if self.is_dead_connection() => "connection_lost",
             Self::Broken { .. } => "invalid_response",
@@ -81,6 +90,19 @@ impl ForwardError {
             Self::RequestBodyTimeout => "request_stalled",
             Self::RequestBodyTooLarge => "request_too_large",
             Self::Target(_) => "target_too_long",
+        }
+    }
+
+    /// What it says of an attempt at a server; nothing if there was none.
+    pub(super) fn attempt(&self) -> Option<Attempt> {
+        match self {
+            Self::Full(_) | Self::Unresolved(_) | Self::Target(_) => None,
+            Self::Connect { .. } | Self::ConnectTimeout(_) => Some(Attempt::Unreachable),
+            Self::ResponseTimeout(_) => Some(Attempt::Late),
+            Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(Attempt::Broken),
+            Self::RequestBody(_) | Self::RequestBodyTimeout | Self::RequestBodyTooLarge => {
+                Some(Attempt::Abandoned)
+            }
         }
     }
 

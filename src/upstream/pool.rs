@@ -1,48 +1,94 @@
-//! One worker's connections to one server.
+//! One worker's connections to one address of a server.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use super::ForwardError;
-use super::spec::{ServerSpec, UpstreamSpec};
+use super::endpoint::{Endpoint, dial};
+use super::members::Member;
+use super::room::{Grant, Next, Place, WorkerBell};
+use super::shared::{Pending, SharedUpstream};
+use super::spec::{Balance, ServerSpec};
 use super::wire::Wire;
-use crate::tls::{ClientTls, Transport};
+use crate::telemetry::{Attempt, UpstreamCounts};
+use crate::time::monotonic;
 
 /// Connections that are kept at most.
 const MAX_KEPT: usize = 256;
 /// How long one is kept: less than most servers keep their end.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 
-/// Connections to one server that wait for the next request; the one used last goes first.
+/// Connections to one address that wait for the next request; the one used last goes first.
 #[derive(Debug)]
 pub struct Pool {
+    shared: Arc<SharedUpstream>,
+    endpoint: Arc<Endpoint>,
+    fallback: Cell<Option<SocketAddr>>,
     server: ServerSpec,
     authority: HeaderValue,
-    tls: Option<ClientTls>,
-    connect_timeout: Duration,
-    response_timeout: Duration,
-    stall_timeout: Duration,
+    counts: UpstreamCounts,
+    /// Whether the choice of a server goes by requests in flight.
+    counts_in_flight: bool,
+    worker: WorkerBell,
     #[allow(clippy::vec_box)] // A wire is large, and it goes from hand to hand.
     kept: RefCell<Vec<Box<Wire>>>,
+    /// Those that have been given to requests that waited, by their numbers in the line.
+    handed: RefCell<Vec<(u64, Box<Wire>)>>,
+}
+
+/// A request at a server, from the choice of it to the last byte of the response.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pool: Rc<Pool>,
+    /// Whether it is known what came of the attempt.
+    is_told: bool,
+}
+
+/// A request that waits for a connection.
+struct Waiting<'p> {
+    pool: &'p Pool,
+    number: u64,
+    granted: oneshot::Receiver<Grant>,
+    _pending: Pending<'p>,
+}
+
+/// What a request that waited for a connection got.
+enum Turn {
+    Wire(Box<Wire>),
+    Place(Place),
 }
 
 impl Pool {
-    pub(super) fn new(server: ServerSpec, spec: &UpstreamSpec) -> Self {
+    pub(super) fn new(
+        shared: &Arc<SharedUpstream>,
+        member: &Member,
+        counts: UpstreamCounts,
+        worker: WorkerBell,
+    ) -> Self {
+        let spec = shared.spec();
+        // A member is made of one of the servers.
+        let server = spec.servers[member.endpoint.server].clone();
         let authority = HeaderValue::from_str(&server.authority());
         Self {
             // A host that is read from a URL has only characters that a header may have.
             authority: authority.unwrap_or_else(|_| HeaderValue::from_static("")),
-            tls: spec.tls.clone().filter(|_| server.is_tls),
             server,
-            connect_timeout: spec.connect_timeout,
-            response_timeout: spec.response_timeout,
-            stall_timeout: spec.stall_timeout,
+            endpoint: Arc::clone(&member.endpoint),
+            fallback: Cell::new(member.fallback),
+            counts_in_flight: matches!(spec.balance, Balance::LeastRequests | Balance::PowerOfTwo),
+            shared: Arc::clone(shared),
+            counts,
+            worker,
             kept: RefCell::default(),
+            handed: RefCell::default(),
         }
     }
 
@@ -50,21 +96,36 @@ impl Pool {
         &self.server
     }
 
+    pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
     /// The server's name and port, for a Host header.
     pub(super) fn authority(&self) -> &HeaderValue {
         &self.authority
     }
 
+    /// Where else to connect from now on if the address fails.
+    pub(super) fn set_fallback(&self, fallback: Option<SocketAddr>) {
+        self.fallback.set(fallback);
+    }
+
+    /// Whether a request would have to wait for a connection.
+    pub(super) fn is_full(&self) -> bool {
+        self.kept.borrow().is_empty() && !self.endpoint.room.is_free()
+    }
+
     /// A connection that was kept, or with `fresh` and where there is none a new one.
-    pub(super) async fn checkout(&self, fresh: bool) -> Result<Box<Wire>, ForwardError> {
+    pub(super) async fn checkout(
+        &self,
+        fresh: bool,
+        deadline: Option<Instant>,
+    ) -> Result<Box<Wire>, ForwardError> {
         if !fresh && let Some(wire) = self.kept() {
             return Ok(wire);
         }
-        match tokio::time::timeout(self.connect_timeout, self.connect()).await {
-            Ok(Ok(wire)) => Ok(wire),
-            Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
-            Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
-        }
+        // Apart, because it is large, and most requests find a connection that was kept.
+        Box::pin(self.open(deadline)).await
     }
 
     /// Keeps a connection whose response has been read to its end, if it is good for another.
@@ -73,10 +134,13 @@ impl Pool {
         if !wire.is_free() {
             wire.settle();
         }
-        let mut kept = self.kept.borrow_mut();
-        if kept.len() < MAX_KEPT && wire.is_free() {
-            kept.push(wire);
+        if !wire.is_free() {
+            return;
         }
+        if self.endpoint.room.is_awaited() {
+            return self.pass_on(wire);
+        }
+        self.store(wire);
     }
 
     /// Closes what has been kept for too long, and what the server has closed.
@@ -87,6 +151,11 @@ impl Pool {
         });
     }
 
+    /// Closes kept connections for requests of other workers that wait for one.
+    pub(super) fn make_room(&self) {
+        while self.endpoint.room.is_awaited() && self.close_kept() {}
+    }
+
     /// A kept connection. It may have died since somebody last looked: then it does not send the request, and
     /// gives it back.
     fn kept(&self) -> Option<Box<Wire>> {
@@ -94,26 +163,140 @@ impl Pool {
         std::iter::from_fn(|| kept.pop()).find(|wire| wire.is_free())
     }
 
-    async fn connect(&self) -> io::Result<Box<Wire>> {
-        let stream = match self.server.host.parse::<IpAddr>() {
-            Ok(address) => TcpStream::connect(SocketAddr::new(address, self.server.port)).await?,
-            Err(_) => TcpStream::connect((&*self.server.host, self.server.port)).await?,
-        };
-        stream.set_nodelay(true)?;
-        let stream = match &self.tls {
-            None => Transport::Plain(stream),
-            // Apart, because it is large, and a plain connection does not need it.
-            Some(tls) => {
-                let connected = Box::pin(tls.connect(&self.server.host, stream)).await;
-                let is_news = tls.fails_anew(&self.server.host, connected.is_err());
-                if let Err(error) = &connected
-                    && is_news
+    fn store(&self, wire: Box<Wire>) {
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() < MAX_KEPT {
+            kept.push(wire);
+        }
+    }
+
+    /// Closes a kept connection; says whether there was one.
+    fn close_kept(&self) -> bool {
+        let wire = self.kept.borrow_mut().pop();
+        wire.is_some()
+    }
+
+    /// Gives a connection to the request that has waited longest. To another worker only its place can go.
+    fn pass_on(&self, wire: Box<Wire>) {
+        match self.endpoint.room.next_for(&self.worker) {
+            Next::Nobody => self.store(wire),
+            Next::Elsewhere => drop(wire),
+            Next::Here(waiter) => {
+                let number = waiter.number;
+                self.handed.borrow_mut().push((number, wire));
+                if !waiter.tell(Grant::Handed)
+                    && let Some(wire) = self.take_handed(number)
                 {
-                    tracing::warn!("no TLS with {}: {error}", self.server.authority());
+                    self.pass_on(wire);
                 }
-                connected?
             }
+        }
+    }
+
+    fn take_handed(&self, number: u64) -> Option<Box<Wire>> {
+        let mut handed = self.handed.borrow_mut();
+        let place = handed.iter().position(|(other, _)| *other == number)?;
+        Some(handed.swap_remove(place).1)
+    }
+
+    async fn open(&self, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
+        let spec = self.shared.spec();
+        let by = monotonic() + spec.connect_timeout;
+        let by = deadline.map_or(by, |deadline| by.min(deadline));
+        let full = || ForwardError::Full(self.server.authority());
+        let turn = timeout_at(by, self.turn()).await.ok().flatten().ok_or_else(full)?;
+        let place = match turn {
+            Turn::Wire(wire) => return Ok(wire),
+            Turn::Place(place) => place,
         };
-        Wire::over(stream, self.response_timeout, self.stall_timeout).await
+        match timeout_at(by, self.connect(place)).await {
+            Ok(Ok(wire)) => Ok(wire),
+            Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
+            Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
+        }
+    }
+
+    /// Waits for a place or a connection; none if too many wait already.
+    async fn turn(&self) -> Option<Turn> {
+        let room = &self.endpoint.room;
+        loop {
+            if let Some(place) = room.enter() {
+                return Some(Turn::Place(place));
+            }
+            // Whoever wants a fresh one does not wait for what is kept.
+            if self.close_kept() {
+                continue;
+            }
+            let pending = self.shared.pending()?;
+            let (number, granted) = room.wait(&self.worker);
+            let mut waiting = Waiting { pool: self, number, granted, _pending: pending };
+            self.shared.ring_others(&self.worker);
+            match (&mut waiting.granted).await {
+                Ok(Grant::Place(place)) => return Some(Turn::Place(place)),
+                Ok(Grant::Handed) => {
+                    if let Some(wire) = self.take_handed(number) {
+                        return Some(Turn::Wire(wire));
+                    }
+                }
+                // Nobody drops the other end without a word.
+                Err(_) => return None,
+            }
+        }
+    }
+
+    async fn connect(&self, place: Place) -> io::Result<Box<Wire>> {
+        let spec = self.shared.spec();
+        let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
+        Wire::over(stream, place, spec.response_timeout, spec.stall_timeout).await
+    }
+}
+
+impl Visit {
+    /// A request goes there.
+    pub fn begin(pool: &Rc<Pool>) -> Self {
+        if pool.counts_in_flight {
+            pool.endpoint.begin();
+        }
+        Self { pool: Rc::clone(pool), is_told: false }
+    }
+
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Says how the attempt ended, if there was one.
+    pub fn tell(&mut self, attempt: Option<Attempt>) {
+        self.is_told = true;
+        let Some(attempt) = attempt else { return };
+        self.pool.counts.ended(self.pool.endpoint.server, attempt);
+        if attempt.is_failure() {
+            self.pool.shared.failed(&self.pool.endpoint);
+        } else if attempt == Attempt::Answered {
+            self.pool.endpoint.succeeded();
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if self.pool.counts_in_flight {
+            self.pool.endpoint.end();
+        }
+        if !self.is_told {
+            self.pool.counts.ended(self.pool.endpoint.server, Attempt::Abandoned);
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // Who goes away gets nothing more, and what it was given goes to the next.
+        self.granted.close();
+        if let Ok(Grant::Handed) = self.granted.try_recv()
+            && let Some(wire) = self.pool.take_handed(self.number)
+        {
+            self.pool.give_back(wire);
+        }
+        self.pool.endpoint.room.leave(self.number);
     }
 }

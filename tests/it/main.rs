@@ -38,4 +38,5 @@ mod tidy;
 mod tls;
 mod tokens;
 mod topologies;
+mod upstreams;
 mod whom;

@@ -60,16 +60,16 @@ fn admitted(
     if ids.is_empty() {
         rows.row("limits", "none");
     }
-    if let Ok(located) = gate.locate(head) {
-        let subject = gate.subject(caller, head, &located);
-        for id in ids {
-            rows.gap();
-            limits::tell(rows, loaded, *id, &subject);
-        }
+    // What could be examined can be located.
+    let Ok(located) = gate.locate(head) else { return };
+    let subject = gate.subject(caller, head, &located);
+    for id in ids {
+        rows.gap();
+        limits::tell(rows, loaded, *id, &subject);
     }
     rows.gap();
     match place.and_then(|place| site.treatments.get(place)) {
-        Some(treatment) => onward::tell(rows, site, treatment, head, &examined.path.sent),
+        Some(treatment) => onward::tell(rows, site, treatment, &subject, &examined.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("answer", "204 No Content: the server as a whole is asked");
         }

@@ -1,0 +1,54 @@
+//! One check of a server: a request of our own.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HOST, USER_AGENT};
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+
+use super::endpoint::dial;
+use super::members::Member;
+use super::spec::{HealthSpec, UpstreamSpec};
+
+/// Why a server is not well.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unwell {
+    #[error("no connection: {0}")]
+    Connect(#[from] std::io::Error),
+    #[error("no valid answer: {0}")]
+    Http(#[from] hyper::Error),
+    #[error("the answer is {0}")]
+    Status(StatusCode),
+    #[error("no answer in time")]
+    Late,
+    /// The path was checked together with the configuration.
+    #[error("the path can't be asked for: {0}")]
+    Request(#[from] http::Error),
+}
+
+/// Asks a server whether it is well: it is if it answers with 2xx or 3xx in time.
+pub(super) async fn probe(member: &Member, upstream: &UpstreamSpec, spec: &HealthSpec) -> Result<(), Unwell> {
+    tokio::time::timeout(spec.timeout, ask(member, upstream, spec)).await.unwrap_or(Err(Unwell::Late))
+}
+
+async fn ask(member: &Member, upstream: &UpstreamSpec, spec: &HealthSpec) -> Result<(), Unwell> {
+    // A member is made of one of the servers.
+    let server = &upstream.servers[member.endpoint.server];
+    let request = Request::get(format!("{}{}", server.base_path, spec.path))
+        .header(HOST, server.authority())
+        .header(USER_AGENT, concat!("tidegate/", env!("CARGO_PKG_VERSION"), " (health check)"))
+        .header(CONNECTION, "close")
+        .body(Empty::<Bytes>::new())?;
+    let stream = dial(member.endpoint.address, member.fallback, upstream, server).await?;
+    let (mut sender, mut connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let mut answer = std::pin::pin!(sender.send_request(request));
+    let response = tokio::select! {
+        biased;
+        response = &mut answer => response?,
+        // What it has said is still to be had.
+        _ = &mut connection => answer.await?,
+    };
+    let status = response.status();
+    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(Unwell::Status(status)) }
+}
