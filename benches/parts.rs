@@ -102,6 +102,7 @@ fn route(number: usize, limits: Vec<PolicyId>) -> Route {
         query: Vec::new(),
         limits,
         keeps_encoded_slash: false,
+        max_body: None,
     }
 }
 

@@ -29,6 +29,7 @@ use crate::proxy::Site;
 use crate::store::{Memory, Store};
 use crate::telemetry::{CONTENT_TYPE, Levels, Metrics};
 use crate::time::Clock;
+use crate::upstream::SharedUpstream;
 
 /// What `[admin]` says.
 #[derive(Clone, Debug)]
@@ -71,6 +72,8 @@ pub struct Gauges {
     pub memory: Arc<Memory>,
     /// Lines of the access log that were dropped, if there is one.
     pub dropped_lines: Option<Arc<AtomicU64>>,
+    /// Where requests go.
+    pub upstreams: Vec<Arc<SharedUpstream>>,
 }
 
 impl Admin {
@@ -141,7 +144,7 @@ impl Admin {
     }
 
     fn levels(&self) -> Levels {
-        let Gauges { connections, breakers, memory, dropped_lines } = &self.gauges;
+        let Gauges { connections, breakers, memory, dropped_lines, upstreams } = &self.gauges;
         let open =
             |(address, count): &(SocketAddr, Arc<AtomicUsize>)| (*address, count.load(Ordering::Relaxed));
         Levels {
@@ -150,6 +153,7 @@ impl Admin {
             breaker_openings: breakers.openings(),
             keys: memory.len(),
             dropped_lines: dropped_lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed)),
+            upstreams: upstreams.iter().map(|upstream| upstream.levels()).collect(),
         }
     }
 }

@@ -186,10 +186,10 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     };
     let jwt = top.item("jwt").map(|item| jwt::jwt(item, directory));
     let limits = limits::limits(top.item("limits"), &naming);
-    jwt::check_parts(jwt.is_some(), &limits, reader);
     listeners::check_parts(listeners.as_deref(), &limits, reader);
     let defaults = top.item("default_limits").map_or_else(Vec::new, |item| default_limits(item, &limits));
     let mut upstreams = upstreams::upstreams(top.item("upstreams"), directory);
+    jwt::check_parts(jwt.is_some(), &limits, &upstreams, reader);
     let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
     let routes = routes::routes(top.item("routes"), &mut names);
     let answers = answers::answers(top.item("answers"));

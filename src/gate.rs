@@ -33,7 +33,7 @@ pub use table::{RouteId, RouteTable};
 pub use terms::{Cost, Numbers, Stance, Terms, Tiers, Trust};
 
 use crate::jwt::{Token, Verifier};
-use crate::limit::{Charge, KeyHasher, Manner, Policy, PolicyId};
+use crate::limit::{Charge, Key, KeyHasher, Manner, Policy, PolicyId};
 use crate::limiter::{Limiter, Limits, Ruling};
 use crate::upstream::is_plainly_coded;
 
@@ -176,6 +176,9 @@ pub enum Malformed {
     /// It lacks a part of a key, and the limit says `deny`.
     #[error("the request lacks {0}")]
     MissingPart(KeyPart),
+    /// It has a longer body than its route lets pass.
+    #[error("the request's body is larger than it may be here")]
+    TooLarge,
     /// This limit turns its client's address or its key away.
     #[error("this client is blocked")]
     Blocked(PolicyId),
@@ -189,6 +192,7 @@ impl Malformed {
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
             Self::MissingPart(_) | Self::Blocked(_) => StatusCode::FORBIDDEN,
             Self::TooManyHeaders => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             // RFC 9112 §6.1.
             Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
             Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme | Self::Asterisk => {
@@ -210,6 +214,9 @@ impl Gate {
     ) -> Result<Examined<'a>, Malformed> {
         let located = self.locate(head)?;
         let route = located.route.map(|id| self.routes.get(id));
+        if route.is_some_and(|route| route.refuses_body(head)) {
+            return Err(Malformed::TooLarge);
+        }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
         let subject = self.subject(caller, head, &located);
         let (charges, exempt) = self.charges(limits, &subject)?;
@@ -262,6 +269,13 @@ impl Gate {
             route: located.route.map(|id| self.routes.get(id)),
             token: self.token(head),
         }
+    }
+
+    /// The number by which a key chooses a server: the same for equal keys, on every proxy with this `hash_key`.
+    #[must_use]
+    pub fn choice(&self, key: &KeySpec, subject: &Subject<'_>) -> Option<u64> {
+        let Key(bytes) = key.find(subject, &self.hasher).key()?;
+        bytes.first_chunk().map(|first| u64::from_le_bytes(*first))
     }
 
     /// The token of a request; it is looked at only when a claim is asked for.

@@ -6,9 +6,11 @@ mod hop;
 mod http2;
 mod live;
 mod outgoing;
+mod passage;
 mod peer;
 mod refusal;
 mod reply;
+mod request_id;
 mod stamp;
 mod treatment;
 mod tunnel;
@@ -20,29 +22,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::EXPECT;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
-use http_body_util::BodyExt as _;
+use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 
 pub use answers::{Answers, CustomDenied, RateHeaders, Template};
+pub use hop::{Passing, remove_hop_by_hop};
 pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};
 pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
+use self::passage::{discard, returned, with_head};
 use self::reply::{Entry, Source, Timing};
-use crate::gate::{Examined, Gate, Malformed, RouteId};
+use self::request_id::{X_REQUEST_ID, request_id};
+use crate::gate::{Examined, Gate, Located, Malformed, RouteId};
 use crate::limit::{Charge, PolicyId, binding};
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
 use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Outcome, Record};
 use crate::time::{Clock, Micros, monotonic, recent};
-use crate::upstream::{ForwardError, RequestBody, ResponseBody, Upstream, UpstreamSpec};
-
-/// The longest body that is read for nothing, in bytes.
-const MAX_DISCARDED: u64 = 64 * 1024;
+use crate::upstream::{ForwardError, RequestBody, Upstream, UpstreamSpec};
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
 #[derive(Debug)]
@@ -57,12 +58,21 @@ pub struct Site {
     pub answers: Answers,
 }
 
+/// Where a request goes that was let pass.
+struct Way {
+    route: RouteId,
+    /// Its normalized path, where that differs from what was sent.
+    path: Option<String>,
+    /// The number that chooses the server, where a key of the request does.
+    choice: Option<u64>,
+}
+
 /// One worker's proxy, over one snapshot of the configuration.
 #[derive(Debug)]
 pub struct Proxy {
     site: Arc<Site>,
     limiter: Limiter,
-    upstreams: Vec<(Arc<UpstreamSpec>, Rc<Upstream>)>,
+    upstreams: Vec<Rc<Upstream>>,
     access: Option<AccessWriter>,
     counts: Arc<Counts>,
     clock: Clock,
@@ -77,11 +87,20 @@ impl Proxy {
         let is_head = head.method == Method::HEAD;
         let is_call = grpc::is_call(&head);
         let leveled = http2::level(&mut head, peer.max_headers());
-        let mut entry = self.entry(peer, &head);
+        let id = request_id(&head.headers, self.trusts(peer.ip()));
+        let mut entry = self.entry(peer, &head, &id);
         let mut incoming = Some(incoming);
         let (asked, mut route) = (recent(), None);
-        let mut response =
-            self.answer(peer, &mut head, leveled, &mut incoming, entry.as_deref_mut(), &mut route).await;
+        let mut response = match leveled {
+            Ok(()) => {
+                self.answer(peer, &id, &mut head, &mut incoming, entry.as_deref_mut(), &mut route).await
+            }
+            Err(error) => {
+                route = self.note_malformed(peer, &head, &error, entry.as_deref_mut());
+                refusal::malformed(&error).map(Source::Own)
+            }
+        };
+        self.tell_id(&mut response, id, route);
         if peer.is_multiplexed() {
             // What is left of a body is not in the way of other streams.
             http2::cut_body(&mut response, is_head);
@@ -104,6 +123,14 @@ impl Proxy {
         response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry, timing))
     }
 
+    /// Tells the client what its request was called, unless a server or the route has something else to say there.
+    fn tell_id(&self, response: &mut Response<Source>, id: HeaderValue, route: Option<RouteId>) {
+        let edits = route.map(|RouteId(place)| &self.site.treatments[place as usize].response_headers);
+        if !edits.is_some_and(|edits| edits.concern(&X_REQUEST_ID)) {
+            response.headers_mut().entry(X_REQUEST_ID).or_insert(id);
+        }
+    }
+
     /// Whether this address may speak for others.
     #[must_use]
     pub fn trusts(&self, address: IpAddr) -> bool {
@@ -112,22 +139,29 @@ impl Proxy {
 
     /// Closes connections to servers that are not needed any more.
     pub fn sweep(&self) {
-        for (_, upstream) in &self.upstreams {
+        for upstream in &self.upstreams {
             upstream.sweep();
+        }
+    }
+
+    /// Closes kept connections for which requests of other workers wait.
+    pub fn make_room(&self) {
+        for upstream in &self.upstreams {
+            upstream.make_room();
         }
     }
 
     async fn answer(
         &self,
         peer: &Rc<Peer>,
+        id: &HeaderValue,
         head: &mut request::Parts,
-        leveled: Result<(), Malformed>,
         incoming: &mut Option<Incoming>,
         mut entry: Option<&mut Entry>,
         route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
-        let examined = match leveled.and_then(|()| gate.examine(peer.caller(), head)) {
+        let examined = match gate.examine(peer.caller(), head) {
             Ok(examined) => examined,
             Err(error) => {
                 *route = self.note_malformed(peer, head, &error, entry);
@@ -143,7 +177,7 @@ impl Proxy {
         let Ruling { verdict, delay, mut standings, .. } = ruling;
         let permit = match verdict {
             Ok(permit) => permit,
-            Err(denial) => return self.refuse(denial, &standings).map(Source::Own),
+            Err(denial) => return self.refuse(denial, &standings, id).map(Source::Own),
         };
         if delay > Micros::ZERO {
             // A queue's turn: a client that goes away meanwhile takes this wait with it, and goes nowhere.
@@ -152,11 +186,12 @@ impl Proxy {
             peer.patience().set(reading);
             let _ = monotonic();
         }
-        let path = examined.path.changed().map(str::to_owned);
-        let (route, waiting) = (examined.route, examined.waiting());
-        let mut response = match route {
+        let waiting = examined.waiting();
+        let way = self.way(peer, head, examined);
+        head.headers.insert(X_REQUEST_ID, id.clone());
+        let mut response = match way {
             None => without_route(head).map(Source::Own),
-            Some(route) => match self.treat(route, path.as_deref(), peer, head, incoming, permit).await {
+            Some(way) => match self.treat(way, peer, head, incoming, permit).await {
                 Ok(response) => {
                     let due = gate.due(&waiting, response.status());
                     if !due.is_empty() {
@@ -166,7 +201,8 @@ impl Proxy {
                     response
                 }
                 Err(error) => {
-                    tracing::debug!(route = &*gate.routes.get(route).name, "{error}");
+                    let name = route.map_or("", |route| &gate.routes.get(route).name);
+                    tracing::debug!(route = name, "{error}");
                     if let Some(entry) = entry {
                         entry.record.error = Some(error.word());
                     }
@@ -189,35 +225,36 @@ impl Proxy {
     /// Does with an admitted request what its route says; an error means that no server gave an answer.
     async fn treat(
         &self,
-        route: RouteId,
-        path: Option<&str>,
+        way: Way,
         peer: &Rc<Peer>,
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         permit: Permit,
     ) -> Result<Response<Source>, ForwardError> {
+        let Way { route, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match &treatment.target {
             Target::Respond { status, body } => {
                 let text = HeaderValue::from_static("text/plain; charset=utf-8");
                 refusal::own(*status, text, body.clone()).map(Source::Own)
             }
-            Target::Forward { upstream, rewrite } => {
+            Target::Forward { upstream, rewrite, .. } => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
                 let handshake = websocket::asked(head);
-                outgoing::prepare(head, path, peer, client_ip, rewrite, edits)
+                outgoing::prepare(head, path.as_deref(), peer, client_ip, rewrite, edits)
                     .map_err(ForwardError::Target)?;
                 if handshake.is_some() {
                     websocket::ask(&mut head.headers);
                 }
+                let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
-                    Some(incoming) => RequestBody::streaming(incoming, peer.pace()),
+                    Some(incoming) => RequestBody::streaming(incoming, peer.pace()).at_most(most),
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
-                let (_, upstream) = &self.upstreams[upstream.0 as usize];
-                let answer = upstream.forward(permit, &mut request, &rewrite.host).await?;
+                let upstream = &self.upstreams[upstream.0 as usize];
+                let answer = upstream.forward(permit, &mut request, &rewrite.host, choice).await?;
                 returned(answer, handshake.as_ref())?
             }
         };
@@ -225,9 +262,24 @@ impl Proxy {
         Ok(response)
     }
 
+    /// Where a request goes, if it matches a route.
+    fn way(&self, peer: &Peer, head: &request::Parts, examined: Examined<'_>) -> Option<Way> {
+        let route = examined.route?;
+        let path = examined.path.changed().map(str::to_owned);
+        let choice = match &self.site.treatments[route.0 as usize].target {
+            Target::Forward { key: Some(key), .. } => {
+                let Examined { path, host, route, .. } = examined;
+                let (gate, located) = (&self.site.gate, Located { path, host, route });
+                gate.choice(key, &gate.subject(peer.caller(), head, &located))
+            }
+            _ => None,
+        };
+        Some(Way { route, path, choice })
+    }
+
     /// Begins a line of the access log, if there is one.
-    fn entry(&self, peer: &Peer, head: &request::Parts) -> Option<Box<Entry>> {
-        let writer = self.access.clone()?;
+    fn entry(&self, peer: &Peer, head: &request::Parts, id: &HeaderValue) -> Option<Box<Entry>> {
+        let writer = self.access.as_ref().filter(|writer| writer.draws())?.clone();
         let record = Record {
             time: self.clock.now(),
             client: peer.ip(),
@@ -235,6 +287,8 @@ impl Proxy {
             host: String::new(),
             target: head.uri.clone(),
             route: None,
+            request_id: id.clone(),
+            is_denied: false,
             denied_by: None,
             shadow_denied_by: Vec::new(),
             error: None,
@@ -265,6 +319,7 @@ impl Proxy {
             record.client = gate.client_ip.client(peer.ip(), &head.headers);
             record.host = located.map(|located| located.host.into_owned()).unwrap_or_default();
             record.route = route.map(|route| self.route_name(route));
+            record.is_denied = matches!(error, Malformed::Blocked(_) | Malformed::MissingPart(_));
             record.denied_by = blocked_by.map(|limit| self.name_of(limit));
         }
         route
@@ -278,6 +333,7 @@ impl Proxy {
         record.shadow_denied_by = ruling.shadow_denials.iter().map(|limit| self.name_of(*limit)).collect();
         let binding = binding(standings.iter().map(|standing| &standing.decision));
         let denied = binding.map(|place| standings[place]).filter(|standing| !standing.decision.allowed);
+        record.is_denied = ruling.verdict.is_err();
         record.denied_by = denied.map(|standing| self.name_of(standing.policy));
     }
 
@@ -289,9 +345,10 @@ impl Proxy {
         self.site.gate.limits.policies[limit.0 as usize].name.to_string()
     }
 
-    fn refuse(&self, denial: Denial, standings: &[Standing]) -> refusal::Own {
+    fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {
         let (answers, policies) = (&self.site.answers, &self.site.gate.limits.policies);
-        let (mut response, wait) = refusal::denied(denial, standings, answers, policies, || self.clock.now());
+        let (mut response, wait) =
+            refusal::denied(denial, standings, answers, policies, id, || self.clock.now());
         self.stamp(&mut response, standings, wait);
         response
     }
@@ -311,50 +368,4 @@ fn without_route(head: &request::Parts) -> refusal::Own {
         return response;
     }
     refusal::no_route()
-}
-
-/// Reads a body that nobody wants to its end, so that the connection can go on; says whether it did. A long one
-/// is not worth it.
-async fn discard(unread: Incoming, peer: &Peer) -> bool {
-    if unread.size_hint().upper().is_none_or(|length| length > MAX_DISCARDED) {
-        return false;
-    }
-    let mut body = RequestBody::streaming(unread, peer.pace());
-    while let Some(frame) = body.frame().await {
-        if frame.is_err() {
-            return false;
-        }
-    }
-    true
-}
-
-/// A request with this head, which is left empty. It goes out as HTTP/1.1, whatever version it came in.
-fn with_head(head: &mut request::Parts, body: RequestBody) -> Request<RequestBody> {
-    let mut request = Request::new(body);
-    *request.method_mut() = std::mem::take(&mut head.method);
-    *request.uri_mut() = std::mem::take(&mut head.uri);
-    *request.headers_mut() = std::mem::take(&mut head.headers);
-    request
-}
-
-/// A server's response as it goes back; `handshake` is the key of a WebSocket that was asked for.
-fn returned(
-    mut response: Response<ResponseBody>,
-    handshake: Option<&HeaderValue>,
-) -> Result<Response<Source>, ForwardError> {
-    let is_http2 = response.version() == Version::HTTP_2;
-    let agrees = |key| websocket::is_agreed(response.headers(), key) || is_http2;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS && !handshake.is_some_and(agrees) {
-        return Err(ForwardError::Switched(response.body().server()));
-    }
-    if !hop::remove_hop_by_hop(response.headers_mut()).has_one_length {
-        return Err(ForwardError::Framing(response.body().server()));
-    }
-    if let Some(key) = handshake.filter(|_| is_http2 && response.status() == StatusCode::SWITCHING_PROTOCOLS)
-    {
-        websocket::answer(response.headers_mut(), key);
-    }
-    // Each side speaks its own version, whatever the other's is.
-    *response.version_mut() = Version::HTTP_11;
-    Ok(response.map(Source::Upstream))
 }

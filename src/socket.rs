@@ -76,11 +76,12 @@ impl<S> Timed<S> {
     }
 
     fn read_deadline(&mut self) -> Option<Instant> {
-        match self.patience.reading.get() {
+        let deadline = match self.patience.reading.get() {
             Reading::Unbounded | Reading::UntilItEnds => None,
             Reading::Each(span) => Some(*self.read_since.get_or_insert_with(monotonic) + span),
             Reading::Until(instant) | Reading::HeadStartsBy(instant, _) => Some(instant),
-        }
+        };
+        self.patience.within_limit(deadline)
     }
 
     /// Fails if the deadline is past; otherwise sees to it that the task is woken by then.
@@ -113,6 +114,7 @@ impl<S> Timed<S> {
             return progress;
         }
         let deadline = *self.write_since.get_or_insert_with(monotonic) + self.patience.writing;
+        let deadline = self.patience.within_limit(Some(deadline)).unwrap_or(deadline);
         self.wait_until(deadline, cx)
     }
 }
@@ -209,6 +211,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
                 this.patience.heads.set(Some(heads));
             }
             let now = monotonic();
+            if this.patience.limit.get().is_some_and(|limit| limit <= now) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
             if let Reading::HeadStartsBy(_, span) = this.patience.reading.get() {
                 this.patience.set(Reading::Until(now + span));
             }

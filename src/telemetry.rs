@@ -4,6 +4,7 @@
 mod access;
 mod counts;
 mod metrics;
+mod upstreams;
 
 use std::io::IsTerminal as _;
 use std::sync::OnceLock;
@@ -17,14 +18,19 @@ use tracing_subscriber::{Layer as _, Registry, reload};
 pub use access::{AccessWriter, Record};
 pub use counts::{Counts, Outcome, StoreCall};
 pub use metrics::{CONTENT_TYPE, Levels, Metrics};
+pub use upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels};
 
 /// What is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogSpec {
     /// The least important level that is logged.
     pub level: Level,
     /// A line on standard output for each request.
     pub access: AccessLog,
+    /// The requests that have one.
+    pub access_only: AccessOnly,
+    /// The share of those that have one, drawn at random: from 0 to 1.
+    pub access_sample: f64,
 }
 
 /// The form of the access log.
@@ -39,9 +45,20 @@ pub enum AccessLog {
     Off,
 }
 
+/// Which requests the access log has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessOnly {
+    /// All.
+    #[default]
+    All,
+    /// Those that a limit has refused, whatever the reason.
+    Denied,
+}
+
 impl Default for LogSpec {
     fn default() -> Self {
-        Self { level: Level::INFO, access: AccessLog::default() }
+        let (access, access_only) = (AccessLog::default(), AccessOnly::default());
+        Self { level: Level::INFO, access, access_only, access_sample: 1.0 }
     }
 }
 

@@ -2,41 +2,76 @@
 
 mod balance;
 mod body;
+mod budget;
+mod endpoint;
 mod error;
 mod http2;
+mod keeper;
+mod lineup;
 mod link;
+mod members;
 mod pool;
+mod probe;
+mod resolver;
+mod room;
+mod shared;
 mod spec;
+mod standing;
 mod trailers;
 mod tunnel;
 mod wire;
 
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
+use smallvec::SmallVec;
+use tokio::time::Instant;
 
 pub use body::{BodyError, Pace, RequestBody, ResponseBody};
 pub use error::ForwardError;
-pub use spec::{HostRule, ServerSpec, UpstreamId, UpstreamSpec};
+pub use keeper::Keeper;
+pub use room::WorkerBell;
+pub use shared::SharedUpstream;
+pub use spec::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
 pub use trailers::may_trail;
 pub use tunnel::ServerEnd;
 
-use self::balance::RoundRobin;
+use self::budget::RetryBudget;
+use self::lineup::Lineup;
 use self::link::Link;
-use self::pool::Pool;
+use self::pool::{Pool, Visit};
 use self::wire::SendError;
 use crate::limiter::Permit;
+use crate::telemetry::{Attempt, Event, UpstreamCounts};
+use crate::time::recent;
 
 /// One worker's upstream: its connections, and whose turn it is.
 #[derive(Debug)]
 pub struct Upstream {
-    pools: Vec<Rc<Pool>>,
+    shared: Arc<SharedUpstream>,
+    lineup: RefCell<Rc<Lineup>>,
     /// Whether any server has a path of its own.
     has_bases: bool,
-    turn: RoundRobin,
-    retries: u32,
+    budget: RetryBudget,
+    counts: UpstreamCounts,
+    worker: WorkerBell,
+}
+
+/// How one attempt at a request may go.
+#[derive(Clone, Copy)]
+struct Terms {
+    /// Whether it takes a new connection.
+    is_fresh: bool,
+    /// Whether there may be another attempt after it.
+    may_retry: bool,
+    /// Whether there is another server to go to.
+    has_others: bool,
+    /// When all must be over, the response's body too.
+    deadline: Option<Instant>,
 }
 
 /// An attempt that got no response.
@@ -47,25 +82,40 @@ struct Failed {
 }
 
 impl Upstream {
-    /// An upstream without connections; to be used within one worker's runtime.
+    /// A worker's part of an upstream, without connections yet; to be used within its runtime. `worker` rings when
+    /// [`Upstream::make_room`] is wanted.
     #[must_use]
-    pub fn new(spec: &UpstreamSpec) -> Self {
-        Self {
-            pools: spec.servers.iter().map(|server| Rc::new(Pool::new(server.clone(), spec))).collect(),
+    pub fn new(shared: Arc<SharedUpstream>, counts: UpstreamCounts, worker: &WorkerBell) -> Self {
+        let spec = shared.spec();
+        shared.register(worker);
+        let upstream = Self {
             has_bases: spec.servers.iter().any(|server| !server.base_path.is_empty()),
-            turn: RoundRobin::new(spec.servers.iter().map(|server| server.weight)),
-            retries: spec.retries,
-        }
+            budget: RetryBudget::new(spec.retry_budget),
+            lineup: RefCell::default(),
+            counts,
+            worker: Arc::clone(worker),
+            shared,
+        };
+        upstream.line_up();
+        upstream
+    }
+
+    /// Whether this is a part of that upstream.
+    #[must_use]
+    pub fn is_of(&self, shared: &Arc<SharedUpstream>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
     }
 
     /// Sends a request, whose URI is its path and query, and returns the response as soon as its head is
     /// there; the body streams. `permit` rides along until its last byte. The request is taken out of where it
-    /// stands: it is too large to be handed on by value.
+    /// stands: it is too large to be handed on by value. Where the upstream balances by a hash, `key` chooses the
+    /// server.
     ///
     /// A request goes once more, over a new connection, where that is safe: when a connection that was kept
-    /// turns out to be dead before any of it was sent, or, as often as `retries` says, when the connection
-    /// died before a byte was answered and the request is idempotent and without a body (RFC 9110 §9.2.2),
-    /// or when a server can't be reached and there is another.
+    /// turns out to be dead before any of it was sent; or, as often as `retries` and the budget allow, when a
+    /// server can't be reached and there is another, or when the connection died before a byte was answered and
+    /// the request is idempotent and without a body (RFC 9110 §9.2.2), if that connection was kept or there is
+    /// another server.
     ///
     /// # Errors
     /// When no response came.
@@ -74,71 +124,135 @@ impl Upstream {
         permit: Permit,
         request: &mut Request<RequestBody>,
         host: &HostRule,
+        key: Option<u64>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         let target = self.has_bases.then(|| request.uri().clone());
-        let (mut attempts, mut failed) = (0, None);
+        let spec = self.shared.spec();
+        let deadline = spec.total_timeout.map(|total| recent() + total);
+        let lineup = Rc::clone(&self.lineup.borrow());
+        // One for each attempt that has failed.
+        let mut tried = SmallVec::<[usize; 4]>::new();
+        self.budget.requested();
         loop {
-            let place = self.pick(failed);
-            let pool = &self.pools[place];
+            let picked = lineup.pick(&tried, key);
+            let place = picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))?;
+            let pool = &lineup.pools[place];
             direct(request, target.as_ref(), pool, host)?;
-            match self.attempt(pool, request, attempts).await {
+            let terms = Terms {
+                is_fresh: !tried.is_empty(),
+                may_retry: tried.len() < spec.retries as usize,
+                has_others: lineup.pools.len() > 1,
+                deadline,
+            };
+            let mut visit = Visit::begin(pool);
+            match attempt(pool, request, terms).await {
                 Ok((response, wire)) => {
-                    return Ok(response.map(|body| ResponseBody::new(body, wire, Rc::clone(pool), permit)));
+                    visit.tell(Some(came_to(response.status())));
+                    return Ok(response.map(|body| ResponseBody::new(body, wire, visit, permit)));
                 }
-                Err(Failed { again: true, .. }) => {}
-                Err(Failed { error, .. }) => return Err(error),
+                Err(Failed { error, again }) => {
+                    visit.tell(error.attempt());
+                    if !(again && terms.may_retry && self.takes_retry()) {
+                        self.note_refusal(&error);
+                        return Err(error);
+                    }
+                }
             }
-            attempts += 1;
-            failed = Some(place);
+            tried.push(place);
         }
     }
 
-    /// Closes connections that have been idle for long or that the server has closed.
+    /// Closes connections that have been idle for long or that the server has closed, and takes up addresses that
+    /// have come or gone.
     pub fn sweep(&self) {
-        for pool in &self.pools {
+        self.line_up();
+        for pool in &self.lineup.borrow().pools {
             pool.sweep();
         }
     }
 
-    /// The server whose turn it is, but if there is a choice not the one that has just failed.
-    fn pick(&self, failed: Option<usize>) -> usize {
-        let place = self.turn.next();
-        if failed == Some(place) { (place + 1) % self.pools.len() } else { place }
+    /// Closes kept connections for which requests of other workers wait.
+    pub fn make_room(&self) {
+        for pool in &self.lineup.borrow().pools {
+            pool.make_room();
+        }
     }
 
-    /// Sends a request once, of which `earlier` attempts have failed.
-    async fn attempt(
-        &self,
-        pool: &Pool,
-        request: &mut Request<RequestBody>,
-        earlier: u32,
-    ) -> Result<(Response<Incoming>, Link), Failed> {
-        let may_retry = earlier < self.retries;
-        let wire = match pool.checkout(earlier > 0).await {
-            Ok(wire) => wire,
-            Err(error) => return Err(Failed { error, again: may_retry && self.pools.len() > 1 }),
-        };
+    fn line_up(&self) {
+        let members = self.shared.members();
+        let mut lineup = self.lineup.borrow_mut();
+        if !lineup.is_of(&members) {
+            let make =
+                |member: &_| Pool::new(&self.shared, member, self.counts.clone(), Arc::clone(&self.worker));
+            *lineup = Rc::new(lineup.renewed(members, self.shared.spec().balance, make));
+        }
+    }
+
+    /// Whether one more request may be sent again.
+    fn takes_retry(&self) -> bool {
+        let may = self.budget.take();
+        self.counts.happened(if may { Event::Retried } else { Event::OverBudget });
+        may
+    }
+
+    fn note_refusal(&self, error: &ForwardError) {
+        if let ForwardError::Full(_) = error {
+            self.counts.happened(Event::Full);
+        }
+    }
+}
+
+/// Sends a request to one server.
+async fn attempt(
+    pool: &Pool,
+    request: &mut Request<RequestBody>,
+    terms: Terms,
+) -> Result<(Response<Incoming>, Link), Failed> {
+    let Terms { mut is_fresh, may_retry, has_others, deadline } = terms;
+    loop {
+        let wire = pool.checkout(is_fresh, deadline).await.map_err(|error| {
+            let again = has_others && !matches!(error, ForwardError::Full(_));
+            Failed { error, again }
+        })?;
         let was_kept = wire.was_kept();
-        let spare = if may_retry && was_kept { twin(request) } else { None };
+        let may_repeat = may_retry && (was_kept || has_others || wire.is_shared());
+        let spare = if may_repeat { twin(request) } else { None };
         let may_switch = request.body().is_handshake();
-        match wire.send(request).await {
+        let never = |error| Err(Failed { error, again: false });
+        let failed = match wire.send(request, deadline).await {
             Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
-                Err(Failed { error: ForwardError::Switched(pool.server().authority()), again: false })
+                return never(ForwardError::Switched(pool.server().authority()));
             }
             Ok((response, _)) if !is_clearly_framed(response.headers()) => {
-                Err(Failed { error: ForwardError::Framing(pool.server().authority()), again: false })
+                return never(ForwardError::Framing(pool.server().authority()));
             }
-            Ok(answered) => Ok(answered),
-            Err(SendError { cause, is_unsent, is_unanswered }) => {
-                let error = ForwardError::of(cause, pool.server());
-                if is_unsent {
-                    return Err(Failed { error, again: was_kept });
-                }
-                let is_dead = is_unanswered && error.is_dead_connection();
-                let again = spare.filter(|_| is_dead).map(|spare| *request = spare).is_some();
-                Err(Failed { error, again })
-            }
+            Ok(answered) => return Ok(answered),
+            Err(failed) => failed,
+        };
+        let SendError { cause, is_unsent, is_unanswered } = failed;
+        if is_unsent && was_kept {
+            // It was dead, and that says nothing of the server.
+            is_fresh = true;
+            continue;
         }
+        let error = ForwardError::of(cause, pool.server());
+        let is_dead = is_unanswered && error.is_dead_connection();
+        let again = if is_unsent {
+            has_others
+        } else {
+            spare.filter(|_| is_dead).map(|spare| *request = spare).is_some()
+        };
+        return Err(Failed { error, again });
+    }
+}
+
+/// What an answer with this status says of an attempt.
+fn came_to(status: StatusCode) -> Attempt {
+    match status {
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            Attempt::Unavailable
+        }
+        _ => Attempt::Answered,
     }
 }
 

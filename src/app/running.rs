@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::admin::{self, Admin, AdminListener, AdminSpec, Gauges};
 use crate::config::{Change, Config, Part};
@@ -16,9 +16,9 @@ use crate::limiter::Shared;
 use crate::proxy::{Generation, Site};
 use crate::server::{self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Worker};
 use crate::store::{Memory, Store, StoreSpec};
-use crate::telemetry::{AccessLog, AccessWriter, Metrics};
+use crate::telemetry::{AccessLog, AccessWriter, LogSpec, Metrics, UpstreamCounts};
 use crate::time::Clock;
-use crate::upstream::UpstreamSpec;
+use crate::upstream::{Keeper, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// The in-process store is swept in so many parts, one a second.
 const SWEEP_PARTS: usize = 60;
@@ -37,12 +37,14 @@ pub(super) struct Running {
     sweeping: JoinHandle<()>,
     /// What is served.
     site: Arc<Site>,
-    upstreams: Vec<Arc<UpstreamSpec>>,
+    upstreams: Vec<Arc<SharedUpstream>>,
+    /// What is done for them beside requests.
+    keeping: JoinSet<()>,
     store: StoreSpec,
     shared: Shared,
     /// The main thread's own connection to the store.
     control: Store,
-    log: AccessLog,
+    log: LogSpec,
     shutdown_grace: Duration,
     max_keys: usize,
 }
@@ -65,6 +67,7 @@ impl Running {
         let memory = Arc::new(Memory::new(config.max_keys, Clock::System));
         let shared = Shared::new(Arc::clone(&memory));
         let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
+        let upstreams: Vec<_> = config.site.upstreams.iter().map(SharedUpstream::new).collect();
         let mut running = Self {
             workers: Vec::new(),
             listeners,
@@ -75,13 +78,14 @@ impl Running {
             admin: None,
             refreshing,
             sweeping: tokio::spawn(sweep(Arc::clone(&memory))),
-            upstreams: config.site.upstreams.iter().cloned().map(Arc::new).collect(),
+            keeping: keep(&upstreams).await,
+            upstreams,
             site: Arc::new(config.site),
             control: Store::open(&config.store, &memory),
             store: config.store,
             shared,
             memory,
-            log: config.log.access,
+            log: config.log,
             shutdown_grace: config.shutdown_grace,
             max_keys: config.max_keys,
         };
@@ -131,8 +135,9 @@ impl Running {
             self.describe_store();
         }
         self.upstreams = self.next_upstreams(&config.site, changes);
+        self.keeping = keep(&self.upstreams).await;
         self.site = Arc::new(config.site);
-        self.log = config.log.access;
+        self.log = config.log;
         self.shutdown_grace = config.shutdown_grace;
         self.begin_access_log();
         for (number, (worker, listeners)) in self.workers.iter().zip(sockets.drain(..)).enumerate() {
@@ -149,7 +154,8 @@ impl Running {
         }
         // Those that are not among them close with this.
         self.listeners = listeners;
-        self.metrics.reloaded(&self.site.gate.limits.policies, self.routes());
+        let upstreams = self.upstreams.iter().map(|upstream| &*upstream.spec().name);
+        self.metrics.reloaded(&self.site.gate.limits.policies, self.routes(), upstreams);
         if let Some((spec, admin)) = &self.admin {
             // Where it is to be somewhere else, it goes on as it was: whether it needs a token depends on the address.
             let spec = config.admin.filter(|new| new.address == spec.address).unwrap_or_else(|| spec.clone());
@@ -196,13 +202,14 @@ impl Running {
     }
 
     /// The upstreams of another configuration: those that have not changed are the same as before.
-    fn next_upstreams(&self, site: &Site, changes: &[(Part, Change)]) -> Vec<Arc<UpstreamSpec>> {
+    fn next_upstreams(&self, site: &Site, changes: &[(Part, Change)]) -> Vec<Arc<SharedUpstream>> {
         let has_changed =
             |name: &str| changes.iter().any(|(part, _)| *part == Part::Upstream(name.to_owned()));
-        let next = |spec: &UpstreamSpec| {
-            let own = self.upstreams.iter().find(|own| own.name == spec.name);
-            let kept = own.filter(|_| !has_changed(&spec.name));
-            kept.map_or_else(|| Arc::new(spec.clone()), Arc::clone)
+        let next = |spec: &UpstreamSpec| match self.upstreams.iter().find(|own| own.spec().name == spec.name)
+        {
+            Some(own) if has_changed(&spec.name) => SharedUpstream::after(own, spec),
+            Some(own) => Arc::clone(own),
+            None => SharedUpstream::new(spec),
         };
         site.upstreams.iter().map(next).collect()
     }
@@ -226,16 +233,23 @@ impl Running {
     fn generation(&self, worker: usize) -> Generation {
         Generation {
             site: Arc::clone(&self.site),
-            upstreams: self.upstreams.clone(),
+            upstreams: self.upstreams.iter().map(|upstream| self.counted(worker, upstream)).collect(),
             store: self.store.clone(),
             shared: self.shared.clone(),
             counts: Arc::new(self.metrics.counts(worker, &self.site.gate.limits.policies, self.routes())),
-            access: self
-                .access
-                .as_ref()
-                .filter(|_| self.log != AccessLog::Off)
-                .map(|(w, _)| w.in_form(self.log)),
+            access: self.access.as_ref().and_then(|(writer, _)| writer.with(self.log)),
         }
+    }
+
+    /// An upstream, and where a worker counts what becomes of its requests.
+    fn counted(
+        &self,
+        worker: usize,
+        upstream: &Arc<SharedUpstream>,
+    ) -> (Arc<SharedUpstream>, UpstreamCounts) {
+        let urls: Vec<String> = upstream.spec().servers.iter().map(ServerSpec::url).collect();
+        let urls = urls.iter().map(String::as_str);
+        (Arc::clone(upstream), self.metrics.upstream_counts(worker, &upstream.spec().name, urls))
     }
 
     fn routes(&self) -> impl Iterator<Item = &str> {
@@ -244,7 +258,7 @@ impl Running {
 
     /// Starts the thread that writes the access log, when the first configuration wants one.
     fn begin_access_log(&mut self) {
-        if self.log != AccessLog::Off && self.access.is_none() {
+        if self.log.access != AccessLog::Off && self.access.is_none() {
             self.access = AccessWriter::start();
         }
     }
@@ -262,6 +276,7 @@ impl Running {
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
                 dropped_lines: self.access.as_ref().map(|(writer, _)| writer.dropped()),
+                upstreams: self.upstreams.clone(),
             },
             drain: self.drain.clone(),
             clock: Clock::System,
@@ -304,6 +319,13 @@ async fn refresh(verifier: Option<&Arc<Verifier>>) -> Option<JoinHandle<()>> {
     let mut refresher = verifier.and_then(Refresher::new)?;
     refresher.fetch().await;
     Some(tokio::spawn(refresher.run()))
+}
+
+/// Resolves the names of servers, in two seconds at most, and begins to keep them and to check who is well.
+async fn keep(upstreams: &[Arc<SharedUpstream>]) -> JoinSet<()> {
+    let mut keeper = Keeper::new(upstreams);
+    keeper.resolve().await;
+    keeper.start()
 }
 
 async fn administer(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {

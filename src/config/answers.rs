@@ -9,10 +9,11 @@ use tracing::Level;
 use super::headers;
 use super::reader::Item;
 use crate::proxy::{Answers, CustomDenied, RateHeaders, Template};
-use crate::telemetry::{AccessLog, LogSpec};
+use crate::telemetry::{AccessLog, AccessOnly, LogSpec};
 
 const RETRY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(720);
-const JITTER: RangeInclusive<f64> = 0.0..=1.0;
+/// Of something, from nothing to all of it.
+const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
 /// Reads how answers speak of limits.
 pub(super) fn answers(item: Option<Item<'_>>) -> Option<Answers> {
@@ -28,7 +29,7 @@ pub(super) fn answers(item: Option<Item<'_>>) -> Option<Answers> {
         .map_or(Some(default.retry_after_max), |item| item.duration(&RETRY_AFTER));
     let jitter = table
         .item("retry_after_jitter")
-        .map_or(Some(default.retry_after_jitter), |item| item.decimal(&JITTER));
+        .map_or(Some(default.retry_after_jitter), |item| item.decimal(&SHARE));
     let denied = table.item("denied").map_or(Some(None), |item| denied(item).map(Some));
     table.close(&[]);
     Some(Answers {
@@ -79,6 +80,11 @@ pub(super) fn log(item: Option<Item<'_>>) -> Option<LogSpec> {
     let access = table.item("access").map_or(Some(default.access), |item| {
         item.choice(&[("json", AccessLog::Json), ("text", AccessLog::Text), ("off", AccessLog::Off)], &[])
     });
+    let access_only = table.item("access_only").map_or(Some(default.access_only), |item| {
+        item.choice(&[("all", AccessOnly::All), ("denied", AccessOnly::Denied)], &[])
+    });
+    let access_sample =
+        table.item("access_sample").map_or(Some(default.access_sample), |item| item.decimal(&SHARE));
     let levels = [
         ("error", Level::ERROR),
         ("warn", Level::WARN),
@@ -88,5 +94,5 @@ pub(super) fn log(item: Option<Item<'_>>) -> Option<LogSpec> {
     ];
     let level = table.item("level").map_or(Some(default.level), |item| item.choice(&levels, &[]));
     table.close(&[]);
-    Some(LogSpec { level: level?, access: access? })
+    Some(LogSpec { level: level?, access: access?, access_only: access_only?, access_sample: access_sample? })
 }

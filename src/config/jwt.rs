@@ -7,6 +7,7 @@ use http::header::{AUTHORIZATION, HeaderName};
 use super::limits::ReadLimits;
 use super::reader::{Item, Reader, Text};
 use super::report::Problem;
+use super::upstreams::ReadUpstreams;
 use crate::gate::KeyPart;
 use crate::jwt::{ALGORITHMS, Algorithm, Endpoint, EndpointError, JwtSpec, KeySource, Keys};
 
@@ -34,15 +35,26 @@ pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
     Some(JwtSpec { source: source?, algorithms: algorithms?, issuer, audience, header: header? })
 }
 
-/// Refuses limits that count by a claim where nothing says which tokens are believed.
-pub(super) fn check_parts(has_jwt: bool, limits: &ReadLimits, reader: &Reader<'_>) {
+/// Refuses limits that count by a claim, and upstreams that choose by one, where nothing says which tokens are
+/// believed.
+pub(super) fn check_parts(
+    has_jwt: bool,
+    limits: &ReadLimits,
+    upstreams: &ReadUpstreams,
+    reader: &Reader<'_>,
+) {
     if has_jwt {
         return;
     }
-    for (part, span) in limits.going_by(|part| matches!(part, KeyPart::Jwt(_))) {
+    let help = "say whose tokens are believed: add a table [jwt] with `jwks`, the file or the URL of the issuer's \
+                keys";
+    let needs = |part: &KeyPart| matches!(part, KeyPart::Jwt(_));
+    for (part, span) in limits.going_by(needs) {
         let title = format!("this limit goes by `{part}`, and the file has no [jwt]");
-        let help = "say whose tokens are believed: add a table [jwt] with `jwks`, the file or the URL of the \
-                    issuer's keys";
+        reader.note(Problem::error(span, title).help(help).derived());
+    }
+    for (part, span) in upstreams.going_by(needs) {
+        let title = format!("this upstream goes by `{part}`, and the file has no [jwt]");
         reader.note(Problem::error(span, title).help(help).derived());
     }
 }

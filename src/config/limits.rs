@@ -9,6 +9,7 @@ mod variants;
 use std::collections::HashMap;
 use std::ops::Range;
 
+pub(super) use self::key::part;
 pub(super) use self::names::Naming;
 
 use self::cost::{Fit, ReadCost};

@@ -1,7 +1,7 @@
 //! `[[routes]]`: from text to routes, and to what becomes of their requests.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -12,8 +12,8 @@ use super::limits::ReadLimits;
 use super::reader::Item;
 use super::report::Problem;
 use super::rewrite::rewrite;
-use super::table::{NotYet, Table};
-use super::upstreams::ReadUpstreams;
+use super::table::Table;
+use super::upstreams::{ReadKey, ReadUpstreams};
 use crate::gate::{HostPattern, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
 use crate::proxy::{Target, Treatment};
@@ -23,7 +23,8 @@ pub(super) const MAX_LIMITS: usize = 1_000;
 
 const MAX_NAME: usize = 128;
 
-const NOT_YET: [NotYet; 1] = [("max_body", "")];
+/// More than any body has.
+const BODY: RangeInclusive<u64> = 0..=1 << 50;
 
 /// One route.
 pub(super) struct ReadRoute {
@@ -74,9 +75,10 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let limits = limits(&mut table, path.as_ref(), number, names);
     let slash = table.item("encoded_slash");
     let keeps = slash.map_or(Some(false), |item| item.choice(&[("refuse", false), ("keep", true)], &[]));
-    let treatment = treatment(&mut table, path.as_ref(), names.upstreams);
+    let max_body = table.item("max_body").map_or(Some(None), |item| item.size(&BODY).map(Some));
+    let treatment = treatment(&mut table, path.as_ref(), number, names.upstreams);
     let span = table.span();
-    table.close(&NOT_YET);
+    table.close(&[]);
     let route = Route {
         name: name?.into(),
         host: host?,
@@ -86,6 +88,7 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
         query: query?,
         limits: limits?,
         keeps_encoded_slash: keeps?,
+        max_body: max_body?.map(|most| most as u64),
     };
     let (name_span, slash_span) = (name_item.map(Item::span), slash.map(Item::span));
     Some(ReadRoute { route, treatment: treatment?, span, name_span, slash_span })
@@ -182,9 +185,24 @@ fn check_params(table: &Table<'_>, limits: &Named, path: &PathPattern, number: u
     }
 }
 
+/// An upstream whose servers are chosen by a part of the path needs a path that has it.
+fn check_key(item: Item<'_>, key: &ReadKey, path: &PathPattern, number: usize) {
+    for part in &key.spec.parts {
+        let KeyPart::PathParam(param) = part else { continue };
+        if path.params().all(|name| *name != **param) {
+            let title = format!(
+                "this upstream chooses servers by `{part}`, and the path of route {number} has no `{{{param}}}`"
+            );
+            let problem = item.error(title).related(key.span.clone(), "here");
+            item.refuse::<()>(problem.help(format!("name a segment: path = \"/users/{{{param}}}\"")));
+        }
+    }
+}
+
 fn treatment(
     table: &mut Table<'_>,
     path: Option<&PathPattern>,
+    number: usize,
     upstreams: &mut ReadUpstreams,
 ) -> Option<Treatment> {
     let (upstream, respond_item) = (table.item("upstream"), table.item("respond"));
@@ -196,7 +214,13 @@ fn treatment(
     let response = respond_item.map(respond);
     let rewrite = rewrite(rewrite_item, path);
     let target = match (id, response) {
-        (Some(id), None) => Target::Forward { upstream: id?, rewrite: rewrite? },
+        (Some(id), None) => {
+            let key = id.and_then(|id| upstreams.key(id));
+            if let (Some(key), Some(path), Some(item)) = (key, path, upstream) {
+                check_key(item, key, path, number);
+            }
+            Target::Forward { upstream: id?, rewrite: rewrite?, key: key.map(|key| key.spec.clone()) }
+        }
         (None, Some(response)) => {
             for item in [rewrite_item, request_item].into_iter().flatten() {
                 let problem = item.error(format!(

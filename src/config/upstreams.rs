@@ -1,5 +1,7 @@
 //! `[upstreams.NAME]`, and the URLs that stand in for one.
 
+mod care;
+
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
@@ -12,25 +14,20 @@ use rustls::pki_types::ServerName;
 use super::reader::{Item, Text};
 use super::report::Problem;
 use super::suggest::nearest;
-use super::table::{Name, NotYet};
+use super::table::{Name, Table};
 use super::tls::{self, Refused, given};
-use crate::gate::{host_of, normalize};
+use crate::gate::{KeyPart, KeySpec, host_of, normalize};
 use crate::tls::{ClientTls, ClientTlsSpec};
 use crate::upstream::{ServerSpec, UpstreamId, UpstreamSpec};
 
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
 const WEIGHT: RangeInclusive<u64> = 1..=1_000;
 
-const NOT_YET: [NotYet; 8] = [
-    ("total_timeout", "response_timeout and stall_timeout bound how long an upstream may be silent"),
-    ("retry_budget", ""),
-    ("max_connections", ""),
-    ("max_pending", ""),
-    ("health", ""),
-    ("eject", ""),
-    ("panic_threshold", ""),
-    ("slow_start", ""),
-];
+const RETRIES: RangeInclusive<u64> = 0..=5;
+const CONNECTIONS: RangeInclusive<u64> = 1..=1_000_000;
+const PENDING: RangeInclusive<u64> = 0..=1_000_000;
+const SHARE: RangeInclusive<f64> = 0.0..=1.0;
+const SLOW_START: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
 
 const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
 
@@ -56,15 +53,40 @@ struct ReadUpstream {
     /// Where its name stands; none if it is a URL.
     name: Option<Range<usize>>,
     spec: Option<UpstreamSpec>,
+    /// The key by which its servers are chosen, if they are.
+    key: Option<ReadKey>,
     is_used: bool,
 }
 
+/// A key that chooses servers.
+pub(super) struct ReadKey {
+    pub spec: KeySpec,
+    /// Where it stands.
+    pub span: Range<usize>,
+}
+
 impl ReadUpstreams {
-    fn add(&mut self, key: &str, name: Option<Range<usize>>, spec: Option<UpstreamSpec>) -> UpstreamId {
+    fn add(&mut self, name: &str, upstream: ReadUpstream) -> UpstreamId {
         let id = UpstreamId(u32::try_from(self.upstreams.len()).unwrap_or(u32::MAX));
-        self.upstreams.push(ReadUpstream { name, spec, is_used: false });
-        self.by_name.insert(key.to_owned(), id);
+        self.upstreams.push(upstream);
+        self.by_name.insert(name.to_owned(), id);
         id
+    }
+
+    /// The key by which an upstream's servers are chosen, if they are.
+    pub fn key(&self, id: UpstreamId) -> Option<&ReadKey> {
+        self.upstreams.get(id.0 as usize)?.key.as_ref()
+    }
+
+    /// The parts of such keys for which `is_meant` holds, with their places.
+    pub fn going_by(
+        &self,
+        is_meant: impl Fn(&KeyPart) -> bool,
+    ) -> impl Iterator<Item = (&KeyPart, Range<usize>)> {
+        let keys = self.upstreams.iter().filter_map(|upstream| upstream.key.as_ref());
+        keys.filter_map(move |key| {
+            Some((key.spec.parts.iter().find(|part| is_meant(part))?, key.span.clone()))
+        })
     }
 
     /// The upstream that a route names, or whose URL it gives.
@@ -79,7 +101,7 @@ impl ReadUpstreams {
                         self.usual_tls.for_servers(item, std::slice::from_ref(&server), ALPN_HTTP_1).ok()?;
                     Some(UpstreamSpec { tls, ..UpstreamSpec::new(&text.value, vec![server]) })
                 });
-                self.add(&text.value, None, spec)
+                self.add(&text.value, ReadUpstream { name: None, spec, key: None, is_used: true })
             }
             None => return self.unknown(&text),
         };
@@ -146,32 +168,57 @@ pub(super) fn upstreams(item: Option<Item<'_>>, directory: &Path) -> ReadUpstrea
     let mut read = ReadUpstreams::default();
     let Some(table) = item.and_then(|item| item.table("[upstreams]")) else { return read };
     for (name, item) in table.entries() {
-        let spec = upstream(&name, item, directory, &read.usual_tls);
-        read.add(name.text, Some(name.span), spec);
+        let upstream = upstream(&name, item, directory, &read.usual_tls);
+        read.add(name.text, upstream);
     }
     read
 }
 
-fn upstream(name: &Name<'_>, item: Item<'_>, directory: &Path, usual_tls: &UsualTls) -> Option<UpstreamSpec> {
+fn upstream(name: &Name<'_>, item: Item<'_>, directory: &Path, usual_tls: &UsualTls) -> ReadUpstream {
+    let mut key = None;
+    let spec = spec(name, item, directory, usual_tls, &mut key);
+    ReadUpstream { name: Some(name.span.clone()), spec, key, is_used: false }
+}
+
+/// Reads one upstream, and the key by which its servers are chosen.
+fn spec(
+    name: &Name<'_>,
+    item: Item<'_>,
+    directory: &Path,
+    usual_tls: &UsualTls,
+    key: &mut Option<ReadKey>,
+) -> Option<UpstreamSpec> {
     let name_is_right = check_name(name, item);
     let mut table = item.table(format!("upstream `{}`", name.text))?;
     let servers = table.required("servers", "servers = [\"http://10.0.1.5:9000\"]").and_then(servers);
-    let mut timeout = |key, default| {
-        table.item(key).map_or(Some(Duration::from_secs(default)), |item| item.duration(&TIMEOUT))
-    };
-    let connect_timeout = timeout("connect_timeout", 1);
-    let response_timeout = timeout("response_timeout", 60);
-    let stall_timeout = timeout("stall_timeout", 60);
-    let retries = table.item("retries").map_or(Some(1), |item| item.integer(&(0..=1)));
-    if let Some(item) = table.item("balance") {
-        item.choice(&[("round_robin", ())], &["least_requests", "power_of_two", "hash"]);
-    }
+    let default = UpstreamSpec::new(name.text, Vec::new());
+    let mut timeout = |key, default| table.item(key).map_or(Some(default), |item| item.duration(&TIMEOUT));
+    let connect_timeout = timeout("connect_timeout", default.connect_timeout);
+    let response_timeout = timeout("response_timeout", default.response_timeout);
+    let stall_timeout = timeout("stall_timeout", default.stall_timeout);
+    let total_timeout = table.item("total_timeout").map_or(Some(None), |item| care::total(item, &TIMEOUT));
+    let balance_item = table.item("balance");
+    let balance = balance_item.map_or(Some((default.balance, None)), care::balance);
+    let retries = table.item("retries").map_or(Some(1), |item| item.integer(&RETRIES));
+    let mut share = |key, default| table.item(key).map_or(Some(default), |item| item.decimal(&SHARE));
+    let retry_budget = share("retry_budget", default.retry_budget);
+    let panic_threshold = share("panic_threshold", default.panic_threshold);
+    let mut count = |key, range, default| table.item(key).map_or(Some(default), |item| item.count(range));
+    let max_connections = count("max_connections", &CONNECTIONS, default.max_connections);
+    let max_pending = count("max_pending", &PENDING, default.max_pending);
+    let health = table.item("health").map_or(Some(None), |item| care::health(item).map(Some));
+    let eject = table.item("eject").map_or(Some(default.eject), care::eject);
+    let slow_start =
+        table.item("slow_start").map_or(Some(default.slow_start), |item| item.duration(&SLOW_START));
     let is_http2 =
         table.item("protocol").map_or(Some(false), |item| item.choice(&[("h1", false), ("h2", true)], &[]));
     let alpn = if is_http2 == Some(true) { ALPN_HTTP_2 } else { ALPN_HTTP_1 };
     let place = table.item("tls");
     let tls = given(place, |item| tls::client(item, directory, &[alpn]));
-    table.close(&NOT_YET);
+    warn_of_one(&table, servers.as_deref());
+    table.close(&[]);
+    let (balance, hashed) = balance?;
+    *key = hashed.zip(balance_item).map(|(spec, item)| ReadKey { spec, span: item.span() });
     let (servers, tls) = (servers?, tls.ok()?);
     if let Some(item) = place.filter(|_| !servers.iter().any(|server| server.is_tls)) {
         let problem = item.error("`tls` is given, and no server is reached over TLS");
@@ -179,15 +226,39 @@ fn upstream(name: &Name<'_>, item: Item<'_>, directory: &Path, usual_tls: &Usual
     }
     let tls = if tls.is_some() { tls } else { usual_tls.for_servers(item, &servers, alpn).ok()? };
     name_is_right.then_some(UpstreamSpec {
-        name: name.text.into(),
+        name: default.name,
         servers,
         tls,
         is_http2: is_http2?,
         connect_timeout: connect_timeout?,
         response_timeout: response_timeout?,
         stall_timeout: stall_timeout?,
-        retries: u32::from(retries? > 0),
+        total_timeout: total_timeout?,
+        balance,
+        retries: u32::try_from(retries?).ok()?,
+        retry_budget: retry_budget?,
+        max_connections: max_connections?,
+        max_pending: max_pending?,
+        health: health?,
+        eject: eject?,
+        panic_threshold: panic_threshold?,
+        slow_start: slow_start?,
     })
+}
+
+/// Where there is one server with one address, nothing is left to choose.
+fn warn_of_one(table: &Table<'_>, servers: Option<&[ServerSpec]>) {
+    let Some([server]) = servers else { return };
+    if server.literal().is_none() {
+        return;
+    }
+    for key in ["balance", "health", "eject", "panic_threshold", "slow_start"] {
+        if let Some(span) = table.key_span(key) {
+            let title =
+                format!("`{key}` changes nothing here: all requests go to the one server that there is");
+            table.reader.note(Problem::warning(span, title).help("add another one to `servers`"));
+        }
+    }
 }
 
 fn check_name(name: &Name<'_>, item: Item<'_>) -> bool {

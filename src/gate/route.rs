@@ -1,6 +1,6 @@
 //! Routes: what a request must look like to be one's own.
 
-use http::header::HeaderName;
+use http::header::{CONTENT_LENGTH, HeaderName};
 use http::{HeaderValue, Method, request};
 
 use super::host::HostPattern;
@@ -27,6 +27,19 @@ pub struct Route {
     pub limits: Vec<PolicyId>,
     /// Whether a path with an encoded slash is let through.
     pub keeps_encoded_slash: bool,
+    /// The most bytes that the body of a request may have, if that is bounded.
+    pub max_body: Option<u64>,
+}
+
+impl Route {
+    /// Whether a request says that its body is longer than it may be. One that does not say how long it is must be
+    /// measured as it comes.
+    pub(super) fn refuses_body(&self, head: &request::Parts) -> bool {
+        let Some(most) = self.max_body else { return false };
+        let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        // All digits and still no number: more than can be counted.
+        length.is_some_and(|length| length.parse().map_or(true, |length: u64| length > most))
+    }
 }
 
 /// A pattern of paths: literal text, `{name}` for one segment, a trailing `*` for any rest.

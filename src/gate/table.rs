@@ -207,6 +207,7 @@ mod tests {
             query: Vec::new(),
             limits: Vec::new(),
             keeps_encoded_slash: false,
+            max_body: None,
         }
     }
 

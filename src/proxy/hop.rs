@@ -59,9 +59,9 @@ fn takes_trailers(headers: &HeaderMap) -> bool {
         .any(|value| value.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers")))
 }
 
-/// What is found in a head when it is made fit to go on.
+/// What is known of a message whose head was made fit to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub struct Passing {
     /// Whether the sender takes trailers.
     pub takes_trailers: bool,
     /// Whether there is one Content-Length at most. Where there are several that differ, or one that is no
@@ -71,7 +71,7 @@ pub(super) struct Found {
 
 /// Removes what belongs to this connection, also what `Connection` names, cuts `Trailer` to what may come there,
 /// and spells Content-Length in the one way in which nobody reads it differently.
-pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Found {
+pub fn remove_hop_by_hop(headers: &mut HeaderMap) -> Passing {
     // One look at every name, because most messages have next to nothing to remove.
     let mut found = [false; KINDS];
     let (mut has_trailer, mut lengths, mut is_length_plain) = (false, 0, true);
@@ -96,7 +96,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Found {
     if has_trailer {
         cut_trailer(headers);
     }
-    Found { takes_trailers, has_one_length }
+    Passing { takes_trailers, has_one_length }
 }
 
 /// Whether a number is written as everybody writes it, and surely fits: some read a leading zero as the sign of an

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 use super::{Proxy, Site};
 use crate::limiter::{Limiter, Shared};
 use crate::store::{Store, StoreSpec};
-use crate::telemetry::{AccessWriter, Counts};
+use crate::telemetry::{AccessWriter, Counts, UpstreamCounts};
 use crate::time::Clock;
-use crate::upstream::{Upstream, UpstreamSpec};
+use crate::upstream::{SharedUpstream, Upstream, WorkerBell};
 
 /// What makes one worker's proxy of a configuration.
 #[derive(Debug)]
@@ -23,8 +23,9 @@ pub struct Generation {
     pub site: Arc<Site>,
     /// Where limits are counted.
     pub store: StoreSpec,
-    /// Where requests go, in the places of the configuration. One that a worker has already keeps its connections.
-    pub upstreams: Vec<Arc<UpstreamSpec>>,
+    /// Where requests go, in the places of the configuration, and where that is counted. A worker that has one
+    /// already keeps its connections.
+    pub upstreams: Vec<(Arc<SharedUpstream>, UpstreamCounts)>,
     /// What all workers know of that store. A worker that has the same already keeps its connection.
     pub shared: Shared,
     /// Where requests are counted.
@@ -39,6 +40,8 @@ pub struct Live {
     now: RefCell<Rc<Proxy>>,
     /// What limiters do beside requests: the present one, and earlier ones until nobody needs them.
     keeping: RefCell<JoinSet<()>>,
+    /// Rings when other workers wait for connections that this one keeps.
+    bell: WorkerBell,
 }
 
 impl Live {
@@ -46,8 +49,9 @@ impl Live {
     pub async fn new(first: Generation) -> Self {
         let mut keeping = JoinSet::new();
         let limiter = limiter(&first, &mut keeping).await;
-        let proxy = Proxy::new(first, &limiter, &[]);
-        Self { now: RefCell::new(Rc::new(proxy)), keeping: RefCell::new(keeping) }
+        let bell = WorkerBell::default();
+        let proxy = Proxy::new(first, &limiter, &[], &bell);
+        Self { now: RefCell::new(Rc::new(proxy)), keeping: RefCell::new(keeping), bell }
     }
 
     /// The proxy of a request that begins now.
@@ -67,7 +71,12 @@ impl Live {
             self.keeping.replace(keeping);
             limiter
         };
-        self.now.replace(Rc::new(Proxy::new(next, &limiter, &earlier.upstreams)));
+        self.now.replace(Rc::new(Proxy::new(next, &limiter, &earlier.upstreams, &self.bell)));
+    }
+
+    /// Waits until other workers want room for connections ([`Proxy::make_room`]).
+    pub async fn room_is_wanted(&self) {
+        self.bell.notified().await;
     }
 
     /// Gives back the slots that the last requests had.
@@ -87,13 +96,11 @@ async fn limiter(generation: &Generation, keeping: &mut JoinSet<()>) -> Limiter 
 
 impl Proxy {
     /// A proxy of `generation`, which takes over what it can of the `earlier` upstreams.
-    fn new(generation: Generation, limiter: &Limiter, earlier: &[(Arc<UpstreamSpec>, Rc<Upstream>)]) -> Self {
+    fn new(generation: Generation, limiter: &Limiter, earlier: &[Rc<Upstream>], bell: &WorkerBell) -> Self {
         let Generation { site, upstreams, counts, access, .. } = generation;
-        let upstream = |spec: Arc<UpstreamSpec>| {
-            let kept = earlier.iter().find(|(other, _)| Arc::ptr_eq(other, &spec));
-            let upstream =
-                kept.map_or_else(|| Rc::new(Upstream::new(&spec)), |(_, upstream)| Rc::clone(upstream));
-            (spec, upstream)
+        let upstream = |(shared, counts)| {
+            let kept = earlier.iter().find(|upstream| upstream.is_of(&shared));
+            kept.map_or_else(|| Rc::new(Upstream::new(shared, counts, bell)), Rc::clone)
         };
         let upstreams = upstreams.into_iter().map(upstream).collect();
         let limiter = limiter.counting(Arc::clone(&counts));

@@ -33,12 +33,12 @@ pub(super) fn prepare(
 ) -> Result<(), InvalidUri> {
     take_authority(head);
     retarget(head, path, rewrite)?;
-    let found = remove_hop_by_hop(&mut head.headers);
-    if !found.has_one_length {
+    let passing = remove_hop_by_hop(&mut head.headers);
+    if !passing.has_one_length {
         // Where the body ends is known by now; its connection says it anew.
         head.headers.remove(CONTENT_LENGTH);
     }
-    if found.takes_trailers {
+    if passing.takes_trailers {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
         head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }

@@ -21,7 +21,7 @@ pub(super) type Own = Response<bytes::Bytes>;
 /// The answer to a request that is refused for what it is.
 pub(super) fn malformed(error: &Malformed) -> Own {
     let mut response = problem(error.status(), &error.to_string());
-    if !matches!(error, Malformed::MissingPart(_) | Malformed::Blocked(_)) {
+    if !matches!(error, Malformed::MissingPart(_) | Malformed::Blocked(_) | Malformed::TooLarge) {
         // What else comes over this connection is no more to be trusted.
         close(&mut response);
     }
@@ -41,7 +41,12 @@ pub(super) fn no_route() -> Own {
 /// The answer where no server gave one. It says what went wrong, but not where: that is for the log.
 pub(super) fn not_forwarded(error: &ForwardError) -> Own {
     let (status, detail) = match error {
-        ForwardError::Connect { .. } => (StatusCode::BAD_GATEWAY, "the upstream can't be reached"),
+        ForwardError::Connect { .. } | ForwardError::Unresolved(_) => {
+            (StatusCode::BAD_GATEWAY, "the upstream can't be reached")
+        }
+        ForwardError::Full(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "all connections to the upstream are in use")
+        }
         ForwardError::Broken { .. } | ForwardError::Framing(_) => {
             (StatusCode::BAD_GATEWAY, "the upstream gave no valid response")
         }
@@ -54,12 +59,19 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream did not respond in time")
         }
         ForwardError::RequestBody(_) => (StatusCode::BAD_REQUEST, "the request's body could not be read"),
+        ForwardError::RequestBodyTooLarge => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "the request's body is larger than it may be here")
+        }
         ForwardError::RequestBodyTimeout => {
             (StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
         }
         ForwardError::Target(_) => (StatusCode::BAD_REQUEST, "the path can't be sent upstream"),
     };
     let mut response = problem(status, detail);
+    if let ForwardError::Full(_) = error {
+        // Nobody knows when one comes free.
+        response.headers_mut().insert(RETRY_AFTER, number(1));
+    }
     if status.is_client_error() {
         // The rest of the request is still on its way.
         close(&mut response);
@@ -83,6 +95,7 @@ pub(super) fn denied(
     standings: &[Standing],
     answers: &Answers,
     policies: &[Policy],
+    id: &HeaderValue,
     now: impl Fn() -> Timestamp,
 ) -> (Own, Option<u64>) {
     let (mut response, wait) = match denial {
@@ -94,7 +107,7 @@ pub(super) fn denied(
             let wait = standings[place].decision.retry_after.map(|wait| answers.retry_after(wait));
             let response = match &answers.denied {
                 None => quota_exceeded(policies, standings, place, wait),
-                Some(custom) => in_own_words(custom, answers, &standings[place], wait, now),
+                Some(custom) => in_own_words(custom, answers, &standings[place], wait, id, now),
             };
             (response, wait)
         }
@@ -173,6 +186,7 @@ fn in_own_words(
     answers: &Answers,
     binding: &Standing,
     wait: Option<u64>,
+    id: &HeaderValue,
     now: impl Fn() -> Timestamp,
 ) -> Own {
     let decision = &binding.decision;
@@ -182,7 +196,7 @@ fn in_own_words(
         Field::Reset => reset(decision, answers, &now).to_string(),
         // A number in any case, so that a body of JSON stays one; the longest wait stands for "never".
         Field::RetryAfter => wait.unwrap_or(answers.retry_after_max.as_secs()).to_string(),
-        Field::RequestId => format!("{:032x}", fastrand::u128(..)),
+        Field::RequestId => id.to_str().unwrap_or_default().to_owned(),
     });
     own(custom.status, custom.content_type.clone(), body)
 }

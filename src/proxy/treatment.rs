@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+use crate::gate::KeySpec;
 use crate::upstream::{HostRule, UpstreamId};
 
 /// What a route does with its requests.
@@ -26,6 +27,8 @@ pub enum Target {
         upstream: UpstreamId,
         /// With which changes.
         rewrite: Rewrite,
+        /// The key that chooses the server, where the upstream balances by a hash.
+        key: Option<KeySpec>,
     },
     /// Nowhere: the route answers by itself.
     Respond {

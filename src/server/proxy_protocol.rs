@@ -183,7 +183,12 @@ mod tests {
                 v1::Addresses::Tcp4(it) => Some(SocketAddr::from((it.source_address, it.source_port))),
                 v1::Addresses::Tcp6(it) => Some(SocketAddr::from((it.source_address, it.source_port))),
             });
-            prop_assert_eq!(ours, theirs, "{}", text);
+            if let Some(None) = ours {
+                // Whatever follows UNKNOWN counts for nothing; the other reads so many words at most.
+                prop_assert!(theirs.flatten().is_none(), "{}", text);
+            } else {
+                prop_assert_eq!(ours, theirs, "{}", text);
+            }
         }
 
         #[test]

@@ -203,7 +203,9 @@ fn is_about_one(error: &io::Error) -> bool {
 async fn sweep(live: Rc<Live>) {
     let mut tick = tokio::time::interval(SWEEP);
     loop {
-        tick.tick().await;
-        live.now().sweep();
+        tokio::select! {
+            _ = tick.tick() => live.now().sweep(),
+            () = live.room_is_wanted() => live.now().make_room(),
+        }
     }
 }

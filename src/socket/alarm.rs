@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-use crate::time::monotonic;
+use crate::time::{monotonic, recent};
+
+/// Longer than anything waits.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
 
 /// A timer that is armed lazily: one that rings too early is set again, so that it need not be touched whenever its
 /// deadline moves back.
@@ -21,6 +24,8 @@ pub struct Alarm {
 #[derive(Debug)]
 pub struct Waiting {
     span: Duration,
+    /// When all must be over.
+    limit: Option<Instant>,
     since: Option<Instant>,
     alarm: Alarm,
 }
@@ -61,16 +66,25 @@ impl Waiting {
     /// Waits of at most so long each.
     #[must_use]
     pub fn new(span: Duration) -> Self {
-        Self { span, since: None, alarm: Alarm::default() }
+        Self { span, limit: None, since: None, alarm: Alarm::default() }
+    }
+
+    /// Waits that end by `limit`, and of at most so long each, as far as those are given.
+    #[must_use]
+    pub fn within(span: Option<Duration>, limit: Option<Instant>) -> Option<Self> {
+        let bounded = span.is_some() || limit.is_some();
+        bounded.then(|| Self { limit, ..Self::new(span.unwrap_or(FOREVER)) })
     }
 
     /// Passes on what has come of waiting, unless that has taken too long.
     pub fn bound<T>(&mut self, progress: Poll<T>, cx: &mut Context<'_>) -> Poll<Result<T, TooLate>> {
         if let Poll::Ready(done) = progress {
             self.since = None;
-            return Poll::Ready(Ok(done));
+            let is_over = self.limit.is_some_and(|limit| limit <= recent());
+            return Poll::Ready(if is_over { Err(TooLate) } else { Ok(done) });
         }
         let deadline = *self.since.get_or_insert_with(monotonic) + self.span;
+        let deadline = self.limit.map_or(deadline, |limit| limit.min(deadline));
         self.alarm.wait_until(deadline, cx).map(|()| Err(TooLate))
     }
 }

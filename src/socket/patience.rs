@@ -31,6 +31,8 @@ pub struct Patience {
     pub(super) writing: Duration,
     /// When the socket's task will be woken to look at the time; none if it will not.
     pub(super) alarm: Cell<Option<Instant>>,
+    /// When all patience ends, whatever is read or written until then.
+    pub(super) limit: Cell<Option<Instant>>,
     /// What may come before an answer, while one is waited for.
     pub(super) heads: Cell<Option<Heads>>,
     /// Whether this is a client: one that has asked may close its sending side, and still get its answer.
@@ -65,6 +67,7 @@ impl Patience {
             reading: Cell::new(reading),
             writing,
             alarm: Cell::new(None),
+            limit: Cell::new(None),
             heads: Cell::new(None),
             is_client,
             has_ended: Cell::new(false),
@@ -101,6 +104,19 @@ impl Patience {
     #[must_use]
     pub fn is_unbounded(&self) -> bool {
         self.reading.get() == Reading::Unbounded
+    }
+
+    /// Whatever is read or written, it ends then, if that is given.
+    pub fn set_limit(&self, limit: Option<Instant>) {
+        self.limit.set(limit);
+    }
+
+    /// The earlier of a deadline and the limit.
+    pub(super) fn within_limit(&self, deadline: Option<Instant>) -> Option<Instant> {
+        match (deadline, self.limit.get()) {
+            (Some(deadline), Some(limit)) => Some(deadline.min(limit)),
+            (deadline, limit) => deadline.or(limit),
+        }
     }
 
     /// An answer is waited for: before its head is whole no more than so many bytes and a hundred interim responses
@@ -173,5 +189,46 @@ impl Patience {
         }
         let Reading::HeadStartsBy(by, _) = self.reading.get() else { return false };
         self.alarm.get().is_none_or(|at| at > by || at <= recent())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+    use crate::socket::Timed;
+    use crate::time::monotonic;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn kind<T>(result: io::Result<T>) -> Option<io::ErrorKind> {
+        result.err().map(|error| error.kind())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_limit_ends_what_goes_on_and_on() {
+        let (mut near, far) = duplex(64);
+        let patience = Patience::new(Reading::Unbounded, 60 * SECOND);
+        let mut far = Timed::new(far, Rc::clone(&patience));
+        let started = monotonic();
+        patience.set_limit(Some(started + 10 * SECOND));
+        let drip = async {
+            for _ in 0..15 {
+                near.write_all(b"x").await.unwrap();
+                tokio::time::sleep(SECOND).await;
+            }
+        };
+        let read = async {
+            let mut sink = Vec::new();
+            (kind(far.read_to_end(&mut sink).await), sink.len(), monotonic() - started)
+        };
+        let ((), end) = tokio::join!(drip, read);
+        assert_eq!(end, (Some(io::ErrorKind::TimedOut), 10, 10 * SECOND));
+        assert_eq!(kind(far.write_all(&[0; 65]).await), Some(io::ErrorKind::TimedOut));
+        patience.set_limit(None);
+        assert!(far.read_u8().await.is_ok());
     }
 }

@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::{Method, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use serde_json::json;
 
-use super::AccessLog;
+use super::{AccessLog, AccessOnly, LogSpec};
 use crate::time::{Micros, Timestamp};
 
 /// Lines that may wait to be written.
@@ -36,7 +36,11 @@ pub struct Record {
     pub target: Uri,
     /// The name of the route that it matched.
     pub route: Option<String>,
-    /// The limit that refused it.
+    /// What it is called on its way, here and elsewhere.
+    pub request_id: HeaderValue,
+    /// Whether a limit refused it.
+    pub is_denied: bool,
+    /// The limit that refused it, if one did by itself.
     pub denied_by: Option<String>,
     /// The limits in shadow mode that would have refused it.
     pub shadow_denied_by: Vec<String>,
@@ -53,7 +57,7 @@ pub struct Record {
 /// Takes records to the writing thread.
 #[derive(Clone, Debug)]
 pub struct AccessWriter {
-    form: AccessLog,
+    spec: LogSpec,
     lines: SyncSender<String>,
     dropped: Arc<AtomicU64>,
 }
@@ -67,7 +71,7 @@ impl AccessWriter {
         let counter = Arc::clone(&dropped);
         let thread = std::thread::Builder::new().name("access-log".to_owned());
         match thread.spawn(move || write_all(&queue, &counter)) {
-            Ok(thread) => Some((Self { form: AccessLog::default(), lines, dropped }, thread)),
+            Ok(thread) => Some((Self { spec: LogSpec::default(), lines, dropped }, thread)),
             Err(error) => {
                 tracing::error!("no access log: {error}");
                 None
@@ -75,10 +79,16 @@ impl AccessWriter {
         }
     }
 
-    /// The same writer, in another form.
+    /// The same writer, which writes what and how `spec` says; none if that wants no access log.
     #[must_use]
-    pub fn in_form(&self, form: AccessLog) -> Self {
-        Self { form, ..self.clone() }
+    pub fn with(&self, spec: LogSpec) -> Option<Self> {
+        (spec.access != AccessLog::Off).then(|| Self { spec, ..self.clone() })
+    }
+
+    /// Whether a request that begins now is to be logged.
+    #[must_use]
+    pub fn draws(&self) -> bool {
+        self.spec.access_sample >= 1.0 || fastrand::f64() < self.spec.access_sample
     }
 
     /// Lines that were dropped since the start; shared with the writer.
@@ -87,9 +97,12 @@ impl AccessWriter {
         Arc::clone(&self.dropped)
     }
 
-    /// Writes a record, soon; never waits.
+    /// Writes a record, soon, if it is one to be written; never waits.
     pub fn write(&self, record: &Record) {
-        let line = match self.form {
+        if self.spec.access_only == AccessOnly::Denied && !record.is_denied {
+            return;
+        }
+        let line = match self.spec.access {
             AccessLog::Text => record.text(),
             _ => record.json(),
         };
@@ -128,6 +141,7 @@ impl Record {
             "status": self.status.as_u16(),
             "bytes": self.bytes,
             "took_us": Micros::from(self.took).0,
+            "request_id": self.request_id(),
         });
         let (route, denied_by) = (self.route.as_deref(), self.denied_by.as_deref());
         for (name, value) in [("route", route), ("denied_by", denied_by), ("error", self.error)] {
@@ -146,6 +160,7 @@ impl Record {
         let (time, status, took) = (self.time(), self.status.as_u16(), Micros::from(self.took).0);
         let mut line = format!("{time} {client} {method} {}{target} {status} {bytes}B {took}us", self.host);
         // Writing to a string can't fail.
+        let _ = write!(line, " request_id={}", self.request_id());
         if let Some(route) = &self.route {
             let _ = write!(line, " route={route}");
         }
@@ -159,6 +174,11 @@ impl Record {
             let _ = write!(line, " shadow_denied_by={}", self.shadow_denied_by.join(","));
         }
         line
+    }
+
+    /// It has visible characters only.
+    fn request_id(&self) -> &str {
+        self.request_id.to_str().unwrap_or_default()
     }
 
     fn time(&self) -> String {
@@ -179,6 +199,8 @@ mod tests {
             host: "api.example.com".to_owned(),
             target: "/a?b=%22".parse().unwrap(),
             route: Some("search".to_owned()),
+            request_id: HeaderValue::from_static("4a5b"),
+            is_denied: true,
             denied_by: Some("per-key".to_owned()),
             shadow_denied_by: vec!["strict".to_owned(), "wide".to_owned()],
             error: Some("connect_failed"),
@@ -210,9 +232,9 @@ mod tests {
         };
         assert_eq!(
             bare.text(),
-            "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us"
+            "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us request_id=4a5b"
         );
-        let full = " route=search denied_by=per-key error=connect_failed shadow_denied_by=strict,wide";
+        let full = " request_id=4a5b route=search denied_by=per-key error=connect_failed shadow_denied_by=strict,wide";
         assert!(record().text().ends_with(full));
     }
 }

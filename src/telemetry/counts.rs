@@ -12,6 +12,7 @@ use std::time::Duration;
 use http::StatusCode;
 use parking_lot::Mutex;
 
+use super::upstreams::{NamedUpstream, UpstreamCounts, UpstreamSums};
 use crate::limit::{Cause, Charge, Decision, Policy, PolicyId};
 use crate::time::Micros;
 
@@ -89,7 +90,7 @@ pub(super) const DURATION_CELLS: usize = DURATIONS.len() + 2;
 /// Counters that are written together; processors fetch cache lines in pairs of 64 bytes.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Tally<const N: usize>([AtomicU64; N]);
+pub(super) struct Tally<const N: usize>([AtomicU64; N]);
 
 /// One worker's counters, in the places of one configuration's limits and routes. The default counts nothing.
 #[derive(Debug, Default)]
@@ -116,6 +117,7 @@ struct Named {
     unrouted: Arc<ByClass>,
     durations: Arc<Tally<DURATION_CELLS>>,
     store: Arc<Tally<{ StoreCall::ALL.len() }>>,
+    upstreams: BTreeMap<Box<str>, NamedUpstream>,
 }
 
 /// What all workers have counted.
@@ -126,6 +128,7 @@ pub(super) struct Sums {
     pub unrouted: [u64; CLASSES],
     pub durations: [u64; DURATION_CELLS],
     pub store: [u64; StoreCall::ALL.len()],
+    pub upstreams: BTreeMap<Box<str>, UpstreamSums>,
 }
 
 impl Outcome {
@@ -181,13 +184,13 @@ impl StoreCall {
 
 impl<const N: usize> Tally<N> {
     /// Adds to one counter; nothing is ordered by it.
-    fn add(&self, place: usize, more: u64) {
+    pub fn add(&self, place: usize, more: u64) {
         if let Some(counter) = self.0.get(place) {
             counter.fetch_add(more, Ordering::Relaxed);
         }
     }
 
-    fn sum_into(&self, sums: &mut [u64; N]) {
+    pub fn sum_into(&self, sums: &mut [u64; N]) {
         for (sum, counter) in sums.iter_mut().zip(&self.0) {
             *sum += counter.load(Ordering::Relaxed);
         }
@@ -291,14 +294,31 @@ impl Workers {
         }
     }
 
-    /// Forgets the counters of limits and routes that are no more.
-    pub fn retain<'a>(&self, policies: &[Policy], routes: impl Iterator<Item = &'a str>) {
-        let routes: HashSet<&str> = routes.collect();
+    /// Forgets the counters of limits, routes and upstreams that are no more.
+    pub fn retain<'a>(
+        &self,
+        policies: &[Policy],
+        routes: impl Iterator<Item = &'a str>,
+        upstreams: impl Iterator<Item = &'a str>,
+    ) {
         let limits: HashSet<&str> = policies.iter().map(|policy| &*policy.name).collect();
+        let (routes, upstreams): (HashSet<&str>, HashSet<&str>) = (routes.collect(), upstreams.collect());
         for named in self.0.lock().values_mut() {
             named.limits.retain(|name, _| limits.contains(&**name));
             named.routes.retain(|name, _| routes.contains(&**name));
+            named.upstreams.retain(|name, _| upstreams.contains(&**name));
         }
+    }
+
+    /// The counters of one worker for an upstream with servers of these URLs, in their places.
+    pub fn upstream<'a>(
+        &self,
+        worker: usize,
+        name: &str,
+        urls: impl Iterator<Item = &'a str>,
+    ) -> UpstreamCounts {
+        let mut workers = self.0.lock();
+        workers.entry(worker).or_default().upstreams.entry(name.into()).or_default().counts(urls)
     }
 
     /// What all workers have counted so far.
@@ -314,6 +334,9 @@ impl Workers {
             named.unrouted.sum_into(&mut sums.unrouted);
             named.durations.sum_into(&mut sums.durations);
             named.store.sum_into(&mut sums.store);
+            for (name, upstream) in &named.upstreams {
+                upstream.sum_into(sums.upstreams.entry(name.clone()).or_default());
+            }
         }
         sums
     }
@@ -353,7 +376,7 @@ mod tests {
         let workers = Workers::default();
         workers.counts(0, &[], ["a", "b"].into_iter()).answered(Some(1), StatusCode::OK);
         workers.counts(0, &[], ["b"].into_iter()).answered(Some(0), StatusCode::OK);
-        workers.retain(&[], ["b"].into_iter());
+        workers.retain(&[], ["b"].into_iter(), [].into_iter());
         let sums = workers.sums();
         assert_eq!((sums.routes.len(), sums.routes["b"]), (1, [0, 2, 0, 0, 0]));
     }

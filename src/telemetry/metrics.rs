@@ -13,6 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::counts::{Counts, DURATION_CELLS, DURATIONS, Outcome, StoreCall, Sums, Workers};
+use super::upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels, UpstreamSums};
 use crate::limit::Policy;
 use crate::time::{Micros, Timestamp};
 
@@ -43,6 +44,8 @@ pub struct Levels {
     pub keys: usize,
     /// Lines of the access log that were dropped since the start.
     pub dropped_lines: u64,
+    /// Each upstream.
+    pub upstreams: Vec<UpstreamLevels>,
 }
 
 /// All that is said at one time.
@@ -56,6 +59,9 @@ struct Scrape {
     reloads: [u64; 2],
     is_stale: bool,
 }
+
+/// A name, a help text, and what is measured of a server.
+type Level = (&'static str, &'static str, fn(&ServerLevels) -> usize);
 
 /// What has the names of its whole ecosystem, without a prefix.
 #[derive(Debug)]
@@ -82,9 +88,14 @@ impl Metrics {
         self.workers.counts(worker, policies, routes)
     }
 
-    /// Another configuration was taken up, with these limits and routes: the others' counters go.
-    pub fn reloaded<'a>(&self, policies: &[Policy], routes: impl Iterator<Item = &'a str>) {
-        self.workers.retain(policies, routes);
+    /// Another configuration was taken up, with these limits, routes and upstreams: the others' counters go.
+    pub fn reloaded<'a>(
+        &self,
+        policies: &[Policy],
+        routes: impl Iterator<Item = &'a str>,
+        upstreams: impl Iterator<Item = &'a str>,
+    ) {
+        self.workers.retain(policies, routes, upstreams);
         self.applied.fetch_add(1, Ordering::Relaxed);
         self.is_stale.store(false, Ordering::Relaxed);
     }
@@ -99,6 +110,17 @@ impl Metrics {
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Ordering::Relaxed)
+    }
+
+    /// The counters of one worker for an upstream with servers of these URLs, in their places.
+    #[must_use]
+    pub fn upstream_counts<'a>(
+        &self,
+        worker: usize,
+        name: &str,
+        urls: impl Iterator<Item = &'a str>,
+    ) -> UpstreamCounts {
+        self.workers.upstream(worker, name, urls)
     }
 
     /// All metrics as text; `policies` are the present limits.
@@ -136,6 +158,8 @@ impl Collector for Scrape {
         self.decisions(&mut encoder)?;
         self.requests(&mut encoder)?;
         self.store(&mut encoder)?;
+        self.upstream_requests(&mut encoder)?;
+        self.upstream_levels(&mut encoder)?;
         self.levels(&mut encoder)
     }
 }
@@ -196,6 +220,66 @@ impl Scrape {
         gauge(encoder, "local_keys", "Keys that are counted in this process.", self.levels.keys)
     }
 
+    fn upstream_requests(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Attempts to have a server answer a request, by how they ended.";
+        let mut metric = encoder.encode_descriptor("upstream_requests", help, None, MetricType::Counter)?;
+        for (upstream, sums) in &self.sums.upstreams {
+            for (server, counts) in &sums.servers {
+                for ((_, name), count) in Attempt::ALL.iter().zip(counts) {
+                    let labels = [("upstream", &**upstream), ("server", &**server), ("outcome", *name)];
+                    counter(&mut metric, &labels, *count)?;
+                }
+            }
+        }
+        let count_of = |sums: &UpstreamSums, event: Event| sums.events[event as usize];
+        let help = "Requests that were sent again, and those that were not because too many were.";
+        let mut metric = encoder.encode_descriptor("upstream_retries", help, None, MetricType::Counter)?;
+        for (upstream, sums) in &self.sums.upstreams {
+            for (event, name) in [(Event::Retried, "sent"), (Event::OverBudget, "over_budget")] {
+                let labels = [("upstream", &**upstream), ("outcome", name)];
+                counter(&mut metric, &labels, count_of(sums, event))?;
+            }
+        }
+        let help = "Requests that got no connection because all were in use.";
+        let mut metric = encoder.encode_descriptor("upstream_refusals", help, None, MetricType::Counter)?;
+        for (upstream, sums) in &self.sums.upstreams {
+            counter(&mut metric, &[("upstream", &**upstream)], count_of(sums, Event::Full))?;
+        }
+        Ok(())
+    }
+
+    fn upstream_levels(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Requests that wait for a connection.";
+        let mut metric = encoder.encode_descriptor("upstream_pending", help, None, MetricType::Gauge)?;
+        for upstream in &self.levels.upstreams {
+            metric.encode_family(&[("upstream", &*upstream.name)])?.encode_gauge(&upstream.pending)?;
+        }
+        let levels: [Level; 3] = [
+            ("upstream_addresses", "Addresses of a server.", |server| server.addresses),
+            ("upstream_healthy", "Addresses of a server that are well.", |server| server.healthy),
+            ("upstream_connections", "Open connections to a server.", |server| server.connections),
+        ];
+        for (name, help, level) in levels {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, server) in self.servers() {
+                metric.encode_family(&labels)?.encode_gauge(&level(server))?;
+            }
+        }
+        let help = "How often an address of a server was put out because requests failed there.";
+        let mut metric = encoder.encode_descriptor("upstream_ejections", help, None, MetricType::Counter)?;
+        for (labels, server) in self.servers() {
+            counter(&mut metric, &labels, server.ejections)?;
+        }
+        Ok(())
+    }
+
+    fn servers(&self) -> impl Iterator<Item = ([(&str, &str); 2], &ServerLevels)> {
+        self.levels.upstreams.iter().flat_map(|upstream| {
+            let labels = |server| [("upstream", &*upstream.name), ("server", server)];
+            upstream.servers.iter().map(move |server| (labels(&*server.url), server))
+        })
+    }
+
     fn levels(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let help = "Connections of clients that are open.";
         let mut metric = encoder.encode_descriptor("connections", help, None, MetricType::Gauge)?;
@@ -252,10 +336,23 @@ mod tests {
             counts.answered(Some(0), StatusCode::TOO_MANY_REQUESTS);
             counts.took(Duration::from_micros(300));
             counts.called_store(StoreCall::Deadline);
+            let upstream = metrics.upstream_counts(worker, "api", ["http://a", "http://b"].into_iter());
+            upstream.ended(1, Attempt::Late);
+            upstream.happened(Event::OverBudget);
         }
         metrics.refused_reload();
         let connections = vec![("127.0.0.1:8080".parse().unwrap(), 3)];
-        let levels = Levels { connections, breakers_open: 1, breaker_openings: 6, keys: 9, dropped_lines: 4 };
+        let server = ServerLevels { url: "http://a".into(), addresses: 3, ..ServerLevels::default() };
+        let server = ServerLevels { healthy: 2, connections: 7, ejections: 5, ..server };
+        let upstreams = vec![UpstreamLevels { name: "api".into(), pending: 6, servers: vec![server] }];
+        let levels = Levels {
+            connections,
+            breakers_open: 1,
+            breaker_openings: 6,
+            keys: 9,
+            dropped_lines: 4,
+            upstreams,
+        };
         let text = metrics.text(levels, &policies);
         for line in [
             "process_start_time_seconds 1790000000.5",
@@ -278,6 +375,14 @@ mod tests {
             "tidegate_reloads_total{outcome=\"applied\"} 0",
             "tidegate_reloads_total{outcome=\"refused\"} 1",
             "tidegate_config_current 0",
+            "tidegate_upstream_requests_total{upstream=\"api\",server=\"http://b\",outcome=\"timeout\"} 2",
+            "tidegate_upstream_retries_total{upstream=\"api\",outcome=\"over_budget\"} 2",
+            "tidegate_upstream_refusals_total{upstream=\"api\"} 0",
+            "tidegate_upstream_pending{upstream=\"api\"} 6",
+            "tidegate_upstream_addresses{upstream=\"api\",server=\"http://a\"} 3",
+            "tidegate_upstream_healthy{upstream=\"api\",server=\"http://a\"} 2",
+            "tidegate_upstream_connections{upstream=\"api\",server=\"http://a\"} 7",
+            "tidegate_upstream_ejections_total{upstream=\"api\",server=\"http://a\"} 5",
             concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
         ] {
             assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");

@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
 use super::link::Link;
-use super::pool::Pool;
+use super::pool::Visit;
 use super::trailers;
 use super::tunnel::ServerEnd;
 use crate::limiter::Permit;
@@ -27,6 +27,9 @@ pub enum BodyError {
     /// The next part of it did not come in time.
     #[error("the next part of the body did not come in time")]
     TooLate(#[from] TooLate),
+    /// It has more bytes than it may.
+    #[error("the body is larger than it may be")]
+    TooLarge,
 }
 
 /// Who sees to it that a client's body comes in time.
@@ -51,6 +54,8 @@ enum Server {
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Option<Incoming>,
+    /// How many more bytes it may have, if that is bounded.
+    left: Option<u64>,
     client: Option<Pace>,
     server: Option<Server>,
     is_handshake: bool,
@@ -70,7 +75,7 @@ impl RequestBody {
     }
 
     fn new(incoming: Option<Incoming>, client: Option<Pace>, is_handshake: bool) -> Self {
-        Self { incoming, client, server: None, is_handshake }
+        Self { incoming, left: None, client, server: None, is_handshake }
     }
 
     /// Whether the server may switch protocols.
@@ -87,6 +92,13 @@ impl RequestBody {
     #[must_use]
     pub fn streaming(incoming: Incoming, client: Pace) -> Self {
         Self::new(Some(incoming), Some(client), false)
+    }
+
+    /// The same body, which fails where it has more than so many bytes.
+    #[must_use]
+    pub fn at_most(mut self, bytes: Option<u64>) -> Self {
+        self.left = bytes;
+        self
     }
 
     pub(super) fn then_expect_answer(&mut self, server: Rc<Patience>, within: Duration) {
@@ -150,6 +162,13 @@ impl Body for RequestBody {
             }
             None => {}
         }
+        if let (Some(left), Poll::Ready(Some(Ok(some)))) = (&mut self.left, &frame) {
+            let length = some.data_ref().map_or(0, Bytes::len) as u64;
+            match left.checked_sub(length) {
+                Some(still) => *left = still,
+                None => frame = Poll::Ready(Some(Err(BodyError::TooLarge))),
+            }
+        }
         if is_whole || matches!(frame, Poll::Ready(Some(Err(_)))) {
             self.end();
         }
@@ -180,13 +199,13 @@ impl Drop for RequestBody {
 pub struct ResponseBody {
     incoming: Incoming,
     link: Option<Link>,
-    pool: Rc<Pool>,
+    visit: Visit,
     _permit: Permit,
 }
 
 impl ResponseBody {
-    pub(super) fn new(incoming: Incoming, link: Link, pool: Rc<Pool>, permit: Permit) -> Self {
-        Self { incoming, link: Some(link), pool, _permit: permit }
+    pub(super) fn new(incoming: Incoming, link: Link, visit: Visit, permit: Permit) -> Self {
+        Self { incoming, link: Some(link), visit, _permit: permit }
     }
 
     /// The server's end of the tunnel, once it has switched protocols.
@@ -199,12 +218,12 @@ impl ResponseBody {
     /// The server that it comes from, for messages.
     #[must_use]
     pub fn server(&self) -> String {
-        self.pool.server().authority()
+        self.visit.pool().server().authority()
     }
 
     fn give_back(&mut self) {
         if let Some(Link::Http1(wire)) = self.link.take() {
-            self.pool.give_back(wire);
+            self.visit.pool().give_back(wire);
         }
     }
 }

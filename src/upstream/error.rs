@@ -6,6 +6,7 @@ use std::io;
 use super::body::BodyError;
 use super::spec::ServerSpec;
 use super::wire::Cause;
+use crate::telemetry::Attempt;
 
 /// Why no response came.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,12 @@ pub enum ForwardError {
     /// No connection was made in time.
     #[error("no connection to {0} in time")]
     ConnectTimeout(String),
+    /// Every connection that may be is in use, and none came free in time.
+    #[error("no connection to {0} is free")]
+    Full(String),
+    /// The name of no server has been resolved yet.
+    #[error("no server of the upstream {0} has an address")]
+    Unresolved(Box<str>),
     /// No response in time.
     #[error("no response from {0} in time")]
     ResponseTimeout(String),
@@ -47,6 +54,9 @@ pub enum ForwardError {
     /// The client's own body did not come in time.
     #[error("the request's body did not come in time")]
     RequestBodyTimeout,
+    /// The client's own body has more bytes than the route lets pass.
+    #[error("the request's body is larger than it may be")]
+    RequestBodyTooLarge,
     /// The path does not fit behind the server's own.
     #[error("the path can't be put behind the server's own: {0}")]
     Target(http::uri::InvalidUri),
@@ -60,7 +70,9 @@ impl ForwardError {
             Cause::NoTunnels => return Self::NoTunnels(server.authority()),
             Cause::Target(error) => return Self::Target(error),
         };
-        if error.is_user() && (is_late(&error) || io_kind(&error) == Some(io::ErrorKind::TimedOut)) {
+        if error.is_user() && is_too_large(&error) {
+            Self::RequestBodyTooLarge
+        } else if error.is_user() && (is_late(&error) || io_kind(&error) == Some(io::ErrorKind::TimedOut)) {
             Self::RequestBodyTimeout
         } else if error.is_user() {
             Self::RequestBody(error)
@@ -77,6 +89,8 @@ impl ForwardError {
         match self {
             Self::Connect { .. } => "connect_failed",
             Self::ConnectTimeout(_) => "connect_timeout",
+            Self::Full(_) => "no_free_connection",
+            Self::Unresolved(_) => "unresolved_name",
             Self::ResponseTimeout(_) => "response_timeout",
             Self::Broken { .. } if self.is_dead_connection() => "connection_lost",
             Self::Broken { .. } => "invalid_response",
@@ -85,7 +99,21 @@ impl ForwardError {
             Self::Framing(_) => "ambiguous_response",
             Self::RequestBody(_) => "request_broken",
             Self::RequestBodyTimeout => "request_stalled",
+            Self::RequestBodyTooLarge => "request_too_large",
             Self::Target(_) => "target_too_long",
+        }
+    }
+
+    /// What it says of an attempt at a server; nothing if there was none.
+    pub(super) fn attempt(&self) -> Option<Attempt> {
+        match self {
+            Self::Full(_) | Self::Unresolved(_) | Self::Target(_) | Self::NoTunnels(_) => None,
+            Self::Connect { .. } | Self::ConnectTimeout(_) => Some(Attempt::Unreachable),
+            Self::ResponseTimeout(_) => Some(Attempt::Late),
+            Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(Attempt::Broken),
+            Self::RequestBody(_) | Self::RequestBodyTimeout | Self::RequestBodyTooLarge => {
+                Some(Attempt::Abandoned)
+            }
         }
     }
 
@@ -118,9 +146,14 @@ impl BodyError {
         match self {
             Self::TooLate(_) => "response_stalled",
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => "response_stalled",
-            Self::Broken(_) => "response_broken",
+            Self::Broken(_) | Self::TooLarge => "response_broken",
         }
     }
+}
+
+fn is_too_large(error: &hyper::Error) -> bool {
+    let body = error.source().and_then(|cause| cause.downcast_ref());
+    matches!(body, Some(BodyError::TooLarge))
 }
 
 fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {

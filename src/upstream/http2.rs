@@ -21,10 +21,11 @@ use hyper::ext::Protocol;
 use hyper::rt::Executor;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::body::{BodyError, RequestBody};
+use super::room::Place;
 use super::wire::{Cause, SendError};
 use crate::socket::{Alarm, Patience, Reading, Timed, Waiting};
 use crate::time::{monotonic, recent};
@@ -55,7 +56,7 @@ const KEPT_FOR: Duration = Duration::from_secs(30);
 
 /// One worker's HTTP/2 connections to one server.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct Multiplexed {
     connections: RefCell<Vec<Rc<Connection>>>,
     /// Held by whoever makes another one: those who come meanwhile share it.
     connecting: Mutex<()>,
@@ -66,6 +67,8 @@ type Running = http2::Connection<TokioIo<Timed<Transport>>, RequestBody, Local>;
 /// A connection, as its requests see it.
 struct Connection {
     sender: http2::SendRequest<RequestBody>,
+    /// Its right to be there, which goes to another connection after it.
+    _place: Place,
     response_timeout: Duration,
     stall_timeout: Duration,
     scheme: Scheme,
@@ -97,26 +100,52 @@ impl<F: Future + 'static> Executor<F> for Local {
     }
 }
 
-impl Shared {
-    /// A part in a connection that is there, or in a new one over what `connect` brings. With `fresh` it counts as new:
-    /// an attempt before this one has failed.
-    pub async fn lane(
+impl Multiplexed {
+    /// Waits until nobody else makes a connection.
+    pub async fn connecting(&self) -> MutexGuard<'_, ()> {
+        self.connecting.lock().await
+    }
+
+    /// A part in a connection that has room. With `fresh` it counts as new: an attempt before this one has failed.
+    pub fn free(&self, fresh: bool) -> Option<Lane> {
+        self.find(fresh, Connection::has_room)
+    }
+
+    /// A part in any connection, where the request may have to wait for others.
+    pub fn any(&self, fresh: bool) -> Option<Lane> {
+        self.find(fresh, |_| true)
+    }
+
+    fn find(&self, fresh: bool, suits: impl Fn(&Connection) -> bool) -> Option<Lane> {
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| connection.is_good());
+        let found = connections.iter().find(|connection| suits(connection));
+        found.map(|connection| Lane::new(Rc::clone(connection), !fresh))
+    }
+
+    /// Makes a connection over this stream, which has this place, and gives the first part in it.
+    pub async fn add(
         &self,
-        fresh: bool,
-        times: (Duration, Duration),
-        connect: impl Future<Output = io::Result<Transport>>,
+        stream: Transport,
+        place: Place,
+        response_timeout: Duration,
+        stall_timeout: Duration,
     ) -> io::Result<Lane> {
-        if let Some(lane) = self.free(fresh) {
-            return Ok(lane);
-        }
-        let _turn = self.connecting.lock().await;
-        if let Some(lane) = self.free(fresh) {
-            return Ok(lane);
-        }
-        let stream = connect.await?;
-        let connection = open(stream, times).await?;
+        let connection = open(stream, place, response_timeout, stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
         Ok(Lane::new(connection, false))
+    }
+
+    /// Whether there is a connection.
+    pub fn has_some(&self) -> bool {
+        self.connections.borrow().iter().any(|connection| connection.is_good())
+    }
+
+    /// Closes a connection without requests; says whether there was one.
+    pub fn close_idle(&self) -> bool {
+        let mut connections = self.connections.borrow_mut();
+        let idle = connections.iter().position(|connection| connection.requests.get() == 0);
+        idle.map(|place| connections.swap_remove(place)).is_some()
     }
 
     /// Closes connections that have had no request for long, and forgets those that have ended.
@@ -126,19 +155,14 @@ impl Shared {
             connection.is_good() && !(is_idle && monotonic() - connection.idle_since.get() >= KEPT_FOR)
         });
     }
-
-    fn free(&self, fresh: bool) -> Option<Lane> {
-        let mut connections = self.connections.borrow_mut();
-        connections.retain(|connection| connection.is_good());
-        let free = connections.iter().find(|connection| connection.has_room());
-        free.map(|connection| Lane::new(Rc::clone(connection), !fresh))
-    }
 }
 
 /// Begins to speak HTTP/2 over a stream.
 async fn open(
     stream: Transport,
-    (response_timeout, stall_timeout): (Duration, Duration),
+    place: Place,
+    response_timeout: Duration,
+    stall_timeout: Duration,
 ) -> io::Result<Rc<Connection>> {
     let is_tls = matches!(stream, Transport::Tls(_));
     if is_tls && !stream.is_http2() {
@@ -161,6 +185,7 @@ async fn open(
     let running = Rc::new(RefCell::new(Some(running)));
     let connection = Rc::new(Connection {
         sender,
+        _place: place,
         response_timeout,
         stall_timeout,
         scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
@@ -217,10 +242,12 @@ impl Lane {
     }
 
     /// Sends a request, which it takes out of where it stands, and waits for the head of its response. If
-    /// nothing of it was sent, it stands there again after a failure.
+    /// nothing of it was sent, it stands there again after a failure. All must be over by `deadline`, the
+    /// response's body too.
     pub async fn send(
         mut self,
         request: &mut Request<RequestBody>,
+        deadline: Option<Instant>,
     ) -> Result<(Response<Incoming>, Self), SendError> {
         let is_handshake = request.body().is_handshake();
         if is_handshake && !self.takes_tunnels().await {
@@ -235,13 +262,15 @@ impl Lane {
         }
         let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
         let answer = self.connection.sender.clone().try_send_request(taken);
-        match within(self.connection.response_timeout, &sent, answer).await {
+        match within(self.connection.response_timeout, deadline, &sent, answer).await {
             Some(Ok(mut response)) => {
                 if is_handshake && response.status() == StatusCode::OK {
                     self.tunnel = hyper::upgrade::on(&mut response).await.ok();
                     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                } else if !super::is_open_ended(response.headers()) {
-                    self.waiting = Some(Box::new(Waiting::new(self.connection.stall_timeout)));
+                } else {
+                    let stall = self.connection.stall_timeout;
+                    let stall = (!super::is_open_ended(response.headers())).then_some(stall);
+                    self.waiting = Waiting::within(stall, deadline).map(Box::new);
                 }
                 Ok((response, self))
             }
@@ -317,18 +346,20 @@ impl std::fmt::Debug for Connection {
 /// been sent is looked at only now and then, as nobody is woken by it.
 async fn within<T>(
     span: Duration,
+    deadline: Option<Instant>,
     sent: &Cell<Option<Instant>>,
     answer: impl Future<Output = T>,
 ) -> Option<T> {
     let mut answer = pin!(answer);
-    let (mut alarm, mut look_at) = (Alarm::default(), recent() + span);
+    let by = |at: Instant| deadline.map_or(at, |deadline| at.min(deadline));
+    let (mut alarm, mut look_at) = (Alarm::default(), by(recent() + span));
     poll_fn(|cx| {
         if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
             return Poll::Ready(Some(answer));
         }
         while alarm.wait_until(look_at, cx).is_ready() {
             let now = monotonic();
-            look_at = sent.get().unwrap_or(now) + span;
+            look_at = by(sent.get().unwrap_or(now) + span);
             if look_at <= now {
                 return Poll::Ready(None);
             }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 
 use super::body::{BodyError, RequestBody};
 use super::http2::Lane;
@@ -31,19 +32,26 @@ impl Link {
         }
     }
 
+    /// Whether other requests have it as well.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Http2(_))
+    }
+
     /// Sends a request, which it takes out of where it stands, and waits for the head of its response. If
-    /// nothing of it was sent, it stands there again after a failure.
+    /// nothing of it was sent, it stands there again after a failure. All must be over by `deadline`, the
+    /// response's body too.
     pub async fn send(
         self,
         request: &mut Request<RequestBody>,
+        deadline: Option<Instant>,
     ) -> Result<(Response<Incoming>, Self), SendError> {
         match self {
             Self::Http1(wire) => {
-                wire.send(request).await.map(|(response, wire)| (response, Self::Http1(wire)))
+                wire.send(request, deadline).await.map(|(response, wire)| (response, Self::Http1(wire)))
             }
             Self::Http2(lane) => {
                 // Apart, because it is large.
-                let sent = Box::pin(lane.send(request)).await;
+                let sent = Box::pin(lane.send(request, deadline)).await;
                 sent.map(|(response, lane)| (response, Self::Http2(lane)))
             }
         }

@@ -1,53 +1,99 @@
-//! One worker's connections to one server.
+//! One worker's connections to one address of a server.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use super::ForwardError;
-use super::http2::Shared;
+use super::endpoint::{Endpoint, dial};
+use super::http2::Multiplexed;
 use super::link::Link;
-use super::spec::{ServerSpec, UpstreamSpec};
+use super::members::Member;
+use super::room::{Grant, Next, Place, WorkerBell};
+use super::shared::{Pending, SharedUpstream};
+use super::spec::{Balance, ServerSpec};
 use super::wire::Wire;
-use crate::tls::{ClientTls, Transport};
+use crate::telemetry::{Attempt, UpstreamCounts};
+use crate::time::monotonic;
 
 /// Connections that are kept at most.
 const MAX_KEPT: usize = 256;
 /// How long one is kept: less than most servers keep their end.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 
-/// Connections to one server that wait for the next request; the one used last goes first.
+/// Connections to one address that wait for the next request; the one used last goes first.
 #[derive(Debug)]
 pub struct Pool {
+    shared: Arc<SharedUpstream>,
+    endpoint: Arc<Endpoint>,
+    fallback: Cell<Option<SocketAddr>>,
     server: ServerSpec,
     authority: HeaderValue,
-    tls: Option<ClientTls>,
-    connect_timeout: Duration,
-    response_timeout: Duration,
-    stall_timeout: Duration,
+    counts: UpstreamCounts,
+    /// Whether the choice of a server goes by requests in flight.
+    counts_in_flight: bool,
+    worker: WorkerBell,
     #[allow(clippy::vec_box)] // A wire is large, and it goes from hand to hand.
     kept: RefCell<Vec<Box<Wire>>>,
+    /// Those that have been given to requests that waited, by their numbers in the line.
+    handed: RefCell<Vec<(u64, Box<Wire>)>>,
     /// Those that requests share, where HTTP/2 is spoken.
-    shared: Option<Shared>,
+    multiplexed: Option<Multiplexed>,
+}
+
+/// A request at a server, from the choice of it to the last byte of the response.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pool: Rc<Pool>,
+    /// Whether it is known what came of the attempt.
+    is_told: bool,
+}
+
+/// A request that waits for a connection.
+struct Waiting<'p> {
+    pool: &'p Pool,
+    number: u64,
+    granted: oneshot::Receiver<Grant>,
+    _pending: Pending<'p>,
+}
+
+/// What a request that waited for a connection got.
+enum Turn {
+    Wire(Box<Wire>),
+    Place(Place),
 }
 
 impl Pool {
-    pub(super) fn new(server: ServerSpec, spec: &UpstreamSpec) -> Self {
+    pub(super) fn new(
+        shared: &Arc<SharedUpstream>,
+        member: &Member,
+        counts: UpstreamCounts,
+        worker: WorkerBell,
+    ) -> Self {
+        let spec = shared.spec();
+        // A member is made of one of the servers.
+        let server = spec.servers[member.endpoint.server].clone();
         let authority = HeaderValue::from_str(&server.authority());
         Self {
             // A host that is read from a URL has only characters that a header may have.
             authority: authority.unwrap_or_else(|_| HeaderValue::from_static("")),
-            tls: spec.tls.clone().filter(|_| server.is_tls),
             server,
-            connect_timeout: spec.connect_timeout,
-            response_timeout: spec.response_timeout,
-            stall_timeout: spec.stall_timeout,
+            endpoint: Arc::clone(&member.endpoint),
+            fallback: Cell::new(member.fallback),
+            counts_in_flight: matches!(spec.balance, Balance::LeastRequests | Balance::PowerOfTwo),
+            shared: Arc::clone(shared),
+            counts,
+            worker,
             kept: RefCell::default(),
-            shared: spec.is_http2.then(Shared::default),
+            handed: RefCell::default(),
+            multiplexed: spec.is_http2.then(Multiplexed::default),
         }
     }
 
@@ -55,21 +101,46 @@ impl Pool {
         &self.server
     }
 
+    pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
     /// The server's name and port, for a Host header.
     pub(super) fn authority(&self) -> &HeaderValue {
         &self.authority
     }
 
+    /// Where else to connect from now on if the address fails.
+    pub(super) fn set_fallback(&self, fallback: Option<SocketAddr>) {
+        self.fallback.set(fallback);
+    }
+
+    /// Whether a request would have to wait for a connection.
+    pub(super) fn is_full(&self) -> bool {
+        let has_some = match &self.multiplexed {
+            Some(multiplexed) => multiplexed.has_some(),
+            None => !self.kept.borrow().is_empty(),
+        };
+        !has_some && !self.endpoint.room.is_free()
+    }
+
     /// A connection that was kept, or with `fresh` and where there is none a new one.
-    pub(super) async fn checkout(&self, fresh: bool) -> Result<Link, ForwardError> {
+    pub(super) async fn checkout(
+        &self,
+        fresh: bool,
+        deadline: Option<Instant>,
+    ) -> Result<Link, ForwardError> {
         if !fresh && let Some(wire) = self.kept() {
             return Ok(Link::Http1(wire));
         }
-        match tokio::time::timeout(self.connect_timeout, self.link(fresh)).await {
-            Ok(Ok(link)) => Ok(link),
-            Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
-            Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
+        if let Some(multiplexed) = &self.multiplexed {
+            return match multiplexed.free(fresh) {
+                Some(lane) => Ok(Link::Http2(lane)),
+                None => Box::pin(self.open_shared(multiplexed, fresh, deadline)).await,
+            };
         }
+        // Apart, because it is large, and most requests find a connection that was kept.
+        Box::pin(self.open(deadline)).await.map(Link::Http1)
     }
 
     /// Keeps a connection whose response has been read to its end, if it is good for another.
@@ -78,21 +149,29 @@ impl Pool {
         if !wire.is_free() {
             wire.settle();
         }
-        let mut kept = self.kept.borrow_mut();
-        if kept.len() < MAX_KEPT && wire.is_free() {
-            kept.push(wire);
+        if !wire.is_free() {
+            return;
         }
+        if self.endpoint.room.is_awaited() {
+            return self.pass_on(wire);
+        }
+        self.store(wire);
     }
 
     /// Closes what has been kept for too long, and what the server has closed.
     pub(super) fn sweep(&self) {
-        if let Some(shared) = &self.shared {
-            shared.sweep();
+        if let Some(multiplexed) = &self.multiplexed {
+            multiplexed.sweep();
         }
         self.kept.borrow_mut().retain_mut(|wire| {
             wire.settle();
             wire.idle_for() < KEPT_FOR && wire.is_free()
         });
+    }
+
+    /// Closes kept connections for requests of other workers that wait for one.
+    pub(super) fn make_room(&self) {
+        while self.endpoint.room.is_awaited() && self.close_kept() {}
     }
 
     /// A kept connection. It may have died since somebody last looked: then it does not send the request, and
@@ -102,33 +181,179 @@ impl Pool {
         std::iter::from_fn(|| kept.pop()).find(|wire| wire.is_free())
     }
 
-    async fn link(&self, fresh: bool) -> io::Result<Link> {
-        let times = (self.response_timeout, self.stall_timeout);
-        match &self.shared {
-            Some(shared) => shared.lane(fresh, times, self.connect()).await.map(Link::Http2),
-            None => Wire::over(self.connect().await?, times.0, times.1).await.map(Link::Http1),
+    fn store(&self, wire: Box<Wire>) {
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() < MAX_KEPT {
+            kept.push(wire);
         }
     }
 
-    async fn connect(&self) -> io::Result<Transport> {
-        let stream = match self.server.host.parse::<IpAddr>() {
-            Ok(address) => TcpStream::connect(SocketAddr::new(address, self.server.port)).await?,
-            Err(_) => TcpStream::connect((&*self.server.host, self.server.port)).await?,
-        };
-        stream.set_nodelay(true)?;
-        Ok(match &self.tls {
-            None => Transport::Plain(stream),
-            // Apart, because it is large, and a plain connection does not need it.
-            Some(tls) => {
-                let connected = Box::pin(tls.connect(&self.server.host, stream)).await;
-                let is_news = tls.fails_anew(&self.server.host, connected.is_err());
-                if let Err(error) = &connected
-                    && is_news
+    /// Closes a kept connection; says whether there was one.
+    fn close_kept(&self) -> bool {
+        if let Some(multiplexed) = &self.multiplexed {
+            return multiplexed.close_idle();
+        }
+        let wire = self.kept.borrow_mut().pop();
+        wire.is_some()
+    }
+
+    /// Gives a connection to the request that has waited longest. To another worker only its place can go.
+    fn pass_on(&self, wire: Box<Wire>) {
+        match self.endpoint.room.next_for(&self.worker) {
+            Next::Nobody => self.store(wire),
+            Next::Elsewhere => drop(wire),
+            Next::Here(waiter) => {
+                let number = waiter.number;
+                self.handed.borrow_mut().push((number, wire));
+                if !waiter.tell(Grant::Handed)
+                    && let Some(wire) = self.take_handed(number)
                 {
-                    tracing::warn!("no TLS with {}: {error}", self.server.authority());
+                    self.pass_on(wire);
                 }
-                connected?
             }
-        })
+        }
+    }
+
+    fn take_handed(&self, number: u64) -> Option<Box<Wire>> {
+        let mut handed = self.handed.borrow_mut();
+        let place = handed.iter().position(|(other, _)| *other == number)?;
+        Some(handed.swap_remove(place).1)
+    }
+
+    async fn open(&self, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
+        let spec = self.shared.spec();
+        let by = monotonic() + spec.connect_timeout;
+        let by = deadline.map_or(by, |deadline| by.min(deadline));
+        let full = || ForwardError::Full(self.server.authority());
+        let turn = timeout_at(by, self.turn()).await.ok().flatten().ok_or_else(full)?;
+        let place = match turn {
+            Turn::Wire(wire) => return Ok(wire),
+            Turn::Place(place) => place,
+        };
+        match timeout_at(by, self.connect(place)).await {
+            Ok(Ok(wire)) => Ok(wire),
+            Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
+            Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
+        }
+    }
+
+    /// A part in a new connection, or in one that somebody has made meanwhile, or in a full one where no more may be
+    /// made.
+    async fn open_shared(
+        &self,
+        multiplexed: &Multiplexed,
+        fresh: bool,
+        deadline: Option<Instant>,
+    ) -> Result<Link, ForwardError> {
+        let spec = self.shared.spec();
+        let by = monotonic() + spec.connect_timeout;
+        let by = deadline.map_or(by, |deadline| by.min(deadline));
+        let late = |_| ForwardError::ConnectTimeout(self.server.authority());
+        let _turn = timeout_at(by, multiplexed.connecting()).await.map_err(late)?;
+        if let Some(lane) = multiplexed.free(fresh) {
+            return Ok(Link::Http2(lane));
+        }
+        let place = match self.endpoint.room.enter() {
+            Some(place) => place,
+            None => match multiplexed.any(fresh) {
+                Some(lane) => return Ok(Link::Http2(lane)),
+                None => match timeout_at(by, self.turn()).await.ok().flatten() {
+                    Some(Turn::Place(place)) => place,
+                    // Nobody hands over a connection of its own here.
+                    Some(Turn::Wire(_)) | None => return Err(ForwardError::Full(self.server.authority())),
+                },
+            },
+        };
+        let connect = async {
+            let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
+            multiplexed.add(stream, place, spec.response_timeout, spec.stall_timeout).await
+        };
+        let lane = timeout_at(by, connect).await.map_err(late)?;
+        let failed = |error| ForwardError::Connect { server: self.server.authority(), error };
+        lane.map(Link::Http2).map_err(failed)
+    }
+
+    /// Waits for a place or a connection; none if too many wait already.
+    async fn turn(&self) -> Option<Turn> {
+        let room = &self.endpoint.room;
+        loop {
+            if let Some(place) = room.enter() {
+                return Some(Turn::Place(place));
+            }
+            // Whoever wants a fresh one does not wait for what is kept.
+            if self.close_kept() {
+                continue;
+            }
+            let pending = self.shared.pending()?;
+            let (number, granted) = room.wait(&self.worker);
+            let mut waiting = Waiting { pool: self, number, granted, _pending: pending };
+            self.shared.ring_others(&self.worker);
+            match (&mut waiting.granted).await {
+                Ok(Grant::Place(place)) => return Some(Turn::Place(place)),
+                Ok(Grant::Handed) => {
+                    if let Some(wire) = self.take_handed(number) {
+                        return Some(Turn::Wire(wire));
+                    }
+                }
+                // Nobody drops the other end without a word.
+                Err(_) => return None,
+            }
+        }
+    }
+
+    async fn connect(&self, place: Place) -> io::Result<Box<Wire>> {
+        let spec = self.shared.spec();
+        let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
+        Wire::over(stream, place, spec.response_timeout, spec.stall_timeout).await
+    }
+}
+
+impl Visit {
+    /// A request goes there.
+    pub fn begin(pool: &Rc<Pool>) -> Self {
+        if pool.counts_in_flight {
+            pool.endpoint.begin();
+        }
+        Self { pool: Rc::clone(pool), is_told: false }
+    }
+
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Says how the attempt ended, if there was one.
+    pub fn tell(&mut self, attempt: Option<Attempt>) {
+        self.is_told = true;
+        let Some(attempt) = attempt else { return };
+        self.pool.counts.ended(self.pool.endpoint.server, attempt);
+        if attempt.is_failure() {
+            self.pool.shared.failed(&self.pool.endpoint);
+        } else if attempt == Attempt::Answered {
+            self.pool.endpoint.succeeded();
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if self.pool.counts_in_flight {
+            self.pool.endpoint.end();
+        }
+        if !self.is_told {
+            self.pool.counts.ended(self.pool.endpoint.server, Attempt::Abandoned);
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // Who goes away gets nothing more, and what it was given goes to the next.
+        self.granted.close();
+        if let Ok(Grant::Handed) = self.granted.try_recv()
+            && let Some(wire) = self.pool.take_handed(self.number)
+        {
+            self.pool.give_back(wire);
+        }
+        self.pool.endpoint.room.leave(self.number);
     }
 }

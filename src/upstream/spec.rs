@@ -1,5 +1,6 @@
 //! What an upstream is.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -27,8 +28,64 @@ pub struct UpstreamSpec {
     pub response_timeout: Duration,
     /// The longest between two reads of a response's body, and that a write may take.
     pub stall_timeout: Duration,
+    /// The longest from the choice of a server to the response's last byte, if that is bounded.
+    pub total_timeout: Option<Duration>,
+    /// How a request finds its server.
+    pub balance: Balance,
     /// How often a request that got no answer may be sent again, where that is safe.
     pub retries: u32,
+    /// The share of the requests that may be sent again, from 0 to 1.
+    pub retry_budget: f64,
+    /// The most connections to one address of a server, over all workers.
+    pub max_connections: usize,
+    /// The most requests that wait for one, over all workers.
+    pub max_pending: usize,
+    /// How servers are asked whether they are well; none if they are not.
+    pub health: Option<HealthSpec>,
+    /// When failures of requests put a server out; none if they never do.
+    pub eject: Option<EjectSpec>,
+    /// If less than this share of the servers is in, from 0 to 1, all are used.
+    pub panic_threshold: f64,
+    /// How long a server that comes, or comes back, takes to get its full share.
+    pub slow_start: Duration,
+}
+
+/// How a request finds its server among several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// Each in turn, as its weight says.
+    #[default]
+    RoundRobin,
+    /// The one that has the fewest requests in flight for its weight.
+    LeastRequests,
+    /// Of two that are drawn by weight the one that has fewer requests in flight for its weight.
+    PowerOfTwo,
+    /// The one that a key of the request always finds.
+    Hash,
+}
+
+/// Checks: how a server is asked whether it is well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthSpec {
+    /// What is asked for, with GET; it comes after the server's own path.
+    pub path: Box<str>,
+    /// From one check to the next.
+    pub interval: Duration,
+    /// The longest that a check may take.
+    pub timeout: Duration,
+    /// So many good ones in a row make a server healthy.
+    pub healthy_after: u32,
+    /// So many bad ones in a row make it unhealthy.
+    pub unhealthy_after: u32,
+}
+
+/// Ejection: when a server is put out because requests fail there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EjectSpec {
+    /// So many failures in a row.
+    pub after: u32,
+    /// For so long the first time; each further time in a row adds as much.
+    pub lasts: Duration,
 }
 
 /// One server.
@@ -70,8 +127,23 @@ impl UpstreamSpec {
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_mins(1),
             stall_timeout: Duration::from_mins(1),
+            total_timeout: None,
+            balance: Balance::RoundRobin,
             retries: 1,
+            retry_budget: 0.2,
+            max_connections: 1024,
+            max_pending: 1024,
+            health: None,
+            eject: Some(EjectSpec::default()),
+            panic_threshold: 0.5,
+            slow_start: Duration::ZERO,
         }
+    }
+}
+
+impl Default for EjectSpec {
+    fn default() -> Self {
+        Self { after: 5, lasts: Duration::from_secs(30) }
     }
 }
 
@@ -80,6 +152,18 @@ impl ServerSpec {
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         if self.is_tls { "https" } else { "http" }
+    }
+
+    /// Its address, if it is no name.
+    #[must_use]
+    pub fn literal(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+
+    /// Its URL, without a slash at the end.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}{}", self.scheme(), self.authority(), self.base_path)
     }
 
     /// `host:port` as it stands in a Host header and in messages; the scheme's own port goes without saying.

@@ -28,6 +28,7 @@ pub fn may_trail(name: &str) -> bool {
             | "x-forwarded-for"
             | "x-forwarded-host"
             | "x-forwarded-proto"
+            | "x-request-id"
             | "set-cookie"
             | "cache-control"
             | "max-forwards"

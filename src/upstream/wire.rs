@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
+use super::room::Place;
 use crate::socket::{Patience, Reading, Timed};
 use crate::time::{monotonic, recent};
 use crate::tls::Transport;
@@ -45,6 +46,8 @@ pub(super) struct Wire {
     stall_timeout: Duration,
     relay: Arc<Relay>,
     waker: Waker,
+    /// Its right to be there, which goes to another connection after it.
+    _place: Place,
     /// Since when it has been kept; none for a connection that has not served yet.
     kept_since: Option<Instant>,
 }
@@ -78,9 +81,10 @@ impl SendError {
 }
 
 impl Wire {
-    /// Speaks HTTP/1.1 over a stream.
+    /// Speaks HTTP/1.1 over a stream, which has this place.
     pub async fn over(
         stream: Transport,
+        place: Place,
         response_timeout: Duration,
         stall_timeout: Duration,
     ) -> io::Result<Box<Self>> {
@@ -99,6 +103,7 @@ impl Wire {
             stall_timeout,
             relay,
             waker,
+            _place: place,
             kept_since: None,
         }))
     }
@@ -112,6 +117,7 @@ impl Wire {
     pub fn keep(&mut self) {
         self.kept_since = Some(recent());
         self.patience.set(Reading::Unbounded);
+        self.patience.set_limit(None);
         self.relay.forget();
     }
 
@@ -137,10 +143,12 @@ impl Wire {
     }
 
     /// Sends a request, which it takes out of where it stands, and waits for the head of its response. If
-    /// nothing of it was sent, it stands there again after a failure.
+    /// nothing of it was sent, it stands there again after a failure. All must be over by `deadline`, the
+    /// response's body too.
     pub async fn send(
         mut self: Box<Self>,
         request: &mut Request<RequestBody>,
+        deadline: Option<Instant>,
     ) -> Result<(Response<Incoming>, Box<Self>), SendError> {
         if request.body().is_end_stream() {
             self.patience.set(Reading::Until(recent() + self.response_timeout));
@@ -152,6 +160,7 @@ impl Wire {
             }
             request.body_mut().then_expect_answer(Rc::clone(&self.patience), self.response_timeout);
         }
+        self.patience.set_limit(deadline);
         self.patience.expect_answer(HEADS);
         let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
         let mut answer = pin!(self.sender.try_send_request(taken));

@@ -31,6 +31,80 @@ limits = ["keyed"]
 respond = { status = 200 }
 "#;
 
+/// The paths that are logged with these lines in `[log]`.
+fn logged_with(settings: &str, requests: &[&str], count: usize) -> Vec<String> {
+    let proxy =
+        Tidegate::start(&LIMITED.replace("access = \"json\"", &format!("access = \"json\"\n{settings}")));
+    for path in requests {
+        get(proxy.addr(), path, &["Host: api.test", "X-Forwarded-For: 198.51.100.7"]);
+    }
+    let lines = proxy.accesses(count);
+    lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap()["target"].to_string()).collect()
+}
+
+#[test]
+fn only_what_a_limit_refuses_is_logged_where_that_is_wanted() {
+    let requests = ["/counted?1", "/counted?2", "/counted?3", "/nowhere", "/keyed?4", "/a%2Fb", "/counted?5"];
+    let denied = logged_with("access_only = \"denied\"", &requests, 3);
+    assert_eq!(denied, ["\"/counted?3\"", "\"/keyed?4\"", "\"/counted?5\""]);
+}
+
+#[test]
+fn a_sample_is_about_as_large_as_wanted() {
+    let requests = vec!["/nowhere"; 400];
+    let logged = logged_with("access_sample = 0.5", &requests, 100).len();
+    // The chance of more than 50 beside the mean is one in two millions.
+    assert!(logged <= 250, "{logged}");
+    let mut none_and_one = vec!["/nowhere"; 100];
+    none_and_one.push("/last");
+    assert_eq!(logged_with("access_sample = 1.0", &none_and_one, 101).len(), 101);
+}
+
+#[test]
+fn a_request_has_one_id_everywhere() {
+    let server = Upstream::echo();
+    let proxy = Tidegate::start(&format!(
+        "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n[log]\naccess = \"json\"\n\
+         [limits.one]\nrate = \"1/hour\"\n[[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nupstream = \"{}\"\n\
+         [answers]\ndenied = {{ body = \"{{request_id}}\" }}\n",
+        server.url()
+    ));
+    let ids = |index: usize| {
+        let line: Value = serde_json::from_str(&proxy.accesses(index + 1)[index]).unwrap();
+        line["request_id"].as_str().unwrap().to_owned()
+    };
+    let given = get(proxy.addr(), "/", &["X-Request-Id: from-the-edge", "X-Forwarded-For: 192.0.2.1"]);
+    assert_eq!(given.header("x-request-id"), Some("from-the-edge"));
+    assert_eq!(given.echoed().header("x-request-id"), Some("from-the-edge"));
+    assert_eq!(ids(0), "from-the-edge");
+    let denied = get(proxy.addr(), "/", &["X-Forwarded-For: 192.0.2.1"]);
+    let made = denied.header("x-request-id").unwrap();
+    assert_eq!((denied.status(), denied.text(), &*ids(1)), (429, made, made));
+    assert!(made.len() == 32 && made.bytes().all(|digit| digit.is_ascii_hexdigit()), "{made}");
+    // What is no id is not passed on, and neither is what a stranger says.
+    let odd = get(proxy.addr(), "/", &["X-Request-Id: with blanks", "X-Forwarded-For: 192.0.2.2"]);
+    assert_eq!(odd.echoed().header("x-request-id").map(str::len), Some(32));
+    let mut stranger = Client::connect_from("127.0.0.2", proxy.addr());
+    let answer = stranger.get("/", &["X-Request-Id: mine", "X-Request-Id: too"]);
+    assert_eq!(answer.echoed().header("x-request-id"), answer.header("x-request-id"));
+    assert_ne!(answer.header("x-request-id"), Some("mine"));
+}
+
+#[test]
+fn routes_and_servers_have_their_say_in_the_id() {
+    let server = Upstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Request-Id: theirs\r\n\r\n");
+    let proxy = Tidegate::start(&format!(
+        "[[routes]]\npath = \"/theirs\"\nupstream = \"{0}\"\n\
+         [[routes]]\npath = \"/none\"\nupstream = \"{0}\"\nresponse_headers = {{ remove = [\"x-request-id\"] }}\n\
+         request_headers = {{ remove = [\"x-request-id\"] }}\n",
+        server.url()
+    ));
+    assert_eq!(get(proxy.addr(), "/theirs", &[]).header("x-request-id"), Some("theirs"));
+    assert_eq!(get(proxy.addr(), "/none", &[]).header("x-request-id"), None);
+    let ids: Vec<bool> = server.requests().iter().map(|it| it.header("x-request-id").is_some()).collect();
+    assert_eq!(ids, [true, false]);
+}
+
 /// What the log says of these requests: a path and the client's address each.
 fn logged(requests: &[(&str, &str)], field: &str) -> Vec<Value> {
     let proxy = Tidegate::start(LIMITED);

@@ -48,6 +48,7 @@ fn a_limit_is_told_and_its_end_is_a_problem() {
             "x-ratelimit-limit",
             "x-ratelimit-remaining",
             "x-ratelimit-reset",
+            "x-request-id",
         ];
         assert_eq!(answer.names(), expected);
         assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
@@ -67,6 +68,7 @@ fn a_limit_is_told_and_its_end_is_a_problem() {
         "x-ratelimit-limit",
         "x-ratelimit-remaining",
         "x-ratelimit-reset",
+        "x-request-id",
     ];
     assert_eq!(answer.names(), expected);
     assert_eq!(answer.header("cache-control"), Some("no-store"));

@@ -15,7 +15,7 @@ use tidegate::store::StoreSpec;
 use tidegate::store::redis::Endpoint;
 use tidegate::time::Micros;
 
-use tidegate::upstream::{HostRule, ServerSpec};
+use tidegate::upstream::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamSpec};
 
 use crate::support::Authority;
 
@@ -42,7 +42,8 @@ fn parse(text: &str) -> Result<Loaded, config::Report> {
 /// The file with every key, beside the files that it names.
 fn whole() -> Loaded {
     let authority = Authority::new();
-    ["api", "www"].iter().for_each(|name| authority.sign(name));
+    authority.sign("api");
+    authority.sign("www");
     authority.sign_client("gate");
     let file = authority.file("tidegate.toml");
     config::parse(WHOLE, file.to_str().unwrap(), &env).unwrap_or_else(|report| panic!("{report}"))
@@ -151,20 +152,23 @@ fn limits_are_read() {
 fn routes_are_read() {
     let config = whole().config;
     let gate = &config.site.gate;
-    let [search, mirror, status, ..] = gate.routes.routes() else { panic!("five routes") };
+    let [search, mirror, status, ..] = gate.routes.routes() else { panic!("six routes") };
     assert_eq!((&*search.name, &*mirror.name, &*status.name), ("search", "2", "status"));
     // The default limit comes first, and once.
     assert_eq!(search.limits.iter().map(|id| id.0).collect::<Vec<_>>(), [2, 0, 1]);
     assert!(status.limits.is_empty());
     assert_eq!(gate.default_limits.len(), 1);
-    let Target::Forward { upstream, rewrite } = &config.site.treatments[0].target else { panic!("forwards") };
+    let Target::Forward { upstream, rewrite, key } = &config.site.treatments[0].target else {
+        panic!("forwards")
+    };
+    assert_eq!(key.as_ref().unwrap().parts, [KeyPart::parse("header:x-user").unwrap()]);
     assert_eq!((upstream.0, rewrite.strip_prefix.as_deref()), (0, Some("/v1")));
     assert!(matches!(rewrite.host, HostRule::Upstream));
     // Routes that give the same URL share its connections.
     let urls: Vec<&str> = config.site.upstreams.iter().map(|upstream| &*upstream.name).collect();
-    assert_eq!(urls, ["api", "safe", "http://127.0.0.1:9000/base/"]);
-    assert_eq!(&*config.site.upstreams[2].servers[0].base_path, "/base");
-    let [api, safe, _] = &config.site.upstreams[..] else { panic!("three upstreams") };
+    assert_eq!(urls, ["api", "safe", "spare", "http://127.0.0.1:9000/base/"]);
+    assert_eq!(&*config.site.upstreams[3].servers[0].base_path, "/base");
+    let [api, safe, ..] = &config.site.upstreams[..] else { panic!("four upstreams") };
     assert!(api.tls.is_none() && safe.tls.is_some());
     let authorities: Vec<String> = safe.servers.iter().map(ServerSpec::authority).collect();
     assert_eq!(authorities, ["10.0.1.5", "[2001:db8::7]:8443"]);
@@ -172,6 +176,38 @@ fn routes_are_read() {
     assert_eq!(weights, [1, 2]);
     let set = &config.site.treatments[0].request_headers.set;
     assert!(set[0].1.is_sensitive() && !set[1].1.is_sensitive());
+}
+
+#[test]
+fn upstreams_are_read() {
+    let site = parse(WHOLE).unwrap_or_else(|report| panic!("{report}")).config.site;
+    let second = Duration::from_secs(1);
+    let health = HealthSpec {
+        path: "/healthz?deep=1".into(),
+        interval: 10 * second,
+        timeout: 2 * second,
+        healthy_after: 1,
+        unhealthy_after: 2,
+    };
+    let api = UpstreamSpec {
+        connect_timeout: second / 4,
+        total_timeout: Some(600 * second),
+        balance: Balance::Hash,
+        retries: 2,
+        retry_budget: 0.1,
+        max_connections: 500,
+        max_pending: 50,
+        health: Some(health),
+        eject: Some(EjectSpec { after: 3, lasts: 10 * second }),
+        panic_threshold: 0.3,
+        slow_start: 30 * second,
+        ..UpstreamSpec::new("api", site.upstreams[0].servers.clone())
+    };
+    assert_eq!(format!("{:?}", site.upstreams[0]), format!("{api:?}"));
+    let servers = site.upstreams[2].servers.clone();
+    let spare =
+        UpstreamSpec { balance: Balance::LeastRequests, eject: None, ..UpstreamSpec::new("spare", servers) };
+    assert_eq!(format!("{:?}", site.upstreams[2]), format!("{spare:?}"));
 }
 
 #[test]

@@ -344,3 +344,43 @@ fn explain_counts_by_a_certificates_subject() {
     let nobody = told(&[]);
     assert!(nobody.contains("tls:subject is missing: the client's address stands in for it"), "{nobody}");
 }
+
+#[test]
+fn explain_tells_how_a_server_is_chosen() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tidegate.toml");
+    let explain = |balance: &str, servers: &str, header: &str| {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\n[upstreams.u]\nservers = [{servers}]\nbalance = \"{balance}\"\n\
+             [[routes]]\npath = \"/*\"\nupstream = \"u\"\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let said = tidegate(directory.path(), &["explain", "GET", "http://a.test/x", "-H", header]).stdout;
+        said.split_once("upstream  u\n").unwrap().1.to_owned()
+    };
+    let two = "\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000/base\"";
+    let here = "sent to   http://10.0.0.1:9000/x\nor        http://10.0.0.2:9000/base/x\nas host   a.test\n";
+    let there = "sent to   http://10.0.0.2:9000/base/x\nor        http://10.0.0.1:9000/x\nas host   a.test\n";
+    assert_eq!(explain("round_robin", two, "X-User: k1"), here);
+    assert_eq!(
+        explain("least_requests", two, "X-User: k1"),
+        format!("balance   to the server with the fewest requests in flight\n{here}")
+    );
+    let by = |user: &str, place: &str| {
+        format!("balance   by header:x-user = {user}: the first of these servers, while it is well\n{place}")
+    };
+    let said: Vec<(String, String)> = (0..20)
+        .map(|user| (format!("k{user}"), explain("hash:header:x-user", two, &format!("X-User: k{user}"))))
+        .collect();
+    assert!(said.iter().all(|(user, said)| *said == by(user, here) || *said == by(user, there)), "{said:?}");
+    assert!(
+        said.iter().any(|(_, said)| said.ends_with(here))
+            && said.iter().any(|(_, said)| said.ends_with(there))
+    );
+    let names = "\"http://a.internal\", \"http://b.internal\"";
+    assert_eq!(
+        explain("hash:header:x-user", names, "X-Other: k1"),
+        "balance   by client_ip = 127.0.0.1, since the request has no header:x-user: always to the same server, \
+         while that is well\nsent to   http://a.internal/x\nor        http://b.internal/x\nas host   a.test\n"
+    );
+}

@@ -38,6 +38,7 @@ fn a_plain_request_gets_who_asks_and_nothing_else() {
     let mut received = answer.echoed();
     assert_eq!(received.start, "GET /a?b HTTP/1.1");
     received.headers.sort();
+    let id = received.header("x-request-id").unwrap().to_owned();
     let expected = [
         ("accept", "x/y"),
         ("forwarded", "for=127.0.0.1;host=\"a.test:80\";proto=http"),
@@ -46,6 +47,7 @@ fn a_plain_request_gets_who_asks_and_nothing_else() {
         ("x-forwarded-host", "a.test:80"),
         ("x-forwarded-proto", "http"),
         ("x-odd", "two words"),
+        ("x-request-id", &*id),
     ];
     assert_eq!(received.headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert_eq!(received.body, b"");
@@ -72,6 +74,7 @@ fn hop_by_hop_headers_of_a_request_stay_here() {
         "x-forwarded-host",
         "x-forwarded-proto",
         "x-kept",
+        "x-request-id",
     ];
     assert_eq!(received.names(), expected);
     assert_eq!((received.header("host"), received.header("x-forwarded-for")), (Some("a"), Some("127.0.0.1")));
@@ -99,7 +102,7 @@ fn hop_by_hop_headers_of_a_response_stay_here() {
         assert_eq!(answer.status(), 200);
         assert_eq!(
             answer.names(),
-            ["content-length", "date", "server", "set-cookie", "set-cookie", "trailer"]
+            ["content-length", "date", "server", "set-cookie", "set-cookie", "trailer", "x-request-id"]
         );
         assert_eq!(answer.all("set-cookie"), ["a=1", "b=2"]);
         assert_eq!(answer.header("server"), Some("theirs"));
@@ -238,7 +241,7 @@ fn headers_are_set_and_removed_both_ways() {
          response_headers = { set = { cache-control = \"no-store\" }, remove = [\"Server\", \"x-powered-by\"] }",
     );
     let answer = get(proxy.addr(), "/", &["X-Internal: 1", "x-internal: 2", "X-Both: 3", "X-Gate: 4"]);
-    assert_eq!(answer.names(), ["cache-control", "content-length", "date"]);
+    assert_eq!(answer.names(), ["cache-control", "content-length", "date", "x-request-id"]);
     assert_eq!(answer.header("cache-control"), Some("no-store"));
     let received = &server.requests()[0];
     assert_eq!(received.header("x-gate"), Some("tidegate"));

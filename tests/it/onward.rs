@@ -9,7 +9,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::support::{Authority, Client, PATIENCE, Tidegate, Upstream, get};
+use crate::support::{Authority, Client, PATIENCE, Tidegate, Upstream, eventually, get};
 
 /// A server with this certificate, and more in its `tls`, that answers with what it was asked.
 fn server(authority: &Authority, file: &str, more: &str, echo: &Upstream) -> Tidegate {
@@ -183,4 +183,18 @@ fn a_cut_is_no_end() {
     };
     assert_eq!(asked().unwrap(), b"hello");
     assert!(asked().is_err(), "the last chunk never comes");
+}
+
+/// An authority that is given later is trusted from then on.
+#[test]
+fn authorities_are_read_again_on_sighup() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    authority.sign("localhost");
+    let echo = Upstream::echo();
+    let server = server(&authority, "localhost", "", &echo);
+    let proxy = before(&server, "localhost", &trust(&other, ""));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+    std::fs::copy(authority.file("ca.pem"), other.file("ca.pem")).unwrap();
+    proxy.signal("HUP");
+    eventually("the server is trusted", || get(proxy.addr(), "/", &[]).status() == 200);
 }

@@ -10,7 +10,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, free_address, get};
+use rustls::version::TLS13;
+
+use crate::support::{
+    Authority, Client, PATIENCE, RedisServer, Tidegate, TlsClient, Upstream, eventually, free_address, get,
+};
 
 /// A file whose every route says this.
 fn saying(text: &str) -> String {
@@ -257,26 +261,24 @@ fn slots_are_given_back_where_they_were_taken() {
     let config = |redis: &RedisServer| {
         format!(
             "{}[limits.slots]\nalgorithm = \"concurrency\"\nmax_in_flight = 1\nkey = \"global\"\n\
-             on_store_failure = \"deny\"\n[[routes]]\npath = \"/*\"\nlimits = [\"slots\"]\n\
-             upstream = \"{}\"\n[[routes]]\nname = \"x\"\npath = \"/x\"\nrespond = {{}}\n",
+             on_store_failure = \"deny\"\n[limits.ready]\nrate = \"1000/s\"\non_store_failure = \"deny\"\n\
+             [[routes]]\npath = \"/ready\"\nlimits = [\"ready\"]\nrespond = {{}}\n\
+             [[routes]]\npath = \"/*\"\nlimits = [\"slots\"]\nupstream = \"{}\"\n",
             in_redis(redis),
             server.url()
         )
     };
     let proxy = Tidegate::start(&config(&first));
+    eventually("the first answers", || get(proxy.addr(), "/ready", &[]).status() == 200);
     let mut client = Client::connect(proxy.addr());
-    eventually("a request is under way", || {
-        client = Client::connect(proxy.addr());
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        client.stream().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        client.read_response("GET").is_err() && server.requests().len() == 1
-    });
-    client.stream().set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(first.keys().len(), 1);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("a request is under way", || server.requests().len() == 1);
+    let slots = |redis: &RedisServer| redis.keys().iter().filter(|key| key.contains(":slots:")).count();
+    assert_eq!(slots(&first), 1);
     proxy.reload(&config(&second));
     more.send(()).unwrap();
     assert_eq!(client.read().status(), 200);
-    eventually("the slot is given back", || first.keys().is_empty());
+    eventually("the slot is given back", || slots(&first) == 0);
 }
 
 #[test]
@@ -390,6 +392,30 @@ fn a_watched_file_is_read_when_it_changes() {
     // Longer than it takes to see a change.
     thread::sleep(Duration::from_millis(600));
     assert_eq!((proxy.logged("was read again"), says(&proxy)), (read, "five".to_owned()));
+}
+
+#[test]
+fn certificates_are_watched_and_others_for_new_connections() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let proxy = Tidegate::start(&format!(
+        "watch = true\n[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{{ {} }}] }}\n{}",
+        authority.pair("a.test"),
+        saying("one")
+    ));
+    // Nothing is resumed: each has sessions of its own.
+    let connect = || TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
+    let mut open = connect();
+    assert_eq!(open.certificate(), authority.certificate("a.test"));
+    authority.sign("a.test");
+    let latest = authority.certificate("a.test");
+    eventually("the new one is shown", || connect().certificate() == latest);
+    assert_eq!(open.get("/").unwrap().text(), "one");
+    fs::write(authority.file("a.test.key"), "no key").unwrap();
+    let line = proxy.wait_log("nothing has changed");
+    assert!(line.contains("a file has changed: "), "{line}");
+    proxy.wait_log("has no private key that can be read");
+    assert_eq!(connect().certificate(), latest);
 }
 
 #[test]

@@ -27,9 +27,10 @@ const ORDER: [&str; 19] = [
 ];
 
 /// Libraries that one room keeps to itself.
-const KEPT: [(&str, &[&str]); 5] = [
+const KEPT: [(&str, &[&str]); 6] = [
     ("fred::", &["src/store/redis"]),
     ("jsonwebtoken::", &["src/jwt"]),
+    ("hickory_resolver::", &["src/upstream/resolver"]),
     ("clap::", &["src/cli"]),
     ("annotate_snippets::", &["src/config"]),
     ("toml::", &["src/config"]),

@@ -71,7 +71,9 @@ fn large_bodies_pass_unchanged() {
     authority.sign("a.test");
     let echo = Upstream::echo();
     let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", &forward(&echo)));
-    let body: String = (0..300_000).map(|number| format!("{number:07}\n")).collect();
+    // No record is like another.
+    let mixed = |number: u64| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes();
+    let body: Vec<u8> = (0..150_000).flat_map(mixed).collect();
     let file = authority.file("body");
     std::fs::write(&file, &body).unwrap();
     let data = format!("@{}", file.display());
@@ -81,9 +83,9 @@ fn large_bodies_pass_unchanged() {
         let (status, answer, _) = curl(&[more, &["-H", "Expect:", "--raw"], &strs(&to)].concat());
         assert_eq!(status, 200);
         if more.len() == 2 {
-            assert!(answer.echoed().body == body.as_bytes());
+            assert!(answer.echoed().body == body);
         }
-        assert!(echo.requests().last().unwrap().body == body.as_bytes());
+        assert!(echo.requests().last().unwrap().body == body);
     }
 }
 
@@ -412,4 +414,36 @@ fn check_warns_of_certificates_that_nobody_will_take() {
         error.contains("the key belongs to another certificate") && error.contains("t.toml:3:"),
         "{error}"
     );
+}
+
+/// A connection that is open stays so, and files that can't be used change nothing.
+#[test]
+fn certificates_are_read_again_on_sighup() {
+    let authority = Authority::new();
+    authority.sign_names("ours", &["a.test"]);
+    let proxy = Tidegate::start(&config(&[authority.pair("ours")], " }", RESPOND));
+    let client = || authority.client(None, &[&TLS13]);
+    let shown = || TlsClient::connect(&client(), "a.test", proxy.addr()).unwrap().certificate();
+    let known = client();
+    let mut open = TlsClient::connect(&known, "a.test", proxy.addr()).unwrap();
+    assert_eq!(open.get("/").unwrap().status(), 200);
+    let old = authority.certificate("ours");
+    assert_eq!(shown(), old);
+
+    authority.sign_names("ours", &["a.test"]);
+    proxy.signal("HUP");
+    eventually("the new certificate is shown", || shown() != old);
+    let new = authority.certificate("ours");
+    assert_eq!(shown(), new);
+    assert_eq!(open.get("/").unwrap().status(), 200);
+    assert!(TlsClient::connect(&known, "a.test", proxy.addr()).unwrap().is_resumed());
+
+    // A certificate without its key, as between two writes.
+    authority.sign_names("next", &["a.test"]);
+    std::fs::copy(authority.file("next.pem"), authority.file("ours.pem")).unwrap();
+    proxy.signal("HUP");
+    proxy.wait_log("nothing has changed");
+    proxy.wait_log("the key belongs to another certificate");
+    assert_eq!(shown(), new);
+    assert_eq!(open.get("/").unwrap().status(), 200);
 }

@@ -4,16 +4,18 @@ use http::header::{HOST, HeaderName};
 use http::request;
 
 use super::rows::Rows;
+use crate::gate::{Gate, KeySpec, Subject};
 use crate::proxy::{HeaderEdits, Rewrite, Site, Target, Treatment};
-use crate::upstream::{HostRule, ServerSpec, UpstreamSpec};
+use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// Tells what a route does with a request; `path` is what goes upstream.
-pub(super) fn tell(rows: &mut Rows, site: &Site, treatment: &Treatment, head: &request::Parts, path: &str) {
+pub(super) fn tell(rows: &mut Rows, site: &Site, treatment: &Treatment, subject: &Subject<'_>, path: &str) {
     match &treatment.target {
         Target::Respond { status, .. } => rows.row("answer", format!("{status}, by the route itself")),
-        Target::Forward { upstream, rewrite } => {
+        Target::Forward { upstream, rewrite, key } => {
             if let Some(upstream) = site.upstreams.get(upstream.0 as usize) {
-                forward(rows, upstream, rewrite, head, path);
+                let first = choice(rows, &site.gate, upstream, key.as_ref(), subject);
+                forward(rows, upstream, rewrite, subject.head, path, first);
             }
         }
     }
@@ -21,17 +23,58 @@ pub(super) fn tell(rows: &mut Rows, site: &Site, treatment: &Treatment, head: &r
     edits(rows, "on the way back", &treatment.response_headers);
 }
 
-fn forward(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &request::Parts, path: &str) {
+/// Tells how a server is chosen; gives the place of the one that it is, or could be.
+fn choice(
+    rows: &mut Rows,
+    gate: &Gate,
+    upstream: &UpstreamSpec,
+    key: Option<&KeySpec>,
+    subject: &Subject<'_>,
+) -> usize {
     if !upstream.name.contains("://") {
         rows.row("upstream", &*upstream.name);
     }
+    let Some(key) = key else {
+        match upstream.balance {
+            Balance::LeastRequests => rows.row("balance", "to the server with the fewest requests in flight"),
+            Balance::PowerOfTwo => {
+                rows.row("balance", "of two servers to the one with fewer requests in flight");
+            }
+            Balance::RoundRobin | Balance::Hash => {}
+        }
+        return 0;
+    };
+    let found = gate.choice(key, subject).and_then(|number| SharedUpstream::new(upstream).found_by(number));
+    for part in &key.parts {
+        let by = match part.value(subject) {
+            Some(value) => format!("{part} = {}", String::from_utf8_lossy(&value)),
+            None => format!("client_ip = {}, since the request has no {part}", subject.client),
+        };
+        let where_to = if found.is_some() {
+            "the first of these servers, while it is well"
+        } else {
+            "always to the same server, while that is well"
+        };
+        rows.row("balance", format!("by {by}: {where_to}"));
+    }
+    found.unwrap_or(0)
+}
+
+fn forward(
+    rows: &mut Rows,
+    upstream: &UpstreamSpec,
+    rewrite: &Rewrite,
+    head: &request::Parts,
+    path: &str,
+    first: usize,
+) {
     let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
     let path = rewrite.path(path);
-    for (number, server) in upstream.servers.iter().enumerate() {
+    let (before, from) = upstream.servers.split_at(first.min(upstream.servers.len()));
+    for (number, server) in from.iter().take(1).chain(before).chain(from.iter().skip(1)).enumerate() {
         let label = if number == 0 { "sent to" } else { "or" };
         let weight = if server.weight == 1 { String::new() } else { format!(" (weight {})", server.weight) };
-        let (authority, base) = (server.authority(), &server.base_path);
-        rows.row(label, format!("{}://{authority}{base}{path}{query}{weight}", server.scheme()));
+        rows.row(label, format!("{}{path}{query}{weight}", server.url()));
     }
     rows.row(
         "as host",

@@ -31,6 +31,11 @@ fn refused(rows: &mut Rows, gate: &Gate, caller: Caller<'_>, head: &request::Par
     if let Malformed::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
     }
+    if let (Malformed::TooLarge, Ok(located)) = (reason, gate.locate(head)) {
+        let route = located.route.map(|id| gate.routes.get(id));
+        let most = route.and_then(|route| route.max_body).unwrap_or_default();
+        rows.row("", format!("its route says max_body, which is {most} bytes"));
+    }
     if let (Malformed::Blocked(limit), Ok(located)) = (reason, gate.locate(head)) {
         limits::tell_block(rows, gate, *limit, &gate.subject(caller, head, &located));
     }
@@ -55,16 +60,16 @@ fn admitted(
     if ids.is_empty() {
         rows.row("limits", "none");
     }
-    if let Ok(located) = gate.locate(head) {
-        let subject = gate.subject(caller, head, &located);
-        for id in ids {
-            rows.gap();
-            limits::tell(rows, loaded, *id, &subject);
-        }
+    // What could be examined can be located.
+    let Ok(located) = gate.locate(head) else { return };
+    let subject = gate.subject(caller, head, &located);
+    for id in ids {
+        rows.gap();
+        limits::tell(rows, loaded, *id, &subject);
     }
     rows.gap();
     match place.and_then(|place| site.treatments.get(place)) {
-        Some(treatment) => onward::tell(rows, site, treatment, head, &examined.path.sent),
+        Some(treatment) => onward::tell(rows, site, treatment, &subject, &examined.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("answer", "204 No Content: the server as a whole is asked");
         }

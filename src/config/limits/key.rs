@@ -1,6 +1,6 @@
 //! A limit's `key`.
 
-use crate::config::reader::Item;
+use crate::config::reader::{Item, Text};
 use crate::gate::{KeyPart, OnMissing};
 use crate::suggest::nearest;
 
@@ -22,11 +22,15 @@ pub(super) fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
 pub(super) fn key_part(item: Item<'_>) -> Option<KeyPart> {
     let text =
         item.string_like("a key part or an array of them", "such as \"client_ip\" or \"header:x-api-key\"")?;
-    if let Some(part) = KeyPart::parse(&text.value) {
+    part(&text, &text.value)
+}
+
+/// Reads the part that stands in a text.
+pub(in crate::config) fn part(text: &Text<'_>, spelled: &str) -> Option<KeyPart> {
+    if let Some(part) = KeyPart::parse(spelled) {
         return Some(part);
     }
-    let (kind, name) =
-        text.value.split_once(':').map_or((&*text.value, None), |(kind, name)| (kind, Some(name)));
+    let (kind, name) = spelled.split_once(':').map_or((spelled, None), |(kind, name)| (kind, Some(name)));
     let problem = text.error(format!("{} is not a key part", text.quoted()));
     let named =
         KeyPart::FORMS.iter().find(|form| form.split_once(':').is_some_and(|(named, _)| named == kind));

@@ -207,6 +207,33 @@ fn a_client_that_goes_away_takes_its_request_with_it() {
 }
 
 #[test]
+fn its_health_is_asked_for_as_it_speaks() {
+    let server = Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
+        let is_well = request.uri().path() == "/healthz" && request.uri().authority().is_some();
+        respond.send_response(status(if is_well { 503 } else { 200 }), true).unwrap();
+    });
+    let health = "health = { path = \"/healthz\", interval = \"50ms\", unhealthy_after = 1 }";
+    let proxy = before(&server.url(), health);
+    proxy.wait_log("is unhealthy: the answer is 503 Service Unavailable");
+}
+
+#[test]
+fn all_of_it_has_its_time() {
+    let server = Http2Server::start(h2::server::Builder::new(), None, |(_, mut respond)| async move {
+        let mut body = respond.send_response(status(200), false).unwrap();
+        // More often than silence may last, and longer than all of it may.
+        for _ in 0..40 {
+            let _ = body.send_data(Bytes::from_static(b"x"), false);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let _ = body.send_data(Bytes::new(), true);
+    });
+    let proxy = before(&server.url(), "total_timeout = \"500ms\"");
+    let client = Http2::connect(proxy.addr());
+    assert!(client.try_ask(request("GET", "/").body(()).unwrap(), b"").is_err());
+}
+
+#[test]
 fn a_server_that_speaks_something_else_is_502() {
     let server = Upstream::echo();
     let proxy = before(&server.url(), "");

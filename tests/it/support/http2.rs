@@ -176,11 +176,6 @@ impl Http2Server {
         })
     }
 
-    /// Where it listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Its URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)

@@ -1,0 +1,58 @@
+//! Requests and answers from one side to the other.
+
+use http::{HeaderValue, Request, Response, StatusCode, Version, request};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+
+use super::reply::Source;
+use super::{Peer, hop, websocket};
+use crate::upstream::{ForwardError, RequestBody, ResponseBody};
+
+/// The longest body that is read for nothing, in bytes.
+const MAX_DISCARDED: u64 = 64 * 1024;
+
+/// Reads a body that nobody wants to its end, so that the connection can go on; says whether it did. A long one
+/// is not worth it.
+pub(super) async fn discard(unread: Incoming, peer: &Peer) -> bool {
+    if unread.size_hint().upper().is_none_or(|length| length > MAX_DISCARDED) {
+        return false;
+    }
+    let mut body = RequestBody::streaming(unread, peer.pace());
+    while let Some(frame) = body.frame().await {
+        if frame.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// A request with this head, which is left empty. What is spoken with the server, its connection knows.
+pub(super) fn with_head(head: &mut request::Parts, body: RequestBody) -> Request<RequestBody> {
+    let mut request = Request::new(body);
+    *request.method_mut() = std::mem::take(&mut head.method);
+    *request.uri_mut() = std::mem::take(&mut head.uri);
+    *request.headers_mut() = std::mem::take(&mut head.headers);
+    request
+}
+
+/// A server's response as it goes back; `handshake` is the key of a WebSocket that was asked for.
+pub(super) fn returned(
+    mut response: Response<ResponseBody>,
+    handshake: Option<&HeaderValue>,
+) -> Result<Response<Source>, ForwardError> {
+    let is_http2 = response.version() == Version::HTTP_2;
+    let agrees = |key| websocket::is_agreed(response.headers(), key) || is_http2;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS && !handshake.is_some_and(agrees) {
+        return Err(ForwardError::Switched(response.body().server()));
+    }
+    if !hop::remove_hop_by_hop(response.headers_mut()).has_one_length {
+        return Err(ForwardError::Framing(response.body().server()));
+    }
+    if let Some(key) = handshake.filter(|_| is_http2 && response.status() == StatusCode::SWITCHING_PROTOCOLS)
+    {
+        websocket::answer(response.headers_mut(), key);
+    }
+    // Each side speaks its own version, whatever the other's is.
+    *response.version_mut() = Version::HTTP_11;
+    Ok(response.map(Source::Upstream))
+}

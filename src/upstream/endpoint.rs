@@ -1,0 +1,140 @@
+//! One address of a server, as all workers know it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+
+use super::room::Room;
+use super::spec::{ServerSpec, UpstreamSpec};
+use super::standing::Standing;
+use crate::tls::Transport;
+
+/// One address of a server. Judging it is for the few who see it fail or check it; a worker that looks for a server
+/// reads its share, and no more.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    /// The place of its server in the upstream's list.
+    pub server: usize,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Stands for it where keys choose: the same on every proxy.
+    pub id: u64,
+    /// What it gets of the requests, relative to the others; nothing while it is out.
+    share: AtomicU32,
+    /// Requests that it has not answered to the end; counted where the choice goes by them.
+    in_flight: AtomicUsize,
+    /// Failures in a row.
+    pub failures: AtomicU32,
+    /// How often it was ejected.
+    pub ejections: AtomicU64,
+    pub standing: Mutex<Standing>,
+    pub room: Arc<Room>,
+}
+
+impl Endpoint {
+    /// An endpoint of the server of that place and URL, with room for so many connections.
+    pub fn new(server: usize, url: &str, address: SocketAddr, max_connections: usize) -> Self {
+        let hash = blake3::hash(format!("{url} {}", address.ip()).as_bytes());
+        let mut id = [0; 8];
+        id.copy_from_slice(&hash.as_bytes()[..8]);
+        Self {
+            server,
+            address,
+            id: u64::from_le_bytes(id),
+            share: AtomicU32::new(0),
+            in_flight: AtomicUsize::new(0),
+            failures: AtomicU32::new(0),
+            ejections: AtomicU64::new(0),
+            standing: Mutex::default(),
+            room: Room::new(max_connections),
+        }
+    }
+
+    /// Whether another one is the same address of the same server.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.id, self.address) == (other.id, other.address)
+    }
+
+    /// What it gets of the requests.
+    pub fn share(&self) -> u32 {
+        self.share.load(Ordering::Relaxed)
+    }
+
+    pub fn set_share(&self, share: u32) {
+        self.share.store(share, Ordering::Relaxed);
+    }
+
+    /// Requests that it has not answered to the end.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// A request goes there.
+    pub fn begin(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request has its answer, or never will.
+    pub fn end(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// It has answered a request as it should.
+    pub fn succeeded(&self) {
+        // Read first: a line that nobody writes is in every core's cache.
+        if self.failures.load(Ordering::Relaxed) > 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Connects to an address of a server, or else to its fallback, with TLS where the server wants it.
+pub(super) async fn dial(
+    address: SocketAddr,
+    fallback: Option<SocketAddr>,
+    upstream: &UpstreamSpec,
+    server: &ServerSpec,
+) -> io::Result<Transport> {
+    let stream = match fallback {
+        None => TcpStream::connect(address).await?,
+        Some(fallback) => TcpStream::connect(&[address, fallback][..]).await?,
+    };
+    stream.set_nodelay(true)?;
+    let Some(tls) = upstream.tls.as_ref().filter(|_| server.is_tls) else {
+        return Ok(Transport::Plain(stream));
+    };
+    // Apart, because it is large, and a plain connection does not need it.
+    let connected = Box::pin(tls.connect(&server.host, stream)).await;
+    let is_news = tls.fails_anew(&server.host, connected.is_err());
+    if let Err(error) = &connected
+        && is_news
+    {
+        tracing::warn!("no TLS with {}: {error}", server.authority());
+    }
+    connected
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn where_one_family_does_not_answer_the_other_one_may() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let server =
+            ServerSpec { is_tls: false, host: "a".into(), port: 80, base_path: "".into(), weight: 1 };
+        let upstream = UpstreamSpec::new("u", vec![server]);
+        let server = &upstream.servers[0];
+        assert!(dial(closed, None, &upstream, server).await.is_err());
+        assert!(dial(closed, Some(open), &upstream, server).await.is_ok());
+        assert!(dial(open, Some(closed), &upstream, server).await.is_ok());
+    }
+}

@@ -1,0 +1,397 @@
+//! What all workers of a process know of one upstream: its endpoints, and how they stand.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::balance::Balancer;
+use super::endpoint::Endpoint;
+use super::members::{self, Member};
+use super::room::WorkerBell;
+use super::spec::{HealthSpec, UpstreamSpec};
+use super::standing::Standing;
+use crate::telemetry::{ServerLevels, UpstreamLevels};
+use crate::time::recent;
+
+/// One upstream, as all workers share it. It can outlive a configuration in which it stays what it is.
+#[derive(Debug)]
+pub struct SharedUpstream {
+    spec: UpstreamSpec,
+    members: ArcSwap<Vec<Member>>,
+    /// Held by whoever changes members or shares.
+    judging: Mutex<()>,
+    /// Whether too few are in, so that all are used.
+    is_in_panic: AtomicBool,
+    /// Rings when somebody was put out: the keeper must know when to readmit it.
+    pub(super) stirred: Notify,
+    /// Requests that wait for a connection.
+    pending: AtomicUsize,
+    workers: Mutex<Vec<Weak<Notify>>>,
+}
+
+/// A request that waits for a connection.
+#[derive(Debug)]
+pub(super) struct Pending<'a>(&'a AtomicUsize);
+
+impl SharedUpstream {
+    /// An upstream nobody uses yet. Servers that are named by a name have no endpoints until that is resolved.
+    #[must_use]
+    pub fn new(spec: &UpstreamSpec) -> Arc<Self> {
+        let shared = Self {
+            spec: spec.clone(),
+            members: ArcSwap::default(),
+            judging: Mutex::default(),
+            is_in_panic: AtomicBool::new(false),
+            stirred: Notify::new(),
+            pending: AtomicUsize::new(0),
+            workers: Mutex::default(),
+        };
+        for (server, address) in
+            spec.servers.iter().enumerate().filter_map(|(n, one)| Some((n, one.literal()?)))
+        {
+            shared.set_addresses(server, &[address], recent());
+        }
+        Arc::new(shared)
+    }
+
+    /// The upstream of this name in the next configuration, which says something else of it. Addresses stay as well
+    /// or unwell as they are, and those that come begin small.
+    #[must_use]
+    pub fn after(earlier: &Self, spec: &UpstreamSpec) -> Arc<Self> {
+        let (next, now) = (Self::new(spec), recent());
+        for (server, host) in spec.servers.iter().enumerate().filter(|(_, server)| server.literal().is_none())
+        {
+            let is_same = |member: &&Member| {
+                earlier.spec.servers.get(member.endpoint.server).is_some_and(|other| other.host == host.host)
+            };
+            let members = earlier.members();
+            let known = members.iter().filter(is_same);
+            let known: Vec<IpAddr> = known.flat_map(Member::addresses).collect();
+            next.set_addresses(server, &known, now);
+        }
+        let earlier = earlier.members();
+        for Member { endpoint, .. } in next.members().iter() {
+            let same = earlier.iter().find(|member| member.endpoint.is_same(endpoint));
+            *endpoint.standing.lock() =
+                same.map_or_else(|| Standing::new(now), |same| same.endpoint.standing.lock().clone());
+        }
+        next.judge(now);
+        next
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn spec(&self) -> &UpstreamSpec {
+        &self.spec
+    }
+
+    /// Whether there can be more than one endpoint.
+    pub(super) fn has_choice(&self) -> bool {
+        self.spec.servers.len() > 1 || self.spec.servers.iter().any(|server| server.literal().is_none())
+    }
+
+    /// The place of the server that a key finds while all are well; none where names are to be resolved before.
+    #[must_use]
+    pub fn found_by(&self, key: u64) -> Option<usize> {
+        let members = self.members();
+        let are_all_known = self.spec.servers.iter().all(|server| server.literal().is_some());
+        let endpoints: Vec<Arc<Endpoint>> =
+            members.iter().map(|member| Arc::clone(&member.endpoint)).collect();
+        let place = Balancer::new(self.spec.balance).pick(&endpoints, &[], Some(key));
+        place.filter(|_| are_all_known).map(|place| endpoints[place].server)
+    }
+
+    /// Its endpoints at present, in the order of its servers.
+    pub(super) fn members(&self) -> Arc<Vec<Member>> {
+        self.members.load_full()
+    }
+
+    /// Names the worker whose kept connections others may wait for.
+    pub(super) fn register(&self, worker: &WorkerBell) {
+        let mut workers = self.workers.lock();
+        workers.retain(|known| known.strong_count() > 0);
+        workers.push(Arc::downgrade(worker));
+    }
+
+    /// Asks the other workers for connections that they keep and others wait for.
+    pub(super) fn ring_others(&self, own: &WorkerBell) {
+        for worker in self.workers.lock().iter().filter_map(Weak::upgrade) {
+            if !Arc::ptr_eq(&worker, own) {
+                worker.notify_one();
+            }
+        }
+    }
+
+    /// Counts a request that has to wait for a connection; none if too many do.
+    pub(super) fn pending(&self) -> Option<Pending<'_>> {
+        let waiting = Pending(&self.pending);
+        let others = self.pending.fetch_add(1, Ordering::Relaxed);
+        (others < self.spec.max_pending).then_some(waiting)
+    }
+
+    /// Takes up the addresses that a server's name has now; says whether they are others than before. Those that
+    /// were there before stay what they are, and no addresses at all change nothing.
+    pub(super) fn set_addresses(&self, server: usize, addresses: &[IpAddr], now: Instant) -> bool {
+        let judging = self.judging.lock();
+        let Some(members) = members::with_addresses(&self.members(), &self.spec, server, addresses, now)
+        else {
+            return false;
+        };
+        let is_same = members::are_same(&self.members(), &members);
+        self.members.store(Arc::new(members));
+        drop(judging);
+        self.judge(now);
+        self.stirred.notify_one();
+        !is_same
+    }
+
+    /// Takes the outcome of a check of one endpoint.
+    pub(super) fn checked(
+        &self,
+        endpoint: &Endpoint,
+        outcome: Result<(), String>,
+        spec: &HealthSpec,
+        now: Instant,
+    ) {
+        if !endpoint.standing.lock().checked(outcome.is_ok(), spec, now) {
+            return;
+        }
+        let (name, address) = (&self.spec.name, endpoint.address);
+        match outcome {
+            Ok(()) => tracing::info!("upstream {name}: {address} is healthy again"),
+            Err(reason) => tracing::warn!("upstream {name}: {address} is unhealthy: {reason}"),
+        }
+        self.judge(now);
+        self.stirred.notify_one();
+    }
+
+    /// A request has failed at an endpoint, which may be too often in a row.
+    pub(super) fn failed(&self, endpoint: &Endpoint) {
+        let Some(spec) = self.spec.eject.as_ref().filter(|_| self.has_choice()) else { return };
+        if endpoint.failures.fetch_add(1, Ordering::Relaxed) + 1 < spec.after {
+            return;
+        }
+        let now = recent();
+        let Some(lasts) = endpoint.standing.lock().eject(spec, now) else { return };
+        endpoint.ejections.fetch_add(1, Ordering::Relaxed);
+        // On trial when it comes back: one more failure, and it is out again.
+        endpoint.failures.store(spec.after - 1, Ordering::Relaxed);
+        let (name, address, after) = (&self.spec.name, endpoint.address, spec.after);
+        tracing::warn!("upstream {name}: {address} is out for {lasts:?}, after {after} failures in a row");
+        self.judge(now);
+        self.stirred.notify_one();
+    }
+
+    /// Gives each endpoint its share; says when that has to be done again because time has passed.
+    pub(super) fn judge(&self, now: Instant) -> Option<Instant> {
+        let _judging = self.judging.lock();
+        let members = self.members.load();
+        let (mut are_in, mut due): (usize, Option<Instant>) = (0, None);
+        for Member { endpoint, .. } in members.iter() {
+            let mut standing = endpoint.standing.lock();
+            if standing.readmit(now) {
+                tracing::info!("upstream {}: {} gets requests again", self.spec.name, endpoint.address);
+            }
+            are_in += usize::from(standing.is_in());
+            due = [due, standing.due(self.spec.slow_start, now)].into_iter().flatten().min();
+        }
+        let is_in_panic = self.has_too_few(are_in, members.len());
+        for Member { endpoint, weight, .. } in members.iter() {
+            let share = endpoint.standing.lock().share(*weight, self.spec.slow_start, now);
+            endpoint.set_share(if is_in_panic { *weight } else { share });
+        }
+        if is_in_panic != self.is_in_panic.swap(is_in_panic, Ordering::Relaxed) {
+            let (name, all) = (&self.spec.name, members.len());
+            if is_in_panic {
+                tracing::warn!("upstream {name}: only {are_in} of {all} are well: requests go to all");
+            } else {
+                tracing::info!("upstream {name}: {are_in} of {all} are well: requests go to those");
+            }
+        }
+        due
+    }
+
+    /// Whether so few are in that all must be used. Where there is one only, nothing else could be.
+    #[allow(clippy::cast_precision_loss)] // Nobody has that many servers.
+    fn has_too_few(&self, are_in: usize, all: usize) -> bool {
+        all > 1 && are_in < all && (are_in == 0 || (are_in as f64) < self.spec.panic_threshold * all as f64)
+    }
+
+    /// What there is to measure at the moment.
+    #[must_use]
+    pub fn levels(&self) -> UpstreamLevels {
+        let members = self.members();
+        let mut servers: Vec<ServerLevels> = Vec::new();
+        for (place, spec) in self.spec.servers.iter().enumerate() {
+            let url = spec.url();
+            let known = servers.iter().position(|server| *server.url == url);
+            let mut levels = known.map_or_else(ServerLevels::default, |known| servers.swap_remove(known));
+            for Member { endpoint, .. } in members.iter().filter(|member| member.endpoint.server == place) {
+                levels.addresses += 1;
+                levels.healthy += usize::from(endpoint.standing.lock().is_in());
+                levels.connections += endpoint.room.open();
+                levels.ejections += endpoint.ejections.load(Ordering::Relaxed);
+            }
+            servers.push(ServerLevels { url: url.into(), ..levels });
+        }
+        let pending = self.pending.load(Ordering::Relaxed);
+        UpstreamLevels { name: self.spec.name.clone(), pending, servers }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::upstream::{EjectSpec, ServerSpec};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn spec(hosts: &[(&str, u32)]) -> UpstreamSpec {
+        let server = |&(host, weight): &(&str, u32)| ServerSpec {
+            is_tls: false,
+            host: host.into(),
+            port: 80,
+            base_path: "".into(),
+            weight,
+        };
+        UpstreamSpec {
+            eject: Some(EjectSpec { after: 3, lasts: 10 * SECOND }),
+            ..UpstreamSpec::new("u", hosts.iter().map(server).collect())
+        }
+    }
+
+    fn shares(shared: &SharedUpstream) -> Vec<u32> {
+        shared.members().iter().map(|member| member.endpoint.share()).collect()
+    }
+
+    fn fail(shared: &SharedUpstream, place: usize, times: usize) {
+        (0..times).for_each(|_| shared.failed(&shared.members()[place].endpoint));
+    }
+
+    fn addresses(list: &[&str]) -> Vec<IpAddr> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_in_a_row_put_a_server_out_for_a_while() {
+        let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 1)]));
+        assert_eq!(shares(&shared), [1000, 2000, 1000]);
+        fail(&shared, 1, 2);
+        shared.members()[1].endpoint.succeeded();
+        fail(&shared, 1, 2);
+        assert_eq!(shares(&shared), [1000, 2000, 1000]);
+        fail(&shared, 1, 1);
+        assert_eq!(shares(&shared), [1000, 0, 1000]);
+        let now = recent();
+        assert_eq!(shared.judge(now), Some(now + 10 * SECOND));
+        assert_eq!(shared.judge(now + 10 * SECOND), None);
+        assert_eq!(shares(&shared), [1000, 2000, 1000]);
+        // It is on trial, until it has answered.
+        fail(&shared, 1, 1);
+        assert_eq!(shares(&shared), [1000, 0, 1000]);
+        shared.judge(now + 100 * SECOND);
+        shared.members()[1].endpoint.succeeded();
+        fail(&shared, 1, 1);
+        assert_eq!(shares(&shared), [1000, 2000, 1000]);
+        assert_eq!(shared.levels().servers.iter().map(|server| server.ejections).sum::<u64>(), 2);
+    }
+
+    #[test]
+    fn never_are_all_servers_out() {
+        let hosts = [("10.0.0.1", 1), ("10.0.0.2", 1), ("10.0.0.3", 1), ("10.0.0.4", 3)];
+        for (threshold, out, are_all_used) in
+            [(0.5, 2, false), (0.5, 3, true), (0.0, 3, false), (0.0, 4, true), (1.0, 1, true)]
+        {
+            let shared = SharedUpstream::new(&UpstreamSpec { panic_threshold: threshold, ..spec(&hosts) });
+            (0..out).for_each(|place| fail(&shared, place, 3));
+            let used = shares(&shared).iter().filter(|share| **share > 0).count();
+            assert_eq!(used, if are_all_used { 4 } else { 4 - out }, "{threshold} {out}");
+        }
+        let alone = SharedUpstream::new(&spec(&[("10.0.0.1", 1)]));
+        fail(&alone, 0, 100);
+        assert_eq!(shares(&alone), [1000]);
+        assert_eq!(alone.levels().servers[0].ejections, 0);
+    }
+
+    #[test]
+    fn checks_take_a_server_out_and_in() {
+        let health = HealthSpec {
+            path: "/".into(),
+            interval: SECOND,
+            timeout: SECOND,
+            healthy_after: 2,
+            unhealthy_after: 1,
+        };
+        let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1)]));
+        let endpoint = Arc::clone(&shared.members()[0].endpoint);
+        let check = |outcome| shared.checked(&endpoint, outcome, &health, recent());
+        check(Err("no".to_owned()));
+        assert_eq!(shares(&shared), [0, 1000]);
+        check(Ok(()));
+        assert_eq!(shares(&shared), [0, 1000]);
+        check(Ok(()));
+        assert_eq!(shares(&shared), [1000, 1000]);
+    }
+
+    #[test]
+    fn the_addresses_of_a_name_share_its_weight() {
+        let spec = UpstreamSpec { slow_start: 10 * SECOND, ..spec(&[("a.test", 2), ("10.0.0.9", 1)]) };
+        let shared = SharedUpstream::new(&spec);
+        let now = recent();
+        assert_eq!(shares(&shared), [1000]);
+        assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.1", "10.0.0.2"]), now));
+        assert_eq!(shares(&shared), [1000, 1000, 1000]);
+        let before = shared.members();
+        assert_eq!(before[0].endpoint.address, "10.0.0.1:80".parse().unwrap());
+        assert!(!shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now));
+        // What stays is the same as before, what comes begins small, and nothing at all is no answer.
+        assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.3"]), now));
+        let after = shared.members();
+        assert!(Arc::ptr_eq(&before[1].endpoint, &after[0].endpoint));
+        shared.judge(now + 5 * SECOND);
+        assert_eq!(shares(&shared), [1000, 500, 1000]);
+        assert!(!shared.set_addresses(0, &[], now));
+        assert_eq!(shares(&shared), [1000, 500, 1000]);
+    }
+
+    #[test]
+    fn only_so_many_wait() {
+        let shared = SharedUpstream::new(&UpstreamSpec { max_pending: 2, ..spec(&[("10.0.0.1", 1)]) });
+        let one = shared.pending();
+        let _two = shared.pending().unwrap();
+        assert!(shared.pending().is_none());
+        assert_eq!(shared.levels().pending, 2);
+        drop(one);
+        assert!(shared.pending().is_some());
+    }
+
+    #[test]
+    fn the_next_configuration_knows_who_is_well_and_where_names_are() {
+        let before = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1), ("a.test", 1)]));
+        let now = recent();
+        before.set_addresses(2, &addresses(&["10.0.0.5", "::5"]), now);
+        fail(&before, 1, 3);
+        let next = UpstreamSpec {
+            slow_start: 10 * SECOND,
+            panic_threshold: 0.0,
+            ..spec(&[("a.test", 2), ("10.0.0.2", 1), ("10.0.0.9", 1)])
+        };
+        let after = SharedUpstream::after(&before, &next);
+        after.judge(now + SECOND);
+        assert_eq!(shares(&after), [2000, 0, 100]);
+        assert!(after.members()[0].fallback.is_some());
+    }
+}

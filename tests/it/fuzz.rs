@@ -1,0 +1,106 @@
+//! The bodies of the fuzz targets, over the corpus in `tests/corpus` and over made-up input. `fuzz/` runs the same
+//! bodies for as long as one likes; what it finds belongs into the corpus.
+
+mod bodies;
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+/// Runs a body over each file of a folder.
+fn over(folder: &str, ending: &str, body: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    let files = files.iter().filter(|file| file.to_str().unwrap().ends_with(ending));
+    let count = files.map(|file| body(&fs::read(file).unwrap())).count();
+    assert!(count > 0, "{} is empty", folder.display());
+}
+
+#[test]
+fn what_must_hold_holds_for_the_corpus() {
+    over("corpus/path", "", bodies::path);
+    over("corpus/host", "", bodies::host);
+    over("corpus/address", "", bodies::address);
+    over("corpus/key", "", bodies::key);
+    over("corpus/gate", "", bodies::gate);
+    over("corpus/headers", "", bodies::headers);
+    over("it/reports", ".toml", bodies::file);
+    over("it", ".toml", bodies::file);
+}
+
+/// Anything, and a line of what the body takes for structure.
+fn line(form: &'static str) -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        1 => prop::collection::vec(any::<u8>(), 0..64),
+        4 => form.prop_map(String::into_bytes),
+    ]
+}
+
+/// The same with several lines, behind one of another form.
+fn lines(first: &'static str, form: &'static str) -> impl Strategy<Value = Vec<u8>> {
+    let structured = (first, prop::collection::vec(form, 0..6));
+    prop_oneof![
+        1 => prop::collection::vec(any::<u8>(), 0..64),
+        4 => structured.prop_map(|(first, lines)| (first + &lines.join("\n")).into_bytes()),
+    ]
+}
+
+const FIELD: &str = "(connection|Connection|te|trailer|content-length|transfer-encoding|host|x-key|cookie|X_Key)\
+    : ?([a-z0-9, +\t-]{0,12}|trailers|close, host|[0-9]{1,21}|0[0-9], ?[0-9]|x-key, te|content-length)";
+const NODE: &str = "((for=)?\"?(10\\.0\\.0\\.[0-9]|203\\.0\\.113\\.9|\\[?(fd00|2001:db8)::[0-9a-f]{1,4}\\]?|_x|)\
+    (:[0-9]{1,6})?\"?(, ?|, ?(for=)?(10\\.0\\.0\\.2|::ffff:10\\.1\\.1\\.1|unknown|;))?){0,3}";
+
+proptest! {
+    #[test]
+    fn what_must_hold_of_a_path_holds(bytes in line("/[a-c./%2eEfF5A:\\\\é@\"*\u{0} ]{0,24}")) {
+        bodies::path(&bytes);
+    }
+
+    #[test]
+    fn what_must_hold_of_a_host_holds(bytes in line("(\\[[0-9a-fA-F:.]{0,12}\\]|[Aa1.]{0,6}|[A-Ca-c0-9._~%,*@-]{0,16})(:[0-9+]{0,6})?")) {
+        bodies::host(&bytes);
+    }
+
+    #[test]
+    fn what_must_hold_of_an_address_holds(bytes in lines("[01]", NODE)) {
+        bodies::address(&bytes);
+    }
+
+    #[test]
+    fn what_must_hold_of_a_key_holds(bytes in line("(header|cookie|query|jwt|path_param|tls|path|host)?:?[a-zA-Z _:é-]{0,12}")) {
+        bodies::key(&bytes);
+    }
+
+    #[test]
+    fn what_must_hold_of_headers_holds(bytes in lines("", FIELD)) {
+        bodies::headers(&bytes);
+    }
+
+    #[test]
+    fn what_must_hold_of_a_request_holds(
+        target in "(http://[A-Ca-c.:@9]{1,8})?/(users|%75sers|.|..|/){0,2}(/[a-c%2fF.é:]{0,6}){0,3}([?](key|%6Bey)=[a-c%61+é]{0,6}(&key=[a-c])?)?",
+        rest in prop::collection::vec(FIELD, 0..5),
+    ) {
+        bodies::gate(format!("GET {target}\nhost: a.test\n{}", rest.join("\n")).as_bytes());
+    }
+}
+
+proptest! {
+    // Each case reads a whole file twice.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn what_must_hold_of_a_file_holds_wherever_it_is_broken(
+        breaks in prop::collection::vec((any::<prop::sample::Index>(), 0..12_usize, "[\\[\\]{}=\"'#\n a-z0-9.$é-]{0,6}"), 1..4),
+    ) {
+        let mut text: Vec<char> = include_str!("whole.toml").chars().collect();
+        for (place, length, new) in breaks {
+            let start = place.index(text.len());
+            let end = (start + length).min(text.len());
+            text.splice(start..end, new.chars());
+        }
+        bodies::file(text.into_iter().collect::<String>().as_bytes());
+    }
+}

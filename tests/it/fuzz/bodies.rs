@@ -1,0 +1,215 @@
+//! What must hold of every input, whatever it is: plain functions of bytes that panic where it does not. The tests
+//! run them over a corpus and over made-up input, cargo-fuzz for as long as one likes.
+
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER};
+use http::{HeaderMap, HeaderValue, Request, Uri, request};
+use tidegate::config;
+use tidegate::gate::{Caller, ClientIp, Gate, KeyPart, host_of, normalize};
+use tidegate::proxy::remove_hop_by_hop;
+
+/// A gate with keys of every kind that a head alone can make.
+const GATE: &str = r#"
+listen = "127.0.0.1:0"
+[client_ip]
+trusted_proxies = ["10.0.0.0/8"]
+[limits]
+ip = { rate = "9/s", key = "client_ip" }
+header = { rate = "9/s", key = "header:x-key" }
+cookie = { rate = "9/s", key = "cookie:sid" }
+query = { rate = "9/s", key = "query:key" }
+path = { rate = "9/s", key = ["path", "method"] }
+segment = { rate = "9/s", key = ["path_param:id", "host"] }
+[[routes]]
+path = "/users/{id}/*"
+limits = ["ip", "header", "cookie", "query", "path", "segment"]
+respond = { status = 200 }
+[[routes]]
+path = "/*"
+limits = ["ip", "header", "cookie", "query", "path"]
+respond = { status = 200 }
+"#;
+
+static GATE_OF_ALL: LazyLock<Gate> = LazyLock::new(|| {
+    let loaded = config::parse(GATE, "fuzz.toml", &|_| None);
+    loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).config.site.gate
+});
+
+/// Paths have one spelling, which is its own, and nothing in it that is not in the grammar.
+pub fn path(bytes: &[u8]) {
+    let Ok(raw) = std::str::from_utf8(bytes) else { return };
+    let Ok(path) = normalize(raw) else { return };
+    let again = normalize(&path.sent).expect("a normal path is a path");
+    assert_eq!(again.sent, path.sent);
+    assert_eq!(again.matched(), path.matched());
+    assert_eq!(again.encoded_slash, path.encoded_slash);
+    if path.sent == "*" {
+        return;
+    }
+    assert!(path.sent.starts_with('/') && !path.sent.contains("//"), "{path:?}");
+    let mut rest = path.sent.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte == b'%' {
+            let digits = &rest[..2];
+            let is_upper = |digit: &u8| matches!(digit, b'0'..=b'9' | b'A'..=b'F');
+            assert!(digits.iter().all(is_upper), "{path:?}");
+            assert!(
+                u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap() >= b' ',
+                "{path:?}"
+            );
+            rest = &rest[2..];
+        } else {
+            assert!(byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte), "{path:?}");
+        }
+    }
+    let is_dots = |segment: &str| matches!(segment, "." | "..");
+    assert!(!path.sent.split('/').any(is_dots) && !path.matched().split('/').any(is_dots), "{path:?}");
+}
+
+/// Hosts have one spelling, which is its own, whatever port stands behind it.
+pub fn host(bytes: &[u8]) {
+    let Ok(raw) = std::str::from_utf8(bytes) else { return };
+    let Some(host) = host_of(raw) else { return };
+    assert!(!host.is_empty() && !host.contains("..") && !host.bytes().any(|byte| byte.is_ascii_uppercase()));
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_~[]:".contains(&byte);
+    assert!(host.bytes().all(is_plain), "{host}");
+    assert!(host.starts_with('[') || !host.contains(':'), "{host}");
+    for spelling in [host.to_string(), format!("{host}:443"), host.to_uppercase()] {
+        assert_eq!(host_of(&spelling).as_deref(), Some(&*host), "{spelling}");
+    }
+    assert!(HeaderValue::from_str(raw).is_ok(), "what is a host can stand in a header");
+}
+
+/// A stranger speaks for itself, and nobody is believed beyond the first stranger, whatever stands to its left.
+pub fn address(bytes: &[u8]) {
+    let [kind, values @ ..] = bytes else { return };
+    let spec = ClientIp {
+        trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+        header: HeaderName::from_static(if kind % 2 == 0 { "x-forwarded-for" } else { "forwarded" }),
+        ipv4_prefix: kind % 33,
+        ipv6_prefix: kind % 129,
+    };
+    let mut headers = HeaderMap::new();
+    for value in values.split(|&byte| byte == b'\n').filter_map(|value| HeaderValue::from_bytes(value).ok()) {
+        headers.append(&spec.header, value);
+    }
+    let (stranger, proxy): (IpAddr, IpAddr) = ("192.0.2.7".parse().unwrap(), "10.0.0.1".parse().unwrap());
+    assert_eq!(spec.client(stranger, &headers), stranger);
+    let client = spec.client(proxy, &headers);
+    assert_eq!(client, client.to_canonical());
+    let counted = spec.counted(client);
+    assert_eq!(spec.counted(counted), counted);
+    let behind = |forged: &'static str| {
+        let mut longer = HeaderMap::new();
+        longer.append(&spec.header, HeaderValue::from_static(forged));
+        for value in headers.get_all(&spec.header) {
+            longer.append(&spec.header, value.clone());
+        }
+        spec.client(proxy, &longer)
+    };
+    if !spec.is_trusted(client) {
+        assert_eq!(behind("6.6.6.6, for=6.6.6.6"), client, "{headers:?}");
+    }
+    assert_eq!(behind("6.6.6.6, for=6.6.6.6, what"), client, "nor beyond what nobody can read: {headers:?}");
+}
+
+/// Parts of keys read back as they are written.
+pub fn key(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Some(part) = KeyPart::parse(text) {
+        assert_eq!(KeyPart::parse(&part.to_string()), Some(part));
+    }
+}
+
+/// A request in its normal spelling is counted as it was in its own.
+pub fn gate(bytes: &[u8]) {
+    let Some(head) = head(bytes) else { return };
+    let caller = || Caller { address: "10.0.0.1".parse().unwrap(), tls_subject: None };
+    let Ok(examined) = GATE_OF_ALL.examine(caller(), &head) else {
+        assert!(GATE_OF_ALL.examine(caller(), &head).is_err(), "what is refused stays refused");
+        return;
+    };
+    let mut normal = head.clone();
+    let query = head.uri.query().map_or(String::new(), |query| format!("?{query}"));
+    let Ok(uri) = format!("{}{query}", examined.path.sent).parse::<Uri>() else { return };
+    normal.uri = uri;
+    if let Some(authority) = head.uri.authority() {
+        normal.headers.insert(HOST, HeaderValue::from_str(authority.as_str()).unwrap());
+    }
+    let again = GATE_OF_ALL.examine(caller(), &normal).expect("what is let in is let in again");
+    assert_eq!((again.route, &again.host, again.client), (examined.route, &examined.host, examined.client));
+    let keys = |charges: &[tidegate::limit::Charge]| {
+        charges.iter().map(|it| (it.policy, it.key)).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&again.charges), keys(&examined.charges), "{head:?}");
+}
+
+/// A file is right or wrong, says why, and says the same when it is read again.
+pub fn file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let read = || config::parse(text, "fuzz.toml", &|name| (name == "SET").then(|| "value".to_owned()));
+    match (read(), read()) {
+        (Ok(once), Ok(again)) => assert_eq!(once.warnings.render(false), again.warnings.render(false)),
+        (Err(once), Err(again)) => {
+            assert!(!once.is_empty() && once.summary().is_some() && once.lines().count() > 0, "{text}");
+            assert_eq!(once.render(false), again.render(false));
+        }
+        _ => panic!("right and wrong at once: {text}"),
+    }
+}
+
+/// Nothing of one connection, or of an unclear length, goes on to the next; and once is enough.
+pub fn headers(bytes: &[u8]) {
+    let mut headers = fields(bytes);
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .filter(|name| *name != HOST && *name != CONTENT_LENGTH)
+        .collect();
+    let passing = remove_hop_by_hop(&mut headers);
+    let never =
+        ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "expect"];
+    assert!(never.iter().all(|name| !headers.contains_key(*name)), "{headers:?}");
+    assert!(named.iter().all(|name| name == TRAILER || !headers.contains_key(name)), "{headers:?}");
+    if passing.has_one_length {
+        let lengths: Vec<&str> =
+            headers.get_all(CONTENT_LENGTH).iter().map(|value| value.to_str().expect("digits")).collect();
+        let is_plain =
+            |length: &&str| length.parse::<u64>().is_ok_and(|number| number.to_string() == **length);
+        assert!(lengths.len() <= 1 && lengths.iter().all(is_plain), "{lengths:?}");
+    }
+    for name in headers.get_all(TRAILER).iter().flat_map(|names| names.to_str().expect("names").split(", ")) {
+        let is_forbidden = ["content-length", "transfer-encoding", "host", "x-forwarded-for"].contains(&name);
+        assert!(HeaderName::from_bytes(name.as_bytes()).is_ok() && !is_forbidden, "{name}");
+    }
+    let mut again = headers.clone();
+    let still = remove_hop_by_hop(&mut again);
+    assert_eq!((&again, still.takes_trailers), (&headers, false));
+    assert_eq!(still.has_one_length, passing.has_one_length);
+}
+
+/// A head: a line with method and target, and lines with fields.
+fn head(bytes: &[u8]) -> Option<request::Parts> {
+    let (start, rest) = bytes.split_at(bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len()));
+    let (method, target) = std::str::from_utf8(start).ok()?.trim_end().split_once(' ')?;
+    let (mut head, ()) = Request::builder().method(method).uri(target).body(()).ok()?.into_parts();
+    head.headers = fields(rest);
+    Some(head)
+}
+
+fn fields(bytes: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in bytes.split(|&byte| byte == b'\n') {
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+            headers.append(name, value);
+        }
+    }
+    headers
+}
