@@ -393,7 +393,8 @@ fn a_redis_that_hangs_costs_no_more_than_the_deadline() {
             asked.push(time);
         }
     }
-    assert!(asked[0] >= DEADLINE, "the first one has to wait: {asked:?}");
+    // A moment is left for what has to be done after it.
+    assert!(asked[0] >= DEADLINE * 9 / 10, "the first one has to wait: {asked:?}");
     redis.resume();
     proxy.wait_ready();
     // How much of what it was asked meanwhile is charged now, nobody can know; but it is asked again.
