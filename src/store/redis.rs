@@ -60,7 +60,7 @@ pub struct Redis {
 
 struct Shared {
     line: Arc<Line>,
-    queue: Queue,
+    queue: Arc<Queue>,
     /// Whether keys lie on several nodes.
     is_cluster: bool,
     /// Tells the supervisor to begin again.
@@ -94,8 +94,8 @@ impl Redis {
         let line = Line::new(supervisor.client(), &spec.prefix, spec.timeout, clock);
         let (line, reconnect, (wants, wanted)) = (Arc::new(line), Arc::default(), oneshot::channel());
         tokio::spawn(supervisor.run(Arc::downgrade(&line), Arc::clone(&reconnect), wanted));
-        let queue = Queue::over(Arc::clone(&line));
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
+        let queue = Queue::over(Arc::clone(&line), is_cluster);
         Self { shared: Arc::new(Shared { line, queue, is_cluster, reconnect, _wants: wants }) }
     }
 
@@ -184,38 +184,18 @@ impl Redis {
         if charges.is_empty() {
             return Ok(Decisions::new());
         }
-        let answer = if self.shared.is_cluster {
-            let asked = self.ask_cluster(policies, charges, apart);
-            tokio::time::timeout(self.shared.line.timeout(), asked).await
+        let deadline = self.shared.line.timeout();
+        let answer = if self.shared.is_cluster && apart::is_apart(charges) {
+            let asked = if apart { apart::settle } else { apart::take };
+            tokio::time::timeout(deadline, asked(self, policies, charges)).await
         } else {
-            let asked = self.shared.queue.ask(policies, charges, apart);
-            tokio::time::timeout(self.shared.line.timeout(), asked).await
+            tokio::time::timeout(deadline, self.shared.queue.ask(policies, charges, apart)).await
         };
-        // It has waited: time has passed.
-        let _ = monotonic();
-        answer.map_err(|_| StoreError::Deadline)?
-    }
-
-    /// The same of a cluster: no call may have keys of several tags, so requests go by themselves.
-    fn ask_cluster<'a>(
-        &'a self,
-        policies: &'a [Policy],
-        charges: &'a [Charge],
-        apart: bool,
-    ) -> Pin<Box<dyn Future<Output = Result<Decisions, StoreError>> + Send + 'a>> {
-        match (apart::is_apart(charges), apart) {
-            (true, true) => apart::settle(self, policies, charges),
-            (true, false) => apart::take(self, policies, charges),
-            (false, apart) => Box::pin(async move {
-                let mut call = wire::Call::default();
-                if apart {
-                    charges.chunks(1).for_each(|one| call.add(self.prefix(), policies, one, self.now()));
-                } else {
-                    call.add(self.prefix(), policies, charges, self.now());
-                }
-                wire::decisions(&self.call(call).await?, policies, charges)
-            }),
-        }
+        answer.map_err(|_| {
+            // It has waited: time has passed.
+            let _ = monotonic();
+            StoreError::Deadline
+        })?
     }
 
     /// One call of the script, whose keys have one tag.
