@@ -276,6 +276,8 @@ fn slots_are_given_back_where_they_were_taken() {
     let slots = |redis: &RedisServer| redis.keys().iter().filter(|key| key.contains(":slots:")).count();
     assert_eq!(slots(&first), 1);
     proxy.reload(&config(&second));
+    // Longer than it takes to see that no request asks the first one any more.
+    thread::sleep(Duration::from_millis(1_500));
     more.send(()).unwrap();
     assert_eq!(client.read().status(), 200);
     eventually("the slot is given back", || slots(&first) == 0);
