@@ -180,7 +180,7 @@ fn routes_are_read() {
 
 #[test]
 fn upstreams_are_read() {
-    let site = parse(WHOLE).unwrap_or_else(|report| panic!("{report}")).config.site;
+    let site = whole().config.site;
     let second = Duration::from_secs(1);
     let health = HealthSpec {
         path: "/healthz?deep=1".into(),
