@@ -278,6 +278,7 @@ impl Running {
                 connections: connections.collect(),
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
+                ledger: Arc::clone(&self.shared.ledger),
                 dropped_lines: self.access.as_ref().map(|(writer, _)| writer.dropped()),
                 upstreams: self.upstreams.clone(),
             },

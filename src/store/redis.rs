@@ -30,12 +30,14 @@ use self::connection::Supervisor;
 use self::gather::Queue;
 use self::line::{Line, TakeClock};
 use super::{Change, Decisions, StoreError};
-use crate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
+use crate::limit::{Charge, Key, Manner, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, Timestamp, monotonic};
 
 /// How many charges are settled in one call: it must not keep the server from others, nor take longer than a take
 /// may. To renew one of thousands of slots of a key takes it most of a millisecond.
 const SETTLED_AT_ONCE: usize = 32;
+/// The same where all of them are late: each is about as cheap as a take.
+const PAID_AT_ONCE: usize = 128;
 /// How many times a list of keys goes on looking, a thousand names each.
 const SCANS: usize = 1_000;
 
@@ -154,7 +156,8 @@ impl Redis {
         charges: &[Charge],
     ) -> Result<Decisions, StoreError> {
         let mut decisions = Decisions::new();
-        for some in charges.chunks(SETTLED_AT_ONCE) {
+        let are_late = charges.iter().all(|charge| charge.manner == Manner::Late);
+        for some in charges.chunks(if are_late { PAID_AT_ONCE } else { SETTLED_AT_ONCE }) {
             decisions.extend(self.ask(policies, some, true).await?);
         }
         Ok(decisions)

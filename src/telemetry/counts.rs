@@ -62,6 +62,19 @@ pub enum StoreCall {
     Busy,
 }
 
+/// What becomes of units that were admitted while the store was away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChargeBack {
+    /// They are to be charged when it is back.
+    Owed,
+    /// They were charged.
+    Paid,
+    /// The answer was lost; they may have been charged.
+    Lost,
+    /// They never will be: too many keys were owed.
+    Dropped,
+}
+
 /// The first digits of the status codes that are counted, from 1xx to 5xx.
 pub(super) const CLASSES: usize = 5;
 
@@ -100,6 +113,7 @@ pub struct Counts {
     unrouted: Arc<ByClass>,
     durations: Arc<Tally<DURATION_CELLS>>,
     store: Arc<Tally<{ StoreCall::ALL.len() }>>,
+    charge_back: Arc<Tally<{ ChargeBack::ALL.len() }>>,
 }
 
 type ByOutcome = Tally<{ Outcome::ALL.len() }>;
@@ -118,6 +132,7 @@ struct Named {
     durations: Arc<Tally<DURATION_CELLS>>,
     store: Arc<Tally<{ StoreCall::ALL.len() }>>,
     upstreams: BTreeMap<Box<str>, NamedUpstream>,
+    charge_back: Arc<Tally<{ ChargeBack::ALL.len() }>>,
 }
 
 /// What all workers have counted.
@@ -129,6 +144,7 @@ pub(super) struct Sums {
     pub durations: [u64; DURATION_CELLS],
     pub store: [u64; StoreCall::ALL.len()],
     pub upstreams: BTreeMap<Box<str>, UpstreamSums>,
+    pub charge_back: [u64; ChargeBack::ALL.len()],
 }
 
 impl Outcome {
@@ -180,6 +196,12 @@ impl StoreCall {
         (Self::Garbled, "garbled"),
         (Self::Busy, "busy"),
     ];
+}
+
+impl ChargeBack {
+    /// Everything that can become of them, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); 4] =
+        [(Self::Owed, "owed"), (Self::Paid, "paid"), (Self::Lost, "lost"), (Self::Dropped, "dropped")];
 }
 
 impl<const N: usize> Tally<N> {
@@ -266,6 +288,11 @@ impl Counts {
         self.durations.add(DURATION_CELLS - 1, Micros::from(took).0);
     }
 
+    /// This became of so many units.
+    pub fn charged_back(&self, end: ChargeBack, units: u64) {
+        self.charge_back.add(end as usize, units);
+    }
+
     /// The store was called.
     pub fn called_store(&self, end: StoreCall) {
         self.store.add(end as usize, 1);
@@ -291,6 +318,7 @@ impl Workers {
             unrouted: Arc::clone(&named.unrouted),
             durations: Arc::clone(&named.durations),
             store: Arc::clone(&named.store),
+            charge_back: Arc::clone(&named.charge_back),
         }
     }
 
@@ -337,6 +365,7 @@ impl Workers {
             for (name, upstream) in &named.upstreams {
                 upstream.sum_into(sums.upstreams.entry(name.clone()).or_default());
             }
+            named.charge_back.sum_into(&mut sums.charge_back);
         }
         sums
     }
@@ -350,6 +379,7 @@ mod tests {
     fn names_stand_in_the_order_of_the_types() {
         assert!(Outcome::ALL.iter().enumerate().all(|(place, (outcome, _))| *outcome as usize == place));
         assert!(StoreCall::ALL.iter().enumerate().all(|(place, (end, _))| *end as usize == place));
+        assert!(ChargeBack::ALL.iter().enumerate().all(|(place, (end, _))| *end as usize == place));
     }
 
     #[test]
