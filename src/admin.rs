@@ -155,6 +155,7 @@ impl Admin {
             breaker_openings: breakers.openings(),
             keys: memory.len(),
             owed_keys: ledger.len(),
+            charge_back: ledger.units(),
             dropped_lines: dropped_lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed)),
             upstreams: upstreams.iter().map(|upstream| upstream.levels()).collect(),
         }

@@ -109,9 +109,7 @@ impl Limiter {
                 continue;
             }
             if error.is_none_or(StoreError::charges_nothing) {
-                let dropped = self.ledger.add(limits, charge, said, now);
-                self.counts.charged_back(ChargeBack::Owed, charge.cost);
-                self.counts.charged_back(ChargeBack::Dropped, dropped);
+                self.ledger.add(limits, charge, said, now);
             } else {
                 self.ledger.pass(limits, charge, now);
             }
@@ -186,7 +184,7 @@ impl Limiter {
         let units = charges.iter().map(|charge| charge.cost).sum();
         match redis.settle(&policies, &charges).await {
             Ok(decisions) => {
-                self.counts.charged_back(ChargeBack::Paid, units);
+                self.ledger.count(ChargeBack::Paid, units);
                 for debtor in &debtors {
                     let own = |(charge, _): &(&Charge, _)| {
                         (charge.policy, charge.key) == (debtor.policy, debtor.key)
@@ -204,13 +202,13 @@ impl Limiter {
                     if debtor.refusals < MOST_REFUSALS {
                         self.ledger.put_back(debtor);
                     } else {
-                        self.counts.charged_back(ChargeBack::Dropped, debtor.units());
+                        self.ledger.count(ChargeBack::Dropped, debtor.units());
                     }
                 }
                 false
             }
             Err(_) => {
-                self.counts.charged_back(ChargeBack::Lost, units);
+                self.ledger.count(ChargeBack::Lost, units);
                 false
             }
         }

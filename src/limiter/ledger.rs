@@ -6,7 +6,7 @@
 use std::hash::BuildHasher as _;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 use parking_lot::Mutex;
@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::Limits;
 use crate::limit::{Charge, Decision, Key, Owed, Policy, PolicyId};
 use crate::store::Memory;
+use crate::telemetry::ChargeBack;
 use crate::time::Timestamp;
 
 /// Enough that two workers seldom meet at one lock.
@@ -27,6 +28,8 @@ pub struct Ledger {
     shards: Box<[Mutex<HashMap<u128, Debtor>>]>,
     hasher: DefaultHashBuilder,
     keys: AtomicUsize,
+    /// What became of units, in the order of [`ChargeBack`].
+    units: [AtomicU64; ChargeBack::COUNT],
     /// The most keys of one shard.
     most: usize,
 }
@@ -57,6 +60,7 @@ impl Ledger {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: DefaultHashBuilder::default(),
             keys: AtomicUsize::new(0),
+            units: std::array::from_fn(|_| AtomicU64::new(0)),
             most: most.div_ceil(SHARDS),
         }
     }
@@ -73,24 +77,37 @@ impl Ledger {
         self.len() == 0
     }
 
+    /// How many units were owed, and what became of them, in the order of [`ChargeBack`].
+    #[must_use]
+    pub fn units(&self) -> [u64; ChargeBack::COUNT] {
+        self.units.each_ref().map(|units| units.load(Ordering::Relaxed))
+    }
+
+    /// This became of so many units.
+    pub(super) fn count(&self, end: ChargeBack, units: u64) {
+        self.units[end as usize].fetch_add(units, Ordering::Relaxed);
+    }
+
     /// Whether something is owed of this key: then what the store says of it is not all.
     pub(super) fn owes(&self, policy: &Policy, key: Key) -> bool {
         let id = id(policy, key);
         !self.is_empty() && self.shard(id).lock().contains_key(&id)
     }
 
-    /// Writes down a charge that the share has admitted, saying `said`, and that was not sent. Returns the units that
-    /// had to be dropped to make room.
-    pub(super) fn add(&self, limits: &Limits, charge: &Charge, said: &Decision, now: Timestamp) -> u64 {
+    /// Writes down a charge that the share has admitted, saying `said`, and that was not sent.
+    pub(super) fn add(&self, limits: &Limits, charge: &Charge, said: &Decision, now: Timestamp) {
+        self.count(ChargeBack::Owed, charge.cost);
         let own = &limits.shares[charge.policy.0 as usize].quota;
         let whole = &limits.policy(charge).quota;
         let id = id(limits.policy(charge), charge.key);
         let mut shard = self.shard(id).lock();
         if let Some(debtor) = shard.get_mut(&id) {
             debtor.owed.add(own, whole, said, charge.cost, now);
-            return 0;
+            return;
         }
-        let dropped = if shard.len() < self.most { 0 } else { self.make_room(&mut shard) };
+        if shard.len() >= self.most {
+            self.make_room(&mut shard);
+        }
         let (policies, shares) = (Arc::clone(&limits.policies), Arc::clone(&limits.shares));
         let owed = Owed::new(own, whole, said, charge.cost, now);
         shard.insert(
@@ -106,7 +123,6 @@ impl Ledger {
             },
         );
         self.keys.fetch_add(1, Ordering::Relaxed);
-        dropped
     }
 
     /// Minds a charge that the share has admitted and that the store may have: it is not owed.
@@ -147,8 +163,8 @@ impl Ledger {
         }
     }
 
-    /// Drops that eighth of a shard's keys that owes least, so that it is seldom done; returns the units.
-    fn make_room(&self, shard: &mut HashMap<u128, Debtor>) -> u64 {
+    /// Drops that eighth of a shard's keys that owes least, so that it is seldom done.
+    fn make_room(&self, shard: &mut HashMap<u128, Debtor>) {
         let mut owed: Vec<u64> = shard.values().map(Debtor::units).collect();
         let (_, least, _) = owed.select_nth_unstable(self.most / 8);
         let (least, before) = (*least, shard.len());
@@ -164,7 +180,7 @@ impl Ledger {
             !goes
         });
         self.keys.fetch_sub(before - shard.len(), Ordering::Relaxed);
-        dropped
+        self.count(ChargeBack::Dropped, dropped);
     }
 
     fn shard(&self, id: u128) -> &Mutex<HashMap<u128, Debtor>> {
@@ -230,21 +246,21 @@ mod tests {
         Charge::take(PolicyId(0), Key(key), cost)
     }
 
-    fn add(ledger: &Ledger, number: u32, cost: u64) -> u64 {
+    fn add(ledger: &Ledger, number: u32, cost: u64) {
         let said = Decision::allowed(100, 100 - cost, Micros(cost * 86_400_000_000));
-        ledger.add(&limits(), &charge(number, cost), &said, NOW)
+        ledger.add(&limits(), &charge(number, cost), &said, NOW);
     }
 
     #[test]
     fn the_bound_on_keys_is_hard_and_those_go_that_owe_least() {
         let ledger = Ledger::new(800);
         let large: Vec<u32> = (0..50).map(|number| number * 97).collect();
-        let mut dropped = 0;
         for number in 0..10_000 {
-            dropped += add(&ledger, number, if large.contains(&number) { 90 } else { 1 });
+            add(&ledger, number, if large.contains(&number) { 90 } else { 1 });
             assert!(ledger.len() <= 800);
         }
-        assert_eq!(dropped, 10_000 - u64::try_from(ledger.len()).unwrap());
+        let [owed, _, _, dropped] = ledger.units();
+        assert_eq!((owed, dropped), (10_000 + 50 * 89, 10_000 - u64::try_from(ledger.len()).unwrap()));
         assert!(large.iter().all(|number| ledger.owes(&limits().policies[0], charge(*number, 1).key)));
     }
 

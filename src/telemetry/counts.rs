@@ -113,7 +113,6 @@ pub struct Counts {
     unrouted: Arc<ByClass>,
     durations: Arc<Tally<DURATION_CELLS>>,
     store: Arc<Tally<{ StoreCall::ALL.len() }>>,
-    charge_back: Arc<Tally<{ ChargeBack::ALL.len() }>>,
 }
 
 type ByOutcome = Tally<{ Outcome::ALL.len() }>;
@@ -132,7 +131,6 @@ struct Named {
     durations: Arc<Tally<DURATION_CELLS>>,
     store: Arc<Tally<{ StoreCall::ALL.len() }>>,
     upstreams: BTreeMap<Box<str>, NamedUpstream>,
-    charge_back: Arc<Tally<{ ChargeBack::ALL.len() }>>,
 }
 
 /// What all workers have counted.
@@ -144,7 +142,6 @@ pub(super) struct Sums {
     pub durations: [u64; DURATION_CELLS],
     pub store: [u64; StoreCall::ALL.len()],
     pub upstreams: BTreeMap<Box<str>, UpstreamSums>,
-    pub charge_back: [u64; ChargeBack::ALL.len()],
 }
 
 impl Outcome {
@@ -199,6 +196,9 @@ impl StoreCall {
 }
 
 impl ChargeBack {
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
     /// Everything that can become of them, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 4] =
         [(Self::Owed, "owed"), (Self::Paid, "paid"), (Self::Lost, "lost"), (Self::Dropped, "dropped")];
@@ -288,11 +288,6 @@ impl Counts {
         self.durations.add(DURATION_CELLS - 1, Micros::from(took).0);
     }
 
-    /// This became of so many units.
-    pub fn charged_back(&self, end: ChargeBack, units: u64) {
-        self.charge_back.add(end as usize, units);
-    }
-
     /// The store was called.
     pub fn called_store(&self, end: StoreCall) {
         self.store.add(end as usize, 1);
@@ -318,7 +313,6 @@ impl Workers {
             unrouted: Arc::clone(&named.unrouted),
             durations: Arc::clone(&named.durations),
             store: Arc::clone(&named.store),
-            charge_back: Arc::clone(&named.charge_back),
         }
     }
 
@@ -365,7 +359,6 @@ impl Workers {
             for (name, upstream) in &named.upstreams {
                 upstream.sum_into(sums.upstreams.entry(name.clone()).or_default());
             }
-            named.charge_back.sum_into(&mut sums.charge_back);
         }
         sums
     }

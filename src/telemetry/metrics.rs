@@ -44,6 +44,8 @@ pub struct Levels {
     pub keys: usize,
     /// Keys that owe the store something.
     pub owed_keys: usize,
+    /// What became of units that were admitted while it was away, in the order of [`ChargeBack`].
+    pub charge_back: [u64; ChargeBack::COUNT],
     /// Lines of the access log that were dropped since the start.
     pub dropped_lines: u64,
     /// Each upstream.
@@ -221,7 +223,7 @@ impl Scrape {
         total(encoder, "store_breaker_openings", help, self.levels.breaker_openings)?;
         let help = "Units that were admitted while the store was away, and what became of them.";
         let mut metric = encoder.encode_descriptor("charge_back_units", help, None, MetricType::Counter)?;
-        for ((_, name), count) in ChargeBack::ALL.iter().zip(&self.sums.charge_back) {
+        for ((_, name), count) in ChargeBack::ALL.iter().zip(&self.levels.charge_back) {
             counter(&mut metric, &[("outcome", *name)], *count)?;
         }
         let help = "Keys that owe the store what was admitted while it was away.";
@@ -360,6 +362,7 @@ mod tests {
             breaker_openings: 6,
             keys: 9,
             owed_keys: 2,
+            charge_back: [9, 6, 0, 1],
             dropped_lines: 4,
             upstreams,
         };
