@@ -200,6 +200,32 @@ fn memory_take(c: &mut Criterion) {
     group.finish();
 }
 
+/// What it takes to keep what the store said of a key for an outage.
+fn learn(c: &mut Criterion) {
+    let mut group = c.benchmark_group("learn");
+    for (name, quota) in quotas() {
+        let instances = NonZeroU64::new(2).expect("not zero");
+        let policy = Policy::new(name, quota.clone());
+        let share = policy.shared_by(instances);
+        let state = used(&quota, 10);
+        let said = quota.step(state.as_ref(), Timestamp(NOW), 1, Holder::default()).decision;
+        let memory = Memory::new(1_000_000, Clock::System);
+        let mut number = 0_u64;
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+                let mut key = [0; 16];
+                // One of 4,096 keys that stay known.
+                key[..8].copy_from_slice(&(number >> 52).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
+                memory.replace(&share, Key(key), |known, now| {
+                    share.seed(known, black_box(&said), instances, now)
+                });
+            });
+        });
+    }
+    group.finish();
+}
+
 fn tokens(c: &mut Criterion) {
     let mut group = c.benchmark_group("token");
     for (name, algorithm, kind) in [
@@ -244,5 +270,5 @@ fn tokens(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, steps, route_match, examine, memory_take, tokens);
+criterion_group!(benches, steps, route_match, examine, memory_take, learn, tokens);
 criterion_main!(benches);

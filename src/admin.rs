@@ -24,7 +24,7 @@ pub use listen::{AdminListener, listen, serve};
 
 use self::answer::{Answer, Refusal};
 use crate::gate::Gate;
-use crate::limiter::{Breakers, Denials};
+use crate::limiter::{Breakers, Denials, Ledger};
 use crate::proxy::Site;
 use crate::store::{Memory, Store};
 use crate::telemetry::{CONTENT_TYPE, Levels, Metrics};
@@ -70,6 +70,8 @@ pub struct Gauges {
     pub breakers: Arc<Breakers>,
     /// The in-process store.
     pub memory: Arc<Memory>,
+    /// What is owed to the store.
+    pub ledger: Arc<Ledger>,
     /// Lines of the access log that were dropped, if there is one.
     pub dropped_lines: Option<Arc<AtomicU64>>,
     /// Where requests go.
@@ -144,7 +146,7 @@ impl Admin {
     }
 
     fn levels(&self) -> Levels {
-        let Gauges { connections, breakers, memory, dropped_lines, upstreams } = &self.gauges;
+        let Gauges { connections, breakers, memory, ledger, dropped_lines, upstreams } = &self.gauges;
         let open =
             |(address, count): &(SocketAddr, Arc<AtomicUsize>)| (*address, count.load(Ordering::Relaxed));
         Levels {
@@ -152,6 +154,8 @@ impl Admin {
             breakers_open: breakers.open(),
             breaker_openings: breakers.openings(),
             keys: memory.len(),
+            owed_keys: ledger.len(),
+            charge_back: ledger.units(),
             dropped_lines: dropped_lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed)),
             upstreams: upstreams.iter().map(|upstream| upstream.levels()).collect(),
         }

@@ -1,7 +1,9 @@
 //! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
 
+mod alone;
 mod breaker;
 mod denials;
+mod ledger;
 mod limits;
 mod ruling;
 mod slots;
@@ -12,13 +14,14 @@ use std::time::Duration;
 
 pub use self::breaker::Breakers;
 pub use self::denials::Denials;
+pub use self::ledger::Ledger;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::ruling::{Denial, Permit, Ruling, Standing, Standings};
 
 use self::breaker::Breaker;
 use self::slots::{Place, Slots};
 use crate::limit::Charge;
-use crate::store::{Decisions, Memory, Redis, Store, StoreError};
+use crate::store::{Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, Outcome, StoreCall};
 use crate::time::{Micros, recent};
 
@@ -32,6 +35,8 @@ pub struct Limiter {
     breaker: Rc<Breaker>,
     /// What the store has refused; not used where to ask costs no more than to remember.
     denials: Arc<Denials>,
+    /// What was admitted while the store was away, and is not paid yet.
+    ledger: Arc<Ledger>,
     slots: Arc<Slots>,
     counts: Arc<Counts>,
 }
@@ -45,13 +50,15 @@ pub struct Shared {
     pub breakers: Arc<Breakers>,
     /// What is remembered of the store's denials; who gives something back has to have it forgotten.
     pub denials: Arc<Denials>,
+    /// What was admitted while it was away, and is not paid yet.
+    pub ledger: Arc<Ledger>,
 }
 
 impl Shared {
     /// What is known of a store that nobody has asked yet.
     #[must_use]
     pub fn new(alone: Arc<Memory>) -> Self {
-        Self { alone, breakers: Arc::default(), denials: Arc::default() }
+        Self { alone, breakers: Arc::default(), denials: Arc::default(), ledger: Arc::default() }
     }
 }
 
@@ -64,9 +71,9 @@ impl Limiter {
     /// One worker's limiter over its connection to the store.
     #[must_use]
     pub fn new(store: Store, shared: Shared) -> Self {
-        let Shared { alone, breakers, denials } = shared;
+        let Shared { alone, breakers, denials, ledger } = shared;
         let (breaker, slots, counts) = (Rc::new(Breaker::of(&breakers)), Arc::default(), Arc::default());
-        Self { store, alone, breaker, denials, slots, counts }
+        Self { store, alone, breaker, denials, ledger, slots, counts }
     }
 
     /// The same limiter, which counts there what it decides.
@@ -92,7 +99,7 @@ impl Limiter {
         }
         let Store::Redis(redis) = &self.store else { return self.ask_here(limits, charges) };
         if self.breaker.is_open() {
-            return self.decide_alone(limits, charges);
+            return self.decide_alone(limits, charges, None);
         }
         if let Some(known) = self.denials.refuse(&limits.policies, charges, recent()) {
             let all = known.iter().map(|standing| (standing.policy, &standing.decision));
@@ -105,9 +112,9 @@ impl Limiter {
 
     /// Has the store in this process decide.
     fn ask_here(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
-        let Store::Memory(memory) = &self.store else { return self.decide_alone(limits, charges) };
-        let place = || Place::Process(Arc::clone(memory));
-        let (asked, slots) = self.slots.ask(&limits.policies, place, charges);
+        let Store::Memory(memory) = &self.store else { return self.decide_alone(limits, charges, None) };
+        let place = || Place::here(memory, &limits.policies);
+        let (asked, slots) = self.slots.ask(&limits.policies, &limits.shares, place, charges);
         let decisions = memory.take(&limits.policies, &asked);
         self.answered();
         self.counts.asked(&limits.policies, &asked, &decisions);
@@ -117,12 +124,13 @@ impl Limiter {
     /// Has Redis decide.
     async fn ask(&self, redis: &Redis, limits: &Limits, charges: &[Charge]) -> Ruling {
         // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
-        let (asked, slots) = self.slots.ask(&limits.policies, || Place::Shared, charges);
+        let (asked, slots) = self.slots.ask(&limits.policies, &limits.shares, Place::shared, charges);
         let since = self.denials.asked(recent());
         match redis.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();
                 self.counts.asked(&limits.policies, &asked, &decisions);
+                self.learn(limits, &asked, &decisions);
                 if !redis.may_give_back() {
                     self.denials.remember(&limits.policies, &asked, &decisions, since);
                 }
@@ -130,7 +138,7 @@ impl Limiter {
             }
             Err(error) => {
                 self.failed(&error);
-                self.decide_alone(limits, charges)
+                self.decide_alone(limits, charges, Some(&error))
             }
         }
     }
@@ -138,24 +146,20 @@ impl Limiter {
     /// Charges what a request turned out to owe, and says where it stands after that. What can't be charged in
     /// the store is charged here, where the limit decides here as well.
     pub async fn charge(&self, limits: &Limits, due: &[Charge]) -> Standings {
-        let standings = |charges: &[Charge], decisions: &Decisions| {
-            let all = charges.iter().zip(decisions);
-            let shown = all.filter(|(charge, _)| !limits.policy(charge).shadow);
-            shown.map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision }).collect()
-        };
         if self.breaker.is_open() {
-            let local = limits.local(due);
-            return standings(&local, &self.alone.settle(&limits.shares, &local));
+            return self.charge_alone(limits, due, None);
         }
         match self.store.settle(&limits.policies, due).await {
             Ok(decisions) => {
                 self.answered();
-                standings(due, &decisions)
+                if let Store::Redis(_) = self.store {
+                    self.learn(limits, due, &decisions);
+                }
+                limits.standings(due, &decisions)
             }
             Err(error) => {
                 self.failed(&error);
-                let local = limits.local(due);
-                standings(&local, &self.alone.settle(&limits.shares, &local))
+                self.charge_alone(limits, due, Some(&error))
             }
         }
     }
@@ -166,11 +170,13 @@ impl Limiter {
     }
 
     /// Does what is to be done beside requests, for as long as others have a clone of it or a slot that it has
-    /// given: gives slots back, renews their leases, and probes a store that does not answer, or that nobody asks.
+    /// given: gives slots back, renews their leases, probes a store that does not answer, or that nobody asks, and
+    /// pays what it is owed.
     pub async fn keep(self) {
         tokio::select! {
             () = self.slots.keep(&self.store) => {}
             () = self.keep_probing() => {}
+            () = self.keep_paying() => {}
             () = self.until_unused() => self.give_back_slots().await,
         }
     }
@@ -185,42 +191,26 @@ impl Limiter {
     async fn keep_probing(&self) {
         loop {
             self.breaker.opened(&self.store).await;
+            self.slots.count_here(&self.alone);
             self.breaker.recovered(&self.store).await;
+            // Who asks the store after this finds there what was admitted meanwhile.
+            while !self.pay().await {
+                self.breaker.recovered(&self.store).await;
+            }
+            self.slots.put_back(&self.store).await;
             // It may have lost what it knew, and be another one altogether.
             self.denials.forget();
             self.breaker.close();
         }
     }
 
-    /// Gives back to the store what the last requests of a worker had.
+    /// Gives back to the store what the last requests of a worker had, and pays what it is owed.
     pub async fn give_back_slots(&self) {
         // There is no next time: what is not taken now comes back by its lease.
         let _ = self.slots.give_back(&self.store).await;
-    }
-
-    /// Decides without the store. Denial of service by policy goes over denial by a limit, which goes over
-    /// leave.
-    fn decide_alone(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
-        let denies = |charge: &Charge| {
-            limits.on_failure(charge) == OnStoreFailure::Deny && !limits.policy(charge).shadow
-        };
-        if charges.iter().any(denies) {
-            let denying = charges.iter().filter(|charge| denies(charge));
-            denying.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedDenied));
-            let verdict = Err(Denial::Unavailable { retry_after: self.breaker.until_probe().max(RETRY) });
-            return Ruling { verdict, ..Ruling::pass() };
+        if !self.breaker.is_open() {
+            let _ = self.pay().await;
         }
-        let local = limits.local(charges);
-        let place = || Place::Process(Arc::clone(&self.alone));
-        let (local, slots) = self.slots.ask(&limits.shares, place, &local);
-        let decisions = self.alone.take(&limits.shares, &local);
-        self.counts.decided_alone(&limits.shares, &local, &decisions);
-        let allows = |charge: &&Charge| {
-            limits.on_failure(charge) == OnStoreFailure::Allow && !limits.policy(charge).shadow
-        };
-        let allowing = charges.iter().filter(allows);
-        allowing.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedAllowed));
-        Ruling::of(&limits.shares, &local, &decisions, slots)
     }
 }
 
@@ -287,25 +277,25 @@ mod tests {
     fn alone_each_limit_does_what_it_says() {
         use OnStoreFailure::{Allow, Deny, Local};
         let limiter = limiter();
-        let denied = limiter.decide_alone(&limits(&[Local, Allow, Deny], 1), &charges(3, 1)).verdict;
+        let denied = limiter.decide_alone(&limits(&[Local, Allow, Deny], 1), &charges(3, 1), None).verdict;
         assert_eq!(denied.unwrap_err(), Denial::Unavailable { retry_after: RETRY });
         let mixed = limits(&[Local, Allow], 2);
         for _ in 0..2 {
-            let ruling = limiter.decide_alone(&mixed, &charges(2, 1));
+            let ruling = limiter.decide_alone(&mixed, &charges(2, 1), None);
             assert!(ruling.verdict.is_ok());
             assert_eq!(ruling.standings.len(), 1);
             assert_eq!(ruling.standings[0].decision.limit, 2);
         }
-        let denied = limiter.decide_alone(&mixed, &charges(2, 1)).verdict;
+        let denied = limiter.decide_alone(&mixed, &charges(2, 1), None).verdict;
         assert_eq!(denied.unwrap_err(), Denial::Limited);
     }
 
     #[test]
     fn alone_a_cost_above_the_share_takes_all_of_it() {
         let (limiter, limits) = (limiter(), limits(&[OnStoreFailure::Local], 4));
-        let first = limiter.decide_alone(&limits, &charges(1, 3));
+        let first = limiter.decide_alone(&limits, &charges(1, 3), None);
         assert!(first.verdict.is_ok());
-        let second = limiter.decide_alone(&limits, &charges(1, 3));
+        let second = limiter.decide_alone(&limits, &charges(1, 3), None);
         assert_eq!(second.verdict.unwrap_err(), Denial::Limited);
         assert!(second.standings[0].decision.retry_after.is_some());
     }

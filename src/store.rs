@@ -69,6 +69,17 @@ pub enum StoreError {
     Garbled(String),
 }
 
+impl StoreError {
+    /// Whether it proves that nothing was charged.
+    #[must_use]
+    pub fn charges_nothing(&self) -> bool {
+        match self {
+            Self::Busy | Self::Away(_) | Self::Refused(_) => true,
+            Self::Lost | Self::Deadline | Self::Garbled(_) => false,
+        }
+    }
+}
+
 impl Store {
     /// The store that is asked for, over a connection of its own; must be called within a runtime. `memory` is where
     /// counts live in this process.

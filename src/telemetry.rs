@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, reload};
 
 pub use access::{AccessWriter, Record};
-pub use counts::{Counts, Outcome, StoreCall};
+pub use counts::{ChargeBack, Counts, Outcome, StoreCall};
 pub use metrics::{CONTENT_TYPE, Levels, Metrics};
 pub use upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -120,7 +121,7 @@ impl Running {
         let has_changed =
             |table: &str| changes.iter().any(|(part, _)| *part == Part::Table(table.to_owned()));
         let (kept, new) = self.matched(std::mem::take(&mut config.listeners));
-        let (mut listeners, mut sockets) = listen(&new, self.workers.len(), &self.inherited)?;
+        let (mut listeners, sockets) = listen(&new, self.workers.len(), &self.inherited)?;
         self.name_what_waits(&config);
         if has_changed("jwt") {
             let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
@@ -140,9 +141,11 @@ impl Running {
         self.log = config.log;
         self.shutdown_grace = config.shutdown_grace;
         self.begin_access_log();
-        for (number, (worker, listeners)) in self.workers.iter().zip(sockets.drain(..)).enumerate() {
-            worker.take_up(Order { generation: self.generation(number), listeners }).await;
-        }
+        let workers = self.workers.iter().zip(sockets).enumerate();
+        join_all(workers.map(|(number, (worker, listeners))| {
+            worker.take_up(Order { generation: self.generation(number), listeners })
+        }))
+        .await;
         // What was refused by other numbers must not be refused by heart.
         self.shared.denials.forget();
         for listener in &listeners {
@@ -275,6 +278,7 @@ impl Running {
                 connections: connections.collect(),
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
+                ledger: Arc::clone(&self.shared.ledger),
                 dropped_lines: self.access.as_ref().map(|(writer, _)| writer.dropped()),
                 upstreams: self.upstreams.clone(),
             },

@@ -22,6 +22,8 @@ pub struct Bucket {
     drain: NonZeroU64,
     unit: NonZeroU64,
     limit: NonZeroU64,
+    /// Of a share, the ticks that it has beyond its whole units: what was spent before it was one may reach there.
+    beyond: u64,
 }
 
 /// What a bucket remembers of a key: `ticks` of debt as of `stamp`, where `unit` ticks are one unit. The
@@ -55,7 +57,7 @@ impl Bucket {
             return Err(QuotaError::TooLarge { largest: if drain > MAX_TICKS { 0 } else { largest } });
         }
         match (NonZeroU64::new(drain), NonZeroU64::new(unit), NonZeroU64::new(limit)) {
-            (Some(drain), Some(unit), Some(limit)) => Ok(Self { rate, drain, unit, limit }),
+            (Some(drain), Some(unit), Some(limit)) => Ok(Self { rate, drain, unit, limit, beyond: 0 }),
             _ => Err(QuotaError::ZeroCapacity),
         }
     }
@@ -76,7 +78,8 @@ impl Bucket {
         // Only a limit of one can come here with a unit that is too large to count exactly.
         let unit = NonZeroU64::new(stretched.min(MAX_WAIT / limit)).unwrap_or(NonZeroU64::MIN);
         let drain = NonZeroU64::new(self.drain.get() / divisor).unwrap_or(NonZeroU64::MIN);
-        Self { rate: self.rate.shared_by(instances), drain, unit, limit }
+        let beyond = (self.full() / divisor).saturating_sub(limit.get() * unit.get());
+        Self { rate: self.rate.shared_by(instances), drain, unit, limit, beyond }
     }
 
     /// The rate as it was written.
@@ -95,16 +98,15 @@ impl Bucket {
     #[must_use]
     pub fn step(&self, state: Option<&Debt>, now: Timestamp, cost: u64) -> Step {
         let settled = self.settle(state, now);
-        let room = self.full() - settled.ticks;
         // Saturation means a cost far beyond the limit, which is refused all the same.
-        let price = cost.saturating_mul(self.unit.get());
-        if price <= room {
-            let ticks = settled.ticks + price;
+        let ticks = cost.saturating_mul(self.unit.get()).saturating_add(settled.ticks);
+        if ticks <= self.full() || cost == 0 {
             let next = Debt { stamp: settled.at, ticks, unit: self.unit };
             let decision = self.allowed(settled.at, now, ticks);
             return Step { decision, next: (cost > 0).then_some(State::Debt(next)) };
         }
-        let retry_after = (cost <= self.limit()).then(|| self.until_drained(price - room, settled.at, now));
+        let retry_after =
+            (cost <= self.limit()).then(|| self.until_drained(ticks - self.full(), settled.at, now));
         let decision =
             Decision { allowed: false, retry_after, ..self.allowed(settled.at, now, settled.ticks) };
         let moved = Debt { stamp: settled.at, ticks: settled.ticks, unit: self.unit };
@@ -141,10 +143,16 @@ impl Bucket {
         let settled = self.settle(state, now);
         let price = cost.min(self.limit()) * self.unit.get();
         let drained = settled.at.since(taken).0.saturating_mul(self.drain.get());
-        let ticks = (settled.ticks + price.saturating_sub(drained)).min(self.full());
+        let ticks = (settled.ticks + price.saturating_sub(drained)).min(self.most());
         let next = Debt { stamp: settled.at, ticks, unit: self.unit };
         let decision = self.allowed(settled.at, now, ticks);
         Step { decision, next: (ticks > settled.ticks).then_some(State::Debt(next)) }
+    }
+
+    /// The debt that will have drained after `reset_after`.
+    pub(super) fn seed(&self, reset_after: Micros, now: Timestamp) -> Debt {
+        let ticks = reset_after.0.saturating_mul(self.drain.get()).min(self.most());
+        Debt { stamp: now, ticks, unit: self.unit }
     }
 
     /// How long `debt` differs from no state at all, counted from `now`.
@@ -157,8 +165,14 @@ impl Bucket {
         self.limit.get() * self.unit.get()
     }
 
+    /// The largest debt.
+    fn most(&self) -> u64 {
+        self.full() + self.beyond
+    }
+
     fn allowed(&self, at: Timestamp, now: Timestamp, ticks: u64) -> Decision {
-        Decision::allowed(self.limit(), (self.full() - ticks) / self.unit, self.until_drained(ticks, at, now))
+        let remaining = self.full().saturating_sub(ticks) / self.unit;
+        Decision::allowed(self.limit(), remaining, self.until_drained(ticks, at, now))
     }
 
     /// Time from `now` until `ticks` of debt as of `at` have drained.
@@ -173,7 +187,7 @@ impl Bucket {
         let Some(debt) = state else {
             return Settled { at: now, ticks: 0, set_back: false };
         };
-        let ticks = self.in_own_unit(debt).min(self.full());
+        let ticks = self.in_own_unit(debt).min(self.most());
         if debt.stamp > now.after(SET_BACK) {
             return Settled { at: now, ticks, set_back: true };
         }
@@ -190,8 +204,8 @@ impl Bucket {
             return debt.ticks;
         }
         let units = debt.ticks / debt.unit;
-        if units >= self.limit() {
-            return self.full();
+        if units > self.limit() {
+            return self.most();
         }
         let rest = (debt.ticks % debt.unit) as f64;
         let rest = (rest / debt.unit.get() as f64 * self.unit.get() as f64).ceil();

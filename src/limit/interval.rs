@@ -124,6 +124,16 @@ impl Interval {
         Step { decision: self.standing(&after, now), next: is_more.then_some(State::Missing(next)) }
     }
 
+    /// The state in which `tokens` are missing, the last of which come after `reset_after`, or later where the
+    /// period is too long for that.
+    pub(super) fn seed(&self, tokens: u64, reset_after: Micros, now: Timestamp) -> Missing {
+        let period = self.rate.period().0;
+        let until_back = tokens.div_ceil(self.rate.units()).saturating_mul(period);
+        let tick = now.after(reset_after).0.saturating_sub(until_back);
+        let tick = tick.max((now.0 + 1).saturating_sub(period)).min(now.0);
+        Missing { stamp: now, tick: Timestamp(tick), tokens }
+    }
+
     /// How long `state` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, state: &Missing, now: Timestamp) -> Micros {

@@ -99,7 +99,18 @@ impl Rate {
         Self { units: self.units, period: self.period.saturating_mul(instances) }
     }
 
-    /// N/k, but at least one, per P: the share of one of k `instances` where k·P would be too long.
+    /// The share of one of k `instances` in whole units, so that all of them together never have more than N at once:
+    /// N/k per P; or, where that is none, one in as many P as it takes.
+    #[must_use]
+    pub fn parted(self, instances: NonZeroU64) -> Self {
+        if self.units >= instances {
+            return self.divided_by(instances);
+        }
+        let periods = NonZeroU64::new(instances.get().div_ceil(self.units())).unwrap_or(NonZeroU64::MIN);
+        Self { units: NonZeroU64::MIN, period: self.period.saturating_mul(periods) }
+    }
+
+    /// N/k, but at least one, per P: the share of one of k `instances` where no longer time can be counted.
     #[must_use]
     pub fn divided_by(self, instances: NonZeroU64) -> Self {
         let units = NonZeroU64::new(self.units.get() / instances).unwrap_or(NonZeroU64::MIN);

@@ -93,13 +93,13 @@ impl SlidingLog {
         (limit, holds_back.period().ceil_secs())
     }
 
-    /// What each of `instances` proxies may admit alone: N per k·P of each rate, or N/k per P, at least one,
-    /// where k·P is too long.
+    /// The share of one of `instances` proxies, in whole units of each rate; at least one unit in a period that can be
+    /// counted.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         let share = |rate: &Rate| {
-            let stretched = rate.shared_by(instances);
-            if stretched.period().0 <= LONGEST_PERIOD { stretched } else { rate.divided_by(instances) }
+            let share = rate.parted(instances);
+            if share.period().0 <= LONGEST_PERIOD { share } else { rate.divided_by(instances) }
         };
         let shares: SmallVec<[Rate; 4]> = self.rates().map(share).collect();
         Self::of(&shares).unwrap_or_else(|| self.clone())
@@ -159,6 +159,21 @@ impl SlidingLog {
         let counts = units > 0 && view.present.at.since(taken) < self.longest.period();
         let next = counts.then(|| view.charged_late(units, taken));
         (self.step(next.as_ref().or(state), now, 0).0, next)
+    }
+
+    /// A log with one entry, which leaves `left` units, and all of them after `reset_after`; none if it would be empty.
+    /// Of several rates the shortest decides that could last for so long.
+    pub(super) fn seed(&self, left: u64, reset_after: Micros, now: Timestamp) -> Option<Log> {
+        let lasts = |rate: &&Rate| rate.period() >= reset_after;
+        let rate = self.shorter.iter().rev().find(lasts).unwrap_or(&self.longest);
+        let units = rate.units().saturating_sub(left);
+        let made = Timestamp(now.after(reset_after).0.saturating_sub(rate.period().0)).min(now);
+        (units > 0).then(|| Log::empty(made).charged(0, made, 0, made.0, units))
+    }
+
+    /// The longest period of its rates.
+    pub(super) fn longest(&self) -> Micros {
+        self.longest.period()
     }
 
     /// How long `log` differs from no state at all, counted from `now`.

@@ -101,12 +101,11 @@ impl SlidingWindow {
         (self.limit(), self.rate.period().ceil_secs())
     }
 
-    /// What each of `instances` proxies may admit alone: N per k·P, or N/k per P, at least one, where that
-    /// can't be counted.
+    /// The share of one of `instances` proxies, in whole units; at least one in a period that can be counted.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         let divided = || Self { rate: self.rate.divided_by(instances), ..*self };
-        Self::new(self.rate.shared_by(instances), self.buckets.get()).unwrap_or_else(|_| divided())
+        Self::new(self.rate.parted(instances), self.buckets.get()).unwrap_or_else(|_| divided())
     }
 
     /// Decides a request of `cost` units at `now`, and says what to remember if that has changed. A cost of
@@ -174,6 +173,25 @@ impl SlidingWindow {
         let counts = units > 0 && view.part - taken.0 / self.width <= self.buckets.get();
         let next = counts.then(|| self.parts(view.charged_late(units, taken, taken.0 / self.width)));
         (self.step(next.as_ref().or(state), now, 0).0, next)
+    }
+
+    /// Counters that say that `units` are spent, and will be out after `reset_after`; none if that is nothing.
+    pub(super) fn seed(&self, units: u64, reset_after: Micros, now: Timestamp) -> Option<PartCounts> {
+        let width = self.width.get();
+        let present = now.0 / width;
+        let out = now.after(reset_after).0.div_ceil(width);
+        let part = out.saturating_sub(self.buckets.get() + 1).min(present);
+        let is_old = present - part >= self.buckets.get();
+        // Of the oldest part a share counts only.
+        let left = if is_old { (present + 1) * width - now.0 } else { width };
+        let units = units.saturating_mul(width).div_ceil(left).min(self.limit());
+        let stamp = Timestamp(now.0.min((part + 1) * width - 1));
+        (units > 0).then(|| self.parts(Timeline::empty(stamp).charged(0, stamp, 0, part, units)))
+    }
+
+    /// The width of a part, and how many of them are a period.
+    pub(super) fn parts_of_period(&self) -> [u64; 2] {
+        [self.width.get(), self.buckets.get()]
     }
 
     /// How long `parts` differ from no state at all, counted from `now`.

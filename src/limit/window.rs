@@ -106,12 +106,12 @@ impl Window {
         numbers
     }
 
-    /// The share of one of `instances` proxies: N per k·P, or a k-th of N where windows follow the calendar.
+    /// The share of one of `instances` proxies, in whole units: together they admit no more than N in a window.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
-        let stretched = Self::new(self.rate.shared_by(instances), self.align.clone());
-        match (stretched, &self.align) {
-            (Ok(stretched), Align::Clock | Align::FirstRequest) => stretched,
+        let share = Self::new(self.rate.parted(instances), self.align.clone());
+        match (share, &self.align) {
+            (Ok(share), Align::Clock | Align::FirstRequest) => share,
             _ => Self { rate: self.rate.divided_by(instances), align: self.align.clone() },
         }
     }
@@ -164,6 +164,22 @@ impl Window {
         let own = state.filter(|count| settled.units == 0 && count.grid == self.grid());
         let has_ended = own.is_some_and(|own| own.start <= taken && taken.since(own.start) < period);
         (!has_ended && settled.at.since(taken) < period).then_some(start)
+    }
+
+    /// The state of a window that holds `units` and ends after `reset_after`, or else where the grid says.
+    pub(super) fn seed(&self, units: u64, reset_after: Micros, now: Timestamp) -> Count {
+        let start = match self.align {
+            Align::FirstRequest => {
+                Timestamp(now.after(reset_after).0.saturating_sub(self.rate.period().0)).min(now)
+            }
+            _ => self.window(now, None).0,
+        };
+        Count { stamp: now, start, grid: self.grid(), units }
+    }
+
+    /// Whether these times lie in one window of a grid that the clock gives.
+    pub(super) fn is_one_window(&self, a: Timestamp, b: Timestamp) -> bool {
+        self.window(a, None).0 == self.window(b, None).0
     }
 
     /// How long `count` differs from no state at all, counted from `now`.

@@ -183,26 +183,28 @@ impl Breaker {
     /// Waits until it is open; a store that nobody asks meanwhile is probed. A probe that fails is worth as many
     /// requests as it takes, if the next one fails too.
     pub async fn opened(&self, store: &Store) {
-        // If it is on trial this is soon over.
-        let mut pause = PAUSE;
-        while !self.is_open() {
+        let mut heard = monotonic();
+        loop {
             // It wakes up at once when a request opens it.
-            let _ = tokio::time::timeout(pause, self.opened.notified()).await;
-            let _ = monotonic();
-            self.say_refused();
-            if self.is_open() || self.has_heard.replace(false) {
-                pause = IDLE;
-                continue;
+            let _ = tokio::time::timeout(PAUSE, self.opened.notified()).await;
+            let now = monotonic();
+            if self.is_open() {
+                return;
+            }
+            if self.has_heard.replace(false) {
+                heard = now;
+            }
+            // A failure may have been the last word, and a trial nobody takes part in.
+            if self.failures.get() == 0 {
+                self.say_refused();
+                if now.saturating_duration_since(heard) < IDLE {
+                    continue;
+                }
             }
             match store.probe().await {
-                Ok(()) => {
-                    self.answered();
-                    // That was nobody else.
-                    self.has_heard.set(false);
-                    pause = IDLE;
-                }
+                Ok(()) => self.answered(),
                 Err(error) if self.lasts() => self.open(&error),
-                Err(_) => pause = PAUSE,
+                Err(_) => {}
             }
         }
     }

@@ -22,14 +22,22 @@ pub enum OnStoreFailure {
 }
 
 /// All limits of a configuration, by [`crate::limit::PolicyId`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// What each limit is.
     pub policies: Arc<[Policy]>,
     /// The share of one proxy, for when it has to decide alone.
     pub shares: Arc<[Policy]>,
+    /// How many proxies have such a share.
+    pub instances: NonZeroU64,
     /// What each limit does when the store can't be asked.
     pub on_failure: Vec<OnStoreFailure>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::new(Vec::new(), NonZeroU64::MIN)
+    }
 }
 
 impl Limits {
@@ -38,6 +46,7 @@ impl Limits {
     pub fn new(limits: Vec<(Policy, OnStoreFailure)>, instances: NonZeroU64) -> Self {
         let share = |policy: &Policy| policy.shared_by(instances);
         Self {
+            instances,
             shares: limits.iter().map(|(policy, _)| share(policy)).collect(),
             on_failure: limits.iter().map(|(_, on_failure)| *on_failure).collect(),
             policies: limits.into_iter().map(|(policy, _)| policy).collect(),
@@ -54,12 +63,17 @@ impl Limits {
         self.on_failure[charge.policy.0 as usize]
     }
 
-    /// The charges that this process decides by itself while the store is away. One that costs more than a share
-    /// can ever give takes all of it: it must not be refused for good because the store is away.
+    /// The charges that this process decides by itself while the store is away.
     pub(super) fn local(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
-        let most = |charge: &Charge| self.shares[charge.policy.0 as usize].quota.limit();
         let own = charges.iter().filter(|charge| self.on_failure(charge) == OnStoreFailure::Local);
-        own.map(|charge| Charge { cost: charge.cost.min(most(charge)), ..*charge }).collect()
+        own.copied().collect()
+    }
+
+    /// The same charges where one that costs more than a share can ever give takes all of it: it must not be refused
+    /// for good because the store is away.
+    pub(super) fn fitting(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
+        let most = |charge: &Charge| self.shares[charge.policy.0 as usize].quota.limit();
+        charges.iter().map(|charge| Charge { cost: charge.cost.min(most(charge)), ..*charge }).collect()
     }
 
     /// Where a request stands that no store needs to be asked about, because it costs more than one of its

@@ -1,8 +1,9 @@
 //! Slots of concurrency limits: who has which, giving them back, and renewing their leases.
 //!
 //! A slot is given back when its [`SlotSet`] is dropped, at once in this process, and in Redis by the worker's
-//! keeper, which also renews leases. Both happen where the slot was taken, whether the store is away or back by
-//! then. What can't be given back comes back by its lease.
+//! keeper, which also renews leases. Both happen wherever the slot is counted. While the store is away those that it
+//! has are counted in this process too, and when it is back it gets those that were taken meanwhile. What can't be
+//! given back comes back by its lease.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ struct Live {
 #[derive(Clone, Debug)]
 struct Held {
     policies: Arc<[Policy]>,
+    shares: Arc<[Policy]>,
     place: Place,
     charge: Charge,
     /// When it is renewed, or given up.
@@ -54,25 +56,40 @@ struct Held {
 pub(super) struct SlotSet {
     slots: Arc<Slots>,
     policies: Arc<[Policy]>,
+    shares: Arc<[Policy]>,
+    /// Where they are asked for.
     place: Place,
     charges: SmallVec<[Charge; 2]>,
 }
 
 /// Where slots are counted.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) struct Place {
     /// In the store of the worker.
-    Shared,
-    /// In this process.
-    Process(Arc<Memory>),
+    shared: bool,
+    /// In this process, by these policies.
+    here: Option<(Arc<Memory>, Arc<[Policy]>)>,
+}
+
+impl Place {
+    /// In the store of the worker.
+    pub fn shared() -> Self {
+        Self { shared: true, here: None }
+    }
+
+    /// In this process, by `policies`.
+    pub fn here(memory: &Arc<Memory>, policies: &Arc<[Policy]>) -> Self {
+        Self { shared: false, here: Some((Arc::clone(memory), Arc::clone(policies))) }
+    }
 }
 
 impl Slots {
     /// The slots that `charges` ask for, and the charges with holders of their own; nearly all ask for none, and
-    /// stay as they are.
+    /// stay as they are. `shares` are those of the policies that this process decides by while the store is away.
     pub fn ask<'a>(
         self: &Arc<Self>,
         policies: &Arc<[Policy]>,
+        shares: &Arc<[Policy]>,
         place: impl FnOnce() -> Place,
         charges: &'a [Charge],
     ) -> (Cow<'a, [Charge]>, Option<SlotSet>) {
@@ -86,8 +103,8 @@ impl Slots {
             charge.holder = Holder(fastrand::u64(..));
             asked.push(*charge);
         }
-        let (slots, policies) = (Arc::clone(self), Arc::clone(policies));
-        (Cow::Owned(all), Some(SlotSet { slots, policies, place: place(), charges: asked }))
+        let (slots, policies, shares) = (Arc::clone(self), Arc::clone(policies), Arc::clone(shares));
+        (Cow::Owned(all), Some(SlotSet { slots, policies, shares, place: place(), charges: asked }))
     }
 
     /// Gives back what was returned, and renews what is due, for ever.
@@ -133,6 +150,24 @@ impl Slots {
         is_taken
     }
 
+    /// Counts in this process as well what the store has, which can't be asked any more.
+    pub fn count_here(&self, alone: &Arc<Memory>) {
+        for held in self.live.lock().held.values_mut().filter(|held| held.place.here.is_none()) {
+            held.place.here = Some((Arc::clone(alone), Arc::clone(&held.shares)));
+            held.settle_here(Manner::Renew);
+        }
+    }
+
+    /// Puts into the store what was taken here while it was away, and what it may have lost.
+    pub async fn put_back(&self, store: &Store) {
+        let now = monotonic();
+        for held in self.live.lock().held.values_mut() {
+            held.place.shared = true;
+            held.due = now;
+        }
+        self.renew(store).await;
+    }
+
     async fn renew(&self, store: &Store) {
         let now = monotonic();
         let due: Vec<Held> = {
@@ -144,7 +179,11 @@ impl Slots {
             })
             .collect()
         };
-        let missed = settle(store, due, Manner::Renew).await;
+        for held in &due {
+            held.settle_here(Manner::Renew);
+        }
+        let shared = due.into_iter().filter(|held| held.place.shared).collect();
+        let missed = settle(store, shared, Manner::Renew).await;
         let mut live = self.live.lock();
         for held in missed {
             // Soon again.
@@ -176,40 +215,40 @@ impl SlotSet {
 
     /// A slot as of now.
     fn held(&self, charge: Charge) -> Held {
-        Held { policies: Arc::clone(&self.policies), place: self.place.clone(), charge, due: monotonic() }
+        let (policies, shares) = (Arc::clone(&self.policies), Arc::clone(&self.shares));
+        Held { policies, shares, place: self.place.clone(), charge, due: monotonic() }
     }
 }
 
 impl Drop for SlotSet {
     fn drop(&mut self) {
-        if self.charges.is_empty() {
-            return;
-        }
         let mut live = self.slots.live.lock();
+        let mut is_shared = false;
         for charge in &self.charges {
-            live.held.remove(&charge.holder);
+            // One that was not granted yet may have been given all the same.
+            let mut held = live.held.remove(&charge.holder).unwrap_or_else(|| self.held(*charge));
+            held.settle_here(Manner::GiveBack);
+            if held.place.shared {
+                is_shared = true;
+                held.due = monotonic() + held.lease();
+                live.returned.push(held);
+            }
         }
-        match &self.place {
-            Place::Process(memory) => {
-                drop(live);
-                let given: SmallVec<[Charge; 2]> =
-                    self.charges.iter().map(|charge| charge.with(Manner::GiveBack)).collect();
-                let _ = memory.settle(&self.policies, &given);
-            }
-            Place::Shared => {
-                live.returned.extend(self.charges.iter().map(|charge| {
-                    let mut held = self.held(*charge);
-                    held.due += held.lease();
-                    held
-                }));
-                drop(live);
-                self.slots.returned.notify_one();
-            }
+        drop(live);
+        if is_shared {
+            self.slots.returned.notify_one();
         }
     }
 }
 
 impl Held {
+    /// Settles it in this process, if it is counted here.
+    fn settle_here(&self, manner: Manner) {
+        if let Some((memory, policies)) = &self.place.here {
+            let _ = memory.settle(policies, &[self.charge.with(manner)]);
+        }
+    }
+
     fn lease(&self) -> Duration {
         match &self.policies[self.charge.policy.0 as usize].quota {
             Quota::Concurrency(slots) => slots.lease().into(),
@@ -223,20 +262,17 @@ fn is_slot(policies: &[Policy], charge: &Charge) -> bool {
     has_slots && charge.manner == Manner::Take && charge.cost > 0
 }
 
-/// Settles slots in this manner, each where it was taken; gives back those that the store did not take.
+/// Settles slots in the store in this manner; gives back those that it did not take.
 async fn settle(store: &Store, mut slots: Vec<Held>, manner: Manner) -> Vec<Held> {
     let mut left = Vec::new();
     while let Some(first) = slots.first() {
-        // Nearly always all of them: only a new configuration, or a store that was away, brings others. Slots with
-        // the same policies were taken in one place: what this process decides alone, it decides by shares.
-        let (policies, place) = (Arc::clone(&first.policies), first.place.clone());
+        // Nearly always all of them: only a new configuration brings others.
+        let policies = Arc::clone(&first.policies);
         let (same, others): (Vec<Held>, Vec<Held>) =
             slots.into_iter().partition(|held| Arc::ptr_eq(&held.policies, &policies));
         let charges: Vec<Charge> = same.iter().map(|held| held.charge.with(manner)).collect();
-        match place {
-            Place::Process(memory) => drop(memory.settle(&policies, &charges)),
-            Place::Shared if store.settle(&policies, &charges).await.is_err() => left.extend(same),
-            Place::Shared => {}
+        if store.settle(&policies, &charges).await.is_err() {
+            left.extend(same);
         }
         slots = others;
     }

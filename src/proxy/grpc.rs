@@ -28,11 +28,9 @@ struct Problem<'p> {
 
 /// Whether a request is a call of gRPC, which is spoken over HTTP/2 alone.
 pub(super) fn is_call(head: &request::Parts) -> bool {
-    let is_grpc = |kind: &HeaderValue| match kind.as_bytes().strip_prefix(GRPC) {
-        // Not `application/grpc-web`, whose clients read statuses of HTTP.
-        Some([]) | Some([b'+' | b';', ..]) => true,
-        _ => false,
-    };
+    // Not `application/grpc-web`, whose clients read statuses of HTTP.
+    let is_grpc =
+        |kind: &HeaderValue| matches!(kind.as_bytes().strip_prefix(GRPC), Some([] | [b'+' | b';', ..]));
     head.version == Version::HTTP_2 && head.headers.get(CONTENT_TYPE).is_some_and(is_grpc)
 }
 

@@ -124,6 +124,21 @@ impl Memory {
         }
     }
 
+    /// Keeps of a key what `make` makes of what is known of it, at the present time.
+    pub fn replace(
+        &self,
+        policy: &Policy,
+        key: Key,
+        make: impl FnOnce(Option<&Record>, Timestamp) -> Record,
+    ) {
+        let id = EntryId::new(policy.salt(), key);
+        let hash = self.hasher.hash_one(id);
+        let mut shard = self.shards[id.shard(self.shards.len())].lock();
+        let now = self.clock.now();
+        let record = make(shard.get(id, hash).as_deref(), now);
+        self.keep(&mut shard, policy, id, record, now);
+    }
+
     /// Does each charge by itself; see [`super::Store::settle`].
     #[must_use]
     pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {

@@ -30,12 +30,14 @@ use self::connection::Supervisor;
 use self::gather::Queue;
 use self::line::{Line, TakeClock};
 use super::{Change, Decisions, StoreError};
-use crate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
+use crate::limit::{Charge, Key, Manner, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, Timestamp, monotonic};
 
 /// How many charges are settled in one call: it must not keep the server from others, nor take longer than a take
 /// may. To renew one of thousands of slots of a key takes it most of a millisecond.
 const SETTLED_AT_ONCE: usize = 32;
+/// The same where all of them are late: each is about as cheap as a take.
+const PAID_AT_ONCE: usize = 128;
 /// How many times a list of keys goes on looking, a thousand names each.
 const SCANS: usize = 1_000;
 
@@ -60,7 +62,7 @@ pub struct Redis {
 
 struct Shared {
     line: Arc<Line>,
-    queue: Queue,
+    queue: Arc<Queue>,
     /// Whether keys lie on several nodes.
     is_cluster: bool,
     /// Tells the supervisor to begin again.
@@ -94,8 +96,8 @@ impl Redis {
         let line = Line::new(supervisor.client(), &spec.prefix, spec.timeout, clock);
         let (line, reconnect, (wants, wanted)) = (Arc::new(line), Arc::default(), oneshot::channel());
         tokio::spawn(supervisor.run(Arc::downgrade(&line), Arc::clone(&reconnect), wanted));
-        let queue = Queue::over(Arc::clone(&line));
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
+        let queue = Queue::over(Arc::clone(&line), is_cluster);
         Self { shared: Arc::new(Shared { line, queue, is_cluster, reconnect, _wants: wants }) }
     }
 
@@ -154,7 +156,8 @@ impl Redis {
         charges: &[Charge],
     ) -> Result<Decisions, StoreError> {
         let mut decisions = Decisions::new();
-        for some in charges.chunks(SETTLED_AT_ONCE) {
+        let are_late = charges.iter().all(|charge| charge.manner == Manner::Late);
+        for some in charges.chunks(if are_late { PAID_AT_ONCE } else { SETTLED_AT_ONCE }) {
             decisions.extend(self.ask(policies, some, true).await?);
         }
         Ok(decisions)
@@ -184,38 +187,18 @@ impl Redis {
         if charges.is_empty() {
             return Ok(Decisions::new());
         }
-        let answer = if self.shared.is_cluster {
-            let asked = self.ask_cluster(policies, charges, apart);
-            tokio::time::timeout(self.shared.line.timeout(), asked).await
+        let deadline = self.shared.line.timeout();
+        let answer = if self.shared.is_cluster && apart::is_apart(charges) {
+            let asked = if apart { apart::settle } else { apart::take };
+            tokio::time::timeout(deadline, asked(self, policies, charges)).await
         } else {
-            let asked = self.shared.queue.ask(policies, charges, apart);
-            tokio::time::timeout(self.shared.line.timeout(), asked).await
+            tokio::time::timeout(deadline, self.shared.queue.ask(policies, charges, apart)).await
         };
-        // It has waited: time has passed.
-        let _ = monotonic();
-        answer.map_err(|_| StoreError::Deadline)?
-    }
-
-    /// The same of a cluster: no call may have keys of several tags, so requests go by themselves.
-    fn ask_cluster<'a>(
-        &'a self,
-        policies: &'a [Policy],
-        charges: &'a [Charge],
-        apart: bool,
-    ) -> Pin<Box<dyn Future<Output = Result<Decisions, StoreError>> + Send + 'a>> {
-        match (apart::is_apart(charges), apart) {
-            (true, true) => apart::settle(self, policies, charges),
-            (true, false) => apart::take(self, policies, charges),
-            (false, apart) => Box::pin(async move {
-                let mut call = wire::Call::default();
-                if apart {
-                    charges.chunks(1).for_each(|one| call.add(self.prefix(), policies, one, self.now()));
-                } else {
-                    call.add(self.prefix(), policies, charges, self.now());
-                }
-                wire::decisions(&self.call(call).await?, policies, charges)
-            }),
-        }
+        answer.map_err(|_| {
+            // It has waited: time has passed.
+            let _ = monotonic();
+            StoreError::Deadline
+        })?
     }
 
     /// One call of the script, whose keys have one tag.

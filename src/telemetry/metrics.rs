@@ -12,7 +12,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::counts::{Counts, DURATION_CELLS, DURATIONS, Outcome, StoreCall, Sums, Workers};
+use super::counts::{ChargeBack, Counts, DURATION_CELLS, DURATIONS, Outcome, StoreCall, Sums, Workers};
 use super::upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels, UpstreamSums};
 use crate::limit::Policy;
 use crate::time::{Micros, Timestamp};
@@ -40,8 +40,12 @@ pub struct Levels {
     pub breakers_open: usize,
     /// How many times a breaker has opened since the start.
     pub breaker_openings: u64,
-    /// Keys that this process counts by itself.
+    /// Keys that this process knows by itself.
     pub keys: usize,
+    /// Keys that owe the store something.
+    pub owed_keys: usize,
+    /// What became of units that were admitted while it was away, in the order of [`ChargeBack`].
+    pub charge_back: [u64; ChargeBack::COUNT],
     /// Lines of the access log that were dropped since the start.
     pub dropped_lines: u64,
     /// Each upstream.
@@ -217,7 +221,14 @@ impl Scrape {
         gauge(encoder, "store_breakers_open", help, self.levels.breakers_open)?;
         let help = "How many times a worker has stopped asking the store.";
         total(encoder, "store_breaker_openings", help, self.levels.breaker_openings)?;
-        gauge(encoder, "local_keys", "Keys that are counted in this process.", self.levels.keys)
+        let help = "Units that were admitted while the store was away, and what became of them.";
+        let mut metric = encoder.encode_descriptor("charge_back_units", help, None, MetricType::Counter)?;
+        for ((_, name), count) in ChargeBack::ALL.iter().zip(&self.levels.charge_back) {
+            counter(&mut metric, &[("outcome", *name)], *count)?;
+        }
+        let help = "Keys that owe the store what was admitted while it was away.";
+        gauge(encoder, "owed_keys", help, self.levels.owed_keys)?;
+        gauge(encoder, "local_keys", "Keys that this process knows by itself.", self.levels.keys)
     }
 
     fn upstream_requests(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
@@ -350,6 +361,8 @@ mod tests {
             breakers_open: 1,
             breaker_openings: 6,
             keys: 9,
+            owed_keys: 2,
+            charge_back: [9, 6, 0, 1],
             dropped_lines: 4,
             upstreams,
         };

@@ -248,8 +248,8 @@ impl Pool {
         let spec = self.shared.spec();
         let by = monotonic() + spec.connect_timeout;
         let by = deadline.map_or(by, |deadline| by.min(deadline));
-        let late = |_| ForwardError::ConnectTimeout(self.server.authority());
-        let _turn = timeout_at(by, multiplexed.connecting()).await.map_err(late)?;
+        let in_time = |_| ForwardError::ConnectTimeout(self.server.authority());
+        let _turn = timeout_at(by, multiplexed.connecting()).await.map_err(in_time)?;
         if let Some(lane) = multiplexed.free(fresh) {
             return Ok(Link::Http2(lane));
         }
@@ -268,7 +268,7 @@ impl Pool {
             let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
             multiplexed.add(stream, place, spec.response_timeout, spec.stall_timeout).await
         };
-        let lane = timeout_at(by, connect).await.map_err(late)?;
+        let lane = timeout_at(by, connect).await.map_err(in_time)?;
         let failed = |error| ForwardError::Connect { server: self.server.authority(), error };
         lane.map(Link::Http2).map_err(failed)
     }

@@ -170,14 +170,17 @@ fn what_happens_without_the_store_is_counted() {
     let before = failed_calls(&up);
     redis.kill();
     let statuses: Vec<u16> = (0..3).map(|_| get(proxy.addr(), "/both", &[]).status()).collect();
-    assert_eq!(statuses, [200, 200, 429]);
+    // Of two, the store has told of one.
+    assert_eq!(statuses, [200, 429, 429]);
     // A connection that is lost may soon be there again.
     eventually("the store is away", || get(admin, "/ready", &[]).text() == "ready\nstore: away\n");
     assert_eq!(get(proxy.addr(), "/shut", &[]).status(), 503);
     let after = metrics(admin);
     assert_eq!(decisions(&after, "local", "allowed"), 1);
-    assert_eq!(decisions(&after, "local", "store_failure_local_allowed"), 2);
-    assert_eq!(decisions(&after, "local", "store_failure_local_denied"), 1);
+    assert_eq!(decisions(&after, "local", "store_failure_local_allowed"), 1);
+    assert_eq!(decisions(&after, "local", "store_failure_local_denied"), 2);
+    assert_eq!(number(&after, "tidegate_charge_back_units_total{outcome=\"owed\"}"), 1);
+    assert_eq!(number(&after, "tidegate_owed_keys"), 1);
     assert_eq!(decisions(&after, "open", "store_failure_allowed"), 3);
     assert_eq!(decisions(&after, "shut", "store_failure_denied"), 1);
     let failures = failed_calls(&after) - before;

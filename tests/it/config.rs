@@ -1,7 +1,7 @@
 //! The configuration file: what is read, what is refused, and in which words.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::StatusCode;
 use proptest::prelude::*;
@@ -180,7 +180,7 @@ fn routes_are_read() {
 
 #[test]
 fn upstreams_are_read() {
-    let site = parse(WHOLE).unwrap_or_else(|report| panic!("{report}")).config.site;
+    let site = whole().config.site;
     let second = Duration::from_secs(1);
     let health = HealthSpec {
         path: "/healthz?deep=1".into(),
@@ -346,7 +346,7 @@ fn a_route_has_at_most_a_thousand_limits() {
 }
 
 #[test]
-fn ten_thousand_routes_are_read_quickly() {
+fn ten_thousand_routes_are_read() {
     use std::fmt::Write as _;
 
     let mut text = String::from("listen = \"127.0.0.1:8080\"\n[limits.a]\nrate = \"5/minute\"\n");
@@ -360,19 +360,15 @@ fn ten_thousand_routes_are_read_quickly() {
         );
     }
     text.push_str("[[routes]]\nname = \"last\"\nhost = \"h1.example.com\"\npath = \"/a/101/x/y\"\nmethods = [\"GET\"]\nheaders = { x-n = \"101\" }\nrespond = {}\n");
-    let start = Instant::now();
     let loaded = parse(&text).unwrap_or_else(|report| panic!("{report}"));
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert_eq!(loaded.warnings.len(), 0, "{}", loaded.warnings);
 }
 
 #[test]
-fn many_problems_are_shown_quickly() {
+fn many_problems_are_all_shown() {
     let text = "[[routes]]\npat = \"/\"\n".repeat(3_000);
-    let start = Instant::now();
     let report = report(&text);
     assert_eq!(report.matches("unknown key `pat`").count(), 3_000);
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 proptest! {

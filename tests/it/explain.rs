@@ -132,6 +132,10 @@ client    127.0.0.1
 answer    403 Forbidden: the request lacks header:x-api-key
 ")
     );
+    let said = explain(&["POST", "http://api.example.com/v1/sessions", "-H", "Content-Length: 65537"]).stdout;
+    let end = "answer    413 Payload Too Large: the request's body is larger than it may be here\n          its route says \
+               max_body, which is 65536 bytes\n";
+    assert!(said.ends_with(end), "{said}");
     let said = explain(&["CONNECT", "http://api.example.com/"]).stdout;
     assert!(said.ends_with("answer    405 Method Not Allowed: CONNECT is not served here\n"), "{said}");
     let said = explain(&["OPTIONS", "*"]).stdout;

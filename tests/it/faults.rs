@@ -13,7 +13,7 @@ mod stopped;
 use std::time::{Duration, Instant};
 
 use self::load::{Asked, Load};
-use crate::support::{PATIENCE, RedisServer, Tidegate, get};
+use crate::support::{PATIENCE, RedisServer, Tidegate, eventually, get};
 
 /// What `[store]` has by default.
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -129,6 +129,7 @@ impl Trial {
         let load = Load::on(proxy.addr());
         // The steady load before the fault.
         std::thread::sleep(Duration::from_millis(300));
+        eventually("no breaker is open", || get(proxy.admin(), "/ready", &[]).text().ends_with(": up\n"));
         let (said, memory) = (proxy.lines().len(), proxy.memory());
         Self { name, proxy, load, said, memory }
     }
@@ -179,7 +180,7 @@ impl Trial {
         assert!(exact <= Duration::from_secs(2) + canary * 4, "{exact:?}, and the slowest canary {canary:?}");
         assert!(more <= MOST_MEMORY, "{more} KiB more");
         self.assert_charges(&asked, expected);
-        assert_log(&lines, expected);
+        assert_log(&lines, expected, canary);
     }
 
     /// What was counted in Redis is there, if it has kept it; and once only. More can have been charged by calls whose
@@ -243,17 +244,22 @@ fn assert_waits(asked: &[Asked], canaries: &[Asked]) {
     assert!(waits <= MOST_WAITS + 5 * slow, "{waits} waited, and {slow} canaries of {}", canaries.len());
 }
 
-/// One line for each change, with its reason.
+/// One line for each change, with its reason. Where even a canary took half a deadline, the machine may have been a fault
+/// of its own.
 #[track_caller]
-fn assert_log(lines: &[String], expected: &Expected) {
+fn assert_log(lines: &[String], expected: &Expected, canary: Duration) {
     let saying = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
     let (gone, back) = (saying("the store can't be asked: "), saying("the store answers again"));
     let partly = saying("the store refuses some calls: ");
-    let most = if expected.reasons.is_empty() { 0 } else { 3 };
-    assert!((most.min(1)..=most).contains(&(gone + partly)) && gone == back && partly <= 1, "{lines:#?}");
     assert_eq!(gone + back + partly, lines.len(), "{lines:#?}");
+    let is_slow = canary >= DEADLINE / 2;
+    let most = if expected.reasons.is_empty() && !is_slow { 0 } else { 3 };
+    let least = usize::from(!expected.reasons.is_empty());
+    assert!((least..=most).contains(&(gone + partly)) && gone == back && partly <= 1, "{lines:#?}");
     for line in lines.iter().filter(|line| line.contains(" WARN ")) {
-        assert!(expected.reasons.iter().any(|reason| line.contains(&format!(": {reason}"))), "{line}");
+        let is_known = |reason: &str| line.contains(&format!(": {reason}"));
+        let is_expected = expected.reasons.iter().any(|reason| is_known(reason));
+        assert!(is_expected || is_slow && is_known("no answer within the deadline"), "{line}");
     }
 }
 

@@ -48,6 +48,22 @@ fn claims(sub: &str) -> Value {
 }
 
 #[test]
+fn a_file_of_keys_is_read_again_with_the_configuration() {
+    let [first, next] = ["first", "next"].map(|kid| Issuer::new(Algorithm::ES256, kid));
+    let (_directory, file) = file_of(&jwks(&[&first]));
+    let config = once_by("\"jwt:sub\"", file.to_str().unwrap(), "");
+    let proxy = Tidegate::start(&config);
+    assert_eq!(with(&proxy, &first.token(&claims("alice"))), 200);
+    std::fs::write(&file, jwks(&[&next])).unwrap();
+    proxy.reload(&config);
+    assert_eq!(with(&proxy, &next.token(&claims("bob"))), 200);
+    // What is spent under a name stays spent, whoever signs for it.
+    assert_eq!(with(&proxy, &next.token(&claims("alice"))), 429);
+    assert_eq!(with(&proxy, &first.token(&claims("carol"))), 200, "by address");
+    assert_eq!(with(&proxy, &first.token(&claims("dave"))), 429, "by address as well");
+}
+
+#[test]
 fn tokens_of_one_subject_share_a_count_and_a_forged_one_counts_by_address() {
     let [issuer, stranger] = ["k", "k"].map(|kid| Issuer::new(Algorithm::ES256, kid));
     let (_directory, file) = file_of(&jwks(&[&issuer]));

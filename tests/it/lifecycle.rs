@@ -345,8 +345,8 @@ fn it_starts_without_redis_and_takes_it_up() {
     redis.restart();
     eventually("the store is taken up", || ask(&proxy, "/deny").0 == 200);
     proxy.wait_log("the store answers again");
-    // A Redis that has just started knows of nothing.
-    assert_eq!(ask(&proxy, "/local"), (200, Some(2)));
+    // A Redis that has just started is told of what was admitted without it.
+    assert_eq!(ask(&proxy, "/local"), (429, Some(0)));
     assert_eq!(ask(&proxy, "/allow"), (200, Some(2)));
     assert_eq!(redis.keys().iter().filter(|key| key.contains(":local:")).count(), 1);
 }
@@ -359,16 +359,18 @@ fn it_goes_on_without_redis_and_takes_it_up_again() {
         assert_eq!(ask(&proxy, path), (200, Some(2)));
     }
     redis.kill();
-    assert_alone(&proxy, 0);
+    assert_alone(&proxy, 1);
     let away = || proxy.lines().iter().filter(|line| line.contains("the store can't be asked")).count();
     let said = away();
     assert_alone(&proxy, 3);
     assert_eq!(away(), said, "it is said once a change: {:?}", proxy.lines());
     redis.restart();
     proxy.wait_ready();
-    for path in ["/local", "/allow", "/deny"] {
+    for path in ["/allow", "/deny"] {
         assert_eq!(ask(&proxy, path), (200, Some(2)));
     }
+    // Redis has lost what it had, and is told of what was admitted without it.
+    assert_eq!(ask(&proxy, "/local"), (200, Some(0)));
     redis.kill();
     assert_alone(&proxy, 3);
 }
@@ -393,7 +395,8 @@ fn a_redis_that_hangs_costs_no_more_than_the_deadline() {
             asked.push(time);
         }
     }
-    assert!(asked[0] >= DEADLINE, "the first one has to wait: {asked:?}");
+    // A moment is left for what has to be done after it.
+    assert!(asked[0] >= DEADLINE * 9 / 10, "the first one has to wait: {asked:?}");
     redis.resume();
     proxy.wait_ready();
     // How much of what it was asked meanwhile is charged now, nobody can know; but it is asked again.

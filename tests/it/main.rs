@@ -25,6 +25,7 @@ mod matching;
 mod max_body;
 mod numbers;
 mod onward;
+mod outage;
 mod partings;
 mod proof;
 mod proxied;

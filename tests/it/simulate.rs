@@ -268,7 +268,11 @@ fn a_redis_that_is_away_is_an_error_of_the_run() {
     let url = RedisServer::absent().url();
     let said = simulate(LIMITS, "0\n", &["--limit", "bucket", "--store", &url]);
     assert_eq!((said.status, said.stdout.as_str()), (1, ""));
-    assert!(said.stderr.starts_with(&format!("error: can't reach {url}: not connected\nhelp: ")), "{said:?}");
+    assert!(
+        said.stderr
+            .starts_with(&format!("error: can't reach {url}: not connected: Connection refused\nhelp: ")),
+        "{said:?}"
+    );
 }
 
 /// Random arrivals: bursts and rests, many keys, costs from none to too much, and a clock that steps back.

@@ -238,10 +238,10 @@ fn what_is_advertised_comes_back_whole() {
 }
 
 #[test]
-fn a_share_is_the_rate_over_a_longer_time() {
+fn a_share_is_in_whole_units() {
     let shared = |rates: &[(u64, u64)], by| log(rates).shared_by(NonZeroU64::new(by).unwrap()).numbers();
-    assert_eq!(shared(&[(100, MINUTE)], 3)[..], [100, 3 * MINUTE]);
-    assert_eq!(shared(&[(1, 1_000_000), (5, MINUTE)], 2)[..], [5, 2 * MINUTE, 1, 2_000_000]);
+    assert_eq!(shared(&[(100, MINUTE)], 3)[..], [33, MINUTE]);
+    assert_eq!(shared(&[(1, 1_000_000), (5, MINUTE)], 2)[..], [2, MINUTE, 1, 2_000_000]);
     assert_eq!(shared(&[(100, LONGEST_PERIOD)], 3)[..], [33, LONGEST_PERIOD]);
     assert_eq!(shared(&[(2, LONGEST_PERIOD)], 3)[..], [1, LONGEST_PERIOD]);
 }

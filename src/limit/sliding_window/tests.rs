@@ -262,9 +262,10 @@ fn what_cannot_be_counted_exactly_is_refused_with_the_largest_that_can() {
 }
 
 #[test]
-fn a_share_is_the_rate_over_a_longer_time() {
+fn a_share_is_in_whole_units() {
     let shared = |numbers, by| window(numbers).shared_by(NonZeroU64::new(by).unwrap()).numbers();
-    assert_eq!(shared((100, 1_000_000, 60), 3)[..], [100, 3_000_000, 60]);
+    assert_eq!(shared((100, 1_000_000, 60), 3)[..], [33, 1_000_000, 60]);
+    assert_eq!(shared((2, 1_000_000, 60), 5)[..], [1, 3_000_000, 60]);
     assert_eq!(shared((100, LONGEST_PERIOD / 64, 64), 3)[..], [33, LONGEST_PERIOD / 64, 64]);
     assert_eq!(shared((2, LONGEST_PERIOD, 1), 3)[..], [1, LONGEST_PERIOD, 1]);
     assert_eq!(window((100, 1_000_000, 60)).advertised(), (100, 60));

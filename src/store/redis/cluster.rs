@@ -22,13 +22,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(super) async fn send(
     client: &Client,
     command: &'static str,
-    args: Vec<Value>,
+    args: &[Value],
     options: &Options,
 ) -> Result<Value, Error> {
     let custom = custom(command);
     // fred does not look at what a custom command says of its keys.
     let options = &Options { cluster_hash: Some(ClusterHash::Offset(2)), ..options.clone() };
-    let said = client.with_options(options).custom(custom.clone(), args.clone()).await;
+    let said = client.with_options(options).custom(custom.clone(), args.to_vec()).await;
     if said.as_ref().is_err_and(goes_again) {
         let again: Again<'_> = Box::pin(send_again(client, custom, args, options, said));
         return again.await;
@@ -42,7 +42,7 @@ type Again<'a> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>>
 async fn send_again(
     client: &Client,
     command: CustomCommand,
-    args: Vec<Value>,
+    args: &[Value],
     options: &Options,
     mut said: Result<Value, Error>,
 ) -> Result<Value, Error> {
@@ -51,7 +51,7 @@ async fn send_again(
             Err(error) if goes_again(&error) => {
                 // fred has looked where the slots are before it said so; so the first time it may know better now.
                 let node = if is_redirected(&error) && round > 0 {
-                    importer(client, &args, options).await?
+                    importer(client, args, options).await?
                 } else {
                     None
                 };
@@ -59,8 +59,8 @@ async fn send_again(
                     tokio::time::sleep(PAUSE).await;
                 }
                 match node {
-                    Some(node) => ask(client, node, &command, &args, options).await,
-                    None => client.with_options(options).custom(command.clone(), args.clone()).await,
+                    Some(node) => ask(client, node, &command, args, options).await,
+                    None => client.with_options(options).custom(command.clone(), args.to_vec()).await,
                 }
             }
             said => return said,

@@ -2,70 +2,133 @@
 //!
 //! There is no timer, so a lone request waits for nothing; and a call never waits for company. What does not fit
 //! the queue is refused at once, and whoever has stopped waiting is not asked for any more.
+//!
+//! A call goes to one server. There all requests share a lane; on a cluster, where a call may not have keys of several
+//! tags, each tag has one of its own, so that none waits for a node that it has nothing to do with.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::line::Line;
 use super::script::TAKE;
 use super::wire::{self, Call};
-use crate::limit::{Charge, Policy};
+use crate::limit::{Charge, Key, Policy};
 use crate::store::{Decisions, StoreError};
 
-/// How many requests may wait for a call.
+/// How many requests may wait for a call or its reply.
 const MOST_WAITING: usize = 4_096;
 /// How many charges go in one call: it must not keep the server from others, and Lua takes no more than some
 /// thousand keys.
 const MOST_CHARGES: usize = 512;
+/// The lane of all requests to one server.
+const ONE_LANE: Key = Key([0; 16]);
 
 /// Where requests wait.
-#[derive(Clone, Debug)]
-pub(super) struct Queue(mpsc::Sender<Waiting>);
+#[derive(Debug)]
+pub(super) struct Queue {
+    line: Arc<Line>,
+    is_cluster: bool,
+    lanes: Mutex<Lanes>,
+}
+
+#[derive(Debug, Default)]
+struct Lanes {
+    /// Of each lane that has a call on its way: who waits for the next one.
+    waiting: HashMap<Key, Vec<Waiting>>,
+    /// How many have no answer yet, in all lanes.
+    unanswered: usize,
+}
 
 /// A request that waits.
 #[derive(Debug)]
 struct Waiting {
     policies: Arc<[Policy]>,
-    charges: SmallVec<[Charge; 4]>,
+    charges: SmallVec<[Charge; 2]>,
     /// Whether each charge is a request by itself.
     apart: bool,
-    reply: oneshot::Sender<Result<Decisions, StoreError>>,
+    /// Gets the part of the script's reply that is about it.
+    reply: oneshot::Sender<Result<Bytes, StoreError>>,
 }
 
 impl Queue {
-    /// A queue that is worked off over `line` for as long as a clone of it lives; within a runtime.
-    pub fn over(line: Arc<Line>) -> Self {
-        let (sender, waiting) = mpsc::channel(MOST_WAITING);
-        tokio::spawn(work_off(line, waiting));
-        Self(sender)
+    /// A queue before `line`; `is_cluster` says whether keys lie on several servers.
+    pub fn over(line: Arc<Line>, is_cluster: bool) -> Arc<Self> {
+        Arc::new(Self { line, is_cluster, lanes: Mutex::default() })
     }
 
-    /// Sends charges with the next call, and waits for what it says of them.
+    /// Sends charges with the next call, and waits for what it says of them. On a cluster they have one tag.
     pub async fn ask(
-        &self,
+        self: &Arc<Self>,
         policies: &Arc<[Policy]>,
         charges: &[Charge],
         apart: bool,
     ) -> Result<Decisions, StoreError> {
         let (reply, replied) = oneshot::channel();
-        let (policies, charges) = (Arc::clone(policies), charges.into());
-        let waiting = Waiting { policies, charges, apart, reply };
-        self.0.try_send(waiting).map_err(|_| StoreError::Busy)?;
+        let tag = charges.first().filter(|_| self.is_cluster).map_or(ONE_LANE, |charge| charge.key);
+        self.push(tag, Waiting { policies: Arc::clone(policies), charges: charges.into(), apart, reply })?;
         // The other end is dropped only with the runtime.
-        replied.await.unwrap_or(Err(StoreError::Lost))
+        let said = replied.await.unwrap_or(Err(StoreError::Lost))?;
+        wire::read(&said, policies, charges)
+    }
+
+    fn push(self: &Arc<Self>, lane: Key, request: Waiting) -> Result<(), StoreError> {
+        let mut lanes = self.lanes.lock();
+        if lanes.unanswered >= MOST_WAITING {
+            return Err(StoreError::Busy);
+        }
+        lanes.unanswered += 1;
+        match lanes.waiting.entry(lane) {
+            Entry::Occupied(mut waiting) => waiting.get_mut().push(request),
+            Entry::Vacant(place) => {
+                place.insert(vec![request]);
+                // It runs when those have that are ready by now, so their requests go in the same call.
+                tokio::spawn(work_off(Arc::clone(self), lane));
+            }
+        }
+        Ok(())
+    }
+
+    /// The requests that go in the next call of a lane. When there are none the lane is gone.
+    fn next(&self, lane: Key) -> Vec<Waiting> {
+        let lanes = &mut *self.lanes.lock();
+        let Some(waiting) = lanes.waiting.get_mut(&lane) else { return Vec::new() };
+        let before = waiting.len();
+        // Who has stopped waiting was told something else: to take for it now would be to charge for nothing.
+        waiting.retain(|one| !one.reply.is_closed());
+        lanes.unanswered -= before - waiting.len();
+        let next: Vec<Waiting> = waiting.drain(..together(waiting)).collect();
+        if next.is_empty() {
+            lanes.waiting.remove(&lane);
+        }
+        next
+    }
+
+    /// So many have got their answer; says whether others of the lane wait.
+    fn answered(&self, lane: Key, count: usize) -> bool {
+        let mut lanes = self.lanes.lock();
+        lanes.unanswered -= count;
+        lanes.waiting.get(&lane).is_some_and(|waiting| !waiting.is_empty())
     }
 }
 
-async fn work_off(line: Arc<Line>, mut queue: mpsc::Receiver<Waiting>) {
-    let mut waiting = Vec::new();
-    while queue.recv_many(&mut waiting, MOST_CHARGES).await > 0 {
-        // Who has stopped waiting was told something else: to take for it now would be to charge for nothing.
-        waiting.retain(|one| !one.reply.is_closed());
-        while !waiting.is_empty() {
-            let together = together(&waiting);
-            send(&line, waiting.drain(..together)).await;
+/// Makes one call of a lane after the other, until nobody waits.
+async fn work_off(queue: Arc<Queue>, lane: Key) {
+    loop {
+        let requests = queue.next(lane);
+        if requests.is_empty() {
+            return;
+        }
+        let count = requests.len();
+        send(&queue.line, requests).await;
+        if queue.answered(lane, count) {
+            // Whose requests have come by now goes along with those that wait.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -78,18 +141,15 @@ fn together(waiting: &[Waiting]) -> usize {
         charges <= MOST_CHARGES && Arc::ptr_eq(&one.policies, &waiting[0].policies)
     };
     // One alone goes however large it is.
-    waiting.iter().take_while(fits).count().max(1)
+    waiting.iter().take_while(fits).count().max(1).min(waiting.len())
 }
 
-async fn send(line: &Line, requests: impl Iterator<Item = Waiting>) {
-    let requests: Vec<Waiting> = requests.collect();
+async fn send(line: &Line, requests: Vec<Waiting>) {
     let now = line.now();
-    let mut call = Call::default();
+    let mut call = Call::of(requests.iter().map(|one| one.charges.len()).sum());
     for Waiting { policies, charges, apart, .. } in &requests {
         if *apart {
-            charges
-                .iter()
-                .for_each(|charge| call.add(line.prefix(), policies, std::slice::from_ref(charge), now));
+            charges.chunks(1).for_each(|charge| call.add(line.prefix(), policies, charge, now));
         } else {
             call.add(line.prefix(), policies, charges, now);
         }
@@ -97,16 +157,15 @@ async fn send(line: &Line, requests: impl Iterator<Item = Waiting>) {
     let (keys, arguments) = call.into_parts();
     let answered = line.eval(&TAKE, keys, arguments).await;
     let mut from = 0;
-    for Waiting { policies, charges, reply, .. } in requests {
+    for Waiting { charges, reply, .. } in requests {
+        let until = from + wire::reply_len(charges.len());
         let said = match &answered {
-            Ok(bytes) => {
-                let until = from + wire::reply_len(charges.len());
-                let own = bytes.get(from..until).unwrap_or_default();
-                from = until;
-                wire::read(own, &policies, &charges)
-            }
+            Ok(bytes) if until <= bytes.len() => Ok(bytes.slice(from..until)),
+            // Which cannot be read.
+            Ok(_) => Ok(Bytes::new()),
             Err(error) => Err(error.clone()),
         };
+        from = until;
         // It may have stopped waiting.
         let _ = reply.send(said);
     }

@@ -91,11 +91,12 @@ impl Line {
         keys: Vec<Bytes>,
         arguments: Vec<Bytes>,
     ) -> Result<Bytes, StoreError> {
-        let args = self.arguments(keys, arguments);
+        let mut args = self.arguments(script.sha.as_str().into(), keys, arguments);
         let running = async {
-            match self.run("EVALSHA", script.sha.as_str().into(), args.clone()).await {
+            match self.run("EVALSHA", &args).await {
                 Err(error) if error.details().starts_with("NOSCRIPT") => {
-                    self.run("EVAL", script.source.into(), args).await
+                    args[0] = script.source.into();
+                    self.run("EVAL", &args).await
                 }
                 other => other,
             }
@@ -142,21 +143,18 @@ impl Line {
 
     /// One EVAL or EVALSHA. It goes through fred's custom commands because only those honour the options: fail
     /// at once while there is no connection, and never send again.
-    async fn run(&self, name: &'static str, script: Value, mut args: Vec<Value>) -> Result<Bytes, Error> {
-        if let Some(place) = args.first_mut() {
-            *place = script;
-        }
+    async fn run(&self, name: &'static str, args: &[Value]) -> Result<Bytes, Error> {
         let reply = cluster::send(&self.client(), name, args, &options()).await?;
         reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
     }
 
-    fn arguments(&self, keys: Vec<Bytes>, own: Vec<Bytes>) -> Vec<Value> {
+    fn arguments(&self, script: Value, keys: Vec<Bytes>, own: Vec<Bytes>) -> Vec<Value> {
         let (now, extra_ttl) = match &self.clock {
             TakeClock::Server => (String::new(), Duration::ZERO),
             TakeClock::Sent { clock, extra_ttl } => (clock.now().0.to_string(), *extra_ttl),
         };
         let mut arguments = Vec::with_capacity(keys.len() + own.len() + 4);
-        arguments.push(Value::Null); // The script's place.
+        arguments.push(script);
         arguments.push(keys.len().to_string().into());
         arguments.extend(keys.into_iter().map(Value::Bytes));
         arguments.push(now.into());

@@ -10,14 +10,18 @@ use crate::time::{Micros, Timestamp};
 
 /// Bytes of one decision in a reply.
 const DECISION: usize = 1 + 3 * size_of::<f64>();
+/// About as many bytes as a stored key's name has.
+const NAME: usize = 48;
 /// Bytes of a request of one charge, without what only some charges have.
 const REQUEST: usize = 2 + 2 + 2 + 2 + 1 + size_of::<f64>();
 
 /// One call: its keys, policies and requests.
 #[derive(Debug, Default)]
 pub(super) struct Call {
-    /// Stored keys, each once.
-    pub keys: Vec<Bytes>,
+    /// The names of stored keys, each once, one behind the other.
+    names: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
     /// Policies, each once.
     policies: SmallVec<[Bytes; 4]>,
     /// Requests with their charges.
@@ -42,6 +46,16 @@ struct Run {
 }
 
 impl Call {
+    /// One that has room for so many charges.
+    pub fn of(charges: usize) -> Self {
+        Self {
+            names: Vec::with_capacity(charges * NAME),
+            ends: Vec::with_capacity(charges),
+            places: HashMap::with_capacity(charges),
+            ..Self::default()
+        }
+    }
+
     /// Adds a request. `now` says which calendar windows are sent along.
     pub fn add(&mut self, prefix: &str, policies: &[Policy], charges: &[Charge], now: Timestamp) {
         if let [charge] = charges
@@ -96,18 +110,23 @@ impl Call {
         true
     }
 
-    /// What the script gets beside keys.
+    /// The keys, and what the script gets beside them.
     pub fn into_parts(self) -> (Vec<Bytes>, Vec<Bytes>) {
-        (self.keys, std::iter::once(self.requests.into()).chain(self.policies).collect())
+        let names = Bytes::from(self.names);
+        let mut from = 0;
+        let name = |until| names.slice(std::mem::replace(&mut from, until)..until);
+        let keys = self.ends.into_iter().map(name).collect();
+        (keys, std::iter::once(self.requests.into()).chain(self.policies).collect())
     }
 
     /// The place of a stored key, counted from 1; it is added if it is new.
     fn place_of(&mut self, prefix: &str, policy: &Policy, key: Key) -> u16 {
-        let next = u16::try_from(self.keys.len() + 1).unwrap_or(u16::MAX);
+        let next = u16::try_from(self.ends.len() + 1).unwrap_or(u16::MAX);
         let id = u128::from_le_bytes(key.0) ^ policy.salt();
         let place = *self.places.entry(id).or_insert(next);
         if place == next {
-            self.keys.push(stored_key(prefix, policy, key, policy.quota.letter()).into());
+            push_name(&mut self.names, prefix, policy, key, policy.quota.letter());
+            self.ends.push(self.names.len());
         }
         place
     }
@@ -122,14 +141,18 @@ pub(super) fn reply_len(charges: usize) -> usize {
 /// of one key share a node of a cluster.
 #[must_use]
 pub fn stored_key(prefix: &str, policy: &Policy, key: Key, letter: u8) -> Vec<u8> {
-    let mut name = Vec::with_capacity(prefix.len() + policy.stored.len() + 29);
-    name.extend_from_slice(prefix.as_bytes());
-    name.extend_from_slice(b":{");
-    name.extend_from_slice(&key.text());
-    name.extend_from_slice(b"}:");
-    name.extend_from_slice(policy.stored.as_bytes());
-    name.extend_from_slice(&[b':', letter]);
+    let mut name = Vec::with_capacity(NAME);
+    push_name(&mut name, prefix, policy, key, letter);
     name
+}
+
+fn push_name(out: &mut Vec<u8>, prefix: &str, policy: &Policy, key: Key, letter: u8) {
+    out.extend_from_slice(prefix.as_bytes());
+    out.extend_from_slice(b":{");
+    out.extend_from_slice(&key.text());
+    out.extend_from_slice(b"}:");
+    out.extend_from_slice(policy.stored.as_bytes());
+    out.extend_from_slice(&[b':', letter]);
 }
 
 /// A pattern of SCAN that the stored keys of a policy match.
@@ -260,10 +283,10 @@ mod tests {
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
         let mut call = Call::default();
         call.add("tidegate", &policies(), &[charge, charge], Timestamp(0));
-        assert_eq!(call.keys, [Bytes::from_static(b"tidegate:{BwcHBwcHBwcHBwcHBwcHBw}:a:b")]);
-        assert_eq!(call.policies.len(), 1);
-        assert_eq!(call.policies[0].len(), 3 + 3 * 8);
-        assert_eq!(call.requests.len(), 2 + 2 + 2 * (2 + 2 + 1 + 8));
+        let (keys, arguments) = call.into_parts();
+        assert_eq!(keys, [Bytes::from_static(b"tidegate:{BwcHBwcHBwcHBwcHBwcHBw}:a:b")]);
+        let lengths: Vec<usize> = arguments.iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [2 + 2 + 2 * (2 + 2 + 1 + 8), 3 + 3 * 8]);
     }
 
     #[test]
@@ -283,7 +306,7 @@ mod tests {
             .map(|bytes| (u16::from_le_bytes([bytes[0], bytes[1]]), u16::from_le_bytes([bytes[4], bytes[5]])))
             .collect();
         assert_eq!(starts, [(3, 1), (2, 2), (1, 4)]);
-        assert_eq!(call.keys.len(), 4);
+        assert_eq!(call.ends.len(), 4);
     }
 
     #[test]

@@ -44,7 +44,9 @@ pub fn path(bytes: &[u8]) {
     let again = normalize(&path.sent).expect("a normal path is a path");
     assert_eq!(again.sent, path.sent);
     assert_eq!(again.matched(), path.matched());
-    assert_eq!(again.encoded_slash, path.encoded_slash);
+    assert_eq!(again.encoded_slash, path.sent.contains("%2F"));
+    // One that stood in a segment which dots have removed still makes a path doubtful.
+    assert!(path.encoded_slash || !again.encoded_slash, "{path:?}");
     if path.sent == "*" {
         return;
     }

@@ -8,7 +8,7 @@ use tidegate::store::{Redis, RedisSpec};
 use tidegate::time::Micros;
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
-use crate::support::{Cluster, PATIENCE};
+use crate::support::{Cluster, PATIENCE, RedisServer};
 
 /// Keys of which each lies on another master.
 fn apart(cluster: &Cluster) -> [u8; 3] {
@@ -84,6 +84,51 @@ fn limits_on_several_nodes_are_taken_all_or_none() {
         assert_eq!(known, wanted);
     });
     racing(&spec, keys);
+    gathering(&cluster, &spec, keys);
+}
+
+/// What waits for a tag goes in one call, and no tag waits for another whose node does not answer.
+fn gathering(cluster: &Cluster, spec: &RedisSpec, keys: [u8; 3]) {
+    let policies = Arc::<[Policy]>::from(vec![bucket("gathered", 1_000)]);
+    let calls = || -> u64 {
+        let of = |node: &RedisServer| {
+            let stats = node.cli(&["info", "commandstats"]);
+            let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+            line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()
+        };
+        cluster.masters.iter().map(of).sum()
+    };
+    run(async {
+        let redis = connect(spec).await;
+        // From here on each node knows the script.
+        for key in keys {
+            let _ = left(&redis, &policies, charge(0, key)).await;
+        }
+        let before = calls();
+        let asked = (0..600).map(async |number| redis.take(&policies, &[charge(0, keys[number % 3])]).await);
+        let said = futures_util::future::join_all(asked).await;
+        let mut remaining: Vec<u64> = said.into_iter().map(|said| said.unwrap()[0].remaining).collect();
+        remaining.sort_unstable();
+        assert!(remaining.chunks(3).zip(800..).all(|(three, left)| three == [left; 3]), "{remaining:?}");
+        let made = calls() - before;
+        assert!(made <= 60, "{made} calls for 600 requests");
+        // The second is answered before the first is given up, unless the machine is busy with something else.
+        let deadline = Instant::now() + PATIENCE;
+        let (silent, answering) = ([charge(0, keys[0])], [charge(0, keys[1])]);
+        loop {
+            cluster.masters[0].cli(&["client", "pause", "60000", "write"]);
+            let is_first = tokio::select! {
+                biased;
+                _ = redis.take(&policies, &silent) => false,
+                said = redis.take(&policies, &answering) => said.is_ok(),
+            };
+            cluster.masters[0].cli(&["client", "unpause"]);
+            if is_first {
+                break;
+            }
+            assert!(Instant::now() < deadline, "it waits for a node that it has nothing to do with");
+        }
+    });
 }
 
 /// Requests that overtake each other: exactly so many pass as the narrowest limit has, and nothing is lost of the

@@ -1,0 +1,232 @@
+//! What a limiter does by itself while the store can't be asked, what it knows then, and how it pays afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::ledger::Debtor;
+use super::slots::Place;
+use super::{Denial, Limiter, Limits, OnStoreFailure, RETRY, Ruling, Standing, Standings};
+use crate::limit::{Charge, Decision, Manner, Policy, Quota};
+use crate::store::{Decisions, Redis, Store, StoreError};
+use crate::telemetry::{ChargeBack, Outcome};
+use crate::time::monotonic;
+
+/// How many keys are paid, and how many charges go in one call: it must not keep the server from others.
+const PAID_AT_ONCE: usize = 128;
+/// How many calls are under way at once: on a cluster each key has its own.
+const CALLS_AT_ONCE: usize = 16;
+/// The longest that a worker pays before it asks the store again.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at what other workers, or single failures, have left to be paid.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What the store has refused so often to take, it never will.
+const MOST_REFUSALS: u8 = 3;
+
+/// One call that pays, and for whom.
+struct Payment {
+    policies: Arc<[Policy]>,
+    debtors: Vec<Debtor>,
+    charges: Vec<Charge>,
+}
+
+impl Limiter {
+    /// Keeps what the store says of keys, for when it can't be asked any more. Slots are known anyway, and what
+    /// was admitted since, and is not paid yet, stays known.
+    pub(super) fn learn(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
+        for (charge, said) in charges.iter().zip(decisions) {
+            let share = &limits.shares[charge.policy.0 as usize];
+            let is_local = limits.on_failure(charge) == OnStoreFailure::Local;
+            if is_local && !is_slot(share) && !self.ledger.owes(share, charge.key) {
+                let seed = |known: Option<&_>, now| share.seed(known, said, limits.instances, now);
+                self.alone.replace(share, charge.key, seed);
+            }
+        }
+    }
+
+    /// Decides without the store, after `error` or without having asked. Denial of service by policy goes over denial
+    /// by a limit, which goes over leave.
+    pub(super) fn decide_alone(
+        &self,
+        limits: &Limits,
+        charges: &[Charge],
+        error: Option<&StoreError>,
+    ) -> Ruling {
+        let denies = |charge: &Charge| {
+            limits.on_failure(charge) == OnStoreFailure::Deny && !limits.policy(charge).shadow
+        };
+        if charges.iter().any(denies) {
+            let denying = charges.iter().filter(|charge| denies(charge));
+            denying.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedDenied));
+            let verdict = Err(Denial::Unavailable { retry_after: self.breaker.until_probe().max(RETRY) });
+            return Ruling { verdict, ..Ruling::pass() };
+        }
+        let own = limits.local(charges);
+        let place = || Place::here(&self.alone, &limits.shares);
+        let (own, slots) = self.slots.ask(&limits.policies, &limits.shares, place, &own);
+        let fitting = limits.fitting(&own);
+        let decisions = self.alone.take(&limits.shares, &fitting);
+        self.write_down(limits, &own, &decisions, error);
+        self.counts.decided_alone(&limits.shares, &fitting, &decisions);
+        let allows = |charge: &&Charge| {
+            limits.on_failure(charge) == OnStoreFailure::Allow && !limits.policy(charge).shadow
+        };
+        let allowing = charges.iter().filter(allows);
+        allowing.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedAllowed));
+        Ruling::of(&limits.shares, &fitting, &decisions, slots)
+    }
+
+    /// Charges without the store what a request turned out to owe, where the limit decides here as well.
+    pub(super) fn charge_alone(
+        &self,
+        limits: &Limits,
+        due: &[Charge],
+        error: Option<&StoreError>,
+    ) -> Standings {
+        let own = limits.local(due);
+        let decisions = self.alone.settle(&limits.shares, &own);
+        self.write_down(limits, &own, &decisions, error);
+        limits.standings(&own, &decisions)
+    }
+
+    /// Writes down what these decisions have admitted. It is owed if nothing was sent; if an answer was lost, the store
+    /// may have it.
+    fn write_down(
+        &self,
+        limits: &Limits,
+        charges: &[Charge],
+        decisions: &Decisions,
+        error: Option<&StoreError>,
+    ) {
+        let all = || charges.iter().zip(decisions);
+        let passes = all().all(|(charge, said)| said.allowed || limits.policy(charge).shadow);
+        let now = self.alone.clock().now();
+        for (charge, said) in all() {
+            let is_charge = matches!(charge.manner, Manner::Take | Manner::Force) && charge.cost > 0;
+            if !passes || !said.allowed || !is_charge || is_slot(limits.policy(charge)) {
+                continue;
+            }
+            if error.is_none_or(StoreError::charges_nothing) {
+                self.ledger.add(limits, charge, said, now);
+            } else {
+                self.ledger.pass(limits, charge, now);
+            }
+        }
+    }
+
+    /// Pays what is owed, now and then.
+    pub(super) async fn keep_paying(&self) {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let _ = monotonic();
+            if !self.breaker.is_open() {
+                self.pay().await;
+            }
+        }
+    }
+
+    /// Pays what is owed, for two seconds at most; says whether the store took it.
+    pub(super) async fn pay(&self) -> bool {
+        let Store::Redis(redis) = &self.store else { return true };
+        let end = monotonic() + PATIENCE;
+        loop {
+            let debtors = self.ledger.take(PAID_AT_ONCE);
+            if debtors.is_empty() {
+                return true;
+            }
+            let mut is_taken = true;
+            let payments = self.payments(debtors, redis.may_give_back());
+            let mut payments = payments.into_iter().peekable();
+            while is_taken && payments.peek().is_some() {
+                let some: Vec<Payment> = payments.by_ref().take(CALLS_AT_ONCE).collect();
+                let calls = some.into_iter().map(|payment| self.send(redis, payment));
+                is_taken = join_all(calls).await.into_iter().all(|is_taken| is_taken);
+            }
+            payments.flat_map(|payment| payment.debtors).for_each(|debtor| self.ledger.put_back(debtor));
+            if !is_taken || monotonic() >= end {
+                return is_taken;
+            }
+        }
+    }
+
+    /// Puts those together that are paid in one call.
+    fn payments(&self, debtors: Vec<Debtor>, are_apart: bool) -> Vec<Payment> {
+        let now = self.alone.clock().now();
+        let mut payments: Vec<Payment> = Vec::new();
+        for debtor in debtors {
+            let charges: Vec<Charge> = debtor.charges(now).collect();
+            let fits = |payment: &&mut Payment| {
+                !are_apart
+                    && Arc::ptr_eq(&payment.policies, &debtor.policies)
+                    && payment.charges.len() + charges.len() <= PAID_AT_ONCE
+            };
+            match payments.last_mut().filter(fits) {
+                // Time has brought all of it back.
+                _ if charges.is_empty() => {}
+                Some(payment) => {
+                    payment.charges.extend(charges);
+                    payment.debtors.push(debtor);
+                }
+                None => {
+                    let policies = Arc::clone(&debtor.policies);
+                    payments.push(Payment { policies, debtors: vec![debtor], charges });
+                }
+            }
+        }
+        payments
+    }
+
+    /// Sends a payment; says whether the store took it. One whose answer is lost is not sent again.
+    async fn send(&self, redis: &Redis, payment: Payment) -> bool {
+        let Payment { policies, debtors, charges } = payment;
+        let units = charges.iter().map(|charge| charge.cost).sum();
+        match redis.settle(&policies, &charges).await {
+            Ok(decisions) => {
+                self.ledger.count(ChargeBack::Paid, units);
+                for debtor in &debtors {
+                    let own = |(charge, _): &(&Charge, _)| {
+                        (charge.policy, charge.key) == (debtor.policy, debtor.key)
+                    };
+                    // The last one says what all of them have come to.
+                    if let Some((_, said)) = charges.iter().zip(&decisions).rfind(own) {
+                        debtor.learn(&self.alone, &self.ledger, said);
+                    }
+                }
+                true
+            }
+            Err(error) if error.charges_nothing() => {
+                for mut debtor in debtors {
+                    debtor.refusals += u8::from(matches!(error, StoreError::Refused(_)));
+                    if debtor.refusals < MOST_REFUSALS {
+                        self.ledger.put_back(debtor);
+                    } else {
+                        self.ledger.count(ChargeBack::Dropped, debtor.units());
+                    }
+                }
+                false
+            }
+            Err(_) => {
+                self.ledger.count(ChargeBack::Lost, units);
+                false
+            }
+        }
+    }
+}
+
+impl Limits {
+    /// Where charges stand after these decisions; those that only watch show nothing.
+    pub(super) fn standings(&self, charges: &[Charge], decisions: &[Decision]) -> Standings {
+        let all = charges.iter().zip(decisions);
+        let shown = all.filter(|(charge, _)| !self.policy(charge).shadow);
+        shown.map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision }).collect()
+    }
+}
+
+fn is_slot(policy: &Policy) -> bool {
+    matches!(policy.quota, Quota::Concurrency(_))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! What a proxy admits while Redis is away, and what it pays when Redis is back.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use crate::support::{Client, RedisServer, Tidegate, Upstream, eventually, get};
+
+/// A limit of 20 units of each algorithm, none of which come back while a test runs, on a route of its own.
+const ALGORITHMS: [(&str, &str); 7] = [
+    ("bucket", "rate = \"1/day\"\nburst = 20"),
+    ("intervals", "rate = \"20/day\"\nrefill = \"interval\""),
+    ("gcra", "algorithm = \"gcra\"\nrate = \"1/day\"\nburst = 19"),
+    ("calendar", "algorithm = \"fixed_window\"\nrate = \"20/year\""),
+    ("first", "algorithm = \"fixed_window\"\nrate = \"20/day\"\nalign = \"first_request\""),
+    ("log", "algorithm = \"sliding_log\"\nrate = \"20/day\""),
+    ("parts", "algorithm = \"sliding_window\"\nrate = \"20/365d\""),
+];
+
+fn config(redis: &RedisServer, instances: u64, limits: &str) -> String {
+    format!(
+        "listen = \"127.0.0.1:0\"\nworkers = 2\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [store]\nurl = \"{}\"\ninstances = {instances}\n{limits}",
+        redis.url()
+    )
+}
+
+/// The limits and routes of [`ALGORITHMS`].
+fn routes() -> String {
+    let of = |(name, numbers): &(&str, &str)| {
+        format!(
+            "[limits.{name}]\n{numbers}\nkey = \"header:x-key\"\n\
+             [[routes]]\npath = \"/{name}\"\nlimits = [\"{name}\"]\nrespond = {{ status = 200 }}\n"
+        )
+    };
+    ALGORITHMS.iter().map(of).collect()
+}
+
+/// The value of a metric.
+fn metric(proxy: &Tidegate, name: &str) -> u64 {
+    let metrics = get(proxy.admin(), "/metrics", &[]);
+    let line = metrics.text().lines().find(|line| line.starts_with(&format!("{name} "))).map(str::to_owned);
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn wait_away(proxy: &Tidegate) {
+    eventually("both workers have noticed", || metric(proxy, "tidegate_store_breakers_open") == 2);
+}
+
+/// Waits until Redis is asked again, and nothing is owed to it.
+fn wait_paid(proxy: &Tidegate) {
+    eventually("both workers ask Redis again", || metric(proxy, "tidegate_store_breakers_open") == 0);
+    eventually("all is paid", || metric(proxy, "tidegate_owed_keys") == 0);
+}
+
+/// How many of so many requests pass.
+fn passing(proxy: &Tidegate, name: &str, key: &str, requests: u64) -> u64 {
+    let mut client = Client::connect(proxy.addr());
+    let header = format!("X-Key: {key}");
+    let ask = |_: &u64| match client.get(&format!("/{name}"), &[&header]).status() {
+        200 => true,
+        429 => false,
+        status => panic!("{status} for {name}"),
+    };
+    u64::try_from((0..requests).filter(ask).count()).unwrap()
+}
+
+/// One proxy: what it knew of a key holds, and what it admitted is charged. Redis comes back with what it had.
+#[test]
+fn an_outage_hands_out_nothing() {
+    let mut redis = RedisServer::start_as(|_| {
+        ["--appendonly", "yes", "--appendfsync", "always"].map(str::to_owned).to_vec()
+    });
+    let config = config(&redis, 1, &routes());
+    let proxy = Tidegate::start(&config);
+    for (name, _) in ALGORITHMS {
+        eventually("Redis decides", || passing(&proxy, name, "warm", 1) == 1);
+        assert_eq!(passing(&proxy, name, "used", 5), 5, "{name}");
+        assert_eq!(passing(&proxy, name, "spent", 21), 20, "{name}");
+    }
+    redis.kill();
+    // The first to notice is a request, or a probe.
+    wait_away(&proxy);
+    for (name, _) in ALGORITHMS {
+        assert_eq!(passing(&proxy, name, "used", 10), 10, "{name}");
+        assert_eq!(passing(&proxy, name, "spent", 5), 0, "{name}");
+        assert_eq!(passing(&proxy, name, "new", 25), 20, "{name}");
+    }
+    let owed = metric(&proxy, "tidegate_charge_back_units_total{outcome=\"owed\"}");
+    assert_eq!((owed, metric(&proxy, "tidegate_owed_keys")), (7 * 30, 7 * 2));
+    redis.restart();
+    wait_paid(&proxy);
+    assert_eq!(metric(&proxy, "tidegate_charge_back_units_total{outcome=\"paid\"}"), owed);
+    // Another proxy sees the same: it is in Redis.
+    let other = Tidegate::start(&config);
+    eventually("Redis decides", || metric(&other, "tidegate_store_breakers_open") == 0);
+    for (name, _) in ALGORITHMS {
+        let first = get(other.addr(), &format!("/{name}"), &["X-Key: used"]);
+        assert_eq!(first.header("x-ratelimit-remaining"), Some("4"), "{name}");
+        assert_eq!(passing(&proxy, name, "used", 9), 4, "{name}");
+        assert_eq!(passing(&other, name, "spent", 1), 0, "{name}");
+        assert_eq!(passing(&other, name, "new", 1), 0, "{name}");
+    }
+}
+
+/// Two proxies, each with its share of what was left; Redis comes back without anything.
+#[test]
+fn each_of_two_proxies_has_its_share_and_pays_for_it() {
+    let mut redis = RedisServer::start();
+    let config = config(&redis, 2, &routes());
+    let proxies = [Tidegate::start(&config), Tidegate::start(&config)];
+    for proxy in &proxies {
+        for (name, _) in ALGORITHMS {
+            eventually("Redis decides", || passing(proxy, name, "warm", 1) == 1);
+            assert_eq!(passing(proxy, name, "spent", 10), 10, "{name}");
+        }
+    }
+    // The first one has last heard of the key when half of it was left.
+    redis.kill();
+    proxies.iter().for_each(wait_away);
+    for (name, _) in ALGORITHMS {
+        let passing =
+            |key: &str, requests: u64| proxies.each_ref().map(|proxy| passing(proxy, name, key, requests));
+        assert_eq!(passing("spent", 9), [5, 0], "{name}");
+        assert_eq!(passing("new", 15), [10, 10], "{name}");
+    }
+    redis.restart();
+    proxies.iter().for_each(wait_paid);
+    for (name, _) in ALGORITHMS {
+        assert_eq!(passing(&proxies[0], name, "new", 1), 0, "{name}");
+        // All that Redis has heard of is what was admitted without it.
+        let left = get(proxies[1].addr(), &format!("/{name}"), &["X-Key: spent"]);
+        assert_eq!(left.header("x-ratelimit-remaining"), Some("14"), "{name}");
+    }
+}
+
+/// A server that begins each answer at once, and ends it with the test.
+fn held_back() -> (Upstream, Sender<()>) {
+    let (release, wait) = channel();
+    let wait = Arc::new(Mutex::new(wait));
+    let upstream = Upstream::scripted(move |caller| {
+        while let Ok(Some(_)) = caller.request() {
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhe");
+            if wait.lock().unwrap().recv().is_err() {
+                return;
+            }
+        }
+    });
+    (upstream, release)
+}
+
+/// A client whose request is in flight, if it is admitted.
+fn in_flight(proxy: &Tidegate) -> Option<Client> {
+    let mut client = Client::connect(proxy.addr());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    (client.read_head().unwrap().unwrap().status() == 200).then_some(client)
+}
+
+/// Slots that Redis has count while it is away, and those that were taken meanwhile count when it is back.
+#[test]
+fn slots_are_held_through_an_outage() {
+    let mut redis = RedisServer::start();
+    let (upstream, _release) = held_back();
+    let limits = format!(
+        "[limits.flight]\nalgorithm = \"concurrency\"\nmax_in_flight = 2\nkey = \"global\"\n\
+         [[routes]]\npath = \"/\"\nlimits = [\"flight\"]\nupstream = \"{}\"",
+        upstream.url()
+    );
+    let config = config(&redis, 1, &limits);
+    let proxy = Tidegate::start(&config);
+    eventually("Redis decides", || metric(&proxy, "tidegate_store_breakers_open") == 0);
+    let _first = in_flight(&proxy).expect("there are two slots");
+    redis.kill();
+    wait_away(&proxy);
+    let second = in_flight(&proxy).expect("there is one more");
+    assert!(in_flight(&proxy).is_none());
+    redis.restart();
+    wait_paid(&proxy);
+    let other = Tidegate::start(&config);
+    eventually("Redis decides", || metric(&other, "tidegate_store_breakers_open") == 0);
+    assert!(in_flight(&other).is_none());
+    drop(second);
+    eventually("it has come back", || in_flight(&other).is_some());
+}
