@@ -190,6 +190,7 @@ fn upstreams_are_read() {
         unhealthy_after: 2,
     };
     let api = UpstreamSpec {
+        is_http2: true,
         connect_timeout: second / 4,
         total_timeout: Some(600 * second),
         balance: Balance::Hash,

@@ -158,7 +158,7 @@ impl Http2Server {
             let (head, mut stream) = request.into_parts();
             let mut said = format!("{} {} {:?}", head.method, head.uri, head.version);
             for (name, value) in &head.headers {
-                said += &format!("\r\n{name}: {}", value.to_str().unwrap());
+                said += &["\r\n", name.as_str(), ": ", value.to_str().unwrap()].concat();
             }
             let mut body = Vec::new();
             while let Some(data) = stream.data().await {
