@@ -93,9 +93,14 @@ local function window_step(state, numbers, now, cost, taken, manner)
   local full = (total - earlier) % 2^48
   local remaining = math.max(0, limit - full - div_ceil(old * ((part + 1) * width - at), width))
   if manner == LATE then
-    taken, cost = math.min(taken, at), math.min(cost, remaining)
-    local late = div_floor(taken, width)
-    local next_state
+    taken = math.min(taken, at)
+    local late, room, next_state = div_floor(taken, width), remaining, nil
+    if part - late >= buckets then
+      -- Of the oldest part a share counts only.
+      local most = div_floor(math.max(0, limit - full) * width, (part + 1) * width - at)
+      room = math.max(0, math.min(most, limit) - old)
+    end
+    cost = math.min(cost, room)
     if cost > 0 and part - late <= buckets then
       next_state = late_part(state, first, before, past, newest, total, cost, late, last, width, stamp, taken)
     end

@@ -169,9 +169,10 @@ impl SlidingWindow {
         let known = state.filter(|parts| parts.width == self.width);
         let view = self.view(known.map_or(&nothing, |parts| &parts.line), now);
         let taken = taken.min(view.present.at);
-        let units = cost.min(self.remaining(&view));
-        let counts = units > 0 && view.part - taken.0 / self.width <= self.buckets.get();
-        let next = counts.then(|| self.parts(view.charged_late(units, taken, taken.0 / self.width)));
+        let part = taken.0 / self.width;
+        let units = cost.min(self.room_in(&view, part));
+        let counts = units > 0 && view.part - part <= self.buckets.get();
+        let next = counts.then(|| self.parts(view.charged_late(units, taken, part)));
         (self.step(next.as_ref().or(state), now, 0).0, next)
     }
 
@@ -222,6 +223,17 @@ impl SlidingWindow {
         let Leaving { old, full, .. } = view.leaving();
         let left = (view.part + 1) * self.width.get() - view.present.at.0;
         self.limit().saturating_sub(full).saturating_sub((old * left).div_ceil(self.width.get()))
+    }
+
+    /// The units that fit into a part now, more of them into the one of which a share counts.
+    fn room_in(&self, view: &View<'_>, part: u64) -> u64 {
+        if view.part - part < self.buckets.get() {
+            return self.remaining(view);
+        }
+        let Leaving { old, full, .. } = view.leaving();
+        let left = (view.part + 1) * self.width.get() - view.present.at.0;
+        let most = self.limit().saturating_sub(full) * self.width.get() / left;
+        most.min(self.limit()).saturating_sub(old)
     }
 
     /// Time until the estimate is no more than `room`, which it is above now.
