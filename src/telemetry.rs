@@ -2,6 +2,7 @@
 //! metrics.
 
 mod access;
+mod charge_back;
 mod counts;
 mod metrics;
 mod upstreams;
@@ -16,7 +17,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, reload};
 
 pub use access::{AccessWriter, Record};
-pub use counts::{ChargeBack, Counts, Outcome, StoreCall};
+pub use charge_back::ChargeBack;
+pub use counts::{Counts, Outcome, StoreCall};
 pub use metrics::{CONTENT_TYPE, Levels, Metrics};
 pub use upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels};
 

@@ -62,19 +62,6 @@ pub enum StoreCall {
     Busy,
 }
 
-/// What becomes of units that were admitted while the store was away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChargeBack {
-    /// They are to be charged when it is back.
-    Owed,
-    /// They were charged.
-    Paid,
-    /// The answer was lost; they may have been charged.
-    Lost,
-    /// They never will be: too many keys were owed.
-    Dropped,
-}
-
 /// The first digits of the status codes that are counted, from 1xx to 5xx.
 pub(super) const CLASSES: usize = 5;
 
@@ -193,15 +180,6 @@ impl StoreCall {
         (Self::Garbled, "garbled"),
         (Self::Busy, "busy"),
     ];
-}
-
-impl ChargeBack {
-    /// How many there are.
-    pub const COUNT: usize = Self::ALL.len();
-
-    /// Everything that can become of them, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 4] =
-        [(Self::Owed, "owed"), (Self::Paid, "paid"), (Self::Lost, "lost"), (Self::Dropped, "dropped")];
 }
 
 impl<const N: usize> Tally<N> {
@@ -372,7 +350,6 @@ mod tests {
     fn names_stand_in_the_order_of_the_types() {
         assert!(Outcome::ALL.iter().enumerate().all(|(place, (outcome, _))| *outcome as usize == place));
         assert!(StoreCall::ALL.iter().enumerate().all(|(place, (end, _))| *end as usize == place));
-        assert!(ChargeBack::ALL.iter().enumerate().all(|(place, (end, _))| *end as usize == place));
     }
 
     #[test]

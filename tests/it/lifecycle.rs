@@ -361,16 +361,18 @@ fn it_goes_on_without_redis_and_takes_it_up_again() {
     redis.kill();
     assert_alone(&proxy, 1);
     let away = || proxy.lines().iter().filter(|line| line.contains("the store can't be asked")).count();
-    let said = away();
+    eventually("it is said", || away() == 1);
     assert_alone(&proxy, 3);
-    assert_eq!(away(), said, "it is said once a change: {:?}", proxy.lines());
+    assert_eq!(away(), 1, "it is said once a change: {:?}", proxy.lines());
     redis.restart();
     proxy.wait_ready();
     for path in ["/allow", "/deny"] {
         assert_eq!(ask(&proxy, path), (200, Some(2)));
     }
-    // Redis has lost what it had, and is told of what was admitted without it.
-    assert_eq!(ask(&proxy, "/local"), (200, Some(0)));
+    // Redis has lost what it had, and is told of what was admitted without it; but for the first, if that was lost with
+    // the connection.
+    let left = (0..3).filter(|_| ask(&proxy, "/local").0 == 200).count();
+    assert!((1..=2).contains(&left), "{left}");
     redis.kill();
     assert_alone(&proxy, 3);
 }

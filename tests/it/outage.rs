@@ -19,7 +19,7 @@ const ALGORITHMS: [(&str, &str); 7] = [
 fn config(redis: &RedisServer, instances: u64, limits: &str) -> String {
     format!(
         "listen = \"127.0.0.1:0\"\nworkers = 2\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-         [store]\nurl = \"{}\"\ninstances = {instances}\n{limits}",
+         [store]\nurl = \"{}\"\ntimeout = \"5s\"\ninstances = {instances}\n{limits}",
         redis.url()
     )
 }
