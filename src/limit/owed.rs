@@ -42,7 +42,7 @@ impl Owed {
     /// it admitted them.
     #[must_use]
     pub fn new(share: &Quota, whole: &Quota, said: &Decision, cost: u64, now: Timestamp) -> Self {
-        match Account::new(share, said, cost, now) {
+        match Account::new(share, whole, said, cost, now) {
             Some(account) => Self::Account(account),
             None => Self::Steps(vec![(taken(share, whole, said, now), cost)]),
         }
@@ -54,8 +54,8 @@ impl Owed {
             Self::Account(account) => {
                 account.settle(share, now);
                 if account.owed > 0 {
-                    account.owed = account.owed.saturating_add(ticks(share, cost));
-                } else if let Some(anew) = Account::new(share, said, cost, now) {
+                    account.owe(ticks(share, cost), share, whole);
+                } else if let Some(anew) = Account::new(share, whole, said, cost, now) {
                     *account = anew;
                 }
             }
@@ -81,16 +81,36 @@ impl Owed {
     }
 
     /// Takes back what could not be paid, and was admitted before this.
-    pub fn join(&mut self, earlier: Self) {
-        match (self, earlier) {
+    pub fn join(&mut self, mut earlier: Self, share: &Quota) {
+        match (self, &mut earlier) {
             (Self::Account(account), Self::Account(earlier)) => {
+                earlier.settle(share, account.as_of);
                 // What was there before this is that, or part of it.
                 account.before = account.before.saturating_sub(earlier.owed);
                 account.owed = account.owed.saturating_add(earlier.owed);
             }
-            (Self::Steps(steps), Self::Steps(earlier)) => drop(steps.splice(..0, earlier)),
+            (Self::Steps(steps), Self::Steps(earlier)) => drop(steps.splice(..0, earlier.drain(..))),
             // Of one key all is owed by one algorithm.
             _ => {}
+        }
+    }
+
+    /// Lets come back what has by `now`.
+    pub fn settle(&mut self, share: &Quota, now: Timestamp) {
+        if let Self::Account(account) = self {
+            account.settle(share, now);
+        }
+    }
+
+    /// Says the same in the terms of another share: the limit has got other numbers.
+    pub fn convert(&mut self, from: &Quota, to: &Quota) {
+        if let Self::Account(account) = self {
+            let (from, to) = (ticks(from, 1), ticks(to, 1));
+            let converted = |debt: u64| {
+                let debt = (u128::from(debt) * u128::from(to)).div_ceil(u128::from(from));
+                u64::try_from(debt).unwrap_or(u64::MAX)
+            };
+            (account.before, account.owed) = (converted(account.before), converted(account.owed));
         }
     }
 
@@ -106,9 +126,7 @@ impl Owed {
     /// The late charges, at `now`, that pay it to a store which counts by `whole`.
     #[must_use]
     pub fn late(mut self, share: &Quota, whole: &Quota, now: Timestamp) -> LateCharges {
-        if let Self::Account(account) = &mut self {
-            account.settle(share, now);
-        }
+        self.settle(share, now);
         let units = self.units(share);
         match self {
             Self::Steps(steps) => {
@@ -125,24 +143,36 @@ impl Owed {
 }
 
 impl Account {
-    fn new(share: &Quota, said: &Decision, cost: u64, now: Timestamp) -> Option<Self> {
+    fn new(share: &Quota, whole: &Quota, said: &Decision, cost: u64, now: Timestamp) -> Option<Self> {
         let taken = ticks(share, cost.min(said.limit));
-        let owed = ticks(share, cost);
-        match share {
+        let mut account = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => {
                 let [drain, ..] = it.numbers();
                 let before = said.reset_after.0.saturating_mul(drain).saturating_sub(taken);
-                Some(Self { as_of: now, before, owed })
+                Self { as_of: now, before, owed: 0 }
             }
             Quota::IntervalBucket(it) => {
                 let [units, period, limit] = it.numbers();
                 let missing = limit.saturating_sub(said.remaining);
                 let until_back = Micros(missing.div_ceil(units).saturating_mul(period));
                 let as_of = Timestamp(now.after(said.reset_after).0.saturating_sub(until_back.0)).min(now);
-                Some(Self { as_of, before: missing.saturating_sub(taken), owed })
+                Self { as_of, before: missing.saturating_sub(taken), owed: 0 }
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        account.owe(ticks(share, cost), share, whole);
+        Some(account)
+    }
+
+    /// Adds to what is owed. All together is never more than the limit: what is charged for an answer takes of it what
+    /// is there, and what the store would not have charged must not keep it from filling up.
+    fn owe(&mut self, more: u64, share: &Quota, whole: &Quota) {
+        let rounding = match share {
+            Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => it.numbers()[0],
+            _ => 0,
+        };
+        let most = ticks(share, whole.limit()).saturating_add(rounding).saturating_sub(self.before);
+        self.owed = self.owed.saturating_add(more).min(most.max(self.owed));
     }
 
     /// Lets come back what has by `now`: first what was there before.

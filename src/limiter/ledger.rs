@@ -102,6 +102,7 @@ impl Ledger {
         let id = id(limits.policy(charge), charge.key);
         let mut shard = self.shard(id).lock();
         if let Some(debtor) = shard.get_mut(&id) {
+            debtor.take_up(limits, charge.policy, now);
             debtor.owed.add(own, whole, said, charge.cost, now);
             return;
         }
@@ -131,6 +132,7 @@ impl Ledger {
         if !self.is_empty()
             && let Some(debtor) = self.shard(id).lock().get_mut(&id)
         {
+            debtor.take_up(limits, charge.policy, now);
             debtor.owed.pass(&limits.shares[charge.policy.0 as usize].quota, charge.cost, now);
         }
     }
@@ -156,7 +158,9 @@ impl Ledger {
         let id = id(debtor.policy(), debtor.key);
         let mut shard = self.shard(id).lock();
         if let Some(known) = shard.get_mut(&id) {
-            known.owed.join(debtor.owed);
+            let (own, mut earlier) = (known.share().quota.clone(), debtor.owed.clone());
+            earlier.convert(&debtor.share().quota, &own);
+            known.owed.join(earlier, &own);
         } else {
             shard.insert(id, debtor);
             self.keys.fetch_add(1, Ordering::Relaxed);
@@ -201,6 +205,19 @@ impl Debtor {
             let share = self.share();
             alone.replace(share, self.key, |known, now| share.seed(known, said, self.instances, now));
         }
+    }
+
+    /// Goes on by these limits, which may have other numbers than those by which it began.
+    fn take_up(&mut self, limits: &Limits, policy: PolicyId, now: Timestamp) {
+        if self.policy == policy && Arc::ptr_eq(&self.shares, &limits.shares) {
+            return;
+        }
+        let from = self.share().quota.clone();
+        self.owed.settle(&from, now);
+        (self.policies, self.shares) = (Arc::clone(&limits.policies), Arc::clone(&limits.shares));
+        (self.policy, self.instances) = (policy, limits.instances);
+        let to = self.share().quota.clone();
+        self.owed.convert(&from, &to);
     }
 
     /// The share of it that has admitted what is owed.
@@ -277,5 +294,43 @@ mod tests {
         let charges: Vec<Charge> = ledger.take(10).iter().flat_map(|debtor| debtor.charges(NOW)).collect();
         assert_eq!(charges, [charge(1, 7).late(NOW)]);
         assert!(ledger.take(10).is_empty());
+    }
+
+    fn per(period: u64) -> Limits {
+        let quota = Quota::token_bucket(Rate::new(1, Micros(period)).unwrap(), 100).unwrap();
+        Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN)
+    }
+
+    /// What is owed after two outages' worth of charges, the second under other numbers.
+    fn owed_after_change(first: u64, second: u64) -> u64 {
+        let ledger = Ledger::default();
+        for (period, spent) in [(first, 3), (second, 7)] {
+            let said = Decision::allowed(100, 100 - spent, Micros(spent * period));
+            let charge = charge(1, if spent == 3 { 3 } else { 4 });
+            ledger.add(&per(period), &charge, &said, NOW);
+        }
+        let charges: Vec<Charge> = ledger.take(10).iter().flat_map(|debtor| debtor.charges(NOW)).collect();
+        assert_eq!(charges.len(), 1);
+        charges[0].cost
+    }
+
+    #[test]
+    fn what_is_owed_outlives_other_numbers() {
+        assert_eq!(owed_after_change(60_000_000, 1_000_000), 7);
+        assert_eq!(owed_after_change(1_000_000, 60_000_000), 7);
+    }
+
+    #[test]
+    fn what_could_not_be_paid_has_drained_meanwhile() {
+        let (ledger, limits) = (Ledger::default(), per(1_000_000));
+        let said = |spent: u64| Decision::allowed(100, 100 - spent, Micros(spent * 1_000_000));
+        ledger.add(&limits, &charge(1, 50), &said(50), NOW);
+        let taken = ledger.take(10);
+        let later = NOW.after(Micros(40_000_000));
+        ledger.add(&limits, &charge(1, 1), &said(11), later);
+        taken.into_iter().for_each(|debtor| ledger.put_back(debtor));
+        let units: Vec<u64> =
+            ledger.take(10).iter().flat_map(|it| it.charges(later)).map(|it| it.cost).collect();
+        assert_eq!(units, [11]);
     }
 }

@@ -353,3 +353,18 @@ fn charges_for_an_answer_are_owed_as_well() {
     world.pay(0);
     assert_eq!(world.ask(0, 0).remaining, 1);
 }
+
+/// Many are in flight at once, and each answer is charged: what is not there is not charged, and so not owed either.
+#[test]
+fn what_answers_cost_beyond_the_limit_is_not_owed() {
+    for quota in [per_second(5), Quota::interval_bucket(rate(1, 1_000_000), 5).unwrap()] {
+        let world = World::of(&quota, 1, 0);
+        let _ = world.ask(0, 3);
+        for _ in 0..20 {
+            let _ = world.proxies[0].charge_alone(&world.limits, &[charge(1).with(Manner::Force)], None);
+        }
+        world.set_clock(START + 5_000_000);
+        world.pay(0);
+        assert_eq!(world.left(&world.store).remaining, 5, "{quota:?}");
+    }
+}
