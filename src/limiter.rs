@@ -12,6 +12,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 pub use self::breaker::Breakers;
 pub use self::denials::Denials;
 pub use self::ledger::Ledger;
@@ -149,6 +151,19 @@ impl Limiter {
         if self.breaker.is_open() {
             return self.charge_alone(limits, due, None);
         }
+        match &self.store {
+            // What one node has refused is owed, and not what others have charged.
+            Store::Redis(redis) if redis.may_give_back() => {
+                let tags = due.chunk_by(|one, next| one.key == next.key);
+                let charged = join_all(tags.map(|tag| self.charge_together(limits, tag))).await;
+                charged.into_iter().flatten().collect()
+            }
+            _ => self.charge_together(limits, due).await,
+        }
+    }
+
+    /// Charges what goes to the store in one call.
+    async fn charge_together(&self, limits: &Limits, due: &[Charge]) -> Standings {
         match self.store.settle(&limits.policies, due).await {
             Ok(decisions) => {
                 self.answered();

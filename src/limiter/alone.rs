@@ -22,8 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks at what other workers, or single failures, have left to be paid.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What the store has refused so often to take, it never will.
-const MOST_REFUSALS: u8 = 3;
+/// How many keys are refused before a worker tries the others later: one node of a cluster may take none.
+const REFUSED_AT_ONCE: usize = 1_024;
+/// What the store has refused so often to take, over minutes, it never will.
+const MOST_REFUSALS: u16 = 1_000;
 
 /// One call that pays, and for whom.
 struct Payment {
@@ -127,28 +129,37 @@ impl Limiter {
         }
     }
 
-    /// Pays what is owed, for two seconds at most; says whether the store took it.
+    /// Pays what is owed, for two seconds at most; says whether the store answered. What it refuses stays owed, and keeps
+    /// nobody from paying the rest.
     pub(super) async fn pay(&self) -> bool {
         let Store::Redis(redis) = &self.store else { return true };
         let end = monotonic() + PATIENCE;
-        loop {
+        let mut refused = Vec::new();
+        let answers = loop {
             let debtors = self.ledger.take(PAID_AT_ONCE);
             if debtors.is_empty() {
-                return true;
+                break true;
             }
-            let mut is_taken = true;
+            let mut answers = true;
             let payments = self.payments(debtors, redis.may_give_back());
             let mut payments = payments.into_iter().peekable();
-            while is_taken && payments.peek().is_some() {
+            while answers && payments.peek().is_some() {
                 let some: Vec<Payment> = payments.by_ref().take(CALLS_AT_ONCE).collect();
                 let calls = some.into_iter().map(|payment| self.send(redis, payment));
-                is_taken = join_all(calls).await.into_iter().all(|is_taken| is_taken);
+                for left in join_all(calls).await {
+                    answers &= left.is_some();
+                    refused.extend(left.into_iter().flatten());
+                }
             }
             payments.flat_map(|payment| payment.debtors).for_each(|debtor| self.ledger.put_back(debtor));
-            if !is_taken || monotonic() >= end {
-                return is_taken;
+            if !answers || refused.len() >= REFUSED_AT_ONCE || monotonic() >= end {
+                break answers;
             }
+        };
+        for debtor in refused {
+            self.ledger.put_back(debtor);
         }
+        answers
     }
 
     /// Puts those together that are paid in one call.
@@ -178,9 +189,10 @@ impl Limiter {
         payments
     }
 
-    /// Sends a payment; says whether the store took it. One whose answer is lost is not sent again.
-    async fn send(&self, redis: &Redis, payment: Payment) -> bool {
-        let Payment { policies, debtors, charges } = payment;
+    /// Sends a payment; gives back who was refused, or nothing if the store did not answer. One whose answer is lost is
+    /// not sent again.
+    async fn send(&self, redis: &Redis, payment: Payment) -> Option<Vec<Debtor>> {
+        let Payment { policies, mut debtors, charges } = payment;
         let units = charges.iter().map(|charge| charge.cost).sum();
         match redis.settle(&policies, &charges).await {
             Ok(decisions) => {
@@ -194,22 +206,26 @@ impl Limiter {
                         debtor.learn(&self.alone, &self.ledger, said);
                     }
                 }
-                true
+                Some(Vec::new())
+            }
+            Err(StoreError::Refused(_)) => {
+                for debtor in &mut debtors {
+                    debtor.refusals += 1;
+                }
+                let (given_up, left): (Vec<Debtor>, Vec<Debtor>) =
+                    debtors.into_iter().partition(|debtor| debtor.refusals >= MOST_REFUSALS);
+                self.ledger.count(ChargeBack::Dropped, given_up.iter().map(Debtor::units).sum());
+                Some(left)
             }
             Err(error) if error.charges_nothing() => {
-                for mut debtor in debtors {
-                    debtor.refusals += u8::from(matches!(error, StoreError::Refused(_)));
-                    if debtor.refusals < MOST_REFUSALS {
-                        self.ledger.put_back(debtor);
-                    } else {
-                        self.ledger.count(ChargeBack::Dropped, debtor.units());
-                    }
+                for debtor in debtors {
+                    self.ledger.put_back(debtor);
                 }
-                false
+                None
             }
             Err(_) => {
                 self.ledger.count(ChargeBack::Lost, units);
-                false
+                None
             }
         }
     }

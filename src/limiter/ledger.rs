@@ -44,7 +44,7 @@ pub(super) struct Debtor {
     instances: NonZeroU64,
     owed: Owed,
     /// How often the store has answered a payment with an error.
-    pub refusals: u8,
+    pub refusals: u16,
 }
 
 impl Default for Ledger {
@@ -328,7 +328,9 @@ mod tests {
         let taken = ledger.take(10);
         let later = NOW.after(Micros(40_000_000));
         ledger.add(&limits, &charge(1, 1), &said(11), later);
-        taken.into_iter().for_each(|debtor| ledger.put_back(debtor));
+        for debtor in taken {
+            ledger.put_back(debtor);
+        }
         let units: Vec<u64> =
             ledger.take(10).iter().flat_map(|it| it.charges(later)).map(|it| it.cost).collect();
         assert_eq!(units, [11]);

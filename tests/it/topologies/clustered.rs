@@ -1,11 +1,13 @@
 //! On a cluster.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::limit::{Charge, Key, Manner, Policy, Quota, Rate};
-use tidegate::store::{Redis, RedisSpec};
-use tidegate::time::Micros;
+use tidegate::limiter::{Limiter, Limits, OnStoreFailure, Shared};
+use tidegate::store::{Memory, Redis, RedisSpec, Store};
+use tidegate::time::{Clock, Micros};
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
 use crate::support::{Cluster, PATIENCE, RedisServer};
@@ -85,6 +87,34 @@ fn limits_on_several_nodes_are_taken_all_or_none() {
     });
     racing(&spec, keys);
     gathering(&cluster, &spec, keys);
+}
+
+/// What one node has refused is owed until that takes it, and what others have charged is not.
+#[test]
+fn a_node_that_refuses_is_owed_alone() {
+    let cluster = Cluster::start();
+    let keys = apart(&cluster);
+    let limits = Limits::new(vec![(bucket("due", 50), OnStoreFailure::Local)], NonZeroU64::MIN);
+    run(async {
+        let redis = connect(&spec(&cluster.url())).await;
+        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)));
+        let limiter = Limiter::new(Store::Redis(redis.clone()), shared.clone());
+        cluster.masters[0].cli(&["config", "set", "maxmemory", "1"]);
+        let due = [keys[1], keys[0], keys[2]].map(|key| charge(0, key).with(Manner::Force));
+        let said = limiter.charge(&limits, &due).await;
+        assert!(said.iter().all(|standing| standing.decision.remaining == 49));
+        for _ in 0..5 {
+            // It pays what is owed, or tries to.
+            limiter.give_back_slots().await;
+            assert_eq!(shared.ledger.len(), 1);
+        }
+        cluster.masters[0].cli(&["config", "set", "maxmemory", "0"]);
+        limiter.give_back_slots().await;
+        assert!(shared.ledger.is_empty());
+        for key in keys {
+            assert_eq!(left(&redis, &limits.policies, charge(0, key)).await, 49);
+        }
+    });
 }
 
 /// What waits for a tag goes in one call, and no tag waits for another whose node does not answer.
