@@ -130,7 +130,12 @@ impl Running {
             config.site.gate.jwt.clone_from(&self.site.gate.jwt);
         }
         if has_changed("store") {
-            self.shared = Shared::new(Arc::clone(&self.memory));
+            let next = Shared::new(Arc::clone(&self.memory));
+            self.shared = match &config.store {
+                // Whoever counts from now on is paid what was admitted while the other was away.
+                StoreSpec::Redis(_) => Shared { ledger: Arc::clone(&self.shared.ledger), ..next },
+                StoreSpec::Memory => next,
+            };
             self.control = Store::open(&config.store, &self.memory);
             self.store = config.store;
             self.describe_store();

@@ -133,6 +133,23 @@ fn each_of_two_proxies_has_its_share_and_pays_for_it() {
     }
 }
 
+/// Another `[store]` in the middle of an outage hands out nothing either.
+#[test]
+fn what_is_owed_outlives_another_store() {
+    let mut redis = RedisServer::start();
+    let config = config(&redis, 1, &routes());
+    let proxy = Tidegate::start(&config);
+    eventually("Redis decides", || metric(&proxy, "tidegate_store_breakers_open") == 0);
+    redis.kill();
+    wait_away(&proxy);
+    assert_eq!(passing(&proxy, "bucket", "new", 25), 20);
+    proxy.reload(&config.replace("instances = 1", "instances = 1\ntimeout = \"60ms\""));
+    assert_eq!(metric(&proxy, "tidegate_owed_keys"), 1);
+    redis.restart();
+    wait_paid(&proxy);
+    assert_eq!(passing(&proxy, "bucket", "new", 1), 0);
+}
+
 /// A server that begins each answer at once, and ends it with the test.
 fn held_back() -> (Upstream, Sender<()>) {
     let (release, wait) = channel();
