@@ -62,12 +62,7 @@ impl Owed {
             Self::Steps(steps) => {
                 steps.retain(|(at, _)| still_counts(share, *at, now));
                 let taken = taken(share, whole, said, now);
-                match steps.last_mut() {
-                    Some((at, units)) if is_one_step(share, *at, taken) => {
-                        (*at, *units) = (taken, units.saturating_add(cost));
-                    }
-                    _ => steps.push((taken, cost)),
-                }
+                push(steps, share, (taken, cost));
             }
         }
     }
@@ -89,7 +84,10 @@ impl Owed {
                 account.before = account.before.saturating_sub(earlier.owed);
                 account.owed = account.owed.saturating_add(earlier.owed);
             }
-            (Self::Steps(steps), Self::Steps(earlier)) => drop(steps.splice(..0, earlier.drain(..))),
+            (Self::Steps(steps), Self::Steps(earlier)) => {
+                let later = std::mem::replace(steps, std::mem::take(earlier));
+                later.into_iter().for_each(|step| push(steps, share, step));
+            }
             // Of one key all is owed by one algorithm.
             _ => {}
         }
@@ -212,6 +210,16 @@ impl Account {
             }
             _ => 0,
         }
+    }
+}
+
+/// Adds units to those of their step, or as the next one.
+fn push(steps: &mut Vec<(Timestamp, u64)>, share: &Quota, (taken, cost): (Timestamp, u64)) {
+    match steps.last_mut() {
+        Some((at, units)) if is_one_step(share, *at, taken) => {
+            (*at, *units) = (taken, units.saturating_add(cost));
+        }
+        _ => steps.push((taken, cost)),
     }
 }
 

@@ -335,4 +335,23 @@ mod tests {
             ledger.take(10).iter().flat_map(|it| it.charges(later)).map(|it| it.cost).collect();
         assert_eq!(units, [11]);
     }
+
+    /// However often that fails, what is kept of a key is bounded.
+    #[test]
+    fn what_could_not_be_paid_stays_in_its_step() {
+        let quota = Quota::sliding_log(&[Rate::new(1_000, Micros(86_400_000_000)).unwrap()]).unwrap();
+        let limits = Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN);
+        let ledger = Ledger::default();
+        let said = Decision::allowed(1_000, 999, Micros(86_400_000_000));
+        ledger.add(&limits, &charge(1, 1), &said, NOW);
+        for _ in 0..300 {
+            let taken = ledger.take(10);
+            ledger.add(&limits, &charge(1, 1), &said, NOW);
+            for debtor in taken {
+                ledger.put_back(debtor);
+            }
+        }
+        let charges: Vec<Charge> = ledger.take(10).iter().flat_map(|debtor| debtor.charges(NOW)).collect();
+        assert_eq!(charges, [charge(1, 301).late(NOW)]);
+    }
 }
