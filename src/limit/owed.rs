@@ -86,7 +86,9 @@ impl Owed {
             }
             (Self::Steps(steps), Self::Steps(earlier)) => {
                 let later = std::mem::replace(steps, std::mem::take(earlier));
-                later.into_iter().for_each(|step| push(steps, share, step));
+                for step in later {
+                    push(steps, share, step);
+                }
             }
             // Of one key all is owed by one algorithm.
             _ => {}

@@ -143,7 +143,7 @@ fn what_is_owed_outlives_another_store() {
     redis.kill();
     wait_away(&proxy);
     assert_eq!(passing(&proxy, "bucket", "new", 25), 20);
-    proxy.reload(&config.replace("instances = 1", "instances = 1\ntimeout = \"60ms\""));
+    proxy.reload(&config.replace("instances = 1", "instances = 1\nclock = \"client\""));
     assert_eq!(metric(&proxy, "tidegate_owed_keys"), 1);
     redis.restart();
     wait_paid(&proxy);
