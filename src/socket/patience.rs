@@ -179,9 +179,9 @@ impl Patience {
         self.is_client
     }
 
-    /// Whether the socket must be read again, because it was last read before what it waits for now was known:
-    /// the next head must be there by a time at which nothing wakes the socket's task, or nobody has to be spared
-    /// the end any more.
+    /// Whether the socket must be read again, because what it waits for has changed since it was last read: the
+    /// next head must be there by a time at which nothing wakes the socket's task, or nobody has to be spared the
+    /// end any more.
     #[must_use]
     pub fn is_unwatched(&self) -> bool {
         if self.has_ended.get() {
