@@ -3,6 +3,7 @@
 mod balance;
 mod body;
 mod budget;
+mod driven;
 mod endpoint;
 mod error;
 mod http2;
@@ -42,7 +43,7 @@ pub use tunnel::ServerEnd;
 
 use self::budget::RetryBudget;
 use self::lineup::Lineup;
-use self::link::Link;
+use self::link::Answering;
 use self::pool::{Pool, Visit};
 use self::wire::SendError;
 use crate::limiter::Permit;
@@ -207,7 +208,7 @@ async fn attempt(
     pool: &Pool,
     request: &mut Request<RequestBody>,
     terms: Terms,
-) -> Result<(Response<Incoming>, Link), Failed> {
+) -> Result<(Response<Incoming>, Answering), Failed> {
     let Terms { mut is_fresh, may_retry, has_others, deadline } = terms;
     loop {
         let wire = pool.checkout(is_fresh, deadline).await.map_err(|error| {

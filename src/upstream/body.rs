@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
-use super::link::Link;
+use super::link::Answering;
 use super::pool::Visit;
 use super::trailers;
 use super::tunnel::ServerEnd;
@@ -198,13 +198,13 @@ impl Drop for RequestBody {
 #[derive(Debug)]
 pub struct ResponseBody {
     incoming: Incoming,
-    link: Option<Link>,
+    link: Option<Answering>,
     visit: Visit,
     _permit: Permit,
 }
 
 impl ResponseBody {
-    pub(super) fn new(incoming: Incoming, link: Link, visit: Visit, permit: Permit) -> Self {
+    pub(super) fn new(incoming: Incoming, link: Answering, visit: Visit, permit: Permit) -> Self {
         Self { incoming, link: Some(link), visit, _permit: permit }
     }
 
@@ -222,7 +222,7 @@ impl ResponseBody {
     }
 
     fn give_back(&mut self) {
-        if let Some(Link::Http1(wire)) = self.link.take() {
+        if let Some(wire) = self.link.take().and_then(Answering::into_wire) {
             self.visit.pool().give_back(wire);
         }
     }

@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::body::{BodyError, RequestBody};
+use super::driven::Driven;
 use super::http2::Lane;
 use super::tunnel::Duplex;
 use super::wire::{SendError, Wire};
@@ -20,6 +21,17 @@ pub(super) enum Link {
     /// One of its own.
     Http1(Box<Wire>),
     /// Its part in one.
+    Http2(Lane),
+}
+
+/// The same once its response has begun.
+#[derive(Debug)]
+pub(super) enum Answering {
+    /// A connection of its own, which goes on while the response is asked for.
+    Http1(Box<Wire>),
+    /// One with a response that came before its request was whole, which goes on by itself.
+    Early(Driven),
+    /// A part in one.
     Http2(Lane),
 }
 
@@ -44,19 +56,25 @@ impl Link {
         self,
         request: &mut Request<RequestBody>,
         deadline: Option<Instant>,
-    ) -> Result<(Response<Incoming>, Self), SendError> {
+    ) -> Result<(Response<Incoming>, Answering), SendError> {
         match self {
             Self::Http1(wire) => {
-                wire.send(request, deadline).await.map(|(response, wire)| (response, Self::Http1(wire)))
+                let (response, wire) = wire.send(request, deadline).await?;
+                let is_early = wire.is_early();
+                let answering =
+                    if is_early { Answering::Early(Driven::new(wire)) } else { Answering::Http1(wire) };
+                Ok((response, answering))
             }
             Self::Http2(lane) => {
                 // Apart, because it is large.
                 let sent = Box::pin(lane.send(request, deadline)).await;
-                sent.map(|(response, lane)| (response, Self::Http2(lane)))
+                sent.map(|(response, lane)| (response, Answering::Http2(lane)))
             }
         }
     }
+}
 
+impl Answering {
     /// The next part of the response's body.
     pub fn poll_body(
         &mut self,
@@ -67,6 +85,7 @@ impl Link {
             Self::Http1(wire) => {
                 wire.drive(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken))
             }
+            Self::Early(_) => Pin::new(incoming).poll_frame(cx).map_err(BodyError::Broken),
             Self::Http2(lane) => lane.poll_body(cx, incoming),
         }
     }
@@ -75,7 +94,18 @@ impl Link {
     pub fn leave(&mut self) -> Option<Box<dyn Duplex>> {
         match self {
             Self::Http1(wire) => wire.leave().map(|stream| Box::new(stream) as Box<dyn Duplex>),
+            // The request for a tunnel has no body.
+            Self::Early(_) => None,
             Self::Http2(lane) => lane.leave().map(|stream| Box::new(TokioIo::new(stream)) as Box<dyn Duplex>),
+        }
+    }
+
+    /// The connection, if it is to be had for the next request.
+    pub fn into_wire(self) -> Option<Box<Wire>> {
+        match self {
+            Self::Http1(wire) => Some(wire),
+            Self::Early(driven) => driven.stop(),
+            Self::Http2(_) => None,
         }
     }
 }

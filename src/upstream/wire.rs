@@ -46,6 +46,8 @@ pub(super) struct Wire {
     stall_timeout: Duration,
     relay: Arc<Relay>,
     waker: Waker,
+    /// Whether the last response came before its request was whole.
+    is_early: bool,
     /// Its right to be there, which goes to another connection after it.
     _place: Place,
     /// Since when it has been kept; none for a connection that has not served yet.
@@ -103,6 +105,7 @@ impl Wire {
             stall_timeout,
             relay,
             waker,
+            is_early: false,
             _place: place,
             kept_since: None,
         }))
@@ -136,6 +139,16 @@ impl Wire {
         poll_connection(&mut self.connection, &mut self.left, &mut Context::from_waker(&self.waker));
     }
 
+    /// Whether the response came before its request was whole, and both go on.
+    pub fn is_early(&self) -> bool {
+        self.is_early
+    }
+
+    /// Whether nothing more comes over it or goes.
+    pub fn has_ended(&self) -> bool {
+        self.connection.is_none()
+    }
+
     /// What is left of it after the server has switched protocols.
     pub fn leave(&mut self) -> Option<Timed<Transport>> {
         self.settle();
@@ -166,6 +179,8 @@ impl Wire {
         let mut answer = pin!(self.sender.try_send_request(taken));
         match poll_fn(|cx| self.drive(cx, |cx| answer.as_mut().poll(cx))).await {
             Ok(response) => {
+                // The end of a request sets a time for its answer.
+                self.is_early = self.patience.is_unbounded();
                 let is_open_ended = super::is_open_ended(response.headers());
                 self.patience.set(if is_open_ended {
                     Reading::UntilItEnds

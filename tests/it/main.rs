@@ -10,6 +10,7 @@ mod answer;
 mod cli;
 mod config;
 mod curl;
+mod early;
 mod explain;
 mod faults;
 mod flight;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Caller, Client, Message, PATIENCE, Tidegate, Upstream, Wire, eventually, get};
+use crate::support::{Caller, Client, Message, PATIENCE, Tidegate, Upstream, Wire, eventually, get, settled};
 
 const MIB: usize = 1024 * 1024;
 
@@ -355,20 +355,6 @@ fn pour(wire: &mut Wire, sent: &AtomicUsize) {
     while wire.try_send(&piece).is_ok() {
         sent.fetch_add(piece.len(), Ordering::SeqCst);
     }
-}
-
-/// Waits until nothing more is counted for a while, and says how much was.
-fn settled(count: &AtomicUsize) -> usize {
-    let mut last = usize::MAX;
-    let mut same = 0;
-    eventually("the flow stops", || {
-        let now = count.load(Ordering::SeqCst);
-        same = if now == last && now > 0 { same + 1 } else { 0 };
-        last = now;
-        // `eventually` looks every few milliseconds: this is half a second of silence.
-        same >= 100
-    });
-    last
 }
 
 /// A connection with small buffers, so that the kernel stores little of a test's bytes.

@@ -17,6 +17,7 @@ mod upstream;
 mod wire;
 
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use authority::Authority;
@@ -46,6 +47,20 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         // A pause between two looks, so that polling does not take the processor from what it waits for.
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until nothing more is counted for a while, and says how much was.
+pub fn settled(count: &AtomicUsize) -> usize {
+    let mut last = usize::MAX;
+    let mut same = 0;
+    eventually("the flow stops", || {
+        let now = count.load(Ordering::SeqCst);
+        same = if now == last && now > 0 { same + 1 } else { 0 };
+        last = now;
+        // `eventually` looks every few milliseconds: this is half a second of silence.
+        same >= 100
+    });
+    last
 }
 
 /// Sends a signal, named without SIG, to a process of ours.

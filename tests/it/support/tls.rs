@@ -46,6 +46,11 @@ impl TlsClient {
         self.0.conn.alpn_protocol()
     }
 
+    /// The stream itself.
+    pub fn stream(&mut self) -> &mut StreamOwned<ClientConnection, TcpStream> {
+        &mut self.0
+    }
+
     /// Asks for a path, and reads the answer, which has a length.
     pub fn get(&mut self, path: &str) -> io::Result<Message> {
         self.ask(path)?;
