@@ -91,10 +91,18 @@ impl<S> Timed<S> {
         rings.map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// A client that takes its answer is there, also if it has closed its sending side.
+    /// A client that takes its answer is there, also if it has closed its sending side; and a server that still
+    /// takes the rest of a request owes us no more of its answer meanwhile.
     fn note_written(&mut self, progress: &Poll<io::Result<usize>>) {
-        if progress.is_ready()
-            && let Some(since) = &mut self.ended_since
+        if progress.is_pending() {
+            return;
+        }
+        if let Some(since) = &mut self.ended_since {
+            *since = monotonic();
+        }
+        if let Some(since) = &mut self.read_since
+            && !self.patience.is_client()
+            && self.patience.is_amid_body()
         {
             *since = monotonic();
         }
@@ -211,6 +219,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
                 this.patience.heads.set(Some(heads));
             }
             let now = monotonic();
+            // Who still sends a body need not take anything yet.
+            if let Some(since) = &mut this.write_since
+                && this.patience.is_amid_body()
+            {
+                *since = now;
+            }
             if this.patience.limit.get().is_some_and(|limit| limit <= now) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }

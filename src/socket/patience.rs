@@ -158,6 +158,11 @@ impl Patience {
         self.is_last.get()
     }
 
+    /// Whether a body is read.
+    pub(super) fn is_amid_body(&self) -> bool {
+        matches!(self.reading.get(), Reading::Each(_))
+    }
+
     /// Whether the reader must not hear yet that the other side has closed its sending side: all of a request is
     /// there, or what has been read may be all of it, and its answer is under way.
     pub(super) fn hides_end(&self) -> bool {

@@ -32,7 +32,7 @@ impl Driven {
         Self { wire, task: task.abort_handle() }
     }
 
-    /// The connection, for whoever uses it next.
+    /// The connection, for whoever uses it next; none if it has ended.
     pub fn stop(self) -> Option<Box<Wire>> {
         self.wire.take()
     }
@@ -57,7 +57,10 @@ fn drive(shared: &Shared, cx: &mut Context<'_>) -> Poll<()> {
     let Some(mut wire) = shared.take() else { return Poll::Ready(()) };
     // Whoever reads the response is woken by its body.
     let _ = wire.drive(cx, |_| Poll::<()>::Pending);
-    let has_ended = wire.has_ended();
+    if wire.has_ended() {
+        // What came of it is in the response's body, and its place is free.
+        return Poll::Ready(());
+    }
     shared.set(Some(wire));
-    if has_ended { Poll::Ready(()) } else { Poll::Pending }
+    Poll::Pending
 }

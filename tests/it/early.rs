@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -13,7 +14,7 @@ use http::Request;
 use rustls::version::TLS13;
 
 use crate::support::{
-    Authority, Caller, Client, Http2, PATIENCE, Tidegate, TlsClient, Upstream, http2, settled,
+    Authority, Caller, Client, Http2, PATIENCE, Tidegate, TlsClient, Upstream, eventually, http2, settled,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -22,7 +23,12 @@ const MIB: usize = 1024 * 1024;
 const SIZE: usize = 40 * MIB;
 
 /// What is sent, either way.
-static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| (0..=250).cycle().take(SIZE).collect());
+static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let all: Vec<u8> = (0..=250).collect();
+    let mut bytes = all.repeat(SIZE.div_ceil(all.len()));
+    bytes.truncate(SIZE);
+    bytes
+});
 
 /// A server that answers as soon as it has a head.
 struct Eager {
@@ -179,4 +185,97 @@ fn it_holds_up_no_upload_over_http_2_either() {
     }
     assert_eq!(eager.server.connections(), 1);
     client.end().unwrap();
+}
+
+/// Before a server, to which it may have one connection.
+fn alone(server: &Upstream, listener: &str, settings: &str) -> Tidegate {
+    Tidegate::start(&format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}[upstreams.one]\nservers = [\"{}\"]\nmax_connections = 1\n{settings}{}",
+        server.url(),
+        route("one")
+    ))
+}
+
+/// Asks with the head of an upload, and waits until nobody takes any more of its answer.
+fn begin(eager: &Eager, proxy: &Tidegate) -> Client {
+    let mut client = Client::connect(proxy.addr());
+    client.send(upload(false).0);
+    eager.wait_stuck();
+    client
+}
+
+#[test]
+fn a_client_that_still_sends_need_not_read_yet() {
+    let eager = Eager::start();
+    let proxy = alone(&eager.server, "idle_timeout = \"2s\"\n", "stall_timeout = \"2s\"\n");
+    let mut client = begin(&eager, &proxy);
+    for piece in BYTES.chunks(SIZE / 12) {
+        client.send(piece);
+        // In all longer than an answer may wait that nobody reads, and each time shorter.
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    eager.wait_whole();
+    assert!(client.read().body == *BYTES);
+}
+
+#[test]
+fn a_server_that_still_reads_need_not_say_more_yet() {
+    let server = Upstream::scripted(|caller| {
+        caller.read_head().unwrap().unwrap();
+        caller.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ndone");
+        let is_whole = caller.take(10).is_ok();
+        let _ = caller.try_send(if is_whole { " all" } else { " no!" });
+        // And then it stalls.
+        let _ = caller.request();
+    });
+    let proxy = alone(&server, "", "stall_timeout = \"1s\"\n");
+    let mut client = Client::connect(proxy.addr());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
+    assert_eq!(client.read_head().unwrap().unwrap().status(), 200);
+    for _ in 0..10 {
+        // In all longer than a server may be silent that owes us something.
+        std::thread::sleep(Duration::from_millis(200));
+        client.send("x");
+    }
+    assert_eq!(client.take(8).unwrap(), b"done all");
+    client.expect_close();
+    eventually("a server that stalls is left", || server.open() == 0);
+}
+
+#[test]
+fn whoever_stops_in_the_middle_frees_the_other_side() {
+    let eager = Eager::start();
+    let proxy = alone(&eager.server, "body_timeout = \"1s\"\n", "");
+    // The client goes.
+    drop(begin(&eager, &proxy));
+    eventually("the server is free", || eager.server.open() == 0);
+    // It sends nothing more.
+    let mut client = begin(&eager, &proxy);
+    eventually("the server is free", || eager.server.open() == 0);
+    assert!(client.read_to_close().len() < SIZE, "what is cut is no answer");
+    assert_eq!(eager.server.connections(), 2, "each in the place of the one before");
+
+    // The server reads nothing more, and then goes.
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent);
+    let server = Upstream::scripted(move |caller| {
+        let _ = caller.read_head();
+        let mut writer = caller.stream();
+        let _ = write!(writer, "HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n");
+        for _ in 0..SIZE / MIB {
+            if writer.write_all(&BYTES[..MIB]).is_err() {
+                return;
+            }
+            counter.fetch_add(MIB, Ordering::SeqCst);
+        }
+    });
+    let proxy = alone(&server, "", "stall_timeout = \"1s\"\n");
+    let mut client = Client::connect(proxy.addr());
+    client.send(upload(false).0);
+    settled(&sent);
+    // Its own answer is stuck, and so it takes nothing.
+    client.stream().set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    let _ = client.try_send(&*BYTES);
+    eventually("the server is left", || server.open() == 0);
+    assert!(client.read_to_close().len() < SIZE, "what is cut is no answer");
 }
