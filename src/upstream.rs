@@ -20,6 +20,7 @@ mod spec;
 mod standing;
 mod trailers;
 mod tunnel;
+mod waiting;
 mod wire;
 
 use std::cell::RefCell;
@@ -42,9 +43,10 @@ pub use trailers::may_trail;
 pub use tunnel::ServerEnd;
 
 use self::budget::RetryBudget;
-use self::lineup::Lineup;
+use self::lineup::{Lineup, Pick};
 use self::link::Answering;
 use self::pool::{Pool, Visit};
+use self::waiting::Ticket;
 use self::wire::SendError;
 use crate::limiter::Permit;
 use crate::telemetry::{Attempt, Event, UpstreamCounts};
@@ -136,7 +138,16 @@ impl Upstream {
         self.budget.requested();
         loop {
             let picked = lineup.pick(&tried, key);
-            let place = picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))?;
+            let (place, ticket) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))? {
+                Pick::At(place) => (place, None),
+                Pick::Full(place) => {
+                    // Apart, because it is large.
+                    let waited = Box::pin(lineup.wait(place, &tried, deadline)).await;
+                    waited
+                        .map(|(place, ticket)| (place, Some(ticket)))
+                        .inspect_err(|full| self.note_refusal(full))?
+                }
+            };
             let pool = &lineup.pools[place];
             direct(request, target.as_ref(), pool, host)?;
             let terms = Terms {
@@ -146,7 +157,7 @@ impl Upstream {
                 deadline,
             };
             let mut visit = Visit::begin(pool);
-            match attempt(pool, request, terms).await {
+            match attempt(pool, ticket, request, terms).await {
                 Ok((response, wire)) => {
                     visit.tell(Some(came_to(response.status())));
                     return Ok(response.map(|body| ResponseBody::new(body, wire, visit, permit)));
@@ -203,15 +214,16 @@ impl Upstream {
     }
 }
 
-/// Sends a request to one server.
+/// Sends a request to one server, at first over the connection that its ticket is for.
 async fn attempt(
     pool: &Pool,
+    mut ticket: Option<Ticket>,
     request: &mut Request<RequestBody>,
     terms: Terms,
 ) -> Result<(Response<Incoming>, Answering), Failed> {
     let Terms { mut is_fresh, may_retry, has_others, deadline } = terms;
     loop {
-        let wire = pool.checkout(is_fresh, deadline).await.map_err(|error| {
+        let wire = pool.checkout(ticket.take(), is_fresh, deadline).await.map_err(|error| {
             let again = has_others && !matches!(error, ForwardError::Full(_));
             Failed { error, again }
         })?;

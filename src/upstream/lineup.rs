@@ -1,13 +1,19 @@
 //! One worker's view of an upstream's endpoints at one time.
 
+use std::iter::once;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::ForwardError;
 use super::balance::Balancer;
 use super::endpoint::Endpoint;
 use super::members::Member;
 use super::pool::Pool;
 use super::spec::Balance;
+use super::waiting::{self, Ticket};
 
 /// The endpoints at one time, with this worker's connections to them in the same places.
 #[derive(Debug, Default)]
@@ -16,6 +22,15 @@ pub(super) struct Lineup {
     endpoints: Vec<Arc<Endpoint>>,
     pub pools: Vec<Rc<Pool>>,
     balancer: Balancer,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pick {
+    /// There.
+    At(usize),
+    /// There, or where else a connection comes free: all are in use.
+    Full(usize),
 }
 
 impl Lineup {
@@ -46,16 +61,34 @@ impl Lineup {
 
     /// The place for a request with this key, if it has one; none where there are no endpoints. Where all
     /// connections are in use another place is better than to wait, unless a key has chosen this one.
-    pub fn pick(&self, tried: &[usize], key: Option<u64>) -> Option<usize> {
+    pub fn pick(&self, tried: &[usize], key: Option<u64>) -> Option<Pick> {
         let picked = self.balancer.pick(&self.endpoints, tried, key)?;
-        let count = self.pools.len();
-        if count == 1 || key.is_some() || !self.pools[picked].is_full() {
-            return Some(picked);
+        if self.pools.len() == 1 || key.is_some() || !self.pools[picked].is_full() {
+            return Some(Pick::At(picked));
         }
-        let others = (1..count).map(|step| (picked + step) % count);
-        let is_better = |place: &usize| {
-            !tried.contains(place) && self.endpoints[*place].share() > 0 && !self.pools[*place].is_full()
-        };
-        Some({ others }.find(is_better).unwrap_or(picked))
+        let free = self.others(picked, tried).find(|place| !self.pools[*place].is_full());
+        let waits = !self.pools[picked].is_multiplexed();
+        Some(free.map_or(if waits { Pick::Full(picked) } else { Pick::At(picked) }, Pick::At))
+    }
+
+    /// Waits for the one that was picked, or another that may serve as well, whichever has a connection first.
+    pub async fn wait(
+        &self,
+        picked: usize,
+        tried: &[usize],
+        deadline: Option<Instant>,
+    ) -> Result<(usize, Ticket), ForwardError> {
+        let places: SmallVec<[usize; 4]> = once(picked).chain(self.others(picked, tried)).collect();
+        let pools: SmallVec<[&Pool; 4]> = places.iter().map(|place| &*self.pools[*place]).collect();
+        let first = &self.pools[picked];
+        let ticket = waiting::ticket(&pools, first.connected_by(deadline)).await;
+        ticket.map(|(which, ticket)| (places[which], ticket)).ok_or_else(|| first.full())
+    }
+
+    /// The places beside the one that was picked that get requests, and have not been tried.
+    fn others(&self, picked: usize, tried: &[usize]) -> impl Iterator<Item = usize> {
+        let count = self.pools.len();
+        let others = (1..count).map(move |step| (picked + step) % count);
+        others.filter(|place| !tried.contains(place) && self.endpoints[*place].share() > 0)
     }
 }

@@ -16,9 +16,10 @@ use super::endpoint::{Endpoint, dial};
 use super::http2::Multiplexed;
 use super::link::Link;
 use super::members::Member;
-use super::room::{Grant, Next, Place, WorkerBell};
+use super::room::{Grant, Next, Place, Room, WorkerBell};
 use super::shared::{Pending, SharedUpstream};
 use super::spec::{Balance, ServerSpec};
+use super::waiting::{self, Ticket, Turn};
 use super::wire::Wire;
 use crate::telemetry::{Attempt, UpstreamCounts};
 use crate::time::monotonic;
@@ -54,20 +55,6 @@ pub(super) struct Visit {
     pool: Rc<Pool>,
     /// Whether it is known what came of the attempt.
     is_told: bool,
-}
-
-/// A request that waits for a connection.
-struct Waiting<'p> {
-    pool: &'p Pool,
-    number: u64,
-    granted: oneshot::Receiver<Grant>,
-    _pending: Pending<'p>,
-}
-
-/// What a request that waited for a connection got.
-enum Turn {
-    Wire(Box<Wire>),
-    Place(Place),
 }
 
 impl Pool {
@@ -124,12 +111,16 @@ impl Pool {
         !has_some && !self.endpoint.room.is_free()
     }
 
-    /// A connection that was kept, or with `fresh` and where there is none a new one.
+    /// A connection that was kept, or with `fresh` and where there is none a new one; with a ticket what that is for.
     pub(super) async fn checkout(
         &self,
+        ticket: Option<Ticket>,
         fresh: bool,
         deadline: Option<Instant>,
     ) -> Result<Link, ForwardError> {
+        if let Some(ticket) = ticket {
+            return Box::pin(self.open(ticket)).await.map(Link::Http1);
+        }
         if !fresh && let Some(wire) = self.kept() {
             return Ok(Link::Http1(wire));
         }
@@ -140,7 +131,36 @@ impl Pool {
             };
         }
         // Apart, because it is large, and most requests find a connection that was kept.
-        Box::pin(self.open(deadline)).await.map(Link::Http1)
+        Box::pin(self.wait_and_open(deadline)).await.map(Link::Http1)
+    }
+
+    /// That every connection is in use.
+    pub(super) fn full(&self) -> ForwardError {
+        ForwardError::Full(self.server.authority())
+    }
+
+    /// Whether requests share connections.
+    pub(super) fn is_multiplexed(&self) -> bool {
+        self.multiplexed.is_some()
+    }
+
+    pub(super) fn room(&self) -> &Arc<Room> {
+        &self.endpoint.room
+    }
+
+    /// Counts a request that has to wait for a connection; none if too many do.
+    pub(super) fn pending(&self) -> Option<Pending<'_>> {
+        self.shared.pending()
+    }
+
+    /// Joins the line for a connection, under a number.
+    pub(super) fn line_up(&self) -> (u64, oneshot::Receiver<Grant>) {
+        self.endpoint.room.wait(&self.worker)
+    }
+
+    /// Asks the other workers for connections that they keep and others wait for.
+    pub(super) fn ring_others(&self) {
+        self.shared.ring_others(&self.worker);
     }
 
     /// Keeps a connection whose response has been read to its end, if it is good for another.
@@ -189,7 +209,7 @@ impl Pool {
     }
 
     /// Closes a kept connection; says whether there was one.
-    fn close_kept(&self) -> bool {
+    pub(super) fn close_kept(&self) -> bool {
         if let Some(multiplexed) = &self.multiplexed {
             return multiplexed.close_idle();
         }
@@ -214,27 +234,34 @@ impl Pool {
         }
     }
 
-    fn take_handed(&self, number: u64) -> Option<Box<Wire>> {
+    pub(super) fn take_handed(&self, number: u64) -> Option<Box<Wire>> {
         let mut handed = self.handed.borrow_mut();
         let place = handed.iter().position(|(other, _)| *other == number)?;
         Some(handed.swap_remove(place).1)
     }
 
-    async fn open(&self, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
-        let spec = self.shared.spec();
-        let by = monotonic() + spec.connect_timeout;
-        let by = deadline.map_or(by, |deadline| by.min(deadline));
-        let full = || ForwardError::Full(self.server.authority());
-        let turn = timeout_at(by, self.turn()).await.ok().flatten().ok_or_else(full)?;
-        let place = match turn {
+    async fn wait_and_open(&self, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
+        let ticket = waiting::ticket(&[self], self.connected_by(deadline)).await;
+        let (_, ticket) = ticket.ok_or_else(|| self.full())?;
+        self.open(ticket).await
+    }
+
+    async fn open(&self, ticket: Ticket) -> Result<Box<Wire>, ForwardError> {
+        let place = match ticket.turn {
             Turn::Wire(wire) => return Ok(wire),
             Turn::Place(place) => place,
         };
-        match timeout_at(by, self.connect(place)).await {
+        match timeout_at(ticket.by, self.connect(place)).await {
             Ok(Ok(wire)) => Ok(wire),
             Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
             Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
         }
+    }
+
+    /// By when a request that needs a connection must have one.
+    pub(super) fn connected_by(&self, deadline: Option<Instant>) -> Instant {
+        let by = monotonic() + self.shared.spec().connect_timeout;
+        deadline.map_or(by, |deadline| by.min(deadline))
     }
 
     /// A part in a new connection, or in one that somebody has made meanwhile, or in a full one where no more may be
@@ -246,8 +273,7 @@ impl Pool {
         deadline: Option<Instant>,
     ) -> Result<Link, ForwardError> {
         let spec = self.shared.spec();
-        let by = monotonic() + spec.connect_timeout;
-        let by = deadline.map_or(by, |deadline| by.min(deadline));
+        let by = self.connected_by(deadline);
         let in_time = |_| ForwardError::ConnectTimeout(self.server.authority());
         let _turn = timeout_at(by, multiplexed.connecting()).await.map_err(in_time)?;
         if let Some(lane) = multiplexed.free(fresh) {
@@ -257,10 +283,10 @@ impl Pool {
             Some(place) => place,
             None => match multiplexed.any(fresh) {
                 Some(lane) => return Ok(Link::Http2(lane)),
-                None => match timeout_at(by, self.turn()).await.ok().flatten() {
-                    Some(Turn::Place(place)) => place,
+                None => match waiting::ticket(&[self], by).await {
+                    Some((_, Ticket { turn: Turn::Place(place), .. })) => place,
                     // Nobody hands over a connection of its own here.
-                    Some(Turn::Wire(_)) | None => return Err(ForwardError::Full(self.server.authority())),
+                    _ => return Err(self.full()),
                 },
             },
         };
@@ -271,34 +297,6 @@ impl Pool {
         let lane = timeout_at(by, connect).await.map_err(in_time)?;
         let failed = |error| ForwardError::Connect { server: self.server.authority(), error };
         lane.map(Link::Http2).map_err(failed)
-    }
-
-    /// Waits for a place or a connection; none if too many wait already.
-    async fn turn(&self) -> Option<Turn> {
-        let room = &self.endpoint.room;
-        loop {
-            if let Some(place) = room.enter() {
-                return Some(Turn::Place(place));
-            }
-            // Whoever wants a fresh one does not wait for what is kept.
-            if self.close_kept() {
-                continue;
-            }
-            let pending = self.shared.pending()?;
-            let (number, granted) = room.wait(&self.worker);
-            let mut waiting = Waiting { pool: self, number, granted, _pending: pending };
-            self.shared.ring_others(&self.worker);
-            match (&mut waiting.granted).await {
-                Ok(Grant::Place(place)) => return Some(Turn::Place(place)),
-                Ok(Grant::Handed) => {
-                    if let Some(wire) = self.take_handed(number) {
-                        return Some(Turn::Wire(wire));
-                    }
-                }
-                // Nobody drops the other end without a word.
-                Err(_) => return None,
-            }
-        }
     }
 
     async fn connect(&self, place: Place) -> io::Result<Box<Wire>> {
@@ -342,18 +340,5 @@ impl Drop for Visit {
         if !self.is_told {
             self.pool.counts.ended(self.pool.endpoint.server, Attempt::Abandoned);
         }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        // Who goes away gets nothing more, and what it was given goes to the next.
-        self.granted.close();
-        if let Ok(Grant::Handed) = self.granted.try_recv()
-            && let Some(wire) = self.pool.take_handed(self.number)
-        {
-            self.pool.give_back(wire);
-        }
-        self.pool.endpoint.room.leave(self.number);
     }
 }

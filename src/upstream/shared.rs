@@ -161,13 +161,14 @@ impl SharedUpstream {
         if !endpoint.standing.lock().checked(outcome.is_ok(), spec, now) {
             return;
         }
+        // What the log says is so already.
+        self.judge(now);
+        self.stirred.notify_one();
         let (name, address) = (&self.spec.name, endpoint.address);
         match outcome {
             Ok(()) => tracing::info!("upstream {name}: {address} is healthy again"),
             Err(reason) => tracing::warn!("upstream {name}: {address} is unhealthy: {reason}"),
         }
-        self.judge(now);
-        self.stirred.notify_one();
     }
 
     /// A request has failed at an endpoint, which may be too often in a row.
@@ -181,10 +182,10 @@ impl SharedUpstream {
         endpoint.ejections.fetch_add(1, Ordering::Relaxed);
         // On trial when it comes back: one more failure, and it is out again.
         endpoint.failures.store(spec.after - 1, Ordering::Relaxed);
-        let (name, address, after) = (&self.spec.name, endpoint.address, spec.after);
-        tracing::warn!("upstream {name}: {address} is out for {lasts:?}, after {after} failures in a row");
         self.judge(now);
         self.stirred.notify_one();
+        let (name, address, after) = (&self.spec.name, endpoint.address, spec.after);
+        tracing::warn!("upstream {name}: {address} is out for {lasts:?}, after {after} failures in a row");
     }
 
     /// Gives each endpoint its share; says when that has to be done again because time has passed.

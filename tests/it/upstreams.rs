@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Client, Tidegate, Upstream, eventually, get};
@@ -312,6 +312,41 @@ fn another_server_is_better_than_to_wait() {
         assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
     }
     assert_eq!(busy.requests().len(), 1);
+}
+
+#[test]
+fn who_waits_gets_whichever_server_is_free_first() {
+    let busy = silent();
+    let may_answer = Arc::new(AtomicBool::new(false));
+    let gate = Arc::clone(&may_answer);
+    let slow = Upstream::scripted(move |caller| {
+        while let Ok(Some(_)) = caller.request() {
+            eventually("it may answer", || gate.load(Ordering::SeqCst));
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let servers = format!("\"{}\", \"{}\"", busy.url(), slow.url());
+    let proxy = started_with(2, &servers, "max_connections = 1\nmax_pending = 6\nconnect_timeout = \"9s\"");
+    let ask = || {
+        let mut client = Client::connect(proxy.addr());
+        client.send(PLAIN);
+        client
+    };
+    let mut held = vec![ask(), ask()];
+    eventually("both are busy", || busy.requests().len() + slow.requests().len() == 2);
+    held.extend((0..6).map(|_| ask()));
+    eventually("all wait", || metric(&proxy, "pending", "") == 6);
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 503, "no more may wait than that");
+    may_answer.store(true, Ordering::SeqCst);
+    // All but the one that is at the silent server.
+    eventually("the others are answered", || slow.requests().len() == 7);
+    assert_eq!(busy.requests().len(), 1);
+    drop(held);
+    eventually("nobody waits any more", || metric(&proxy, "pending", "") == 0);
+    eventually("the places are free", || {
+        let open = |server| metric(&proxy, "connections", &of(server));
+        open(&busy) == 0 && open(&slow) <= 1
+    });
 }
 
 #[test]
