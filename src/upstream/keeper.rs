@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::probe::probe;
-use super::resolver::Resolver;
+use super::resolver::{Resolver, System};
 use super::shared::SharedUpstream;
 use super::spec::HealthSpec;
 use crate::time::monotonic;
@@ -27,7 +28,8 @@ const JITTER: f64 = 0.1;
 pub struct Keeper {
     upstreams: Vec<Arc<SharedUpstream>>,
     names: Vec<Name>,
-    resolver: Option<Resolver>,
+    /// Only if there are names.
+    system: Option<System>,
 }
 
 /// A server that is named by a name.
@@ -55,16 +57,19 @@ impl Keeper {
             names.map(|(server, _)| name(server)).collect::<Vec<_>>()
         };
         let names: Vec<Name> = upstreams.iter().flat_map(of).collect();
-        let resolver = if names.is_empty() { None } else { resolver() };
-        Self { upstreams: upstreams.to_vec(), names, resolver }
+        let system = (!names.is_empty()).then(|| System::at("/etc"));
+        Self { upstreams: upstreams.to_vec(), names, system }
     }
 
     /// Looks up names that have no addresses yet, for two seconds at most. Those that can't be resolved by then are
     /// looked up again later; until then their servers get no requests.
     pub async fn resolve(&mut self) {
-        let Some(resolver) = &self.resolver else { return };
+        let Some(resolver) = self.system.as_ref().and_then(|system| system.resolver().borrow().clone())
+        else {
+            return;
+        };
         let unknown = self.names.iter_mut().filter(|name| !name.is_known());
-        let all = join_all(unknown.map(|name| name.look_up(resolver)));
+        let all = join_all(unknown.map(|name| name.look_up(&resolver)));
         if timeout(PATIENCE, all).await.is_err() {
             for name in self.names.iter_mut().filter(|name| name.said.is_empty() && !name.is_known()) {
                 name.warn("no answer in time");
@@ -84,15 +89,11 @@ impl Keeper {
                 tasks.spawn(judge(upstream));
             }
         }
-        for mut name in self.names {
-            if let Some(resolver) = self.resolver.clone() {
-                tasks.spawn(async move {
-                    loop {
-                        sleep_until(name.due).await;
-                        name.look_up(&resolver).await;
-                    }
-                });
+        if let Some(system) = self.system {
+            for name in self.names {
+                tasks.spawn(name.follow(system.resolver()));
             }
+            tasks.spawn(system.follow());
         }
         tasks
     }
@@ -102,14 +103,6 @@ impl std::fmt::Debug for Keeper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keeper").field("upstreams", &self.upstreams).finish_non_exhaustive()
     }
-}
-
-fn resolver() -> Option<Resolver> {
-    let resolver = Resolver::system();
-    if let Err(error) = &resolver {
-        tracing::error!("names of servers can't be resolved: /etc/resolv.conf can't be read: {error}");
-    }
-    resolver.ok()
 }
 
 /// Gives endpoints their shares whenever time or a failure changes them.
@@ -140,6 +133,21 @@ async fn check(upstream: Arc<SharedUpstream>, spec: HealthSpec) {
 }
 
 impl Name {
+    /// Looks it up again and again, whenever it is due or somebody else is to be asked.
+    async fn follow(mut self, mut resolver: watch::Receiver<Option<Resolver>>) {
+        loop {
+            tokio::select! {
+                () = sleep_until(self.due) => {}
+                Ok(()) = resolver.changed() => {}
+            }
+            let current = resolver.borrow_and_update().clone();
+            match current {
+                Some(current) => self.look_up(&current).await,
+                None => self.due = monotonic() + AGAIN,
+            }
+        }
+    }
+
     /// Looks it up, and says in the log what has changed by that. A name that can't be resolved any more keeps
     /// the addresses that it had.
     async fn look_up(&mut self, resolver: &Resolver) {
@@ -208,7 +216,7 @@ mod tests {
             ServerSpec { is_tls: false, host: "a.test".into(), port: 9000, base_path: "".into(), weight: 1 };
         let upstream = SharedUpstream::new(&UpstreamSpec::new("u", vec![server]));
         let mut keeper = Keeper::new(std::slice::from_ref(&upstream));
-        keeper.resolver = Some(names.resolver.clone());
+        keeper.system = Some(names.system());
         keeper.resolve().await;
         assert!(addresses(&upstream).is_empty() && keeper.names[0].said.contains("it gets no requests"));
         let name = &mut keeper.names[0];

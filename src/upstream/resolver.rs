@@ -1,13 +1,17 @@
 //! Names of servers: which addresses they have, and for how long. The only place that knows hickory.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{LookupIpStrategy, ResolverConfig, ResolverOpts};
+use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
-use tokio::time::Instant;
+use hickory_resolver::system_conf::parse_resolv_conf;
+use hickory_resolver::{Hosts, TokioResolver};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 
 use crate::time::monotonic;
 
@@ -17,7 +21,26 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// Finds the addresses of names, as the system's files say: `/etc/resolv.conf` and `/etc/hosts`.
+/// How often the system's files are looked at.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The system's files that say which name has which address, or whom to ask: `/etc/hosts` and `/etc/resolv.conf`.
+pub(super) struct System {
+    directory: PathBuf,
+    /// As they were last read.
+    files: Option<Files>,
+    resolver: watch::Sender<Option<Resolver>>,
+}
+
+/// What stands in those files.
+#[derive(PartialEq, Eq)]
+struct Files {
+    /// None if it can't be read.
+    hosts: Option<Vec<u8>>,
+    servers: Result<Vec<u8>, String>,
+}
+
+/// Finds the addresses of names.
 #[derive(Clone)]
 pub(super) struct Resolver(TokioResolver);
 
@@ -28,15 +51,63 @@ pub(super) struct Found {
     pub until: Instant,
 }
 
-impl Resolver {
-    /// One that asks whom the system would ask.
-    pub fn system() -> Result<Self, String> {
-        let (config, options) =
-            hickory_resolver::system_conf::read_system_conf().map_err(|error| error.to_string())?;
-        Self::new(config, options)
+impl System {
+    /// The files in this directory, as they are now.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        let (resolver, _) = watch::channel(None);
+        let mut system = Self { directory: directory.into(), files: None, resolver };
+        system.look();
+        system
     }
 
-    fn new(config: ResolverConfig, options: ResolverOpts) -> Result<Self, String> {
+    /// One that does as they say; none if that is impossible.
+    pub fn resolver(&self) -> watch::Receiver<Option<Resolver>> {
+        self.resolver.subscribe()
+    }
+
+    /// Gives another resolver whenever they have changed.
+    pub async fn follow(mut self) {
+        loop {
+            sleep(LOOK).await;
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        let read = |name| std::fs::read(self.directory.join(name));
+        let servers = read("resolv.conf").map_err(|error| error.to_string());
+        let now = Files { hosts: read("hosts").ok(), servers };
+        if self.files.as_ref() == Some(&now) {
+            return;
+        }
+        match now.resolver() {
+            Ok(resolver) => drop(self.resolver.send_replace(Some(resolver))),
+            Err(error) => tracing::error!("names of servers can't be resolved: {error}"),
+        }
+        self.files = Some(now);
+    }
+}
+
+impl Files {
+    fn resolver(&self) -> Result<Resolver, String> {
+        let mut hosts = Hosts::default();
+        if let Some(text) = &self.hosts
+            && let Err(error) = hosts.read_hosts_conf(&**text)
+        {
+            tracing::warn!("/etc/hosts can't be read: {error}");
+        }
+        let servers = self.servers.clone();
+        let servers = servers.and_then(|text| parse_resolv_conf(text).map_err(|error| error.to_string()));
+        let (config, options) = servers.unwrap_or_else(|error| {
+            tracing::warn!("no name servers are asked, as /etc/resolv.conf can't be read: {error}");
+            (ResolverConfig::from_parts(None, Vec::new(), Vec::new()), ResolverOpts::default())
+        });
+        Resolver::new(config, options, hosts)
+    }
+}
+
+impl Resolver {
+    fn new(config: ResolverConfig, options: ResolverOpts, hosts: Hosts) -> Result<Self, String> {
         let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let own = builder.options_mut();
         *own = options;
@@ -44,7 +115,10 @@ impl Resolver {
         own.timeout = own.timeout.min(PATIENCE);
         own.positive_max_ttl = Some(LONGEST);
         own.negative_max_ttl = Some(SHORTEST);
-        builder.build().map(Self).map_err(|error| error.to_string())
+        own.use_hosts_file = ResolveHosts::Never;
+        let mut resolver = builder.build().map_err(|error| error.to_string())?;
+        resolver.set_hosts(Arc::new(hosts));
+        Ok(Self(resolver))
     }
 
     /// The addresses that a name has now.
@@ -68,7 +142,6 @@ impl Resolver {
 #[cfg(test)]
 pub(super) mod tests {
     use std::net::Ipv4Addr;
-    use std::sync::Arc;
 
     use hickory_resolver::config::NameServerConfig;
     use parking_lot::Mutex;
@@ -97,8 +170,14 @@ pub(super) mod tests {
                 }
             });
             let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-            let resolver = Resolver::new(config, ResolverOpts::default()).unwrap();
+            let resolver = Resolver::new(config, ResolverOpts::default(), Hosts::default()).unwrap();
             Self { knows, resolver }
+        }
+
+        /// Files that say that it is to be asked.
+        pub fn system(&self) -> System {
+            let (resolver, _) = watch::channel(Some(self.resolver.clone()));
+            System { directory: PathBuf::new(), files: None, resolver }
         }
 
         /// Answers so from now on; nothing is remembered.
@@ -140,6 +219,39 @@ pub(super) mod tests {
         server.set(&[], 0);
         let error = server.resolver.look_up("none.test.").await.err();
         assert_eq!(error.as_deref(), Some("it has no address"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_files_say_holds_as_soon_as_they_say_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        write("hosts", "10.0.0.1 a.test\n::1 a.test\n");
+        let system = System::at(directory.path());
+        let mut resolver = system.resolver();
+        let _following = tokio::spawn(system.follow());
+        let addresses = async |resolver: &mut watch::Receiver<Option<Resolver>>| {
+            let resolver = resolver.borrow_and_update().clone().unwrap();
+            resolver.look_up("a.test").await.map(|found| found.addresses)
+        };
+        // Also while there is nobody to ask.
+        assert_eq!(addresses(&mut resolver).await.unwrap().len(), 2);
+        for (text, expected) in [
+            ("10.0.0.2 a.test\n::1 a.test\n", Some(2)),
+            ("", None),
+            ("10.0.0.3 a.test\n::3 a.test\n", Some(2)),
+        ] {
+            write("hosts", text);
+            resolver.changed().await.unwrap();
+            let found = addresses(&mut resolver).await.ok();
+            assert_eq!(found.as_ref().map(Vec::len), expected);
+            let first = text.split(' ').next().and_then(|first| first.parse().ok());
+            assert!(first.is_none_or(|first| found.unwrap().contains(&first)));
+        }
+        // Another name server; nothing else changes anything.
+        write("resolv.conf", "nameserver 127.0.0.1\n");
+        resolver.changed().await.unwrap();
+        assert_eq!(addresses(&mut resolver).await.unwrap().len(), 2);
+        assert!(tokio::time::timeout(10 * LOOK, resolver.changed()).await.is_err());
     }
 
     #[tokio::test]
