@@ -52,6 +52,8 @@ impl Standing {
         self.is_unhealthy = !is_well;
         if is_well {
             self.since = Some(now);
+            // It has failed its checks since, and recovered: what it was ejected for is over.
+            self.out_until = None;
         }
         true
     }
@@ -143,6 +145,21 @@ mod tests {
         }
         // It has held out for a while.
         assert_eq!(standing.eject(&spec, now + 10 * SECOND), Some(10 * SECOND));
+    }
+
+    #[test]
+    fn one_that_checks_have_found_well_again_is_back() {
+        let eject = EjectSpec { after: 5, lasts: 100 * SECOND };
+        let (mut standing, now) = (Standing::default(), monotonic());
+        standing.eject(&eject, now);
+        // It never failed a check: they don't see what is wrong with it.
+        (0..9).for_each(|_| assert!(!standing.checked(true, &health(), now)));
+        assert!(!standing.is_in());
+        let mut check = |is_well| standing.checked(is_well, &health(), now);
+        assert_eq!([false, false, false, true, true].map(&mut check), [false, false, true, false, true]);
+        assert!(standing.is_in());
+        // What comes soon after still counts as the next in a row.
+        assert_eq!(standing.eject(&eject, now + SECOND), Some(200 * SECOND));
     }
 
     #[test]
