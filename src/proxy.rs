@@ -104,9 +104,7 @@ impl Proxy {
         if peer.is_multiplexed() {
             // What is left of a body is not in the way of other streams.
             http2::cut_body(&mut response, is_head);
-        } else if let Some(unread) = incoming.filter(|_| has_body)
-            && (is_held_back || !discard(unread, peer).await)
-        {
+        } else if has_body && !goes_on(peer, incoming, is_held_back, &response).await {
             refusal::close(&mut response);
         }
         if let Some(handshake) = head.extensions.remove::<OnUpgrade>() {
@@ -254,7 +252,8 @@ impl Proxy {
                 };
                 let mut request = with_head(head, body);
                 let upstream = &self.upstreams[upstream.0 as usize];
-                let answer = upstream.forward(permit, &mut request, &rewrite.host, choice).await?;
+                let answer = upstream.forward(permit, &mut request, &rewrite.host, choice).await;
+                let answer = answer.inspect_err(|_| *incoming = request.body_mut().take_unread())?;
                 returned(answer, handshake.as_ref())?
             }
         };
@@ -357,6 +356,21 @@ impl Proxy {
         let policies = &self.site.gate.limits.policies;
         let now = || self.clock.now();
         stamp::stamp(response.headers_mut(), &self.site.answers, policies, standings, retry_after, now);
+    }
+}
+
+/// Whether a client's connection can go on after this answer to a request with a body, of which `unread` is left if
+/// nobody has begun to read it.
+async fn goes_on(
+    peer: &Peer,
+    unread: Option<Incoming>,
+    is_held_back: bool,
+    response: &Response<Source>,
+) -> bool {
+    match unread {
+        Some(unread) => !is_held_back && discard(unread, peer).await,
+        // While a server answers, the rest of it may still go there.
+        None => matches!(response.body(), Source::Upstream(_)) || !peer.patience().is_unfinished(),
     }
 }
 

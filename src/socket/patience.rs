@@ -141,6 +141,12 @@ impl Patience {
         self.is_unfinished.set(is_unfinished);
     }
 
+    /// Whether it is.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.is_unfinished.get()
+    }
+
     /// Everything that was read has been taken, and more is waited for. Says whether more can't come.
     pub fn starve(&self) -> bool {
         self.is_starved.set(true);

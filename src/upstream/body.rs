@@ -101,6 +101,14 @@ impl RequestBody {
         self
     }
 
+    /// The body as it came, if nothing of it was read: it goes nowhere, and its client is still to send it.
+    #[must_use]
+    pub fn take_unread(&mut self) -> Option<Incoming> {
+        self.client = None;
+        self.server = None;
+        self.incoming.take()
+    }
+
     pub(super) fn then_expect_answer(&mut self, server: Rc<Patience>, within: Duration) {
         self.server = Some(Server::Socket(server, within));
     }

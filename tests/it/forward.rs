@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::support::{Caller, Client, Message, Tidegate, Upstream, eventually, get};
 
@@ -251,6 +252,37 @@ fn headers_are_set_and_removed_both_ways() {
 }
 
 /// `[upstreams.many]` with these servers, and a route to it.
+/// A client's connection outlives a server that is not there, or it is told that it does not.
+#[test]
+fn who_sends_a_body_for_nothing_hears_what_becomes_of_the_connection() {
+    let deaf = Upstream::scripted(|caller| {
+        let _ = caller.read_head();
+    });
+    let long = "x".repeat(1024 * 1024);
+    for (upstream, framing, body, goes_on) in [
+        (&nobody(), "Content-Length: 2", "hi", true),
+        (&nobody(), "Content-Length: 1048576", &*long, false),
+        (&nobody(), "Transfer-Encoding: chunked", "2\r\nhi\r\n0\r\n\r\n", false),
+        (&deaf.url(), "Content-Length: 1048576", &*long, false),
+    ] {
+        let proxy = before(upstream, "");
+        let mut client = Client::connect(proxy.addr());
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
+        // So that the body comes when the server is known to be away.
+        std::thread::sleep(Duration::from_millis(50));
+        let _ = client.try_send(body);
+        let answer = client.read();
+        assert_eq!(
+            (answer.status(), answer.header("connection")),
+            (502, (!goes_on).then_some("close")),
+            "{framing}"
+        );
+        if goes_on {
+            assert_eq!(client.get("/", &[]).status(), 502);
+        }
+    }
+}
+
 fn among(servers: &str, settings: &str) -> Tidegate {
     Tidegate::start(&format!(
         "[upstreams.many]\nservers = [{servers}]\n{settings}\n[[routes]]\npath = \"/*\"\nupstream = \"many\"\n"
