@@ -89,6 +89,30 @@ fn the_system_is_trusted_where_the_file_says_nothing() {
 }
 
 #[test]
+fn checks_go_the_way_that_requests_go() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    authority.sign("localhost");
+    let echo = Upstream::echo();
+    let server = server(&authority, "localhost", "", &echo);
+    let health = |path: &str| {
+        format!(
+            "health = {{ path = \"{path}\", interval = \"50ms\", timeout = \"5s\", unhealthy_after = 1 }}\n"
+        )
+    };
+    let proxy = before(&server, "localhost", &(health("/fine") + &trust(&authority, "")));
+    eventually("it is asked", || !echo.requests().is_empty());
+    let asked = &echo.requests()[0];
+    assert_eq!(asked.start, "GET /fine HTTP/1.1");
+    assert_eq!(asked.header("x-forwarded-proto"), Some("https"));
+    assert_eq!(asked.header("host"), Some(&*format!("localhost:{}", server.addr().port())));
+    assert_eq!(proxy.logged("is unhealthy"), 0);
+    // One that is not trusted is not well.
+    let proxy = before(&server, "localhost", &(health("/other") + &trust(&other, "")));
+    proxy.wait_log("is unhealthy: no connection");
+    assert!(echo.requests().iter().all(|request| request.start == "GET /fine HTTP/1.1"));
+}
+
+#[test]
 fn a_server_may_ask_for_a_certificate() {
     let authority = Authority::new();
     authority.sign("localhost");
