@@ -62,7 +62,11 @@ async fn handshake(
         address = proxy_protocol::read(&mut stream).await?.unwrap_or(address);
     }
     let stream = match &spec.tls {
-        Some(tls) => tls.accept(stream).await?,
+        Some(tls) => {
+            // What it takes to speak TLS is large, and made when the client has begun.
+            stream.readable().await?;
+            Box::pin(tls.accept(stream)).await?
+        }
         None => Transport::Plain(stream),
     };
     Ok(Accepted { stream, address })

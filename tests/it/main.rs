@@ -32,6 +32,7 @@ mod proof;
 mod proxied;
 mod reload;
 mod reports;
+mod rest;
 mod serve;
 mod simulate;
 mod sliding;
