@@ -130,17 +130,20 @@ async fn accept(
 ) -> io::Result<()> {
     let mut bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
     let start = |stream: TcpStream, address, bounds: &Rc<Bounds>| {
-        let max = bounds.spec.max_connections;
-        let Some(counted) = Listener::count(&listener.connections, max) else {
-            tracing::debug!(%address, "refused: {max} connections are open");
-            return;
+        let place = match transport::place(&listener.places, address, &bounds.spec, &live) {
+            Ok(place) => place,
+            Err(full) => {
+                tracing::debug!(%address, "refused: {full}");
+                return;
+            }
         };
         let (bounds, live, open) = (Rc::clone(bounds), Rc::clone(&live), connections.open());
         tokio::task::spawn_local(async move {
-            let _counted = counted;
+            let mut place = place;
             // Without it small answers would wait for acknowledgements; a connection that refuses is gone.
             if stream.set_nodelay(true).is_ok()
-                && let Some(accepted) = transport::accept(stream, address, &bounds.spec, &live).await
+                && let Some(accepted) =
+                    transport::accept(stream, address, &bounds.spec, &live, &mut place).await
             {
                 serve(accepted, &bounds.spec, &bounds.protocol, &live, &open).await;
             }

@@ -28,6 +28,7 @@ mod numbers;
 mod onward;
 mod outage;
 mod partings;
+mod places;
 mod proof;
 mod proxied;
 mod reload;
