@@ -6,6 +6,7 @@
 
 mod alarm;
 mod heads;
+mod keepalive;
 mod patience;
 
 use std::io;
@@ -20,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 pub use alarm::{Alarm, TooLate, Waiting};
+pub use keepalive::keep_alive;
 pub use patience::{Patience, Reading};
 
 use crate::time::monotonic;

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::places::Places;
 use super::{Inherited, ListenerSpec};
+use crate::socket::keep_alive;
 
 /// Connections that may wait to be accepted, on each worker's socket.
 pub(super) const BACKLOG: i32 = 1024;
@@ -60,9 +61,13 @@ pub fn listen(
     };
     let (sender, receiver) = watch::channel(Arc::new(spec.clone()));
     let places = Arc::new(Places::default());
-    let listener = |socket| Listener { spec: receiver.clone(), socket, places: Arc::clone(&places) };
-    let listeners = sockets.map_err(failed)?.into_iter().map(listener).collect();
-    Ok((ListenerHandle { spec: sender, address, places }, listeners))
+    let listener = |socket: TcpListener| {
+        // Connections have it from the socket that they come from.
+        keep_alive(&socket)?;
+        Ok(Listener { spec: receiver.clone(), socket, places: Arc::clone(&places) })
+    };
+    let listeners = sockets.and_then(|sockets| sockets.into_iter().map(listener).collect());
+    Ok((ListenerHandle { spec: sender, address, places }, listeners.map_err(failed)?))
 }
 
 fn listening(address: SocketAddr) -> io::Result<TcpListener> {
@@ -133,5 +138,14 @@ mod tests {
             error.to_string(),
             format!("can't listen on {address}: Address already in use (os error 98)")
         );
+    }
+
+    #[test]
+    fn accepted_connections_find_out_whether_their_client_is_there() {
+        let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
+        let (handle, ours) = listen(&spec, 1, &Inherited::default()).unwrap();
+        let _client = std::net::TcpStream::connect(handle.address()).unwrap();
+        let accepted = std::iter::from_fn(|| Some(ours[0].socket.accept())).find_map(Result::ok).unwrap().0;
+        assert!(socket2::SockRef::from(&accepted).keepalive().unwrap());
     }
 }
