@@ -13,7 +13,7 @@ mod names;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
@@ -26,8 +26,9 @@ use self::answer::{Answer, Refusal};
 use crate::gate::Gate;
 use crate::limiter::{Breakers, Denials, Ledger};
 use crate::proxy::Site;
+use crate::server::Places;
 use crate::store::{Memory, Store};
-use crate::telemetry::{CONTENT_TYPE, Levels, Metrics};
+use crate::telemetry::{CONTENT_TYPE, Levels, ListenerLevels, Metrics};
 use crate::time::Clock;
 use crate::upstream::SharedUpstream;
 
@@ -64,8 +65,8 @@ pub struct Admin {
 /// Values that others keep, and that are read when somebody asks.
 #[derive(Debug)]
 pub struct Gauges {
-    /// Open connections, by listener.
-    pub connections: Vec<(SocketAddr, Arc<AtomicUsize>)>,
+    /// Connections of clients, by listener.
+    pub listeners: Vec<(SocketAddr, Arc<Places>)>,
     /// The workers' breakers before the store.
     pub breakers: Arc<Breakers>,
     /// The in-process store.
@@ -146,11 +147,13 @@ impl Admin {
     }
 
     fn levels(&self) -> Levels {
-        let Gauges { connections, breakers, memory, ledger, dropped_lines, upstreams } = &self.gauges;
-        let open =
-            |(address, count): &(SocketAddr, Arc<AtomicUsize>)| (*address, count.load(Ordering::Relaxed));
+        let Gauges { listeners, breakers, memory, ledger, dropped_lines, upstreams } = &self.gauges;
+        let listener = |(address, places): &(SocketAddr, Arc<Places>)| {
+            let [over_all, over_own] = places.refused();
+            ListenerLevels { address: *address, connections: places.taken(), over_all, over_own }
+        };
         Levels {
-            connections: connections.iter().map(open).collect(),
+            listeners: listeners.iter().map(listener).collect(),
             breakers_open: breakers.open(),
             breaker_openings: breakers.openings(),
             keys: memory.len(),

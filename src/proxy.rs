@@ -135,6 +135,14 @@ impl Proxy {
         self.site.gate.client_ip.is_trusted(address)
     }
 
+    /// The client that connects from this address, as limits count it; none where it is a trusted proxy, behind which
+    /// there may be many.
+    #[must_use]
+    pub fn client_at(&self, address: IpAddr) -> Option<IpAddr> {
+        let client_ip = &self.site.gate.client_ip;
+        (!client_ip.is_trusted(address)).then(|| client_ip.counted(address))
+    }
+
     /// Closes connections to servers that are not needed any more.
     pub fn sweep(&self) {
         for upstream in &self.upstreams {

@@ -8,16 +8,19 @@ mod connection;
 mod drain;
 mod inherit;
 mod listen;
+mod places;
 mod proxy_protocol;
 mod transport;
 mod worker;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 pub use drain::{Draining, drain_signal};
 pub use inherit::Inherited;
 pub use listen::{ListenError, Listener, ListenerHandle, listen};
+pub use places::{Full, Places};
 pub use worker::{Order, Worker};
 
 use crate::tls::ServerTls;
@@ -35,6 +38,8 @@ pub struct ListenerSpec {
     pub proxy_protocol: bool,
     /// Connections at once, over all workers.
     pub max_connections: usize,
+    /// Of those, how many one client may have, if that is bounded.
+    pub max_connections_per_client: Option<NonZeroUsize>,
     /// For all that comes before the first request: the PROXY header, and the handshake of TLS.
     pub handshake_timeout: Duration,
     /// From the first byte of a head to its last.
@@ -79,6 +84,7 @@ impl ListenerSpec {
             tls: None,
             proxy_protocol: false,
             max_connections: 10_000,
+            max_connections_per_client: None,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

@@ -6,6 +6,7 @@
 
 mod alarm;
 mod heads;
+mod keepalive;
 mod patience;
 
 use std::io;
@@ -20,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 pub use alarm::{Alarm, TooLate, Waiting};
-
+pub use keepalive::keep_alive;
 pub use patience::{Patience, Reading};
 
 use crate::time::monotonic;
@@ -73,6 +74,31 @@ impl<S> Timed<S> {
     pub fn release(self, read: Bytes) -> Self {
         let patience = Patience::new(Reading::Unbounded, self.patience.writing);
         Self { ahead: read, ..Self::new(self.stream, patience) }
+    }
+
+    /// The stream below.
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
+    /// Puts back what was read of the next head, which has begun thereby.
+    pub fn put_back(&mut self, read: Bytes) {
+        if !read.is_empty() {
+            self.ahead = read;
+            self.patience.begin_head(monotonic());
+        }
+    }
+
+    /// Whether the connection comes to rest only later; the task is woken then. It does not as long as an answer waits
+    /// to be written.
+    fn rests_later(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(from) = self.patience.rests_from() else { return false };
+        let is_later = self.alarm.wait_until(from, cx).is_pending();
+        self.patience.alarm.set(self.alarm.rings_at());
+        if !is_later && self.write_since.is_none() {
+            self.patience.rest();
+        }
+        is_later
     }
 
     fn read_deadline(&mut self) -> Option<Instant> {
@@ -228,10 +254,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
             if this.patience.limit.get().is_some_and(|limit| limit <= now) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            if let Reading::HeadStartsBy(_, span) = this.patience.reading.get() {
-                this.patience.set(Reading::Until(now + span));
-            }
+            this.patience.begin_head(now);
             return Poll::Ready(result);
+        }
+        if this.rests_later(cx) {
+            return Poll::Pending;
         }
         match this.read_deadline() {
             Some(deadline) => this.wait_until(deadline, cx),
@@ -271,6 +298,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.patience.rests() {
+            return Poll::Ready(Ok(()));
+        }
         if this.closed.is_none() {
             let progress = Pin::new(&mut this.stream).poll_shutdown(cx);
             ready!(this.bounded_write(progress, cx))?;

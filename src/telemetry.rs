@@ -19,7 +19,7 @@ use tracing_subscriber::{Layer as _, Registry, reload};
 pub use access::{AccessWriter, Record};
 pub use charge_back::ChargeBack;
 pub use counts::{Counts, Outcome, StoreCall};
-pub use metrics::{CONTENT_TYPE, Levels, Metrics};
+pub use metrics::{CONTENT_TYPE, Levels, ListenerLevels, Metrics};
 pub use upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels};
 
 /// What is logged.

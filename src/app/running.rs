@@ -272,7 +272,7 @@ impl Running {
     }
 
     fn admin(&self, spec: AdminSpec) -> Admin {
-        let connections = self.listeners.iter().map(|listener| (listener.address(), listener.connections()));
+        let listeners = self.listeners.iter().map(|listener| (listener.address(), listener.places()));
         Admin {
             spec,
             site: Arc::clone(&self.site),
@@ -280,7 +280,7 @@ impl Running {
             denials: Arc::clone(&self.shared.denials),
             metrics: Arc::clone(&self.metrics),
             gauges: Gauges {
-                connections: connections.collect(),
+                listeners: listeners.collect(),
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
                 ledger: Arc::clone(&self.shared.ledger),

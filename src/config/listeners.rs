@@ -1,6 +1,7 @@
 //! `listen` and `[[listeners]]`.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use super::limits::ReadLimits;
 use super::reader::{Item, Reader};
 use super::report::Problem;
-use super::table::{NotYet, Table};
+use super::table::Table;
 use super::tls::{self, given};
 use crate::gate::{ClientIp, KeyPart};
 use crate::server::{ListenerSpec, Protocols};
@@ -16,13 +17,13 @@ use crate::tls::ServerTls;
 
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
 const CONNECTIONS: RangeInclusive<u64> = 1..=10_000_000;
+/// 0 is no cap.
+const CONNECTIONS_PER_CLIENT: RangeInclusive<u64> = 0..=10_000_000;
 const HEADER_BYTES: RangeInclusive<u64> = 1_024..=1_048_576;
 const HEADERS: RangeInclusive<u64> = 1..=10_000;
 
 const FORM: &str =
     "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
-
-const NOT_YET: [NotYet; 1] = [("max_connections_per_client", "")];
 
 /// What `listener` needs beside its table: where files are looked for, and who may speak for clients.
 type Around<'a> = (&'a Path, Option<&'a ClientIp>);
@@ -91,6 +92,7 @@ fn listener(item: Item<'_>, (directory, client_ip): Around<'_>) -> Option<Listen
     let tunnel_timeout = timeout("tunnel_timeout", bounds.tunnel_timeout);
     let mut count = |key, range, default| table.item(key).map_or(Some(default), |item| item.count(range));
     let max_connections = count("max_connections", &CONNECTIONS, bounds.max_connections);
+    let per_client = count("max_connections_per_client", &CONNECTIONS_PER_CLIENT, 0);
     let max_headers = count("max_headers", &HEADERS, bounds.max_headers);
     let max_header_bytes =
         table.item("max_header_bytes").map_or(Some(bounds.max_header_bytes), |item| item.size(&HEADER_BYTES));
@@ -99,13 +101,14 @@ fn listener(item: Item<'_>, (directory, client_ip): Around<'_>) -> Option<Listen
     let tls = given(table.item("tls"), |item| tls::server(item, directory, &offered));
     let proxy_protocol =
         table.item("proxy_protocol").map_or(Some(false), |item| proxy_protocol(item, client_ip));
-    table.close(&NOT_YET);
+    table.close(&[]);
     Some(ListenerSpec {
         address: address?,
         protocols: protocols?,
         tls: tls.ok()?,
         proxy_protocol: proxy_protocol?,
         max_connections: max_connections?,
+        max_connections_per_client: NonZeroUsize::new(per_client?),
         handshake_timeout: handshake_timeout?,
         header_timeout: header_timeout?,
         body_timeout: body_timeout?,

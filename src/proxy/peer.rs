@@ -26,7 +26,15 @@ pub struct ClientTimes {
     pub tunnel: Duration,
 }
 
-/// A client's connection: who it is, how patient we are with it, and what we say of it to servers.
+impl ClientTimes {
+    /// The patience for a new connection, which owes us its first request.
+    #[must_use]
+    pub fn patience(&self) -> Rc<Patience> {
+        Patience::of_client(Reading::HeadStartsBy(monotonic() + self.idle, self.header), self.idle)
+    }
+}
+
+/// A client's connection while it is used: who it is, how patient we are with it, and what we say of it to servers.
 #[derive(Debug)]
 pub struct Peer {
     address: SocketAddr,
@@ -46,15 +54,14 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The peer of a new connection, which owes us its first request.
+    /// The peer of a connection whose socket has this patience.
     #[must_use]
-    pub fn new(address: SocketAddr, times: ClientTimes) -> Self {
+    pub fn new(address: SocketAddr, times: ClientTimes, patience: Rc<Patience>) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        let first = Reading::HeadStartsBy(monotonic() + times.idle, times.header);
         Self {
             address,
             times,
-            patience: Patience::of_client(first, times.idle),
+            patience,
             multiplexed: Cell::new(None),
             scheme: "http",
             tls_subject: None,
@@ -64,10 +71,10 @@ impl Peer {
         }
     }
 
-    /// The peer of a new connection over TLS; `subject` is that of its certificate, if it has shown one.
+    /// The same over TLS, with the subject of its certificate if it has shown one.
     #[must_use]
-    pub fn over_tls(address: SocketAddr, times: ClientTimes, subject: Option<String>) -> Self {
-        Self { scheme: "https", tls_subject: subject, ..Self::new(address, times) }
+    pub fn over_tls(self, subject: Option<String>) -> Self {
+        Self { scheme: "https", tls_subject: subject, ..self }
     }
 
     /// Whom the gate sees.
@@ -131,7 +138,7 @@ impl Peer {
     /// It has got its answer.
     pub(super) fn is_answered(&self) {
         if !self.is_multiplexed() {
-            self.patience.set(Reading::HeadStartsBy(recent() + self.times.idle, self.times.header));
+            self.patience.await_next(recent(), self.times.idle, self.times.header);
         }
     }
 

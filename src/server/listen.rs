@@ -3,12 +3,13 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
+use super::places::Places;
 use super::{Inherited, ListenerSpec};
+use crate::socket::keep_alive;
 
 /// Connections that may wait to be accepted, on each worker's socket.
 pub(super) const BACKLOG: i32 = 1024;
@@ -28,7 +29,7 @@ pub struct ListenError {
 pub struct ListenerHandle {
     spec: watch::Sender<Arc<ListenerSpec>>,
     address: SocketAddr,
-    connections: Arc<AtomicUsize>,
+    places: Arc<Places>,
 }
 
 /// One worker's socket on one address.
@@ -37,13 +38,9 @@ pub struct Listener {
     /// The bounds for new connections.
     pub(super) spec: watch::Receiver<Arc<ListenerSpec>>,
     pub(super) socket: TcpListener,
-    /// Connections that all workers have here.
-    pub(super) connections: Arc<AtomicUsize>,
+    /// For the connections that all workers have here.
+    pub(super) places: Arc<Places>,
 }
-
-/// A connection that is counted.
-#[derive(Debug)]
-pub(super) struct Counted(Arc<AtomicUsize>);
 
 /// Sockets for `workers` workers on one address, which share what arrives; from one that was passed on, if there is one.
 ///
@@ -63,13 +60,14 @@ pub fn listen(
         (address, (0..workers).map(|_| listening(address)).collect())
     };
     let (sender, receiver) = watch::channel(Arc::new(spec.clone()));
-    let connections = Arc::new(AtomicUsize::new(0));
-    let listener = |socket| {
-        let (spec, connections) = (receiver.clone(), Arc::clone(&connections));
-        Listener { spec, socket, connections }
+    let places = Arc::new(Places::default());
+    let listener = |socket: TcpListener| {
+        // Connections have it from the socket that they come from.
+        keep_alive(&socket)?;
+        Ok(Listener { spec: receiver.clone(), socket, places: Arc::clone(&places) })
     };
-    let listeners = sockets.map_err(failed)?.into_iter().map(listener).collect();
-    Ok((ListenerHandle { spec: sender, address, connections }, listeners))
+    let listeners = sockets.and_then(|sockets| sockets.into_iter().map(listener).collect());
+    Ok((ListenerHandle { spec: sender, address, places }, listeners.map_err(failed)?))
 }
 
 fn listening(address: SocketAddr) -> io::Result<TcpListener> {
@@ -102,10 +100,10 @@ impl ListenerHandle {
         self.address
     }
 
-    /// How many connections are open here, over all workers.
+    /// How many connections are open here over all workers, and how many were refused.
     #[must_use]
-    pub fn connections(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.connections)
+    pub fn places(&self) -> Arc<Places> {
+        Arc::clone(&self.places)
     }
 
     /// What it was last told to be; its port may be 0.
@@ -122,20 +120,6 @@ impl ListenerHandle {
             *new = old.clone();
         }
         self.spec.send_replace(Arc::new(spec));
-    }
-}
-
-impl Listener {
-    /// Counts a new connection, unless there are as many as may be.
-    pub(super) fn count(connections: &Arc<AtomicUsize>, max: usize) -> Option<Counted> {
-        let counted = Counted(Arc::clone(connections));
-        (connections.fetch_add(1, Ordering::Relaxed) < max).then_some(counted)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -157,12 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_counts_what_is_open() {
-        let count = Arc::new(AtomicUsize::new(0));
-        let first = Listener::count(&count, 2);
-        let second = Listener::count(&count, 2);
-        assert!(first.is_some() && second.is_some() && Listener::count(&count, 2).is_none());
-        drop(first);
-        assert!(Listener::count(&count, 2).is_some());
+    fn accepted_connections_find_out_whether_their_client_is_there() {
+        let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
+        let (handle, ours) = listen(&spec, 1, &Inherited::default()).unwrap();
+        let _client = std::net::TcpStream::connect(handle.address()).unwrap();
+        let accepted = std::iter::from_fn(|| Some(ours[0].socket.accept())).find_map(Result::ok).unwrap().0;
+        assert!(socket2::SockRef::from(&accepted).keepalive().unwrap());
     }
 }

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::ListenerSpec;
+use super::places::{Full, Place, Places};
 use super::proxy_protocol::{self, ProxyHeaderError};
 use crate::proxy::Live;
 use crate::tls::Transport;
@@ -26,8 +28,31 @@ enum HandshakeError {
     Stranger,
     #[error("{0}")]
     ProxyHeader(#[from] ProxyHeaderError),
+    #[error("{0}")]
+    Full(#[from] Full),
     #[error("no TLS: {0}")]
     Tls(#[from] io::Error),
+}
+
+/// A place for a connection that was accepted just now.
+pub(super) fn place(
+    places: &Arc<Places>,
+    address: SocketAddr,
+    spec: &ListenerSpec,
+    live: &Live,
+) -> Result<Place, Full> {
+    let mut place = places.take(spec.max_connections)?;
+    // Where a PROXY header comes, it says whose place it is.
+    if !spec.proxy_protocol {
+        give(&mut place, address, spec, live)?;
+    }
+    Ok(place)
+}
+
+/// Gives a place to a client, if it is one: many may be behind a trusted proxy.
+fn give(place: &mut Place, address: SocketAddr, spec: &ListenerSpec, live: &Live) -> Result<(), Full> {
+    let Some(max) = spec.max_connections_per_client else { return Ok(()) };
+    live.now().client_at(address.ip()).map_or(Ok(()), |client| place.give_to(client, max))
 }
 
 /// Does what comes before the first request; none is coming where that fails.
@@ -36,12 +61,13 @@ pub(super) async fn accept(
     address: SocketAddr,
     spec: &ListenerSpec,
     live: &Live,
+    place: &mut Place,
 ) -> Option<Accepted> {
     if spec.tls.is_none() && !spec.proxy_protocol {
         return Some(Accepted { stream: Transport::Plain(stream), address });
     }
     // Apart, because it is large, and a plain connection does not need it.
-    match Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, live))).await {
+    match Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, live, place))).await {
         Ok(Ok(accepted)) => return Some(accepted),
         Ok(Err(error)) => tracing::debug!(%address, "refused: {error}"),
         Err(_) => tracing::debug!(%address, "refused: no handshake within {:?}", spec.handshake_timeout),
@@ -54,15 +80,21 @@ async fn handshake(
     mut address: SocketAddr,
     spec: &ListenerSpec,
     live: &Live,
+    place: &mut Place,
 ) -> Result<Accepted, HandshakeError> {
     if spec.proxy_protocol {
         if !live.now().trusts(address.ip()) {
             return Err(HandshakeError::Stranger);
         }
         address = proxy_protocol::read(&mut stream).await?.unwrap_or(address);
+        give(place, address, spec, live)?;
     }
     let stream = match &spec.tls {
-        Some(tls) => tls.accept(stream).await?,
+        Some(tls) => {
+            // What it takes to speak TLS is large, and made when the client has begun.
+            stream.readable().await?;
+            Box::pin(tls.accept(stream)).await?
+        }
         None => Transport::Plain(stream),
     };
     Ok(Accepted { stream, address })

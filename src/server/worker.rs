@@ -20,6 +20,8 @@ use crate::proxy::{Generation, Live};
 
 /// How often connections to servers are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Larger than the blocks of which the allocator keeps some at hand.
+const LARGE_BLOCK: usize = 1024 * 1024;
 /// How long to wait when no connection can be accepted, as when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -128,19 +130,22 @@ async fn accept(
 ) -> io::Result<()> {
     let mut bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
     let start = |stream: TcpStream, address, bounds: &Rc<Bounds>| {
-        let max = bounds.spec.max_connections;
-        let Some(counted) = Listener::count(&listener.connections, max) else {
-            tracing::debug!(%address, "refused: {max} connections are open");
-            return;
+        let place = match transport::place(&listener.places, address, &bounds.spec, &live) {
+            Ok(place) => place,
+            Err(full) => {
+                tracing::debug!(%address, "refused: {full}");
+                return;
+            }
         };
         let (bounds, live, open) = (Rc::clone(bounds), Rc::clone(&live), connections.open());
         tokio::task::spawn_local(async move {
-            let _counted = counted;
+            let mut place = place;
             // Without it small answers would wait for acknowledgements; a connection that refuses is gone.
             if stream.set_nodelay(true).is_ok()
-                && let Some(accepted) = transport::accept(stream, address, &bounds.spec, &live).await
+                && let Some(accepted) =
+                    transport::accept(stream, address, &bounds.spec, &live, &mut place).await
             {
-                serve(accepted, &bounds.spec, &bounds.protocol, live, open).await;
+                serve(accepted, &bounds.spec, &bounds.protocol, &live, &open).await;
             }
         });
     };
@@ -204,8 +209,17 @@ async fn sweep(live: Rc<Live>) {
     let mut tick = tokio::time::interval(SWEEP);
     loop {
         tokio::select! {
-            _ = tick.tick() => live.now().sweep(),
+            _ = tick.tick() => {
+                live.now().sweep();
+                release_memory();
+            }
             () = live.room_is_wanted() => live.now().make_room(),
         }
     }
+}
+
+/// Lets memory that many connections have used go back to the system. The allocator gives back what has been free for
+/// a while, but only when a large block is freed; a server whose connections all rest frees none.
+fn release_memory() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BLOCK)));
 }

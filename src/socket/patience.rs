@@ -9,6 +9,9 @@ use tokio::time::Instant;
 use super::heads::Heads;
 use crate::time::recent;
 
+/// How long a client waits with its next request before its connection rests.
+pub(super) const REST_AFTER: Duration = Duration::from_secs(2);
+
 /// What a socket's reader may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
@@ -22,6 +25,17 @@ pub enum Reading {
     Until(Instant),
     /// Until the instant; the first byte changes that to `Each` byte by then: a head has this long to be whole.
     HeadStartsBy(Instant, Duration),
+}
+
+/// Whether a client's connection has nothing to do, so that nothing but its socket need be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// It has not been asked for anything, or that is known already.
+    No,
+    /// From then on, if the next head has not begun.
+    From(Instant),
+    /// Now.
+    Now,
 }
 
 /// How patient a socket is; shared with whoever knows what it is used for at the moment.
@@ -45,6 +59,7 @@ pub struct Patience {
     is_unfinished: Cell<bool>,
     /// Whether the connection should end after the present answer.
     is_last: Cell<bool>,
+    rest: Cell<Rest>,
 }
 
 impl Patience {
@@ -74,6 +89,7 @@ impl Patience {
             is_starved: Cell::new(false),
             is_unfinished: Cell::new(false),
             is_last: Cell::new(false),
+            rest: Cell::new(Rest::No),
         }
     }
 
@@ -85,6 +101,45 @@ impl Patience {
     /// The same, and says what they have waited for until now.
     pub fn replace(&self, reading: Reading) -> Reading {
         self.reading.replace(reading)
+    }
+
+    /// A client has got its answer just now, `now`: its next head must begin within `idle`, and then has `header` to be
+    /// whole. Before that, the connection comes to rest.
+    pub fn await_next(&self, now: Instant, idle: Duration, header: Duration) {
+        self.reading.set(Reading::HeadStartsBy(now + idle, header));
+        self.rest.set(Rest::From(now + REST_AFTER));
+    }
+
+    /// The next head has begun, if it is waited for.
+    pub(super) fn begin_head(&self, now: Instant) {
+        if let Reading::HeadStartsBy(_, span) = self.reading.get() {
+            self.reading.set(Reading::Until(now + span));
+        }
+    }
+
+    /// From when on the connection rests, if it has not to end before.
+    pub(super) fn rests_from(&self) -> Option<Instant> {
+        match (self.rest.get(), self.reading.get()) {
+            (Rest::From(from), Reading::HeadStartsBy(by, _)) => (from < by).then_some(from),
+            _ => None,
+        }
+    }
+
+    /// Nothing has come, and nothing waits to be written.
+    pub(super) fn rest(&self) {
+        self.rest.set(Rest::Now);
+    }
+
+    /// Whether the connection rests: the next head has not begun for a while, and all answers are written. Then closing
+    /// the stream leaves the socket open, so that whoever used the stream can be done with it.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        self.rest.get() == Rest::Now && self.awaits_head()
+    }
+
+    /// The connection rests no more, or does not yet.
+    pub fn stir(&self) {
+        self.rest.set(Rest::No);
     }
 
     /// Whether the next head is waited for.
@@ -199,6 +254,7 @@ impl Patience {
             return !self.hides_end();
         }
         let Reading::HeadStartsBy(by, _) = self.reading.get() else { return false };
+        let by = self.rests_from().unwrap_or(by);
         self.alarm.get().is_none_or(|at| at > by || at <= recent())
     }
 }

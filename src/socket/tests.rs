@@ -2,6 +2,7 @@
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
+use super::patience::REST_AFTER;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -188,4 +189,112 @@ async fn what_is_read_ahead_is_read_again() {
     let mut all = String::new();
     far.read_to_string(&mut all).await.unwrap();
     assert_eq!(all, "abcde");
+}
+
+/// A client that has got its answer now, with this time for its next request.
+fn answered(idle: Duration) -> (tokio::io::DuplexStream, Timed<tokio::io::DuplexStream>) {
+    let (near, far) = duplex(64);
+    let patience = Patience::of_client(Reading::Unbounded, idle);
+    patience.await_next(monotonic(), idle, SECOND);
+    (near, Timed::new(far, patience))
+}
+
+/// Reads until the connection rests, and says after how long it does.
+async fn rests_after(far: &mut Timed<tokio::io::DuplexStream>) -> Duration {
+    let started = monotonic();
+    let mut bytes = [0; 8];
+    std::future::poll_fn(|cx| {
+        let read = Pin::new(&mut *far).poll_read(cx, &mut ReadBuf::new(&mut bytes));
+        assert!(read.is_pending(), "{read:?}");
+        if far.patience.rests() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    monotonic() - started
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_comes_to_rest_and_keeps_its_deadline() {
+    for idle in [3, 60] {
+        let (mut near, mut far) = answered(idle * SECOND);
+        let patience = Rc::clone(&far.patience);
+        let started = monotonic();
+        assert_eq!(rests_after(&mut far).await, REST_AFTER);
+        // Whoever used it closes it, and the other side does not hear of that.
+        far.shutdown().await.unwrap();
+        patience.stir();
+        let heard = tokio::time::timeout(SECOND / 2, near.read_u8()).await;
+        assert!(heard.is_err(), "{heard:?}");
+        assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::TimedOut));
+        assert_eq!(monotonic() - started, idle * SECOND);
+        far.shutdown().await.unwrap();
+        assert_eq!(kind(near.read_u8().await), Some(io::ErrorKind::UnexpectedEof));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_answer_lets_it_rest_anew() {
+    let (mut near, mut far) = answered(60 * SECOND);
+    let patience = Rc::clone(&far.patience);
+    for _ in 0..3 {
+        assert_eq!(rests_after(&mut far).await, REST_AFTER);
+        patience.stir();
+        tokio::time::advance(5 * SECOND).await;
+        near.write_all(b"x").await.unwrap();
+        assert_eq!(far.read_u8().await.unwrap(), b'x');
+        patience.set(Reading::Unbounded);
+        patience.await_next(monotonic(), 60 * SECOND, SECOND);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_to_end_before_does_not_rest() {
+    let (_near, mut far) = answered(60 * SECOND);
+    let by = monotonic() + SECOND;
+    far.patience.hasten(by);
+    assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::TimedOut));
+    assert!(monotonic() == by && !far.patience.rests());
+    let (_near, mut far) = answered(SECOND);
+    assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::TimedOut));
+    assert!(!far.patience.rests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_has_begun_has_its_own_time_and_no_rest() {
+    let (mut near, mut far) = answered(60 * SECOND);
+    let patience = Rc::clone(&far.patience);
+    tokio::time::advance(SECOND).await;
+    near.write_all(b"x").await.unwrap();
+    assert_eq!(far.read_u8().await.unwrap(), b'x');
+    assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::TimedOut));
+    assert!(!patience.rests());
+    // Also one that was read too early.
+    let (_near, mut far) = answered(60 * SECOND);
+    rests_after(&mut far).await;
+    let patience = Rc::clone(&far.patience);
+    patience.stir();
+    far.put_back(Bytes::from_static(b"ab"));
+    let started = monotonic();
+    assert_eq!(far.read_u16().await.unwrap(), u16::from_be_bytes(*b"ab"));
+    assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::TimedOut));
+    assert_eq!((monotonic() - started, patience.rests()), (SECOND, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_rests_that_has_an_answer_to_write() {
+    let (mut near, mut far) = answered(60 * SECOND);
+    let patience = Rc::clone(&far.patience);
+    let mut bytes = [0; 8];
+    // As many as are taken, and then one more that waits.
+    far.write_all(&[b'x'; 64]).await.unwrap();
+    std::future::poll_fn(|cx| {
+        assert!(Pin::new(&mut far).poll_write(cx, b"y").is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    let read = tokio::time::timeout(10 * SECOND, far.read(&mut bytes)).await;
+    assert!(read.is_err() && !patience.rests());
+    near.read_exact(&mut [0; 64]).await.unwrap();
+    far.write_all(b"y").await.unwrap();
+    assert!(patience.is_unwatched());
+    assert_eq!(rests_after(&mut far).await, Duration::ZERO);
 }

@@ -35,8 +35,8 @@ pub struct Metrics {
 /// What is read at the moment when somebody asks.
 #[derive(Clone, Debug, Default)]
 pub struct Levels {
-    /// Open connections of clients, by listener.
-    pub connections: Vec<(SocketAddr, usize)>,
+    /// Each listener.
+    pub listeners: Vec<ListenerLevels>,
     /// Workers that have the store away, their breakers being open.
     pub breakers_open: usize,
     /// How many times a breaker has opened since the start.
@@ -51,6 +51,19 @@ pub struct Levels {
     pub dropped_lines: u64,
     /// Each upstream.
     pub upstreams: Vec<UpstreamLevels>,
+}
+
+/// Connections of clients on one address.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerLevels {
+    /// Where.
+    pub address: SocketAddr,
+    /// How many are open.
+    pub connections: usize,
+    /// How many were refused since the start because as many were open as may be.
+    pub over_all: u64,
+    /// How many were because their client had as many as it may.
+    pub over_own: u64,
 }
 
 /// All that is said at one time.
@@ -295,8 +308,19 @@ impl Scrape {
     fn levels(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let help = "Connections of clients that are open.";
         let mut metric = encoder.encode_descriptor("connections", help, None, MetricType::Gauge)?;
-        for (address, count) in &self.levels.connections {
-            metric.encode_family(&[("listener", address.to_string())])?.encode_gauge(count)?;
+        for listener in &self.levels.listeners {
+            let labels = [("listener", listener.address.to_string())];
+            metric.encode_family(&labels)?.encode_gauge(&listener.connections)?;
+        }
+        let help = "Connections of clients that were closed at once, by the bound that they met.";
+        let mut metric = encoder.encode_descriptor("connections_refused", help, None, MetricType::Counter)?;
+        for listener in &self.levels.listeners {
+            let address = listener.address.to_string();
+            let counts =
+                [("max_connections", listener.over_all), ("max_connections_per_client", listener.over_own)];
+            for (bound, count) in counts {
+                counter(&mut metric, &[("listener", &*address), ("bound", bound)], count)?;
+            }
         }
         let help = "Lines of the access log that were dropped because standard output was too slow.";
         total(encoder, "access_log_dropped_lines", help, self.levels.dropped_lines)?;

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use super::room::Room;
 use super::spec::{ServerSpec, UpstreamSpec};
 use super::standing::Standing;
+use crate::socket::keep_alive;
 use crate::tls::Transport;
 
 /// One address of a server. Judging it is for the few who see it fail or check it; a worker that looks for a server
@@ -104,6 +105,7 @@ pub(super) async fn dial(
         Some(fallback) => TcpStream::connect(&[address, fallback][..]).await?,
     };
     stream.set_nodelay(true)?;
+    keep_alive(&stream)?;
     let Some(tls) = upstream.tls.as_ref().filter(|_| server.is_tls) else {
         return Ok(Transport::Plain(stream));
     };
@@ -136,5 +138,16 @@ mod tests {
         assert!(dial(closed, None, &upstream, server).await.is_err());
         assert!(dial(closed, Some(open), &upstream, server).await.is_ok());
         assert!(dial(open, Some(closed), &upstream, server).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_vanishes_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server =
+            ServerSpec { is_tls: false, host: "a".into(), port: 80, base_path: "".into(), weight: 1 };
+        let upstream = UpstreamSpec::new("u", vec![server]);
+        let dialed = dial(listener.local_addr().unwrap(), None, &upstream, &upstream.servers[0]).await;
+        let Ok(Transport::Plain(stream)) = dialed else { panic!("{dialed:?}") };
+        assert!(socket2::SockRef::from(&stream).keepalive().unwrap());
     }
 }

@@ -65,12 +65,13 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: Timed<S>,
     spec: &ListenerSpec,
     peer: Rc<Peer>,
-    live: Rc<Live>,
-    open: Open,
+    live: &Rc<Live>,
+    open: &Open,
 ) -> Result<(), Box<dyn Error>> {
     peer.multiplex(spec.max_headers);
     let streams = Streams::new(spec.idle_timeout);
     let beginning = streams.clone();
+    let live = Rc::clone(live);
     let service = service_fn(move |request| {
         let (proxy, peer, progress) = (live.now(), Rc::clone(&peer), beginning.begin());
         async move {

@@ -21,12 +21,13 @@ fn the_text_has_every_name_and_count() {
         upstream.happened(Event::OverBudget);
     }
     metrics.refused_reload();
-    let connections = vec![("127.0.0.1:8080".parse().unwrap(), 3)];
+    let address = "127.0.0.1:8080".parse().unwrap();
+    let listeners = vec![ListenerLevels { address, connections: 3, over_all: 4, over_own: 5 }];
     let server = ServerLevels { url: "http://a".into(), addresses: 3, ..ServerLevels::default() };
     let server = ServerLevels { healthy: 2, connections: 7, ejections: 5, ..server };
     let upstreams = vec![UpstreamLevels { name: "api".into(), pending: 6, servers: vec![server] }];
     let levels = Levels {
-        connections,
+        listeners,
         breakers_open: 1,
         breaker_openings: 6,
         keys: 9,
@@ -53,6 +54,8 @@ fn the_text_has_every_name_and_count() {
         "tidegate_store_breaker_openings_total 6",
         "tidegate_local_keys 9",
         "tidegate_connections{listener=\"127.0.0.1:8080\"} 3",
+        "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections\"} 4",
+        "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections_per_client\"} 5",
         "tidegate_access_log_dropped_lines_total 4",
         "tidegate_reloads_total{outcome=\"applied\"} 0",
         "tidegate_reloads_total{outcome=\"refused\"} 1",

@@ -62,6 +62,16 @@ impl TlsClient {
         self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
     }
 
+    /// Asks for a path twice, in one record.
+    pub fn ask_twice(&mut self, path: &str) -> io::Result<()> {
+        self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(2).as_bytes())
+    }
+
+    /// Waits for the other side's word that nothing more comes; false if something does.
+    pub fn is_ended(&mut self) -> io::Result<bool> {
+        Ok(self.0.read(&mut [0])? == 0)
+    }
+
     /// Says that nothing more comes.
     pub fn finish(&mut self) -> io::Result<()> {
         self.0.conn.send_close_notify();

@@ -1,0 +1,109 @@
+//! HTTP/1.1: requests that come one after the other.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::{Future as _, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+
+use http::Request;
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::LINGER;
+use crate::proxy::{Live, Peer};
+use crate::server::ListenerSpec;
+use crate::server::drain::Open;
+use crate::socket::Timed;
+use crate::time::monotonic;
+
+/// hyper's own number of headers; to set it, even to the same, makes every request slower.
+const USUAL_HEADERS: usize = 100;
+
+/// How connections of one listener speak HTTP/1.1. Times are kept by the socket, not by hyper.
+pub(in crate::server) fn protocol(spec: &ListenerSpec) -> Builder {
+    let mut protocol = Builder::new();
+    protocol.header_read_timeout(None).max_header_size(spec.max_header_bytes);
+    if spec.max_headers != USUAL_HEADERS {
+        protocol.max_headers(spec.max_headers);
+    }
+    protocol
+}
+
+/// Serves requests until either end closes the connection, or it rests; then there is its stream.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: Timed<S>,
+    protocol: &Builder,
+    peer: Rc<Peer>,
+    live: &Rc<Live>,
+    open: &Open,
+) -> Result<Option<Timed<S>>, Box<dyn Error>> {
+    let patience = Rc::clone(peer.patience());
+    let io = TokioIo::new(stream);
+    let asking = Rc::clone(&peer);
+    let serving = Rc::clone(live);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (proxy, peer) = (serving.now(), Rc::clone(&asking));
+        peer.has_asked(!request.body().is_end_stream());
+        async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
+    });
+    let mut connection = protocol.serve_connection(io, service);
+    let mut begun = pin!(open.begun());
+    let (mut is_listening, mut is_ending, mut linger) = (false, false, None);
+    let end = poll_fn(|cx| {
+        // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
+        let is_first = !is_listening;
+        if is_first {
+            is_listening = true;
+            let _ = begun.as_mut().poll(cx);
+        }
+        if open.is_draining() {
+            patience.hasten(*linger.get_or_insert_with(|| monotonic() + LINGER));
+            // To shut down while nothing has been asked would close at once, over a request on its way: hyper must
+            // have seen the first bytes.
+            if !is_ending && !is_first && !patience.awaits_head() {
+                is_ending = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+        let mut end = Pin::new(&mut connection).poll(cx);
+        if let Some(linger) = linger {
+            patience.hasten(linger);
+        }
+        if end.is_pending() && patience.is_last() && !is_ending {
+            is_ending = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+        if end.is_pending() && patience.is_unwatched() {
+            // hyper has answered after it had looked for the next request: it must look again.
+            end = Pin::new(&mut connection).poll(cx);
+        }
+        if end.is_pending() && patience.rests() {
+            if !is_ending {
+                // hyper is idle, so it is done at once; its closing leaves open what rests.
+                is_ending = true;
+                Pin::new(&mut connection).graceful_shutdown();
+                end = Pin::new(&mut connection).poll(cx);
+            }
+            if end.is_pending() {
+                patience.stir();
+            }
+        }
+        end
+    });
+    end.await?;
+    if let Some(tunnel) = peer.take_tunnel() {
+        let parts = connection.into_parts();
+        Box::pin(tunnel.run(parts.io.into_inner().release(parts.read_buf))).await;
+    } else if patience.rests() {
+        patience.stir();
+        let parts = connection.into_parts();
+        let mut stream = parts.io.into_inner();
+        stream.put_back(parts.read_buf);
+        return Ok(Some(stream));
+    }
+    Ok(None)
+}

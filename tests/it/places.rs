@@ -1,0 +1,137 @@
+//! How many connections there may be, in all and of one client.
+
+use crate::support::{Authority, Client, Tidegate, eventually, get};
+
+fn config(listener: &str, more: &str) -> String {
+    format!(
+        "workers = 2\n[admin]\nlisten = \"127.0.0.1:0\"\n[log]\nlevel = \"debug\"\naccess = \"off\"\n\
+         [[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n{more}\n\
+         [[routes]]\npath = \"/*\"\nrespond = {{ status = 200 }}\n"
+    )
+}
+
+/// How many connections met a bound.
+fn refused(proxy: &Tidegate, bound: &str) -> u64 {
+    let answer = get(proxy.admin(), "/metrics", &[]);
+    let name =
+        format!("tidegate_connections_refused_total{{listener=\"{}\",bound=\"{bound}\"}} ", proxy.addr());
+    answer.text().lines().find_map(|line| line.strip_prefix(&*name)).unwrap().parse().unwrap()
+}
+
+/// A connection that is served, also when one that was closed just now is still counted.
+fn served(mut connect: impl FnMut() -> Client) -> Client {
+    let mut served = None;
+    eventually("there is a place", || {
+        let mut client = connect();
+        let is_served = client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_ok()
+            && client.read_response("GET").is_ok();
+        served = is_served.then_some(client);
+        is_served
+    });
+    served.unwrap()
+}
+
+#[test]
+fn a_client_has_so_many_connections_over_all_workers() {
+    let proxy = Tidegate::start(&config("max_connections_per_client = 3", "[client_ip]\nipv4_prefix = 24"));
+    let from = |source: &str| Client::connect_from(source, proxy.addr());
+    // Idle ones count as well, and so does every address of a network that is one client.
+    let mut kept: Vec<Client> = ["127.0.0.1", "127.0.0.2", "127.0.0.1"].map(from).into();
+    assert_eq!(kept[0].get("/", &[]).status(), 200);
+    for round in 1..=20 {
+        from("127.0.0.3").expect_close();
+        assert_eq!(refused(&proxy, "max_connections_per_client"), round);
+    }
+    proxy.wait_log("refused: 3 connections of this client are open address=127.0.0.3");
+    assert_eq!(from("127.0.1.1").get("/", &[]).status(), 200);
+    for client in &mut kept {
+        assert_eq!(client.get("/", &[]).status(), 200);
+    }
+    kept.truncate(2);
+    kept.push(served(|| from("127.0.0.1")));
+    assert_eq!(refused(&proxy, "max_connections"), 0);
+}
+
+#[test]
+fn all_clients_together_have_so_many() {
+    let proxy = Tidegate::start(&config("max_connections = 2", ""));
+    let mut kept = [(); 2].map(|()| Client::connect(proxy.addr()));
+    assert_eq!(kept[1].get("/", &[]).status(), 200);
+    Client::connect(proxy.addr()).expect_close();
+    assert_eq!(refused(&proxy, "max_connections"), 1);
+}
+
+#[test]
+fn who_is_one_too_many_is_not_asked_for_tls() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let tls = format!(
+        "tls = {{ certificates = [{{ {} }}] }}\nmax_connections_per_client = 1",
+        authority.pair("a.test")
+    );
+    let proxy = Tidegate::start(&config(&tls, ""));
+    let _silent = Client::connect(proxy.addr());
+    // A client that has said nothing would be waited for.
+    Client::connect(proxy.addr()).expect_close();
+    assert_eq!(refused(&proxy, "max_connections_per_client"), 1);
+}
+
+#[test]
+fn a_trusted_proxy_is_many_clients() {
+    let trusted = "[client_ip]\ntrusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]";
+    let proxy = Tidegate::start(&config("max_connections_per_client = 1", trusted));
+    let mut kept = [(); 3].map(|()| Client::connect(proxy.addr()));
+    for client in &mut kept {
+        assert_eq!(client.get("/", &[]).status(), 200);
+    }
+    let stranger = || Client::connect_from("127.0.0.2", proxy.addr());
+    let _kept = served(stranger);
+    stranger().expect_close();
+}
+
+#[test]
+fn a_proxy_header_says_whose_connection_it_is() {
+    let trusted = "[client_ip]\ntrusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]";
+    let proxy = Tidegate::start(&config("proxy_protocol = true\nmax_connections_per_client = 1", trusted));
+    let of = |client: &str| {
+        let mut connection = Client::connect(proxy.addr());
+        let line = match client {
+            "" => "PROXY UNKNOWN\r\n".to_owned(),
+            v6 if v6.contains(':') => format!("PROXY TCP6 {v6} ::1 4711 443\r\n"),
+            v4 => format!("PROXY TCP4 {v4} 10.0.0.1 4711 443\r\n"),
+        };
+        connection.send(line);
+        connection
+    };
+    let mut kept = Vec::new();
+    for client in ["192.0.2.7", "192.0.2.8", "2001:db8::7", "2001:db8:0:1::7", "", "", "10.1.2.3", "10.1.2.3"]
+    {
+        let mut connection = of(client);
+        assert_eq!(connection.get("/", &[]).status(), 200, "{client:?}");
+        kept.push(connection);
+    }
+    for (round, client) in (1..).zip(["192.0.2.7", "::ffff:192.0.2.8", "2001:db8::8"]) {
+        of(client).expect_close();
+        assert_eq!(refused(&proxy, "max_connections_per_client"), round, "{client}");
+    }
+    kept.remove(0);
+    served(|| of("192.0.2.7"));
+}
+
+#[test]
+fn another_number_holds_for_new_connections() {
+    let with = |listener: &str| config(listener, "");
+    let proxy = Tidegate::start(&with("max_connections_per_client = 1"));
+    let mut kept = vec![served(|| Client::connect(proxy.addr()))];
+    Client::connect(proxy.addr()).expect_close();
+    proxy.reload(&with("max_connections_per_client = 2"));
+    kept.push(served(|| Client::connect(proxy.addr())));
+    Client::connect(proxy.addr()).expect_close();
+    proxy.reload(&with("max_connections_per_client = 1"));
+    Client::connect(proxy.addr()).expect_close();
+    proxy.reload(&with(""));
+    kept.push(served(|| Client::connect(proxy.addr())));
+    for client in &mut kept {
+        assert_eq!(client.get("/", &[]).status(), 200);
+    }
+}
