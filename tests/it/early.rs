@@ -208,8 +208,9 @@ fn begin(eager: &Eager, proxy: &Tidegate) -> Client {
 fn a_client_that_still_sends_need_not_read_yet() {
     let eager = Eager::start();
     let proxy = alone(&eager.server, "idle_timeout = \"2s\"\n", "stall_timeout = \"2s\"\n");
-    let mut client = begin(&eager, &proxy);
-    for piece in BYTES.chunks(SIZE / 12) {
+    let mut client = Client::connect(proxy.addr());
+    client.send(upload(false).0);
+    for piece in BYTES.chunks(SIZE / 16) {
         client.send(piece);
         // In all longer than an answer may wait that nobody reads, and each time shorter.
         std::thread::sleep(Duration::from_millis(250));
