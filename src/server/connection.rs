@@ -29,6 +29,9 @@ use crate::tls::Transport;
 /// hyper's own number of headers; to set it, even to the same, makes every request slower.
 const USUAL_HEADERS: usize = 100;
 
+/// Bytes that are read of a body, or that wait to be written, before more come. hyper would take 400 KiB of each.
+const MAX_BUFFERED: usize = 64 * 1024;
+
 /// How HTTP/2 begins (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -39,7 +42,8 @@ const LINGER: Duration = Duration::from_millis(500);
 /// How connections of one listener speak HTTP/1.1. Times are kept by the socket, not by hyper.
 pub(super) fn protocol(spec: &ListenerSpec) -> http1::Builder {
     let mut protocol = http1::Builder::new();
-    protocol.header_read_timeout(None).max_header_size(spec.max_header_bytes);
+    let max_buffered = MAX_BUFFERED.max(spec.max_header_bytes);
+    protocol.header_read_timeout(None).max_header_size(spec.max_header_bytes).max_buf_size(max_buffered);
     if spec.max_headers != USUAL_HEADERS {
         protocol.max_headers(spec.max_headers);
     }
