@@ -1,6 +1,7 @@
 //! One connection of a client, from its first byte to its last.
 
 mod http2;
+mod metered;
 mod streams;
 
 use std::convert::Infallible;
