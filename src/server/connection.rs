@@ -5,6 +5,7 @@
 
 mod http1;
 mod http2;
+mod metered;
 mod streams;
 
 use std::future::{Future as _, poll_fn};
@@ -25,6 +26,9 @@ use crate::time::monotonic;
 use crate::tls::Transport;
 
 pub(super) use http1::protocol;
+
+/// Bytes that are read of a body, or that wait to be written, before more come. hyper would take 400 KiB of each.
+const MAX_BUFFERED: usize = 64 * 1024;
 
 /// How HTTP/2 begins (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

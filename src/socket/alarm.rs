@@ -1,10 +1,11 @@
 //! Timers that are hardly ever touched.
 
 use std::future::Future as _;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep};
 
 use crate::time::{monotonic, recent};
@@ -47,10 +48,10 @@ impl Alarm {
             return Poll::Pending;
         }
         self.wakes = Some(cx.waker().clone());
-        ready!(sleep.as_mut().poll(cx));
+        ready!(look(sleep.as_mut(), cx));
         if monotonic() < deadline {
             sleep.as_mut().reset(deadline);
-            ready!(sleep.as_mut().poll(cx));
+            ready!(look(sleep.as_mut(), cx));
         }
         Poll::Ready(())
     }
@@ -60,6 +61,12 @@ impl Alarm {
     pub fn rings_at(&self) -> Option<Instant> {
         self.sleep.as_ref().map(|sleep| sleep.deadline())
     }
+}
+
+/// Looks at a timer whatever the task has done in its turn: tokio would not set one for a task that has used it up, but
+/// have it look again, and here nobody looks twice.
+fn look(sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
+    pin!(unconstrained(sleep)).poll(cx)
 }
 
 impl Waiting {
@@ -91,9 +98,27 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::coop::poll_proceed;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn it_rings_for_a_task_that_had_used_up_its_turn() {
+        let (mut alarm, mut is_first) = (Alarm::default(), true);
+        let deadline = monotonic() + SECOND;
+        let rings = std::future::poll_fn(|cx| {
+            if std::mem::take(&mut is_first) {
+                while let Poll::Ready(turn) = poll_proceed(cx) {
+                    turn.made_progress();
+                }
+            }
+            alarm.wait_until(deadline, cx)
+        });
+        tokio::time::timeout(10 * SECOND, rings).await.unwrap();
+        assert_eq!(monotonic(), deadline);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn each_wait_has_its_own_time() {

@@ -30,9 +30,12 @@ use crate::tls::Transport;
 
 type Connection = http1::Connection<TokioIo<Timed<Transport>>, RequestBody>;
 
-/// The most bytes before an answer's head is whole: what hyper takes for one head, and room for interim
-/// responses.
+/// The most bytes before an answer's head is whole: one head, and room for interim responses.
 const HEADS: usize = 512 * 1024;
+
+/// The largest head of an answer; and bytes that are read of its body, or of a request wait to be written, before more
+/// come. hyper would take 400 KiB of each.
+const MAX_BUFFERED: usize = 64 * 1024;
 
 /// A connection to a server, in use or kept for the next request.
 pub(super) struct Wire {
@@ -92,7 +95,8 @@ impl Wire {
     ) -> io::Result<Box<Self>> {
         let patience = Patience::new(Reading::Unbounded, stall_timeout);
         let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
-        let (sender, connection) = http1::Builder::new().handshake(io).await.map_err(io::Error::other)?;
+        let (sender, connection) =
+            http1::Builder::new().max_buf_size(MAX_BUFFERED).handshake(io).await.map_err(io::Error::other)?;
         let relay = Arc::new(Relay::default());
         let waker = Waker::from(Arc::clone(&relay));
         let connection = Some(connection);

@@ -4,6 +4,7 @@
 // A test that panics has failed, which is what a failed `unwrap` should come to.
 #![allow(clippy::unwrap_used)]
 
+mod abuse;
 mod access;
 mod admin;
 mod answer;

@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::LINGER;
+use super::{LINGER, MAX_BUFFERED};
 use crate::proxy::{Live, Peer};
 use crate::server::ListenerSpec;
 use crate::server::drain::Open;
@@ -26,7 +26,8 @@ const USUAL_HEADERS: usize = 100;
 /// How connections of one listener speak HTTP/1.1. Times are kept by the socket, not by hyper.
 pub(in crate::server) fn protocol(spec: &ListenerSpec) -> Builder {
     let mut protocol = Builder::new();
-    protocol.header_read_timeout(None).max_header_size(spec.max_header_bytes);
+    let max_buffered = MAX_BUFFERED.max(spec.max_header_bytes);
+    protocol.header_read_timeout(None).max_header_size(spec.max_header_bytes).max_buf_size(max_buffered);
     if spec.max_headers != USUAL_HEADERS {
         protocol.max_headers(spec.max_headers);
     }

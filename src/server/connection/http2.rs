@@ -2,7 +2,8 @@
 //!
 //! Its library answers pings and settings one at a time, bounds what a head may be in all its parts, and gives up on a
 //! client that takes back too many requests before they are looked at. What it leaves open is bounded here: how long
-//! a connection may do nothing, how long a client may leave an answer unread, and how many requests it may take back.
+//! a connection may do nothing, how long a client may leave an answer unread, how many requests it may take back, and how
+//! many frames it may send that bring nothing ([`metered`](super::metered)).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -18,6 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
+use super::metered::Metered;
 use super::streams::Streams;
 use crate::proxy::{Live, Peer};
 use crate::server::ListenerSpec;
@@ -79,7 +81,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             Ok::<_, Infallible>(response.map(|body| progress.answer(body)))
         }
     });
-    let connection = protocol(spec, streams.clone()).serve_connection(TokioIo::new(stream), service);
+    let io = TokioIo::new(Metered::new(stream));
+    let connection = protocol(spec, streams.clone()).serve_connection(io, service);
     let mut connection = pin!(connection);
     let mut begun = pin!(open.begun());
     let mut alarm = Alarm::default();

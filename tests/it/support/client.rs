@@ -1,5 +1,6 @@
 //! Clients: a bare socket, and curl.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::process::Command;
@@ -22,11 +23,7 @@ impl Client {
     /// Connects from a certain address, such as another one of the loopback network.
     #[track_caller]
     pub fn connect_from(source: &str, address: SocketAddr) -> Self {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
-        let source: IpAddr = source.parse().unwrap();
-        socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
-        socket.connect_timeout(&address.into(), PATIENCE).unwrap();
-        Self(Wire::over(socket.into()))
+        Self(Wire::over(connect_from(source, address).unwrap()))
     }
 
     /// Reads the response to a request that is not HEAD.
@@ -56,6 +53,15 @@ impl Client {
         }
         self.ask(&(request + "\r\n"))
     }
+}
+
+/// A connection from a certain address, such as another one of the loopback network.
+pub fn connect_from(source: &str, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    let source: IpAddr = source.parse().unwrap();
+    socket.bind(&SocketAddr::new(source, 0).into())?;
+    socket.connect_timeout(&address.into(), PATIENCE)?;
+    Ok(socket.into())
 }
 
 impl Deref for Client {

@@ -2,11 +2,16 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::PATIENCE;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
+pub const PRIORITY: u8 = 2;
 pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
 pub const PING: u8 = 6;
@@ -30,7 +35,13 @@ pub struct Frame {
 
 /// A connection on which nothing happens by itself.
 #[derive(Debug)]
-pub struct Frames(TcpStream);
+pub struct Frames(Channel);
+
+#[derive(Debug)]
+enum Channel {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
 
 /// A header block in which nothing is compressed (RFC 7541 §6.2.2); names and values below 127 bytes, or the length
 /// in two bytes more.
@@ -56,34 +67,60 @@ impl Frames {
     /// Connects and says nothing.
     #[track_caller]
     pub fn silent(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+        Self::over(TcpStream::connect_timeout(&address, PATIENCE).unwrap())
+    }
+
+    /// Says nothing over a stream, which from now on never waits longer than [`PATIENCE`].
+    pub fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self(stream)
+        Self(Channel::Plain(stream))
+    }
+
+    /// The same over TLS, in whose handshake HTTP/2 is agreed on.
+    #[track_caller]
+    pub fn over_tls(stream: TcpStream, config: &ClientConfig) -> Self {
+        let Self(Channel::Plain(mut stream)) = Self::over(stream) else { unreachable!() };
+        let mut config = config.clone();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let name = ServerName::try_from("a.test").unwrap();
+        let mut session = ClientConnection::new(Arc::new(config), name).unwrap();
+        while session.is_handshaking() {
+            session.complete_io(&mut stream).unwrap();
+        }
+        Self(Channel::Tls(Box::new(StreamOwned::new(session, stream))))
     }
 
     /// Connects, with these settings: pairs of identifier and value.
     #[track_caller]
     pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
-        let mut frames = Self::silent(address);
+        Self::silent(address).begin(settings)
+    }
+
+    /// Begins to speak HTTP/2, with these settings.
+    #[track_caller]
+    pub fn begin(self, settings: &[(u16, u32)]) -> Self {
+        self.try_begin(settings).unwrap()
+    }
+
+    /// The same, unless the other side is gone.
+    pub fn try_begin(mut self, settings: &[(u16, u32)]) -> io::Result<Self> {
         let payload: Vec<u8> = settings
             .iter()
             .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()[..]].concat())
             .collect();
-        frames.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
-        frames.send(SETTINGS, 0, 0, &payload);
-        frames
-    }
-
-    /// The socket.
-    pub fn stream(&self) -> &TcpStream {
-        &self.0
+        self.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")?;
+        self.try_send(SETTINGS, 0, 0, &payload)?;
+        Ok(self)
     }
 
     /// Sends bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes)
+        match &mut self.0 {
+            Channel::Plain(stream) => stream.write_all(bytes),
+            Channel::Tls(stream) => stream.write_all(bytes),
+        }
     }
 
     /// Sends a frame, unless the other side is gone.
@@ -104,13 +141,30 @@ impl Frames {
         self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block(&head));
     }
 
+    /// Whether the other side closes, whatever it says before.
+    pub fn ends(&mut self) -> bool {
+        loop {
+            match self.read_exact(&mut [0]) {
+                Ok(()) => {}
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        match &mut self.0 {
+            Channel::Plain(stream) => stream.read_exact(bytes),
+            Channel::Tls(stream) => stream.read_exact(bytes),
+        }
+    }
+
     /// The next frame; none at the end of the connection.
     pub fn read(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
-        self.0.read_exact(&mut head).ok()?;
+        self.read_exact(&mut head).ok()?;
         let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
         let mut payload = vec![0; usize::try_from(number(&head[..3])).unwrap()];
-        self.0.read_exact(&mut payload).ok()?;
+        self.read_exact(&mut payload).ok()?;
         Some(Frame { kind: head[3], flags: head[4], stream: number(&head[5..]) & 0x7fff_ffff, payload })
     }
 

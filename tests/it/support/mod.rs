@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use authority::Authority;
-pub use client::{Client, curl, get};
+pub use client::{Client, connect_from, curl, get};
 pub use cluster::Cluster;
 pub use frames::{Frames, block};
 pub use http2::{Asked, Http2, Http2Server};

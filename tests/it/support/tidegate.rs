@@ -140,6 +140,15 @@ impl Tidegate {
         self.address
     }
 
+    /// Where its listeners are, of which it waits for so many.
+    #[track_caller]
+    pub fn addresses(&self, count: usize) -> Vec<SocketAddr> {
+        eventually("all listen", || self.logged("listening on ") >= count);
+        let lines = self.lines();
+        let said = lines.iter().filter_map(|line| line.split("listening on ").nth(1)?.split(' ').next());
+        said.map(|address| address.parse().unwrap()).collect()
+    }
+
     /// Where its admin interface listens.
     #[track_caller]
     pub fn admin(&self) -> SocketAddr {
@@ -207,10 +216,30 @@ impl Tidegate {
     }
 
     /// The memory that it has in use, in KiB.
-    #[track_caller]
     pub fn memory(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    /// The most memory that it has had in use, in KiB.
+    #[track_caller]
+    pub fn peak_memory(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    /// The processor time that it has taken.
+    #[track_caller]
+    pub fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        // Behind the name, in the kernel's hundredths of a second: user's and system's (proc(5)).
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
+    #[track_caller]
+    fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }
