@@ -1,10 +1,10 @@
 //! Connections that have been idle for a while hold nothing but their socket, and serve on as if they had never rested.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::version::{TLS12, TLS13};
 
-use crate::support::{Authority, Client, Message, Tidegate, TlsClient, Upstream, eventually, timed};
+use crate::support::{Authority, Client, Message, Tidegate, TlsClient, Upstream, eventually};
 
 /// A connection rests after two idle seconds, and nothing that a client can see says so.
 const UNTIL_IT_RESTS: Duration = Duration::from_millis(2_300);
@@ -131,9 +131,10 @@ fn half_a_head_has_its_time_after_a_rest() {
     piped.send(GET.to_owned() + "GET / HT");
     assert_eq!(piped.read().status(), 200);
     let mut client = rested(&proxy);
+    let begun = Instant::now();
     client.send("GET / HT");
-    let ((), took) = timed(|| client.expect_close());
-    assert!((400..2_000).contains(&took.as_millis()), "{took:?}");
+    client.expect_close();
+    assert!(begun.elapsed() >= Duration::from_millis(500), "{:?}", begun.elapsed());
     piped.expect_close();
     // A whole one has as long as it takes.
     let mut client = rested(&proxy);
@@ -149,33 +150,31 @@ fn a_resting_connection_ends_when_either_side_wants_it() {
             let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
     });
-    let proxy = before(&server, "idle_timeout = \"4s\"");
+    let proxy = before(&server, "idle_timeout = \"6s\"");
     let mut clients = [(); 5].map(|()| Client::connect(proxy.addr()));
-    let silent = &mut Client::connect(proxy.addr());
-    let ((), took) = timed(|| {
-        for client in &mut clients {
-            assert_eq!(client.ask(GET).status(), 200);
-        }
-        rest();
-        let [gone, asking, again, idle, cut] = &mut clients;
-        // One closes its side at once, one behind a request, and one behind half a request.
-        gone.finish();
-        asking.send(GET);
-        asking.finish();
-        cut.send(&GET[..10]);
-        cut.finish();
-        assert_eq!(again.ask(GET).status(), 200);
-        assert_eq!(asking.read().text(), "ok");
-        for client in [gone, asking, cut] {
-            client.expect_close();
-        }
-        let ((), took) = timed(|| idle.expect_close());
-        assert!(took > Duration::from_millis(500), "{took:?}");
-    });
-    assert!((4_000..8_000).contains(&took.as_millis()), "{took:?}");
-    silent.expect_close();
-    // The time runs anew with each answer.
-    assert_eq!(clients[2].ask(GET).status(), 200);
+    let [gone, asking, cut, again, idle] = &mut clients;
+    for client in [&mut *gone, asking, cut, again] {
+        assert_eq!(client.ask(GET).status(), 200);
+    }
+    let idle_since = Instant::now();
+    assert_eq!(idle.ask(GET).status(), 200);
+    rest();
+    let again_since = Instant::now();
+    assert_eq!(again.ask(GET).status(), 200);
+    // One closes its side at once, one behind a request, and one behind half a request.
+    gone.finish();
+    asking.send(GET);
+    asking.finish();
+    cut.send(&GET[..10]);
+    cut.finish();
+    assert_eq!(asking.read().text(), "ok");
+    for client in [gone, asking, cut] {
+        client.expect_close();
+    }
+    idle.expect_close();
+    assert!(idle_since.elapsed() >= Duration::from_secs(6), "{:?}", idle_since.elapsed());
+    again.expect_close();
+    assert!(again_since.elapsed() >= Duration::from_secs(6), "{:?}", again_since.elapsed());
 }
 
 #[test]
@@ -186,10 +185,12 @@ fn resting_connections_are_drained() {
     let mut idle = Client::connect(proxy.addr());
     assert_eq!(idle.ask(GET).status(), 200);
     let mut asking = rested(&proxy);
+    // A request that is on its way when the drain begins.
+    proxy.signal("STOP");
+    asking.send(GET);
     proxy.signal("TERM");
-    proxy.wait_log("draining");
-    // A request that was on its way.
-    assert_eq!(asking.ask(GET).status(), 200);
+    proxy.signal("CONT");
+    assert_eq!(asking.read().status(), 200);
     for client in [&mut silent, &mut idle, &mut asking] {
         client.expect_close();
     }
