@@ -177,18 +177,17 @@ impl Framing {
 /// Takes a byte of the line with a chunk's size (RFC 9112 §7.1).
 fn step_size(place: Place, byte: &mut u8) -> Place {
     match (place, *byte) {
-        (Place::Size(size), b' ' | b'\t') => Place::Blank(size),
+        (Place::Size(size) | Place::Blank(size), b' ' | b'\t') => Place::Blank(size),
         // One that is too large, or no number, its parser refuses.
         (Place::Size(size), digit) if digit.is_ascii_hexdigit() => {
             let digit = char::from(digit).to_digit(16).unwrap_or(0);
             Place::Size(size.wrapping_mul(16).wrapping_add(u64::from(digit)))
         }
-        (Place::Size(size) | Place::Blank(size), b';') => Place::Extension(size),
-        (Place::Blank(size), b' ' | b'\t') => Place::Blank(size),
+        (Place::Size(size) | Place::Blank(size), b';')
+        | (Place::Extension(size), b'\t' | b' '..=b'~' | 0x80..) => Place::Extension(size),
         (Place::Size(size) | Place::Extension(size), b'\r') => Place::SizeEnd(size),
         (Place::SizeEnd(0), b'\n') => Place::Trailer { has_cr: false },
         (Place::SizeEnd(size), b'\n') => Place::Body { left: size.saturating_add(2), is_chunk: true },
-        (Place::Extension(size), b'\t' | b' '..=b'~' | 0x80..) => Place::Extension(size),
         (Place::SizeEnd(_), _) => Place::Lost,
         _ => {
             *byte = SPOILS_CHUNK;

@@ -3,6 +3,7 @@
 mod answers;
 mod cases;
 mod requests;
+mod streams;
 mod strict;
 
 use std::time::Duration;
