@@ -10,10 +10,10 @@ use crate::support::{Frames, Tidegate, Upstream, block, eventually};
 
 const TABLE: &str = include_str!("streams.txt");
 
-type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Reads `name=value|name=value`.
-fn fields(text: &str) -> Fields {
+pub(super) fn fields(text: &str) -> Fields {
     let pairs = text.split('|').filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| {
