@@ -15,6 +15,11 @@ const SPOILS_VALUE: u8 = b'\0';
 /// What ends no line of a chunk's size without a CR before it, in the place of a byte there.
 const SPOILS_CHUNK: u8 = b'\n';
 
+/// The largest chunk: what is larger, somebody reads as less than nothing.
+const MAX_SIZE: u64 = u64::MAX >> 1;
+/// Digits of a chunk's size; zeros before it could go on for ever.
+const MAX_DIGITS: u8 = 16;
+
 /// Follows the requests on a connection from one to the next, up to the first that is refused.
 #[derive(Clone, Debug, Default)]
 pub struct Framing {
@@ -41,8 +46,8 @@ enum Place {
     Length { number: Option<u64>, is_over: bool },
     /// In a body, or in a chunk with the end of its line: so many bytes.
     Body { left: u64, is_chunk: bool },
-    /// In a chunk's size, which so far is this.
-    Size(u64),
+    /// In a chunk's size, which so far is this, of so many digits.
+    Size(u64, u8),
     /// Behind blanks that have followed it, where only an extension may be.
     Blank(u64),
     /// In a chunk's extensions.
@@ -92,7 +97,7 @@ impl Framing {
         let taken = usize::try_from(left).map_or(there, |left| left.min(there));
         let left = left - taken as u64;
         self.place = match (left, is_chunk) {
-            (0, true) => Place::Size(0),
+            (0, true) => Place::Size(0, 0),
             (0, false) => Place::Before,
             _ => Place::Body { left, is_chunk },
         };
@@ -120,7 +125,7 @@ impl Framing {
                 _ => return (Place::Rest, false),
             },
             Place::Length { number, is_over } => return self.step_length(byte, number, is_over),
-            Place::Size(_) | Place::Blank(_) | Place::Extension(_) | Place::SizeEnd(_) => {
+            Place::Size(..) | Place::Blank(_) | Place::Extension(_) | Place::SizeEnd(_) => {
                 step_size(self.place, byte)
             }
             Place::Trailer { has_cr: false } if *byte == b'\r' => Place::Trailer { has_cr: true },
@@ -167,7 +172,7 @@ impl Framing {
     /// What follows a head.
     fn body(&self) -> Place {
         match self.length {
-            _ if self.is_chunked => Place::Size(0),
+            _ if self.is_chunked => Place::Size(0, 0),
             Some(left @ 1..) => Place::Body { left, is_chunk: false },
             _ => Place::Before,
         }
@@ -177,15 +182,16 @@ impl Framing {
 /// Takes a byte of the line with a chunk's size (RFC 9112 §7.1).
 fn step_size(place: Place, byte: &mut u8) -> Place {
     match (place, *byte) {
-        (Place::Size(size) | Place::Blank(size), b' ' | b'\t') => Place::Blank(size),
-        // One that is too large, or no number, its parser refuses.
-        (Place::Size(size), digit) if digit.is_ascii_hexdigit() => {
+        (Place::Size(size, _) | Place::Blank(size), b' ' | b'\t') => Place::Blank(size),
+        (Place::Size(size, digits), digit)
+            if digit.is_ascii_hexdigit() && digits < MAX_DIGITS && size <= MAX_SIZE >> 4 =>
+        {
             let digit = char::from(digit).to_digit(16).unwrap_or(0);
-            Place::Size(size.wrapping_mul(16).wrapping_add(u64::from(digit)))
+            Place::Size(size << 4 | u64::from(digit), digits + 1)
         }
-        (Place::Size(size) | Place::Blank(size), b';')
+        (Place::Size(size, _) | Place::Blank(size), b';')
         | (Place::Extension(size), b'\t' | b' '..=b'~' | 0x80..) => Place::Extension(size),
-        (Place::Size(size) | Place::Extension(size), b'\r') => Place::SizeEnd(size),
+        (Place::Size(size, _) | Place::Extension(size), b'\r') => Place::SizeEnd(size),
         (Place::SizeEnd(0), b'\n') => Place::Trailer { has_cr: false },
         (Place::SizeEnd(size), b'\n') => Place::Body { left: size.saturating_add(2), is_chunk: true },
         (Place::SizeEnd(_), _) => Place::Lost,
@@ -254,6 +260,8 @@ mod tests {
             ("5 5\r\n", "5 \n\r\n"),
             ("5\rX", "5\rX"),
             ("5x\r\n", "5\n\r\n"),
+            ("8000000000000000\r\n", "800000000000000\n\r\n"),
+            ("00000000000000005\r\n", "0000000000000000\n\r\n"),
             ("5;a\0b\r\n", "5;a\nb\r\n"),
             ("5 ;a=\"\x7f\x1b\"\r\n", "5 ;a=\"\n\x1b\"\r\n"),
             ("2\r\nhi\r\n0 \r\n\r\n", "2\r\nhi\r\n0 \n\n\r\n"),
