@@ -5,7 +5,7 @@
 //! another way. So the bytes are looked at on their way to it, and one that is odd becomes one that it refuses:
 //! the answer, and the end of the connection, are the same as for any other fault.
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 const CODING: &[u8] = b"transfer-encoding";
 const LENGTH: &[u8] = b"content-length";
@@ -68,8 +68,8 @@ impl Framing {
         let mut at = 0;
         while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
             at += match self.place {
-                Place::Rest => self.skip_to(rest, b'\n', Place::Line),
-                Place::InTrailer => self.skip_to(rest, b'\n', Place::Trailer { has_cr: false }),
+                Place::Rest => self.skip_lines(rest),
+                Place::InTrailer => self.skip_trailer(rest),
                 Place::Body { left, is_chunk } => self.skip(rest.len(), left, is_chunk),
                 Place::Lost => return,
                 _ => {
@@ -81,15 +81,26 @@ impl Framing {
         }
     }
 
-    /// Goes to what follows the next such byte.
-    fn skip_to(&mut self, rest: &[u8], end: u8, then: Place) -> usize {
-        match memchr(end, rest) {
-            Some(found) => {
-                self.place = then;
-                found + 1
+    /// Goes to the next line of a head that may say something, or may end it. Most of a head says nothing, and is
+    /// looked at in one go.
+    fn skip_lines(&mut self, rest: &[u8]) -> usize {
+        for end in memchr_iter(b'\n', rest) {
+            if rest
+                .get(end + 1)
+                .is_none_or(|first| matches!(first, b'T' | b't' | b'C' | b'c' | b'\r' | b'\n'))
+            {
+                self.place = Place::Line;
+                return end + 1;
             }
-            None => rest.len(),
         }
+        rest.len()
+    }
+
+    /// Goes to the end of a trailer.
+    fn skip_trailer(&mut self, rest: &[u8]) -> usize {
+        let Some(end) = memchr(b'\n', rest) else { return rest.len() };
+        self.place = Place::Trailer { has_cr: false };
+        end + 1
     }
 
     /// Goes on in a body.
