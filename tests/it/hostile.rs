@@ -2,6 +2,7 @@
 
 mod answers;
 mod cases;
+mod conformance;
 mod replies;
 mod requests;
 mod streams;
