@@ -164,6 +164,10 @@ pub enum Malformed {
     /// A transfer coding other than chunked: to pass the rest on would change what the body means.
     #[error("the only transfer coding that is understood is chunked")]
     TransferCoding,
+    /// A header that no other version could have, or a Content-Length that is no number; over HTTP/1.1 the parser
+    /// says so.
+    #[error("a header of the request is malformed")]
+    Header,
     /// More headers than the listener takes; over HTTP/1.1 the parser says so.
     #[error("the request has too many headers")]
     TooManyHeaders,
@@ -195,9 +199,12 @@ impl Malformed {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             // RFC 9112 §6.1.
             Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
-            Self::Path(_) | Self::EncodedSlash | Self::Host | Self::Scheme | Self::Asterisk => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Path(_)
+            | Self::EncodedSlash
+            | Self::Host
+            | Self::Header
+            | Self::Scheme
+            | Self::Asterisk => StatusCode::BAD_REQUEST,
         }
     }
 }

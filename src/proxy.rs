@@ -34,7 +34,7 @@ pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
-use self::passage::{discard, returned, with_head};
+use self::passage::{carried, discard, returned, with_head};
 use self::reply::{Entry, Source, Timing};
 use self::request_id::{X_REQUEST_ID, request_id};
 use crate::gate::{Examined, Gate, Located, Malformed, RouteId};
@@ -254,7 +254,9 @@ impl Proxy {
                 }
                 let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
-                    Some(incoming) => RequestBody::streaming(incoming, peer.pace()).at_most(most),
+                    Some(incoming) => {
+                        carried(RequestBody::streaming(incoming, peer.pace()).at_most(most)).await?
+                    }
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
                 };

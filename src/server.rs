@@ -21,6 +21,7 @@ pub use drain::{Draining, drain_signal};
 pub use inherit::Inherited;
 pub use listen::{ListenError, Listener, ListenerHandle, listen};
 pub use places::{Full, Places};
+pub use proxy_protocol::{ProxyHeaderError, parse_proxy_header};
 pub use worker::{Order, Worker};
 
 use crate::tls::ServerTls;

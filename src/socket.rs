@@ -5,6 +5,7 @@
 //! connection costs no timer operation per request.
 
 mod alarm;
+mod framing;
 mod heads;
 mod keepalive;
 mod patience;
@@ -21,6 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 pub use alarm::{Alarm, TooLate, Waiting};
+pub use framing::Framing;
+pub use heads::Heads;
 pub use keepalive::keep_alive;
 pub use patience::{Patience, Reading};
 
@@ -52,6 +55,8 @@ pub struct Timed<S> {
     alarm: Alarm,
     /// What was read ahead.
     ahead: Bytes,
+    /// What looks at requests before their parser, if that is wanted.
+    framing: Option<Framing>,
 }
 
 impl<S> Timed<S> {
@@ -66,7 +71,13 @@ impl<S> Timed<S> {
             closed: None,
             alarm: Alarm::default(),
             ahead: Bytes::new(),
+            framing: None,
         }
+    }
+
+    /// Looks at what is read from now on, which are requests over HTTP/1.1.
+    pub fn check_framing(&mut self) {
+        self.framing = Some(Framing::default());
     }
 
     /// The same stream from now on, of which nobody is owed anything; `read` are bytes that were read too early.
@@ -81,8 +92,9 @@ impl<S> Timed<S> {
         &self.stream
     }
 
-    /// Puts back what was read of the next head, which has begun thereby.
+    /// Puts back what was read of the next head, which has begun thereby. Whoever reads it anew checks it anew.
     pub fn put_back(&mut self, read: Bytes) {
+        self.framing = None;
         if !read.is_empty() {
             self.ahead = read;
             self.patience.begin_head(monotonic());
@@ -99,6 +111,13 @@ impl<S> Timed<S> {
             self.patience.rest();
         }
         is_later
+    }
+
+    /// Checks what was read, from this place on.
+    fn check(&mut self, buf: &mut ReadBuf<'_>, from: usize) {
+        if let Some(framing) = &mut self.framing {
+            framing.check(&mut buf.filled_mut()[from..]);
+        }
     }
 
     fn read_deadline(&mut self) -> Option<Instant> {
@@ -225,11 +244,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         let this = &mut *self;
         if !this.ahead.is_empty() {
             let known = this.ahead.split_to(this.ahead.len().min(buf.remaining()));
+            let before = buf.filled().len();
             buf.put_slice(&known);
+            this.check(buf, before);
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
         if let Poll::Ready(result) = Pin::new(&mut this.stream).poll_read(cx, buf) {
+            this.check(buf, before);
             let came = &buf.filled()[before..];
             // An answer that still waits to be written is under way too.
             let is_answering = this.patience.is_client() && this.write_since.is_some();

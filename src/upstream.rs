@@ -18,6 +18,7 @@ mod room;
 mod shared;
 mod spec;
 mod standing;
+mod stream;
 mod trailers;
 mod tunnel;
 mod waiting;
@@ -39,7 +40,8 @@ pub use keeper::Keeper;
 pub use room::WorkerBell;
 pub use shared::SharedUpstream;
 pub use spec::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
-pub use trailers::may_trail;
+pub use stream::ClientStream;
+pub use trailers::{is_token, may_trail};
 pub use tunnel::ServerEnd;
 
 use self::budget::RetryBudget;

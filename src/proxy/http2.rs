@@ -8,14 +8,16 @@ use hyper::ext::Protocol;
 
 use super::reply::Source;
 use super::websocket;
-use crate::gate::Malformed;
+use crate::gate::{Malformed, PathError};
+use crate::upstream::is_token;
 
 /// Gives a request one form, whichever version it came in: its authority is its Host, its target is path and query
 /// alone, and its cookies are one header (RFC 9113 §8.2.3, §8.3.1). The library has refused fields that belong to a
 /// connection, and whatever is malformed by itself.
 ///
 /// # Errors
-/// No host, or several that differ; another scheme; more than `max_headers` headers.
+/// No host, or several that differ; another scheme; a path without a slash; a malformed header; more than `max_headers`
+/// headers.
 pub(super) fn level(head: &mut request::Parts, max_headers: usize) -> Result<(), Malformed> {
     if head.version != Version::HTTP_2 {
         return Ok(());
@@ -23,11 +25,18 @@ pub(super) fn level(head: &mut request::Parts, max_headers: usize) -> Result<(),
     if head.headers.len() > max_headers {
         return Err(Malformed::TooManyHeaders);
     }
+    if !are_plain(&head.headers) {
+        return Err(Malformed::Header);
+    }
     join_cookies(&mut head.headers);
     if let Some(protocol) = head.extensions.remove::<Protocol>() {
         websocket::from_connect(head, protocol.as_str())?;
     }
     let parts = std::mem::take(&mut head.uri).into_parts();
+    // The library reads a slash before a query that has none.
+    if parts.path_and_query.as_ref().is_some_and(|path| path.as_str().starts_with('?')) {
+        return Err(PathError::NotAbsolute.into());
+    }
     let is_served = |scheme: &Scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS;
     head.uri = parts.path_and_query.map(Uri::from).unwrap_or_default();
     if let Some(authority) = parts.authority {
@@ -51,6 +60,18 @@ pub(super) fn cut_body(response: &mut Response<Source>, is_to_head: bool) {
     if is_to_head && !never {
         response.headers_mut().insert(CONTENT_LENGTH, cut.len().into());
     }
+}
+
+/// Whether names and lengths are what they are over HTTP/1.1 as well.
+fn are_plain(headers: &HeaderMap) -> bool {
+    let is_number =
+        |length: &HeaderValue| !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit);
+    headers.get_all(CONTENT_LENGTH).iter().all(is_number) && has_names(headers)
+}
+
+/// Whether every name is one.
+pub(super) fn has_names(headers: &HeaderMap) -> bool {
+    headers.keys().all(|name| is_token(name.as_str()))
 }
 
 fn join_cookies(headers: &mut HeaderMap) {

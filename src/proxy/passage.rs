@@ -5,7 +5,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
 use super::reply::Source;
-use super::{Peer, hop, websocket};
+use super::{Peer, hop, http2, websocket};
 use crate::upstream::{ForwardError, RequestBody, ResponseBody};
 
 /// The longest body that is read for nothing, in bytes.
@@ -24,6 +24,18 @@ pub(super) async fn discard(unread: Incoming, peer: &Peer) -> bool {
         }
     }
     true
+}
+
+/// A body as it goes on. One that has no bytes by its length, and has not ended, has to end first: without a body its
+/// request would be whole before more could come.
+pub(super) async fn carried(mut body: RequestBody) -> Result<RequestBody, ForwardError> {
+    if body.size_hint().exact() != Some(0) {
+        return Ok(body);
+    }
+    while let Some(frame) = body.frame().await {
+        frame.map_err(ForwardError::of_body)?;
+    }
+    Ok(RequestBody::empty())
 }
 
 /// A request with this head, which is left empty. What is spoken with the server, its connection knows.
@@ -45,7 +57,8 @@ pub(super) fn returned(
     if response.status() == StatusCode::SWITCHING_PROTOCOLS && !handshake.is_some_and(agrees) {
         return Err(ForwardError::Switched(response.body().server()));
     }
-    if !hop::remove_hop_by_hop(response.headers_mut()).has_one_length {
+    let is_named = !is_http2 || http2::has_names(response.headers());
+    if !is_named || !hop::remove_hop_by_hop(response.headers_mut()).has_one_length {
         return Err(ForwardError::Framing(response.body().server()));
     }
     if let Some(key) = handshake.filter(|_| is_http2 && response.status() == StatusCode::SWITCHING_PROTOCOLS)

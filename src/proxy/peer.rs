@@ -9,9 +9,9 @@ use http::HeaderValue;
 
 use super::tunnel::Tunnel;
 use crate::gate::Caller;
-use crate::socket::{Patience, Reading, Waiting};
+use crate::socket::{Patience, Reading};
 use crate::time::{monotonic, recent};
-use crate::upstream::Pace;
+use crate::upstream::{ClientStream, Pace};
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl Peer {
     /// How the body of a request comes that it has begun to send.
     pub(super) fn pace(&self) -> Pace {
         if self.is_multiplexed() {
-            Pace::Stream(Box::new(Waiting::new(self.times.body)))
+            Pace::Stream(Box::new(ClientStream::new(self.times.body)))
         } else {
             Pace::Socket(Rc::clone(&self.patience))
         }

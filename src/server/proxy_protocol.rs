@@ -17,13 +17,17 @@ const MAX_BLOCK: usize = 8 * 1024;
 
 /// Why a connection does not begin as it must.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ProxyHeaderError {
+pub enum ProxyHeaderError {
+    /// It ended, or broke, too early.
     #[error("it ended within the PROXY header: {0}")]
     Ended(#[from] io::Error),
+    /// It begins with something else.
     #[error("it does not begin with a PROXY header")]
     Missing,
+    /// The header is not what the protocol says.
     #[error("its PROXY header is malformed")]
     Malformed,
+    /// The header has more bytes than are read.
     #[error("its PROXY header has {0} bytes")]
     TooLong(usize),
 }
@@ -34,18 +38,16 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<SocketAddr>, P
     let mut start = [0; SIGNATURE.len()];
     stream.read_exact(&mut start).await?;
     if start == SIGNATURE {
-        let [kind, family, length @ ..] = {
-            let mut fixed = [0; 4];
-            stream.read_exact(&mut fixed).await?;
-            fixed
-        };
+        let mut fixed = [0; 4];
+        stream.read_exact(&mut fixed).await?;
+        let [_, _, length @ ..] = fixed;
         let length = usize::from(u16::from_be_bytes(length));
         if length > MAX_BLOCK {
             return Err(ProxyHeaderError::TooLong(length));
         }
         let mut block = vec![0; length];
         stream.read_exact(&mut block).await?;
-        return version_2(kind, family, &block);
+        return parse_proxy_header(&[&start[..], &fixed, &block].concat());
     }
     if !start.starts_with(b"PROXY ") {
         return Err(ProxyHeaderError::Missing);
@@ -63,7 +65,23 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<SocketAddr>, P
         stream.read_exact(&mut rest[..end]).await?;
         length += end;
     }
-    version_1(&line[..length])
+    parse_proxy_header(&line[..length])
+}
+
+/// Reads a whole header: who the client is; `None` where the other end speaks for itself.
+///
+/// # Errors
+/// One that is none, or malformed.
+pub fn parse_proxy_header(header: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
+    let Some(rest) = header.strip_prefix(&SIGNATURE) else { return version_1(header) };
+    match rest {
+        [kind, family, high, low, block @ ..]
+            if block.len() == usize::from(u16::from_be_bytes([*high, *low])) =>
+        {
+            version_2(*kind, *family, block)
+        }
+        _ => Err(ProxyHeaderError::Malformed),
+    }
 }
 
 fn ended() -> ProxyHeaderError {
@@ -73,7 +91,8 @@ fn ended() -> ProxyHeaderError {
 /// Reads a line such as `PROXY TCP4 192.0.2.7 10.0.0.1 4711 443`.
 fn version_1(line: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
     let text = line.strip_suffix(b"\r\n").and_then(|line| line.strip_prefix(b"PROXY "));
-    let text = text.ok_or(ProxyHeaderError::Malformed)?;
+    let is_one_line = |text: &&[u8]| !text.iter().any(|byte| matches!(byte, b'\r' | b'\n'));
+    let text = text.filter(is_one_line).ok_or(ProxyHeaderError::Malformed)?;
     if text == b"UNKNOWN" || text.starts_with(b"UNKNOWN ") {
         return Ok(None);
     }
@@ -157,6 +176,8 @@ mod tests {
             "PROXY TCP4 192.0.2.7 10.0.0.1 65536 443\r\n",
             "PROXY UDP4 192.0.2.7 10.0.0.1 4711 443\r\n",
             "PROXY UNKNOWNS\r\n",
+            "PROXY UNKNOWN \r\n\r\n",
+            "PROXY UNKNOWN\r \r\n",
             "PROXY \r\n",
         ] {
             assert_eq!(line(wrong), "its PROXY header is malformed", "{wrong}");

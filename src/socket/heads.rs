@@ -8,7 +8,7 @@ const DIGIT: u8 = 9;
 /// Counts what comes before an answer: its bytes, and interim responses among them. It looks at ten bytes of an
 /// answer that has none before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heads {
+pub struct Heads {
     room: usize,
     interim: u8,
     place: Place,
@@ -27,11 +27,13 @@ enum Place {
 
 impl Heads {
     /// For an answer whose head, with all before it, has no more bytes than that.
+    #[must_use]
     pub fn new(room: usize) -> Self {
         Self { room, interim: 0, place: Place::Status(0) }
     }
 
     /// Whether not a byte has come.
+    #[must_use]
     pub fn is_untouched(&self) -> bool {
         self.place == Place::Status(0) && self.interim == 0
     }

@@ -12,10 +12,11 @@ use tokio::time::Instant;
 
 use super::link::Answering;
 use super::pool::Visit;
+use super::stream::ClientStream;
 use super::trailers;
 use super::tunnel::ServerEnd;
 use crate::limiter::Permit;
-use crate::socket::{Patience, Reading, TooLate, Waiting};
+use crate::socket::{Patience, Reading, TooLate};
 use crate::time::monotonic;
 
 /// Why a body ends before its end.
@@ -24,6 +25,9 @@ pub enum BodyError {
     /// What it came over broke, or it was no HTTP.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
+    /// Its stream was given up before its end.
+    #[error("the body broke off")]
+    BrokenOff,
     /// The next part of it did not come in time.
     #[error("the next part of the body did not come in time")]
     TooLate(#[from] TooLate),
@@ -38,7 +42,14 @@ pub enum Pace {
     /// The connection's socket; it owes us nothing more once the body is there.
     Socket(Rc<Patience>),
     /// The body itself, as one stream among several on a connection.
-    Stream(Box<Waiting>),
+    Stream(Box<ClientStream>),
+}
+
+impl Pace {
+    /// Bytes that have come and are held back; none if nothing is.
+    fn held(&self) -> Option<usize> {
+        if let Self::Stream(stream) = self { stream.held() } else { None }
+    }
 }
 
 /// Who waits for the end of a request's body.
@@ -118,6 +129,10 @@ impl RequestBody {
         self.server = Some(Server::Stream(sent));
     }
 
+    fn held(&self) -> Option<usize> {
+        self.client.as_ref().and_then(Pace::held)
+    }
+
     fn end(&mut self) {
         self.incoming = None;
         if let Some(Pace::Socket(client)) = self.client.take() {
@@ -144,31 +159,28 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
-        let mut frame = Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken);
+        let mut frame = match &mut this.client {
+            Some(Pace::Stream(stream)) => stream.poll_frame(incoming, cx),
+            _ => Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken),
+        };
         if let Poll::Ready(Some(Ok(frame))) = &mut frame {
             trailers::cut(frame);
         }
-        let is_whole = matches!(frame, Poll::Ready(None)) || incoming.is_end_stream();
-        match &mut this.client {
-            Some(Pace::Socket(client)) => {
-                match &frame {
-                    // What a client had sent before it closed its sending side was not all of its body.
-                    Poll::Pending if client.starve() => cx.waker().wake_by_ref(),
-                    // hyper reads trailers up to an empty line that ends in CR LF, and takes an earlier one that ends
-                    // in LF for their end: a request may have been lost in between, and the next answer would seem to
-                    // be its.
-                    Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => client.set_last(),
-                    _ => {}
-                }
-                if is_whole {
-                    client.set_unfinished(false);
-                }
+        let holds = this.client.as_ref().and_then(Pace::held).is_some();
+        let is_whole = matches!(frame, Poll::Ready(None)) || (incoming.is_end_stream() && !holds);
+        if let Some(Pace::Socket(client)) = &this.client {
+            match &frame {
+                // What a client had sent before it closed its sending side was not all of its body.
+                Poll::Pending if client.starve() => cx.waker().wake_by_ref(),
+                // hyper reads trailers up to an empty line that ends in CR LF, and takes an earlier one that ends
+                // in LF for their end: a request may have been lost in between, and the next answer would seem to
+                // be its.
+                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => client.set_last(),
+                _ => {}
             }
-            Some(Pace::Stream(waiting)) => {
-                frame =
-                    waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))));
+            if is_whole {
+                client.set_unfinished(false);
             }
-            None => {}
         }
         if let (Some(left), Poll::Ready(Some(Ok(some)))) = (&mut self.left, &frame) {
             let length = some.data_ref().map_or(0, Bytes::len) as u64;
@@ -184,11 +196,14 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        self.held().is_none() && self.incoming.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        match self.held() {
+            Some(length) => SizeHint::with_exact(length as u64),
+            None => self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint),
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub enum ForwardError {
     Framing(String),
     /// The client's own body failed on the way.
     #[error("the request's body failed on the way: {0}")]
-    RequestBody(hyper::Error),
+    RequestBody(BodyError),
     /// The client's own body did not come in time.
     #[error("the request's body did not come in time")]
     RequestBodyTimeout,
@@ -75,11 +75,21 @@ impl ForwardError {
         } else if error.is_user() && (is_late(&error) || io_kind(&error) == Some(io::ErrorKind::TimedOut)) {
             Self::RequestBodyTimeout
         } else if error.is_user() {
-            Self::RequestBody(error)
+            Self::RequestBody(error.into())
         } else if io_kind(&error) == Some(io::ErrorKind::TimedOut) {
             Self::ResponseTimeout(server.authority())
         } else {
             Self::Broken { server: server.authority(), error }
+        }
+    }
+
+    /// For a client's own body that was read here.
+    #[must_use]
+    pub fn of_body(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLate(_) => Self::RequestBodyTimeout,
+            BodyError::TooLarge => Self::RequestBodyTooLarge,
+            BodyError::Broken(_) | BodyError::BrokenOff => Self::RequestBody(error),
         }
     }
 
@@ -146,7 +156,7 @@ impl BodyError {
         match self {
             Self::TooLate(_) => "response_stalled",
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => "response_stalled",
-            Self::Broken(_) | Self::TooLarge => "response_broken",
+            Self::Broken(_) | Self::BrokenOff | Self::TooLarge => "response_broken",
         }
     }
 }

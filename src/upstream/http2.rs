@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use super::body::{BodyError, RequestBody};
 use super::room::Place;
+use super::stream::poll_whole;
 use super::wire::{Cause, SendError};
 use crate::socket::{Alarm, Patience, Reading, Timed, Waiting};
 use crate::time::{monotonic, recent};
@@ -295,7 +296,7 @@ impl Lane {
         cx: &mut Context<'_>,
         incoming: &mut Incoming,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = Pin::new(incoming).poll_frame(cx).map_err(BodyError::Broken);
+        let frame = poll_whole(incoming, cx);
         match &mut self.waiting {
             None => frame,
             Some(waiting) => {

@@ -4,37 +4,44 @@ use bytes::Bytes;
 use http::HeaderMap;
 use hyper::body::Frame;
 
+/// Whether a name has nothing in it that none may have (RFC 9110 §5.1). Over HTTP/2 its type lets a quote pass.
+#[must_use]
+pub fn is_token(name: &str) -> bool {
+    !name.contains('"')
+}
+
 /// Whether a trailer may have this name: not those fields that decide where a message goes, where it ends or who sends
 /// it, nor what a server may take for them.
 #[must_use]
 pub fn may_trail(name: &str) -> bool {
-    !matches!(
-        &*name.replace('_', "-"),
-        "transfer-encoding"
-            | "content-length"
-            | "host"
-            | "connection"
-            | "te"
-            | "trailer"
-            | "upgrade"
-            | "content-encoding"
-            | "content-type"
-            | "content-range"
-            | "authorization"
-            | "cookie"
-            | "expect"
-            | "forwarded"
-            | "proxy-authorization"
-            | "x-forwarded-for"
-            | "x-forwarded-host"
-            | "x-forwarded-proto"
-            | "x-request-id"
-            | "set-cookie"
-            | "cache-control"
-            | "max-forwards"
-            | "keep-alive"
-            | "proxy-connection"
-    )
+    is_token(name)
+        && !matches!(
+            &*name.replace('_', "-"),
+            "transfer-encoding"
+                | "content-length"
+                | "host"
+                | "connection"
+                | "te"
+                | "trailer"
+                | "upgrade"
+                | "content-encoding"
+                | "content-type"
+                | "content-range"
+                | "authorization"
+                | "cookie"
+                | "expect"
+                | "forwarded"
+                | "proxy-authorization"
+                | "x-forwarded-for"
+                | "x-forwarded-host"
+                | "x-forwarded-proto"
+                | "x-request-id"
+                | "set-cookie"
+                | "cache-control"
+                | "max-forwards"
+                | "keep-alive"
+                | "proxy-connection"
+        )
 }
 
 /// Removes what may not trail; over HTTP/1.1 it has not even been announced.

@@ -2,7 +2,10 @@
 
 mod answers;
 mod cases;
+mod conformance;
+mod replies;
 mod requests;
+mod streams;
 mod strict;
 
 use std::time::Duration;

@@ -36,13 +36,14 @@ pub(in crate::server) fn protocol(spec: &ListenerSpec) -> Builder {
 
 /// Serves requests until either end closes the connection, or it rests; then there is its stream.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: Timed<S>,
+    mut stream: Timed<S>,
     protocol: &Builder,
     peer: Rc<Peer>,
     live: &Rc<Live>,
     open: &Open,
 ) -> Result<Option<Timed<S>>, Box<dyn Error>> {
     let patience = Rc::clone(peer.patience());
+    stream.check_framing();
     let io = TokioIo::new(stream);
     let asking = Rc::clone(&peer);
     let serving = Rc::clone(live);

@@ -31,7 +31,7 @@ fn serve(caller: &mut Caller, case: &Mutex<Vec<u8>>) {
 }
 
 /// What a client gets; nothing if the answer is broken off.
-fn ask(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, String> {
+pub(super) fn ask(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, String> {
     let mut client = Client::connect(proxy.addr());
     client.send(format!("{method} /case HTTP/1.1\r\nHost: a\r\n\r\n"));
     let (mut bytes, mut piece) = (Vec::new(), [0; 16384]);

@@ -13,10 +13,10 @@ const CANARY: &str = "GET /canary HTTP/1.1\r\nHost: canary\r\n\r\n";
 
 /// What a server has seen since the last case.
 #[derive(Debug, Default)]
-struct Seen {
-    whole: Vec<Strict>,
+pub(super) struct Seen {
+    pub whole: Vec<Strict>,
     /// What no grammar allows.
-    wrong: Vec<String>,
+    pub wrong: Vec<String>,
 }
 
 /// What a client got.
@@ -27,7 +27,7 @@ struct Got {
 }
 
 /// Reads what comes in the strictest way, and answers each request with its target.
-fn serve(caller: &Caller, seen: &Mutex<Seen>) {
+pub(super) fn serve(caller: &Caller, seen: &Mutex<Seen>) {
     let mut stream = caller.stream();
     let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut piece) {

@@ -45,11 +45,11 @@ enum Channel {
 
 /// A header block in which nothing is compressed (RFC 7541 §6.2.2); names and values below 127 bytes, or the length
 /// in two bytes more.
-pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+pub fn block<T: AsRef<[u8]>>(fields: &[(T, T)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);
-        for text in [name, value] {
+        for text in [name.as_ref(), value.as_ref()] {
             if let Some(rest) = text.len().checked_sub(127) {
                 assert!(rest < 1 << 14);
                 let low = u8::try_from(rest & 0x7f).unwrap() | 0x80;
@@ -57,7 +57,7 @@ pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
             } else {
                 block.push(u8::try_from(text.len()).unwrap());
             }
-            block.extend(text.as_bytes());
+            block.extend(text);
         }
     }
     block
@@ -90,6 +90,11 @@ impl Frames {
             session.complete_io(&mut stream).unwrap();
         }
         Self(Channel::Tls(Box::new(StreamOwned::new(session, stream))))
+    }
+
+    /// The other end of a connection that somebody else has made.
+    pub fn over(stream: TcpStream) -> Self {
+        Self(stream)
     }
 
     /// Connects, with these settings: pairs of identifier and value.

@@ -1,0 +1,91 @@
+//! Every answer of `replies.txt`, and what a client sees of it.
+
+use std::io::Read as _;
+use std::sync::{Arc, Mutex};
+
+use super::answers;
+use super::cases::{self, Case, unescaped};
+use super::streams::fields;
+use crate::support::frames::{self, END_HEADERS, END_STREAM, frame};
+use crate::support::{Caller, Frames, Tidegate, Upstream, block, get};
+
+const TABLE: &str = include_str!("replies.txt");
+const CANARY: &str = ":status=200 > \"canary$";
+
+/// The frames of an answer on this stream.
+fn reply(text: &str, stream: u32) -> Vec<u8> {
+    let part = |part: &str| {
+        if let Some(code) = part.strip_prefix('~') {
+            return frame(frames::RST_STREAM, 0, stream, &code.parse::<u32>().unwrap().to_be_bytes());
+        }
+        let (part, end) = part.strip_suffix('$').map_or((part, 0), |part| (part, END_STREAM));
+        match part.strip_prefix('"') {
+            Some(data) => frame(frames::DATA, end, stream, &unescaped(data)),
+            None => frame(frames::HEADERS, end | END_HEADERS, stream, &block(&fields(part))),
+        }
+    };
+    text.split(" > ").flat_map(part).collect()
+}
+
+/// Answers each request with the case, while there is one, or else with the canary.
+fn serve(caller: &Caller, case: &Mutex<Option<&'static str>>) {
+    let mut preface = [0; 24];
+    if caller.stream().read_exact(&mut preface).is_err() {
+        return;
+    }
+    let mut connection = Frames::over(caller.stream().try_clone().unwrap());
+    let _ = connection.try_send(frames::SETTINGS, 0, 0, &[]);
+    while let Some(frame) = connection.read() {
+        let said = match frame.kind {
+            frames::SETTINGS if frame.flags == 0 => connection.try_send(frames::SETTINGS, END_STREAM, 0, &[]),
+            frames::HEADERS => connection.raw(&reply(case.lock().unwrap().unwrap_or(CANARY), frame.stream)),
+            _ => Ok(()),
+        };
+        if said.is_err() {
+            return;
+        }
+    }
+}
+
+/// What is wrong with a case, if anything.
+fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
+    let got = answers::ask(proxy, "GET")?;
+    let is_refused = got.as_ref().is_some_and(|answer| {
+        answer.status() == "502" && String::from_utf8_lossy(&answer.body).contains("about:blank")
+    });
+    match (case.expected[0], &got) {
+        ("502" | "broken", Some(_)) if is_refused => {}
+        ("broken", None) => {}
+        ("pass", Some(answer)) => {
+            if let Some(wanted) = case.expected[1..].iter().find(|wanted| !answer.is_so(wanted)) {
+                return Err(format!("not so: {wanted}; the client got {answer:?}"));
+            }
+        }
+        _ => return Err(format!("the client got {got:?}")),
+    }
+    Ok(())
+}
+
+#[test]
+fn every_reply_passes_in_one_meaning_or_is_seen_to_be_broken() {
+    let said = Arc::new(Mutex::new(None));
+    let shared = Arc::clone(&said);
+    let server = Upstream::scripted(move |caller| serve(caller, &shared));
+    let proxy = Tidegate::start(&format!(
+        "[upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\n[[routes]]\npath = \"/*\"\nupstream = \"u\"\n",
+        server.url()
+    ));
+    let cases = cases::read(TABLE);
+    let mut failed = Vec::new();
+    for case in &cases {
+        *said.lock().unwrap() = Some(case.line.split_once("  ").unwrap().1);
+        let verdict = verdict(case, &proxy);
+        *said.lock().unwrap() = None;
+        let next = get(proxy.addr(), "/canary", &[]);
+        let next = if next.body == b"canary" { Ok(()) } else { Err(format!("the next client got {next:?}")) };
+        if let Err(what) = verdict.and(next) {
+            failed.push(format!("{}\n    {what}", case.line));
+        }
+    }
+    assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
+}
