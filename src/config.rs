@@ -64,7 +64,9 @@ pub struct Config {
     pub listeners: Vec<ListenerSpec>,
     /// Threads that serve; at least one.
     pub workers: usize,
-    /// How long a stopping server waits for what it has begun.
+    /// How long a server that is to end serves on, and says that it is not ready.
+    pub shutdown_delay: Duration,
+    /// How long a stopping server then waits for what it has begun.
     pub shutdown_grace: Duration,
     /// Whether the file is read anew whenever it changes.
     pub watch: bool,
@@ -174,8 +176,9 @@ fn no_toml(text: &str, span: Range<usize>, message: &str) -> Problem {
 fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<WrittenLimit>)> {
     let reader = top.reader;
     let workers = top.item("workers").map_or_else(|| Some(all_cpus()), workers);
-    let shutdown_grace =
-        top.item("shutdown_grace").map_or(Some(Duration::from_secs(30)), |item| item.duration(&GRACE));
+    let mut wait = |key, default| top.item(key).map_or(Some(default), |item| item.duration(&GRACE));
+    let shutdown_delay = wait("shutdown_delay", Duration::ZERO);
+    let shutdown_grace = wait("shutdown_grace", Duration::from_secs(30));
     let watch = top.item("watch").map_or(Some(false), Item::boolean);
     let client_ip = client_ip::client_ip(top.item("client_ip"));
     let listeners = listeners::listeners(&mut top, directory, client_ip.as_ref());
@@ -212,6 +215,7 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     let config = Config {
         listeners: listeners?,
         workers: workers?,
+        shutdown_delay: shutdown_delay?,
         shutdown_grace: shutdown_grace?,
         watch: watch?,
         store: store.spec,

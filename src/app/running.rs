@@ -1,7 +1,7 @@
 //! A running server: what outlives a configuration, and how the next one is taken up.
 
 use std::sync::Arc;
-use std::thread;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,20 +9,26 @@ use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::admin::{self, Admin, AdminListener, AdminSpec, Gauges};
 use crate::config::{Change, Config, Part};
 use crate::jwt::{Refresher, Verifier};
 use crate::limiter::Shared;
 use crate::proxy::{Generation, Site};
-use crate::server::{self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Worker};
+use crate::server::{
+    self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Stage, Worker,
+};
 use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{AccessLog, AccessWriter, LogSpec, Metrics, UpstreamCounts};
-use crate::time::Clock;
+use crate::time::{Clock, monotonic};
 use crate::upstream::{Keeper, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// The in-process store is swept in so many parts, one a second.
 const SWEEP_PARTS: usize = 60;
+
+/// How often the log says at most that lines of the access log were dropped.
+const TELLS: Duration = Duration::from_secs(10);
 
 /// A running server.
 pub(super) struct Running {
@@ -31,8 +37,10 @@ pub(super) struct Running {
     inherited: Inherited,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
-    drain: watch::Receiver<bool>,
-    access: Option<(AccessWriter, thread::JoinHandle<()>)>,
+    stage: watch::Receiver<Stage>,
+    access: Option<AccessWriter>,
+    /// Lines of the access log that were dropped, as far as the log has said so; and when.
+    told: (u64, Option<Instant>),
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
     refreshing: Option<JoinHandle<()>>,
     sweeping: JoinHandle<()>,
@@ -46,6 +54,7 @@ pub(super) struct Running {
     /// The main thread's own connection to the store.
     control: Store,
     log: LogSpec,
+    shutdown_delay: Duration,
     shutdown_grace: Duration,
     max_keys: usize,
 }
@@ -55,7 +64,7 @@ impl Running {
     pub async fn start(
         config: Config,
         inherited: Inherited,
-        drain: watch::Receiver<bool>,
+        stage: watch::Receiver<Stage>,
     ) -> anyhow::Result<Self> {
         inherited.warn_of_others(|address| {
             config.listeners.iter().any(|spec| spec.address == address)
@@ -74,8 +83,9 @@ impl Running {
             listeners,
             inherited,
             metrics: Arc::new(Metrics::new(Clock::System.now())),
-            drain,
+            stage,
             access: None,
+            told: (0, None),
             admin: None,
             refreshing,
             sweeping: tokio::spawn(sweep(Arc::clone(&memory))),
@@ -87,13 +97,14 @@ impl Running {
             shared,
             memory,
             log: config.log,
+            shutdown_delay: config.shutdown_delay,
             shutdown_grace: config.shutdown_grace,
             max_keys: config.max_keys,
         };
         running.begin_access_log();
         for (number, listeners) in sockets.into_iter().enumerate() {
             let order = Order { generation: running.generation(number), listeners };
-            let worker = Worker::start(number, order, running.drain.clone());
+            let worker = Worker::start(number, order, running.stage.clone());
             running.workers.push(worker.context("can't start a worker")?);
         }
         for listener in &running.listeners {
@@ -144,7 +155,7 @@ impl Running {
         self.keeping = keep(&self.upstreams).await;
         self.site = Arc::new(config.site);
         self.log = config.log;
-        self.shutdown_grace = config.shutdown_grace;
+        (self.shutdown_delay, self.shutdown_grace) = (config.shutdown_delay, config.shutdown_grace);
         self.begin_access_log();
         let workers = self.workers.iter().zip(sockets).enumerate();
         join_all(workers.map(|(number, (worker, listeners))| {
@@ -182,16 +193,31 @@ impl Running {
         self.workers.iter().any(Worker::is_finished)
     }
 
-    /// How long it may take to end.
-    pub fn shutdown_grace(&self) -> Duration {
-        self.shutdown_grace
+    /// How long it serves on when it is to end, so that others notice, and how long it may take to drain then.
+    pub fn patience(&self) -> (Duration, Duration) {
+        (self.shutdown_delay, self.shutdown_grace)
     }
 
-    /// Ends what is not needed for what has begun; gives the workers, and what ends with the last line of the log.
-    pub fn stop(self) -> (Vec<Worker>, Option<thread::JoinHandle<()>>) {
+    /// Ends what is not needed for what has begun; gives the workers, and who writes the access log.
+    pub fn stop(self) -> (Vec<Worker>, Option<AccessWriter>) {
         self.sweeping.abort();
         self.refreshing.inspect(JoinHandle::abort);
-        (self.workers, self.access.map(|(_, writing)| writing))
+        (self.workers, self.access)
+    }
+
+    /// Says how many lines of the access log were dropped, if it was not said a moment ago.
+    pub fn tell_of_dropped_lines(&mut self) {
+        let Some(writer) = &self.access else { return };
+        let (dropped, now) = (writer.dropped().load(Ordering::Relaxed), monotonic());
+        let (told, last) = self.told;
+        if dropped > told && last.is_none_or(|last| now - last >= TELLS) {
+            let lost = dropped - told;
+            let (plural, were) = if lost == 1 { ("", "was") } else { ("s", "were") };
+            tracing::warn!(
+                "{lost} line{plural} of the access log {were} dropped: standard output did not take them"
+            );
+            self.told = (dropped, Some(now));
+        }
     }
 
     /// Which listeners there are already, by their places, and which are new.
@@ -245,7 +271,7 @@ impl Running {
             store: self.store.clone(),
             shared: self.shared.clone(),
             counts: Arc::new(self.metrics.counts(worker, &self.site.gate.limits.policies, self.routes())),
-            access: self.access.as_ref().and_then(|(writer, _)| writer.with(self.log)),
+            access: self.access.as_ref().and_then(|writer| writer.with(self.log)),
         }
     }
 
@@ -284,10 +310,10 @@ impl Running {
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
                 ledger: Arc::clone(&self.shared.ledger),
-                dropped_lines: self.access.as_ref().map(|(writer, _)| writer.dropped()),
+                dropped_lines: self.access.as_ref().map(AccessWriter::dropped),
                 upstreams: self.upstreams.clone(),
             },
-            drain: self.drain.clone(),
+            stage: self.stage.clone(),
             clock: Clock::System,
         }
     }
