@@ -126,13 +126,15 @@ impl Served {
         if let Err(error) = refused {
             self.running.refused_reload();
             tracing::error!("{why}: {error:#}; nothing has changed");
+            // It may name other files than before.
+            self.watch(self.watch.is_some());
         }
         is_ready();
     }
 
     async fn take_up(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<()> {
         let changes = self.source.changes(&loaded);
-        let Loaded { config, warnings, outline, files, .. } = loaded;
+        let Loaded { config, warnings, outline, .. } = loaded;
         let (watches, level) = (config.watch, config.log.level);
         self.running.reload(config, &changes).await?;
         for warning in warnings.lines() {
@@ -144,7 +146,7 @@ impl Served {
         let same = if changes.is_empty() { ", and says the same" } else { "" };
         tracing::info!("{why}: {} was read again{same}", self.source.name());
         set_log_level(level);
-        self.source.accept(files, outline);
+        self.source.accept(outline);
         self.watch(watches);
         Ok(())
     }
@@ -154,8 +156,7 @@ impl Served {
         if !watches {
             self.watch = None;
         } else if !self.watch.as_ref().is_some_and(|watch| watch.covers(self.source.paths())) {
-            let watch = Watch::start(self.source.paths());
-            self.watch = watch.map_err(|error| tracing::error!("`watch` does not work here: {error}")).ok();
+            self.watch = Some(Watch::start(self.source.paths()));
         }
     }
 }

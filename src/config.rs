@@ -93,7 +93,7 @@ pub struct Loaded {
     pub limits: Vec<WrittenLimit>,
     /// What stands in the file, part by part.
     pub outline: Outline,
-    /// The other files that it names and that were read: keys and certificates.
+    /// The other files that it names: keys and certificates.
     pub files: Vec<PathBuf>,
 }
 
@@ -125,7 +125,8 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
     let reader = Reader::new(env);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
     let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()), directory);
-    let files = reader.files();
+    let read_files = reader.files();
+    let files = read_files.values().map(|(path, _)| path.clone()).collect();
     let found = reader.into_problems();
     let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
     let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
@@ -135,10 +136,10 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
             config,
             warnings: Report::new(file, text, warnings),
             limits,
-            outline: Outline::of(root.get_ref(), &files),
-            files: files.into_values().map(|(path, _)| path).collect(),
+            outline: Outline::of(root.get_ref(), &read_files),
+            files,
         }),
-        _ => Err(Report::new(file, text, errors)),
+        _ => Err(Report::new(file, text, errors).naming(files)),
     }
 }
 
