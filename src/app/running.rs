@@ -1,5 +1,6 @@
 //! A running server: what outlives a configuration, and how the next one is taken up.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -70,7 +71,7 @@ impl Running {
             config.listeners.iter().any(|spec| spec.address == address)
                 || config.admin.as_ref().is_some_and(|spec| spec.address == address)
         });
-        let (listeners, sockets) = listen(&config.listeners, config.workers, &inherited)?;
+        let (listeners, sockets) = listen(&config.listeners, config.workers, &inherited, &[])?;
         let admin =
             config.admin.map(|spec| admin::listen(&spec, &inherited).map(|listener| (spec, listener)));
         let admin = admin.transpose().context("[admin]")?;
@@ -132,7 +133,8 @@ impl Running {
         let has_changed =
             |table: &str| changes.iter().any(|(part, _)| *part == Part::Table(table.to_owned()));
         let (kept, new) = self.matched(std::mem::take(&mut config.listeners));
-        let (mut listeners, sockets) = listen(&new, self.workers.len(), &self.inherited)?;
+        let ours: Vec<SocketAddr> = self.listeners.iter().map(ListenerHandle::address).collect();
+        let (mut listeners, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;
         self.name_what_waits(&config);
         if has_changed("jwt") {
             let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
@@ -211,10 +213,10 @@ impl Running {
         let (dropped, now) = (writer.dropped().load(Ordering::Relaxed), monotonic());
         let (told, last) = self.told;
         if dropped > told && last.is_none_or(|last| now - last >= TELLS) {
-            let lost = dropped - told;
-            let (plural, were) = if lost == 1 { ("", "was") } else { ("s", "were") };
+            let more = dropped - told;
+            let (plural, were) = if more == 1 { ("", "was") } else { ("s", "were") };
             tracing::warn!(
-                "{lost} line{plural} of the access log {were} dropped: standard output did not take them"
+                "{more} line{plural} of the access log {were} dropped: standard output did not take them"
             );
             self.told = (dropped, Some(now));
         }
@@ -320,7 +322,8 @@ impl Running {
 
     fn say_listening(&self, listener: &ListenerHandle) {
         let plural = if self.workers.len() == 1 { "" } else { "s" };
-        tracing::info!("listening on {} with {} worker{plural}", listener.address(), self.workers.len());
+        let tls = if listener.spec().tls.is_some() { " by TLS" } else { "" };
+        tracing::info!("listening on {}{tls} with {} worker{plural}", listener.address(), self.workers.len());
     }
 
     /// Says where limits are counted; whether it is there is said by those who count.
@@ -337,11 +340,12 @@ fn listen(
     specs: &[ListenerSpec],
     workers: usize,
     inherited: &Inherited,
+    ours: &[SocketAddr],
 ) -> Result<(Vec<ListenerHandle>, Vec<Vec<Listener>>), ListenError> {
     let mut handles = Vec::new();
     let mut sockets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     for spec in specs {
-        let (handle, listeners) = server::listen(spec, workers, inherited)?;
+        let (handle, listeners) = server::listen(spec, workers, inherited, ours)?;
         handles.push(handle);
         sockets.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
     }

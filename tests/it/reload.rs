@@ -318,6 +318,20 @@ fn listeners_come_change_and_go() {
     assert_eq!(proxy.wait().code(), Some(0));
 }
 
+/// What a first file says, and what it says when others are to reach it.
+#[test]
+fn one_address_and_all_addresses_follow_each_other_on_a_port() {
+    let proxy = Tidegate::start(&saying("one"));
+    let port = proxy.addr().port();
+    let other = SocketAddr::from(([127, 0, 0, 2], port));
+    assert!(TcpStream::connect(other).is_err());
+    proxy.reload(&format!("listen = \"0.0.0.0:{port}\"\n{}", saying("all")));
+    eventually("all reach it", || get(other, "/", &[]).text() == "all" && says(&proxy) == "all");
+    proxy.reload(&format!("listen = \"127.0.0.1:{port}\"\n{}", saying("one")));
+    eventually("it is for one again", || TcpStream::connect(other).is_err());
+    assert_eq!(says(&proxy), "one");
+}
+
 #[test]
 fn metrics_follow_the_file() {
     let two = format!("{ADMIN}{}[[routes]]\nname = \"gone\"\npath = \"/x\"\nrespond = {{}}\n", saying("a"));

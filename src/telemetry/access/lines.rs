@@ -177,10 +177,10 @@ mod tests {
             lines.put(line.to_owned());
             assert!(lines.flush(Duration::from_secs(10)));
         };
-        ["one", "two", "three"].map(put);
+        ["one", "two", "three"].into_iter().for_each(put);
         assert_eq!(disk.0.lock().unwrap().0, b"one\ntw");
         disk.0.lock().unwrap().1 = 100;
-        ["four", "five"].map(put);
+        ["four", "five"].into_iter().for_each(put);
         // What was begun is ended, so that each other line is whole.
         assert_eq!(disk.0.lock().unwrap().0, b"one\ntw\nfour\nfive\n");
         assert_eq!(lines.dropped().load(Ordering::Relaxed), 2);
