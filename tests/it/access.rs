@@ -247,7 +247,7 @@ fn a_reader_that_stops_costs_lines_and_nothing_else() {
     let mut client = Client::connect(proxy.addr());
     // More than fit into the pipe and the queue before it.
     for _ in 0..90 {
-        client.send(&"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100));
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100));
         for _ in 0..100 {
             assert_eq!(client.read().status(), 200);
         }

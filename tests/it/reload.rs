@@ -415,7 +415,9 @@ fn a_watched_file_is_read_when_it_changes() {
 #[test]
 fn watched_files_are_followed_wherever_they_lead() {
     let authority = Authority::new();
-    ["one.test", "two.test", "three.test", "four.test"].map(|name| authority.sign(name));
+    for name in ["one.test", "two.test", "three.test", "four.test"] {
+        authority.sign(name);
+    }
     let elsewhere = tempfile::tempdir().unwrap();
     let put = |directory: &str, name: &str| {
         let directory = elsewhere.path().join(directory);
@@ -429,7 +431,9 @@ fn watched_files_are_followed_wherever_they_lead() {
     put("v2", "two.test");
     symlink("v1", &current).unwrap();
     let links = tempfile::tempdir().unwrap();
-    ["a.pem", "a.key"].map(|file| symlink(current.join(file), links.path().join(file)).unwrap());
+    for file in ["a.pem", "a.key"] {
+        symlink(current.join(file), links.path().join(file)).unwrap();
+    }
     let config = |name: &str| {
         let file = |kind| links.path().join(format!("{name}.{kind}")).display().to_string();
         format!(
