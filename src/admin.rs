@@ -26,7 +26,7 @@ use self::answer::{Answer, Refusal};
 use crate::gate::Gate;
 use crate::limiter::{Breakers, Denials, Ledger};
 use crate::proxy::Site;
-use crate::server::Places;
+use crate::server::{Places, Stage};
 use crate::store::{Memory, Store};
 use crate::telemetry::{CONTENT_TYPE, Levels, ListenerLevels, Metrics};
 use crate::time::Clock;
@@ -56,8 +56,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// What is read when somebody asks.
     pub gauges: Gauges,
-    /// Whether the server drains.
-    pub drain: watch::Receiver<bool>,
+    /// How far the server is on the way to its end.
+    pub stage: watch::Receiver<Stage>,
     /// What time it is.
     pub clock: Clock,
 }
@@ -130,10 +130,10 @@ impl Admin {
 
     /// A store that is away makes nobody unready: each limit then does what its `on_store_failure` says.
     fn ready(&self) -> Answer {
-        let (status, word) = if *self.drain.borrow() {
-            (StatusCode::SERVICE_UNAVAILABLE, "draining")
-        } else {
-            (StatusCode::OK, "ready")
+        let (status, word) = match *self.stage.borrow() {
+            Stage::Serving => (StatusCode::OK, "ready"),
+            Stage::Leaving => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
+            Stage::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         };
         let store = match (&self.store, self.gauges.breakers.open()) {
             (Store::Memory(_), _) => "in this process",

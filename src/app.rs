@@ -10,16 +10,11 @@ use self::running::Running;
 use self::signals::{Signals, Told, is_ready, is_reloading, is_stopping};
 use crate::config::{Config, Loaded};
 use crate::reload::{Source, Watch, words};
-use crate::server::{self, Draining, Inherited};
-use crate::telemetry::set_log_level;
+use crate::server::{self, Inherited, Stage, Stages};
+use crate::telemetry::{AccessWriter, set_log_level};
 
-/// How a server has ended.
-enum End {
-    /// Everything that was begun was finished.
-    Drained,
-    /// Some connections were cut.
-    Cut,
-}
+/// How long the end waits for the last lines of the access log to be taken.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Serves what was read from `path` until a signal ends it: SIGTERM and SIGINT drain, and a SIGINT after that ends it at
 /// once. SIGHUP has the file read again.
@@ -33,58 +28,56 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     let ended = control.block_on(serve(source, loaded.config, inherited));
     // Workers whose connections are still open are not waited for.
     control.shutdown_background();
-    if let Ok((End::Drained, Some(writing))) = ended {
-        // All lines are handed over; let them be written.
-        let _ = writing.join();
-        return Ok(());
+    if let Some(access) = ended?
+        && !access.flush(LAST_LINES)
+    {
+        tracing::warn!("the last lines of the access log are lost: standard output did not take them");
     }
-    ended.map(|_| ())
+    Ok(())
 }
 
-type Writing = std::thread::JoinHandle<()>;
-
-async fn serve(
-    source: Source,
-    config: Config,
-    inherited: Inherited,
-) -> anyhow::Result<(End, Option<Writing>)> {
+async fn serve(source: Source, config: Config, inherited: Inherited) -> anyhow::Result<Option<AccessWriter>> {
     let mut signals = Signals::new()?;
-    let (draining, drain) = server::drain_signal();
+    let (stages, stage) = server::stages();
     let watches = config.watch;
-    let mut served = Served { running: Running::start(config, inherited, drain).await?, source, watch: None };
+    let mut served = Served { running: Running::start(config, inherited, stage).await?, source, watch: None };
     served.watch(watches);
     is_ready();
-    served.until_ended(&mut signals).await?;
+    let signal = served.until_ended(&mut signals).await?;
     is_stopping();
-    end(&mut signals, &draining, served.running).await
+    end(signal, &mut signals, &stages, served.running).await
 }
 
-/// Ends what is running: readiness goes first, then listeners close, then connections end.
+/// Ends what is running: readiness goes first, then listeners close, then connections end. Gives who writes the access
+/// log.
 async fn end(
+    signal: &str,
     signals: &mut Signals,
-    draining: &Draining,
+    stages: &Stages,
     running: Running,
-) -> anyhow::Result<(End, Option<Writing>)> {
-    let grace = running.shutdown_grace();
-    draining.begin();
-    let (workers, writing) = running.stop();
+) -> anyhow::Result<Option<AccessWriter>> {
+    let (delay, grace) = running.patience();
+    if delay > Duration::ZERO {
+        tracing::info!("{signal}: not ready any more, and draining in {delay:?}");
+        stages.begin(Stage::Leaving);
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = signals.interrupted() => tracing::info!("SIGINT: not waiting"),
+        }
+    }
+    tracing::info!("{signal}: draining");
+    stages.begin(Stage::Draining);
+    let (workers, access) = running.stop();
     let ends = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(server::Worker::join));
-    let end = tokio::select! {
+    tokio::select! {
         ended = ends => {
             ended??;
             tracing::info!("drained");
-            End::Drained
         }
-        () = tokio::time::sleep(grace) => {
-            tracing::warn!("connections were still open after {grace:?}");
-            End::Cut
-        }
-        () = signals.interrupted() => {
-            tracing::warn!("SIGINT: not waiting for open connections");
-            End::Cut
-        }
-    };
-    Ok((end, writing))
+        () = tokio::time::sleep(grace) => tracing::warn!("connections were still open after {grace:?}"),
+        () = signals.interrupted() => tracing::warn!("SIGINT: not waiting for open connections"),
+    }
+    Ok(access)
 }
 
 /// What runs, and the file that says so.
@@ -95,16 +88,13 @@ struct Served {
 }
 
 impl Served {
-    /// Waits for the signal to end, and reads the file again when it is time; a worker that ends before is an error.
-    async fn until_ended(&mut self, signals: &mut Signals) -> anyhow::Result<()> {
+    /// Waits for a signal to end, which it names, and reads the file again when it is time; a worker that ends before is an error.
+    async fn until_ended(&mut self, signals: &mut Signals) -> anyhow::Result<&'static str> {
         let mut look = tokio::time::interval(Duration::from_secs(1));
         loop {
             tokio::select! {
                 told = signals.next() => match told {
-                    Told::End(name) => {
-                        tracing::info!("{name}: draining");
-                        return Ok(());
-                    }
+                    Told::End(signal) => return Ok(signal),
                     Told::Reload => self.reload("SIGHUP").await,
                 },
                 () = changed(&mut self.watch) => {
@@ -114,6 +104,7 @@ impl Served {
                 }
                 _ = look.tick() => {
                     anyhow::ensure!(!self.running.has_failed(), "a worker has ended unexpectedly");
+                    self.running.tell_of_dropped_lines();
                 }
             }
         }
@@ -135,13 +126,15 @@ impl Served {
         if let Err(error) = refused {
             self.running.refused_reload();
             tracing::error!("{why}: {error:#}; nothing has changed");
+            // It may name other files than before.
+            self.watch(self.watch.is_some());
         }
         is_ready();
     }
 
     async fn take_up(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<()> {
         let changes = self.source.changes(&loaded);
-        let Loaded { config, warnings, outline, files, .. } = loaded;
+        let Loaded { config, warnings, outline, .. } = loaded;
         let (watches, level) = (config.watch, config.log.level);
         self.running.reload(config, &changes).await?;
         for warning in warnings.lines() {
@@ -153,7 +146,7 @@ impl Served {
         let same = if changes.is_empty() { ", and says the same" } else { "" };
         tracing::info!("{why}: {} was read again{same}", self.source.name());
         set_log_level(level);
-        self.source.accept(files, outline);
+        self.source.accept(outline);
         self.watch(watches);
         Ok(())
     }
@@ -163,8 +156,7 @@ impl Served {
         if !watches {
             self.watch = None;
         } else if !self.watch.as_ref().is_some_and(|watch| watch.covers(self.source.paths())) {
-            let watch = Watch::start(self.source.paths());
-            self.watch = watch.map_err(|error| tracing::error!("`watch` does not work here: {error}")).ok();
+            self.watch = Some(Watch::start(self.source.paths()));
         }
     }
 }

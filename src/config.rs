@@ -64,7 +64,9 @@ pub struct Config {
     pub listeners: Vec<ListenerSpec>,
     /// Threads that serve; at least one.
     pub workers: usize,
-    /// How long a stopping server waits for what it has begun.
+    /// How long a server that is to end serves on, and says that it is not ready.
+    pub shutdown_delay: Duration,
+    /// How long a stopping server then waits for what it has begun.
     pub shutdown_grace: Duration,
     /// Whether the file is read anew whenever it changes.
     pub watch: bool,
@@ -91,7 +93,7 @@ pub struct Loaded {
     pub limits: Vec<WrittenLimit>,
     /// What stands in the file, part by part.
     pub outline: Outline,
-    /// The other files that it names and that were read: keys and certificates.
+    /// The other files that it names: keys and certificates.
     pub files: Vec<PathBuf>,
 }
 
@@ -123,7 +125,8 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
     let reader = Reader::new(env);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
     let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()), directory);
-    let files = reader.files();
+    let read_files = reader.files();
+    let files = read_files.values().map(|(path, _)| path.clone()).collect();
     let found = reader.into_problems();
     let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
     let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
@@ -133,10 +136,10 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
             config,
             warnings: Report::new(file, text, warnings),
             limits,
-            outline: Outline::of(root.get_ref(), &files),
-            files: files.into_values().map(|(path, _)| path).collect(),
+            outline: Outline::of(root.get_ref(), &read_files),
+            files,
         }),
-        _ => Err(Report::new(file, text, errors)),
+        _ => Err(Report::new(file, text, errors).naming(files)),
     }
 }
 
@@ -174,8 +177,9 @@ fn no_toml(text: &str, span: Range<usize>, message: &str) -> Problem {
 fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<WrittenLimit>)> {
     let reader = top.reader;
     let workers = top.item("workers").map_or_else(|| Some(all_cpus()), workers);
-    let shutdown_grace =
-        top.item("shutdown_grace").map_or(Some(Duration::from_secs(30)), |item| item.duration(&GRACE));
+    let mut wait = |key, default| top.item(key).map_or(Some(default), |item| item.duration(&GRACE));
+    let shutdown_delay = wait("shutdown_delay", Duration::ZERO);
+    let shutdown_grace = wait("shutdown_grace", Duration::from_secs(30));
     let watch = top.item("watch").map_or(Some(false), Item::boolean);
     let client_ip = client_ip::client_ip(top.item("client_ip"));
     let listeners = listeners::listeners(&mut top, directory, client_ip.as_ref());
@@ -212,6 +216,7 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     let config = Config {
         listeners: listeners?,
         workers: workers?,
+        shutdown_delay: shutdown_delay?,
         shutdown_grace: shutdown_grace?,
         watch: watch?,
         store: store.spec,

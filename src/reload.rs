@@ -2,7 +2,7 @@
 
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::task::JoinError;
 
@@ -47,19 +47,17 @@ impl Source {
         fingerprint(&self.path, &self.files) != self.seen
     }
 
-    /// Reads it again, with all that it names, or says everything that is wrong with it.
+    /// Reads it again, with all that it names, or says everything that is wrong with it. What it names is watched
+    /// from now on, also if it is wrong: a missing certificate may come later.
     ///
     /// # Errors
     /// When the reader itself fails.
     pub async fn read(&mut self) -> Result<Result<Loaded, Report>, JoinError> {
         let (path, files) = (self.path.clone(), self.files.clone());
         // A large file takes its time, and others wait for this thread.
-        let read = tokio::task::spawn_blocking(move || {
-            // First: what is written meanwhile has then changed since.
-            (fingerprint(&path, &files), config::load(&path))
-        });
-        let (seen, loaded) = read.await?;
-        self.seen = seen;
+        let read = tokio::task::spawn_blocking(move || read(&path, files));
+        let (seen, files, loaded) = read.await?;
+        (self.seen, self.files) = (seen, files);
         Ok(loaded)
     }
 
@@ -70,17 +68,33 @@ impl Source {
     }
 
     /// From now on this is what is served.
-    pub fn accept(&mut self, files: Vec<PathBuf>, outline: Outline) {
-        if files != self.files {
-            self.seen = fingerprint(&self.path, &files);
-        }
-        (self.files, self.outline) = (files, outline);
+    pub fn accept(&mut self, outline: Outline) {
+        self.outline = outline;
     }
 }
 
-fn fingerprint(path: &PathBuf, files: &[PathBuf]) -> blake3::Hash {
+/// How often a file is read at most because it names others than a moment ago.
+const READINGS: usize = 3;
+
+/// Reads the file at `path`, which named `files` when it was last read. What is written meanwhile has changed since: the
+/// fingerprint is older than the reading.
+fn read(path: &Path, mut files: Vec<PathBuf>) -> (blake3::Hash, Vec<PathBuf>, Result<Loaded, Report>) {
+    let mut readings = 0;
+    loop {
+        let seen = fingerprint(path, &files);
+        let loaded = config::load(path);
+        let named = loaded.as_ref().map_or_else(Report::files, |loaded| &loaded.files);
+        readings += 1;
+        if *named == files || readings == READINGS {
+            return (seen, files, loaded);
+        }
+        files.clone_from(named);
+    }
+}
+
+fn fingerprint(path: &Path, files: &[PathBuf]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
-    for path in std::iter::once(path).chain(files) {
+    for path in std::iter::once(path).chain(files.iter().map(PathBuf::as_path)) {
         // One that can't be read is as good as empty until it can.
         let bytes = std::fs::read(path).unwrap_or_default();
         hasher.update(blake3::hash(&bytes).as_bytes());

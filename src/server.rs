@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-pub use drain::{Draining, drain_signal};
+pub use drain::{Stage, Stages, stages};
 pub use inherit::Inherited;
 pub use listen::{ListenError, Listener, ListenerHandle, listen};
 pub use places::{Full, Places};

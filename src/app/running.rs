@@ -1,7 +1,8 @@
 //! A running server: what outlives a configuration, and how the next one is taken up.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,20 +10,26 @@ use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::admin::{self, Admin, AdminListener, AdminSpec, Gauges};
 use crate::config::{Change, Config, Part};
 use crate::jwt::{Refresher, Verifier};
 use crate::limiter::Shared;
 use crate::proxy::{Generation, Site};
-use crate::server::{self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Worker};
+use crate::server::{
+    self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Stage, Worker,
+};
 use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{AccessLog, AccessWriter, LogSpec, Metrics, UpstreamCounts};
-use crate::time::Clock;
+use crate::time::{Clock, monotonic};
 use crate::upstream::{Keeper, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// The in-process store is swept in so many parts, one a second.
 const SWEEP_PARTS: usize = 60;
+
+/// How often the log says at most that lines of the access log were dropped.
+const TELLS: Duration = Duration::from_secs(10);
 
 /// A running server.
 pub(super) struct Running {
@@ -31,8 +38,10 @@ pub(super) struct Running {
     inherited: Inherited,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
-    drain: watch::Receiver<bool>,
-    access: Option<(AccessWriter, thread::JoinHandle<()>)>,
+    stage: watch::Receiver<Stage>,
+    access: Option<AccessWriter>,
+    /// Lines of the access log that were dropped, as far as the log has said so; and when.
+    told: (u64, Option<Instant>),
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
     refreshing: Option<JoinHandle<()>>,
     sweeping: JoinHandle<()>,
@@ -46,6 +55,7 @@ pub(super) struct Running {
     /// The main thread's own connection to the store.
     control: Store,
     log: LogSpec,
+    shutdown_delay: Duration,
     shutdown_grace: Duration,
     max_keys: usize,
 }
@@ -55,13 +65,13 @@ impl Running {
     pub async fn start(
         config: Config,
         inherited: Inherited,
-        drain: watch::Receiver<bool>,
+        stage: watch::Receiver<Stage>,
     ) -> anyhow::Result<Self> {
         inherited.warn_of_others(|address| {
             config.listeners.iter().any(|spec| spec.address == address)
                 || config.admin.as_ref().is_some_and(|spec| spec.address == address)
         });
-        let (listeners, sockets) = listen(&config.listeners, config.workers, &inherited)?;
+        let (listeners, sockets) = listen(&config.listeners, config.workers, &inherited, &[])?;
         let admin =
             config.admin.map(|spec| admin::listen(&spec, &inherited).map(|listener| (spec, listener)));
         let admin = admin.transpose().context("[admin]")?;
@@ -74,8 +84,9 @@ impl Running {
             listeners,
             inherited,
             metrics: Arc::new(Metrics::new(Clock::System.now())),
-            drain,
+            stage,
             access: None,
+            told: (0, None),
             admin: None,
             refreshing,
             sweeping: tokio::spawn(sweep(Arc::clone(&memory))),
@@ -87,13 +98,14 @@ impl Running {
             shared,
             memory,
             log: config.log,
+            shutdown_delay: config.shutdown_delay,
             shutdown_grace: config.shutdown_grace,
             max_keys: config.max_keys,
         };
         running.begin_access_log();
         for (number, listeners) in sockets.into_iter().enumerate() {
             let order = Order { generation: running.generation(number), listeners };
-            let worker = Worker::start(number, order, running.drain.clone());
+            let worker = Worker::start(number, order, running.stage.clone());
             running.workers.push(worker.context("can't start a worker")?);
         }
         for listener in &running.listeners {
@@ -121,7 +133,8 @@ impl Running {
         let has_changed =
             |table: &str| changes.iter().any(|(part, _)| *part == Part::Table(table.to_owned()));
         let (kept, new) = self.matched(std::mem::take(&mut config.listeners));
-        let (mut listeners, sockets) = listen(&new, self.workers.len(), &self.inherited)?;
+        let ours: Vec<SocketAddr> = self.listeners.iter().map(ListenerHandle::address).collect();
+        let (mut listeners, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;
         self.name_what_waits(&config);
         if has_changed("jwt") {
             let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
@@ -144,7 +157,7 @@ impl Running {
         self.keeping = keep(&self.upstreams).await;
         self.site = Arc::new(config.site);
         self.log = config.log;
-        self.shutdown_grace = config.shutdown_grace;
+        (self.shutdown_delay, self.shutdown_grace) = (config.shutdown_delay, config.shutdown_grace);
         self.begin_access_log();
         let workers = self.workers.iter().zip(sockets).enumerate();
         join_all(workers.map(|(number, (worker, listeners))| {
@@ -182,16 +195,31 @@ impl Running {
         self.workers.iter().any(Worker::is_finished)
     }
 
-    /// How long it may take to end.
-    pub fn shutdown_grace(&self) -> Duration {
-        self.shutdown_grace
+    /// How long it serves on when it is to end, so that others notice, and how long it may take to drain then.
+    pub fn patience(&self) -> (Duration, Duration) {
+        (self.shutdown_delay, self.shutdown_grace)
     }
 
-    /// Ends what is not needed for what has begun; gives the workers, and what ends with the last line of the log.
-    pub fn stop(self) -> (Vec<Worker>, Option<thread::JoinHandle<()>>) {
+    /// Ends what is not needed for what has begun; gives the workers, and who writes the access log.
+    pub fn stop(self) -> (Vec<Worker>, Option<AccessWriter>) {
         self.sweeping.abort();
         self.refreshing.inspect(JoinHandle::abort);
-        (self.workers, self.access.map(|(_, writing)| writing))
+        (self.workers, self.access)
+    }
+
+    /// Says how many lines of the access log were dropped, if it was not said a moment ago.
+    pub fn tell_of_dropped_lines(&mut self) {
+        let Some(writer) = &self.access else { return };
+        let (dropped, now) = (writer.dropped().load(Ordering::Relaxed), monotonic());
+        let (told, last) = self.told;
+        if dropped > told && last.is_none_or(|last| now - last >= TELLS) {
+            let more = dropped - told;
+            let (plural, were) = if more == 1 { ("", "was") } else { ("s", "were") };
+            tracing::warn!(
+                "{more} line{plural} of the access log {were} dropped: standard output did not take them"
+            );
+            self.told = (dropped, Some(now));
+        }
     }
 
     /// Which listeners there are already, by their places, and which are new.
@@ -245,7 +273,7 @@ impl Running {
             store: self.store.clone(),
             shared: self.shared.clone(),
             counts: Arc::new(self.metrics.counts(worker, &self.site.gate.limits.policies, self.routes())),
-            access: self.access.as_ref().and_then(|(writer, _)| writer.with(self.log)),
+            access: self.access.as_ref().and_then(|writer| writer.with(self.log)),
         }
     }
 
@@ -284,17 +312,18 @@ impl Running {
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
                 ledger: Arc::clone(&self.shared.ledger),
-                dropped_lines: self.access.as_ref().map(|(writer, _)| writer.dropped()),
+                dropped_lines: self.access.as_ref().map(AccessWriter::dropped),
                 upstreams: self.upstreams.clone(),
             },
-            drain: self.drain.clone(),
+            stage: self.stage.clone(),
             clock: Clock::System,
         }
     }
 
     fn say_listening(&self, listener: &ListenerHandle) {
         let plural = if self.workers.len() == 1 { "" } else { "s" };
-        tracing::info!("listening on {} with {} worker{plural}", listener.address(), self.workers.len());
+        let tls = if listener.spec().tls.is_some() { " by TLS" } else { "" };
+        tracing::info!("listening on {}{tls} with {} worker{plural}", listener.address(), self.workers.len());
     }
 
     /// Says where limits are counted; whether it is there is said by those who count.
@@ -311,11 +340,12 @@ fn listen(
     specs: &[ListenerSpec],
     workers: usize,
     inherited: &Inherited,
+    ours: &[SocketAddr],
 ) -> Result<(Vec<ListenerHandle>, Vec<Vec<Listener>>), ListenError> {
     let mut handles = Vec::new();
     let mut sockets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     for spec in specs {
-        let (handle, listeners) = server::listen(spec, workers, inherited)?;
+        let (handle, listeners) = server::listen(spec, workers, inherited, ours)?;
         handles.push(handle);
         sockets.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
     }

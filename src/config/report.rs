@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::Range;
+use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, Title};
 
@@ -17,6 +18,8 @@ pub struct Report {
     /// The file's text with its secrets masked, byte for byte as long as the file.
     source: String,
     problems: Vec<Problem>,
+    /// The other files that it names, as far as it was read.
+    files: Vec<PathBuf>,
 }
 
 /// One thing that is wrong, or odd.
@@ -117,7 +120,17 @@ impl Problem {
 impl Report {
     pub(super) fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
-        Self { file: file.into(), source: secrets::masked(text), problems }
+        Self { file: file.into(), source: secrets::masked(text), problems, files: Vec::new() }
+    }
+
+    pub(super) fn naming(self, files: Vec<PathBuf>) -> Self {
+        Self { files, ..self }
+    }
+
+    /// The other files that the file names, as far as it could be read.
+    #[must_use]
+    pub fn files(&self) -> &Vec<PathBuf> {
+        &self.files
     }
 
     /// A file that can't be read at all.
@@ -130,7 +143,7 @@ impl Report {
             }
             _ => problem.help("-c FILE names the configuration file, written in TOML"),
         };
-        Self { file: String::new(), source: String::new(), problems: vec![problem] }
+        Self { file: String::new(), source: String::new(), problems: vec![problem], files: Vec::new() }
     }
 
     /// A file that is no text.

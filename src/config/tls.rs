@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use super::reader::{Item, Text};
@@ -96,9 +96,14 @@ fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity
         Ok(identity) => identity,
         Err(error) => return cert.refuse(cert.error(error.to_string())),
     };
-    if identity.expires() < Clock::System.now() {
+    let now = Clock::System.now();
+    if identity.expires() < now {
         let title = format!("this certificate has expired, at {}", date(identity.expires()));
         cert.reader.note(Problem::warning(cert.span(), title).help("clients will refuse it; renew it"));
+    } else if now < identity.begins() {
+        let title = format!("this certificate does not hold yet, but from {} on", date(identity.begins()));
+        let help = "clients will refuse it until then; is the clock of this machine right?";
+        cert.reader.note(Problem::warning(cert.span(), title).help(help));
     }
     if !is_first && identity.names().is_empty() {
         let title = "this certificate has no names: no client will see it";
@@ -143,6 +148,10 @@ fn certificates(item: Item<'_>, directory: &Path) -> Option<Vec<CertificateDer<'
     match CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>() {
         Ok(certificates) if !certificates.is_empty() => Some(certificates),
         Ok(_) => no_pem(&text, &shown, "has no certificate", "CERTIFICATE"),
+        Err(PemError::MissingSectionEnd { .. }) => {
+            let problem = text.error(format!("{shown} ends in the middle of a certificate"));
+            text.refuse(problem.help("copy it once more, as a whole"))
+        }
         Err(error) => no_pem(&text, &shown, &format!("is no file of certificates: {error}"), "CERTIFICATE"),
     }
 }
@@ -150,10 +159,22 @@ fn certificates(item: Item<'_>, directory: &Path) -> Option<Vec<CertificateDer<'
 fn private_key(item: Item<'_>, directory: &Path) -> Option<PrivateKeyDer<'static>> {
     let text = file(item)?;
     let (shown, pem) = read(&text, directory)?;
+    if is_encrypted(&pem) {
+        let problem = text
+            .error(format!("the private key in {shown} is encrypted, and nobody is asked for its password"));
+        let help = "decrypt it into a file that only tidegate may read: openssl pkey -in KEY -out PLAIN";
+        return text.refuse(problem.help(help));
+    }
     // What is wrong with a key is not said in more detail: it is a secret.
     PrivateKeyDer::from_pem_slice(&pem)
         .ok()
         .or_else(|| no_pem(&text, &shown, "has no private key that can be read", "PRIVATE KEY"))
+}
+
+/// Whether a key is encrypted, as either of the two forms says that (RFC 7468 §11, RFC 1421 §4.6.1.1).
+fn is_encrypted(pem: &[u8]) -> bool {
+    let lines = || pem.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines().any(|line| line == b"-----BEGIN ENCRYPTED PRIVATE KEY-----" || line == b"Proc-Type: 4,ENCRYPTED")
 }
 
 fn file(item: Item<'_>) -> Option<Text<'_>> {

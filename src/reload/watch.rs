@@ -1,60 +1,38 @@
 //! Files that are watched.
 
-use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// How long to wait for more after a change: a file is seldom written in one go.
-const SETTLES: Duration = Duration::from_millis(200);
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_millis(300);
 
-/// Says when something may have changed in the directories of some files. It does not follow the files themselves:
-/// editors replace them, and Kubernetes replaces a link in the directory.
+/// Says when something may have changed in some files. It looks at the files that are found under their names, now and
+/// then: systems that tell of changes do not tell of links in other directories, of directories that are
+/// replaced, nor of what another machine writes.
 #[derive(Debug)]
 pub struct Watch {
-    directories: BTreeSet<PathBuf>,
-    _watcher: RecommendedWatcher,
-    settling: JoinHandle<()>,
+    paths: Vec<PathBuf>,
+    looking: JoinHandle<()>,
     settled: mpsc::Receiver<()>,
 }
 
 impl Watch {
-    /// Watches the directories of these files; within a runtime.
-    ///
-    /// # Errors
-    /// When they can't be watched.
-    pub fn start<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> notify::Result<Self> {
-        let directories = directories(paths);
-        let (event, mut events) = mpsc::channel(1);
+    /// Watches these files; within a runtime.
+    pub fn start<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> Self {
+        let paths: Vec<PathBuf> = paths.cloned().collect();
         let (settles, settled) = mpsc::channel(1);
-        let first = event.clone();
-        let mut watcher = notify::recommended_watcher(move |happened: notify::Result<notify::Event>| {
-            // To read a file is an event too. One that waits already is enough.
-            if happened.is_ok_and(|event| !event.kind.is_access()) {
-                let _ = event.try_send(());
-            }
-        })?;
-        // They may have changed since they were read, before they were watched.
-        let _ = first.try_send(());
-        for directory in &directories {
-            watcher.watch(directory, RecursiveMode::NonRecursive)?;
-        }
-        let settling = tokio::spawn(async move {
-            while events.recv().await.is_some() {
-                tokio::time::sleep(SETTLES).await;
-                let _ = events.try_recv();
-                let _ = settles.try_send(());
-            }
-        });
-        Ok(Self { directories, _watcher: watcher, settling, settled })
+        let looking = tokio::spawn(look(paths.clone().into(), settles));
+        Self { paths, looking, settled }
     }
 
-    /// Whether it watches the directories of these files, and no others.
+    /// Whether it watches these files, and no others.
     pub fn covers<'p>(&self, paths: impl Iterator<Item = &'p PathBuf>) -> bool {
-        directories(paths) == self.directories
+        paths.eq(&self.paths)
     }
 
     /// Waits until something may have changed. May be given up and called again without missing anything.
@@ -67,14 +45,34 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.settling.abort();
+        self.looking.abort();
     }
 }
 
-fn directories<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
-    let directory = |path: &PathBuf| match path.parent() {
-        Some(parent) if parent != Path::new("") => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    paths.map(directory).collect()
+/// What changes whenever a file is written or replaced: device, number, size and times.
+type Stamp = (u64, u64, u64, [i64; 4]);
+
+/// Says whenever the files are others than before, once they have been so for two looks: a file is seldom written in
+/// one go. The first time it says so in any case, for they may have changed since they were read.
+async fn look(paths: Arc<[PathBuf]>, settles: mpsc::Sender<()>) {
+    let (mut told, mut last) = (None, None);
+    loop {
+        let paths = Arc::clone(&paths);
+        // Some file systems take their time, and others wait for this thread.
+        let stamps = tokio::task::spawn_blocking(move || paths.iter().map(|path| stamp(path)).collect());
+        let Ok(now): Result<Vec<Option<Stamp>>, _> = stamps.await else { return };
+        if last.as_ref() == Some(&now) && told.as_ref() != Some(&now) {
+            // One that waits already is enough.
+            let _ = settles.try_send(());
+            told = Some(now.clone());
+        }
+        last = Some(now);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+    Some((file.dev(), file.ino(), file.size(), times))
 }

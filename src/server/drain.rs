@@ -5,22 +5,39 @@ use std::rc::Rc;
 
 use tokio::sync::{Notify, watch};
 
-/// Tells all workers to drain.
-#[derive(Debug)]
-pub struct Draining(watch::Sender<bool>);
-
-/// A way to tell workers to drain, and what each of them listens to.
-#[must_use]
-pub fn drain_signal() -> (Draining, watch::Receiver<bool>) {
-    let (sender, receiver) = watch::channel(false);
-    (Draining(sender), receiver)
+/// How far a server is on the way to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// It serves.
+    #[default]
+    Serving,
+    /// It serves, and says that it is not ready, so that nobody is sent here any more.
+    Leaving,
+    /// It finishes what was begun.
+    Draining,
 }
 
-impl Draining {
-    /// Begins to drain.
-    pub fn begin(&self) {
-        self.0.send_replace(true);
+/// Tells all who listen how far the server is.
+#[derive(Debug)]
+pub struct Stages(watch::Sender<Stage>);
+
+/// A way to lead a server to its end, and what each of its parts listens to.
+#[must_use]
+pub fn stages() -> (Stages, watch::Receiver<Stage>) {
+    let (sender, receiver) = watch::channel(Stage::default());
+    (Stages(sender), receiver)
+}
+
+impl Stages {
+    /// Begins a stage.
+    pub fn begin(&self, stage: Stage) {
+        self.0.send_replace(stage);
     }
+}
+
+/// Waits until it is time to drain, or nobody is left to say so.
+pub(super) async fn time_to_drain(stages: &mut watch::Receiver<Stage>) {
+    let _ = stages.wait_for(|stage| *stage == Stage::Draining).await;
 }
 
 /// One worker's connections, and whether they are asked to end.

@@ -43,6 +43,8 @@ pub struct Listener {
 }
 
 /// Sockets for `workers` workers on one address, which share what arrives; from one that was passed on, if there is one.
+/// `ours` are addresses on which this process listens already: one of all addresses may follow a single one on the same
+/// port, and the other way round.
 ///
 /// # Errors
 /// When the address can't be had, also when another process listens there: `SO_REUSEPORT` alone would
@@ -51,12 +53,17 @@ pub fn listen(
     spec: &ListenerSpec,
     workers: usize,
     inherited: &Inherited,
+    ours: &[SocketAddr],
 ) -> Result<(ListenerHandle, Vec<Listener>), ListenError> {
+    let overlaps = |own: &SocketAddr| {
+        own.port() == spec.address.port() && (own.ip().is_unspecified() || spec.address.ip().is_unspecified())
+    };
     let failed = |error| ListenError { address: spec.address, error };
     let (address, sockets) = if let Some(handles) = inherited.handles(spec.address, workers) {
         (spec.address, handles)
     } else {
-        let address = probe(spec.address).map_err(failed)?;
+        let is_ours = ours.iter().any(overlaps);
+        let address = if is_ours { spec.address } else { probe(spec.address).map_err(failed)? };
         (address, (0..workers).map(|_| listening(address)).collect())
     };
     let (sender, receiver) = watch::channel(Arc::new(spec.clone()));
@@ -130,10 +137,10 @@ mod tests {
     #[test]
     fn workers_share_a_port_and_others_do_not() {
         let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
-        let (handle, ours) = listen(&spec, 3, &Inherited::default()).unwrap();
+        let (handle, ours) = listen(&spec, 3, &Inherited::default(), &[]).unwrap();
         let address = handle.address();
         assert!(ours.iter().all(|listener| listener.socket.local_addr().unwrap() == address));
-        let error = listen(&ListenerSpec::new(address), 1, &Inherited::default()).unwrap_err();
+        let error = listen(&ListenerSpec::new(address), 1, &Inherited::default(), &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("can't listen on {address}: Address already in use (os error 98)")
@@ -143,7 +150,7 @@ mod tests {
     #[test]
     fn accepted_connections_find_out_whether_their_client_is_there() {
         let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
-        let (handle, ours) = listen(&spec, 1, &Inherited::default()).unwrap();
+        let (handle, ours) = listen(&spec, 1, &Inherited::default(), &[]).unwrap();
         let _client = std::net::TcpStream::connect(handle.address()).unwrap();
         let accepted = std::iter::from_fn(|| Some(ours[0].socket.accept())).find_map(Result::ok).unwrap().0;
         assert!(socket2::SockRef::from(&accepted).keepalive().unwrap());

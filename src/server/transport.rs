@@ -30,7 +30,7 @@ enum HandshakeError {
     ProxyHeader(#[from] ProxyHeaderError),
     #[error("{0}")]
     Full(#[from] Full),
-    #[error("no TLS: {0}")]
+    #[error("no TLS: {}", tls_error(.0))]
     Tls(#[from] io::Error),
 }
 
@@ -53,6 +53,17 @@ pub(super) fn place(
 fn give(place: &mut Place, address: SocketAddr, spec: &ListenerSpec, live: &Live) -> Result<(), Full> {
     let Some(max) = spec.max_connections_per_client else { return Ok(()) };
     live.now().client_at(address.ip()).map_or(Ok(()), |client| place.give_to(client, max))
+}
+
+/// What is wrong with a handshake, in words that also tell of who took the port for one without TLS.
+fn tls_error(error: &io::Error) -> String {
+    use rustls::{Error, InvalidMessage};
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            "what came is something else, such as HTTP without it".to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// Does what comes before the first request; none is coming where that fails.

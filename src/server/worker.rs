@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::ListenerSpec;
 use super::connection::{protocol, serve};
-use super::drain::Connections;
+use super::drain::{Connections, Stage, time_to_drain};
 use super::listen::{BACKLOG, Listener};
 use super::transport;
 use crate::proxy::{Generation, Live};
@@ -46,7 +46,7 @@ impl Worker {
     ///
     /// # Errors
     /// When no thread can be had.
-    pub fn start(number: usize, first: Order, drain: watch::Receiver<bool>) -> io::Result<Self> {
+    pub fn start(number: usize, first: Order, drain: watch::Receiver<Stage>) -> io::Result<Self> {
         let builder = std::thread::Builder::new().name(format!("worker-{number}"));
         let (orders, received) = mpsc::channel(1);
         Ok(Self { thread: builder.spawn(move || run(first, received, drain))?, orders })
@@ -77,12 +77,12 @@ impl Worker {
 
 type Orders = mpsc::Receiver<(Order, oneshot::Sender<()>)>;
 
-fn run(first: Order, orders: Orders, drain: watch::Receiver<bool>) -> io::Result<()> {
+fn run(first: Order, orders: Orders, drain: watch::Receiver<Stage>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(serve_all(first, orders, drain))
 }
 
-async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<bool>) -> io::Result<()> {
+async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<Stage>) -> io::Result<()> {
     // Who connects meanwhile waits in the backlog.
     let live = Rc::new(Live::new(first.generation).await);
     let mut listening = JoinSet::new();
@@ -101,7 +101,7 @@ async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<bool
                 let _ = done.send(());
             }
             Some(ended) = listening.join_next() => ended.map_err(io::Error::other)??,
-            _ = draining.wait_for(|is_time| *is_time) => break,
+            () = time_to_drain(&mut draining) => break,
         }
     }
     while let Some(ended) = listening.join_next().await {
@@ -113,7 +113,7 @@ async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<bool
 }
 
 /// Serves an address until nobody listens there any more, and its last connection is closed.
-async fn listen(listener: Listener, live: Rc<Live>, drain: watch::Receiver<bool>) -> io::Result<()> {
+async fn listen(listener: Listener, live: Rc<Live>, drain: watch::Receiver<Stage>) -> io::Result<()> {
     let connections = Rc::new(Connections::default());
     accept(listener, live, &connections, drain).await?;
     connections.drain();
@@ -126,7 +126,7 @@ async fn accept(
     mut listener: Listener,
     live: Rc<Live>,
     connections: &Rc<Connections>,
-    mut drain: watch::Receiver<bool>,
+    mut drain: watch::Receiver<Stage>,
 ) -> io::Result<()> {
     let mut bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
     let start = |stream: TcpStream, address, bounds: &Rc<Bounds>| {
@@ -162,7 +162,7 @@ async fn accept(
                 bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
                 continue;
             }
-            _ = drain.wait_for(|is_time| *is_time) => break,
+            () = time_to_drain(&mut drain) => break,
         };
         match accepted {
             Ok((stream, address)) => start(stream, address, &bounds),

@@ -3,23 +3,22 @@
 //! A worker formats its line and hands it over; one thread writes. Nothing waits for that thread: while it
 //! can't keep up, lines are dropped and counted.
 
+mod lines;
+
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::fs::File;
 use std::net::IpAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde_json::json;
 
+use self::lines::Lines;
 use super::{AccessLog, AccessOnly, LogSpec};
 use crate::time::{Micros, Timestamp};
-
-/// Lines that may wait to be written.
-const QUEUE: usize = 8192;
 
 /// What is said of one request.
 #[derive(Debug)]
@@ -58,25 +57,18 @@ pub struct Record {
 #[derive(Clone, Debug)]
 pub struct AccessWriter {
     spec: LogSpec,
-    lines: SyncSender<String>,
-    dropped: Arc<AtomicU64>,
+    lines: Lines,
 }
 
 impl AccessWriter {
     /// Starts the writing thread, which ends when the last writer is gone; none if no thread can be had.
     #[must_use]
-    pub fn start() -> Option<(Self, JoinHandle<()>)> {
-        let (lines, queue) = sync_channel(QUEUE);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&dropped);
-        let thread = std::thread::Builder::new().name("access-log".to_owned());
-        match thread.spawn(move || write_all(&queue, &counter)) {
-            Ok(thread) => Some((Self { spec: LogSpec::default(), lines, dropped }, thread)),
-            Err(error) => {
-                tracing::error!("no access log: {error}");
-                None
-            }
-        }
+    pub fn start() -> Option<Self> {
+        // A descriptor of its own: what fails must not stay in a buffer, as it would in that of the process.
+        let out = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
+        let lines = out.and_then(Lines::to);
+        let lines = lines.inspect_err(|error| tracing::error!("no access log: {error}")).ok()?;
+        Some(Self { spec: LogSpec::default(), lines })
     }
 
     /// The same writer, which writes what and how `spec` says; none if that wants no access log.
@@ -94,7 +86,13 @@ impl AccessWriter {
     /// Lines that were dropped since the start; shared with the writer.
     #[must_use]
     pub fn dropped(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.dropped)
+        self.lines.dropped()
+    }
+
+    /// Waits until everything that was handed over is written, so long at most; says whether it is.
+    #[must_use]
+    pub fn flush(&self, patience: Duration) -> bool {
+        self.lines.flush(patience)
     }
 
     /// Writes a record, soon, if it is one to be written; never waits.
@@ -106,27 +104,7 @@ impl AccessWriter {
             AccessLog::Text => record.text(),
             _ => record.json(),
         };
-        if self.lines.try_send(line).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Writes lines until the last sender is gone; flushes whenever none is waiting.
-fn write_all(queue: &Receiver<String>, dropped: &AtomicU64) {
-    let mut out = std::io::BufWriter::new(std::io::stdout());
-    let mut told = 0;
-    while let Ok(first) = queue.recv() {
-        let written = std::iter::once(first).chain(queue.try_iter()).try_for_each(|l| writeln!(out, "{l}"));
-        if written.and_then(|()| out.flush()).is_err() {
-            // Nobody reads standard output any more.
-            return;
-        }
-        let lost = dropped.load(Ordering::Relaxed) - told;
-        if lost > 0 {
-            told += lost;
-            tracing::warn!("{lost} lines of the access log were dropped: standard output is too slow");
-        }
+        self.lines.put(line);
     }
 }
 

@@ -322,7 +322,7 @@ impl Scrape {
                 counter(&mut metric, &[("listener", &*address), ("bound", bound)], count)?;
             }
         }
-        let help = "Lines of the access log that were dropped because standard output was too slow.";
+        let help = "Lines of the access log that were dropped because standard output did not take them.";
         total(encoder, "access_log_dropped_lines", help, self.levels.dropped_lines)?;
         let help = "Reloads of the configuration.";
         let mut metric = encoder.encode_descriptor("reloads", help, None, MetricType::Counter)?;

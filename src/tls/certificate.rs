@@ -4,6 +4,7 @@ use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
+use x509_parser::time::ASN1Time;
 
 use super::subject;
 use crate::time::{Micros, Timestamp};
@@ -13,6 +14,8 @@ use crate::time::{Micros, Timestamp};
 pub(super) struct Facts {
     /// The names for which it holds, in lower case; a wildcard as it stands there, `*.example.com`.
     pub names: Vec<String>,
+    /// The first instant at which it holds.
+    pub begins: Timestamp,
     /// The last instant at which it holds.
     pub expires: Timestamp,
 }
@@ -27,9 +30,13 @@ impl Facts {
             GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
             _ => None,
         };
-        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
-        let expires = Timestamp(seconds.saturating_mul(Micros::SECOND.0));
-        Some(Self { names: names.filter_map(dns).collect(), expires })
+        let time = |time: ASN1Time| {
+            let seconds = u64::try_from(time.timestamp()).unwrap_or(0);
+            Timestamp(seconds.saturating_mul(Micros::SECOND.0))
+        };
+        let validity = certificate.validity();
+        let (begins, expires) = (time(validity.not_before), time(validity.not_after));
+        Some(Self { names: names.filter_map(dns).collect(), begins, expires })
     }
 }
 

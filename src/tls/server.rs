@@ -11,7 +11,7 @@ use rustls::server::{
     ClientHello, NoClientAuth, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
@@ -63,8 +63,7 @@ impl Identity {
         let facts = chain.first().and_then(Facts::of);
         let facts = facts.ok_or_else(|| TlsError::Identity("what is there is no certificate".to_owned()))?;
         let print = print(chain.iter().map(|one| &**one).chain([key.secret_der()]));
-        let key = CertifiedKey::from_der(chain, key, &default_provider())
-            .map_err(|error| TlsError::of_identity(&error))?;
+        let key = certified(chain, key)?;
         Ok(Self { key: Arc::new(key), facts: Arc::new(facts), print })
     }
 
@@ -72,6 +71,12 @@ impl Identity {
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.facts.names
+    }
+
+    /// The first instant at which the certificate holds.
+    #[must_use]
+    pub fn begins(&self) -> Timestamp {
+        self.facts.begins
     }
 
     /// The last instant at which the certificate holds.
@@ -139,6 +144,29 @@ impl Eq for ServerTls {}
 impl std::fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ServerTls")
+    }
+}
+
+/// A certificate with its key, if it is its own.
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<CertifiedKey, TlsError> {
+    let key = default_provider().key_provider.load_private_key(key).map_err(|_| {
+        TlsError::Identity("the key is none of RSA with at least 2048 bits, ECDSA or Ed25519".to_owned())
+    })?;
+    let is_pair = |chain: Vec<_>| match CertifiedKey::new(chain, Arc::clone(&key)).keys_match() {
+        // A key that can't say what belongs to it is believed, as rustls does.
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
+        ended => ended,
+    };
+    match is_pair(chain.clone()) {
+        Ok(()) => Ok(CertifiedKey::new(chain, key)),
+        Err(_) if chain.iter().skip(1).any(|one| is_pair(vec![one.clone()]).is_ok()) => {
+            let what = "the key belongs to a later certificate of the file: put that one first";
+            Err(TlsError::Identity(what.to_owned()))
+        }
+        Err(error) => Err(TlsError::of_identity(&error)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The access log: what it says of a request.
 
+use std::fs::OpenOptions;
+
 use serde_json::{Value, json};
 
 use crate::support::{Client, Tidegate, Upstream, get};
@@ -234,4 +236,37 @@ fn error_of(line: &str) -> Option<String> {
         Ok(line) => line["error"].as_str().map(str::to_owned),
         Err(_) => line.split(" error=").nth(1).map(str::to_owned),
     }
+}
+
+/// Whoever should read it stopped: requests go on, lines are dropped and that is said, and the end does not wait for it.
+#[test]
+fn a_reader_that_stops_costs_lines_and_nothing_else() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let config = "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nrespond = { status = 200 }";
+    let mut proxy = Tidegate::start_into(writer, config);
+    let mut client = Client::connect(proxy.addr());
+    // More than fit into the pipe and the queue before it.
+    for _ in 0..90 {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100));
+        for _ in 0..100 {
+            assert_eq!(client.read().status(), 200);
+        }
+    }
+    proxy.wait_log("lines of the access log were dropped: standard output did not take them");
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    proxy.wait_log("the last lines of the access log are lost");
+    drop(reader);
+}
+
+#[test]
+fn a_full_disk_is_said_and_requests_go_on() {
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let config = "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nrespond = { status = 200 }";
+    let proxy = Tidegate::start_into(full, config);
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    proxy.wait_log("can't write the access log: No space left on device");
+    proxy.wait_log("1 line of the access log was dropped");
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    assert_eq!(proxy.stop().code(), Some(0));
 }

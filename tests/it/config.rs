@@ -71,6 +71,7 @@ fn every_key_is_read() {
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     let config = &loaded.config;
     assert_eq!((config.workers, config.shutdown_grace), (3, Duration::from_secs(5)));
+    assert_eq!(config.shutdown_delay, Duration::from_secs(3));
     let [public, second, safe] = &config.listeners[..] else { panic!("three listeners") };
     assert_eq!((public.max_connections, public.max_header_bytes, public.max_headers), (20_000, 16_384, 50));
     assert_eq!(public.idle_timeout, Duration::from_mins(1));

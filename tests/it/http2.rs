@@ -318,3 +318,25 @@ fn sigterm_says_goodbye_and_lets_requests_come_to_their_end() {
     client.end().unwrap();
     assert_eq!(proxy.wait().code(), Some(0));
 }
+
+/// What a client says of an answer that it is reading must not have the kernel reset the connection, which on some systems
+/// throws the answer away.
+#[test]
+fn the_end_leaves_a_client_time_to_say_what_it_likes() {
+    let (mut proxy, _server) = listening("");
+    let mut client = Frames::connect(proxy.addr(), &[]);
+    client.get(1, "/own");
+    assert_eq!(client.status(1), Some(Ok(200)));
+    proxy.signal("TERM");
+    let ping =
+        std::iter::from_fn(|| client.read()).find(|frame| frame.kind == frames::PING && frame.flags == 0);
+    client.send(frames::PING, 1, 0, &ping.unwrap().payload);
+    assert_eq!(client.end(), Some(0));
+    for _ in 0..10 {
+        client.send(frames::WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes());
+        // A reset needs a moment to come.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(client);
+    assert_eq!(proxy.wait().code(), Some(0));
+}

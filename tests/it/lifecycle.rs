@@ -194,6 +194,35 @@ fn grace_has_an_end() {
     client.expect_close();
 }
 
+/// What balances the load can learn of the end before anybody is refused.
+#[test]
+fn readiness_goes_first_and_listeners_stay_for_the_delay() {
+    for (delay, hurries) in [("200ms", false), ("60s", true)] {
+        let mut proxy = Tidegate::start(&format!(
+            "listen = \"127.0.0.1:0\"\nshutdown_delay = \"{delay}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n{OWN}"
+        ));
+        let admin = proxy.admin();
+        assert_eq!(get(admin, "/ready", &[]).status(), 200);
+        proxy.signal("TERM");
+        proxy.wait_log(&format!("SIGTERM: not ready any more, and draining in {delay}"));
+        if hurries {
+            eventually("it says that it leaves", || {
+                let answer = get(admin, "/ready", &[]);
+                answer.status() == 503 && answer.text().starts_with("leaving\n")
+            });
+            // Who comes is served as ever, and the connection stays.
+            let mut client = Client::connect(proxy.addr());
+            let answer = client.get("/", &[]);
+            assert_eq!((answer.status(), answer.header("connection")), (200, None));
+            assert_eq!(client.get("/", &[]).status(), 200);
+            proxy.signal("INT");
+        }
+        proxy.wait_log("SIGTERM: draining");
+        assert_eq!(proxy.wait().code(), Some(0));
+        proxy.wait_log("drained");
+    }
+}
+
 #[test]
 fn sigint_ends_a_drain_and_a_second_sigterm_does_not() {
     let (server, release) = slow();

@@ -318,6 +318,20 @@ fn listeners_come_change_and_go() {
     assert_eq!(proxy.wait().code(), Some(0));
 }
 
+/// What a first file says, and what it says when others are to reach it.
+#[test]
+fn one_address_and_all_addresses_follow_each_other_on_a_port() {
+    let proxy = Tidegate::start(&saying("one"));
+    let port = proxy.addr().port();
+    let other = SocketAddr::from(([127, 0, 0, 2], port));
+    assert!(TcpStream::connect(other).is_err());
+    proxy.reload(&format!("listen = \"0.0.0.0:{port}\"\n{}", saying("all")));
+    eventually("all reach it", || get(other, "/", &[]).text() == "all" && says(&proxy) == "all");
+    proxy.reload(&format!("listen = \"127.0.0.1:{port}\"\n{}", saying("one")));
+    eventually("it is for one again", || TcpStream::connect(other).is_err());
+    assert_eq!(says(&proxy), "one");
+}
+
 #[test]
 fn metrics_follow_the_file() {
     let two = format!("{ADMIN}{}[[routes]]\nname = \"gone\"\npath = \"/x\"\nrespond = {{}}\n", saying("a"));
@@ -392,8 +406,65 @@ fn a_watched_file_is_read_when_it_changes() {
     eventually("all are read", || proxy.logged("was read again") == 4);
     proxy.write(&saying("six"));
     // Longer than it takes to see a change.
-    thread::sleep(Duration::from_millis(600));
+    thread::sleep(Duration::from_millis(1200));
     assert_eq!((proxy.logged("was read again"), says(&proxy)), (4, "five".to_owned()));
+}
+
+/// Links in other directories, as certbot's, a directory that is replaced as a whole, as with releases, and a file that
+/// comes after the one that names it.
+#[test]
+fn watched_files_are_followed_wherever_they_lead() {
+    let authority = Authority::new();
+    for name in ["one.test", "two.test", "three.test", "four.test"] {
+        authority.sign(name);
+    }
+    let elsewhere = tempfile::tempdir().unwrap();
+    let put = |directory: &str, name: &str| {
+        let directory = elsewhere.path().join(directory);
+        fs::create_dir_all(&directory).unwrap();
+        for kind in ["pem", "key"] {
+            fs::copy(authority.file(&format!("{name}.{kind}")), directory.join(format!("a.{kind}"))).unwrap();
+        }
+    };
+    let current = elsewhere.path().join("current");
+    put("v1", "one.test");
+    put("v2", "two.test");
+    symlink("v1", &current).unwrap();
+    let links = tempfile::tempdir().unwrap();
+    for file in ["a.pem", "a.key"] {
+        symlink(current.join(file), links.path().join(file)).unwrap();
+    }
+    let config = |name: &str| {
+        let file = |kind| links.path().join(format!("{name}.{kind}")).display().to_string();
+        format!(
+            "watch = true\n[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+             tls = {{ certificates = [{{ cert = \"{}\", key = \"{}\" }}] }}\n{}",
+            file("pem"),
+            file("key"),
+            saying(name)
+        )
+    };
+    let proxy = Tidegate::start(&config("a"));
+    let shows = |name: &str| {
+        let client = authority.client(None, &[&TLS13]);
+        TlsClient::connect(&client, name, proxy.addr()).is_ok()
+    };
+    assert!(shows("one.test"));
+    symlink("v2", elsewhere.path().join("next")).unwrap();
+    fs::rename(elsewhere.path().join("next"), &current).unwrap();
+    eventually("another link far away is followed", || shows("two.test"));
+    fs::rename(elsewhere.path().join("v2"), elsewhere.path().join("old")).unwrap();
+    put("v2", "three.test");
+    eventually("another directory of the same name is found", || shows("three.test"));
+    put("v2", "four.test");
+    eventually("what is written there is seen", || shows("four.test"));
+    proxy.write(&config("b"));
+    proxy.wait_log("nothing has changed");
+    for kind in ["key", "pem"] {
+        fs::copy(authority.file(&format!("one.test.{kind}")), links.path().join(format!("b.{kind}")))
+            .unwrap();
+    }
+    eventually("what was missing has come", || shows("one.test"));
 }
 
 #[test]

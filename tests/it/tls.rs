@@ -416,6 +416,51 @@ fn check_warns_of_certificates_that_nobody_will_take() {
     );
 }
 
+#[test]
+fn check_says_what_is_wrong_with_certificates_and_keys() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let mut params = CertificateParams::new(vec!["b.test".to_owned()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(2999, 2, 28);
+    params.not_after = rcgen::date_time_ymd(2999, 12, 31);
+    authority.write("future", &KeyPair::generate().unwrap(), &params);
+    let read = |file: &str| std::fs::read_to_string(authority.file(file)).unwrap();
+    let write = |file: &str, text: &str| std::fs::write(authority.file(file), text).unwrap();
+    let said = |cert: &str, key: &str| {
+        let pair = authority.pair("a.test").replace("a.test.pem", cert).replace("a.test.key", key);
+        match tidegate::config::parse(&config(&[pair], " }", RESPOND), "t.toml", &|_| None) {
+            Ok(loaded) => loaded.warnings.to_string(),
+            Err(report) => report.to_string(),
+        }
+    };
+    let whole = read("a.test.pem");
+    write("reversed.pem", &format!("{}{whole}", read("future.pem")));
+    write("half.pem", &whole[..200]);
+    let key = read("a.test.key");
+    write("pkcs8.key", &key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"));
+    let body = key.replace("PRIVATE KEY", "EC PRIVATE KEY");
+    let (first, rest) = body.split_once('\n').unwrap();
+    write("old.key", &format!("{first}\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n{rest}"));
+    for (cert, key, expected) in [
+        (
+            "future.pem",
+            "future.key",
+            "warning: this certificate does not hold yet, but from 2999-02-28T00:00:00Z on",
+        ),
+        (
+            "reversed.pem",
+            "a.test.key",
+            "the key belongs to a later certificate of the file: put that one first",
+        ),
+        ("half.pem", "a.test.key", "half.pem ends in the middle of a certificate"),
+        ("a.test.pem", "pkcs8.key", "pkcs8.key is encrypted, and nobody is asked for its password"),
+        ("a.test.pem", "old.key", "old.key is encrypted, and nobody is asked for its password"),
+    ] {
+        let report = said(cert, key);
+        assert!(report.contains(expected) && report.contains("t.toml:3:"), "{cert} {key}: {report}");
+    }
+}
+
 /// A connection that is open stays so, and files that can't be used change nothing.
 #[test]
 fn certificates_are_read_again_on_sighup() {

@@ -71,6 +71,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     open: &Open,
 ) -> Result<(), Box<dyn Error>> {
     peer.multiplex(spec.max_headers);
+    // A client has always something to say, such as how much more it would take: when the connection is closed its
+    // socket reads on, or a reset would take the last answers along.
+    peer.patience().set_unfinished(true);
     let streams = Streams::new(spec.idle_timeout);
     let beginning = streams.clone();
     let live = Rc::clone(live);

@@ -53,6 +53,12 @@ impl Tidegate {
         launch(shell, config, &[]).listening()
     }
 
+    /// Starts one whose standard output goes elsewhere.
+    #[track_caller]
+    pub fn start_into(output: impl Into<Stdio>, config: &str) -> Self {
+        launch_into(output.into(), command(), config, &[]).listening()
+    }
+
     /// Waits until it listens.
     #[track_caller]
     fn listening(self) -> Self {
@@ -278,7 +284,11 @@ fn command() -> Command {
 }
 
 /// Starts one by this command, whose address is not known yet.
-fn launch(mut command: Command, config: &str, env: &[(&str, &str)]) -> Tidegate {
+fn launch(command: Command, config: &str, env: &[(&str, &str)]) -> Tidegate {
+    launch_into(Stdio::piped(), command, config, env)
+}
+
+fn launch_into(output: Stdio, mut command: Command, config: &str, env: &[(&str, &str)]) -> Tidegate {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tidegate.toml");
     std::fs::write(&file, completed(config)).unwrap();
@@ -286,12 +296,12 @@ fn launch(mut command: Command, config: &str, env: &[(&str, &str)]) -> Tidegate 
         .args(["run", "-c"])
         .arg(&file)
         .envs(env.iter().copied())
-        .stdout(Stdio::piped())
+        .stdout(output)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let log = Log::of(process.stderr.take().unwrap());
-    let access = Log::of(process.stdout.take().unwrap());
+    let access = process.stdout.take().map_or_else(Arc::default, Log::of);
     Tidegate { process, address: SocketAddr::from(([0; 4], 0)), log, access, directory }
 }
 
