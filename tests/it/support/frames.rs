@@ -92,11 +92,6 @@ impl Frames {
         Self(Channel::Tls(Box::new(StreamOwned::new(session, stream))))
     }
 
-    /// The other end of a connection that somebody else has made.
-    pub fn over(stream: TcpStream) -> Self {
-        Self(stream)
-    }
-
     /// Connects, with these settings: pairs of identifier and value.
     #[track_caller]
     pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
