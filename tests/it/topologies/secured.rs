@@ -1,5 +1,6 @@
 //! One server, over TLS or as an ACL user.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tidegate::config;
@@ -27,6 +28,16 @@ fn server(authority: &Authority, name: &str, clients: &str) -> RedisServer {
     authority.sign(name);
     let more = ["--port", "0", "--tls-auth-clients", clients].map(str::to_owned);
     RedisServer::start_as(|port| [&tls(authority, name, port)[..], &more].concat())
+}
+
+/// A server with options that name a second port, and that port; another one at each attempt, for it may be taken.
+fn with_port(options: impl Fn(u16) -> Vec<String>) -> (RedisServer, u16) {
+    let second = Cell::new(0);
+    let server = RedisServer::start_as(|_| {
+        second.set(free_address().port());
+        options(second.get())
+    });
+    (server, second.get())
 }
 
 /// The store of a configuration file beside the authority's files.
@@ -99,11 +110,10 @@ fn a_server_may_ask_for_a_certificate() {
 fn what_is_found_by_address_is_trusted_by_name() {
     let authority = Authority::new();
     authority.sign("localhost");
-    let port = free_address().port();
     let more =
         "--tls-auth-clients no --cluster-enabled yes --tls-cluster yes --cluster-announce-ip 127.0.0.1";
     let more: Vec<String> = more.split(' ').map(str::to_owned).collect();
-    let node = RedisServer::start_as(|_| [&tls(&authority, "localhost", port)[..], &more].concat());
+    let (node, port) = with_port(|port| [&tls(&authority, "localhost", port)[..], &more].concat());
     node.cli(&["cluster", "addslotsrange", "0", "16383"]);
     eventually("it is a cluster", || node.cli(&["cluster", "info"]).contains("cluster_state:ok"));
     let url =
@@ -113,9 +123,9 @@ fn what_is_found_by_address_is_trusted_by_name() {
     let cluster = url("rediss-cluster", port, "");
     assert_eq!(taken(&with(&cluster, named)).unwrap(), 4);
 
-    let (master_port, sentinel_port) = (free_address().port(), free_address().port());
     let more = ["--tls-auth-clients", "no"].map(str::to_owned);
-    let _master = RedisServer::start_as(|_| [&tls(&authority, "localhost", master_port)[..], &more].concat());
+    let (_master, master_port) = with_port(|port| [&tls(&authority, "localhost", port)[..], &more].concat());
+    let sentinel_port = free_address().port();
     let options = tls(&authority, "localhost", sentinel_port).join(" ").replace("--", "\n");
     let _sentinel = RedisServer::start_sentinel(&format!(
         "tls-replication yes\ntls-auth-clients no{options}\nsentinel monitor gate 127.0.0.1 {master_port} 1\n"
