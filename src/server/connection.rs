@@ -131,11 +131,16 @@ async fn beginning(
         }
         let is_enough =
             |first: &[u8]| !first.is_empty() && (first.len() >= preface.len() || !preface.starts_with(first));
-        stream.poll_ahead(cx, is_enough).map_ok(|first| match first {
+        let begins = stream.poll_ahead(cx, is_enough).map_ok(|first| match first {
             [] => Beginning::Nothing,
             _ if !preface.is_empty() && first.starts_with(preface) => Beginning::Http2,
             _ => Beginning::Http1,
-        })
+        });
+        if begins.is_pending() {
+            // TLS has answers of its own. A socket that can't be written to is seen by its reader.
+            let _ = Pin::new(&mut *stream).poll_flush(cx);
+        }
+        begins
     })
     .await
 }

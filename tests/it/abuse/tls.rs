@@ -124,7 +124,10 @@ const CASES: &[Case] = &[
                 .unwrap();
             // A line with this letter alone asks for it.
             let _ = openssl.stdin.take().unwrap().write_all(&b"R\n".repeat(100));
+            let asked = Instant::now();
             let said = String::from_utf8(openssl.wait_with_output().unwrap().stderr).unwrap();
+            // The refusal is sent, so that nobody waits for `idle_timeout`.
+            assert!(asked.elapsed() < 30 * SECOND, "{:?}", asked.elapsed());
             assert!(said.contains("no renegotiation"), "{said}");
         },
     },
