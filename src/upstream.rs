@@ -120,7 +120,7 @@ impl Upstream {
     /// turns out to be dead before any of it was sent; or, as often as `retries` and the budget allow, when a
     /// server can't be reached and there is another, or when the connection died before a byte was answered and
     /// the request is idempotent and without a body (RFC 9110 §9.2.2), if that connection was kept or there is
-    /// another server.
+    /// another server; or when a server says over HTTP/2 that it has not looked at a request without a body.
     ///
     /// # Errors
     /// When no response came.
@@ -166,6 +166,7 @@ impl Upstream {
                 }
                 Err(Failed { error, again }) => {
                     visit.tell(error.attempt());
+                    pool.note(&error);
                     if !(again && terms.may_retry && self.takes_retry()) {
                         self.note_refusal(&error);
                         return Err(error);
@@ -230,7 +231,9 @@ async fn attempt(
             Failed { error, again }
         })?;
         let was_kept = wire.was_kept();
-        let may_repeat = may_retry && (was_kept || has_others || wire.is_shared());
+        let is_idempotent = request.method().is_idempotent();
+        // Over a shared connection a server can say that it has not looked at a request, whatever that is.
+        let may_repeat = may_retry && (wire.is_shared() || is_idempotent && (was_kept || has_others));
         let spare = if may_repeat { twin(request) } else { None };
         let may_switch = request.body().is_handshake();
         let never = |error| Err(Failed { error, again: false });
@@ -251,11 +254,11 @@ async fn attempt(
             continue;
         }
         let error = ForwardError::of(cause, pool.server());
-        let is_dead = is_unanswered && error.is_dead_connection();
+        let may_again = error.is_refused() || is_idempotent && is_unanswered && error.is_dead_connection();
         let again = if is_unsent {
             has_others
         } else {
-            spare.filter(|_| is_dead).map(|spare| *request = spare).is_some()
+            spare.filter(|_| may_again).map(|spare| *request = spare).is_some()
         };
         return Err(Failed { error, again });
     }
@@ -320,9 +323,9 @@ fn is_open_ended(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A copy of a request that may be sent twice.
+/// A copy of a request, which can be made if it has no body.
 fn twin(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    if !request.method().is_idempotent() || !request.body().is_end_stream() {
+    if !request.body().is_end_stream() {
         return None;
     }
     let mut twin = Request::new(request.body().twin());

@@ -58,7 +58,27 @@ enum Server {
     /// The connection, which owes us an answer in this time then.
     Socket(Rc<Patience>, Duration),
     /// Whoever waits for the answer.
-    Stream(Rc<Cell<Option<Instant>>>),
+    Stream(Rc<Upload>),
+}
+
+/// What whoever waits for an answer is to know of the request's body, which somebody else sends.
+#[derive(Debug, Default)]
+pub(super) struct Upload {
+    /// When its end was sent.
+    pub sent: Cell<Option<Instant>>,
+    /// Why it broke off.
+    pub flaw: Cell<Option<Flaw>>,
+}
+
+/// Why a request's body breaks off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// The client broke it off, or it was no HTTP.
+    Broken,
+    /// It did not come in time.
+    TooLate,
+    /// It has more bytes than it may.
+    TooLarge,
 }
 
 /// A request's body as it goes upstream.
@@ -124,9 +144,9 @@ impl RequestBody {
         self.server = Some(Server::Socket(server, within));
     }
 
-    /// Has it note when its end was sent.
-    pub(super) fn then_note(&mut self, sent: Rc<Cell<Option<Instant>>>) {
-        self.server = Some(Server::Stream(sent));
+    /// Has it note how it ends.
+    pub(super) fn then_note(&mut self, upload: Rc<Upload>) {
+        self.server = Some(Server::Stream(upload));
     }
 
     fn held(&self) -> Option<usize> {
@@ -143,7 +163,7 @@ impl RequestBody {
             Some(Server::Socket(server, within)) if server.is_unbounded() => {
                 server.set(Reading::Until(monotonic() + within));
             }
-            Some(Server::Stream(sent)) => sent.set(Some(monotonic())),
+            Some(Server::Stream(upload)) => upload.sent.set(Some(monotonic())),
             _ => {}
         }
     }
@@ -182,12 +202,15 @@ impl Body for RequestBody {
                 client.set_unfinished(false);
             }
         }
-        if let (Some(left), Poll::Ready(Some(Ok(some)))) = (&mut self.left, &frame) {
+        if let (Some(left), Poll::Ready(Some(Ok(some)))) = (&mut this.left, &frame) {
             let length = some.data_ref().map_or(0, Bytes::len) as u64;
             match left.checked_sub(length) {
                 Some(still) => *left = still,
                 None => frame = Poll::Ready(Some(Err(BodyError::TooLarge))),
             }
+        }
+        if let (Some(Server::Stream(upload)), Poll::Ready(Some(Err(error)))) = (&this.server, &frame) {
+            upload.flaw.set(Some(error.flaw()));
         }
         if is_whole || matches!(frame, Poll::Ready(Some(Err(_)))) {
             self.end();

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::io;
 
-use super::body::BodyError;
+use super::body::{BodyError, Flaw};
+use super::http2::OtherProtocol;
 use super::spec::ServerSpec;
 use super::wire::Cause;
 use crate::telemetry::Attempt;
@@ -66,6 +67,9 @@ impl ForwardError {
     pub(super) fn of(cause: Cause, server: &ServerSpec) -> Self {
         let error = match cause {
             Cause::Hyper(error) => error,
+            Cause::Upload(Flaw::TooLarge, _) => return Self::RequestBodyTooLarge,
+            Cause::Upload(Flaw::TooLate, _) => return Self::RequestBodyTimeout,
+            Cause::Upload(Flaw::Broken, error) => return Self::RequestBody(BodyError::Broken(error)),
             Cause::TooLate => return Self::ResponseTimeout(server.authority()),
             Cause::NoTunnels => return Self::NoTunnels(server.authority()),
             Cause::Target(error) => return Self::Target(error),
@@ -135,13 +139,37 @@ impl ForwardError {
             || error.is_canceled()
             || error.is_closed()
             || io_kind(error).is_some()
-            || cause::<h2::Error>(error).is_some_and(is_unprocessed)
+            || cause(error).is_some_and(|error: &h2::Error| error.is_go_away() || is_refused(error))
+    }
+
+    /// Whether the server speaks something else than HTTP/2: it has not agreed to that, or what it says is none.
+    pub(super) fn is_other_protocol(&self) -> bool {
+        match self {
+            Self::Connect { error, .. } => {
+                error.get_ref().and_then(|error| error.downcast_ref::<OtherProtocol>()).is_some()
+            }
+            Self::Broken { error, .. } => cause(error).is_some_and(|error: &h2::Error| {
+                error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR) && !error.is_remote()
+            }),
+            _ => false,
+        }
+    }
+
+    /// Whether the server has said that it has not looked at the request, so that any may be sent again.
+    pub(super) fn is_refused(&self) -> bool {
+        let Self::Broken { error, .. } = self else { return false };
+        cause(error).is_some_and(is_refused)
     }
 }
 
-/// Whether the server has not looked at the request, or has ended the connection (RFC 9113 §8.7).
-fn is_unprocessed(error: &h2::Error) -> bool {
-    error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM)
+/// Whether it says that nobody has looked at the request (RFC 9113 §8.7). A connection that ends in order says so of
+/// those requests alone that it leaves out; one that ends for an error may have ended over any.
+fn is_refused(error: &h2::Error) -> bool {
+    match error.reason() {
+        Some(h2::Reason::REFUSED_STREAM) => error.is_reset(),
+        Some(h2::Reason::NO_ERROR) => error.is_go_away() && error.is_remote(),
+        _ => false,
+    }
 }
 
 /// Whether the body was late by its own clock.
@@ -150,6 +178,16 @@ fn is_late(error: &hyper::Error) -> bool {
 }
 
 impl BodyError {
+    /// What it says of a request's body.
+    pub(super) fn flaw(&self) -> Flaw {
+        match self {
+            Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => Flaw::TooLate,
+            Self::Broken(_) | Self::BrokenOff => Flaw::Broken,
+            Self::TooLate(_) => Flaw::TooLate,
+            Self::TooLarge => Flaw::TooLarge,
+        }
+    }
+
     /// In a word, what went wrong with the body of an answer.
     #[must_use]
     pub fn word(&self) -> &'static str {

@@ -24,7 +24,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::body::{BodyError, RequestBody};
+use super::ForwardError;
+use super::body::{BodyError, RequestBody, Upload};
 use super::room::Place;
 use super::stream::poll_whole;
 use super::wire::{Cause, SendError};
@@ -34,14 +35,16 @@ use crate::tls::Transport;
 
 /// Bytes of an answer's body that a server may send ahead of its client.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same of all answers of a connection together.
-const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
+/// The same of all answers of a connection together: as much as all of them have, so that clients that do not read hold
+/// up nobody else.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 128;
 /// Bytes of a request's body that wait for a server to read them.
 const MAX_UNREAD: usize = 64 * 1024;
 /// The largest head of an answer.
 const MAX_HEAD: u32 = 256 * 1024;
 /// Requests at once on a connection before another one is made.
 const MAX_STREAMS: usize = 128;
+const _: () = assert!(CONNECTION_WINDOW as usize >= MAX_STREAMS * STREAM_WINDOW as usize);
 /// After so much silence while an answer is waited for, a server is asked whether it is there. gRPC's servers take
 /// offence at less than five minutes.
 const PING_AFTER: Duration = Duration::from_secs(310);
@@ -61,6 +64,8 @@ pub(super) struct Multiplexed {
     connections: RefCell<Vec<Rc<Connection>>>,
     /// Held by whoever makes another one: those who come meanwhile share it.
     connecting: Mutex<()>,
+    /// Whether the log knows that the server speaks something else.
+    is_told: Cell<bool>,
 }
 
 type Running = http2::Connection<TokioIo<Timed<Transport>>, RequestBody, Local>;
@@ -88,6 +93,11 @@ pub(super) struct Lane {
     waiting: Option<Box<Waiting>>,
     tunnel: Option<Upgraded>,
 }
+
+/// It has not agreed to HTTP/2.
+#[derive(Debug, thiserror::Error)]
+#[error("the server does not speak HTTP/2")]
+pub(super) struct OtherProtocol;
 
 /// Runs the library's tasks on this thread.
 #[derive(Clone, Copy)]
@@ -137,6 +147,13 @@ impl Multiplexed {
         Ok(Lane::new(connection, false))
     }
 
+    /// Tells the log, once, if an attempt has failed because the server does not speak HTTP/2.
+    pub fn tell(&self, error: &ForwardError) {
+        if error.is_other_protocol() && !self.is_told.replace(true) {
+            tracing::warn!("{error}; is `protocol = \"h2\"` right for it?");
+        }
+    }
+
     /// Whether there is a connection.
     pub fn has_some(&self) -> bool {
         self.connections.borrow().iter().any(|connection| connection.is_good())
@@ -167,7 +184,7 @@ async fn open(
 ) -> io::Result<Rc<Connection>> {
     let is_tls = matches!(stream, Transport::Tls(_));
     if is_tls && !stream.is_http2() {
-        return Err(io::Error::other("the server does not speak HTTP/2"));
+        return Err(io::Error::other(OtherProtocol));
     }
     let patience = Patience::new(Reading::Unbounded, stall_timeout);
     let io = TokioIo::new(Timed::new(stream, patience));
@@ -255,15 +272,15 @@ impl Lane {
             return Err(SendError::of(Cause::NoTunnels));
         }
         put_in_form(request, &self.connection.scheme).map_err(|error| SendError::of(Cause::Target(error)))?;
-        let sent = Rc::new(Cell::new(None));
+        let upload = Rc::new(Upload::default());
         if request.body().is_end_stream() {
-            sent.set(Some(recent()));
+            upload.sent.set(Some(recent()));
         } else {
-            request.body_mut().then_note(Rc::clone(&sent));
+            request.body_mut().then_note(Rc::clone(&upload));
         }
         let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
         let answer = self.connection.sender.clone().try_send_request(taken);
-        match within(self.connection.response_timeout, deadline, &sent, answer).await {
+        match within(self.connection.response_timeout, deadline, &upload.sent, answer).await {
             Some(Ok(mut response)) => {
                 if is_handshake && response.status() == StatusCode::OK {
                     self.tunnel = hyper::upgrade::on(&mut response).await.ok();
@@ -281,7 +298,14 @@ impl Lane {
                 if let Some(unsent) = unsent {
                     *request = unsent;
                 }
-                Err(SendError { cause: Cause::Hyper(failed.into_error()), is_unsent, is_unanswered: true })
+                let error = failed.into_error();
+                // All that the library says of such a body is that it has reset its own stream.
+                let flaw = upload.flaw.take();
+                let cause = match flaw {
+                    Some(flaw) => Cause::Upload(flaw, error),
+                    None => Cause::Hyper(error),
+                };
+                Err(SendError { cause, is_unsent, is_unanswered: true })
             }
             None => {
                 self.connection.is_doubtful.set(true);

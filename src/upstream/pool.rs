@@ -178,6 +178,13 @@ impl Pool {
         self.store(wire);
     }
 
+    /// Tells the log what is wrong with the server's protocol, if that is why an attempt has failed.
+    pub(super) fn note(&self, error: &ForwardError) {
+        if let Some(multiplexed) = &self.multiplexed {
+            multiplexed.tell(error);
+        }
+    }
+
     /// Closes what has been kept for too long, and what the server has closed.
     pub(super) fn sweep(&self) {
         if let Some(multiplexed) = &self.multiplexed {

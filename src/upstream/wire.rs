@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::body::RequestBody;
+use super::body::{Flaw, RequestBody};
 use super::room::Place;
 use crate::socket::{Patience, Reading, Timed};
 use crate::time::{monotonic, recent};
@@ -70,6 +70,8 @@ pub(super) struct SendError {
 pub(super) enum Cause {
     /// The connection, or one of the bodies.
     Hyper(hyper::Error),
+    /// The request's body, and what came of it where somebody else sends it.
+    Upload(Flaw, hyper::Error),
     /// There was no answer in time.
     TooLate,
     /// The server takes no tunnels.

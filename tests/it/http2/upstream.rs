@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::Response;
 
 use super::*;
-use crate::support::{Asked, Http2Server};
+use crate::support::{Asked, Authority, Http2Server};
 
 /// A proxy before such a server, with these lines for it.
 fn before(url: &str, lines: &str) -> Tidegate {
@@ -134,10 +134,73 @@ fn a_request_that_was_not_looked_at_goes_once_more() {
     assert_eq!(refusals.swap(0, Ordering::SeqCst), 1);
     assert_eq!(get(proxy.addr(), "/always", &[]).status(), 502);
     assert_eq!(refusals.swap(0, Ordering::SeqCst), 2);
-    let answer =
-        Client::connect(proxy.addr()).ask("POST /always HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+    let mut client = Client::connect(proxy.addr());
+    // Whatever it would do, it has done nothing (RFC 9113 §8.7).
+    assert_eq!(client.ask("POST /once HTTP/1.1\r\nHost: a\r\n\r\n").text(), "yes");
+    assert_eq!(refusals.swap(0, Ordering::SeqCst), 1);
+    // A body is gone once it is sent.
+    let answer = client.ask("POST /always HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
     assert_eq!(answer.status(), 502);
     assert_eq!(refusals.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_connection_that_ends_for_an_error_may_have_had_a_request() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let server = Upstream::scripted(move |caller| {
+        let _ = caller.take(24);
+        // Its settings, and a goodbye that leaves out no stream, for an error (INTERNAL_ERROR).
+        let _ = caller.try_send(frames::frame(frames::SETTINGS, 0, 0, &[]));
+        let mut head = [0; 9];
+        while let Ok(read) = caller.take(9) {
+            head.copy_from_slice(&read);
+            let _ = caller.take(usize::from(head[1]) << 8 | usize::from(head[2]));
+            if head[3] == frames::HEADERS {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let goodbye = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 2];
+                let _ = caller.try_send(frames::frame(frames::GOAWAY, 0, 0, &goodbye));
+                return;
+            }
+        }
+    });
+    let proxy = before(&server.url(), "");
+    let answer = Client::connect(proxy.addr()).ask("POST / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((answer.status(), asked.load(Ordering::SeqCst)), (502, 1));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_body_that_breaks_off_is_the_clients_fault() {
+    let server = Http2Server::echo();
+    let proxy = Tidegate::start(&format!(
+        "[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [[listeners]]\naddress = \"127.0.0.1:0\"\nbody_timeout = \"300ms\"\n\
+         [upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\n\
+         [[routes]]\npath = \"/*\"\nmax_body = 8\nupstream = \"u\"\n",
+        server.url()
+    ));
+    for (chunk, status) in [("9\r\n123456789\r\n", 413), ("4\r\n1234\r\n", 408), ("x\r\n", 400)] {
+        let mut client = Client::connect(proxy.addr());
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"));
+        assert_eq!(client.read().status(), status);
+    }
+    let client = Http2::connect(proxy.addr());
+    for (body, expected) in [("123456789", 413), ("1234", 408)] {
+        let found = client.block_on(async |sender| {
+            let (answer, mut stream) =
+                sender.send_request(request("POST", "/").body(()).unwrap(), false).unwrap();
+            stream.send_data(Bytes::from_static(body.as_bytes()), false).unwrap();
+            answer.await.unwrap().status().as_u16()
+        });
+        assert_eq!(found, expected);
+    }
+    // And no server is put out for it.
+    let metrics = get(proxy.admin(), "/metrics", &[]);
+    let row = metrics.text().lines().find(|row| row.contains("upstream_requests") && row.contains("broken"));
+    assert!(row.is_some_and(|row| row.ends_with(" 0")), "{}", metrics.text());
+    assert_eq!(server.connections(), 1);
 }
 
 #[test]
@@ -236,10 +299,29 @@ fn all_of_it_has_its_time() {
 }
 
 #[test]
-fn a_server_that_speaks_something_else_is_502() {
-    let server = Upstream::echo();
+fn a_server_that_speaks_something_else_is_502_and_the_log_says_so_once() {
+    let server =
+        Upstream::answering("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     let proxy = before(&server.url(), "");
+    for _ in 0..3 {
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+    }
+    let line = proxy.wait_log("is `protocol = \"h2\"` right for it?");
+    assert!(line.contains("WARN") && line.contains(&server.url()["http://".len()..]), "{line}");
+    assert_eq!(proxy.logged("right for it?"), 1);
+    // Over TLS it is known before anything is asked.
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let tls = format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("localhost"));
+    let server = Tidegate::start(&format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\nprotocols = [\"h1\"]\n{tls}\n\
+         [[routes]]\npath = \"/\"\nrespond = {{ status = 200 }}\n"
+    ));
+    let trust =
+        format!("tls = {{ ca = \"{}\", server_name = \"localhost\" }}", authority.file("ca.pem").display());
+    let proxy = before(&format!("https://{}", server.addr()), &trust);
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+    proxy.wait_log("no TLS with ");
 }
 
 #[test]
