@@ -246,7 +246,7 @@ impl Proxy {
             }
             Target::Forward { upstream, rewrite, .. } => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
-                let handshake = websocket::asked(head);
+                let (handshake, is_call) = (websocket::asked(head), grpc::is_call(head));
                 outgoing::prepare(head, path.as_deref(), peer, client_ip, rewrite, edits)
                     .map_err(ForwardError::Target)?;
                 if handshake.is_some() {
@@ -255,7 +255,7 @@ impl Proxy {
                 let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
                     Some(incoming) => {
-                        carried(RequestBody::streaming(incoming, peer.pace()).at_most(most)).await?
+                        carried(RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most)).await?
                     }
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),

@@ -17,7 +17,7 @@ pub(super) async fn discard(unread: Incoming, peer: &Peer) -> bool {
     if unread.size_hint().upper().is_none_or(|length| length > MAX_DISCARDED) {
         return false;
     }
-    let mut body = RequestBody::streaming(unread, peer.pace());
+    let mut body = RequestBody::streaming(unread, peer.pace(false));
     while let Some(frame) = body.frame().await {
         if frame.is_err() {
             return false;

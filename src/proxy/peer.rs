@@ -22,7 +22,7 @@ pub struct ClientTimes {
     pub body: Duration,
     /// Between requests.
     pub idle: Duration,
-    /// Of both sides, after they have switched protocols.
+    /// Of both sides, after they have switched protocols; and of a client in a call of gRPC.
     pub tunnel: Duration,
 }
 
@@ -142,10 +142,12 @@ impl Peer {
         }
     }
 
-    /// How the body of a request comes that it has begun to send.
-    pub(super) fn pace(&self) -> Pace {
+    /// How the body of a request comes that it has begun to send. A call of gRPC is a conversation, in which it may be
+    /// silent for as long as in a tunnel.
+    pub(super) fn pace(&self, is_call: bool) -> Pace {
         if self.is_multiplexed() {
-            Pace::Stream(Box::new(ClientStream::new(self.times.body)))
+            let silence = if is_call { self.times.tunnel } else { self.times.body };
+            Pace::Stream(Box::new(ClientStream::new(silence)))
         } else {
             Pace::Socket(Rc::clone(&self.patience))
         }

@@ -17,6 +17,7 @@ mod faults;
 mod flight;
 mod forward;
 mod fuzz;
+mod grpc;
 mod hostile;
 mod http2;
 mod jwt;
