@@ -35,7 +35,7 @@ pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
 use self::passage::{carried, discard, returned, with_head};
-use self::reply::{Entry, Source, Timing};
+use self::reply::{Entry, Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
 use crate::gate::{Examined, Gate, Located, Malformed, RouteId};
 use crate::limit::{Charge, PolicyId, binding};
@@ -88,19 +88,20 @@ impl Proxy {
         let is_call = grpc::is_call(&head);
         let leveled = http2::level(&mut head, peer.max_headers());
         let id = request_id(&head.headers, self.trusts(peer.ip()));
-        let mut entry = self.entry(peer, &head, &id);
+        let mut asked = Unanswered::new(self.entry(peer, &head, &id), &self.counts);
         let mut incoming = Some(incoming);
-        let (asked, mut route) = (recent(), None);
+        let begun = recent();
         let mut response = match leveled {
             Ok(()) => {
-                self.answer(peer, &id, &mut head, &mut incoming, entry.as_deref_mut(), &mut route).await
+                let (entry, route) = (asked.entry.as_deref_mut(), &mut asked.route);
+                self.answer(peer, &id, &mut head, &mut incoming, entry, route).await
             }
             Err(error) => {
-                route = self.note_malformed(peer, &head, &error, entry.as_deref_mut());
+                asked.route = self.note_malformed(peer, &head, &error, asked.entry.as_deref_mut());
                 refusal::malformed(&error).map(Source::Own)
             }
         };
-        self.tell_id(&mut response, id, route);
+        self.tell_id(&mut response, id, asked.route);
         if peer.is_multiplexed() {
             // What is left of a body is not in the way of other streams.
             http2::cut_body(&mut response, is_head);
@@ -108,16 +109,13 @@ impl Proxy {
             refusal::close(&mut response);
         }
         if let Some(handshake) = head.extensions.remove::<OnUpgrade>() {
-            response = tunnel::switch(peer, response, handshake, &mut entry);
+            response = tunnel::switch(peer, response, handshake, &mut asked.entry);
         }
-        if let Some(entry) = &mut entry {
-            entry.record.status = response.status();
-        }
-        self.counts.answered(route.map(|RouteId(place)| place as usize), response.status());
+        let entry = asked.answer(response.status());
         if is_call {
             grpc::spell(&mut response);
         }
-        let timing = Timing { asked, counts: Arc::clone(&self.counts) };
+        let timing = Timing { begun, counts: Arc::clone(&self.counts) };
         response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry, timing))
     }
 
@@ -301,7 +299,7 @@ impl Proxy {
             denied_by: None,
             shadow_denied_by: Vec::new(),
             error: None,
-            status: StatusCode::OK,
+            status: None,
             bytes: 0,
             took: Duration::ZERO,
         };

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
 
 use tokio::time::Instant;
 
 use super::Peer;
+use crate::gate::RouteId;
 use crate::telemetry::{AccessWriter, Counts, Record};
 use crate::time::{monotonic, recent};
 use crate::upstream::{BodyError, ResponseBody};
@@ -28,7 +30,7 @@ pub struct ReplyBody {
 /// When a request began, and where its duration is counted.
 #[derive(Debug)]
 pub(super) struct Timing {
-    pub asked: Instant,
+    pub begun: Instant,
     pub counts: Arc<Counts>,
 }
 
@@ -49,6 +51,49 @@ pub(super) enum Source {
     Own(Bytes),
     /// From a server.
     Upstream(ResponseBody),
+}
+
+/// A request that has no answer yet. If it is dropped without one, its client has gone away, and that is counted and
+/// logged.
+#[derive(Debug)]
+pub(super) struct Unanswered<'p> {
+    pub route: Option<RouteId>,
+    pub entry: Option<Box<Entry>>,
+    counts: &'p Counts,
+    is_answered: bool,
+}
+
+impl<'p> Unanswered<'p> {
+    pub fn new(entry: Option<Box<Entry>>, counts: &'p Counts) -> Self {
+        Self { route: None, entry, counts, is_answered: false }
+    }
+
+    /// It is answered in this way; the entry is still to be written.
+    pub fn answer(&mut self, status: StatusCode) -> Option<Box<Entry>> {
+        self.is_answered = true;
+        self.counts.answered(self.place(), status);
+        if let Some(entry) = &mut self.entry {
+            entry.record.status = Some(status);
+        }
+        self.entry.take()
+    }
+
+    fn place(&self) -> Option<usize> {
+        self.route.map(|RouteId(place)| place as usize)
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        self.counts.unanswered(self.place());
+        if let Some(entry) = &mut self.entry {
+            entry.record.error = Some("client_gone");
+            entry.write();
+        }
+    }
 }
 
 impl Entry {
@@ -122,6 +167,6 @@ impl Drop for ReplyBody {
             }
             entry.write();
         }
-        self.timing.counts.took(recent() - self.timing.asked);
+        self.timing.counts.took(recent() - self.timing.begun);
     }
 }

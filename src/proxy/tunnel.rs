@@ -29,13 +29,21 @@ pub struct Tunnel {
     server: ServerEnd,
     /// How long both sides may be silent.
     timeout: Duration,
+    line: Line,
+}
+
+/// The tunnel's line of the access log, which is written when this is dropped, however the tunnel ends.
+#[derive(Debug)]
+struct Line {
     entry: Option<Box<Entry>>,
+    /// Bytes that have come from the server.
+    bytes: Cell<u64>,
 }
 
 /// An end of a tunnel that notes what is read from it.
 struct Noted<'n, S> {
     stream: S,
-    read: Cell<u64>,
+    read: &'n Cell<u64>,
     heard: &'n Cell<Instant>,
 }
 
@@ -60,9 +68,13 @@ pub(super) fn switch(
     let Some(server) = server else { return refusal::not_switched().map(Source::Own) };
     websocket::agree(&mut head, is_http2);
     if let Some(entry) = entry {
-        entry.record.status = head.status;
+        entry.record.status = Some(head.status);
     }
-    let tunnel = Tunnel { server, timeout: peer.tunnel_timeout(), entry: entry.take() };
+    let tunnel = Tunnel {
+        server,
+        timeout: peer.tunnel_timeout(),
+        line: Line { entry: entry.take(), bytes: Cell::new(0) },
+    };
     if is_http2 {
         tokio::task::spawn_local(async move {
             if let Ok(client) = handshake.await {
@@ -79,21 +91,23 @@ impl Tunnel {
     /// Carries bytes until both sides have ended, one of them breaks, or nothing comes from either for too long. A side
     /// that ends is heard of on the other, which may still speak.
     pub async fn run(mut self, client: impl AsyncRead + AsyncWrite + Unpin) {
-        let heard = Cell::new(monotonic());
-        let mut client = Noted { stream: client, read: Cell::new(0), heard: &heard };
-        let mut server = Noted { stream: &mut self.server, read: Cell::new(0), heard: &heard };
+        let (heard, said) = (Cell::new(monotonic()), Cell::new(0));
+        let mut client = Noted { stream: client, read: &said, heard: &heard };
+        let mut server = Noted { stream: &mut self.server, read: &self.line.bytes, heard: &heard };
         let mut alarm = Alarm::default();
-        {
-            let mut copy = pin!(copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER));
-            poll_fn(|cx| match copy.as_mut().poll(cx) {
-                Poll::Ready(_) => Poll::Ready(()),
-                Poll::Pending => alarm.wait_until(heard.get() + self.timeout, cx),
-            })
-            .await;
-        }
-        let bytes = server.read.get();
+        let mut copy = pin!(copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER));
+        poll_fn(|cx| match copy.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(()),
+            Poll::Pending => alarm.wait_until(heard.get() + self.timeout, cx),
+        })
+        .await;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
         if let Some(entry) = &mut self.entry {
-            entry.record.bytes = bytes;
+            entry.record.bytes = self.bytes.get();
             entry.write();
         }
     }

@@ -20,6 +20,9 @@ use self::lines::Lines;
 use super::{AccessLog, AccessOnly, LogSpec};
 use crate::time::{Micros, Timestamp};
 
+/// What stands for the status of an answer where there was none, as many logs have it.
+const CLIENT_GONE: u16 = 499;
+
 /// What is said of one request.
 #[derive(Debug)]
 pub struct Record {
@@ -45,8 +48,8 @@ pub struct Record {
     pub shadow_denied_by: Vec<String>,
     /// In a word, why no server gave an answer, or not all of it.
     pub error: Option<&'static str>,
-    /// What it was answered with.
-    pub status: StatusCode,
+    /// What it was answered with; none if its client was gone before that.
+    pub status: Option<StatusCode>,
     /// Bytes of the answer's body.
     pub bytes: u64,
     /// From its head to the last byte of its answer.
@@ -116,7 +119,7 @@ impl Record {
             "method": self.method.as_str(),
             "host": self.host,
             "target": self.target.to_string(),
-            "status": self.status.as_u16(),
+            "status": self.status(),
             "bytes": self.bytes,
             "took_us": Micros::from(self.took).0,
             "request_id": self.request_id(),
@@ -135,7 +138,7 @@ impl Record {
 
     fn text(&self) -> String {
         let Self { client, method, target, bytes, .. } = self;
-        let (time, status, took) = (self.time(), self.status.as_u16(), Micros::from(self.took).0);
+        let (time, status, took) = (self.time(), self.status(), Micros::from(self.took).0);
         let mut line = format!("{time} {client} {method} {}{target} {status} {bytes}B {took}us", self.host);
         // Writing to a string can't fail.
         let _ = write!(line, " request_id={}", self.request_id());
@@ -152,6 +155,10 @@ impl Record {
             let _ = write!(line, " shadow_denied_by={}", self.shadow_denied_by.join(","));
         }
         line
+    }
+
+    fn status(&self) -> u16 {
+        self.status.map_or(CLIENT_GONE, |status| status.as_u16())
     }
 
     /// It has visible characters only.
@@ -182,7 +189,7 @@ mod tests {
             denied_by: Some("per-key".to_owned()),
             shadow_denied_by: vec!["strict".to_owned(), "wide".to_owned()],
             error: Some("connect_failed"),
-            status: StatusCode::TOO_MANY_REQUESTS,
+            status: Some(StatusCode::TOO_MANY_REQUESTS),
             bytes: 244,
             took: Duration::from_micros(87),
         }
@@ -205,7 +212,7 @@ mod tests {
             denied_by: None,
             shadow_denied_by: Vec::new(),
             error: None,
-            status: StatusCode::OK,
+            status: Some(StatusCode::OK),
             ..record()
         };
         assert_eq!(

@@ -62,8 +62,10 @@ pub enum StoreCall {
     Busy,
 }
 
-/// The first digits of the status codes that are counted, from 1xx to 5xx.
-pub(super) const CLASSES: usize = 5;
+/// What is counted of answers: the first digits of their status codes, from 1xx to 5xx, and that there was none.
+pub(super) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
+/// The cells of [`CLASSES`].
+pub(super) const CLASS_CELLS: usize = CLASSES.len();
 
 /// The upper bounds of the buckets that a request's duration falls into; what is longer has one more.
 pub(super) const DURATIONS: [Duration; 15] = [
@@ -103,7 +105,7 @@ pub struct Counts {
 }
 
 type ByOutcome = Tally<{ Outcome::ALL.len() }>;
-type ByClass = Tally<CLASSES>;
+type ByClass = Tally<CLASS_CELLS>;
 
 /// Every worker's counters, by name.
 #[derive(Debug, Default)]
@@ -124,8 +126,8 @@ struct Named {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub limits: BTreeMap<Box<str>, [u64; Outcome::ALL.len()]>,
-    pub routes: BTreeMap<Box<str>, [u64; CLASSES]>,
-    pub unrouted: [u64; CLASSES],
+    pub routes: BTreeMap<Box<str>, [u64; CLASS_CELLS]>,
+    pub unrouted: [u64; CLASS_CELLS],
     pub durations: [u64; DURATION_CELLS],
     pub store: [u64; StoreCall::ALL.len()],
     pub upstreams: BTreeMap<Box<str>, UpstreamSums>,
@@ -250,12 +252,24 @@ impl Counts {
 
     /// A request has its answer; `route` is the place of the route that it matched.
     pub fn answered(&self, route: Option<usize>, status: StatusCode) {
+        // Those beyond 5xx are of no class.
+        if let class @ 1..=5 = status.as_u16() / 100 {
+            self.count_class(route, usize::from(class - 1));
+        }
+    }
+
+    /// A request got no answer, since its client has gone away before.
+    pub fn unanswered(&self, route: Option<usize>) {
+        self.count_class(route, CLASS_CELLS - 1);
+    }
+
+    fn count_class(&self, route: Option<usize>, class: usize) {
         let counters = match route {
             Some(route) => self.routes.get(route),
             None => Some(&self.unrouted),
         };
         if let Some(counters) = counters {
-            counters.add(usize::from(status.as_u16() / 100).wrapping_sub(1), 1);
+            counters.add(class, 1);
         }
     }
 
@@ -365,8 +379,8 @@ mod tests {
             worker.took(Duration::from_mins(1));
         }
         let sums = workers.sums();
-        assert_eq!((sums.routes["a"], sums.routes["b"]), ([0; 5], [0, 3, 0, 0, 0]));
-        assert_eq!(sums.unrouted, [0, 0, 0, 3, 0]);
+        assert_eq!((sums.routes["a"], sums.routes["b"]), ([0; 6], [0, 3, 0, 0, 0, 0]));
+        assert_eq!(sums.unrouted, [0, 0, 0, 3, 0, 0]);
         assert_eq!((sums.durations[2], sums.durations[DURATIONS.len()]), (3, 3));
         assert_eq!(sums.durations[DURATION_CELLS - 1], 3 * 60_001_000);
     }
@@ -378,7 +392,7 @@ mod tests {
         workers.counts(0, &[], ["b"].into_iter()).answered(Some(0), StatusCode::OK);
         workers.retain(&[], ["b"].into_iter(), [].into_iter());
         let sums = workers.sums();
-        assert_eq!((sums.routes.len(), sums.routes["b"]), (1, [0, 2, 0, 0, 0]));
+        assert_eq!((sums.routes.len(), sums.routes["b"]), (1, [0, 2, 0, 0, 0, 0]));
     }
 
     #[test]

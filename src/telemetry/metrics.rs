@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::charge_back::ChargeBack;
-use super::counts::{Counts, DURATION_CELLS, DURATIONS, Outcome, StoreCall, Sums, Workers};
+use super::counts::{CLASSES, Counts, DURATION_CELLS, DURATIONS, Outcome, StoreCall, Sums, Workers};
 use super::upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels, UpstreamSums};
 use crate::limit::Policy;
 use crate::time::{Micros, Timestamp};
@@ -200,11 +200,11 @@ impl Scrape {
     }
 
     fn requests(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "Requests that were answered; those without a route have an empty one.";
+        let help = "Requests by the class of their answer, none if the client was gone before it; those without a route have an empty one.";
         let mut metric = encoder.encode_descriptor("requests", help, None, MetricType::Counter)?;
         let routes = self.sums.routes.iter().map(|(name, counts)| (&**name, counts));
         for (route, counts) in routes.chain([("", &self.sums.unrouted)]) {
-            for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(counts) {
+            for (class, count) in CLASSES.iter().zip(counts) {
                 counter(&mut metric, &[("route", route), ("status", *class)], *count)?;
             }
         }

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Tidegate, Upstream, get};
+use crate::support::{Client, Frames, Tidegate, Upstream, eventually, frames, get};
 
 const LIMITED: &str = r#"
 [client_ip]
@@ -228,6 +228,50 @@ fn the_log_says_when_a_client_did_not_take_its_answer() {
     client.read_head().unwrap().unwrap();
     drop(client);
     assert_eq!(error_of(&proxy.accesses(1)[0]).as_deref(), Some("client_gone"));
+}
+
+#[test]
+fn a_client_that_is_gone_before_its_answer_is_counted_and_logged() {
+    let server = Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            if request.start.contains("/queued") {
+                let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            }
+        }
+    });
+    let proxy = Tidegate::start(&format!(
+        "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[log]\naccess = \"json\"\n\
+         [limits.slow]\nalgorithm = \"leaky_bucket\"\nrate = \"1/hour\"\nqueue = 3\n\
+         [[routes]]\nname = \"late\"\npath = \"/late\"\nupstream = \"{0}\"\n\
+         [[routes]]\nname = \"queued\"\npath = \"/queued\"\nlimits = [\"slow\"]\nupstream = \"{0}\"\n",
+        server.url()
+    ));
+    let mut frames = Frames::connect(proxy.addr(), &[]);
+    frames.get(1, "/late");
+    eventually("it is asked", || server.requests().len() == 1);
+    frames.send(frames::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+    let line: Value = serde_json::from_str(&proxy.accesses(1)[0]).unwrap();
+    assert_eq!(
+        (&line["status"], &line["error"], &line["bytes"]),
+        (&json!(499), &json!("client_gone"), &json!(0))
+    );
+    assert_eq!((&line["route"], &line["target"]), (&json!("late"), &json!("/late")));
+    // In a queue an end of what the client sends is the end of its request.
+    assert_eq!(get(proxy.addr(), "/queued", &[]).status(), 200);
+    let mut client = Client::connect(proxy.addr());
+    client.send("GET /queued HTTP/1.1\r\nHost: a\r\n\r\n");
+    // Nothing says that it stands in the queue; if it did not yet, it is not to be let in either.
+    client.finish();
+    let line: Value = serde_json::from_str(&proxy.accesses(3)[2]).unwrap();
+    assert_eq!(
+        (&line["status"], &line["error"], &line["route"]),
+        (&json!(499), &json!("client_gone"), &json!("queued"))
+    );
+    let metrics = get(proxy.admin(), "/metrics", &[]);
+    for (route, none) in [("late", 1), ("queued", 1), ("", 0)] {
+        let row = format!("tidegate_requests_total{{route=\"{route}\",status=\"none\"}} {none}\n");
+        assert!(metrics.text().contains(&row), "{row}{}", metrics.text());
+    }
 }
 
 /// What a line says went wrong, in either form.
