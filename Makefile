@@ -24,7 +24,7 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@exec $(CARGO) run --locked --quiet -- run -c '$(CONFIG)'
 
 test: ## Install what is missing, then check and test everything
-	@scripts/setup cc curl openssl redis-server rustfmt clippy
+	@scripts/setup cc curl h2load openssl redis-server rustfmt clippy
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --no-deps --document-private-items

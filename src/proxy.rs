@@ -103,8 +103,10 @@ impl Proxy {
         };
         self.tell_id(&mut response, id, asked.route);
         if peer.is_multiplexed() {
-            // What is left of a body is not in the way of other streams.
             http2::cut_body(&mut response, is_head);
+            if let Some(unread) = incoming.filter(|_| has_body) {
+                http2::read_on(unread);
+            }
         } else if has_body && !goes_on(peer, incoming, is_held_back, &response).await {
             refusal::close(&mut response);
         }

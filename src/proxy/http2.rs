@@ -1,15 +1,25 @@
 //! What HTTP/2 says in another way than HTTP/1.1, whose form everything else is used to.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::uri::{Scheme, Uri};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, request};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use hyper::ext::Protocol;
+use tokio::time::timeout;
 
 use super::reply::Source;
 use super::websocket;
 use crate::gate::{Malformed, PathError};
 use crate::upstream::is_token;
+
+/// How long a body is read that nobody wants, and how much of it: more than a client can have sent before it could
+/// read its answer.
+const LINGER: Duration = Duration::from_secs(2);
+const MAX_READ_ON: usize = 256 * 1024;
 
 /// Gives a request one form, whichever version it came in: its authority is its Host, its target is path and query
 /// alone, and its cookies are one header (RFC 9113 §8.2.3, §8.3.1). The library has refused fields that belong to a
@@ -72,6 +82,19 @@ fn are_plain(headers: &HeaderMap) -> bool {
 /// Whether every name is one.
 pub(super) fn has_names(headers: &HeaderMap) -> bool {
     headers.keys().all(|name| is_token(name.as_str()))
+}
+
+/// Reads for a while what is left of a body that nobody wants, while its answer is on its way. Some clients take a stream
+/// that is reset right behind its answer for a failure, though it is in order (RFC 9113 §8.1).
+pub(super) fn read_on(mut unread: Incoming) {
+    tokio::task::spawn_local(timeout(LINGER, async move {
+        let mut read = 0;
+        while let Some(Ok(frame)) = unread.frame().await
+            && read < MAX_READ_ON
+        {
+            read += frame.data_ref().map_or(0, Bytes::len);
+        }
+    }));
 }
 
 fn join_cookies(headers: &mut HeaderMap) {

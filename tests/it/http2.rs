@@ -1,7 +1,9 @@
 //! HTTP/2 with clients.
 
 mod abuse;
+mod bodies;
 mod grpc;
+mod load;
 mod upstream;
 
 use std::time::Duration;

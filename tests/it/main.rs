@@ -12,6 +12,7 @@ mod cli;
 mod config;
 mod curl;
 mod early;
+mod events;
 mod explain;
 mod faults;
 mod flight;

@@ -1,0 +1,103 @@
+//! Many requests by a tool that is made for them.
+
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+use crate::support::{Authority, Http2Server};
+
+/// h2load at work.
+struct Load(Child);
+
+/// What it reports.
+#[derive(Debug, PartialEq, Eq)]
+struct Report {
+    started: u32,
+    succeeded: u32,
+    /// By the first digit of their status, from 2 to 5.
+    classes: [u32; 4],
+}
+
+impl Load {
+    /// Sends so many requests to a URL, over eight connections with up to 32 at once on each.
+    fn begin(requests: u32, url: &str) -> Self {
+        let mut command = Command::new("h2load");
+        command.args(["-n", &requests.to_string(), "-c", "8", "-m", "32", url]);
+        Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("h2load is installed"))
+    }
+
+    /// Waits until it is done.
+    #[track_caller]
+    fn report(self) -> Report {
+        let output = self.0.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let line = |begin: &str| said.lines().find_map(|line| line.strip_prefix(begin)).expect(&said);
+        let number = |line: &str, what: &str| {
+            let part = line.split(',').find_map(|part| part.trim().strip_suffix(what)).expect(&said);
+            part.trim().parse::<u32>().expect(&said)
+        };
+        let (requests, codes) = (line("requests: "), line("status codes: "));
+        Report {
+            started: number(requests, "started"),
+            succeeded: number(requests, "succeeded"),
+            classes: ["2xx", "3xx", "4xx", "5xx"].map(|class| number(codes, class)),
+        }
+    }
+}
+
+/// All of so many.
+fn all(requests: u32) -> Report {
+    Report { started: requests, succeeded: requests, classes: [requests, 0, 0, 0] }
+}
+
+/// A file with a route to each kind of server.
+fn configuration(server: &Upstream, other: &Http2Server, tls: &str) -> String {
+    format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n{tls}\n\
+         [limits.all]\nrate = \"1000000/s\"\n\
+         [upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\n\
+         [[routes]]\npath = \"/h1\"\nlimits = [\"all\"]\nupstream = \"{}\"\n\
+         [[routes]]\npath = \"/h2\"\nlimits = [\"all\"]\nupstream = \"u\"\n",
+        other.url(),
+        server.url()
+    )
+}
+
+#[test]
+fn thousands_of_requests_are_all_answered() {
+    let (server, other) = (Upstream::echo(), Http2Server::echo());
+    let proxy = Tidegate::start(&configuration(&server, &other, ""));
+    for path in ["/h1", "/h2"] {
+        assert_eq!(Load::begin(4000, &proxy.url(path)).report(), all(4000), "{path}");
+    }
+}
+
+#[test]
+fn thousands_of_requests_over_tls_are_all_answered_while_the_file_changes() {
+    let (server, other) = (Upstream::echo(), Http2Server::echo());
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let tls = format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("localhost"));
+    let config = configuration(&server, &other, &tls);
+    let proxy = Tidegate::start(&config);
+    let load = Load::begin(6000, &format!("https://{}/h2", proxy.addr()));
+    for number in 1..=5 {
+        proxy.reload(&config.replace("1000000/s", &format!("{number}000000/s")));
+    }
+    assert_eq!(load.report(), all(6000));
+    // Those who were there before are still served, and by the same connections as those who come later.
+    assert!(other.connections() <= 8, "{}", other.connections());
+}
+
+#[test]
+fn whatever_was_asked_before_a_drain_is_answered() {
+    let (server, other) = (Upstream::echo(), Http2Server::echo());
+    let mut proxy = Tidegate::start(&configuration(&server, &other, ""));
+    let load = Load::begin(1_000_000, &proxy.url("/h1"));
+    eventually("it is under load", || server.requests().len() > 500);
+    proxy.signal("TERM");
+    // h2load does not come again: it counts what it could not ask any more as failed.
+    let Report { started, succeeded, classes } = load.report();
+    assert_eq!((started, classes), (succeeded, [succeeded, 0, 0, 0]));
+    assert!(succeeded > 500, "{succeeded}");
+    assert_eq!(proxy.wait().code(), Some(0));
+}
