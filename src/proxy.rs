@@ -34,7 +34,7 @@ pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
-use self::passage::{carried, discard, returned, with_head};
+use self::passage::{carried, discard, is_short, returned, with_head};
 use self::reply::{Entry, Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
 use crate::gate::{Examined, Gate, Located, Malformed, RouteId};
@@ -102,13 +102,11 @@ impl Proxy {
             }
         };
         self.tell_id(&mut response, id, asked.route);
+        if has_body && !goes_on(peer, incoming, is_held_back, &response).await {
+            refusal::close(&mut response);
+        }
         if peer.is_multiplexed() {
             http2::cut_body(&mut response, is_head);
-            if let Some(unread) = incoming.filter(|_| has_body) {
-                http2::read_on(unread);
-            }
-        } else if has_body && !goes_on(peer, incoming, is_held_back, &response).await {
-            refusal::close(&mut response);
         }
         if let Some(handshake) = head.extensions.remove::<OnUpgrade>() {
             response = tunnel::switch(peer, response, handshake, &mut asked.entry);
@@ -378,7 +376,14 @@ async fn goes_on(
     response: &Response<Source>,
 ) -> bool {
     match unread {
-        Some(unread) => !is_held_back && discard(unread, peer).await,
+        Some(unread) if !is_held_back && is_short(&unread) => discard(unread, peer).await,
+        Some(unread) if peer.is_multiplexed() => {
+            http2::read_on(unread);
+            true
+        }
+        Some(_) => false,
+        // Over HTTP/2 the rest of it is in nobody's way.
+        None if peer.is_multiplexed() => true,
         // While a server answers, the rest of it may still go there.
         None => matches!(response.body(), Source::Upstream(_)) || !peer.patience().is_unfinished(),
     }

@@ -84,7 +84,7 @@ pub(super) fn has_names(headers: &HeaderMap) -> bool {
     headers.keys().all(|name| is_token(name.as_str()))
 }
 
-/// Reads for a while what is left of a body that nobody wants, while its answer is on its way. Some clients take a stream
+/// Reads for a while what is left of a long body that nobody wants, while its answer is on its way. Some clients take a stream
 /// that is reset right behind its answer for a failure, though it is in order (RFC 9113 §8.1).
 pub(super) fn read_on(mut unread: Incoming) {
     tokio::task::spawn_local(timeout(LINGER, async move {

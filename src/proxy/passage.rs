@@ -11,12 +11,14 @@ use crate::upstream::{ForwardError, RequestBody, ResponseBody};
 /// The longest body that is read for nothing, in bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;
 
-/// Reads a body that nobody wants to its end, so that the connection can go on; says whether it did. A long one
-/// is not worth it.
+/// Whether a body is known to be so short that it is read though nobody wants it.
+pub(super) fn is_short(unread: &Incoming) -> bool {
+    unread.size_hint().upper().is_some_and(|length| length <= MAX_DISCARDED)
+}
+
+/// Reads a body that nobody wants to its end, before its answer, so that the connection can go on; says whether it did.
+/// Over HTTP/2 some clients do not expect an answer while they send.
 pub(super) async fn discard(unread: Incoming, peer: &Peer) -> bool {
-    if unread.size_hint().upper().is_none_or(|length| length > MAX_DISCARDED) {
-        return false;
-    }
     let mut body = RequestBody::streaming(unread, peer.pace(false));
     while let Some(frame) = body.frame().await {
         if frame.is_err() {

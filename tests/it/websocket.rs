@@ -1,5 +1,7 @@
 //! Tunnels for web sockets, with a library at both ends where it matters that they are real.
 
+mod talk;
+
 use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::time::Duration;
