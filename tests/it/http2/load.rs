@@ -18,10 +18,10 @@ struct Report {
 }
 
 impl Load {
-    /// Sends so many requests to a URL, over eight connections with up to 32 at once on each.
+    /// Sends so many requests to a URL, over four connections with up to 16 at once on each.
     fn begin(requests: u32, url: &str) -> Self {
         let mut command = Command::new("h2load");
-        command.args(["-n", &requests.to_string(), "-c", "8", "-m", "32", url]);
+        command.args(["-n", &requests.to_string(), "-c", "4", "-m", "16", url]);
         Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("h2load is installed"))
     }
 
@@ -67,7 +67,7 @@ fn thousands_of_requests_are_all_answered() {
     let (server, other) = (Upstream::echo(), Http2Server::echo());
     let proxy = Tidegate::start(&configuration(&server, &other, ""));
     for path in ["/h1", "/h2"] {
-        assert_eq!(Load::begin(4000, &proxy.url(path)).report(), all(4000), "{path}");
+        assert_eq!(Load::begin(2000, &proxy.url(path)).report(), all(2000), "{path}");
     }
 }
 
@@ -79,13 +79,13 @@ fn thousands_of_requests_over_tls_are_all_answered_while_the_file_changes() {
     let tls = format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("localhost"));
     let config = configuration(&server, &other, &tls);
     let proxy = Tidegate::start(&config);
-    let load = Load::begin(6000, &format!("https://{}/h2", proxy.addr()));
+    let load = Load::begin(4000, &format!("https://{}/h2", proxy.addr()));
     for number in 1..=5 {
         proxy.reload(&config.replace("1000000/s", &format!("{number}000000/s")));
     }
-    assert_eq!(load.report(), all(6000));
+    assert_eq!(load.report(), all(4000));
     // Those who were there before are still served, and by the same connections as those who come later.
-    assert!(other.connections() <= 8, "{}", other.connections());
+    assert!(other.connections() <= 4, "{}", other.connections());
 }
 
 #[test]
