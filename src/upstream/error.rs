@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io;
 
 use super::body::{BodyError, Flaw};
-use super::http2::OtherProtocol;
 use super::spec::ServerSpec;
 use super::wire::Cause;
 use crate::telemetry::Attempt;
@@ -62,6 +61,11 @@ pub enum ForwardError {
     #[error("the path can't be put behind the server's own: {0}")]
     Target(http::uri::InvalidUri),
 }
+
+/// A server that has not agreed to HTTP/2.
+#[derive(Debug, thiserror::Error)]
+#[error("the server does not speak HTTP/2")]
+pub(super) struct OtherProtocol;
 
 impl ForwardError {
     pub(super) fn of(cause: Cause, server: &ServerSpec) -> Self {

@@ -3,10 +3,12 @@
 //! Unlike a [`Wire`](super::wire::Wire) such a connection has a task of its own, since none of its requests can carry
 //! the others along. What may be waited for is bounded for each request by itself.
 
+mod within;
+
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -24,12 +26,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::ForwardError;
+use self::within::within;
 use super::body::{BodyError, RequestBody, Upload};
+use super::error::{ForwardError, OtherProtocol};
 use super::room::Place;
 use super::stream::poll_whole;
 use super::wire::{Cause, SendError};
-use crate::socket::{Alarm, Patience, Reading, Timed, Waiting};
+use crate::socket::{Patience, Reading, Timed, Waiting};
 use crate::time::{monotonic, recent};
 use crate::tls::Transport;
 
@@ -93,11 +96,6 @@ pub(super) struct Lane {
     waiting: Option<Box<Waiting>>,
     tunnel: Option<Upgraded>,
 }
-
-/// It has not agreed to HTTP/2.
-#[derive(Debug, thiserror::Error)]
-#[error("the server does not speak HTTP/2")]
-pub(super) struct OtherProtocol;
 
 /// Runs the library's tasks on this thread.
 #[derive(Clone, Copy)]
@@ -365,33 +363,6 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("requests", &self.requests).finish_non_exhaustive()
     }
-}
-
-/// Waits for an answer, for so long after the request has been sent; none if it is not there by then. Whether it has
-/// been sent is looked at only now and then, as nobody is woken by it.
-async fn within<T>(
-    span: Duration,
-    deadline: Option<Instant>,
-    sent: &Cell<Option<Instant>>,
-    answer: impl Future<Output = T>,
-) -> Option<T> {
-    let mut answer = pin!(answer);
-    let by = |at: Instant| deadline.map_or(at, |deadline| at.min(deadline));
-    let (mut alarm, mut look_at) = (Alarm::default(), by(recent() + span));
-    poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-            return Poll::Ready(Some(answer));
-        }
-        while alarm.wait_until(look_at, cx).is_ready() {
-            let now = monotonic();
-            look_at = by(sent.get().unwrap_or(now) + span);
-            if look_at <= now {
-                return Poll::Ready(None);
-            }
-        }
-        Poll::Pending
-    })
-    .await
 }
 
 /// Gives a request the form that it has over HTTP/2: the host in its target, nothing of a connection, and CONNECT for
