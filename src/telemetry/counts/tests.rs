@@ -1,0 +1,46 @@
+//! What is counted, and how it adds up.
+
+use super::*;
+
+#[test]
+fn names_stand_in_the_order_of_the_types() {
+    assert!(Outcome::ALL.iter().enumerate().all(|(place, (outcome, _))| *outcome as usize == place));
+    assert!(StoreCall::ALL.iter().enumerate().all(|(place, (end, _))| *end as usize == place));
+}
+
+#[test]
+fn workers_count_apart_and_are_summed() {
+    let workers = Workers::default();
+    let counts: Vec<Counts> =
+        (0..3).map(|worker| workers.counts(worker, &[], ["a", "b"].into_iter())).collect();
+    assert!(!Arc::ptr_eq(&counts[0].routes[0], &counts[1].routes[0]));
+    for worker in &counts {
+        worker.answered(Some(1), StatusCode::NO_CONTENT);
+        worker.answered(None, StatusCode::NOT_FOUND);
+        worker.took(Duration::from_millis(1));
+        worker.took(Duration::from_mins(1));
+    }
+    let sums = workers.sums();
+    assert_eq!((sums.routes["a"], sums.routes["b"]), ([0; 6], [0, 3, 0, 0, 0, 0]));
+    assert_eq!(sums.unrouted, [0, 0, 0, 3, 0, 0]);
+    assert_eq!((sums.durations[2], sums.durations[DURATIONS.len()]), (3, 3));
+    assert_eq!(sums.durations[DURATION_CELLS - 1], 3 * 60_001_000);
+}
+
+#[test]
+fn a_name_keeps_its_counters_when_places_change() {
+    let workers = Workers::default();
+    workers.counts(0, &[], ["a", "b"].into_iter()).answered(Some(1), StatusCode::OK);
+    workers.counts(0, &[], ["b"].into_iter()).answered(Some(0), StatusCode::OK);
+    workers.retain(&[], ["b"].into_iter(), [].into_iter());
+    let sums = workers.sums();
+    assert_eq!((sums.routes.len(), sums.routes["b"]), (1, [0, 2, 0, 0, 0, 0]));
+}
+
+#[test]
+fn what_nobody_knows_is_not_counted() {
+    let counts = Counts::default();
+    counts.decided(PolicyId(7), Outcome::Denied);
+    counts.answered(Some(7), StatusCode::OK);
+    counts.answered(None, StatusCode::from_u16(999).unwrap());
+}
