@@ -11,6 +11,13 @@ use super::websocket;
 use crate::gate::{Malformed, PathError};
 use crate::upstream::is_token;
 
+/// A value that hardly comes twice. HTTP/2 would remember it, and what it remembers it looks through for each header.
+pub(super) fn once(mut value: HeaderValue) -> HeaderValue {
+    // The library remembers everything but what is marked so; HTTP/1.1 does not see the mark.
+    value.set_sensitive(true);
+    value
+}
+
 /// Gives a request one form, whichever version it came in: its authority is its Host, its target is path and query
 /// alone, and its cookies are one header (RFC 9113 §8.2.3, §8.3.1). The library has refused fields that belong to a
 /// connection, and whatever is malformed by itself.
