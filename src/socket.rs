@@ -188,10 +188,10 @@ impl<S: AsyncRead + Unpin> Timed<S> {
         if self.closed.is_none() {
             self.read_since = None;
         }
-        let mut bytes = [0; 8 * 1024];
+        let mut bytes = [MaybeUninit::uninit(); 8 * 1024];
         loop {
             self.closed = Some((closed, room));
-            let mut buf = ReadBuf::new(&mut bytes);
+            let mut buf = ReadBuf::uninit(&mut bytes);
             match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
                 Poll::Ready(Ok(())) if (1..=room).contains(&buf.filled().len()) => {
                     room -= buf.filled().len();

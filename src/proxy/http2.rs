@@ -21,6 +21,13 @@ use crate::upstream::is_token;
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_READ_ON: usize = 256 * 1024;
 
+/// A value that hardly comes twice. HTTP/2 would remember it, and what it remembers it looks through for each header.
+pub(super) fn once(mut value: HeaderValue) -> HeaderValue {
+    // The library remembers everything but what is marked so; HTTP/1.1 does not see the mark.
+    value.set_sensitive(true);
+    value
+}
+
 /// Gives a request one form, whichever version it came in: its authority is its Host, its target is path and query
 /// alone, and its cookies are one header (RFC 9113 §8.2.3, §8.3.1). The library has refused fields that belong to a
 /// connection, and whatever is malformed by itself.

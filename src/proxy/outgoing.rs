@@ -42,8 +42,8 @@ pub(super) fn prepare(
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
         head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
-    introduce(&mut head.headers, peer, client_ip);
     remove_twins(&mut head.headers, client_ip, edits);
+    introduce(&mut head.headers, peer, client_ip);
     edits.apply(&mut head.headers);
     unannounce(&mut head.headers, |name| *name == client_ip.header || edits.concern(name));
     Ok(())

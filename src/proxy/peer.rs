@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use smallvec::SmallVec;
 
 use super::tunnel::Tunnel;
 use crate::gate::Caller;
@@ -65,7 +66,7 @@ impl Peer {
             multiplexed: Cell::new(None),
             scheme: "http",
             tls_subject: None,
-            text: value(&address.ip().to_string()),
+            text: text_of(address.ip()),
             forwarded: RefCell::new(None),
             tunnel: RefCell::new(None),
         }
@@ -177,20 +178,50 @@ impl Peer {
     }
 
     fn say(&self, host: &HeaderValue) -> HeaderValue {
-        let node = match self.address.ip() {
-            IpAddr::V4(v4) => v4.to_string(),
-            IpAddr::V6(v6) => format!("\"[{v6}]\""),
-        };
-        let scheme = self.scheme;
-        match host.to_str() {
-            // A valid host has no quotes and no backslashes.
-            Ok(host) if !host.is_empty() => value(&format!("for={node};host=\"{host}\";proto={scheme}")),
-            _ => value(&format!("for={node};proto={scheme}")),
+        // Put together by hand, as the text of an address is: a new connection may bring one request only, and
+        // formatting would take longer than all the rest that is done to its headers.
+        let (open, close) = if self.address.is_ipv4() { ("", "") } else { ("\"[", "]\"") };
+        let mut said = SmallVec::<[u8; 128]>::new();
+        let mut say = |parts: &[&[u8]]| parts.iter().for_each(|part| said.extend_from_slice(part));
+        say(&[b"for=", open.as_bytes(), self.text.as_bytes(), close.as_bytes()]);
+        // A valid host has no quotes and no backslashes.
+        if !host.is_empty() && host.to_str().is_ok() {
+            say(&[b";host=\"", host.as_bytes(), b"\""]);
         }
+        say(&[b";proto=", self.scheme.as_bytes()]);
+        value(&said)
     }
 }
 
+/// An address as text.
+fn text_of(address: IpAddr) -> HeaderValue {
+    let IpAddr::V4(v4) = address else { return value(address.to_string().as_bytes()) };
+    let mut text = SmallVec::<[u8; 16]>::new();
+    for (place, octet) in v4.octets().into_iter().enumerate() {
+        if place > 0 {
+            text.push(b'.');
+        }
+        for power in [100, 10, 1].into_iter().filter(|power| octet >= *power || *power == 1) {
+            text.push(b'0' + octet / power % 10);
+        }
+    }
+    value(&text)
+}
+
 /// A header value of text that has only visible characters.
-fn value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+fn value(text: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_spelled_as_everybody_spells_them() {
+        for text in ["0.0.0.0", "127.0.0.1", "10.20.100.255", "192.0.2.7", "1.2.34.109", "2001:db8::7", "::1"]
+        {
+            assert_eq!(text_of(text.parse().unwrap()), text);
+        }
+    }
 }

@@ -161,10 +161,14 @@ fn quota_exceeded(policies: &[Policy], standings: &[Standing], place: usize, wai
                 Cause::Ban => "has refused this caller too often and bans it",
                 Cause::Quota | Cause::Block => "is used up",
             };
-            // Writing to a string can't fail.
-            let _ = write!(body, "the limit {binding} {what}; try again in {wait} {unit}");
+            let wait = number(wait);
+            let wait = wait.to_str().unwrap_or_default();
+            for part in ["the limit ", binding, " ", what, "; try again in ", wait, " ", unit] {
+                body.push_str(part);
+            }
         }
         None => {
+            // Writing to a string can't fail.
             let _ = write!(body, "this request costs more than the limit {binding} can ever give");
         }
     }

@@ -3,6 +3,8 @@
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
 
+use super::http2::once;
+
 /// The header that carries it, in both directions.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -11,8 +13,8 @@ const MAX_TAKEN: usize = 128;
 
 /// The id that a trusted proxy gives, if it is one of at most 128 visible characters; else 128 random bits, in hex.
 pub(super) fn request_id(headers: &HeaderMap, is_trusted: bool) -> HeaderValue {
-    let given = headers.get(&X_REQUEST_ID).filter(|_| is_trusted);
-    given.filter(|id| is_fit(id.as_bytes())).cloned().unwrap_or_else(made)
+    let given = if is_trusted { headers.get(&X_REQUEST_ID) } else { None };
+    once(given.filter(|id| is_fit(id.as_bytes())).cloned().unwrap_or_else(made))
 }
 
 fn is_fit(id: &[u8]) -> bool {
@@ -49,6 +51,7 @@ mod tests {
             assert!(made.len() == 32 && made.as_bytes().iter().all(u8::is_ascii_hexdigit), "{made:?}");
         }
         let none = HeaderMap::new();
+        assert!(request_id(&none, true).is_sensitive());
         assert_ne!(request_id(&none, true), request_id(&none, true));
     }
 }

@@ -7,6 +7,7 @@ use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
 
 use super::answers::Answers;
+use super::http2::once;
 use crate::limit::{Decision, Policy, binding};
 use crate::limiter::Standing;
 use crate::time::{Micros, Timestamp};
@@ -31,13 +32,13 @@ pub(super) fn stamp(
     let decision = &standings[place].decision;
     if answers.rate_headers.x_ratelimit && !is_tighter(headers.get(X_REMAINING), decision) {
         headers.insert(X_LIMIT, number(decision.limit));
-        headers.insert(X_REMAINING, number(decision.remaining));
-        headers.insert(X_RESET, number(reset(decision, answers, now)));
+        headers.insert(X_REMAINING, once(number(decision.remaining)));
+        headers.insert(X_RESET, once(number(reset(decision, answers, now))));
     }
     if answers.rate_headers.draft_11 && !is_tighter_draft(headers, decision) {
         let (policy, limit) = draft(policies, standings, retry_after);
         headers.insert(POLICY, policy);
-        headers.insert(LIMIT, limit);
+        headers.insert(LIMIT, once(limit));
     }
 }
 

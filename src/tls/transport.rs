@@ -1,6 +1,7 @@
 //! A connection, with TLS or without.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -9,6 +10,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
 use super::certificate;
+
+/// What is sent in one piece, in bytes: to copy so little costs less than to have the kernel read a list of pieces.
+const PIECE: usize = 2048;
 
 /// A connection of a client or to a server. A plain one costs a look at which it is, and nothing more.
 #[derive(Debug)]
@@ -61,7 +65,7 @@ impl AsyncWrite for Transport {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Plain(stream) => write_pieces(Pin::new(stream), cx, bufs),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
@@ -86,4 +90,24 @@ impl AsyncWrite for Transport {
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
+}
+
+/// Writes pieces in one call.
+fn write_pieces(
+    stream: Pin<&mut TcpStream>,
+    cx: &mut Context<'_>,
+    pieces: &[io::IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    if let [piece] = pieces {
+        return stream.poll_write(cx, piece);
+    }
+    if pieces.iter().map(|piece| piece.len()).sum::<usize>() > PIECE {
+        return stream.poll_write_vectored(cx, pieces);
+    }
+    let mut room = [MaybeUninit::uninit(); PIECE];
+    let mut joined = ReadBuf::uninit(&mut room);
+    for piece in pieces {
+        joined.put_slice(piece);
+    }
+    stream.poll_write(cx, joined.filled())
 }

@@ -79,10 +79,11 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let live = Rc::clone(live);
     let service = service_fn(move |request| {
         let (proxy, peer, progress) = (live.now(), Rc::clone(&peer), beginning.begin());
-        async move {
+        // Apart, because it is large, and on its way into a task of its own it is moved several times.
+        Box::pin(async move {
             let response = proxy.handle(&peer, request).await;
             Ok::<_, Infallible>(response.map(|body| progress.answer(body)))
-        }
+        })
     });
     let io = TokioIo::new(Metered::new(stream));
     let connection = protocol(spec, streams.clone()).serve_connection(io, service);
