@@ -20,6 +20,8 @@ use crate::proxy::{Generation, Live};
 
 /// How often connections to servers are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How often memory is given back that connections have left.
+const RELEASE: Duration = Duration::from_millis(250);
 /// Larger than the blocks of which the allocator keeps some at hand.
 const LARGE_BLOCK: usize = 1024 * 1024;
 /// How long to wait when no connection can be accepted, as when there are no file descriptors left.
@@ -206,13 +208,11 @@ fn is_about_one(error: &io::Error) -> bool {
 }
 
 async fn sweep(live: Rc<Live>) {
-    let mut tick = tokio::time::interval(SWEEP);
+    let (mut tick, mut release) = (tokio::time::interval(SWEEP), tokio::time::interval(RELEASE));
     loop {
         tokio::select! {
-            _ = tick.tick() => {
-                live.now().sweep();
-                release_memory();
-            }
+            _ = tick.tick() => live.now().sweep(),
+            _ = release.tick() => release_memory(),
             () = live.room_is_wanted() => live.now().make_room(),
         }
     }

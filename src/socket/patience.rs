@@ -10,7 +10,7 @@ use super::heads::Heads;
 use crate::time::recent;
 
 /// How long a client waits with its next request before its connection rests.
-pub(super) const REST_AFTER: Duration = Duration::from_secs(2);
+pub(super) const REST_AFTER: Duration = Duration::from_millis(500);
 
 /// What a socket's reader may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

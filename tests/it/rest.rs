@@ -6,8 +6,8 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::support::{Authority, Client, Message, Tidegate, TlsClient, Upstream, eventually};
 
-/// A connection rests after two idle seconds, and nothing that a client can see says so.
-const UNTIL_IT_RESTS: Duration = Duration::from_millis(2_300);
+/// A connection rests after half an idle second, and nothing that a client can see says so.
+const UNTIL_IT_RESTS: Duration = Duration::from_millis(800);
 /// Times a connection rests here.
 const ROUNDS: usize = 2;
 
