@@ -249,11 +249,11 @@ async fn each_answer_lets_it_rest_anew() {
 #[tokio::test(start_paused = true)]
 async fn what_has_to_end_before_does_not_rest() {
     let (_near, mut far) = answered(60 * SECOND);
-    let by = monotonic() + SECOND;
+    let by = monotonic() + REST_AFTER / 2;
     far.patience.hasten(by);
     assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::TimedOut));
     assert!(monotonic() == by && !far.patience.rests());
-    let (_near, mut far) = answered(SECOND);
+    let (_near, mut far) = answered(REST_AFTER);
     assert_eq!(kind(far.read_u8().await), Some(io::ErrorKind::TimedOut));
     assert!(!far.patience.rests());
 }
