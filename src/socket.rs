@@ -123,6 +123,8 @@ impl<S> Timed<S> {
     fn read_deadline(&mut self) -> Option<Instant> {
         let deadline = match self.patience.reading.get() {
             Reading::Unbounded | Reading::UntilItEnds => None,
+            // It is about the next request, while the client is still taking an answer: the write has its own time.
+            Reading::HeadStartsBy(..) if self.write_since.is_some() => None,
             Reading::Each(span) => Some(*self.read_since.get_or_insert_with(monotonic) + span),
             Reading::Until(instant) | Reading::HeadStartsBy(instant, _) => Some(instant),
         };

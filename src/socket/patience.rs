@@ -148,6 +148,12 @@ impl Patience {
         matches!(self.reading.get(), Reading::HeadStartsBy(..))
     }
 
+    /// Whether a request is under way: its head is whole, and its answer is not.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        !matches!(self.reading.get(), Reading::HeadStartsBy(..) | Reading::Until(_))
+    }
+
     /// If the next head is waited for: no longer than until then.
     pub fn hasten(&self, by: Instant) {
         if let Reading::HeadStartsBy(at, span) = self.reading.get() {

@@ -149,6 +149,62 @@ fn a_request_sent_just_before_sigterm_was_seen_is_answered() {
 }
 
 #[test]
+fn a_head_that_comes_in_parts_around_sigterm_is_answered() {
+    let mut proxy = Tidegate::start(&format!("workers = 1\n{OWN}"));
+    let mut clients = [(); 3].map(|()| Client::connect(proxy.addr()));
+    let (first, second) = ("GET / HTTP/1.1\r\nHost: a\r\n", "\r\n");
+    let [begun, begins, fresh] = &mut clients;
+    for client in [&mut *begun, &mut *begins] {
+        assert_eq!(client.get("/", &[]).status(), 200);
+    }
+    begun.send(first);
+    fresh.send(first);
+    // Answered by the same worker, which has read what came before.
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    proxy.signal("TERM");
+    proxy.wait_log("draining");
+    begins.send(first);
+    eventually("nobody listens any more", || is_closed(proxy.addr()));
+    for client in &mut clients {
+        client.send(second);
+        assert_eq!(client.read().status(), 200);
+        client.expect_close();
+    }
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+/// The last of an answer waits in the proxy while its client is slow: for some of these lengths, since nobody can say
+/// how much the kernel takes.
+#[test]
+fn the_end_of_an_answer_that_waits_to_be_read_is_no_idle_time() {
+    const STEP: usize = 48 * 1024;
+    let server = Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let length = request.start.split(['/', ' ']).nth(2).unwrap().parse().unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            let _ = caller.try_send([head.as_bytes(), &vec![b'x'; length]].concat());
+        }
+    });
+    let mut proxy = before(&server, "");
+    let mut clients = Vec::new();
+    for length in (1..100).map(|number| number * STEP) {
+        let mut client = Client::connect(proxy.addr());
+        client.send(format!("GET /{length} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        clients.push((length, client));
+    }
+    eventually("the server has answered all", || server.requests().len() == clients.len());
+    proxy.signal("TERM");
+    proxy.wait_log("draining");
+    eventually("nobody listens any more", || is_closed(proxy.addr()));
+    // Idle connections are closed half a second after that: a matter of time alone.
+    std::thread::sleep(Duration::from_millis(700));
+    for (length, client) in &mut clients {
+        assert_eq!(client.read().body.len(), *length);
+    }
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
 fn a_body_on_its_way_is_finished_after_sigterm() {
     let (release, wait): (Sender<()>, Receiver<()>) = channel();
     let wait = Mutex::new(wait);
