@@ -163,11 +163,13 @@ impl<S> Timed<S> {
     ) -> Poll<io::Result<T>> {
         if progress.is_ready() {
             if self.write_since.take().is_some() {
+                self.patience.is_writing.set(false);
                 // It has waited: time has passed.
                 let _ = monotonic();
             }
             return progress;
         }
+        self.patience.is_writing.set(true);
         let deadline = *self.write_since.get_or_insert_with(monotonic) + self.patience.writing;
         let deadline = self.patience.within_limit(Some(deadline)).unwrap_or(deadline);
         self.wait_until(deadline, cx)

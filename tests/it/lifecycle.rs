@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use crate::support::frames::{DATA, Frames, WINDOW_UPDATE};
 use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get, timed};
 
 /// A server that answers each request when it is told to.
@@ -186,20 +187,32 @@ fn the_end_of_an_answer_that_waits_to_be_read_is_no_idle_time() {
         }
     });
     let mut proxy = before(&server, "");
-    let mut clients = Vec::new();
+    let (mut clients, mut multiplexed) = (Vec::new(), Vec::new());
     for length in (1..100).map(|number| number * STEP) {
         let mut client = Client::connect(proxy.addr());
         client.send(format!("GET /{length} HTTP/1.1\r\nHost: a\r\n\r\n"));
         clients.push((length, client));
+        let mut client = Frames::connect(proxy.addr(), &[(4, 1 << 30)]);
+        client.send(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());
+        client.get(1, &format!("/{length}"));
+        multiplexed.push((length, client));
     }
-    eventually("the server has answered all", || server.requests().len() == clients.len());
+    eventually("the server has all requests", || {
+        server.requests().len() == clients.len() + multiplexed.len()
+    });
     proxy.signal("TERM");
     proxy.wait_log("draining");
     eventually("nobody listens any more", || is_closed(proxy.addr()));
-    // Idle connections are closed half a second after that: a matter of time alone.
-    std::thread::sleep(Duration::from_millis(700));
+    // Idle connections are closed half a second after that, and a second where they speak HTTP/2: a matter of time
+    // alone.
+    std::thread::sleep(Duration::from_millis(1_700));
     for (length, client) in &mut clients {
         assert_eq!(client.read().body.len(), *length);
+    }
+    for (length, client) in &mut multiplexed {
+        let frames = client.read_to_close();
+        let came = frames.iter().filter(|frame| frame.kind == DATA).map(|frame| frame.payload.len());
+        assert_eq!(came.sum::<usize>(), *length);
     }
     assert_eq!(proxy.wait().code(), Some(0));
 }
