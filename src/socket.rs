@@ -123,6 +123,8 @@ impl<S> Timed<S> {
     fn read_deadline(&mut self) -> Option<Instant> {
         let deadline = match self.patience.reading.get() {
             Reading::Unbounded | Reading::UntilItEnds => None,
+            // It is about the next request, while the client is still taking an answer: the write has its own time.
+            Reading::HeadStartsBy(..) if self.write_since.is_some() => None,
             Reading::Each(span) => Some(*self.read_since.get_or_insert_with(monotonic) + span),
             Reading::Until(instant) | Reading::HeadStartsBy(instant, _) => Some(instant),
         };
@@ -161,11 +163,13 @@ impl<S> Timed<S> {
     ) -> Poll<io::Result<T>> {
         if progress.is_ready() {
             if self.write_since.take().is_some() {
+                self.patience.is_writing.set(false);
                 // It has waited: time has passed.
                 let _ = monotonic();
             }
             return progress;
         }
+        self.patience.is_writing.set(true);
         let deadline = *self.write_since.get_or_insert_with(monotonic) + self.patience.writing;
         let deadline = self.patience.within_limit(Some(deadline)).unwrap_or(deadline);
         self.wait_until(deadline, cx)

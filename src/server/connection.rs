@@ -12,6 +12,7 @@ use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::server::conn::http1::Builder;
@@ -136,11 +137,14 @@ async fn beginning(
             _ if !preface.is_empty() && first.starts_with(preface) => Beginning::Http2,
             _ => Beginning::Http1,
         });
-        if begins.is_pending() {
-            // TLS has answers of its own. A socket that can't be written to is seen by its reader.
-            let _ = Pin::new(&mut *stream).poll_flush(cx);
+        match begins {
+            // TLS has answers of its own.
+            Poll::Pending => match Pin::new(&mut *stream).poll_flush(cx) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+            },
+            ready @ Poll::Ready(_) => ready,
         }
-        begins
     })
     .await
 }

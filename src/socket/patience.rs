@@ -55,6 +55,8 @@ pub struct Patience {
     pub(super) has_ended: Cell<bool>,
     /// Whether everything that was read has been taken, and more is waited for.
     pub(super) is_starved: Cell<bool>,
+    /// Whether a write waits for the other side to read.
+    pub(super) is_writing: Cell<bool>,
     /// Whether a body is on its way that has not come to its end.
     is_unfinished: Cell<bool>,
     /// Whether the connection should end after the present answer.
@@ -87,6 +89,7 @@ impl Patience {
             is_client,
             has_ended: Cell::new(false),
             is_starved: Cell::new(false),
+            is_writing: Cell::new(false),
             is_unfinished: Cell::new(false),
             is_last: Cell::new(false),
             rest: Cell::new(Rest::No),
@@ -148,6 +151,12 @@ impl Patience {
         matches!(self.reading.get(), Reading::HeadStartsBy(..))
     }
 
+    /// Whether a request is under way: its head is whole, and its answer is not.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        !matches!(self.reading.get(), Reading::HeadStartsBy(..) | Reading::Until(_))
+    }
+
     /// If the next head is waited for: no longer than until then.
     pub fn hasten(&self, by: Instant) {
         if let Reading::HeadStartsBy(at, span) = self.reading.get() {
@@ -189,6 +198,12 @@ impl Patience {
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         self.heads.get().is_some_and(|heads| heads.is_untouched())
+    }
+
+    /// Whether a write waits for the other side to read.
+    #[must_use]
+    pub fn is_writing(&self) -> bool {
+        self.is_writing.get()
     }
 
     /// Whether a body is on its way that has not come to its end, from now on.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use crate::support::frames::{DATA, Frames, WINDOW_UPDATE};
 use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get, timed};
 
 /// A server that answers each request when it is told to.
@@ -144,6 +145,74 @@ fn a_request_sent_just_before_sigterm_was_seen_is_answered() {
     proxy.wait_log("draining");
     for client in [&mut kept, &mut fresh] {
         assert_eq!(client.get("/", &[]).status(), 200);
+    }
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn a_head_that_comes_in_parts_around_sigterm_is_answered() {
+    let mut proxy = Tidegate::start(&format!("workers = 1\n{OWN}"));
+    let mut clients = [(); 3].map(|()| Client::connect(proxy.addr()));
+    let (first, second) = ("GET / HTTP/1.1\r\nHost: a\r\n", "\r\n");
+    let [begun, begins, fresh] = &mut clients;
+    for client in [&mut *begun, &mut *begins] {
+        assert_eq!(client.get("/", &[]).status(), 200);
+    }
+    begun.send(first);
+    fresh.send(first);
+    // Answered by the same worker, which has read what came before.
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    proxy.signal("TERM");
+    proxy.wait_log("draining");
+    begins.send(first);
+    eventually("nobody listens any more", || is_closed(proxy.addr()));
+    for client in &mut clients {
+        client.send(second);
+        assert_eq!(client.read().status(), 200);
+        client.expect_close();
+    }
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+/// The last of an answer waits in the proxy while its client is slow: for some of these lengths, since nobody can say
+/// how much the kernel takes.
+#[test]
+fn the_end_of_an_answer_that_waits_to_be_read_is_no_idle_time() {
+    const STEP: usize = 48 * 1024;
+    let server = Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let length = request.start.split(['/', ' ']).nth(2).unwrap().parse().unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            let _ = caller.try_send([head.as_bytes(), &vec![b'x'; length]].concat());
+        }
+    });
+    let mut proxy = before(&server, "");
+    let (mut clients, mut multiplexed) = (Vec::new(), Vec::new());
+    for length in (1..100).map(|number| number * STEP) {
+        let mut client = Client::connect(proxy.addr());
+        client.send(format!("GET /{length} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        clients.push((length, client));
+        let mut client = Frames::connect(proxy.addr(), &[(4, 1 << 30)]);
+        client.send(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());
+        client.get(1, &format!("/{length}"));
+        multiplexed.push((length, client));
+    }
+    eventually("the server has all requests", || {
+        server.requests().len() == clients.len() + multiplexed.len()
+    });
+    proxy.signal("TERM");
+    proxy.wait_log("draining");
+    eventually("nobody listens any more", || is_closed(proxy.addr()));
+    // Idle connections are closed half a second after that, and a second where they speak HTTP/2: a matter of time
+    // alone.
+    std::thread::sleep(Duration::from_millis(1_700));
+    for (length, client) in &mut clients {
+        assert_eq!(client.read().body.len(), *length);
+    }
+    for (length, client) in &mut multiplexed {
+        let frames = client.read_to_close();
+        let came = frames.iter().filter(|frame| frame.kind == DATA).map(|frame| frame.payload.len());
+        assert_eq!(came.sum::<usize>(), *length);
     }
     assert_eq!(proxy.wait().code(), Some(0));
 }

@@ -57,16 +57,15 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let (mut is_listening, mut is_ending, mut linger) = (false, false, None);
     let end = poll_fn(|cx| {
         // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
-        let is_first = !is_listening;
-        if is_first {
+        if !is_listening {
             is_listening = true;
             let _ = begun.as_mut().poll(cx);
         }
         if open.is_draining() {
             patience.hasten(*linger.get_or_insert_with(|| monotonic() + LINGER));
             // To shut down while nothing has been asked would close at once, over a request on its way: hyper must
-            // have seen the first bytes.
-            if !is_ending && !is_first && !patience.awaits_head() {
+            // have seen its whole head.
+            if !is_ending && patience.is_asked() {
                 is_ending = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }

@@ -73,7 +73,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     peer.multiplex(spec.max_headers);
     // A client has always something to say, such as how much more it would take: when the connection is closed its
     // socket reads on, or a reset would take the last answers along.
-    peer.patience().set_unfinished(true);
+    let patience = Rc::clone(peer.patience());
+    patience.set_unfinished(true);
     let streams = Streams::new(spec.idle_timeout);
     let beginning = streams.clone();
     let live = Rc::clone(live);
@@ -117,6 +118,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             let span = if ending.is_some() { GOODBYE } else { spec.idle_timeout };
             let idle_since =
                 streams.idle_since().map(|since| ending.map_or(since, |ending| ending.max(since)));
+            // What waits to be written, when all requests are done, is the last of their answers, and has its own time.
+            let idle_since = idle_since.filter(|_| !patience.is_writing());
             look_at = idle_since.unwrap_or(now) + span;
             if look_at <= now {
                 if ending.is_some() {
