@@ -119,7 +119,7 @@ impl Pool {
         deadline: Option<Instant>,
     ) -> Result<Link, ForwardError> {
         if let Some(ticket) = ticket {
-            return Box::pin(self.open(ticket)).await.map(Link::Http1);
+            return Box::pin(self.open(ticket, fresh)).await.map(Link::Http1);
         }
         if !fresh && let Some(wire) = self.kept() {
             return Ok(Link::Http1(wire));
@@ -131,7 +131,7 @@ impl Pool {
             };
         }
         // Apart, because it is large, and most requests find a connection that was kept.
-        Box::pin(self.wait_and_open(deadline)).await.map(Link::Http1)
+        Box::pin(self.wait_and_open(fresh, deadline)).await.map(Link::Http1)
     }
 
     /// That every connection is in use.
@@ -247,14 +247,16 @@ impl Pool {
         Some(handed.swap_remove(place).1)
     }
 
-    async fn wait_and_open(&self, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
+    async fn wait_and_open(&self, fresh: bool, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
         let ticket = waiting::ticket(&[self], self.connected_by(deadline)).await;
         let (_, ticket) = ticket.ok_or_else(|| self.full())?;
-        self.open(ticket).await
+        self.open(ticket, fresh).await
     }
 
-    async fn open(&self, ticket: Ticket) -> Result<Box<Wire>, ForwardError> {
+    async fn open(&self, ticket: Ticket, fresh: bool) -> Result<Box<Wire>, ForwardError> {
         let place = match ticket.turn {
+            // One that has served may be as dead as the one before.
+            Turn::Wire(wire) if fresh => wire.into_place(),
             Turn::Wire(wire) => return Ok(wire),
             Turn::Place(place) => place,
         };
