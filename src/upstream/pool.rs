@@ -292,6 +292,8 @@ impl Pool {
             Some(place) => place,
             None => match multiplexed.any(fresh) {
                 Some(lane) => return Ok(Link::Http2(lane)),
+                // Another worker may use its connections for ever, and none can be lent.
+                None if multiplexed.is_empty() => self.endpoint.room.enter_over(),
                 None => match waiting::ticket(&[self], by).await {
                     Some((_, Ticket { turn: Turn::Place(place), .. })) => place,
                     // Nobody hands over a connection of its own here.
