@@ -173,6 +173,11 @@ impl Multiplexed {
         idle.map(|place| connections.swap_remove(place)).is_some()
     }
 
+    /// Leaves its connections to the requests that they have, which are their last.
+    pub fn forget(&self) {
+        let _ = self.connections.take();
+    }
+
     /// Closes connections that have had no request for long, and forgets those that have ended.
     pub fn sweep(&self) {
         self.connections.borrow_mut().retain(|connection| {
@@ -212,12 +217,12 @@ async fn open(
     let connection = Rc::new(Connection {
         sender,
         _place: place,
+        _alive: alive,
         response_timeout,
         stall_timeout,
         scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
         requests: Cell::new(0),
         idle_since: Cell::new(recent()),
-        _alive: alive,
         running: Rc::clone(&running),
         is_doubtful: Cell::new(false),
     });

@@ -47,6 +47,8 @@ pub struct Pool {
     handed: RefCell<Vec<(u64, Box<Wire>)>>,
     /// Those that requests share, where HTTP/2 is spoken.
     multiplexed: Option<Multiplexed>,
+    /// Whether it gets no more requests: what comes back is not kept.
+    is_retired: Cell<bool>,
 }
 
 /// A request at a server, from the choice of it to the last byte of the response.
@@ -81,6 +83,7 @@ impl Pool {
             kept: RefCell::default(),
             handed: RefCell::default(),
             multiplexed: spec.is_http2.then(Multiplexed::default),
+            is_retired: Cell::new(false),
         }
     }
 
@@ -201,6 +204,16 @@ impl Pool {
         while self.endpoint.room.is_awaited() && self.close_kept() {}
     }
 
+    /// Closes what is kept, now and from now on: no request will come any more. Those that are under way can last long,
+    /// and the pool with them.
+    pub(super) fn retire(&self) {
+        self.is_retired.set(true);
+        let _ = self.kept.take();
+        if let Some(multiplexed) = &self.multiplexed {
+            multiplexed.forget();
+        }
+    }
+
     /// A kept connection. It may have died since somebody last looked: then it does not send the request, and
     /// gives it back.
     fn kept(&self) -> Option<Box<Wire>> {
@@ -210,7 +223,7 @@ impl Pool {
 
     fn store(&self, wire: Box<Wire>) {
         let mut kept = self.kept.borrow_mut();
-        if kept.len() < MAX_KEPT {
+        if kept.len() < MAX_KEPT && !self.is_retired.get() {
             kept.push(wire);
         }
     }
@@ -306,6 +319,9 @@ impl Pool {
             multiplexed.add(stream, place, spec.response_timeout, spec.stall_timeout).await
         };
         let lane = timeout_at(by, connect).await.map_err(in_time)?;
+        if self.is_retired.get() {
+            multiplexed.forget();
+        }
         let failed = |error| ForwardError::Connect { server: self.server.authority(), error };
         lane.map(Link::Http2).map_err(failed)
     }
