@@ -143,8 +143,7 @@ impl Multiplexed {
         response_timeout: Duration,
         stall_timeout: Duration,
     ) -> io::Result<Lane> {
-        let alive = Rc::clone(&self.alive);
-        let connection = open(stream, place, alive, response_timeout, stall_timeout).await?;
+        let connection = open(stream, place, Rc::clone(&self.alive), response_timeout, stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
         Ok(Lane::new(connection, false))
     }
