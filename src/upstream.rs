@@ -193,13 +193,24 @@ impl Upstream {
         }
     }
 
+    /// Closes kept connections, now and from now on: no request will begin here any more.
+    pub fn retire(&self) {
+        for pool in &self.lineup.borrow().pools {
+            pool.retire();
+        }
+    }
+
     fn line_up(&self) {
         let members = self.shared.members();
         let mut lineup = self.lineup.borrow_mut();
         if !lineup.is_of(&members) {
             let make =
                 |member: &_| Pool::new(&self.shared, member, self.counts.clone(), Arc::clone(&self.worker));
-            *lineup = Rc::new(lineup.renewed(members, self.shared.spec().balance, make));
+            let next = lineup.renewed(members, self.shared.spec().balance, make);
+            for gone in lineup.pools.iter().filter(|pool| !next.pools.iter().any(|it| Rc::ptr_eq(it, pool))) {
+                gone.retire();
+            }
+            *lineup = Rc::new(next);
         }
     }
 

@@ -71,7 +71,12 @@ impl Live {
             self.keeping.replace(keeping);
             limiter
         };
-        self.now.replace(Rc::new(Proxy::new(next, &limiter, &earlier.upstreams, &self.bell)));
+        let next = Rc::new(Proxy::new(next, &limiter, &earlier.upstreams, &self.bell));
+        let stays = |upstream: &&Rc<Upstream>| next.upstreams.iter().any(|it| Rc::ptr_eq(it, upstream));
+        for gone in earlier.upstreams.iter().filter(|upstream| !stays(upstream)) {
+            gone.retire();
+        }
+        self.now.replace(next);
     }
 
     /// Waits until other workers want room for connections ([`Proxy::make_room`]).

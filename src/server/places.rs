@@ -145,6 +145,7 @@ mod tests {
         drop(kept);
         assert_eq!((places.taken(), known()), (0, 0));
         let rooms = places.clients.iter().map(|shard| shard.lock().capacity()).sum::<usize>();
-        assert!(rooms < 100, "{rooms}");
+        // Each part shrinks when it has six at most, which takes room for seven.
+        assert!(rooms <= 7 * SHARDS, "{rooms}");
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct Multiplexed {
     connecting: Mutex<()>,
     /// Whether the log knows that the server speaks something else.
     is_told: Cell<bool>,
+    /// Each connection has one of these, also while it only ends what it has begun.
+    alive: Rc<()>,
 }
 
 type Running = http2::Connection<TokioIo<Timed<Transport>>, RequestBody, Local>;
@@ -78,6 +80,7 @@ struct Connection {
     sender: http2::SendRequest<RequestBody>,
     /// Its right to be there, which goes to another connection after it.
     _place: Place,
+    _alive: Rc<()>,
     response_timeout: Duration,
     stall_timeout: Duration,
     scheme: Scheme,
@@ -140,7 +143,7 @@ impl Multiplexed {
         response_timeout: Duration,
         stall_timeout: Duration,
     ) -> io::Result<Lane> {
-        let connection = open(stream, place, response_timeout, stall_timeout).await?;
+        let connection = open(stream, place, Rc::clone(&self.alive), response_timeout, stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
         Ok(Lane::new(connection, false))
     }
@@ -150,6 +153,11 @@ impl Multiplexed {
         if error.is_other_protocol() && !self.is_told.replace(true) {
             tracing::warn!("{error}; is `protocol = \"h2\"` right for it?");
         }
+    }
+
+    /// Whether there is no connection at all, not even one that ends.
+    pub fn is_empty(&self) -> bool {
+        Rc::strong_count(&self.alive) == 1
     }
 
     /// Whether there is a connection.
@@ -162,6 +170,11 @@ impl Multiplexed {
         let mut connections = self.connections.borrow_mut();
         let idle = connections.iter().position(|connection| connection.requests.get() == 0);
         idle.map(|place| connections.swap_remove(place)).is_some()
+    }
+
+    /// Leaves its connections to the requests that they have, which are their last.
+    pub fn forget(&self) {
+        let _ = self.connections.take();
     }
 
     /// Closes connections that have had no request for long, and forgets those that have ended.
@@ -177,6 +190,7 @@ impl Multiplexed {
 async fn open(
     stream: Transport,
     place: Place,
+    alive: Rc<()>,
     response_timeout: Duration,
     stall_timeout: Duration,
 ) -> io::Result<Rc<Connection>> {
@@ -202,6 +216,7 @@ async fn open(
     let connection = Rc::new(Connection {
         sender,
         _place: place,
+        _alive: alive,
         response_timeout,
         stall_timeout,
         scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },

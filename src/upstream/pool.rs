@@ -47,6 +47,8 @@ pub struct Pool {
     handed: RefCell<Vec<(u64, Box<Wire>)>>,
     /// Those that requests share, where HTTP/2 is spoken.
     multiplexed: Option<Multiplexed>,
+    /// Whether it gets no more requests: what comes back is not kept.
+    is_retired: Cell<bool>,
 }
 
 /// A request at a server, from the choice of it to the last byte of the response.
@@ -81,6 +83,7 @@ impl Pool {
             kept: RefCell::default(),
             handed: RefCell::default(),
             multiplexed: spec.is_http2.then(Multiplexed::default),
+            is_retired: Cell::new(false),
         }
     }
 
@@ -119,7 +122,7 @@ impl Pool {
         deadline: Option<Instant>,
     ) -> Result<Link, ForwardError> {
         if let Some(ticket) = ticket {
-            return Box::pin(self.open(ticket)).await.map(Link::Http1);
+            return Box::pin(self.open(ticket, fresh)).await.map(Link::Http1);
         }
         if !fresh && let Some(wire) = self.kept() {
             return Ok(Link::Http1(wire));
@@ -131,7 +134,7 @@ impl Pool {
             };
         }
         // Apart, because it is large, and most requests find a connection that was kept.
-        Box::pin(self.wait_and_open(deadline)).await.map(Link::Http1)
+        Box::pin(self.wait_and_open(fresh, deadline)).await.map(Link::Http1)
     }
 
     /// That every connection is in use.
@@ -201,6 +204,16 @@ impl Pool {
         while self.endpoint.room.is_awaited() && self.close_kept() {}
     }
 
+    /// Closes what is kept, now and from now on: no request will come any more. Those that are under way can last long,
+    /// and the pool with them.
+    pub(super) fn retire(&self) {
+        self.is_retired.set(true);
+        let _ = self.kept.take();
+        if let Some(multiplexed) = &self.multiplexed {
+            multiplexed.forget();
+        }
+    }
+
     /// A kept connection. It may have died since somebody last looked: then it does not send the request, and
     /// gives it back.
     fn kept(&self) -> Option<Box<Wire>> {
@@ -210,7 +223,7 @@ impl Pool {
 
     fn store(&self, wire: Box<Wire>) {
         let mut kept = self.kept.borrow_mut();
-        if kept.len() < MAX_KEPT {
+        if kept.len() < MAX_KEPT && !self.is_retired.get() {
             kept.push(wire);
         }
     }
@@ -247,14 +260,16 @@ impl Pool {
         Some(handed.swap_remove(place).1)
     }
 
-    async fn wait_and_open(&self, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
+    async fn wait_and_open(&self, fresh: bool, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
         let ticket = waiting::ticket(&[self], self.connected_by(deadline)).await;
         let (_, ticket) = ticket.ok_or_else(|| self.full())?;
-        self.open(ticket).await
+        self.open(ticket, fresh).await
     }
 
-    async fn open(&self, ticket: Ticket) -> Result<Box<Wire>, ForwardError> {
+    async fn open(&self, ticket: Ticket, fresh: bool) -> Result<Box<Wire>, ForwardError> {
         let place = match ticket.turn {
+            // One that has served may be as dead as the one before.
+            Turn::Wire(wire) if fresh => wire.into_place(),
             Turn::Wire(wire) => return Ok(wire),
             Turn::Place(place) => place,
         };
@@ -290,6 +305,8 @@ impl Pool {
             Some(place) => place,
             None => match multiplexed.any(fresh) {
                 Some(lane) => return Ok(Link::Http2(lane)),
+                // Another worker may use its connections for ever, and none can be lent.
+                None if multiplexed.is_empty() => self.endpoint.room.enter_over(),
                 None => match waiting::ticket(&[self], by).await {
                     Some((_, Ticket { turn: Turn::Place(place), .. })) => place,
                     // Nobody hands over a connection of its own here.
@@ -302,6 +319,9 @@ impl Pool {
             multiplexed.add(stream, place, spec.response_timeout, spec.stall_timeout).await
         };
         let lane = timeout_at(by, connect).await.map_err(in_time)?;
+        if self.is_retired.get() {
+            multiplexed.forget();
+        }
         let failed = |error| ForwardError::Connect { server: self.server.authority(), error };
         lane.map(Link::Http2).map_err(failed)
     }

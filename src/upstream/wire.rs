@@ -52,7 +52,7 @@ pub(super) struct Wire {
     /// Whether the last response came before its request was whole.
     is_early: bool,
     /// Its right to be there, which goes to another connection after it.
-    _place: Place,
+    place: Place,
     /// Since when it has been kept; none for a connection that has not served yet.
     kept_since: Option<Instant>,
 }
@@ -112,7 +112,7 @@ impl Wire {
             relay,
             waker,
             is_early: false,
-            _place: place,
+            place,
             kept_since: None,
         }))
     }
@@ -153,6 +153,11 @@ impl Wire {
     /// Whether nothing more comes over it or goes.
     pub fn has_ended(&self) -> bool {
         self.connection.is_none()
+    }
+
+    /// Closes it, and leaves its place to another.
+    pub fn into_place(self: Box<Self>) -> Place {
+        self.place
     }
 
     /// What is left of it after the server has switched protocols.

@@ -190,6 +190,41 @@ fn an_answer_on_its_way_is_finished() {
     assert_eq!(server.connections(), 1);
 }
 
+#[test]
+fn connections_to_servers_of_the_old_file_end_with_their_requests() {
+    let server = Upstream::scripted(|caller| {
+        while let Ok(Some(head)) = caller.request() {
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+            if head.start.contains("/long") && caller.take(1).is_err() {
+                return;
+            }
+            let _ = caller.try_send("more");
+        }
+    });
+    let forwarding = |line: &str| {
+        format!(
+            "workers = 1\n[upstreams.u]\nservers = [\"{}\"]\n{line}\n\
+             [[routes]]\npath = \"/*\"\nupstream = \"u\"\n",
+            server.url()
+        )
+    };
+    let proxy = Tidegate::start(&forwarding(""));
+    let begun = || {
+        let mut client = Client::connect(proxy.addr());
+        client.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.read_head().unwrap().unwrap();
+        client
+    };
+    let (_long, short) = (begun(), begun());
+    assert_eq!(get(proxy.addr(), "/", &[]).text(), "halfmore");
+    assert_eq!(server.open(), 3);
+    // One answer still comes; nobody will use the connection that was kept beside it.
+    proxy.reload(&forwarding("retries = 0"));
+    eventually("the one that was kept is closed", || server.open() == 2);
+    drop(short);
+    eventually("only the answer that still comes has one", || server.open() == 1);
+}
+
 /// So many requests an hour; `other` makes the file another.
 fn limited(store: &str, rate: u64, other: &str) -> String {
     format!(

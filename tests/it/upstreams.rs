@@ -349,6 +349,43 @@ fn who_waits_gets_whichever_server_is_free_first() {
     });
 }
 
+/// Connections that die of their second request: what waits must not be sent again over one that is handed on.
+#[test]
+fn a_second_try_has_a_new_connection_even_after_a_wait() {
+    let may_go_on = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let gates = may_go_on.clone();
+    let server = Upstream::scripted(move |caller| {
+        if !matches!(caller.request(), Ok(Some(_))) {
+            return;
+        }
+        if caller.number() == 1 {
+            eventually("it may answer", || gates[1].load(Ordering::SeqCst));
+        }
+        let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        if let Ok(Some(_)) = caller.request()
+            && caller.number() == 0
+        {
+            eventually("it may close", || gates[0].load(Ordering::SeqCst));
+        }
+    });
+    let servers = format!("\"{}\"", server.url());
+    let proxy = started_with(1, &servers, "max_connections = 1\nconnect_timeout = \"9s\"");
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    let mut clients = [(); 2].map(|()| Client::connect(proxy.addr()));
+    let waits = || eventually("one waits", || metric(&proxy, "pending", "") == 1);
+    clients[0].send(PLAIN);
+    eventually("it has the connection that was kept", || server.requests().len() == 2);
+    clients[1].send(PLAIN);
+    waits();
+    // What had the dead one goes to the end of the line.
+    may_go_on[0].store(true, Ordering::SeqCst);
+    eventually("the other one is there", || server.requests().len() == 3);
+    waits();
+    may_go_on[1].store(true, Ordering::SeqCst);
+    assert_eq!(clients.map(|mut client| client.read().status()), [200, 200]);
+    assert_eq!(server.connections(), 3);
+}
+
 #[test]
 fn the_whole_of_a_request_has_its_time() {
     let dripping = Upstream::scripted(|caller| {

@@ -112,6 +112,34 @@ fn more_requests_than_the_server_takes_at_once_are_answered_all_the_same() {
 }
 
 #[test]
+fn each_worker_has_a_connection_however_few_there_may_be() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let server = Http2Server::start(h2::server::Builder::new(), None, move |asked| {
+        let is_held = asked.0.uri().path() == "/held";
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if is_held {
+                std::future::pending::<()>().await;
+            }
+            say(asked, "yes");
+        }
+    });
+    let proxy = Tidegate::start(&format!(
+        "workers = 2\n[upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\nmax_connections = 1\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"u\"\n",
+        server.url()
+    ));
+    let mut held = Client::connect(proxy.addr());
+    held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("one is busy", || asked.load(Ordering::SeqCst) == 1);
+    for _ in 0..40 {
+        assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
+    }
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
 fn a_request_that_was_not_looked_at_goes_once_more() {
     let refusals = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&refusals);
