@@ -41,8 +41,11 @@ const MAX_SPOILT: usize = 20;
 const MAX_HEAD: usize = 512 * 1024;
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a connection that is told to end, and has no request, waits for the client to end it.
+/// How long a connection that is told to end, and has no request, waits for the client to answer that it has heard.
 const GOODBYE: Duration = Duration::from_secs(1);
+/// The same if it has had one so lately: the client may still be taking its answer, of which the end waits for room, and
+/// can't have heard before.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 fn protocol(spec: &ListenerSpec, streams: Streams) -> http2::Builder<Streams> {
     let mut protocol = http2::Builder::new(streams);
@@ -115,9 +118,13 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             }
             // Looked at only now and then, so that requests need not touch the timer.
             let now = monotonic();
-            let span = if ending.is_some() { GOODBYE } else { spec.idle_timeout };
-            let idle_since =
-                streams.idle_since().map(|since| ending.map_or(since, |ending| ending.max(since)));
+            let idle_since = streams.idle_since();
+            let span = match ending {
+                None => spec.idle_timeout,
+                Some(ending) if idle_since.is_some_and(|since| since + LAST_WORDS > ending) => LAST_WORDS,
+                Some(_) => GOODBYE,
+            };
+            let idle_since = idle_since.map(|since| ending.map_or(since, |ending| ending.max(since)));
             // What waits to be written, when all requests are done, is the last of their answers, and has its own time.
             let idle_since = idle_since.filter(|_| !patience.is_writing());
             look_at = idle_since.unwrap_or(now) + span;

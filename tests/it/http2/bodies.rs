@@ -256,3 +256,35 @@ fn curl_that_asks_first_is_answered_whatever_is_spoken() {
         }
     }
 }
+
+/// All of an answer is in the proxy, and the client has not yet said that it takes the end of it.
+#[test]
+fn the_end_of_an_answer_waits_for_its_window_in_a_drain() {
+    const WINDOW: usize = 65_535;
+    const LENGTH: usize = 100_000;
+    let mut proxy = Tidegate::start(&format!(
+        "[[routes]]\npath = \"/*\"\nrespond = {{ status = 200, body = \"{}\" }}\n",
+        "x".repeat(LENGTH)
+    ));
+    let mut client = Frames::connect(proxy.addr(), &[]);
+    client.get(1, "/");
+    let mut came = 0;
+    while came < WINDOW {
+        came += client.find(frames::DATA).unwrap().payload.len();
+    }
+    proxy.signal("TERM");
+    proxy.wait_log("draining");
+    // Who has nothing left to take is given up after a second, as time alone decides.
+    std::thread::sleep(Duration::from_millis(1_700));
+    for stream in [0, 1] {
+        client.send(frames::WINDOW_UPDATE, 0, stream, &(1_u32 << 20).to_be_bytes());
+    }
+    let rest = client.read_to_close();
+    came += rest
+        .iter()
+        .filter(|frame| frame.kind == frames::DATA)
+        .map(|frame| frame.payload.len())
+        .sum::<usize>();
+    assert_eq!(came, LENGTH);
+    assert_eq!(proxy.wait().code(), Some(0));
+}
