@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the log does not say again that some calls are refused.
 const SILENCE: Duration = Duration::from_mins(1);
 /// After so long without an answer the connection is built anew, whatever it believes of itself.
-const RECONNECT: Duration = Duration::from_secs(2);
+const RECONNECT: Duration = Duration::from_secs(1);
 
 /// One worker's breaker.
 #[derive(Debug, Default)]
