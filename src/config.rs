@@ -200,7 +200,7 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     let log = answers::log(top.item("log"));
     let admin =
         top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
-    top.close(&[]);
+    top.close();
     let routes = routes?;
     let across = slashes::problems(&routes, &limits);
     for problem in across.into_iter().chain(odd::warnings(&routes, &limits, &upstreams, &defaults)) {

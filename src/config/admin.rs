@@ -4,11 +4,8 @@ use std::net::SocketAddr;
 
 use super::listeners;
 use super::reader::Item;
-use super::table::NotYet;
 use crate::admin::{AdminSpec, Token};
 use crate::server::ListenerSpec;
-
-const NOT_YET: [NotYet; 0] = [];
 
 /// Reads the admin interface; `others` are the listeners for clients.
 pub(super) fn admin(item: Item<'_>, others: Option<&[ListenerSpec]>) -> Option<AdminSpec> {
@@ -17,7 +14,7 @@ pub(super) fn admin(item: Item<'_>, others: Option<&[ListenerSpec]>) -> Option<A
     let address = place.and_then(listeners::address);
     let has_token = table.key_span("token").is_some();
     let token = table.item("token").map_or(Some(None), |item| token(item).map(Some));
-    table.close(&NOT_YET);
+    table.close();
     let (address, place) = (address?, place?);
     if !has_token && !address.ip().to_canonical().is_loopback() {
         let problem = place.error("an admin interface that others can reach needs a token");

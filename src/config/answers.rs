@@ -31,7 +31,7 @@ pub(super) fn answers(item: Option<Item<'_>>) -> Option<Answers> {
         .item("retry_after_jitter")
         .map_or(Some(default.retry_after_jitter), |item| item.decimal(&SHARE));
     let denied = table.item("denied").map_or(Some(None), |item| denied(item).map(Some));
-    table.close(&[]);
+    table.close();
     Some(Answers {
         rate_headers: rate_headers?,
         reset_is_epoch: reset_is_epoch?,
@@ -62,7 +62,7 @@ fn denied(item: Item<'_>) -> Option<CustomDenied> {
         .required("body", "body = \"wait {retry_after} seconds\"")
         .and_then(Item::string)
         .map(|text| Template::parse(&text.value));
-    table.close(&[]);
+    table.close();
     Some(CustomDenied { status: status?, content_type: content_type?, body: body? })
 }
 
@@ -93,6 +93,6 @@ pub(super) fn log(item: Option<Item<'_>>) -> Option<LogSpec> {
         ("trace", Level::TRACE),
     ];
     let level = table.item("level").map_or(Some(default.level), |item| item.choice(&levels, &[]));
-    table.close(&[]);
+    table.close();
     Some(LogSpec { level: level?, access: access?, access_only: access_only?, access_sample: access_sample? })
 }

@@ -30,7 +30,7 @@ pub(super) fn client_ip(item: Option<Item<'_>>) -> Option<ClientIp> {
     };
     let ipv4_prefix = prefix("ipv4_prefix", 32, default.ipv4_prefix);
     let ipv6_prefix = prefix("ipv6_prefix", 128, default.ipv6_prefix);
-    table.close(&[]);
+    table.close();
     Some(ClientIp {
         trusted_proxies: trusted?,
         header: header?,

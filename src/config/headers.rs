@@ -47,7 +47,7 @@ pub(super) fn edits(item: Option<Item<'_>>, direction: Direction) -> Option<Head
         let names: Vec<Option<HeaderName>> = items.into_iter().map(|item| removed(item, direction)).collect();
         names.into_iter().collect()
     });
-    table.close(&[]);
+    table.close();
     Some(HeaderEdits { set: set?, remove: remove? })
 }
 

@@ -27,7 +27,7 @@ pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
         let text = item.string()?;
         text.parsed("a header name", "such as \"authorization\"", |text| text.parse::<HeaderName>().ok())
     });
-    table.close(&[]);
+    table.close();
     // Which keys of a file will do depends on the algorithms; where those are wrong, any key will.
     let any = ALGORITHMS.map(|(_, algorithm)| algorithm);
     let source = jwks.and_then(|item| source(item, algorithms.as_deref().unwrap_or(&any), directory));

@@ -177,7 +177,7 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: u32) -> Option<
     warn_of_nobody(&table, naming, trust, cost.as_ref(), tiers.as_ref());
     let charge_on = manner::charge_on(table.item("charge_on"), algorithm);
     let cost = cost.and_then(|cost| fitting(cost, algorithm?, quota.as_ref()?, &variants.all));
-    table.close(&[]);
+    table.close();
     let (block, allow) = networks?;
     (rules.block, rules.allow) = (block, allow);
     let terms = Terms { key: spec?, cost: cost?, trust: trust?, charge_on: charge_on?, rules, tiers };

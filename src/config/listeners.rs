@@ -101,7 +101,7 @@ fn listener(item: Item<'_>, (directory, client_ip): Around<'_>) -> Option<Listen
     let tls = given(table.item("tls"), |item| tls::server(item, directory, &offered));
     let proxy_protocol =
         table.item("proxy_protocol").map_or(Some(false), |item| proxy_protocol(item, client_ip));
-    table.close(&[]);
+    table.close();
     Some(ListenerSpec {
         address: address?,
         protocols: protocols?,

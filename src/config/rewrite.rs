@@ -14,7 +14,7 @@ pub(super) fn rewrite(item: Option<Item<'_>>, path: Option<&PathPattern>) -> Opt
     let mut table = item.table("`rewrite`")?;
     let strip_prefix = table.item("strip_prefix").map_or(Some(None), |item| prefix(item, path).map(Some));
     let host = table.item("host").map_or(Some(HostRule::default()), host);
-    table.close(&[]);
+    table.close();
     Some(Rewrite { strip_prefix: strip_prefix?, host: host? })
 }
 

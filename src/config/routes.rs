@@ -78,7 +78,7 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let max_body = table.item("max_body").map_or(Some(None), |item| item.size(&BODY).map(Some));
     let treatment = treatment(&mut table, path.as_ref(), number, names.upstreams);
     let span = table.span();
-    table.close(&[]);
+    table.close();
     let route = Route {
         name: name?.into(),
         host: host?,
@@ -258,7 +258,7 @@ fn respond(item: Item<'_>) -> Option<(StatusCode, Bytes)> {
     let status = table.item("status").map_or(Some(StatusCode::OK), |item| status(item, &(200..=599)));
     let body_item = table.item("body");
     let body = body_item.map_or(Some(Bytes::new()), |item| Some(item.string()?.value.into()));
-    table.close(&[]);
+    table.close();
     let (status, body) = (status?, body?);
     let has_no_body =
         matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);

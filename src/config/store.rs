@@ -41,7 +41,7 @@ pub(super) fn store(item: Option<Item<'_>>, directory: &Path) -> Option<ReadStor
     let hasher = table.item("hash_key").map_or(Some(KeyHasher::new(None)), hash_key);
     let instances = table.item("instances").map_or(Some(1), |item| item.integer(&INSTANCES));
     let max_keys = table.item("max_keys").map_or(Some(default.max_keys), |item| item.count(&MAX_KEYS));
-    table.close(&[]);
+    table.close();
     let spec = match (target.ok()?, timeout?, prefix?, client_clock?) {
         (None, ..) => StoreSpec::Memory,
         (Some(target), timeout, prefix, client_clock) => {

@@ -10,9 +10,6 @@ use super::reader::{Item, Reader};
 use super::report::Problem;
 use super::suggest::nearest;
 
-/// A key that the documentation knows and this version does not, and what to do without it.
-pub(super) type NotYet = (&'static str, &'static str);
-
 /// A table while it is read.
 pub(super) struct Table<'a> {
     pub reader: &'a Reader<'a>,
@@ -89,21 +86,14 @@ impl<'a> Table<'a> {
     }
 
     /// Refuses every key that was not asked for.
-    pub fn close(self, not_yet: &[NotYet]) {
+    pub fn close(self) {
         for (name, item) in self.entries() {
             if self.known.contains(&name.text) || self.silent.contains(&name.text) {
                 continue;
             }
-            if let Some((_, help)) = not_yet.iter().find(|(key, _)| *key == name.text) {
-                let title = format!("`{}` is not supported by this version of tidegate", name.text);
-                let problem = Problem::error(name.span, title);
-                item.refuse::<()>(if help.is_empty() { problem } else { problem.help(*help) });
-                continue;
-            }
             let place = if self.what.is_empty() { String::new() } else { format!(" in {}", self.what) };
             let problem = Problem::error(name.span, format!("unknown key `{}`{place}", name.text));
-            let words = self.known.iter().copied().chain(not_yet.iter().map(|(key, _)| *key));
-            item.refuse::<()>(match nearest(name.text, words) {
+            item.refuse::<()>(match nearest(name.text, self.known.iter().copied()) {
                 Some(near) => problem.help(format!("did you mean `{near}`?")),
                 None => problem.help(format!("its keys are {}", self.known.join(", "))),
             });

@@ -33,7 +33,7 @@ pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
     let cert = table.item("cert");
     let identity = pair(&mut table, directory);
     let server_name = given(table.item("server_name"), server_name);
-    table.close(&[]);
+    table.close();
     // Everything that is wrong has been said by now.
     let spec = ClientTlsSpec {
         authorities: authorities.ok()?,
@@ -59,7 +59,7 @@ pub(super) fn server(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
     let identities = table.required("certificates", example).and_then(|item| identities(item, directory));
     let client_ca = table.item("client_ca");
     let authorities = given(client_ca, |item| certificates(item, directory));
-    table.close(&[]);
+    table.close();
     let spec = ServerTlsSpec {
         identities: identities?,
         client_authorities: authorities.ok()?,
@@ -90,7 +90,7 @@ fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity
     let key = table.required("key", "key = \"api.key\"");
     let certificate = cert.and_then(|item| certificates(item, directory));
     let private_key = key.and_then(|item| private_key(item, directory));
-    table.close(&[]);
+    table.close();
     let cert = cert?;
     let identity = match Identity::new(certificate?, private_key?) {
         Ok(identity) => identity,

@@ -216,7 +216,7 @@ fn spec(
     let place = table.item("tls");
     let tls = given(place, |item| tls::client(item, directory, &[alpn]));
     warn_of_one(&table, servers.as_deref());
-    table.close(&[]);
+    table.close();
     let (balance, hashed) = balance?;
     *key = hashed.zip(balance_item).map(|(spec, item)| ReadKey { spec, span: item.span() });
     let (servers, tls) = (servers?, tls.ok()?);
@@ -294,7 +294,7 @@ fn server(item: Item<'_>) -> Option<ServerSpec> {
         .and_then(|item| item.string_like("a URL", FORM))
         .and_then(|text| server_url(&text));
     let weight = table.item("weight").map_or(Some(1), |item| item.integer(&WEIGHT));
-    table.close(&[]);
+    table.close();
     Some(ServerSpec { weight: u32::try_from(weight?).ok()?, ..server? })
 }
 

@@ -78,7 +78,7 @@ pub(super) fn ban(item: Option<Item<'_>>, is_shadow: bool) -> Option<Option<Ban>
     let after = table.required("after", "after = 20").and_then(|item| item.integer(&BAN_AFTER));
     let within = table.required("within", "within = \"1m\"").and_then(|item| item.duration(&BAN_WITHIN));
     let length = table.required("for", "for = \"10m\"").and_then(|item| item.duration(&BAN_FOR));
-    table.close(&[]);
+    table.close();
     let ban = Ban { after: after?, within: Micros::from(within?), length: Micros::from(length?) };
     if is_shadow {
         ignored(item, "bans");

@@ -173,7 +173,7 @@ fn variant(
     let mut table = item.table(what.clone())?;
     let own = Numbers::read(&mut table, base.algorithm);
     refuse_common(&mut table);
-    table.close(&[]);
+    table.close();
     let (own, algorithm) = (own?, base.algorithm?);
     if own.is_empty {
         item.reader.note(Problem::warning(name.span.clone(), format!("{what} has the limit's own numbers")));

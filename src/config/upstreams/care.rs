@@ -57,7 +57,7 @@ pub(super) fn health(item: Item<'_>) -> Option<HealthSpec> {
     let ((interval, _), (timeout, timeout_item)) = (time("interval", 5), time("timeout", 1));
     let mut in_a_row = |key, default| table.item(key).map_or(Some(default), times);
     let (healthy_after, unhealthy_after) = (in_a_row("healthy_after", 2), in_a_row("unhealthy_after", 3));
-    table.close(&[]);
+    table.close();
     let (interval, timeout) = (interval?, timeout?);
     if let Some(item) = timeout_item.filter(|_| timeout > interval) {
         let title = "a check may take longer than from one to the next";
@@ -105,7 +105,7 @@ pub(super) fn eject(item: Item<'_>) -> Option<Option<EjectSpec>> {
     let default = EjectSpec::default();
     let after = table.item("after").map_or(Some(default.after), times);
     let lasts = table.item("for").map_or(Some(default.lasts), |item| item.duration(&TIME));
-    table.close(&[]);
+    table.close();
     Some(Some(EjectSpec { after: after?, lasts: lasts? }))
 }
 
