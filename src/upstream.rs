@@ -48,7 +48,7 @@ use self::budget::RetryBudget;
 use self::lineup::{Lineup, Pick};
 use self::link::Answering;
 use self::pool::{Pool, Visit};
-use self::waiting::Ticket;
+use self::waiting::{Ticket, Turn};
 use self::wire::SendError;
 use crate::limiter::Permit;
 use crate::telemetry::{Attempt, Event, UpstreamCounts};
@@ -142,6 +142,10 @@ impl Upstream {
             let picked = lineup.pick(&tried, key);
             let (place, ticket) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))? {
                 Pick::At(place) => (place, None),
+                Pick::New(place, room) => {
+                    let by = lineup.pools[place].connected_by(deadline);
+                    (place, Some(Ticket { turn: Turn::Place(room), by }))
+                }
                 Pick::Full(place) => {
                     // Apart, because it is large.
                     let waited = Box::pin(lineup.wait(place, &tried, deadline)).await;

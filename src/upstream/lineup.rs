@@ -12,6 +12,7 @@ use super::balance::Balancer;
 use super::endpoint::Endpoint;
 use super::members::Member;
 use super::pool::Pool;
+use super::room::Place;
 use super::spec::Balance;
 use super::waiting::{self, Ticket};
 
@@ -25,10 +26,12 @@ pub(super) struct Lineup {
 }
 
 /// Where a request goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Pick {
     /// There.
     At(usize),
+    /// There, over a new connection, for which it has a place.
+    New(usize, Place),
     /// There, or where else a connection comes free: all are in use.
     Full(usize),
 }
@@ -63,12 +66,24 @@ impl Lineup {
     /// connections are in use another place is better than to wait, unless a key has chosen this one.
     pub fn pick(&self, tried: &[usize], key: Option<u64>) -> Option<Pick> {
         let picked = self.balancer.pick(&self.endpoints, tried, key)?;
-        if self.pools.len() == 1 || key.is_some() || !self.pools[picked].is_full() {
+        if self.pools.len() == 1 || key.is_some() {
             return Some(Pick::At(picked));
         }
-        let free = self.others(picked, tried).find(|place| !self.pools[*place].is_full());
+        let now = once(picked).chain(self.others(picked, tried)).find_map(|place| self.without_wait(place));
         let waits = !self.pools[picked].is_multiplexed();
-        Some(free.map_or(if waits { Pick::Full(picked) } else { Pick::At(picked) }, Pick::At))
+        Some(now.unwrap_or(if waits { Pick::Full(picked) } else { Pick::At(picked) }))
+    }
+
+    /// There, if a request need not wait for a connection. A place is taken at once: another worker may be about to.
+    fn without_wait(&self, place: usize) -> Option<Pick> {
+        let pool = &self.pools[place];
+        if pool.has_some() {
+            return Some(Pick::At(place));
+        }
+        if pool.is_multiplexed() {
+            return pool.room().is_free().then_some(Pick::At(place));
+        }
+        pool.room().enter().map(|room| Pick::New(place, room))
     }
 
     /// Waits for the one that was picked, or another that may serve as well, whichever has a connection first.

@@ -105,13 +105,14 @@ impl Pool {
         self.fallback.set(fallback);
     }
 
-    /// Whether a request would have to wait for a connection.
-    pub(super) fn is_full(&self) -> bool {
-        let has_some = match &self.multiplexed {
-            Some(multiplexed) => multiplexed.has_some(),
-            None => !self.kept.borrow().is_empty(),
-        };
-        !has_some && !self.endpoint.room.is_free()
+    /// Whether there is a connection for a request, as far as is known without looking.
+    pub(super) fn has_some(&self) -> bool {
+        if let Some(multiplexed) = &self.multiplexed {
+            return multiplexed.has_some();
+        }
+        let mut kept = self.kept.borrow_mut();
+        while kept.pop_if(|wire| !wire.is_free()).is_some() {}
+        !kept.is_empty()
     }
 
     /// A connection that was kept, or with `fresh` and where there is none a new one; with a ticket what that is for.

@@ -349,6 +349,35 @@ fn who_waits_gets_whichever_server_is_free_first() {
     });
 }
 
+/// Workers that choose the same server in the same moment: who finds it taken must go to the other.
+#[test]
+fn workers_that_want_the_same_place_do_not_leave_another_one_empty() {
+    const SERVERS: usize = 4;
+    // Each answers when all have a request, and keeps no connection.
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let servers: Vec<Upstream> = (0..SERVERS)
+        .map(|_| {
+            let arrived = Arc::clone(&arrived);
+            Upstream::scripted(move |caller| {
+                let _ = caller.request();
+                let round = arrived.fetch_add(1, Ordering::SeqCst) / SERVERS + 1;
+                eventually("all have one", || arrived.load(Ordering::SeqCst) >= round * SERVERS);
+                let _ =
+                    caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+            })
+        })
+        .collect();
+    let urls: Vec<String> = servers.iter().map(|server| format!("\"{}\"", server.url())).collect();
+    let proxy = started_with(SERVERS, &urls.join(", "), "max_connections = 1\nconnect_timeout = \"30s\"");
+    for _ in 0..100 {
+        let mut clients = [(); SERVERS].map(|()| Client::connect(proxy.addr()));
+        for client in &mut clients {
+            client.send(PLAIN);
+        }
+        assert_eq!(clients.map(|mut client| client.read().status()), [200; SERVERS]);
+    }
+}
+
 /// Connections that die of their second request: what waits must not be sent again over one that is handed on.
 #[test]
 fn a_second_try_has_a_new_connection_even_after_a_wait() {
