@@ -271,6 +271,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
                 this.patience.heads.set(Some(heads));
             }
             let now = monotonic();
+            this.patience.heard.set(Some(now));
             // Who still sends a body need not take anything yet.
             if let Some(since) = &mut this.write_since
                 && this.patience.is_amid_body()

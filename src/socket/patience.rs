@@ -62,6 +62,8 @@ pub struct Patience {
     /// Whether the connection should end after the present answer.
     is_last: Cell<bool>,
     rest: Cell<Rest>,
+    /// When a read brought something, or the end; none if that has not been yet.
+    pub(super) heard: Cell<Option<Instant>>,
 }
 
 impl Patience {
@@ -93,7 +95,14 @@ impl Patience {
             is_unfinished: Cell::new(false),
             is_last: Cell::new(false),
             rest: Cell::new(Rest::No),
+            heard: Cell::new(None),
         }
+    }
+
+    /// When a read last brought something; none if none has.
+    #[must_use]
+    pub fn heard(&self) -> Option<Instant> {
+        self.heard.get()
     }
 
     /// Changes what reads wait for, from now on.

@@ -3,6 +3,7 @@
 //! Unlike a [`Wire`](super::wire::Wire) such a connection has a task of its own, since none of its requests can carry
 //! the others along. What may be waited for is bounded for each request by itself.
 
+mod form;
 mod within;
 
 use std::cell::{Cell, RefCell};
@@ -14,18 +15,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
-use http::uri::{Authority, InvalidUri, Scheme, Uri};
-use http::{Method, Request, Response, StatusCode};
+use http::uri::Scheme;
+use http::{Request, Response, StatusCode};
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http2;
-use hyper::ext::Protocol;
 use hyper::rt::Executor;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
+use self::form::put_in_form;
 use self::within::within;
 use super::body::{BodyError, RequestBody, Upload};
 use super::error::{ForwardError, OtherProtocol};
@@ -88,7 +88,9 @@ struct Connection {
     idle_since: Cell<Instant>,
     /// What its task drives, and what knows what the server has said of itself.
     running: Rc<RefCell<Option<Running>>>,
-    /// Whether nothing has come back in time: no more requests go over it.
+    /// Knows when the server was last heard.
+    patience: Rc<Patience>,
+    /// Whether the server seems to be gone: no more requests go over it.
     is_doubtful: Cell<bool>,
 }
 
@@ -199,7 +201,7 @@ async fn open(
         return Err(io::Error::other(OtherProtocol));
     }
     let patience = Patience::new(Reading::Unbounded, stall_timeout);
-    let io = TokioIo::new(Timed::new(stream, patience));
+    let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
     let (sender, running) = http2::Builder::new(Local)
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
@@ -223,6 +225,7 @@ async fn open(
         requests: Cell::new(0),
         idle_since: Cell::new(recent()),
         running: Rc::clone(&running),
+        patience,
         is_doubtful: Cell::new(false),
     });
     // It ends when its last sender is gone.
@@ -246,6 +249,16 @@ async fn open(
 impl Connection {
     fn is_good(&self) -> bool {
         !self.is_doubtful.get() && !self.sender.is_closed()
+    }
+
+    /// An answer that is waited for since then has not come in time. A server that has said nothing else either, but
+    /// perhaps at the beginning, may be gone, and its connection gets no more requests; another one is only slow.
+    fn doubt(&self, since: Instant) {
+        let now = monotonic();
+        let waited = (now - since).min(self.response_timeout);
+        if self.patience.heard().is_none_or(|heard| now - heard >= waited / 2) {
+            self.is_doubtful.set(true);
+        }
     }
 
     /// Whether there is room for another request, as far as the server has said.
@@ -285,9 +298,10 @@ impl Lane {
             return Err(SendError::of(Cause::NoTunnels));
         }
         put_in_form(request, &self.connection.scheme).map_err(|error| SendError::of(Cause::Target(error)))?;
+        let began = recent();
         let upload = Rc::new(Upload::default());
         if request.body().is_end_stream() {
-            upload.sent.set(Some(recent()));
+            upload.sent.set(Some(began));
         } else {
             request.body_mut().then_note(Rc::clone(&upload));
         }
@@ -321,7 +335,7 @@ impl Lane {
                 Err(SendError { cause, is_unsent, is_unanswered: true })
             }
             None => {
-                self.connection.is_doubtful.set(true);
+                self.connection.doubt(began);
                 Err(SendError::of(Cause::TooLate))
             }
         }
@@ -378,23 +392,4 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("requests", &self.requests).finish_non_exhaustive()
     }
-}
-
-/// Gives a request the form that it has over HTTP/2: the host in its target, nothing of a connection, and CONNECT for
-/// the handshake of a tunnel.
-fn put_in_form(request: &mut Request<RequestBody>, scheme: &Scheme) -> Result<(), InvalidUri> {
-    let host = request.headers_mut().remove(HOST);
-    request.headers_mut().remove(CONNECTION);
-    let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    parts.scheme = Some(scheme.clone());
-    parts.authority = host.map(|host| Authority::try_from(host.as_bytes())).transpose()?;
-    // It has a scheme, and a path before as well.
-    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
-    if request.body().is_handshake() {
-        *request.method_mut() = Method::CONNECT;
-        request.headers_mut().remove(UPGRADE);
-        request.headers_mut().remove(SEC_WEBSOCKET_KEY);
-        request.extensions_mut().insert(Protocol::from_static("websocket"));
-    }
-    Ok(())
 }

@@ -8,10 +8,10 @@ use http::Response;
 use super::*;
 use crate::support::{Asked, Authority, Http2Server};
 
-/// A proxy before such a server, with these lines for it.
+/// A proxy before such a server, with these lines for it. It has one worker, since workers share no connections.
 fn before(url: &str, lines: &str) -> Tidegate {
     Tidegate::start(&format!(
-        "[upstreams.u]\nservers = [\"{url}\"]\nprotocol = \"h2\"\n{lines}\n\
+        "workers = 1\n[upstreams.u]\nservers = [\"{url}\"]\nprotocol = \"h2\"\n{lines}\n\
          [[routes]]\npath = \"/*\"\nupstream = \"u\"\n"
     ))
 }
@@ -259,6 +259,31 @@ fn a_server_that_is_silent_is_504_and_its_connection_left() {
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 504);
     assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
     assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn a_server_that_is_slow_with_one_answer_keeps_its_connection() {
+    let server = Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
+        match request.uri().path() {
+            "/never" => std::future::pending().await,
+            "/events" => {
+                let mut body = respond.send_response(status(200), false).unwrap();
+                while body.send_data(Bytes::from_static(b"x"), false).is_ok() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+            _ => say((request, respond), "yes"),
+        }
+    });
+    let proxy = before(&server.url(), "response_timeout = \"400ms\"\nmax_connections = 1");
+    let mut events = Client::connect(proxy.addr());
+    events.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(events.read_head().unwrap().unwrap().status(), 200);
+    for _ in 0..2 {
+        assert_eq!(get(proxy.addr(), "/never", &[]).status(), 504);
+        assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
+    }
+    assert_eq!(server.connections(), 1);
 }
 
 #[test]
