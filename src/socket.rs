@@ -7,7 +7,7 @@
 mod alarm;
 mod framing;
 mod heads;
-mod keepalive;
+mod options;
 mod patience;
 
 use std::io;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 pub use alarm::{Alarm, TooLate, Waiting};
 pub use framing::Framing;
 pub use heads::Heads;
-pub use keepalive::keep_alive;
+pub use options::set_options;
 pub use patience::{Patience, Reading};
 
 use crate::time::monotonic;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::places::Places;
 use super::{Inherited, ListenerSpec};
-use crate::socket::keep_alive;
+use crate::socket::set_options;
 
 /// Connections that may wait to be accepted, on each worker's socket.
 pub(super) const BACKLOG: i32 = 1024;
@@ -69,8 +69,7 @@ pub fn listen(
     let (sender, receiver) = watch::channel(Arc::new(spec.clone()));
     let places = Arc::new(Places::default());
     let listener = |socket: TcpListener| {
-        // Connections have it from the socket that they come from.
-        keep_alive(&socket)?;
+        set_options(&socket)?;
         Ok(Listener { spec: receiver.clone(), socket, places: Arc::clone(&places) })
     };
     let listeners = sockets.and_then(|sockets| sockets.into_iter().map(listener).collect());
@@ -148,11 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn accepted_connections_find_out_whether_their_client_is_there() {
+    fn accepted_connections_have_their_options_from_the_listener() {
         let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
         let (handle, ours) = listen(&spec, 1, &Inherited::default(), &[]).unwrap();
         let _client = std::net::TcpStream::connect(handle.address()).unwrap();
         let accepted = std::iter::from_fn(|| Some(ours[0].socket.accept())).find_map(Result::ok).unwrap().0;
         assert!(socket2::SockRef::from(&accepted).keepalive().unwrap());
+        assert!(accepted.nodelay().unwrap());
     }
 }

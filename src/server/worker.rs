@@ -142,11 +142,8 @@ async fn accept(
         let (bounds, live, open) = (Rc::clone(bounds), Rc::clone(&live), connections.open());
         tokio::task::spawn_local(async move {
             let mut place = place;
-            // Without it small answers would wait for acknowledgements; a connection that refuses is gone.
-            if stream.set_nodelay(true).is_ok()
-                && let Some(accepted) =
-                    transport::accept(stream, address, &bounds.spec, &live, &mut place).await
-            {
+            let accepted = transport::accept(stream, address, &bounds.spec, &live, &mut place).await;
+            if let Some(accepted) = accepted {
                 serve(accepted, &bounds.spec, &bounds.protocol, &live, &open).await;
             }
         });

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::room::Room;
 use super::spec::{ServerSpec, UpstreamSpec};
 use super::standing::Standing;
-use crate::socket::keep_alive;
+use crate::socket::set_options;
 use crate::tls::Transport;
 
 /// One address of a server. Judging it is for the few who see it fail or check it; a worker that looks for a server
@@ -104,8 +104,7 @@ pub(super) async fn dial(
         None => TcpStream::connect(address).await?,
         Some(fallback) => TcpStream::connect(&[address, fallback][..]).await?,
     };
-    stream.set_nodelay(true)?;
-    keep_alive(&stream)?;
+    set_options(&stream)?;
     let Some(tls) = upstream.tls.as_ref().filter(|_| server.is_tls) else {
         return Ok(Transport::Plain(stream));
     };
