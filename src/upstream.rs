@@ -13,6 +13,7 @@ mod link;
 mod members;
 mod pool;
 mod probe;
+mod record;
 mod resolver;
 mod room;
 mod shared;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -48,6 +49,7 @@ use self::budget::RetryBudget;
 use self::lineup::{Lineup, Pick};
 use self::link::Answering;
 use self::pool::{Pool, Visit};
+use self::record::Record;
 use self::waiting::{Ticket, Turn};
 use self::wire::SendError;
 use crate::limiter::Permit;
@@ -119,8 +121,9 @@ impl Upstream {
     /// A request goes once more, over a new connection, where that is safe: when a connection that was kept
     /// turns out to be dead before any of it was sent; or, as often as `retries` and the budget allow, when a
     /// server can't be reached and there is another, or when the connection died before a byte was answered and
-    /// the request is idempotent and without a body (RFC 9110 §9.2.2), if that connection was kept or there is
-    /// another server; or when a server says over HTTP/2 that it has not looked at a request without a body.
+    /// the request is idempotent (RFC 9110 §9.2.2), if that connection was kept or there is another server; or when a
+    /// server says over HTTP/2 that it has not looked at the request. If it has a body, that must be small and have come
+    /// to its end.
     ///
     /// # Errors
     /// When no response came.
@@ -249,7 +252,7 @@ async fn attempt(
         let is_idempotent = request.method().is_idempotent();
         // Over a shared connection a server can say that it has not looked at a request, whatever that is.
         let may_repeat = may_retry && (wire.is_shared() || is_idempotent && (was_kept || has_others));
-        let spare = if may_repeat { twin(request) } else { None };
+        let spare = if may_repeat { Spare::of(request) } else { None };
         let may_switch = request.body().is_handshake();
         let never = |error| Err(Failed { error, again: false });
         let failed = match wire.send(request, deadline).await {
@@ -273,7 +276,7 @@ async fn attempt(
         let again = if is_unsent {
             has_others
         } else {
-            spare.filter(|_| may_again).map(|spare| *request = spare).is_some()
+            spare.filter(|_| may_again).and_then(Spare::whole).map(|whole| *request = whole).is_some()
         };
         return Err(Failed { error, again });
     }
@@ -338,14 +341,29 @@ fn is_open_ended(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A copy of a request, which can be made if it has no body.
-fn twin(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    if !request.body().is_end_stream() {
-        return None;
+/// A copy of a request, in case it has to be sent again.
+struct Spare {
+    request: Request<RequestBody>,
+    /// Its body, while that is on its way.
+    body: Option<Rc<Record>>,
+}
+
+impl Spare {
+    /// None if the request has too large a body.
+    fn of(request: &mut Request<RequestBody>) -> Option<Self> {
+        let body = if request.body().is_incoming() { Some(request.body_mut().record()?) } else { None };
+        let mut twin = Request::new(request.body().twin());
+        *twin.method_mut() = request.method().clone();
+        *twin.uri_mut() = request.uri().clone();
+        *twin.headers_mut() = request.headers().clone();
+        Some(Self { request: twin, body })
     }
-    let mut twin = Request::new(request.body().twin());
-    *twin.method_mut() = request.method().clone();
-    *twin.uri_mut() = request.uri().clone();
-    *twin.headers_mut() = request.headers().clone();
-    Some(twin)
+
+    /// The request, if all of its body has come.
+    fn whole(mut self) -> Option<Request<RequestBody>> {
+        if let Some(record) = self.body {
+            *self.request.body_mut() = RequestBody::again(record.whole()?);
+        }
+        Some(self.request)
+    }
 }

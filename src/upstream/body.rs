@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::link::Answering;
 use super::pool::Visit;
+use super::record::{Parts, Record};
 use super::stream::ClientStream;
 use super::trailers;
 use super::tunnel::ServerEnd;
@@ -90,6 +91,10 @@ pub struct RequestBody {
     client: Option<Pace>,
     server: Option<Server>,
     is_handshake: bool,
+    /// Where what goes by is kept, if it may have to go again.
+    record: Option<Rc<Record>>,
+    /// What goes in place of `incoming`, of a body that goes again.
+    parts: Option<Box<Parts>>,
 }
 
 impl RequestBody {
@@ -106,7 +111,7 @@ impl RequestBody {
     }
 
     fn new(incoming: Option<Incoming>, client: Option<Pace>, is_handshake: bool) -> Self {
-        Self { incoming, left: None, client, server: None, is_handshake }
+        Self { incoming, left: None, client, server: None, is_handshake, record: None, parts: None }
     }
 
     /// Whether the server may switch protocols.
@@ -114,9 +119,30 @@ impl RequestBody {
         self.is_handshake
     }
 
-    /// The same for another attempt, of a body that is none.
+    /// Keeps what goes by of a body that comes from a client, so that it can go again; none if that is too much.
+    pub(super) fn record(&mut self) -> Option<Rc<Record>> {
+        let record = Record::of(self.size_hint().lower()).map(Rc::new);
+        self.record.clone_from(&record);
+        record
+    }
+
+    /// The same for another attempt, of a body of which nothing comes from a client any more.
     pub(super) fn twin(&self) -> Self {
-        Self::new(None, None, self.is_handshake)
+        let mut twin = Self::new(None, None, self.is_handshake);
+        twin.parts.clone_from(&self.parts);
+        twin
+    }
+
+    /// A body that has gone once.
+    pub(super) fn again(parts: Parts) -> Self {
+        let mut body = Self::empty();
+        body.parts = (!parts.is_empty()).then(|| Box::new(parts));
+        body
+    }
+
+    /// Whether something of it is still to come from a client.
+    pub(super) fn is_incoming(&self) -> bool {
+        self.held().is_some() || self.incoming.as_ref().is_some_and(|incoming| !incoming.is_end_stream())
     }
 
     /// A body that streams in, at the client's pace.
@@ -153,6 +179,16 @@ impl RequestBody {
         self.client.as_ref().and_then(Pace::held)
     }
 
+    fn next_part(&mut self) -> Option<Frame<Bytes>> {
+        let parts = self.parts.as_mut()?;
+        let part = parts.next();
+        if parts.is_empty() {
+            self.parts = None;
+            self.end();
+        }
+        part
+    }
+
     fn end(&mut self) {
         self.incoming = None;
         if let Some(Pace::Socket(client)) = self.client.take() {
@@ -178,7 +214,9 @@ impl Body for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        let Some(incoming) = &mut this.incoming else {
+            return Poll::Ready(this.next_part().map(Ok));
+        };
         let mut frame = match &mut this.client {
             Some(Pace::Stream(stream)) => stream.poll_frame(incoming, cx),
             _ => Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken),
@@ -212,20 +250,29 @@ impl Body for RequestBody {
         if let (Some(Server::Stream(upload)), Poll::Ready(Some(Err(error)))) = (&this.server, &frame) {
             upload.flaw.set(Some(error.flaw()));
         }
-        if is_whole || matches!(frame, Poll::Ready(Some(Err(_)))) {
+        let has_failed = matches!(frame, Poll::Ready(Some(Err(_))));
+        if let Some(record) = &this.record
+            && !has_failed
+        {
+            record.note(&frame, is_whole);
+        }
+        if is_whole || has_failed {
             self.end();
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.held().is_none() && self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        !self.is_incoming() && self.parts.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         match self.held() {
             Some(length) => SizeHint::with_exact(length as u64),
-            None => self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint),
+            None => self.incoming.as_ref().map_or_else(
+                || SizeHint::with_exact(self.parts.as_ref().map_or(0, |parts| parts.length())),
+                Body::size_hint,
+            ),
         }
     }
 }

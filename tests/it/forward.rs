@@ -344,7 +344,10 @@ fn reliable(caller: &mut Caller) {
 #[test]
 fn what_is_lost_on_a_kept_connection_is_sent_again_once_if_that_is_safe() {
     let plain = |method: &str| format!("{method} /x HTTP/1.1\r\nHost: a\r\n\r\n");
-    let with_body = |method: &str| format!("{method} /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+    let with = |method: &str, length: usize| {
+        let body = "x".repeat(length);
+        format!("{method} /x HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
     for (request, settings, status, seen) in [
         (plain("GET"), "", 200, 3),
         (plain("HEAD"), "", 200, 3),
@@ -352,19 +355,24 @@ fn what_is_lost_on_a_kept_connection_is_sent_again_once_if_that_is_safe() {
         (plain("GET"), "retries = 0", 502, 2),
         (plain("POST"), "", 502, 2),
         (plain("PATCH"), "", 502, 2),
-        (with_body("POST"), "", 502, 2),
-        (with_body("PUT"), "", 502, 2),
+        (with("POST", 2), "", 502, 2),
+        (with("PUT", 2), "", 200, 3),
+        (with("PUT", 65_536), "", 200, 3),
+        (with("PUT", 65_537), "", 502, 2),
     ] {
         let server = forgetful(reliable);
         let proxy = among(&format!("\"{}\"", server.url()), settings);
         let mut client = Client::connect(proxy.addr());
         assert_eq!(client.get("/", &[]).status(), 200);
         let answer = client.ask(&request);
+        let request = &request[..request.len().min(80)];
         assert_eq!(answer.status(), status, "{request}");
         if status == 502 {
             assert_bad_gateway(&answer, "the upstream gave no valid response");
         }
-        assert_eq!(server.requests().len(), seen, "{request}");
+        let requests = server.requests();
+        assert_eq!(requests.len(), seen, "{request}");
+        assert!(requests[1..].iter().all(|sent| sent.body == requests[1].body), "{request}");
         assert_eq!(server.connections(), seen - 1, "{request}");
     }
 }

@@ -166,10 +166,46 @@ fn a_request_that_was_not_looked_at_goes_once_more() {
     // Whatever it would do, it has done nothing (RFC 9113 §8.7).
     assert_eq!(client.ask("POST /once HTTP/1.1\r\nHost: a\r\n\r\n").text(), "yes");
     assert_eq!(refusals.swap(0, Ordering::SeqCst), 1);
-    // A body is gone once it is sent.
-    let answer = client.ask("POST /always HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
-    assert_eq!(answer.status(), 502);
-    assert_eq!(refusals.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_small_body_goes_once_more_with_its_request() {
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&refusals);
+    let server = Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let mut body = request.into_body();
+            let mut length = 0;
+            while let Some(Ok(data)) = body.data().await {
+                body.flow_control().release_capacity(data.len()).unwrap();
+                length += data.len();
+            }
+            let trailers = body.trailers().await.unwrap().map_or(0, |trailers| trailers.len());
+            if counted.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
+                return respond.send_reset(h2::Reason::REFUSED_STREAM);
+            }
+            let mut body = respond.send_response(status(200), false).unwrap();
+            body.send_data(format!("{length} bytes, {trailers} trailers").into(), true).unwrap();
+        }
+    });
+    let proxy = before(&server.url(), "");
+    let mut client = Client::connect(proxy.addr());
+    let post = |rest: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
+    assert_eq!(client.ask(&post("Content-Length: 3\r\n\r\nabc")).text(), "3 bytes, 0 trailers");
+    let chunked =
+        "Trailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\nX-Sum: 1\r\n\r\n";
+    assert_eq!(client.ask(&post(chunked)).text(), "4 bytes, 1 trailers");
+    assert_eq!(refusals.load(Ordering::SeqCst), 4);
+    // A large one is gone once it is sent, whether or not its length is known before.
+    let mut client = Client::connect(proxy.addr());
+    let large = "x".repeat(100_000);
+    let answer = client.ask(&post(&format!("Content-Length: {}\r\n\r\n{large}", large.len())));
+    assert_eq!((answer.status(), refusals.fetch_add(1, Ordering::SeqCst)), (502, 5));
+    let mut client = Client::connect(proxy.addr());
+    let answer =
+        client.ask(&post(&format!("Transfer-Encoding: chunked\r\n\r\n186a0\r\n{large}\r\n0\r\n\r\n")));
+    assert_eq!((answer.status(), refusals.load(Ordering::SeqCst)), (502, 7));
 }
 
 #[test]
