@@ -78,11 +78,13 @@ impl ForwardError {
             Cause::NoTunnels => return Self::NoTunnels(server.authority()),
             Cause::Target(error) => return Self::Target(error),
         };
-        if error.is_user() && is_too_large(&error) {
+        // What the library says of a body, it says as the error of a user.
+        let is_body = error.is_user() && body_error(&error).is_some();
+        if is_body && is_too_large(&error) {
             Self::RequestBodyTooLarge
-        } else if error.is_user() && (is_late(&error) || io_kind(&error) == Some(io::ErrorKind::TimedOut)) {
+        } else if is_body && (is_late(&error) || io_kind(&error) == Some(io::ErrorKind::TimedOut)) {
             Self::RequestBodyTimeout
-        } else if error.is_user() {
+        } else if is_body {
             Self::RequestBody(error.into())
         } else if io_kind(&error) == Some(io::ErrorKind::TimedOut) {
             Self::ResponseTimeout(server.authority())
@@ -142,6 +144,8 @@ impl ForwardError {
         error.is_incomplete_message()
             || error.is_canceled()
             || error.is_closed()
+            // What waited in a connection that ended: the library says that its user has dropped it.
+            || error.is_user()
             || io_kind(error).is_some()
             || cause(error).is_some_and(|error: &h2::Error| error.is_go_away() || is_refused(error))
     }
@@ -178,7 +182,7 @@ fn is_refused(error: &h2::Error) -> bool {
 
 /// Whether the body was late by its own clock.
 fn is_late(error: &hyper::Error) -> bool {
-    cause::<BodyError>(error).is_some_and(|error| matches!(error, BodyError::TooLate(_)))
+    matches!(body_error(error), Some(BodyError::TooLate(_)))
 }
 
 impl BodyError {
@@ -204,8 +208,11 @@ impl BodyError {
 }
 
 fn is_too_large(error: &hyper::Error) -> bool {
-    let body = error.source().and_then(|cause| cause.downcast_ref());
-    matches!(body, Some(BodyError::TooLarge))
+    matches!(body_error(error), Some(BodyError::TooLarge))
+}
+
+fn body_error(error: &hyper::Error) -> Option<&BodyError> {
+    cause(error)
 }
 
 fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {

@@ -209,6 +209,31 @@ fn a_small_body_goes_once_more_with_its_request() {
 }
 
 #[test]
+fn a_request_that_waited_in_a_connection_that_broke_is_no_fault_of_its_client() {
+    let server = Upstream::scripted(|caller| {
+        // The beginning, the settings, the window, and the head of the first request.
+        let _ = caller.take(24);
+        for _ in 0..3 {
+            let Ok(head) = caller.take(9) else { return };
+            let _ = caller.take(usize::from(head[1]) << 8 | usize::from(head[2]));
+        }
+        // Nothing tells that the second one waits until it is known how many the server takes at once.
+        std::thread::sleep(Duration::from_millis(50));
+    });
+    let proxy = before(&server.url(), "");
+    let client = Http2::connect(proxy.addr());
+    let statuses = client.block_on(async |sender| {
+        let mut asked = [(); 2].map(|()| {
+            let request = request("GET", "/").body(()).unwrap();
+            sender.send_request(request, true).unwrap().0
+        });
+        let [one, other] = &mut asked;
+        [one.await.unwrap().status(), other.await.unwrap().status()]
+    });
+    assert_eq!(statuses.map(|status| status.as_u16()), [502, 502]);
+}
+
+#[test]
 fn a_connection_that_ends_for_an_error_may_have_had_a_request() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
