@@ -1,6 +1,7 @@
 //! THE straight line of a request: admit, forward, stamp.
 
 mod answers;
+mod entry;
 mod grpc;
 mod hop;
 mod http2;
@@ -19,7 +20,6 @@ mod websocket;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::EXPECT;
 use http::{HeaderValue, Method, Request, Response, StatusCode, request};
@@ -34,14 +34,15 @@ pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
+use self::entry::Entry;
 use self::passage::{carried, discard, is_short, returned, with_head};
-use self::reply::{Entry, Source, Timing, Unanswered};
+use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
-use crate::gate::{Examined, Gate, Located, Malformed, RouteId};
-use crate::limit::{Charge, PolicyId, binding};
+use crate::gate::{Examined, Gate, Located, RouteId};
+use crate::limit::Charge;
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
 use crate::socket::Reading;
-use crate::telemetry::{AccessWriter, Counts, Outcome, Record};
+use crate::telemetry::{AccessWriter, Counts, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{ForwardError, RequestBody, Upstream, UpstreamSpec};
 
@@ -282,74 +283,6 @@ impl Proxy {
             _ => None,
         };
         Some(Way { route, path, choice })
-    }
-
-    /// Begins a line of the access log, if there is one.
-    fn entry(&self, peer: &Peer, head: &request::Parts, id: &HeaderValue) -> Option<Box<Entry>> {
-        let writer = self.access.as_ref().filter(|writer| writer.draws())?.clone();
-        let record = Record {
-            time: self.clock.now(),
-            client: peer.ip(),
-            method: head.method.clone(),
-            host: String::new(),
-            target: head.uri.clone(),
-            route: None,
-            request_id: id.clone(),
-            is_denied: false,
-            denied_by: None,
-            shadow_denied_by: Vec::new(),
-            error: None,
-            status: None,
-            bytes: 0,
-            took: Duration::ZERO,
-        };
-        Some(Box::new(Entry { record, is_whole: false, started: monotonic(), writer }))
-    }
-
-    /// Counts and logs a request that is refused for what it is; says which route it matches, if that is known.
-    fn note_malformed(
-        &self,
-        peer: &Peer,
-        head: &request::Parts,
-        error: &Malformed,
-        entry: Option<&mut Entry>,
-    ) -> Option<RouteId> {
-        let gate = &self.site.gate;
-        let located = gate.locate(head).ok();
-        let route = located.as_ref().and_then(|located| located.route);
-        let blocked_by = if let Malformed::Blocked(limit) = error { Some(*limit) } else { None };
-        if let Some(limit) = blocked_by {
-            self.counts.decided(limit, Outcome::Blocked);
-        }
-        if let Some(entry) = entry {
-            let record = &mut entry.record;
-            record.client = gate.client_ip.client(peer.ip(), &head.headers);
-            record.host = located.map(|located| located.host.into_owned()).unwrap_or_default();
-            record.route = route.map(|route| self.route_name(route));
-            record.is_denied = matches!(error, Malformed::Blocked(_) | Malformed::MissingPart(_));
-            record.denied_by = blocked_by.map(|limit| self.name_of(limit));
-        }
-        route
-    }
-
-    fn describe(&self, record: &mut Record, examined: &Examined<'_>, ruling: &Ruling) {
-        let standings = &ruling.standings;
-        record.client = examined.client;
-        record.host = examined.host.to_string();
-        record.route = examined.route.map(|route| self.route_name(route));
-        record.shadow_denied_by = ruling.shadow_denials.iter().map(|limit| self.name_of(*limit)).collect();
-        let binding = binding(standings.iter().map(|standing| &standing.decision));
-        let denied = binding.map(|place| standings[place]).filter(|standing| !standing.decision.allowed);
-        record.is_denied = ruling.verdict.is_err();
-        record.denied_by = denied.map(|standing| self.name_of(standing.policy));
-    }
-
-    fn route_name(&self, route: RouteId) -> String {
-        self.site.gate.routes.get(route).name.to_string()
-    }
-
-    fn name_of(&self, limit: PolicyId) -> String {
-        self.site.gate.limits.policies[limit.0 as usize].name.to_string()
     }
 
     fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {

@@ -12,9 +12,10 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::Peer;
+use super::entry::Entry;
 use crate::gate::RouteId;
-use crate::telemetry::{AccessWriter, Counts, Record};
-use crate::time::{monotonic, recent};
+use crate::telemetry::Counts;
+use crate::time::recent;
 use crate::upstream::{BodyError, ResponseBody};
 
 /// The body of an answer. When it is done, or dropped, its connection owes us the next request, and the
@@ -32,16 +33,6 @@ pub struct ReplyBody {
 pub(super) struct Timing {
     pub begun: Instant,
     pub counts: Arc<Counts>,
-}
-
-/// A line of the access log that is not written yet.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub record: Record,
-    /// Whether a server's answer has come to its end.
-    pub is_whole: bool,
-    pub started: Instant,
-    pub writer: AccessWriter,
 }
 
 /// Where a body comes from.
@@ -93,14 +84,6 @@ impl Drop for Unanswered<'_> {
             entry.record.error = Some("client_gone");
             entry.write();
         }
-    }
-}
-
-impl Entry {
-    /// Writes the line, now that the request has come to its end.
-    pub fn write(&mut self) {
-        self.record.took = monotonic() - self.started;
-        self.writer.write(&self.record);
     }
 }
 

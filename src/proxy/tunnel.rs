@@ -14,7 +14,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::Instant;
 
-use super::reply::{Entry, Source};
+use super::entry::Entry;
+use super::reply::Source;
 use super::{Peer, refusal, websocket};
 use crate::socket::Alarm;
 use crate::time::monotonic;
