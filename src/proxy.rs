@@ -42,7 +42,7 @@ use crate::gate::{Examined, Gate, Located, RouteId};
 use crate::limit::Charge;
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
 use crate::socket::Reading;
-use crate::telemetry::{AccessWriter, Counts, Outcome};
+use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{ForwardError, RequestBody, Upstream, UpstreamSpec};
 
@@ -194,9 +194,10 @@ impl Proxy {
         let waiting = examined.waiting();
         let way = self.way(peer, head, examined);
         head.headers.insert(X_REQUEST_ID, id.clone());
+        let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
         let mut response = match way {
             None => without_route(head).map(Source::Own),
-            Some(way) => match self.treat(way, peer, head, incoming, permit).await {
+            Some(way) => match self.treat(way, peer, head, incoming, permit, forwarding).await {
                 Ok(response) => {
                     let due = gate.due(&waiting, response.status());
                     if !due.is_empty() {
@@ -235,6 +236,7 @@ impl Proxy {
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         permit: Permit,
+        forwarding: Option<&mut Forwarding>,
     ) -> Result<Response<Source>, ForwardError> {
         let Way { route, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
@@ -261,7 +263,7 @@ impl Proxy {
                 };
                 let mut request = with_head(head, body);
                 let upstream = &self.upstreams[upstream.0 as usize];
-                let answer = upstream.forward(permit, &mut request, &rewrite.host, choice).await;
+                let answer = upstream.forward(permit, &mut request, &rewrite.host, choice, forwarding).await;
                 let answer = answer.inspect_err(|_| *incoming = request.body_mut().take_unread())?;
                 returned(answer, handshake.as_ref())?
             }

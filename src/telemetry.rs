@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, reload};
 
-pub use access::{AccessWriter, Record};
+pub use access::{AccessWriter, Forwarding, Record};
 pub use charge_back::ChargeBack;
 pub use counts::{Counts, Outcome, StoreCall};
 pub use metrics::{CONTENT_TYPE, Levels, ListenerLevels, Metrics};

@@ -53,7 +53,7 @@ use self::record::Record;
 use self::waiting::{Ticket, Turn};
 use self::wire::SendError;
 use crate::limiter::Permit;
-use crate::telemetry::{Attempt, Event, UpstreamCounts};
+use crate::telemetry::{Attempt, Event, Forwarding, UpstreamCounts};
 use crate::time::recent;
 
 /// One worker's upstream: its connections, and whose turn it is.
@@ -116,7 +116,7 @@ impl Upstream {
     /// Sends a request, whose URI is its path and query, and returns the response as soon as its head is
     /// there; the body streams. `permit` rides along until its last byte. The request is taken out of where it
     /// stands: it is too large to be handed on by value. Where the upstream balances by a hash, `key` chooses the
-    /// server.
+    /// server. If the request is logged, its way is written into `forwarding`.
     ///
     /// A request goes once more, over a new connection, where that is safe: when a connection that was kept
     /// turns out to be dead before any of it was sent; or, as often as `retries` and the budget allow, when a
@@ -133,6 +133,7 @@ impl Upstream {
         request: &mut Request<RequestBody>,
         host: &HostRule,
         key: Option<u64>,
+        mut forwarding: Option<&mut Forwarding>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         let target = self.has_bases.then(|| request.uri().clone());
         let spec = self.shared.spec();
@@ -141,6 +142,9 @@ impl Upstream {
         // One for each attempt that has failed.
         let mut tried = SmallVec::<[usize; 4]>::new();
         self.budget.requested();
+        if let Some(forwarding) = &mut forwarding {
+            forwarding.begin(&spec.name);
+        }
         loop {
             let picked = lineup.pick(&tried, key);
             let (place, ticket) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))? {
@@ -150,6 +154,9 @@ impl Upstream {
                     (place, Some(Ticket { turn: Turn::Place(room), by }))
                 }
                 Pick::Full(place) => {
+                    if let Some(forwarding) = &mut forwarding {
+                        forwarding.try_at(lineup.pools[place].url(), tried.len() + 1);
+                    }
                     // Apart, because it is large.
                     let waited = Box::pin(lineup.wait(place, &tried, deadline)).await;
                     waited
@@ -158,6 +165,9 @@ impl Upstream {
                 }
             };
             let pool = &lineup.pools[place];
+            if let Some(forwarding) = &mut forwarding {
+                forwarding.try_at(pool.url(), tried.len() + 1);
+            }
             direct(request, target.as_ref(), pool, host)?;
             let terms = Terms {
                 is_fresh: !tried.is_empty(),
@@ -168,10 +178,16 @@ impl Upstream {
             let mut visit = Visit::begin(pool);
             match attempt(pool, ticket, request, terms).await {
                 Ok((response, wire)) => {
+                    if let Some(forwarding) = forwarding {
+                        forwarding.head_came();
+                    }
                     visit.tell(Some(came_to(response.status())));
                     return Ok(response.map(|body| ResponseBody::new(body, wire, visit, permit)));
                 }
                 Err(Failed { error, again }) => {
+                    if let Some(forwarding) = forwarding.as_deref_mut().filter(|_| error.has_head()) {
+                        forwarding.head_came();
+                    }
                     visit.tell(error.attempt());
                     pool.note(&error);
                     if !(again && terms.may_retry && self.takes_retry()) {

@@ -9,7 +9,7 @@ use super::{Peer, Proxy};
 use crate::gate::{Examined, Malformed, RouteId};
 use crate::limit::{PolicyId, binding};
 use crate::limiter::Ruling;
-use crate::telemetry::{AccessWriter, Outcome, Record};
+use crate::telemetry::{AccessWriter, Forwarding, Outcome, Record};
 use crate::time::monotonic;
 
 /// A line of the access log that is not written yet.
@@ -29,11 +29,13 @@ impl Proxy {
         let record = Record {
             time: self.clock.now(),
             client: peer.ip(),
+            version: head.version,
             method: head.method.clone(),
             host: String::new(),
             target: head.uri.clone(),
             route: None,
             request_id: id.clone(),
+            forwarding: Forwarding::default(),
             is_denied: false,
             denied_by: None,
             shadow_denied_by: Vec::new(),

@@ -3,9 +3,10 @@
 //! A worker formats its line and hands it over; one thread writes. Nothing waits for that thread: while it
 //! can't keep up, lines are dropped and counted.
 
+mod forwarding;
 mod lines;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -13,9 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::{HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use serde_json::json;
 
+pub use self::forwarding::Forwarding;
 use self::lines::Lines;
 use super::{AccessLog, AccessOnly, LogSpec};
 use crate::time::{Micros, Timestamp};
@@ -30,6 +32,8 @@ pub struct Record {
     pub time: Timestamp,
     /// The client's address.
     pub client: IpAddr,
+    /// What it speaks.
+    pub version: Version,
     /// Its method.
     pub method: Method,
     /// The host that it asked for.
@@ -40,6 +44,8 @@ pub struct Record {
     pub route: Option<String>,
     /// What it is called on its way, here and elsewhere.
     pub request_id: HeaderValue,
+    /// Where it went.
+    pub forwarding: Forwarding,
     /// Whether a limit refused it.
     pub is_denied: bool,
     /// The limit that refused it, if one did by itself.
@@ -54,6 +60,15 @@ pub struct Record {
     pub bytes: u64,
     /// From its head to the last byte of its answer.
     pub took: Duration,
+}
+
+/// What stands behind a name.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum Value<'r> {
+    Text(&'r str),
+    Number(u64),
+    List(&'r [String]),
 }
 
 /// Takes records to the writing thread.
@@ -124,14 +139,8 @@ impl Record {
             "took_us": Micros::from(self.took).0,
             "request_id": self.request_id(),
         });
-        let (route, denied_by) = (self.route.as_deref(), self.denied_by.as_deref());
-        for (name, value) in [("route", route), ("denied_by", denied_by), ("error", self.error)] {
-            if let Some(value) = value {
-                line[name] = value.into();
-            }
-        }
-        if !self.shadow_denied_by.is_empty() {
-            line["shadow_denied_by"] = json!(self.shadow_denied_by);
+        for (name, value) in self.named() {
+            line[name] = json!(value);
         }
         line.to_string()
     }
@@ -142,19 +151,36 @@ impl Record {
         let mut line = format!("{time} {client} {method} {}{target} {status} {bytes}B {took}us", self.host);
         // Writing to a string can't fail.
         let _ = write!(line, " request_id={}", self.request_id());
-        if let Some(route) = &self.route {
-            let _ = write!(line, " route={route}");
-        }
-        if let Some(limit) = &self.denied_by {
-            let _ = write!(line, " denied_by={limit}");
-        }
-        if let Some(error) = self.error {
-            let _ = write!(line, " error={error}");
-        }
-        if !self.shadow_denied_by.is_empty() {
-            let _ = write!(line, " shadow_denied_by={}", self.shadow_denied_by.join(","));
+        for (name, value) in self.named() {
+            let _ = write!(line, " {name}={value}");
         }
         line
+    }
+
+    /// What both forms have under the same names, in the order of the text; for the most part not of every request.
+    fn named(&self) -> impl Iterator<Item = (&'static str, Value<'_>)> {
+        let Forwarding { upstream, server, attempts, head_took, .. } = &self.forwarding;
+        let watching = Some(&*self.shadow_denied_by).filter(|limits| !limits.is_empty());
+        let all = [
+            ("route", self.route.as_deref().map(Value::Text)),
+            ("denied_by", self.denied_by.as_deref().map(Value::Text)),
+            ("error", self.error.map(Value::Text)),
+            ("shadow_denied_by", watching.map(Value::List)),
+            ("protocol", Some(Value::Text(self.protocol()))),
+            ("upstream", upstream.as_deref().map(Value::Text)),
+            ("server", server.as_deref().map(Value::Text)),
+            ("attempts", (*attempts > 1).then(|| Value::Number(u64::from(*attempts)))),
+            ("upstream_us", head_took.map(|took| Value::Number(Micros::from(took).0))),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    fn protocol(&self) -> &'static str {
+        match self.version {
+            Version::HTTP_10 => "HTTP/1.0",
+            Version::HTTP_2 => "HTTP/2",
+            _ => "HTTP/1.1",
+        }
     }
 
     fn status(&self) -> u16 {
@@ -172,6 +198,16 @@ impl Record {
     }
 }
 
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::List(texts) => f.write_str(&texts.join(",")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,11 +216,19 @@ mod tests {
         Record {
             time: Timestamp(1_790_000_000_123_456),
             client: [192, 0, 2, 7].into(),
+            version: Version::HTTP_2,
             method: Method::GET,
             host: "api.example.com".to_owned(),
             target: "/a?b=%22".parse().unwrap(),
             route: Some("search".to_owned()),
             request_id: HeaderValue::from_static("4a5b"),
+            forwarding: Forwarding {
+                upstream: Some("search".into()),
+                server: Some("http://10.0.0.7:8080".into()),
+                attempts: 2,
+                head_took: Some(Duration::from_micros(61)),
+                ..Forwarding::default()
+            },
             is_denied: true,
             denied_by: Some("per-key".to_owned()),
             shadow_denied_by: vec!["strict".to_owned(), "wide".to_owned()],
@@ -203,12 +247,17 @@ mod tests {
         assert_eq!(line["shadow_denied_by"], json!(["strict", "wide"]));
         assert_eq!(line["error"], "connect_failed");
         assert_eq!((&line["status"], &line["took_us"]), (&json!(429), &json!(87)));
+        assert_eq!((&line["attempts"], &line["upstream_us"]), (&json!(2), &json!(61)));
+        assert_eq!((&line["upstream"], &line["server"]), (&json!("search"), &json!("http://10.0.0.7:8080")));
+        assert_eq!(line["protocol"], "HTTP/2");
     }
 
     #[test]
     fn text_is_one_line() {
         let bare = Record {
+            version: Version::HTTP_10,
             route: None,
+            forwarding: Forwarding::default(),
             denied_by: None,
             shadow_denied_by: Vec::new(),
             error: None,
@@ -217,9 +266,11 @@ mod tests {
         };
         assert_eq!(
             bare.text(),
-            "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us request_id=4a5b"
+            "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us request_id=4a5b \
+             protocol=HTTP/1.0"
         );
-        let full = " request_id=4a5b route=search denied_by=per-key error=connect_failed shadow_denied_by=strict,wide";
+        let full = " request_id=4a5b route=search denied_by=per-key error=connect_failed shadow_denied_by=strict,wide \
+                    protocol=HTTP/2 upstream=search server=http://10.0.0.7:8080 attempts=2 upstream_us=61";
         assert!(record().text().ends_with(full));
     }
 }

@@ -137,6 +137,11 @@ impl ForwardError {
         }
     }
 
+    /// Whether the head of an answer came, and could not be used.
+    pub(super) fn has_head(&self) -> bool {
+        matches!(self, Self::Switched(_) | Self::Framing(_))
+    }
+
     /// Whether the connection ended before anything was answered, as one does that the server closed while it
     /// was kept.
     pub(super) fn is_dead_connection(&self) -> bool {

@@ -36,6 +36,8 @@ pub struct Pool {
     endpoint: Arc<Endpoint>,
     fallback: Cell<Option<SocketAddr>>,
     server: ServerSpec,
+    /// The server's URL.
+    url: Rc<str>,
     authority: HeaderValue,
     counts: UpstreamCounts,
     /// Whether the choice of a server goes by requests in flight.
@@ -73,6 +75,7 @@ impl Pool {
         Self {
             // A host that is read from a URL has only characters that a header may have.
             authority: authority.unwrap_or_else(|_| HeaderValue::from_static("")),
+            url: server.url().into(),
             server,
             endpoint: Arc::clone(&member.endpoint),
             fallback: Cell::new(member.fallback),
@@ -89,6 +92,11 @@ impl Pool {
 
     pub(super) fn server(&self) -> &ServerSpec {
         &self.server
+    }
+
+    /// The server's URL, as the metrics have it.
+    pub(super) fn url(&self) -> &Rc<str> {
+        &self.url
     }
 
     pub(super) fn endpoint(&self) -> &Arc<Endpoint> {

@@ -1,6 +1,9 @@
 //! The access log: what it says of a request.
 
+mod forwarding;
+
 use std::fs::OpenOptions;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -278,7 +281,7 @@ fn a_client_that_is_gone_before_its_answer_is_counted_and_logged() {
 fn error_of(line: &str) -> Option<String> {
     match serde_json::from_str::<Value>(line) {
         Ok(line) => line["error"].as_str().map(str::to_owned),
-        Err(_) => line.split(" error=").nth(1).map(str::to_owned),
+        Err(_) => line.split(" error=").nth(1)?.split(' ').next().map(str::to_owned),
     }
 }
 

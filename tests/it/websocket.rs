@@ -250,6 +250,8 @@ fn its_line_of_the_access_log_comes_at_its_end() {
     drop(socket);
     let line = proxy.accesses(1).remove(0);
     assert!(line.contains("\"status\":101") && line.contains("\"bytes\":7"), "{line}");
+    assert!(line.contains(&format!("\"server\":\"{}\"", server.url())), "{line}");
+    assert!(line.contains("\"protocol\":\"HTTP/1.1\"") && line.contains("\"upstream_us\":"), "{line}");
 }
 
 /// A CONNECT of RFC 8441.

@@ -457,7 +457,7 @@ fn a_web_socket_goes_to_it_by_connect() {
             let _ = body.send_data(Bytes::new(), true);
         },
     );
-    let proxy = before(&server.url(), "");
+    let proxy = before(&server.url(), "[log]\naccess = \"text\"");
     let mut client = Client::connect(proxy.addr());
     client.send(
         "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -472,6 +472,9 @@ fn a_web_socket_goes_to_it_by_connect() {
     }
     client.finish();
     client.expect_close();
+    let line = proxy.accesses(1).remove(0);
+    let way = format!(" upstream=u server={} upstream_us=", server.url());
+    assert!(line.contains("/chat 101 10B ") && line.contains(&way), "{line}");
 }
 
 #[test]
