@@ -16,6 +16,10 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// When a client may try again by itself (gRFC A6).
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
+/// How much of an operator's own answer is told, in bytes. In the header it may have three for each; and some clients
+/// take no more than 8 KiB of headers in all.
+const MAX_MESSAGE: usize = 1024;
+
 /// What a message can't have as it is: all but visible ASCII and spaces, and the sign of an escape.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
@@ -43,15 +47,19 @@ pub(super) fn spell(response: &mut Response<Source>) {
         return;
     }
     let body = std::mem::take(body);
+    let (code, wait) = (code(status), seconds(response.headers()));
     let message = message(response.headers(), &body, status);
-    let pushback = pushback(response.headers(), status);
+    let message = cut(message.trim());
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert(STATUS, HeaderValue::from(code(status)));
-    headers.insert(MESSAGE, message);
-    if let Some(pushback) = pushback {
-        headers.insert(PUSHBACK, pushback);
+    headers.insert(STATUS, HeaderValue::from(code));
+    headers.insert(MESSAGE, escaped(message));
+    if let Some(wait) = wait {
+        headers.insert(PUSHBACK, HeaderValue::from(wait.saturating_mul(1000)));
+    } else if status == StatusCode::TOO_MANY_REQUESTS {
+        // It is of no use.
+        headers.insert(PUSHBACK, HeaderValue::from_static("-1"));
     }
 }
 
@@ -71,24 +79,28 @@ fn code(status: StatusCode) -> u16 {
 }
 
 /// What is wrong, in words: those of our problems, or the operator's own.
-fn message(headers: &HeaderMap, body: &Bytes, status: StatusCode) -> HeaderValue {
+fn message<'b>(headers: &HeaderMap, body: &'b Bytes, status: StatusCode) -> Cow<'b, str> {
     let is_problem = headers.get(CONTENT_TYPE) == Some(&PROBLEM);
-    let detail = serde_json::from_slice::<Problem<'_>>(body).ok().filter(|_| is_problem);
-    let text = match &detail {
-        Some(problem) => Cow::Borrowed(&*problem.detail),
-        None if body.is_empty() => Cow::Borrowed(status.canonical_reason().unwrap_or("refused")),
-        None => String::from_utf8_lossy(body),
-    };
-    let escaped = utf8_percent_encode(text.trim(), ESCAPED).to_string();
+    match is_problem.then(|| serde_json::from_slice::<Problem<'_>>(body)) {
+        Some(Ok(problem)) => problem.detail,
+        _ if body.is_empty() => Cow::Borrowed(status.canonical_reason().unwrap_or("refused")),
+        _ => String::from_utf8_lossy(body),
+    }
+}
+
+/// As much of a message as is told, in whole characters.
+fn cut(message: &str) -> &str {
+    // That is where a character begins, or the end.
+    message.split_at(message.floor_char_boundary(MAX_MESSAGE)).0
+}
+
+/// A message as it stands in a header.
+fn escaped(message: &str) -> HeaderValue {
+    let escaped = utf8_percent_encode(message, ESCAPED).to_string();
     HeaderValue::try_from(escaped).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// When to try again, or that it is of no use.
-fn pushback(headers: &HeaderMap, status: StatusCode) -> Option<HeaderValue> {
-    let seconds = headers.get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse::<u64>().ok());
-    match seconds {
-        Some(seconds) => Some(HeaderValue::from(seconds.saturating_mul(1000))),
-        None if status == StatusCode::TOO_MANY_REQUESTS => Some(HeaderValue::from_static("-1")),
-        None => None,
-    }
+/// In how many seconds to try again, if that is known.
+fn seconds(headers: &HeaderMap) -> Option<u64> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()
 }

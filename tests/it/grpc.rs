@@ -1,5 +1,7 @@
 //! gRPC, with its library at both ends.
 
+mod refusals;
+
 use std::time::Duration;
 
 use bytes::Bytes;
