@@ -1,5 +1,7 @@
 //! Refusals as clients of gRPC understand them.
 
+mod details;
+
 use std::borrow::Cow;
 
 use bytes::Bytes;
@@ -7,6 +9,7 @@ use http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, request};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use super::http2::once;
 use super::refusal::PROBLEM;
 use super::reply::Source;
 
@@ -15,9 +18,11 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// When a client may try again by itself (gRFC A6).
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+/// The same for whoever reads the details of a status.
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// How much of an operator's own answer is told, in bytes. In the header it may have three for each; and some clients
-/// take no more than 8 KiB of headers in all.
+/// How much of an operator's own answer is told, in bytes. It stands in two headers, in the one with up to three for
+/// each of its bytes, in the other with four for three; and some clients take no more than 8 KiB of headers in all.
 const MAX_MESSAGE: usize = 1024;
 
 /// What a message can't have as it is: all but visible ASCII and spaces, and the sign of an escape.
@@ -55,8 +60,10 @@ pub(super) fn spell(response: &mut Response<Source>) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(STATUS, HeaderValue::from(code));
     headers.insert(MESSAGE, escaped(message));
+    // All three say the same time, with what was added at random to keep clients apart.
     if let Some(wait) = wait {
         headers.insert(PUSHBACK, HeaderValue::from(wait.saturating_mul(1000)));
+        headers.insert(DETAILS, once(details::retry_info(code, message, wait)));
     } else if status == StatusCode::TOO_MANY_REQUESTS {
         // It is of no use.
         headers.insert(PUSHBACK, HeaderValue::from_static("-1"));
