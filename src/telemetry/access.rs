@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
-use serde_json::json;
+use serde::{Serialize, Serializer};
 
 pub use self::forwarding::Forwarding;
 use self::lines::Lines;
@@ -63,7 +63,7 @@ pub struct Record {
 }
 
 /// What stands behind a name.
-#[derive(serde::Serialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 enum Value<'r> {
     Text(&'r str),
@@ -128,21 +128,8 @@ impl AccessWriter {
 
 impl Record {
     fn json(&self) -> String {
-        let mut line = json!({
-            "time": self.time(),
-            "client": self.client,
-            "method": self.method.as_str(),
-            "host": self.host,
-            "target": self.target.to_string(),
-            "status": self.status(),
-            "bytes": self.bytes,
-            "took_us": Micros::from(self.took).0,
-            "request_id": self.request_id(),
-        });
-        for (name, value) in self.named() {
-            line[name] = json!(value);
-        }
-        line.to_string()
+        // Writing to memory can't fail.
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     fn text(&self) -> String {
@@ -198,6 +185,25 @@ impl Record {
     }
 }
 
+/// As JSON; without a tree before it, which would cost more than all else that is done for a line.
+impl Serialize for Record {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (time, client, target) = (self.time(), self.client.to_string(), self.target.to_string());
+        let head = [
+            ("time", Value::Text(&time)),
+            ("client", Value::Text(&client)),
+            ("method", Value::Text(self.method.as_str())),
+            ("host", Value::Text(&self.host)),
+            ("target", Value::Text(&target)),
+            ("status", Value::Number(self.status().into())),
+            ("bytes", Value::Number(self.bytes)),
+            ("took_us", Value::Number(Micros::from(self.took).0)),
+            ("request_id", Value::Text(self.request_id())),
+        ];
+        serializer.collect_map(head.into_iter().chain(self.named()))
+    }
+}
+
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -210,6 +216,8 @@ impl fmt::Display for Value<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn record() -> Record {
