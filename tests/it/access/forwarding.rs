@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::support::{Caller, Http2, Http2Server, free_address};
+use crate::support::{Caller, Http2, Http2Server};
 
 /// A proxy that logs as JSON, with one worker, and these lines.
 fn logging(lines: &str) -> Tidegate {
@@ -130,15 +130,17 @@ fn the_log_says_how_long_a_server_took_for_the_head_alone() {
 
 #[test]
 fn a_server_that_gave_no_answer_is_named() {
-    let server = troubled();
-    let (nobody, no_one) = (format!("http://{}", free_address()), format!("http://{}", free_address()));
+    // One that keeps its connections, so that a request goes there once, and one that does not.
+    let (good, server) = (Upstream::echo(), troubled());
+    // Nobody listens there.
+    let (nobody, no_one) = ("http://127.0.0.1:1", "http://127.0.0.2:1");
     let url = server.url();
     let proxy = logging(&format!(
         "{}[[routes]]\npath = \"/*\"\nupstream = \"{url}\"\n",
         upstreams(&[
-            ("refused", &[&nobody], ""),
-            ("again", &[&nobody, &url], ""),
-            ("neither", &[&nobody, &no_one], ""),
+            ("refused", &[nobody], ""),
+            ("again", &[nobody, &good.url()], ""),
+            ("neither", &[nobody, no_one], ""),
             ("unresolved", &["http://nowhere.invalid"], ""),
         ])
     ));
@@ -146,10 +148,10 @@ fn a_server_that_gave_no_answer_is_named() {
         get(proxy.addr(), path, &[]);
         line(&proxy, number)
     };
-    assert_eq!(way(&ask(0, "/refused")), went("refused", Some(&nobody), None));
+    assert_eq!(way(&ask(0, "/refused")), went("refused", Some(nobody), None));
     // Each is the first in its turn.
     let tries = [ask(1, "/again"), ask(2, "/again")];
-    assert!(tries.iter().all(|line| line["status"] == 200 && line["server"] == url), "{tries:?}");
+    assert!(tries.iter().all(|line| line["status"] == 200 && line["server"] == good.url()), "{tries:?}");
     assert_eq!(tries.iter().filter(|line| line["attempts"] == 2).count(), 1, "{tries:?}");
     let neither = ask(3, "/neither");
     assert_eq!((&neither["attempts"], &neither["error"]), (&json!(2), &json!("connect_failed")));
