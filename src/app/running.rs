@@ -169,12 +169,16 @@ impl Running {
         for listener in &listeners {
             self.say_listening(listener);
         }
+        let mut earlier: Vec<_> = std::mem::take(&mut self.listeners).into_iter().map(Some).collect();
         for (place, spec) in kept {
-            self.listeners[place].change(spec);
-            listeners.push(self.listeners[place].clone());
+            if let Some(listener) = earlier[place].take() {
+                listener.change(spec);
+                listeners.push(listener);
+            }
         }
-        // Those that are not among them close with this.
         self.listeners = listeners;
+        // Their addresses can be had again when the next file asks for them.
+        join_all(earlier.into_iter().flatten().map(ListenerHandle::close)).await;
         let upstreams = self.upstreams.iter().map(|upstream| &*upstream.spec().name);
         self.metrics.reloaded(&self.site.gate.limits.policies, self.routes(), upstreams);
         if let Some((spec, admin)) = &self.admin {

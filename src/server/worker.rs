@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::ListenerSpec;
 use super::connection::{protocol, serve};
@@ -17,6 +18,7 @@ use super::drain::{Connections, Stage, time_to_drain};
 use super::listen::{BACKLOG, Listener};
 use super::transport;
 use crate::proxy::{Generation, Live};
+use crate::time::monotonic;
 
 /// How often connections to servers are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -26,6 +28,8 @@ const RELEASE: Duration = Duration::from_millis(250);
 const LARGE_BLOCK: usize = 1024 * 1024;
 /// How long to wait when no connection can be accepted, as when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often the log says so at most.
+const TELLS: Duration = Duration::from_secs(10);
 
 /// What a worker is to do from now on.
 #[derive(Debug)]
@@ -149,10 +153,12 @@ async fn accept(
         });
     };
     let socket = TcpListener::from_std(listener.socket)?;
+    let mut told = None::<Instant>;
     loop {
         let accepted = tokio::select! {
+            // Connections come last: under a flood there is always one more.
             biased;
-            accepted = socket.accept() => accepted,
+            () = time_to_drain(&mut drain) => break,
             changed = listener.spec.changed() => {
                 if changed.is_err() {
                     // The configuration has it no more.
@@ -161,13 +167,17 @@ async fn accept(
                 bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
                 continue;
             }
-            () = time_to_drain(&mut drain) => break,
+            accepted = socket.accept() => accepted,
         };
         match accepted {
             Ok((stream, address)) => start(stream, address, &bounds),
             Err(error) if is_about_one(&error) => {}
             Err(error) => {
-                tracing::warn!("can't accept connections on {}: {error}", bounds.spec.address);
+                let now = monotonic();
+                if told.is_none_or(|told| now - told >= TELLS) {
+                    tracing::warn!("can't accept connections on {}: {error}", bounds.spec.address);
+                    told = Some(now);
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -183,6 +193,9 @@ async fn accept(
             start(stream, address, &bounds);
         }
     }
+    drop(socket);
+    // Whoever has it closed has waited for this.
+    drop(listener.is_open);
     Ok(())
 }
 

@@ -173,6 +173,14 @@ impl Tidegate {
         signal(self.process.id(), name);
     }
 
+    /// Lets it have no more than so many files and sockets open.
+    #[track_caller]
+    pub fn limit_files(&self, count: usize) {
+        let pid = self.process.id().to_string();
+        let status = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={count}:")]).status();
+        assert!(status.unwrap().success(), "can't limit the files of {pid}");
+    }
+
     /// Waits for a line that holds `text`.
     #[track_caller]
     pub fn wait_log(&self, text: &str) -> String {
