@@ -10,7 +10,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::ListenerSpec;
 use super::connection::{protocol, serve};
@@ -18,7 +17,7 @@ use super::drain::{Connections, Stage, time_to_drain};
 use super::listen::{BACKLOG, Listener};
 use super::transport;
 use crate::proxy::{Generation, Live};
-use crate::time::monotonic;
+use crate::telemetry::Seldom;
 
 /// How often connections to servers are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -28,8 +27,6 @@ const RELEASE: Duration = Duration::from_millis(250);
 const LARGE_BLOCK: usize = 1024 * 1024;
 /// How long to wait when no connection can be accepted, as when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often the log says so at most.
-const TELLS: Duration = Duration::from_secs(10);
 
 /// What a worker is to do from now on.
 #[derive(Debug)]
@@ -153,7 +150,7 @@ async fn accept(
         });
     };
     let socket = TcpListener::from_std(listener.socket)?;
-    let mut told = None::<Instant>;
+    let mut failing = Seldom::default();
     loop {
         let accepted = tokio::select! {
             // Connections come last: under a flood there is always one more.
@@ -173,10 +170,8 @@ async fn accept(
             Ok((stream, address)) => start(stream, address, &bounds),
             Err(error) if is_about_one(&error) => {}
             Err(error) => {
-                let now = monotonic();
-                if told.is_none_or(|told| now - told >= TELLS) {
+                if failing.is_due() {
                     tracing::warn!("can't accept connections on {}: {error}", bounds.spec.address);
-                    told = Some(now);
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }

@@ -68,10 +68,8 @@ fn who_connects_without_end_keeps_nobody_from_draining() {
 fn an_address_that_was_given_up_can_be_had_by_the_next_file() {
     let [kept, other] = [(); 2].map(|()| free_address());
     let config = |addresses: &[SocketAddr]| {
-        own(&addresses
-            .iter()
-            .map(|address| format!("[[listeners]]\naddress = \"{address}\"\n"))
-            .collect::<String>())
+        let listeners = addresses.iter().map(|address| format!("[[listeners]]\naddress = \"{address}\"\n"));
+        own(&listeners.collect::<Vec<_>>().concat())
     };
     let proxy = Tidegate::start(&config(&[kept, other]));
     under_flood(other, || {
@@ -104,4 +102,21 @@ fn without_files_nobody_is_accepted_and_the_log_says_so_once() {
     drop(clients);
     eventually("all are gone", || get(proxy.addr(), "/", &[]).text() == "hello");
     assert_eq!(proxy.stop().code(), Some(0));
+}
+
+#[test]
+fn the_limit_on_open_files_is_raised_as_far_as_it_goes() {
+    let own = own("");
+    for (hard, is_enough) in [(12_000, true), (4_000, false)] {
+        let proxy = Tidegate::start_limited(&format!("ulimit -S -n 100; ulimit -H -n {hard}"), &own);
+        let said = format!("clients may have 10000 connections, and this process {hard} open files in all");
+        if is_enough {
+            assert_eq!(proxy.logged("open files"), 0);
+        } else {
+            proxy.wait_log(&said);
+        }
+        let mut clients: Vec<Client> = (0..200).map(|_| Client::connect(proxy.addr())).collect();
+        assert_eq!(clients.last_mut().unwrap().get("/", &[]).status(), 200);
+        assert_eq!(proxy.logged("can't accept"), 0);
+    }
 }

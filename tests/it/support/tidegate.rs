@@ -53,6 +53,15 @@ impl Tidegate {
         launch(shell, config, &[]).listening()
     }
 
+    /// Starts one within the limits that these commands of the shell set.
+    #[track_caller]
+    pub fn start_limited(limits: &str, config: &str) -> Self {
+        let mut shell = Command::new("sh");
+        let script = format!("{limits}; exec \"$@\"");
+        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_tidegate")]);
+        launch(shell, config, &[]).listening()
+    }
+
     /// Starts one whose standard output goes elsewhere.
     #[track_caller]
     pub fn start_into(output: impl Into<Stdio>, config: &str) -> Self {
