@@ -5,6 +5,7 @@ mod access;
 mod charge_back;
 mod counts;
 mod metrics;
+mod seldom;
 mod upstreams;
 
 use std::io::IsTerminal as _;
@@ -20,6 +21,7 @@ pub use access::{AccessWriter, Forwarding, Record};
 pub use charge_back::ChargeBack;
 pub use counts::{Counts, Outcome, StoreCall};
 pub use metrics::{CONTENT_TYPE, Levels, ListenerLevels, Metrics};
+pub use seldom::Seldom;
 pub use upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels};
 
 /// What is logged.

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::{Admin, AdminSpec};
 use crate::server::{Inherited, ListenError};
+use crate::telemetry::Seldom;
 
 /// Connections at once; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 64;
@@ -62,6 +63,7 @@ impl AdminListener {
 pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> std::io::Result<()> {
     let socket = tokio::net::TcpListener::from_std(listener.socket)?;
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut failing = Seldom::default();
     loop {
         // Nobody closes it, so that there is a place some day.
         let place = Arc::clone(&free).acquire_owned().await.map_err(std::io::Error::other)?;
@@ -74,7 +76,9 @@ pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> std::io::
                 });
             }
             Err(error) => {
-                tracing::warn!("can't accept connections on {}: {error}", listener.address);
+                if failing.is_due() {
+                    tracing::warn!("can't accept connections on {}: {error}", listener.address);
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

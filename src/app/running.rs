@@ -10,7 +10,6 @@ use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::Instant;
 
 use crate::admin::{self, Admin, AdminListener, AdminSpec, Gauges};
 use crate::config::{Change, Config, Part};
@@ -21,15 +20,12 @@ use crate::server::{
     self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Stage, Worker,
 };
 use crate::store::{Memory, Store, StoreSpec};
-use crate::telemetry::{AccessLog, AccessWriter, LogSpec, Metrics, UpstreamCounts};
-use crate::time::{Clock, monotonic};
+use crate::telemetry::{AccessLog, AccessWriter, LogSpec, Metrics, Seldom, UpstreamCounts};
+use crate::time::Clock;
 use crate::upstream::{Keeper, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// The in-process store is swept in so many parts, one a second.
 const SWEEP_PARTS: usize = 60;
-
-/// How often the log says at most that lines of the access log were dropped.
-const TELLS: Duration = Duration::from_secs(10);
 
 /// A running server.
 pub(super) struct Running {
@@ -40,8 +36,8 @@ pub(super) struct Running {
     metrics: Arc<Metrics>,
     stage: watch::Receiver<Stage>,
     access: Option<AccessWriter>,
-    /// Lines of the access log that were dropped, as far as the log has said so; and when.
-    told: (u64, Option<Instant>),
+    /// Lines of the access log that were dropped, as far as the log has said so.
+    told: (u64, Seldom),
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
     refreshing: Option<JoinHandle<()>>,
     sweeping: JoinHandle<()>,
@@ -86,7 +82,7 @@ impl Running {
             metrics: Arc::new(Metrics::new(Clock::System.now())),
             stage,
             access: None,
-            told: (0, None),
+            told: (0, Seldom::default()),
             admin: None,
             refreshing,
             sweeping: tokio::spawn(sweep(Arc::clone(&memory))),
@@ -169,12 +165,16 @@ impl Running {
         for listener in &listeners {
             self.say_listening(listener);
         }
+        let mut earlier: Vec<_> = std::mem::take(&mut self.listeners).into_iter().map(Some).collect();
         for (place, spec) in kept {
-            self.listeners[place].change(spec);
-            listeners.push(self.listeners[place].clone());
+            if let Some(listener) = earlier[place].take() {
+                listener.change(spec);
+                listeners.push(listener);
+            }
         }
-        // Those that are not among them close with this.
         self.listeners = listeners;
+        // Their addresses can be had again when the next file asks for them.
+        join_all(earlier.into_iter().flatten().map(ListenerHandle::close)).await;
         let upstreams = self.upstreams.iter().map(|upstream| &*upstream.spec().name);
         self.metrics.reloaded(&self.site.gate.limits.policies, self.routes(), upstreams);
         if let Some((spec, admin)) = &self.admin {
@@ -210,15 +210,15 @@ impl Running {
     /// Says how many lines of the access log were dropped, if it was not said a moment ago.
     pub fn tell_of_dropped_lines(&mut self) {
         let Some(writer) = &self.access else { return };
-        let (dropped, now) = (writer.dropped().load(Ordering::Relaxed), monotonic());
-        let (told, last) = self.told;
-        if dropped > told && last.is_none_or(|last| now - last >= TELLS) {
-            let more = dropped - told;
+        let dropped = writer.dropped().load(Ordering::Relaxed);
+        let (told, again) = &mut self.told;
+        if dropped > *told && again.is_due() {
+            let more = dropped - *told;
             let (plural, were) = if more == 1 { ("", "was") } else { ("s", "were") };
             tracing::warn!(
                 "{more} line{plural} of the access log {were} dropped: standard output did not take them"
             );
-            self.told = (dropped, Some(now));
+            *told = dropped;
         }
     }
 

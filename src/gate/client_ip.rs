@@ -51,7 +51,8 @@ impl ClientIp {
         }
         for value in headers.get_all(&self.header).iter().rev() {
             let Ok(text) = value.to_str() else { return client };
-            for entry in text.rsplit(',') {
+            let knows_quotes = self.header == FORWARDED;
+            for entry in (FromRight { rest: Some(text), separator: b',', knows_quotes }) {
                 let Some(address) = self.address(entry) else { return client };
                 client = address;
                 if !self.is_trusted(client) {
@@ -84,15 +85,44 @@ impl ClientIp {
     }
 }
 
-/// The `for` of one element of a Forwarded header (RFC 7239 §4), without quotes.
+/// The parts of a text from the last to the first. Where there are quoted strings (RFC 9110 §5.6.4), separators in them
+/// separate nothing: a proxy may put there what a client has said, such as its Host. They are found from the right as
+/// well, so that nothing that stands to the left of what the proxy has written changes how that is read.
+struct FromRight<'t> {
+    rest: Option<&'t str>,
+    separator: u8,
+    knows_quotes: bool,
+}
+
+impl<'t> Iterator for FromRight<'t> {
+    type Item = &'t str;
+
+    fn next(&mut self) -> Option<&'t str> {
+        let text = self.rest?;
+        let mut is_quoted = false;
+        for (place, byte) in text.bytes().enumerate().rev() {
+            if byte == b'"' && self.knows_quotes {
+                let escapes = text[..place].bytes().rev().take_while(|before| *before == b'\\').count();
+                is_quoted ^= escapes % 2 == 0;
+            } else if byte == self.separator && !is_quoted {
+                self.rest = Some(&text[..place]);
+                return Some(&text[place + 1..]);
+            }
+        }
+        self.rest.take()
+    }
+}
+
+/// The one `for` of an element of a Forwarded header (RFC 7239 §4), without quotes.
 fn forwarded_for(element: &str) -> Option<&str> {
-    element.split(';').find_map(|pair| {
+    let pairs = FromRight { rest: Some(element), separator: b';', knows_quotes: true };
+    let mut named = pairs.filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
-        let value = value.trim();
-        name.trim()
-            .eq_ignore_ascii_case("for")
-            .then(|| value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value))
-    })
+        name.trim().eq_ignore_ascii_case("for").then_some(value.trim())
+    });
+    let (value, other) = (named.next()?, named.next());
+    let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+    other.is_none().then_some(value)
 }
 
 /// An address with or without a port: `1.2.3.4`, `1.2.3.4:80`, `::1`, `[::1]`, `[::1]:80`.
@@ -164,6 +194,32 @@ mod tests {
         assert_eq!(find(&[r#"For="[2001:db8::17]:4711", for=10.0.0.2"#]), "2001:db8::17");
         assert_eq!(find(&["for=203.0.113.9, for=_hidden"]), "10.0.0.1");
         assert_eq!(find(&["proto=https"]), "10.0.0.1");
+        assert_eq!(find(&["for=203.0.113.9;FOR=6.6.6.6, for=10.0.0.2"]), "10.0.0.2");
+    }
+
+    #[test]
+    fn what_a_proxy_quotes_is_no_word_of_its_own() {
+        let find = |values: &[&str]| find("forwarded", "10.0.0.1", values);
+        for host in [
+            "a,for=6.6.6.6;x=",
+            ",for=6.6.6.6,",
+            ";for=6.6.6.6;",
+            r#"\",for=6.6.6.6;x=\\"#,
+            r#"\\\";for=6.6.6.6"#,
+            r"\\",
+        ] {
+            assert_eq!(
+                find(&[&format!("proto=http;host=\"{host}\";for=203.0.113.9")]),
+                "203.0.113.9",
+                "{host}"
+            );
+            let more = format!("for=203.0.113.9;host=\"{host}\", for=\"10.0.0.2\";host=\"{host}\"");
+            assert_eq!(find(&[&more]), "203.0.113.9", "{host}");
+        }
+        // What a stranger has sent before hides nothing.
+        for sent in ["\"", "for=\"", "for=\"6.6.6.6", "a=\"\\", "\";for=6.6.6.6"] {
+            assert_eq!(find(&[&format!("{sent}, for=203.0.113.9")]), "203.0.113.9", "{sent}");
+        }
     }
 
     #[test]

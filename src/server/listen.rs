@@ -3,9 +3,11 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::places::Places;
 use super::{Inherited, ListenerSpec};
@@ -24,10 +26,15 @@ pub struct ListenError {
     pub error: io::Error,
 }
 
+/// How long to wait until a worker has closed a socket: it has nothing else to do before.
+const CLOSING: Duration = Duration::from_secs(1);
+
 /// The sockets of all workers on one address. Without it they close, and their connections are drained.
 #[derive(Clone, Debug)]
 pub struct ListenerHandle {
     spec: watch::Sender<Arc<ListenerSpec>>,
+    /// Knows whether sockets are open.
+    sockets: watch::Sender<()>,
     address: SocketAddr,
     places: Arc<Places>,
 }
@@ -40,6 +47,8 @@ pub struct Listener {
     pub(super) socket: TcpListener,
     /// For the connections that all workers have here.
     pub(super) places: Arc<Places>,
+    /// To be dropped behind the socket.
+    pub(super) is_open: watch::Receiver<()>,
 }
 
 /// Sockets for `workers` workers on one address, which share what arrives; from one that was passed on, if there is one.
@@ -67,13 +76,15 @@ pub fn listen(
         (address, (0..workers).map(|_| listening(address)).collect())
     };
     let (sender, receiver) = watch::channel(Arc::new(spec.clone()));
+    let (open, is_open) = watch::channel(());
     let places = Arc::new(Places::default());
     let listener = |socket: TcpListener| {
         set_options(&socket)?;
-        Ok(Listener { spec: receiver.clone(), socket, places: Arc::clone(&places) })
+        Ok(Listener { spec: receiver.clone(), socket, places: Arc::clone(&places), is_open: is_open.clone() })
     };
     let listeners = sockets.and_then(|sockets| sockets.into_iter().map(listener).collect());
-    Ok((ListenerHandle { spec: sender, address, places }, listeners.map_err(failed)?))
+    let handle = ListenerHandle { spec: sender, sockets: open, address, places };
+    Ok((handle, listeners.map_err(failed)?))
 }
 
 fn listening(address: SocketAddr) -> io::Result<TcpListener> {
@@ -116,6 +127,13 @@ impl ListenerHandle {
     #[must_use]
     pub fn spec(&self) -> Arc<ListenerSpec> {
         Arc::clone(&self.spec.borrow())
+    }
+
+    /// Has the sockets close, unless others have this handle too, and waits for that: the address can be had again then.
+    pub async fn close(self) {
+        let Self { spec, sockets, .. } = self;
+        drop(spec);
+        let _ = timeout(CLOSING, sockets.closed()).await;
     }
 
     /// Changes the bounds for connections that come from now on.

@@ -17,6 +17,7 @@ use super::drain::{Connections, Stage, time_to_drain};
 use super::listen::{BACKLOG, Listener};
 use super::transport;
 use crate::proxy::{Generation, Live};
+use crate::telemetry::Seldom;
 
 /// How often connections to servers are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -149,10 +150,12 @@ async fn accept(
         });
     };
     let socket = TcpListener::from_std(listener.socket)?;
+    let mut failing = Seldom::default();
     loop {
         let accepted = tokio::select! {
+            // Connections come last: under a flood there is always one more.
             biased;
-            accepted = socket.accept() => accepted,
+            () = time_to_drain(&mut drain) => break,
             changed = listener.spec.changed() => {
                 if changed.is_err() {
                     // The configuration has it no more.
@@ -161,13 +164,15 @@ async fn accept(
                 bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
                 continue;
             }
-            () = time_to_drain(&mut drain) => break,
+            accepted = socket.accept() => accepted,
         };
         match accepted {
             Ok((stream, address)) => start(stream, address, &bounds),
             Err(error) if is_about_one(&error) => {}
             Err(error) => {
-                tracing::warn!("can't accept connections on {}: {error}", bounds.spec.address);
+                if failing.is_due() {
+                    tracing::warn!("can't accept connections on {}: {error}", bounds.spec.address);
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -183,6 +188,9 @@ async fn accept(
             start(stream, address, &bounds);
         }
     }
+    drop(socket);
+    // Whoever has it closed has waited for this.
+    drop(listener.is_open);
     Ok(())
 }
 

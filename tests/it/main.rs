@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod abuse;
+mod accept;
 mod access;
 mod admin;
 mod answer;

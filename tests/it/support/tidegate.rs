@@ -53,6 +53,15 @@ impl Tidegate {
         launch(shell, config, &[]).listening()
     }
 
+    /// Starts one within the limits that these commands of the shell set.
+    #[track_caller]
+    pub fn start_limited(limits: &str, config: &str) -> Self {
+        let mut shell = Command::new("sh");
+        let script = format!("{limits}; exec \"$@\"");
+        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_tidegate")]);
+        launch(shell, config, &[]).listening()
+    }
+
     /// Starts one whose standard output goes elsewhere.
     #[track_caller]
     pub fn start_into(output: impl Into<Stdio>, config: &str) -> Self {
@@ -171,6 +180,14 @@ impl Tidegate {
     #[track_caller]
     pub fn signal(&self, name: &str) {
         signal(self.process.id(), name);
+    }
+
+    /// Lets it have no more than so many files and sockets open.
+    #[track_caller]
+    pub fn limit_files(&self, count: usize) {
+        let pid = self.process.id().to_string();
+        let status = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={count}:")]).status();
+        assert!(status.unwrap().success(), "can't limit the files of {pid}");
     }
 
     /// Waits for a line that holds `text`.

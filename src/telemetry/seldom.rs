@@ -1,0 +1,42 @@
+//! What the log says again and again, but not each time that it happens.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::time::monotonic;
+
+/// How often at most.
+const SELDOM: Duration = Duration::from_secs(10);
+
+/// When something was last said that holds for a while, and happens many times meanwhile.
+#[derive(Debug, Default)]
+pub struct Seldom(Option<Instant>);
+
+impl Seldom {
+    /// Whether it is to be said now, because it was not in the last ten seconds; if so it counts as said.
+    pub fn is_due(&mut self) -> bool {
+        let now = monotonic();
+        let is_due = self.0.is_none_or(|last| now - last >= SELDOM);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_due_every_ten_seconds() {
+        let mut seldom = Seldom::default();
+        for _ in 0..3 {
+            assert_eq!([(); 2].map(|()| seldom.is_due()), [true, false]);
+            tokio::time::advance(SELDOM / 2).await;
+            assert!(!seldom.is_due());
+            tokio::time::advance(SELDOM / 2).await;
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! More who connect than can be accepted.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::support::{Client, Tidegate, eventually, free_address, get};
+
+/// Connections that a client of a flood has at once.
+const AT_ONCE: usize = 64;
+
+fn own(settings: &str) -> String {
+    format!("workers = 1\n{settings}\n[[routes]]\npath = \"/*\"\nrespond = {{ body = \"hello\" }}\n")
+}
+
+/// Connects again and again, and breaks what it has connected.
+fn flood(address: SocketAddr, count: &AtomicUsize, is_over: &AtomicBool) {
+    let mut kept = Vec::new();
+    // It ends also when the test fails.
+    let end = Instant::now() + Duration::from_secs(15);
+    while !is_over.load(Ordering::Relaxed) && Instant::now() < end {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        // Closing resets, and leaves no port in use.
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
+        // It is under way, or there is no room for it.
+        let _ = socket.connect(&address.into());
+        kept.push(socket);
+        count.fetch_add(1, Ordering::Relaxed);
+        if kept.len() == AT_ONCE {
+            kept.clear();
+        }
+    }
+}
+
+/// A flood of a few clients at an address, which ends with `work`.
+fn under_flood(address: SocketAddr, work: impl FnOnce()) {
+    let (count, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| flood(address, &count, &is_over));
+        }
+        eventually("the flood is there", || count.load(Ordering::Relaxed) > 5_000);
+        work();
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn who_connects_without_end_keeps_nobody_from_draining() {
+    let mut proxy = Tidegate::start(&own("shutdown_grace = \"5s\""));
+    let address = proxy.addr();
+    let mut client = Client::connect(address);
+    assert_eq!(client.get("/", &[]).status(), 200);
+    under_flood(address, || {
+        proxy.signal("TERM");
+        client.expect_close();
+        assert_eq!(proxy.wait().code(), Some(0));
+    });
+    assert_eq!(proxy.logged("connections were still open"), 0);
+}
+
+/// Whoever takes a listener out of the file and puts it back at once gets it back.
+#[test]
+fn an_address_that_was_given_up_can_be_had_by_the_next_file() {
+    let [kept, other] = [(); 2].map(|()| free_address());
+    let config = |addresses: &[SocketAddr]| {
+        let listeners = addresses.iter().map(|address| format!("[[listeners]]\naddress = \"{address}\"\n"));
+        own(&listeners.collect::<Vec<_>>().concat())
+    };
+    let proxy = Tidegate::start(&config(&[kept, other]));
+    under_flood(other, || {
+        for round in 1..=5 {
+            proxy.reload(&config(&[kept]));
+            proxy.write(&config(&[kept, other]));
+            proxy.signal("HUP");
+            eventually("the file is read", || {
+                assert_eq!(proxy.logged("nothing has changed"), 0);
+                proxy.logged("was read again") == 2 * round
+            });
+        }
+    });
+    for address in [kept, other] {
+        assert_eq!(get(address, "/", &[]).text(), "hello");
+    }
+    assert_eq!(proxy.stop().code(), Some(0));
+}
+
+#[test]
+fn without_files_nobody_is_accepted_and_the_log_says_so_once() {
+    let proxy = Tidegate::start(&own(""));
+    proxy.limit_files(60);
+    let clients: Vec<Client> = (0..100).map(|_| Client::connect(proxy.addr())).collect();
+    let said = "can't accept connections on";
+    assert!(proxy.wait_log(said).ends_with("Too many open files (os error 24)"));
+    // Time in which it tries many times more.
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(proxy.logged(said), 1);
+    drop(clients);
+    eventually("all are gone", || get(proxy.addr(), "/", &[]).text() == "hello");
+    assert_eq!(proxy.stop().code(), Some(0));
+}
+
+#[test]
+fn the_limit_on_open_files_is_raised_as_far_as_it_goes() {
+    let own = own("");
+    for (hard, is_enough) in [(12_000, true), (4_000, false)] {
+        let proxy = Tidegate::start_limited(&format!("ulimit -S -n 100; ulimit -H -n {hard}"), &own);
+        let said = format!("clients may have 10000 connections, and this process {hard} open files in all");
+        if is_enough {
+            assert_eq!(proxy.logged("open files"), 0);
+        } else {
+            proxy.wait_log(&said);
+        }
+        let mut clients: Vec<Client> = (0..200).map(|_| Client::connect(proxy.addr())).collect();
+        assert_eq!(clients.last_mut().unwrap().get("/", &[]).status(), 200);
+        assert_eq!(proxy.logged("can't accept"), 0);
+    }
+}
