@@ -28,7 +28,7 @@ use crate::limiter::{Breakers, Denials, Ledger};
 use crate::proxy::Site;
 use crate::server::{Places, Stage};
 use crate::store::{Memory, Store};
-use crate::telemetry::{CONTENT_TYPE, Levels, ListenerLevels, Metrics};
+use crate::telemetry::{CONTENT_TYPE, Levels, ListenerLevels, Metrics, dropped_log_lines};
 use crate::time::Clock;
 use crate::upstream::SharedUpstream;
 
@@ -159,6 +159,7 @@ impl Admin {
             keys: memory.len(),
             owed_keys: ledger.len(),
             charge_back: ledger.units(),
+            dropped_log_lines: dropped_log_lines(),
             dropped_lines: dropped_lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed)),
             upstreams: upstreams.iter().map(|upstream| upstream.levels()).collect(),
         }

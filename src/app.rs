@@ -12,7 +12,7 @@ use self::signals::{Signals, Told, is_ready, is_reloading, is_stopping};
 use crate::config::{Config, Loaded};
 use crate::reload::{Source, Watch, words};
 use crate::server::{self, Inherited, Stage, Stages};
-use crate::telemetry::{AccessWriter, set_log_level};
+use crate::telemetry::{AccessWriter, set_log_level, write_log};
 
 /// How long the end waits for the last lines of the access log to be taken.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -119,7 +119,7 @@ impl Served {
         let refused = match self.source.read().await {
             Ok(Ok(loaded)) => self.take_up(loaded, why).await,
             Ok(Err(report)) => {
-                report.print();
+                write_log(&report.text());
                 let plural = if report.len() == 1 { "" } else { "s" };
                 Err(anyhow::anyhow!("{file} has {} problem{plural}", report.len()))
             }

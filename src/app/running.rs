@@ -20,7 +20,9 @@ use crate::server::{
     self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Stage, Worker,
 };
 use crate::store::{Memory, Store, StoreSpec};
-use crate::telemetry::{AccessLog, AccessWriter, LogSpec, Metrics, Seldom, UpstreamCounts};
+use crate::telemetry::{
+    AccessLog, AccessWriter, LogSpec, Losses, Metrics, UpstreamCounts, dropped_log_lines,
+};
 use crate::time::Clock;
 use crate::upstream::{Keeper, ServerSpec, SharedUpstream, UpstreamSpec};
 
@@ -36,8 +38,7 @@ pub(super) struct Running {
     metrics: Arc<Metrics>,
     stage: watch::Receiver<Stage>,
     access: Option<AccessWriter>,
-    /// Lines of the access log that were dropped, as far as the log has said so.
-    told: (u64, Seldom),
+    losses: [Losses; 2],
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
     refreshing: Option<JoinHandle<()>>,
     sweeping: JoinHandle<()>,
@@ -82,7 +83,7 @@ impl Running {
             metrics: Arc::new(Metrics::new(Clock::System.now())),
             stage,
             access: None,
-            told: (0, Seldom::default()),
+            losses: [Losses::of("access log", "standard output"), Losses::of("log", "standard error")],
             admin: None,
             refreshing,
             sweeping: tokio::spawn(sweep(Arc::clone(&memory))),
@@ -207,19 +208,11 @@ impl Running {
         (self.workers, self.access)
     }
 
-    /// Says how many lines of the access log were dropped, if it was not said a moment ago.
+    /// Says how many lines of the logs were dropped, if it was not said a moment ago.
     pub fn tell_of_dropped_lines(&mut self) {
-        let Some(writer) = &self.access else { return };
-        let dropped = writer.dropped().load(Ordering::Relaxed);
-        let (told, again) = &mut self.told;
-        if dropped > *told && again.is_due() {
-            let more = dropped - *told;
-            let (plural, were) = if more == 1 { ("", "was") } else { ("s", "were") };
-            tracing::warn!(
-                "{more} line{plural} of the access log {were} dropped: standard output did not take them"
-            );
-            *told = dropped;
-        }
+        let [access, log] = &mut self.losses;
+        access.tell(self.access.as_ref().map_or(0, |writer| writer.dropped().load(Ordering::Relaxed)));
+        log.tell(dropped_log_lines());
     }
 
     /// Which listeners there are already, by their places, and which are new.

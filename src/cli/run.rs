@@ -1,7 +1,12 @@
 //! `tidegate run`.
 
+use std::time::Duration;
+
 use super::{Failure, FileArgs, Outcome, complain, load};
 use crate::{app, telemetry};
+
+/// How long the end waits for whoever reads the log.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Serves until told to stop.
 pub(super) fn run(args: &FileArgs) -> Outcome {
@@ -10,7 +15,9 @@ pub(super) fn run(args: &FileArgs) -> Outcome {
     for warning in loaded.warnings.lines() {
         tracing::warn!("{warning}");
     }
-    app::run(args.config.clone(), loaded).map_err(|error| {
+    let ended = app::run(args.config.clone(), loaded);
+    telemetry::flush_log(LAST_LINES);
+    ended.map_err(|error| {
         complain(&format!("error: {error:#}"));
         Failure::Running
     })

@@ -188,10 +188,16 @@ impl Report {
         self.problems.iter().map(shown).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// Prints all of it to standard error, in colours if a person reads it. Where that is closed nobody wants to know.
-    pub fn print(&self) {
+    /// All of it for standard error, in colours if a person reads that.
+    #[must_use]
+    pub fn text(&self) -> String {
         let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let _ = writeln!(io::stderr(), "{}", self.render(colours));
+        self.render(colours)
+    }
+
+    /// Prints it there. Where that is closed nobody wants to know.
+    pub fn print(&self) {
+        let _ = writeln!(io::stderr(), "{}", self.text());
     }
 
     /// One line for each problem, as a log wants it.

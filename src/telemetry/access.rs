@@ -4,7 +4,6 @@
 //! can't keep up, lines are dropped and counted.
 
 mod forwarding;
-mod lines;
 
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -18,7 +17,7 @@ use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use serde::{Serialize, Serializer};
 
 pub use self::forwarding::Forwarding;
-use self::lines::Lines;
+use super::lines::Lines;
 use super::{AccessLog, AccessOnly, LogSpec};
 use crate::time::{Micros, Timestamp};
 
@@ -84,7 +83,7 @@ impl AccessWriter {
     pub fn start() -> Option<Self> {
         // A descriptor of its own: what fails must not stay in a buffer, as it would in that of the process.
         let out = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
-        let lines = out.and_then(Lines::to);
+        let lines = out.and_then(|out| Lines::to(out, "access log"));
         let lines = lines.inspect_err(|error| tracing::error!("no access log: {error}")).ok()?;
         Some(Self { spec: LogSpec::default(), lines })
     }

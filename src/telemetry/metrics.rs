@@ -49,6 +49,8 @@ pub struct Levels {
     pub charge_back: [u64; ChargeBack::COUNT],
     /// Lines of the access log that were dropped since the start.
     pub dropped_lines: u64,
+    /// The same of the log.
+    pub dropped_log_lines: u64,
     /// Each upstream.
     pub upstreams: Vec<UpstreamLevels>,
 }
@@ -324,6 +326,8 @@ impl Scrape {
         }
         let help = "Lines of the access log that were dropped because standard output did not take them.";
         total(encoder, "access_log_dropped_lines", help, self.levels.dropped_lines)?;
+        let help = "Lines of the log that were dropped because standard error did not take them.";
+        total(encoder, "log_dropped_lines", help, self.levels.dropped_log_lines)?;
         let help = "Reloads of the configuration.";
         let mut metric = encoder.encode_descriptor("reloads", help, None, MetricType::Counter)?;
         for (outcome, count) in ["applied", "refused"].iter().zip(self.reloads) {

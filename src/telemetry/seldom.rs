@@ -25,6 +25,34 @@ impl Seldom {
     }
 }
 
+/// Lines that were dropped, as far as the log has said so.
+#[derive(Debug)]
+pub struct Losses {
+    log: &'static str,
+    reader: &'static str,
+    told: u64,
+    again: Seldom,
+}
+
+impl Losses {
+    /// Of lines of `log` that `reader` did not take.
+    #[must_use]
+    pub fn of(log: &'static str, reader: &'static str) -> Self {
+        Self { log, reader, told: 0, again: Seldom::default() }
+    }
+
+    /// Says how many there are since they were last spoken of, if that was not a moment ago; `dropped` are all.
+    pub fn tell(&mut self, dropped: u64) {
+        let Self { log, reader, .. } = *self;
+        if dropped > self.told && self.again.is_due() {
+            let more = dropped - self.told;
+            let (plural, were) = if more == 1 { ("", "was") } else { ("s", "were") };
+            tracing::warn!("{more} line{plural} of the {log} {were} dropped: {reader} did not take them");
+            self.told = dropped;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

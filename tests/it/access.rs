@@ -3,11 +3,12 @@
 mod forwarding;
 
 use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Frames, Tidegate, Upstream, eventually, frames, get};
+use crate::support::{Client, Frames, Tidegate, Upstream, eventually, frames, free_address, get};
 
 const LIMITED: &str = r#"
 [client_ip]
@@ -304,6 +305,24 @@ fn a_reader_that_stops_costs_lines_and_nothing_else() {
     assert_eq!(proxy.wait().code(), Some(0));
     proxy.wait_log("the last lines of the access log are lost");
     drop(reader);
+}
+
+/// The same of the log itself.
+#[test]
+fn nobody_waits_for_whoever_reads_the_log() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let config = "[log]\nlevel = \"debug\"\naccess = \"off\"\n\
+                  [[routes]]\npath = \"/*\"\nrespond = { status = 200 }\n";
+    let mut proxy = Tidegate::start_saying_to(writer, free_address(), config);
+    // Each is a line; more than fit into the pipe.
+    for _ in 0..2_000 {
+        assert_eq!(Client::connect(proxy.addr()).ask("? / HTTP/1.1\r\n\r\n").status(), 400);
+    }
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    let read = BufReader::new(reader).lines().map_while(Result::ok).count();
+    assert!((100..2_000).contains(&read), "{read}");
 }
 
 #[test]

@@ -120,6 +120,7 @@ fn metrics_count_exactly_what_was_sent() {
             ("tidegate_store_up", 1),
             ("tidegate_local_keys", 2),
             ("tidegate_access_log_dropped_lines_total", 0),
+            ("tidegate_log_dropped_lines_total", 0),
         ],
     );
 }

@@ -34,6 +34,7 @@ fn the_text_has_every_name_and_count() {
         owed_keys: 2,
         charge_back: [9, 6, 0, 1],
         dropped_lines: 4,
+        dropped_log_lines: 5,
         upstreams,
     };
     let text = metrics.text(levels, &policies);
@@ -57,6 +58,7 @@ fn the_text_has_every_name_and_count() {
         "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections\"} 4",
         "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections_per_client\"} 5",
         "tidegate_access_log_dropped_lines_total 4",
+        "tidegate_log_dropped_lines_total 5",
         "tidegate_reloads_total{outcome=\"applied\"} 0",
         "tidegate_reloads_total{outcome=\"refused\"} 1",
         "tidegate_config_current 0",

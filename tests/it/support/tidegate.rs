@@ -1,7 +1,7 @@
 //! The proxy: the real binary as a process of its own.
 
 use std::io::{BufRead as _, BufReader, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -65,7 +65,18 @@ impl Tidegate {
     /// Starts one whose standard output goes elsewhere.
     #[track_caller]
     pub fn start_into(output: impl Into<Stdio>, config: &str) -> Self {
-        launch_into(output.into(), command(), config, &[]).listening()
+        launch_into([output.into(), Stdio::piped()], command(), config, &[]).listening()
+    }
+
+    /// Starts one on an address that its file names, whose standard error goes elsewhere.
+    #[track_caller]
+    pub fn start_saying_to(errors: impl Into<Stdio>, address: SocketAddr, config: &str) -> Self {
+        let config = format!("listen = \"{address}\"\n{config}");
+        let started = launch_into([Stdio::piped(), errors.into()], command(), &config, &[]);
+        eventually("it listens", || TcpStream::connect(address).is_ok());
+        let mut proxy = started;
+        proxy.address = address;
+        proxy
     }
 
     /// Waits until it listens.
@@ -302,10 +313,15 @@ fn command() -> Command {
 
 /// Starts one by this command, whose address is not known yet.
 fn launch(command: Command, config: &str, env: &[(&str, &str)]) -> Tidegate {
-    launch_into(Stdio::piped(), command, config, env)
+    launch_into([Stdio::piped(), Stdio::piped()], command, config, env)
 }
 
-fn launch_into(output: Stdio, mut command: Command, config: &str, env: &[(&str, &str)]) -> Tidegate {
+fn launch_into(
+    [output, errors]: [Stdio; 2],
+    mut command: Command,
+    config: &str,
+    env: &[(&str, &str)],
+) -> Tidegate {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tidegate.toml");
     std::fs::write(&file, completed(config)).unwrap();
@@ -314,10 +330,10 @@ fn launch_into(output: Stdio, mut command: Command, config: &str, env: &[(&str, 
         .arg(&file)
         .envs(env.iter().copied())
         .stdout(output)
-        .stderr(Stdio::piped())
+        .stderr(errors)
         .spawn()
         .unwrap();
-    let log = Log::of(process.stderr.take().unwrap());
+    let log = process.stderr.take().map_or_else(Arc::default, Log::of);
     let access = process.stdout.take().map_or_else(Arc::default, Log::of);
     Tidegate { process, address: SocketAddr::from(([0; 4], 0)), log, access, directory }
 }

@@ -30,12 +30,13 @@ enum Item {
 }
 
 impl Lines {
-    /// Starts the thread, which ends when the last clone is gone.
-    pub fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
+    /// Starts the thread, which ends when the last clone is gone. `what` it writes is its name, too.
+    pub fn to(out: impl Write + Send + 'static, what: &'static str) -> io::Result<Self> {
         let (queue, items) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
-        let mut writing = Writing { out, dropped: Arc::clone(&dropped), is_broken: false, is_failing: false };
-        std::thread::Builder::new().name("access-log".to_owned()).spawn(move || writing.write_all(&items))?;
+        let counted = Arc::clone(&dropped);
+        let mut writing = Writing { out, what, dropped: counted, is_broken: false, is_failing: false };
+        std::thread::Builder::new().name(what.replace(' ', "-")).spawn(move || writing.write_all(&items))?;
         Ok(Self { queue, dropped })
     }
 
@@ -68,6 +69,7 @@ impl Lines {
 /// What the thread knows.
 struct Writing<W> {
     out: W,
+    what: &'static str,
     dropped: Arc<AtomicU64>,
     /// Whether the last line that was written is not whole.
     is_broken: bool,
@@ -116,11 +118,14 @@ impl<W: Write> Writing<W> {
         batch.clear();
         self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
         let was_failing = std::mem::replace(&mut self.is_failing, ended.is_err());
+        let what = self.what;
         match ended {
-            Ok(()) if was_failing => tracing::info!("the access log is written again"),
-            Err(error) if !was_failing => tracing::error!(
-                "can't write the access log: {error}; its lines are dropped until that works again"
-            ),
+            Ok(()) if was_failing => tracing::info!("the {what} is written again"),
+            Err(error) if !was_failing => {
+                tracing::error!(
+                    "can't write the {what}: {error}; its lines are dropped until that works again"
+                );
+            }
             _ => {}
         }
     }
@@ -172,7 +177,7 @@ mod tests {
     #[test]
     fn a_full_disk_costs_lines_and_not_the_log() {
         let disk = Disk(Arc::new(Mutex::new((Vec::new(), 6))));
-        let lines = Lines::to(disk.clone()).unwrap();
+        let lines = Lines::to(disk.clone(), "disk").unwrap();
         let put = |line: &str| {
             lines.put(line.to_owned());
             assert!(lines.flush(Duration::from_secs(10)));
