@@ -283,7 +283,7 @@ async fn attempt(
         };
         let SendError { cause, is_unsent, is_unanswered } = failed;
         if is_unsent && was_kept {
-            // It was dead, and that says nothing of the server.
+            // It was dead, and that says nothing of the server. So may be the next one that is shared; each is left.
             is_fresh = true;
             continue;
         }

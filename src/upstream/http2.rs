@@ -25,7 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use self::form::put_in_form;
+use self::form::{put_in_form, take_out_of_form};
 use self::within::within;
 use super::body::{BodyError, RequestBody, Upload};
 use super::error::{ForwardError, OtherProtocol};
@@ -120,21 +120,21 @@ impl Multiplexed {
         self.connecting.lock().await
     }
 
-    /// A part in a connection that has room. With `fresh` it counts as new: an attempt before this one has failed.
-    pub fn free(&self, fresh: bool) -> Option<Lane> {
-        self.find(fresh, Connection::has_room)
+    /// A part in a connection that has room.
+    pub fn free(&self) -> Option<Lane> {
+        self.find(Connection::has_room)
     }
 
     /// A part in any connection, where the request may have to wait for others.
-    pub fn any(&self, fresh: bool) -> Option<Lane> {
-        self.find(fresh, |_| true)
+    pub fn any(&self) -> Option<Lane> {
+        self.find(|_| true)
     }
 
-    fn find(&self, fresh: bool, suits: impl Fn(&Connection) -> bool) -> Option<Lane> {
+    fn find(&self, suits: impl Fn(&Connection) -> bool) -> Option<Lane> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| connection.is_good());
         let found = connections.iter().find(|connection| suits(connection));
-        found.map(|connection| Lane::new(Rc::clone(connection), !fresh))
+        found.map(|connection| Lane::new(Rc::clone(connection), true))
     }
 
     /// Makes a connection over this stream, which has this place, and gives the first part in it.
@@ -324,6 +324,7 @@ impl Lane {
                 let is_unsent = unsent.is_some();
                 if let Some(unsent) = unsent {
                     *request = unsent;
+                    take_out_of_form(request);
                 }
                 let error = failed.into_error();
                 // All that the library says of such a body is that it has reset its own stream.

@@ -124,6 +124,7 @@ impl Pool {
     }
 
     /// A connection that was kept, or with `fresh` and where there is none a new one; with a ticket what that is for.
+    /// One that is shared may be an old one with `fresh` too: a dead one is found out by the first that it fails.
     pub(super) async fn checkout(
         &self,
         ticket: Option<Ticket>,
@@ -137,9 +138,9 @@ impl Pool {
             return Ok(Link::Http1(wire));
         }
         if let Some(multiplexed) = &self.multiplexed {
-            return match multiplexed.free(fresh) {
+            return match multiplexed.free() {
                 Some(lane) => Ok(Link::Http2(lane)),
-                None => Box::pin(self.open_shared(multiplexed, fresh, deadline)).await,
+                None => Box::pin(self.open_shared(multiplexed, deadline)).await,
             };
         }
         // Apart, because it is large, and most requests find a connection that was kept.
@@ -300,19 +301,18 @@ impl Pool {
     async fn open_shared(
         &self,
         multiplexed: &Multiplexed,
-        fresh: bool,
         deadline: Option<Instant>,
     ) -> Result<Link, ForwardError> {
         let spec = self.shared.spec();
         let by = self.connected_by(deadline);
         let in_time = |_| ForwardError::ConnectTimeout(self.server.authority());
         let _turn = timeout_at(by, multiplexed.connecting()).await.map_err(in_time)?;
-        if let Some(lane) = multiplexed.free(fresh) {
+        if let Some(lane) = multiplexed.free() {
             return Ok(Link::Http2(lane));
         }
         let place = match self.endpoint.room.enter() {
             Some(place) => place,
-            None => match multiplexed.any(fresh) {
+            None => match multiplexed.any() {
                 Some(lane) => return Ok(Link::Http2(lane)),
                 // Another worker may use its connections for ever, and none can be lent.
                 None if multiplexed.is_empty() => self.endpoint.room.enter_over(),

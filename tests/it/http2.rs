@@ -2,6 +2,7 @@
 
 mod abuse;
 mod bodies;
+mod goodbye;
 mod grpc;
 mod load;
 mod upstream;
