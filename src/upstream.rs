@@ -22,6 +22,7 @@ mod standing;
 mod stream;
 mod trailers;
 mod tunnel;
+mod upload;
 mod waiting;
 mod wire;
 

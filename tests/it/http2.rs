@@ -5,6 +5,7 @@ mod bodies;
 mod goodbye;
 mod grpc;
 mod load;
+mod uploads;
 mod upstream;
 
 use std::time::Duration;
