@@ -51,7 +51,7 @@ use self::lineup::{Lineup, Pick};
 use self::link::Answering;
 use self::pool::{Pool, Visit};
 use self::record::Record;
-use self::waiting::{Ticket, Turn};
+use self::waiting::Turn;
 use self::wire::SendError;
 use crate::limiter::Permit;
 use crate::telemetry::{Attempt, Event, Forwarding, UpstreamCounts};
@@ -148,12 +148,9 @@ impl Upstream {
         }
         loop {
             let picked = lineup.pick(&tried, key);
-            let (place, ticket) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))? {
+            let (place, turn) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))? {
                 Pick::At(place) => (place, None),
-                Pick::New(place, room) => {
-                    let by = lineup.pools[place].connected_by(deadline);
-                    (place, Some(Ticket { turn: Turn::Place(room), by }))
-                }
+                Pick::New(place, room) => (place, Some(Turn::Place(room))),
                 Pick::Full(place) => {
                     if let Some(forwarding) = &mut forwarding {
                         forwarding.try_at(lineup.pools[place].url(), tried.len() + 1);
@@ -161,7 +158,7 @@ impl Upstream {
                     // Apart, because it is large.
                     let waited = Box::pin(lineup.wait(place, &tried, deadline)).await;
                     waited
-                        .map(|(place, ticket)| (place, Some(ticket)))
+                        .map(|(place, turn)| (place, Some(turn)))
                         .inspect_err(|full| self.note_refusal(full))?
                 }
             };
@@ -177,7 +174,7 @@ impl Upstream {
                 deadline,
             };
             let mut visit = Visit::begin(pool);
-            match attempt(pool, ticket, request, terms).await {
+            match attempt(pool, turn, request, terms).await {
                 Ok((response, wire)) => {
                     if let Some(forwarding) = forwarding {
                         forwarding.head_came();
@@ -252,16 +249,16 @@ impl Upstream {
     }
 }
 
-/// Sends a request to one server, at first over the connection that its ticket is for.
+/// Sends a request to one server, at first over the connection that it has waited for, if it has.
 async fn attempt(
     pool: &Pool,
-    mut ticket: Option<Ticket>,
+    mut turn: Option<Turn>,
     request: &mut Request<RequestBody>,
     terms: Terms,
 ) -> Result<(Response<Incoming>, Answering), Failed> {
     let Terms { mut is_fresh, may_retry, has_others, deadline } = terms;
     loop {
-        let wire = pool.checkout(ticket.take(), is_fresh, deadline).await.map_err(|error| {
+        let wire = pool.checkout(turn.take(), is_fresh, deadline).await.map_err(|error| {
             let again = has_others && !matches!(error, ForwardError::Full(_));
             Failed { error, again }
         })?;
