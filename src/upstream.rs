@@ -55,7 +55,7 @@ use self::waiting::Turn;
 use self::wire::SendError;
 use crate::limiter::Permit;
 use crate::telemetry::{Attempt, Event, Forwarding, UpstreamCounts};
-use crate::time::recent;
+use crate::time::{monotonic, recent};
 
 /// One worker's upstream: its connections, and whose turn it is.
 #[derive(Debug)]
@@ -188,7 +188,9 @@ impl Upstream {
                     }
                     visit.tell(error.attempt());
                     pool.note(&error);
-                    if !(again && terms.may_retry && self.takes_retry()) {
+                    // Past its deadline nobody could answer, and would be thought badly of.
+                    let is_over = || deadline.is_some_and(|deadline| deadline <= monotonic());
+                    if !(again && terms.may_retry && !is_over() && self.takes_retry()) {
                         self.note_refusal(&error);
                         return Err(error);
                     }
