@@ -146,13 +146,17 @@ impl SharedUpstream {
     }
 
     /// Takes up the addresses that a server's name has now; says whether they are others than before. Those that
-    /// were there before stay what they are, and no addresses at all change nothing.
+    /// were there before stay what they are, and no addresses at all change nothing. Nor do the same ones: workers would
+    /// begin their turns anew with each look at a name.
     pub(super) fn set_addresses(&self, server: usize, addresses: &[IpAddr], now: Instant) -> bool {
         let judging = self.judging.lock();
         let Some(members) = members::with_addresses(&self.members(), &self.spec, server, addresses, now)
         else {
             return false;
         };
+        if *self.members() == members {
+            return false;
+        }
         let is_same = members::are_same(&self.members(), &members);
         self.members.store(Arc::new(members));
         drop(judging);

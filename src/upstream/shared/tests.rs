@@ -109,6 +109,8 @@ fn the_addresses_of_a_name_share_its_weight() {
     let before = shared.members();
     assert_eq!(before[0].endpoint.address, "10.0.0.1:80".parse().unwrap());
     assert!(!shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now));
+    // Nobody has to look at them again.
+    assert!(Arc::ptr_eq(&before, &shared.members()));
     // What stays is the same as before, what comes begins small, and nothing at all is no answer.
     assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.3"]), now));
     let after = shared.members();
