@@ -22,6 +22,7 @@ mod standing;
 mod stream;
 mod trailers;
 mod tunnel;
+mod upload;
 mod waiting;
 mod wire;
 
@@ -50,11 +51,11 @@ use self::lineup::{Lineup, Pick};
 use self::link::Answering;
 use self::pool::{Pool, Visit};
 use self::record::Record;
-use self::waiting::{Ticket, Turn};
+use self::waiting::Turn;
 use self::wire::SendError;
 use crate::limiter::Permit;
 use crate::telemetry::{Attempt, Event, Forwarding, UpstreamCounts};
-use crate::time::recent;
+use crate::time::{monotonic, recent};
 
 /// One worker's upstream: its connections, and whose turn it is.
 #[derive(Debug)]
@@ -147,12 +148,9 @@ impl Upstream {
         }
         loop {
             let picked = lineup.pick(&tried, key);
-            let (place, ticket) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))? {
+            let (place, turn) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))? {
                 Pick::At(place) => (place, None),
-                Pick::New(place, room) => {
-                    let by = lineup.pools[place].connected_by(deadline);
-                    (place, Some(Ticket { turn: Turn::Place(room), by }))
-                }
+                Pick::New(place, room) => (place, Some(Turn::Place(room))),
                 Pick::Full(place) => {
                     if let Some(forwarding) = &mut forwarding {
                         forwarding.try_at(lineup.pools[place].url(), tried.len() + 1);
@@ -160,7 +158,7 @@ impl Upstream {
                     // Apart, because it is large.
                     let waited = Box::pin(lineup.wait(place, &tried, deadline)).await;
                     waited
-                        .map(|(place, ticket)| (place, Some(ticket)))
+                        .map(|(place, turn)| (place, Some(turn)))
                         .inspect_err(|full| self.note_refusal(full))?
                 }
             };
@@ -176,7 +174,7 @@ impl Upstream {
                 deadline,
             };
             let mut visit = Visit::begin(pool);
-            match attempt(pool, ticket, request, terms).await {
+            match attempt(pool, turn, request, terms).await {
                 Ok((response, wire)) => {
                     if let Some(forwarding) = forwarding {
                         forwarding.head_came();
@@ -190,7 +188,9 @@ impl Upstream {
                     }
                     visit.tell(error.attempt());
                     pool.note(&error);
-                    if !(again && terms.may_retry && self.takes_retry()) {
+                    // Past its deadline nobody could answer, and would be thought badly of.
+                    let is_over = || deadline.is_some_and(|deadline| deadline <= monotonic());
+                    if !(again && terms.may_retry && !is_over() && self.takes_retry()) {
                         self.note_refusal(&error);
                         return Err(error);
                     }
@@ -251,16 +251,16 @@ impl Upstream {
     }
 }
 
-/// Sends a request to one server, at first over the connection that its ticket is for.
+/// Sends a request to one server, at first over the connection that it has waited for, if it has.
 async fn attempt(
     pool: &Pool,
-    mut ticket: Option<Ticket>,
+    mut turn: Option<Turn>,
     request: &mut Request<RequestBody>,
     terms: Terms,
 ) -> Result<(Response<Incoming>, Answering), Failed> {
     let Terms { mut is_fresh, may_retry, has_others, deadline } = terms;
     loop {
-        let wire = pool.checkout(ticket.take(), is_fresh, deadline).await.map_err(|error| {
+        let wire = pool.checkout(turn.take(), is_fresh, deadline).await.map_err(|error| {
             let again = has_others && !matches!(error, ForwardError::Full(_));
             Failed { error, again }
         })?;
@@ -283,7 +283,7 @@ async fn attempt(
         };
         let SendError { cause, is_unsent, is_unanswered } = failed;
         if is_unsent && was_kept {
-            // It was dead, and that says nothing of the server.
+            // It was dead, and that says nothing of the server. So may be the next one that is shared; each is left.
             is_fresh = true;
             continue;
         }

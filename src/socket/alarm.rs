@@ -83,6 +83,11 @@ impl Waiting {
         bounded.then(|| Self { limit, ..Self::new(span.unwrap_or(FOREVER)) })
     }
 
+    /// What is waited for has gone on in some other way until then.
+    pub fn went_on(&mut self, until: Instant) {
+        self.since = self.since.map(|since| since.max(until));
+    }
+
     /// Passes on what has come of waiting, unless that has taken too long.
     pub fn bound<T>(&mut self, progress: Poll<T>, cx: &mut Context<'_>) -> Poll<Result<T, TooLate>> {
         if let Poll::Ready(done) = progress {

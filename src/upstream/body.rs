@@ -1,6 +1,5 @@
 //! Bodies on their way: the client's to the server, and the server's back.
 
-use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -8,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::time::Instant;
 
 use super::link::Answering;
 use super::pool::Visit;
@@ -16,6 +14,7 @@ use super::record::{Parts, Record};
 use super::stream::ClientStream;
 use super::trailers;
 use super::tunnel::ServerEnd;
+use super::upload::Upload;
 use crate::limiter::Permit;
 use crate::socket::{Patience, Reading, TooLate};
 use crate::time::monotonic;
@@ -60,26 +59,6 @@ enum Server {
     Socket(Rc<Patience>, Duration),
     /// Whoever waits for the answer.
     Stream(Rc<Upload>),
-}
-
-/// What whoever waits for an answer is to know of the request's body, which somebody else sends.
-#[derive(Debug, Default)]
-pub(super) struct Upload {
-    /// When its end was sent.
-    pub sent: Cell<Option<Instant>>,
-    /// Why it broke off.
-    pub flaw: Cell<Option<Flaw>>,
-}
-
-/// Why a request's body breaks off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flaw {
-    /// The client broke it off, or it was no HTTP.
-    Broken,
-    /// It did not come in time.
-    TooLate,
-    /// It has more bytes than it may.
-    TooLarge,
 }
 
 /// A request's body as it goes upstream.
@@ -170,7 +149,7 @@ impl RequestBody {
         self.server = Some(Server::Socket(server, within));
     }
 
-    /// Has it note how it ends.
+    /// Has it note how it goes on.
     pub(super) fn then_note(&mut self, upload: Rc<Upload>) {
         self.server = Some(Server::Stream(upload));
     }
@@ -182,6 +161,9 @@ impl RequestBody {
     fn next_part(&mut self) -> Option<Frame<Bytes>> {
         let parts = self.parts.as_mut()?;
         let part = parts.next();
+        if let Some(Server::Stream(upload)) = &self.server {
+            upload.asked(part.is_some());
+        }
         if parts.is_empty() {
             self.parts = None;
             self.end();
@@ -199,7 +181,7 @@ impl RequestBody {
             Some(Server::Socket(server, within)) if server.is_unbounded() => {
                 server.set(Reading::Until(monotonic() + within));
             }
-            Some(Server::Stream(upload)) => upload.sent.set(Some(monotonic())),
+            Some(Server::Stream(upload)) => upload.has_ended(),
             _ => {}
         }
     }
@@ -247,8 +229,11 @@ impl Body for RequestBody {
                 None => frame = Poll::Ready(Some(Err(BodyError::TooLarge))),
             }
         }
-        if let (Some(Server::Stream(upload)), Poll::Ready(Some(Err(error)))) = (&this.server, &frame) {
-            upload.flaw.set(Some(error.flaw()));
+        if let Some(Server::Stream(upload)) = &this.server {
+            upload.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
+            if let Poll::Ready(Some(Err(error))) = &frame {
+                upload.flaw.set(Some(error.flaw()));
+            }
         }
         let has_failed = matches!(frame, Poll::Ready(Some(Err(_))));
         if let Some(record) = &this.record

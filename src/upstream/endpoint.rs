@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -30,8 +30,6 @@ pub(super) struct Endpoint {
     in_flight: AtomicUsize,
     /// Failures in a row.
     pub failures: AtomicU32,
-    /// How often it was ejected.
-    pub ejections: AtomicU64,
     pub standing: Mutex<Standing>,
     pub room: Arc<Room>,
 }
@@ -49,7 +47,6 @@ impl Endpoint {
             share: AtomicU32::new(0),
             in_flight: AtomicUsize::new(0),
             failures: AtomicU32::new(0),
-            ejections: AtomicU64::new(0),
             standing: Mutex::default(),
             room: Room::new(max_connections),
         }

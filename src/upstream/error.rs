@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::io;
 
-use super::body::{BodyError, Flaw};
+use super::body::BodyError;
 use super::spec::ServerSpec;
+use super::upload::Flaw;
 use super::wire::Cause;
 use crate::telemetry::Attempt;
 

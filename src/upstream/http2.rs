@@ -7,7 +7,7 @@ mod form;
 mod within;
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,18 +19,18 @@ use http::uri::Scheme;
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http2;
-use hyper::rt::Executor;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use self::form::put_in_form;
+use self::form::{put_in_form, take_out_of_form};
 use self::within::within;
-use super::body::{BodyError, RequestBody, Upload};
+use super::body::{BodyError, RequestBody};
 use super::error::{ForwardError, OtherProtocol};
 use super::room::Place;
 use super::stream::poll_whole;
+use super::upload::{Carriers, Upload};
 use super::wire::{Cause, SendError};
 use crate::socket::{Patience, Reading, Timed, Waiting};
 use crate::time::{monotonic, recent};
@@ -73,7 +73,7 @@ pub(super) struct Multiplexed {
     alive: Rc<()>,
 }
 
-type Running = http2::Connection<TokioIo<Timed<Transport>>, RequestBody, Local>;
+type Running = http2::Connection<TokioIo<Timed<Transport>>, RequestBody, Carriers>;
 
 /// A connection, as its requests see it.
 struct Connection {
@@ -83,6 +83,7 @@ struct Connection {
     _alive: Rc<()>,
     response_timeout: Duration,
     stall_timeout: Duration,
+    carriers: Carriers,
     scheme: Scheme,
     requests: Cell<usize>,
     idle_since: Cell<Instant>,
@@ -99,19 +100,11 @@ pub(super) struct Lane {
     connection: Rc<Connection>,
     was_kept: bool,
     waiting: Option<Box<Waiting>>,
+    /// The request's body, if its response has begun and not ended.
+    upload: Option<Rc<Upload>>,
+    /// Whether the response may be silent for as long as it likes.
+    is_open_ended: bool,
     tunnel: Option<Upgraded>,
-}
-
-/// Runs the library's tasks on this thread.
-#[derive(Clone, Copy)]
-struct Local;
-
-impl<F: Future + 'static> Executor<F> for Local {
-    fn execute(&self, work: F) {
-        tokio::task::spawn_local(async move {
-            work.await;
-        });
-    }
 }
 
 impl Multiplexed {
@@ -120,21 +113,21 @@ impl Multiplexed {
         self.connecting.lock().await
     }
 
-    /// A part in a connection that has room. With `fresh` it counts as new: an attempt before this one has failed.
-    pub fn free(&self, fresh: bool) -> Option<Lane> {
-        self.find(fresh, Connection::has_room)
+    /// A part in a connection that has room.
+    pub fn free(&self) -> Option<Lane> {
+        self.find(Connection::has_room)
     }
 
     /// A part in any connection, where the request may have to wait for others.
-    pub fn any(&self, fresh: bool) -> Option<Lane> {
-        self.find(fresh, |_| true)
+    pub fn any(&self) -> Option<Lane> {
+        self.find(|_| true)
     }
 
-    fn find(&self, fresh: bool, suits: impl Fn(&Connection) -> bool) -> Option<Lane> {
+    fn find(&self, suits: impl Fn(&Connection) -> bool) -> Option<Lane> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| connection.is_good());
         let found = connections.iter().find(|connection| suits(connection));
-        found.map(|connection| Lane::new(Rc::clone(connection), !fresh))
+        found.map(|connection| Lane::new(Rc::clone(connection), true))
     }
 
     /// Makes a connection over this stream, which has this place, and gives the first part in it.
@@ -202,7 +195,8 @@ async fn open(
     }
     let patience = Patience::new(Reading::Unbounded, stall_timeout);
     let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
-    let (sender, running) = http2::Builder::new(Local)
+    let carriers = Carriers::new(stall_timeout);
+    let (sender, running) = http2::Builder::new(carriers.clone())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -221,6 +215,7 @@ async fn open(
         _alive: alive,
         response_timeout,
         stall_timeout,
+        carriers,
         scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
         requests: Cell::new(0),
         idle_since: Cell::new(recent()),
@@ -277,7 +272,7 @@ impl Connection {
 impl Lane {
     fn new(connection: Rc<Connection>, was_kept: bool) -> Self {
         connection.requests.set(connection.requests.get() + 1);
-        Self { connection, was_kept, waiting: None, tunnel: None }
+        Self { connection, was_kept, waiting: None, upload: None, is_open_ended: false, tunnel: None }
     }
 
     /// Whether its connection was there already.
@@ -299,7 +294,7 @@ impl Lane {
         }
         put_in_form(request, &self.connection.scheme).map_err(|error| SendError::of(Cause::Target(error)))?;
         let began = recent();
-        let upload = Rc::new(Upload::default());
+        let upload = Upload::new(&self.connection.carriers);
         if request.body().is_end_stream() {
             upload.sent.set(Some(began));
         } else {
@@ -307,14 +302,20 @@ impl Lane {
         }
         let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
         let answer = self.connection.sender.clone().try_send_request(taken);
-        match within(self.connection.response_timeout, deadline, &upload.sent, answer).await {
+        let (response, stall) = (self.connection.response_timeout, self.connection.stall_timeout);
+        let due = || {
+            let due = upload.answered_by(response, stall);
+            deadline.map_or(due, |deadline| due.min(deadline))
+        };
+        match within(due, answer).await {
             Some(Ok(mut response)) => {
                 if is_handshake && response.status() == StatusCode::OK {
                     self.tunnel = hyper::upgrade::on(&mut response).await.ok();
                     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 } else {
-                    let stall = self.connection.stall_timeout;
-                    let stall = (!super::is_open_ended(response.headers())).then_some(stall);
+                    self.is_open_ended = super::is_open_ended(response.headers());
+                    self.upload = upload.is_carried().then_some(upload);
+                    let stall = (!self.is_open_ended || self.upload.is_some()).then_some(stall);
                     self.waiting = Waiting::within(stall, deadline).map(Box::new);
                 }
                 Ok((response, self))
@@ -324,6 +325,7 @@ impl Lane {
                 let is_unsent = unsent.is_some();
                 if let Some(unsent) = unsent {
                     *request = unsent;
+                    take_out_of_form(request);
                 }
                 let error = failed.into_error();
                 // All that the library says of such a body is that it has reset its own stream.
@@ -348,12 +350,16 @@ impl Lane {
         incoming: &mut Incoming,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = poll_whole(incoming, cx);
-        match &mut self.waiting {
-            None => frame,
-            Some(waiting) => {
-                waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
-            }
+        let Some(waiting) = &mut self.waiting else { return frame };
+        if let Some(upload) = &self.upload {
+            waiting.went_on(upload.owed_since(self.is_open_ended));
         }
+        waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
+    }
+
+    /// The response has come to its end. What is left of the request may still be sent.
+    pub fn finish(mut self) {
+        self.upload = None;
     }
 
     /// The tunnel that the server has agreed to.
@@ -376,6 +382,9 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
+        if let Some(upload) = self.upload.take() {
+            upload.abandon();
+        }
         let connection = &self.connection;
         connection.requests.set(connection.requests.get() - 1);
         connection.idle_since.set(recent());

@@ -14,7 +14,7 @@ use super::members::Member;
 use super::pool::Pool;
 use super::room::Place;
 use super::spec::Balance;
-use super::waiting::{self, Ticket};
+use super::waiting::{self, Turn};
 
 /// The endpoints at one time, with this worker's connections to them in the same places.
 #[derive(Debug, Default)]
@@ -92,12 +92,12 @@ impl Lineup {
         picked: usize,
         tried: &[usize],
         deadline: Option<Instant>,
-    ) -> Result<(usize, Ticket), ForwardError> {
+    ) -> Result<(usize, Turn), ForwardError> {
         let places: SmallVec<[usize; 4]> = once(picked).chain(self.others(picked, tried)).collect();
         let pools: SmallVec<[&Pool; 4]> = places.iter().map(|place| &*self.pools[*place]).collect();
         let first = &self.pools[picked];
-        let ticket = waiting::ticket(&pools, first.connected_by(deadline)).await;
-        ticket.map(|(which, ticket)| (places[which], ticket)).ok_or_else(|| first.full())
+        let turn = waiting::turn(&pools, first.connected_by(deadline)).await;
+        turn.map(|(which, turn)| (places[which], turn)).ok_or_else(|| first.full())
     }
 
     /// The places beside the one that was picked that get requests, and have not been tried.

@@ -100,12 +100,15 @@ impl Answering {
         }
     }
 
-    /// The connection, if it is to be had for the next request.
+    /// The connection after the end of the response, if it is to be had for the next request.
     pub fn into_wire(self) -> Option<Box<Wire>> {
         match self {
             Self::Http1(wire) => Some(wire),
             Self::Early(driven) => driven.stop(),
-            Self::Http2(_) => None,
+            Self::Http2(lane) => {
+                lane.finish();
+                None
+            }
         }
     }
 }

@@ -64,6 +64,13 @@ pub(super) fn with_addresses(
     Some(all)
 }
 
+impl PartialEq for Member {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.endpoint, &other.endpoint)
+            && (self.weight, self.fallback) == (other.weight, other.fallback)
+    }
+}
+
 /// Whether these are the same endpoints.
 pub(super) fn are_same(some: &[Member], others: &[Member]) -> bool {
     let endpoint = |member: &Member| Arc::as_ptr(&member.endpoint);

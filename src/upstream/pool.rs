@@ -19,7 +19,7 @@ use super::members::Member;
 use super::room::{Grant, Next, Place, Room, WorkerBell};
 use super::shared::{Pending, SharedUpstream};
 use super::spec::{Balance, ServerSpec};
-use super::waiting::{self, Ticket, Turn};
+use super::waiting::{self, Turn};
 use super::wire::Wire;
 use crate::telemetry::{Attempt, UpstreamCounts};
 use crate::time::monotonic;
@@ -123,23 +123,24 @@ impl Pool {
         !kept.is_empty()
     }
 
-    /// A connection that was kept, or with `fresh` and where there is none a new one; with a ticket what that is for.
+    /// A connection that was kept, or with `fresh` and where there is none a new one; or what it has waited for.
+    /// One that is shared may be an old one with `fresh` too: a dead one is found out by the first that it fails.
     pub(super) async fn checkout(
         &self,
-        ticket: Option<Ticket>,
+        turn: Option<Turn>,
         fresh: bool,
         deadline: Option<Instant>,
     ) -> Result<Link, ForwardError> {
-        if let Some(ticket) = ticket {
-            return Box::pin(self.open(ticket, fresh)).await.map(Link::Http1);
+        if let Some(turn) = turn {
+            return Box::pin(self.open(turn, fresh, deadline)).await.map(Link::Http1);
         }
         if !fresh && let Some(wire) = self.kept() {
             return Ok(Link::Http1(wire));
         }
         if let Some(multiplexed) = &self.multiplexed {
-            return match multiplexed.free(fresh) {
+            return match multiplexed.free() {
                 Some(lane) => Ok(Link::Http2(lane)),
-                None => Box::pin(self.open_shared(multiplexed, fresh, deadline)).await,
+                None => Box::pin(self.open_shared(multiplexed, deadline)).await,
             };
         }
         // Apart, because it is large, and most requests find a connection that was kept.
@@ -270,26 +271,33 @@ impl Pool {
     }
 
     async fn wait_and_open(&self, fresh: bool, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
-        let ticket = waiting::ticket(&[self], self.connected_by(deadline)).await;
-        let (_, ticket) = ticket.ok_or_else(|| self.full())?;
-        self.open(ticket, fresh).await
+        let turn = waiting::turn(&[self], self.connected_by(deadline)).await;
+        let (_, turn) = turn.ok_or_else(|| self.full())?;
+        self.open(turn, fresh, deadline).await
     }
 
-    async fn open(&self, ticket: Ticket, fresh: bool) -> Result<Box<Wire>, ForwardError> {
-        let place = match ticket.turn {
+    async fn open(
+        &self,
+        turn: Turn,
+        fresh: bool,
+        deadline: Option<Instant>,
+    ) -> Result<Box<Wire>, ForwardError> {
+        let place = match turn {
             // One that has served may be as dead as the one before.
             Turn::Wire(wire) if fresh => wire.into_place(),
             Turn::Wire(wire) => return Ok(wire),
             Turn::Place(place) => place,
         };
-        match timeout_at(ticket.by, self.connect(place)).await {
+        // However long it has waited for its turn: those who come first have waited longest, and the server is not to
+        // be judged by what they have left.
+        match timeout_at(self.connected_by(deadline), self.connect(place)).await {
             Ok(Ok(wire)) => Ok(wire),
             Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
             Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
         }
     }
 
-    /// By when a request that needs a connection must have one.
+    /// By when a request that needs a connection must have one, or its turn.
     pub(super) fn connected_by(&self, deadline: Option<Instant>) -> Instant {
         let by = monotonic() + self.shared.spec().connect_timeout;
         deadline.map_or(by, |deadline| by.min(deadline))
@@ -300,24 +308,23 @@ impl Pool {
     async fn open_shared(
         &self,
         multiplexed: &Multiplexed,
-        fresh: bool,
         deadline: Option<Instant>,
     ) -> Result<Link, ForwardError> {
         let spec = self.shared.spec();
         let by = self.connected_by(deadline);
         let in_time = |_| ForwardError::ConnectTimeout(self.server.authority());
         let _turn = timeout_at(by, multiplexed.connecting()).await.map_err(in_time)?;
-        if let Some(lane) = multiplexed.free(fresh) {
+        if let Some(lane) = multiplexed.free() {
             return Ok(Link::Http2(lane));
         }
         let place = match self.endpoint.room.enter() {
             Some(place) => place,
-            None => match multiplexed.any(fresh) {
+            None => match multiplexed.any() {
                 Some(lane) => return Ok(Link::Http2(lane)),
                 // Another worker may use its connections for ever, and none can be lent.
                 None if multiplexed.is_empty() => self.endpoint.room.enter_over(),
-                None => match waiting::ticket(&[self], by).await {
-                    Some((_, Ticket { turn: Turn::Place(place), .. })) => place,
+                None => match waiting::turn(&[self], by).await {
+                    Some((_, Turn::Place(place))) => place,
                     // Nobody hands over a connection of its own here.
                     _ => return Err(self.full()),
                 },
@@ -327,7 +334,7 @@ impl Pool {
             let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
             multiplexed.add(stream, place, spec.response_timeout, spec.stall_timeout).await
         };
-        let lane = timeout_at(by, connect).await.map_err(in_time)?;
+        let lane = timeout_at(self.connected_by(deadline), connect).await.map_err(in_time)?;
         if self.is_retired.get() {
             multiplexed.forget();
         }

@@ -1,7 +1,7 @@
 //! What all workers of a process know of one upstream: its endpoints, and how they stand.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -32,6 +32,8 @@ pub struct SharedUpstream {
     /// Requests that wait for a connection.
     pending: AtomicUsize,
     workers: Mutex<Vec<Weak<Notify>>>,
+    /// How often addresses of each server were ejected, also those that it has no more.
+    ejections: Box<[AtomicU64]>,
 }
 
 /// A request that waits for a connection.
@@ -50,6 +52,7 @@ impl SharedUpstream {
             stirred: Notify::new(),
             pending: AtomicUsize::new(0),
             workers: Mutex::default(),
+            ejections: spec.servers.iter().map(|_| AtomicU64::new(0)).collect(),
         };
         for (server, address) in
             spec.servers.iter().enumerate().filter_map(|(n, one)| Some((n, one.literal()?)))
@@ -60,7 +63,7 @@ impl SharedUpstream {
     }
 
     /// The upstream of this name in the next configuration, which says something else of it. Addresses stay as well
-    /// or unwell as they are, and those that come begin small.
+    /// or unwell as they are, as far as that is still asked, and those that come begin small. Ejections count on.
     #[must_use]
     pub fn after(earlier: &Self, spec: &UpstreamSpec) -> Arc<Self> {
         let (next, now) = (Self::new(spec), recent());
@@ -74,11 +77,19 @@ impl SharedUpstream {
             let known: Vec<IpAddr> = known.flat_map(Member::addresses).collect();
             next.set_addresses(server, &known, now);
         }
-        let earlier = earlier.members();
+        for known in earlier.levels().servers {
+            let place = spec.servers.iter().position(|server| *known.url == server.url());
+            if let Some(ejections) = place.and_then(|place| next.ejections.get(place)) {
+                ejections.store(known.ejections, Ordering::Relaxed);
+            }
+        }
+        let (earlier, is_checked) = (earlier.members(), spec.health.is_some());
+        let is_ejected = spec.eject.is_some() && next.has_choice();
         for Member { endpoint, .. } in next.members().iter() {
             let same = earlier.iter().find(|member| member.endpoint.is_same(endpoint));
-            *endpoint.standing.lock() =
-                same.map_or_else(|| Standing::new(now), |same| same.endpoint.standing.lock().clone());
+            let standing = same.map(|same| same.endpoint.standing.lock().clone());
+            *endpoint.standing.lock() = standing
+                .map_or_else(|| Standing::new(now), |standing| standing.under(is_checked, is_ejected));
         }
         next.judge(now);
         next
@@ -135,13 +146,17 @@ impl SharedUpstream {
     }
 
     /// Takes up the addresses that a server's name has now; says whether they are others than before. Those that
-    /// were there before stay what they are, and no addresses at all change nothing.
+    /// were there before stay what they are, and no addresses at all change nothing. Nor do the same ones: workers would
+    /// begin their turns anew with each look at a name.
     pub(super) fn set_addresses(&self, server: usize, addresses: &[IpAddr], now: Instant) -> bool {
         let judging = self.judging.lock();
         let Some(members) = members::with_addresses(&self.members(), &self.spec, server, addresses, now)
         else {
             return false;
         };
+        if *self.members() == members {
+            return false;
+        }
         let is_same = members::are_same(&self.members(), &members);
         self.members.store(Arc::new(members));
         drop(judging);
@@ -179,7 +194,9 @@ impl SharedUpstream {
         }
         let now = recent();
         let Some(lasts) = endpoint.standing.lock().eject(spec, now) else { return };
-        endpoint.ejections.fetch_add(1, Ordering::Relaxed);
+        if let Some(ejections) = self.ejections.get(endpoint.server) {
+            ejections.fetch_add(1, Ordering::Relaxed);
+        }
         // On trial when it comes back: one more failure, and it is out again.
         endpoint.failures.store(spec.after - 1, Ordering::Relaxed);
         self.judge(now);
@@ -236,8 +253,8 @@ impl SharedUpstream {
                 levels.addresses += 1;
                 levels.healthy += usize::from(endpoint.standing.lock().is_in());
                 levels.connections += endpoint.room.open();
-                levels.ejections += endpoint.ejections.load(Ordering::Relaxed);
             }
+            levels.ejections += self.ejections.get(place).map_or(0, |count| count.load(Ordering::Relaxed));
             servers.push(ServerLevels { url: url.into(), ..levels });
         }
         let pending = self.pending.load(Ordering::Relaxed);
@@ -252,147 +269,4 @@ impl Drop for Pending<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::upstream::{EjectSpec, ServerSpec};
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn spec(hosts: &[(&str, u32)]) -> UpstreamSpec {
-        let server = |&(host, weight): &(&str, u32)| ServerSpec {
-            is_tls: false,
-            host: host.into(),
-            port: 80,
-            base_path: "".into(),
-            weight,
-        };
-        UpstreamSpec {
-            eject: Some(EjectSpec { after: 3, lasts: 10 * SECOND }),
-            ..UpstreamSpec::new("u", hosts.iter().map(server).collect())
-        }
-    }
-
-    fn shares(shared: &SharedUpstream) -> Vec<u32> {
-        shared.members().iter().map(|member| member.endpoint.share()).collect()
-    }
-
-    fn fail(shared: &SharedUpstream, place: usize, times: usize) {
-        (0..times).for_each(|_| shared.failed(&shared.members()[place].endpoint));
-    }
-
-    fn addresses(list: &[&str]) -> Vec<IpAddr> {
-        list.iter().map(|text| text.parse().unwrap()).collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn failures_in_a_row_put_a_server_out_for_a_while() {
-        let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 1)]));
-        assert_eq!(shares(&shared), [1000, 2000, 1000]);
-        fail(&shared, 1, 2);
-        shared.members()[1].endpoint.succeeded();
-        fail(&shared, 1, 2);
-        assert_eq!(shares(&shared), [1000, 2000, 1000]);
-        fail(&shared, 1, 1);
-        assert_eq!(shares(&shared), [1000, 0, 1000]);
-        let now = recent();
-        assert_eq!(shared.judge(now), Some(now + 10 * SECOND));
-        assert_eq!(shared.judge(now + 10 * SECOND), None);
-        assert_eq!(shares(&shared), [1000, 2000, 1000]);
-        // It is on trial, until it has answered.
-        fail(&shared, 1, 1);
-        assert_eq!(shares(&shared), [1000, 0, 1000]);
-        shared.judge(now + 100 * SECOND);
-        shared.members()[1].endpoint.succeeded();
-        fail(&shared, 1, 1);
-        assert_eq!(shares(&shared), [1000, 2000, 1000]);
-        assert_eq!(shared.levels().servers.iter().map(|server| server.ejections).sum::<u64>(), 2);
-    }
-
-    #[test]
-    fn never_are_all_servers_out() {
-        let hosts = [("10.0.0.1", 1), ("10.0.0.2", 1), ("10.0.0.3", 1), ("10.0.0.4", 3)];
-        for (threshold, out, are_all_used) in
-            [(0.5, 2, false), (0.5, 3, true), (0.0, 3, false), (0.0, 4, true), (1.0, 1, true)]
-        {
-            let shared = SharedUpstream::new(&UpstreamSpec { panic_threshold: threshold, ..spec(&hosts) });
-            (0..out).for_each(|place| fail(&shared, place, 3));
-            let used = shares(&shared).iter().filter(|share| **share > 0).count();
-            assert_eq!(used, if are_all_used { 4 } else { 4 - out }, "{threshold} {out}");
-        }
-        let alone = SharedUpstream::new(&spec(&[("10.0.0.1", 1)]));
-        fail(&alone, 0, 100);
-        assert_eq!(shares(&alone), [1000]);
-        assert_eq!(alone.levels().servers[0].ejections, 0);
-    }
-
-    #[test]
-    fn checks_take_a_server_out_and_in() {
-        let health = HealthSpec {
-            path: "/".into(),
-            interval: SECOND,
-            timeout: SECOND,
-            healthy_after: 2,
-            unhealthy_after: 1,
-        };
-        let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1)]));
-        let endpoint = Arc::clone(&shared.members()[0].endpoint);
-        let check = |outcome| shared.checked(&endpoint, outcome, &health, recent());
-        check(Err("no".to_owned()));
-        assert_eq!(shares(&shared), [0, 1000]);
-        check(Ok(()));
-        assert_eq!(shares(&shared), [0, 1000]);
-        check(Ok(()));
-        assert_eq!(shares(&shared), [1000, 1000]);
-    }
-
-    #[test]
-    fn the_addresses_of_a_name_share_its_weight() {
-        let spec = UpstreamSpec { slow_start: 10 * SECOND, ..spec(&[("a.test", 2), ("10.0.0.9", 1)]) };
-        let shared = SharedUpstream::new(&spec);
-        let now = recent();
-        assert_eq!(shares(&shared), [1000]);
-        assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.1", "10.0.0.2"]), now));
-        assert_eq!(shares(&shared), [1000, 1000, 1000]);
-        let before = shared.members();
-        assert_eq!(before[0].endpoint.address, "10.0.0.1:80".parse().unwrap());
-        assert!(!shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now));
-        // What stays is the same as before, what comes begins small, and nothing at all is no answer.
-        assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.3"]), now));
-        let after = shared.members();
-        assert!(Arc::ptr_eq(&before[1].endpoint, &after[0].endpoint));
-        shared.judge(now + 5 * SECOND);
-        assert_eq!(shares(&shared), [1000, 500, 1000]);
-        assert!(!shared.set_addresses(0, &[], now));
-        assert_eq!(shares(&shared), [1000, 500, 1000]);
-    }
-
-    #[test]
-    fn only_so_many_wait() {
-        let shared = SharedUpstream::new(&UpstreamSpec { max_pending: 2, ..spec(&[("10.0.0.1", 1)]) });
-        let one = shared.pending();
-        let _two = shared.pending().unwrap();
-        assert!(shared.pending().is_none());
-        assert_eq!(shared.levels().pending, 2);
-        drop(one);
-        assert!(shared.pending().is_some());
-    }
-
-    #[test]
-    fn the_next_configuration_knows_who_is_well_and_where_names_are() {
-        let before = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1), ("a.test", 1)]));
-        let now = recent();
-        before.set_addresses(2, &addresses(&["10.0.0.5", "::5"]), now);
-        fail(&before, 1, 3);
-        let next = UpstreamSpec {
-            slow_start: 10 * SECOND,
-            panic_threshold: 0.0,
-            ..spec(&[("a.test", 2), ("10.0.0.2", 1), ("10.0.0.9", 1)])
-        };
-        let after = SharedUpstream::after(&before, &next);
-        after.judge(now + SECOND);
-        assert_eq!(shares(&after), [2000, 0, 100]);
-        assert!(after.members()[0].fallback.is_some());
-    }
-}
+mod tests;

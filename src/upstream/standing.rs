@@ -33,6 +33,16 @@ impl Standing {
         Self { since: Some(now), ..Self::default() }
     }
 
+    /// The same where it is no longer checked, or no longer ejected: whoever has put it out for that would not let it in
+    /// again.
+    pub fn under(mut self, is_checked: bool, is_ejected: bool) -> Self {
+        if !is_checked {
+            (self.is_unhealthy, self.contrary) = (false, 0);
+        }
+        self.out_until = self.out_until.filter(|_| is_ejected);
+        self
+    }
+
     /// Whether it is to get requests.
     pub fn is_in(&self) -> bool {
         !self.is_unhealthy && self.out_until.is_none()

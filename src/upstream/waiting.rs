@@ -20,12 +20,6 @@ pub(super) enum Turn {
     Place(Place),
 }
 
-/// A turn, and by when there must be a connection.
-pub(super) struct Ticket {
-    pub turn: Turn,
-    pub by: Instant,
-}
-
 /// A request in the line of one pool.
 struct Waiting<'p> {
     pool: &'p Pool,
@@ -33,14 +27,13 @@ struct Waiting<'p> {
     granted: oneshot::Receiver<Grant>,
 }
 
-/// Waits until one of these pools, all of one upstream, has a connection or room for one: which one it is, and a
-/// ticket for it. None if there was no turn by then, or too many wait already.
-pub(super) async fn ticket(pools: &[&Pool], by: Instant) -> Option<(usize, Ticket)> {
-    let (which, turn) = timeout_at(by, turn(pools)).await.ok().flatten()?;
-    Some((which, Ticket { turn, by }))
+/// Waits until one of these pools, all of one upstream, has a connection or room for one: which one it is, and what it
+/// has. None if there was no turn by then, or too many wait already.
+pub(super) async fn turn(pools: &[&Pool], by: Instant) -> Option<(usize, Turn)> {
+    timeout_at(by, wait(pools)).await.ok().flatten()
 }
 
-async fn turn(pools: &[&Pool]) -> Option<(usize, Turn)> {
+async fn wait(pools: &[&Pool]) -> Option<(usize, Turn)> {
     loop {
         for (which, pool) in pools.iter().enumerate() {
             loop {

@@ -22,8 +22,9 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::body::{Flaw, RequestBody};
+use super::body::RequestBody;
 use super::room::Place;
+use super::upload::Flaw;
 use crate::socket::{Patience, Reading, Timed};
 use crate::time::{monotonic, recent};
 use crate::tls::Transport;

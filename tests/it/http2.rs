@@ -2,8 +2,10 @@
 
 mod abuse;
 mod bodies;
+mod goodbye;
 mod grpc;
 mod load;
+mod uploads;
 mod upstream;
 
 use std::time::Duration;

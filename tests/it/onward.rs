@@ -1,8 +1,9 @@
 //! TLS to servers. The server is another tidegate, with a listener of its own.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
-use std::sync::Arc;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustls::pki_types::PrivateKeyDer;
@@ -29,6 +30,28 @@ fn before(server: &Tidegate, host: &str, tls: &str) -> Tidegate {
          [[routes]]\npath = \"/*\"\nupstream = \"server\"\n",
         server.addr().port()
     ))
+}
+
+/// A server that does with each connection what `script` says, which gets its number, and closes it. Returns its port.
+fn scripted(
+    authority: &Authority,
+    script: impl Fn(usize, StreamOwned<ServerConnection, TcpStream>) + Send + Sync + 'static,
+) -> u16 {
+    let key = PrivateKeyDer::from_pem_file(authority.file("localhost.key")).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth();
+    let config = Arc::new(config.with_single_cert(vec![authority.certificate("localhost")], key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = Arc::new(script);
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let script = Arc::clone(&script);
+            std::thread::spawn(move || script(number, StreamOwned::new(session, stream)));
+        }
+    });
+    port
 }
 
 fn trust(authority: &Authority, more: &str) -> String {
@@ -175,25 +198,15 @@ fn connections_that_a_server_closes_are_replaced() {
 fn a_cut_is_no_end() {
     let authority = Authority::new();
     authority.sign("localhost");
-    let key = PrivateKeyDer::from_pem_file(authority.file("localhost.key")).unwrap();
-    let config = ServerConfig::builder().with_no_client_auth();
-    let config = Arc::new(config.with_single_cert(vec![authority.certificate("localhost")], key).unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
-            let mut stream = StreamOwned::new(session, stream);
-            let mut head = [0; 1024];
-            // The first read brings the whole of such a short request.
-            let _ = stream.read(&mut head);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello");
-            if number == 0 {
-                stream.conn.send_close_notify();
-            }
-            let _ = stream.flush();
+    let port = scripted(&authority, |number, mut stream| {
+        let mut head = [0; 1024];
+        // The first read brings the whole of such a short request.
+        let _ = stream.read(&mut head);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello");
+        if number == 0 {
+            stream.conn.send_close_notify();
         }
+        let _ = stream.flush();
     });
     let proxy = Tidegate::start(&format!(
         "[upstreams.server]\nservers = [\"https://localhost:{port}\"]\nconnect_timeout = \"5s\"\n{}\n\
@@ -221,4 +234,47 @@ fn authorities_are_read_again_on_sighup() {
     std::fs::copy(authority.file("ca.pem"), other.file("ca.pem")).unwrap();
     proxy.signal("HUP");
     eventually("the server is trusted", || get(proxy.addr(), "/", &[]).status() == 200);
+}
+
+#[test]
+fn who_has_waited_long_for_a_turn_has_time_to_connect_all_the_same() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let ((tell, asked), (answer, may_answer)) = (channel(), channel());
+    let (tell, may_answer) = (Mutex::new(tell), Mutex::new(may_answer));
+    let port = scripted(&authority, move |_, mut stream| {
+        // It is far away: with its handshake a connection takes more than half of the time that it may.
+        std::thread::sleep(Duration::from_millis(1200));
+        let mut head = [0; 1024];
+        let _ = stream.read(&mut head);
+        tell.lock().unwrap().send(()).unwrap();
+        let _ = may_answer.lock().unwrap().recv();
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
+        stream.conn.send_close_notify();
+        let _ = stream.flush();
+    });
+    let proxy = Tidegate::start(&format!(
+        "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [upstreams.server]\nservers = [\"https://localhost:{port}\"]\nmax_connections = 1\n\
+         connect_timeout = \"2s\"\n{}\n[[routes]]\npath = \"/*\"\nupstream = \"server\"\n",
+        trust(&authority, "")
+    ));
+    let begin = || {
+        let mut client = Client::connect(proxy.addr());
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client
+    };
+    let mut first = begin();
+    asked.recv_timeout(PATIENCE).unwrap();
+    let mut second = begin();
+    eventually("it waits", || {
+        get(proxy.admin(), "/metrics", &[]).text().contains("upstream_pending{upstream=\"server\"} 1")
+    });
+    // For most of the time that it may wait.
+    std::thread::sleep(Duration::from_millis(1200));
+    answer.send(()).unwrap();
+    assert_eq!(first.read().text(), "hello");
+    answer.send(()).unwrap();
+    let answer = second.read();
+    assert_eq!((answer.status(), answer.text()), (200, "hello"));
 }

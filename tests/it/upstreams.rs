@@ -437,6 +437,15 @@ fn the_whole_of_a_request_has_its_time() {
     let proxy = among(&[&silent], "total_timeout = \"200ms\"\nretries = 5");
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 504);
     assert_eq!(silent.requests().len(), 1);
+    // When it is over no other server is tried, nor thought to be out of reach. These say nothing of TLS.
+    let other = self::silent();
+    let urls = [&silent, &other].map(|server| server.url().replace("http", "https"));
+    let proxy =
+        started(&format!("\"{}\", \"{}\"", urls[0], urls[1]), "total_timeout = \"200ms\"\nretries = 5");
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 504);
+    let unreachable =
+        |url| metric(&proxy, "requests_total", &format!(",server=\"{url}\",outcome=\"unreachable\""));
+    assert_eq!(unreachable(&urls[0]) + unreachable(&urls[1]), 1);
     // What is in time is not touched, and the next request has its own.
     let quick = Upstream::echo();
     let proxy = among(&[&quick], "total_timeout = \"5s\"");

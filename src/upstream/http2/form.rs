@@ -2,7 +2,7 @@
 
 use http::header::{CONNECTION, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::uri::{Authority, InvalidUri, Scheme, Uri};
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use hyper::ext::Protocol;
 
 use crate::upstream::body::RequestBody;
@@ -24,4 +24,16 @@ pub(super) fn put_in_form(request: &mut Request<RequestBody>, scheme: &Scheme) -
         request.extensions_mut().insert(Protocol::from_static("websocket"));
     }
     Ok(())
+}
+
+/// Gives a request that was not sent its host back in a header, and its target without: it is put into a form again, or
+/// goes to another server. What makes a handshake of it, its body knows.
+pub(super) fn take_out_of_form(request: &mut Request<RequestBody>) {
+    let parts = std::mem::take(request.uri_mut()).into_parts();
+    // What was a target before can be one again, and what was a header too.
+    *request.uri_mut() = parts.path_and_query.map(Uri::from).unwrap_or_default();
+    let host = parts.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let Some(host) = host {
+        request.headers_mut().insert(HOST, host);
+    }
 }

@@ -1,0 +1,196 @@
+//! What an upstream knows of its servers.
+
+use std::time::Duration;
+
+use super::*;
+use crate::upstream::{EjectSpec, ServerSpec};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn spec(hosts: &[(&str, u32)]) -> UpstreamSpec {
+    let server = |&(host, weight): &(&str, u32)| ServerSpec {
+        is_tls: false,
+        host: host.into(),
+        port: 80,
+        base_path: "".into(),
+        weight,
+    };
+    UpstreamSpec {
+        eject: Some(EjectSpec { after: 3, lasts: 10 * SECOND }),
+        ..UpstreamSpec::new("u", hosts.iter().map(server).collect())
+    }
+}
+
+fn shares(shared: &SharedUpstream) -> Vec<u32> {
+    shared.members().iter().map(|member| member.endpoint.share()).collect()
+}
+
+fn fail(shared: &SharedUpstream, place: usize, times: usize) {
+    (0..times).for_each(|_| shared.failed(&shared.members()[place].endpoint));
+}
+
+fn ejections(shared: &SharedUpstream) -> u64 {
+    shared.levels().servers.iter().map(|server| server.ejections).sum()
+}
+
+fn addresses(list: &[&str]) -> Vec<IpAddr> {
+    list.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_in_a_row_put_a_server_out_for_a_while() {
+    let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 1)]));
+    assert_eq!(shares(&shared), [1000, 2000, 1000]);
+    fail(&shared, 1, 2);
+    shared.members()[1].endpoint.succeeded();
+    fail(&shared, 1, 2);
+    assert_eq!(shares(&shared), [1000, 2000, 1000]);
+    fail(&shared, 1, 1);
+    assert_eq!(shares(&shared), [1000, 0, 1000]);
+    let now = recent();
+    assert_eq!(shared.judge(now), Some(now + 10 * SECOND));
+    assert_eq!(shared.judge(now + 10 * SECOND), None);
+    assert_eq!(shares(&shared), [1000, 2000, 1000]);
+    // It is on trial, until it has answered.
+    fail(&shared, 1, 1);
+    assert_eq!(shares(&shared), [1000, 0, 1000]);
+    shared.judge(now + 100 * SECOND);
+    shared.members()[1].endpoint.succeeded();
+    fail(&shared, 1, 1);
+    assert_eq!(shares(&shared), [1000, 2000, 1000]);
+    assert_eq!(ejections(&shared), 2);
+}
+
+#[test]
+fn never_are_all_servers_out() {
+    let hosts = [("10.0.0.1", 1), ("10.0.0.2", 1), ("10.0.0.3", 1), ("10.0.0.4", 3)];
+    for (threshold, out, are_all_used) in
+        [(0.5, 2, false), (0.5, 3, true), (0.0, 3, false), (0.0, 4, true), (1.0, 1, true)]
+    {
+        let shared = SharedUpstream::new(&UpstreamSpec { panic_threshold: threshold, ..spec(&hosts) });
+        (0..out).for_each(|place| fail(&shared, place, 3));
+        let used = shares(&shared).iter().filter(|share| **share > 0).count();
+        assert_eq!(used, if are_all_used { 4 } else { 4 - out }, "{threshold} {out}");
+    }
+    let alone = SharedUpstream::new(&spec(&[("10.0.0.1", 1)]));
+    fail(&alone, 0, 100);
+    assert_eq!(shares(&alone), [1000]);
+    assert_eq!(alone.levels().servers[0].ejections, 0);
+}
+
+#[test]
+fn checks_take_a_server_out_and_in() {
+    let health = HealthSpec {
+        path: "/".into(),
+        interval: SECOND,
+        timeout: SECOND,
+        healthy_after: 2,
+        unhealthy_after: 1,
+    };
+    let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1)]));
+    let endpoint = Arc::clone(&shared.members()[0].endpoint);
+    let check = |outcome| shared.checked(&endpoint, outcome, &health, recent());
+    check(Err("no".to_owned()));
+    assert_eq!(shares(&shared), [0, 1000]);
+    check(Ok(()));
+    assert_eq!(shares(&shared), [0, 1000]);
+    check(Ok(()));
+    assert_eq!(shares(&shared), [1000, 1000]);
+}
+
+#[test]
+fn the_addresses_of_a_name_share_its_weight() {
+    let spec = UpstreamSpec { slow_start: 10 * SECOND, ..spec(&[("a.test", 2), ("10.0.0.9", 1)]) };
+    let shared = SharedUpstream::new(&spec);
+    let now = recent();
+    assert_eq!(shares(&shared), [1000]);
+    assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.1", "10.0.0.2"]), now));
+    assert_eq!(shares(&shared), [1000, 1000, 1000]);
+    let before = shared.members();
+    assert_eq!(before[0].endpoint.address, "10.0.0.1:80".parse().unwrap());
+    assert!(!shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now));
+    // Nobody has to look at them again.
+    assert!(Arc::ptr_eq(&before, &shared.members()));
+    // What stays is the same as before, what comes begins small, and nothing at all is no answer.
+    assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.3"]), now));
+    let after = shared.members();
+    assert!(Arc::ptr_eq(&before[1].endpoint, &after[0].endpoint));
+    shared.judge(now + 5 * SECOND);
+    assert_eq!(shares(&shared), [1000, 500, 1000]);
+    assert!(!shared.set_addresses(0, &[], now));
+    assert_eq!(shares(&shared), [1000, 500, 1000]);
+}
+
+#[test]
+fn only_so_many_wait() {
+    let shared = SharedUpstream::new(&UpstreamSpec { max_pending: 2, ..spec(&[("10.0.0.1", 1)]) });
+    let one = shared.pending();
+    let _two = shared.pending().unwrap();
+    assert!(shared.pending().is_none());
+    assert_eq!(shared.levels().pending, 2);
+    drop(one);
+    assert!(shared.pending().is_some());
+}
+
+#[test]
+fn the_next_configuration_knows_who_is_well_and_where_names_are() {
+    let before = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1), ("a.test", 1)]));
+    let now = recent();
+    before.set_addresses(2, &addresses(&["10.0.0.5", "::5"]), now);
+    fail(&before, 1, 3);
+    let next = UpstreamSpec {
+        slow_start: 10 * SECOND,
+        panic_threshold: 0.0,
+        ..spec(&[("a.test", 2), ("10.0.0.2", 1), ("10.0.0.9", 1)])
+    };
+    let after = SharedUpstream::after(&before, &next);
+    after.judge(now + SECOND);
+    assert_eq!(shares(&after), [2000, 0, 100]);
+    assert!(after.members()[0].fallback.is_some());
+    assert_eq!(ejections(&after), 1);
+}
+
+#[test]
+fn what_has_put_a_server_out_and_is_no_more_keeps_it_out_no_more() {
+    let health = Some(HealthSpec {
+        path: "/".into(),
+        interval: SECOND,
+        timeout: SECOND,
+        healthy_after: 1,
+        unhealthy_after: 1,
+    });
+    let two = spec(&[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let checked = UpstreamSpec { health: health.clone(), ..two.clone() };
+    let before = SharedUpstream::new(&checked);
+    let check = || {
+        before.checked(
+            &before.members()[0].endpoint,
+            Err("no".to_owned()),
+            health.as_ref().unwrap(),
+            recent(),
+        );
+    };
+    check();
+    let healthy =
+        |shared: &SharedUpstream| shared.levels().servers.iter().map(|server| server.healthy).sum::<usize>();
+    assert_eq!(shares(&SharedUpstream::after(&before, &checked)), [0, 1000]);
+    assert_eq!(shares(&SharedUpstream::after(&before, &two)), [1000, 1000]);
+    let before = SharedUpstream::new(&two);
+    fail(&before, 0, 3);
+    let after = SharedUpstream::after(&before, &UpstreamSpec { eject: None, ..two });
+    assert_eq!((shares(&after), healthy(&after)), (vec![1000, 1000], 2));
+    // One alone is never out.
+    let after = SharedUpstream::after(&before, &spec(&[("10.0.0.1", 1)]));
+    assert_eq!((healthy(&after), ejections(&after)), (1, 1));
+}
+
+#[test]
+fn ejections_count_on_when_addresses_go() {
+    let shared = SharedUpstream::new(&spec(&[("a.test", 1)]));
+    let now = recent();
+    shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now);
+    fail(&shared, 0, 3);
+    assert_eq!(ejections(&shared), 1);
+    shared.set_addresses(0, &addresses(&["10.0.0.2"]), now);
+    assert_eq!(ejections(&shared), 1);
+}
