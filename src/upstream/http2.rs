@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use self::form::{put_in_form, take_out_of_form};
-use self::within::within;
+use self::within::{turns_out, within};
 use super::body::{BodyError, RequestBody};
 use super::error::{ForwardError, OtherProtocol};
 use super::room::Place;
@@ -53,9 +53,6 @@ const _: () = assert!(CONNECTION_WINDOW as usize >= MAX_STREAMS * STREAM_WINDOW 
 const PING_AFTER: Duration = Duration::from_secs(310);
 /// How long it may take to answer that.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often, and at what intervals, it is looked whether a server takes tunnels.
-const SETTLED_LOOKS: u32 = 50;
-const SETTLED_LOOK: Duration = Duration::from_millis(10);
 /// Requests at once until the server has said how many it takes.
 const UNSETTLED: usize = 1;
 /// How long a connection without requests is kept.
@@ -289,7 +286,7 @@ impl Lane {
         deadline: Option<Instant>,
     ) -> Result<(Response<Incoming>, Self), SendError> {
         let is_handshake = request.body().is_handshake();
-        if is_handshake && !self.takes_tunnels().await {
+        if is_handshake && !turns_out(|| self.connection.takes_tunnels()).await {
             return Err(SendError::of(Cause::NoTunnels));
         }
         put_in_form(request, &self.connection.scheme).map_err(|error| SendError::of(Cause::Target(error)))?;
@@ -307,7 +304,7 @@ impl Lane {
             let due = upload.answered_by(response, stall);
             deadline.map_or(due, |deadline| due.min(deadline))
         };
-        match within(due, answer).await {
+        match within(response.min(stall), due, answer).await {
             Some(Ok(mut response)) => {
                 if is_handshake && response.status() == StatusCode::OK {
                     self.tunnel = hyper::upgrade::on(&mut response).await.ok();
@@ -365,18 +362,6 @@ impl Lane {
     /// The tunnel that the server has agreed to.
     pub fn leave(&mut self) -> Option<Upgraded> {
         self.tunnel.take()
-    }
-
-    /// Whether the server takes tunnels, which its settings say.
-    async fn takes_tunnels(&self) -> bool {
-        // Nobody tells when its settings come, which is soon after the connection is made.
-        for _ in 0..SETTLED_LOOKS {
-            if self.connection.takes_tunnels() {
-                return true;
-            }
-            tokio::time::sleep(SETTLED_LOOK).await;
-        }
-        false
     }
 }
 
