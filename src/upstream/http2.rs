@@ -253,11 +253,13 @@ impl Connection {
         }
     }
 
-    /// Whether there is room for another request, as far as the server has said.
+    /// Whether there is room for another request, as far as the server has said: the first that is heard of it is how
+    /// many it takes.
     fn has_room(&self) -> bool {
         let running = self.running.borrow();
         let room = running.as_ref().map_or(0, Running::current_max_send_streams);
-        self.requests.get() < if room == UNSETTLED { MAX_STREAMS } else { room.min(MAX_STREAMS) }
+        let is_settled = room != UNSETTLED || self.patience.heard().is_some();
+        self.requests.get() < if is_settled { room.min(MAX_STREAMS) } else { MAX_STREAMS }
     }
 
     /// Whether the server takes an extended CONNECT (RFC 8441).

@@ -112,6 +112,30 @@ fn more_requests_than_the_server_takes_at_once_are_answered_all_the_same() {
 }
 
 #[test]
+fn a_server_that_takes_one_at_once_has_a_connection_for_each() {
+    let mut builder = h2::server::Builder::new();
+    builder.max_concurrent_streams(1);
+    let (tell, asked) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let server = Http2Server::start(builder, None, move |asked| {
+        let path = asked.0.uri().path().to_owned();
+        tell.lock().unwrap().send(path.clone()).unwrap();
+        async move {
+            if path == "/held" {
+                std::future::pending::<()>().await;
+            }
+            say(asked, "yes");
+        }
+    });
+    let proxy = before(&server.url(), "");
+    let mut held = Client::connect(proxy.addr());
+    held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(asked.recv_timeout(PATIENCE).unwrap(), "/held");
+    assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
 fn each_worker_has_a_connection_however_few_there_may_be() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
