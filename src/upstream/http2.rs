@@ -97,7 +97,7 @@ pub(super) struct Lane {
     connection: Rc<Connection>,
     was_kept: bool,
     waiting: Option<Box<Waiting>>,
-    /// The request's body, if its response has begun and not ended.
+    /// The request's body, until its response has ended.
     upload: Option<Rc<Upload>>,
     /// Whether the response may be silent for as long as it likes.
     is_open_ended: bool,
@@ -299,6 +299,8 @@ impl Lane {
         } else {
             request.body_mut().then_note(Rc::clone(&upload));
         }
+        // Whoever stops waiting, at whatever moment, takes it along.
+        self.upload = Some(Rc::clone(&upload));
         let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
         let answer = self.connection.sender.clone().try_send_request(taken);
         let (response, stall) = (self.connection.response_timeout, self.connection.stall_timeout);
@@ -313,7 +315,7 @@ impl Lane {
                     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 } else {
                     self.is_open_ended = super::is_open_ended(response.headers());
-                    self.upload = upload.is_carried().then_some(upload);
+                    self.upload = self.upload.take_if(|upload| upload.is_carried());
                     let stall = (!self.is_open_ended || self.upload.is_some()).then_some(stall);
                     self.waiting = Waiting::within(stall, deadline).map(Box::new);
                 }
