@@ -1,6 +1,7 @@
 //! From a configuration to a running server, and to its end.
 
 mod files;
+mod memory;
 mod running;
 mod signals;
 
@@ -23,6 +24,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// # Errors
 /// When it can't start, or when a worker fails.
 pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
+    memory::take_small_pages();
     files::allow_all(&loaded.config.listeners);
     let inherited = Inherited::from_env();
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -104,6 +104,13 @@ fn without_files_nobody_is_accepted_and_the_log_says_so_once() {
     assert_eq!(proxy.stop().code(), Some(0));
 }
 
+/// Huge ones would double what idle connections take.
+#[test]
+fn the_process_gets_small_pages() {
+    let proxy = Tidegate::start("[[routes]]\npath = \"/*\"\nrespond = {}\n");
+    assert_eq!(proxy.status("THP_enabled:"), 0);
+}
+
 #[test]
 fn the_limit_on_open_files_is_raised_as_far_as_it_goes() {
     let own = own("");

@@ -271,7 +271,7 @@ impl Tidegate {
     }
 
     #[track_caller]
-    fn status(&self, name: &str) -> u64 {
+    pub fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
