@@ -31,8 +31,9 @@ const IDLE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the log does not say again that some calls are refused.
 const SILENCE: Duration = Duration::from_mins(1);
-/// After so long without an answer the connection is built anew, whatever it believes of itself.
-const RECONNECT: Duration = Duration::from_secs(1);
+/// After so long without an answer, looked at after each probe, the connection is built anew, whatever it believes of
+/// itself.
+const RECONNECT: Duration = Duration::from_millis(750);
 
 /// One worker's breaker.
 #[derive(Debug, Default)]

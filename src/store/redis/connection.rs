@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fred::clients::Client;
-use fred::interfaces::{ClientLike, EventInterface};
+use fred::interfaces::{ClientLike, ClusterInterface as _, EventInterface};
 use fred::types::RespVersion;
 use fred::types::config::{
     ClusterDiscoveryPolicy, Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy, Server,
@@ -38,13 +38,15 @@ pub(super) struct Supervisor {
     client: Client,
     /// Which of several Sentinels is the first to be asked.
     turn: usize,
+    /// The masters of a cluster that a client before this one knew: those of the file may be gone by now.
+    known: Vec<Server>,
 }
 
 /// A client that is not connected yet.
-fn build(spec: &RedisSpec, turn: usize) -> Client {
+fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
     let target = &spec.target;
     let config = Config {
-        server: server(&target.endpoint, turn),
+        server: server(&target.endpoint, turn, known),
         username: target.username.clone(),
         password: target.password.clone(),
         database: Some(target.database).filter(|number| *number > 0),
@@ -89,7 +91,7 @@ fn build(spec: &RedisSpec, turn: usize) -> Client {
     Client::new(config, Some(performance), Some(connection), Some(reconnect))
 }
 
-fn server(endpoint: &Endpoint, turn: usize) -> ServerConfig {
+fn server(endpoint: &Endpoint, turn: usize, known: &[Server]) -> ServerConfig {
     let one = |node: &Node| Server::new(node.host.as_str(), node.port);
     match endpoint {
         Endpoint::Tcp(node) => ServerConfig::Centralized { server: one(node) },
@@ -103,10 +105,12 @@ fn server(endpoint: &Endpoint, turn: usize) -> ServerConfig {
             let (username, password) = (username.clone(), password.clone());
             ServerConfig::Sentinel { hosts, service_name: service.clone(), username, password }
         }
-        Endpoint::Cluster(nodes) => ServerConfig::Clustered {
-            hosts: nodes.iter().map(one).collect(),
-            policy: ClusterDiscoveryPolicy::UseCache,
-        },
+        Endpoint::Cluster(nodes) => {
+            let mut hosts: Vec<Server> = nodes.iter().map(one).collect();
+            let more = known.iter().filter(|server| !hosts.contains(server)).cloned();
+            hosts.extend(more.collect::<Vec<_>>());
+            ServerConfig::Clustered { hosts, policy: ClusterDiscoveryPolicy::UseCache }
+        }
     }
 }
 
@@ -114,7 +118,7 @@ impl Supervisor {
     /// One whose client is not connected yet.
     pub fn new(spec: &RedisSpec) -> Self {
         let turn = fastrand::usize(..=usize::from(u16::MAX));
-        Self { spec: spec.clone(), client: build(spec, turn), turn }
+        Self { spec: spec.clone(), client: build(spec, turn, &[]), turn, known: Vec::new() }
     }
 
     /// The client of the moment.
@@ -125,6 +129,7 @@ impl Supervisor {
     /// Runs clients one after the other, which `line` gets, until nobody wants one any more: that is when the other end
     /// of `wanted` is dropped. `reconnect` asks for the next one.
     pub async fn run(mut self, line: Weak<Line>, reconnect: Arc<Notify>, mut wanted: oneshot::Receiver<()>) {
+        let is_cluster = matches!(self.spec.target.endpoint, Endpoint::Cluster(_));
         loop {
             let mut running = self.client.connect();
             let has_ended = tokio::select! {
@@ -135,12 +140,18 @@ impl Supervisor {
                 // fred has given up, which it must not.
                 _ = &mut running => true,
                 () = self.failed(&line) => false,
-                () = silent(&self.client, &reconnect) => false,
+                () = useless(&self.client, is_cluster, &reconnect) => false,
             };
             // Its connections end with it, and whoever waits for an answer is told.
             running.abort();
             self.turn += 1;
-            self.client = build(&self.spec, self.turn);
+            let state = self.client.cached_cluster_state();
+            if let Some(nodes) =
+                state.map(|state| state.unique_primary_nodes()).filter(|nodes| !nodes.is_empty())
+            {
+                self.known = nodes;
+            }
+            self.client = build(&self.spec, self.turn, &self.known);
             let Some(line) = line.upgrade() else { return };
             line.adopt(self.client());
             drop(line);
@@ -174,8 +185,9 @@ impl Supervisor {
     }
 }
 
-/// Waits until another client is asked for, and this one is neither about to connect nor told why it can't.
-async fn silent(client: &Client, reconnect: &Notify) {
+/// Waits until another client is asked for, and this one is neither about to connect nor told why it can't. Of a
+/// cluster it may know what is no longer so: there another one is better in any case, if it is not about to connect.
+async fn useless(client: &Client, is_cluster: bool, reconnect: &Notify) {
     loop {
         reconnect.notified().await;
         if client.is_connected() {
@@ -185,12 +197,27 @@ async fn silent(client: &Client, reconnect: &Notify) {
         let mut failures = client.error_rx();
         let attempt = async {
             tokio::select! {
-                _ = client.wait_for_connect() => {}
-                _ = failures.recv() => {}
+                connected = client.wait_for_connect() => connected.is_ok(),
+                _ = failures.recv() => false,
             }
         };
-        if tokio::time::timeout(LONGEST_WAY, attempt).await.is_err() {
-            return;
+        match tokio::time::timeout(LONGEST_WAY, attempt).await {
+            Ok(is_there) if is_there || !is_cluster => {}
+            _ => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_client_of_a_cluster_knows_what_the_last_one_did() {
+        let node = |port| Node { host: "a".into(), port };
+        let known = [2, 3].map(|port| Server::new("a", port));
+        let config = server(&Endpoint::Cluster(vec![node(1), node(2)]), 0, &known);
+        let ports: Vec<u16> = config.hosts().iter().map(|server| server.port).collect();
+        assert_eq!(ports, [1, 2, 3]);
     }
 }
