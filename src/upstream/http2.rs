@@ -325,6 +325,8 @@ impl Lane {
                 let unsent = failed.take_message();
                 let is_unsent = unsent.is_some();
                 if let Some(unsent) = unsent {
+                    // It takes none any more.
+                    self.connection.is_doubtful.set(true);
                     *request = unsent;
                     take_out_of_form(request);
                 }
