@@ -38,6 +38,7 @@ pub(super) struct Running {
     metrics: Arc<Metrics>,
     stage: watch::Receiver<Stage>,
     access: Option<AccessWriter>,
+    /// Of the access log, and of the log.
     losses: [Losses; 2],
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
     refreshing: Option<JoinHandle<()>>,

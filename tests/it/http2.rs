@@ -1,6 +1,7 @@
 //! HTTP/2 with clients.
 
 mod abuse;
+mod again;
 mod bodies;
 mod goodbye;
 mod grpc;

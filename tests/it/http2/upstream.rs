@@ -9,7 +9,7 @@ use super::*;
 use crate::support::{Asked, Authority, Http2Server};
 
 /// A proxy before such a server, with these lines for it. It has one worker, since workers share no connections.
-fn before(url: &str, lines: &str) -> Tidegate {
+pub(super) fn before(url: &str, lines: &str) -> Tidegate {
     Tidegate::start(&format!(
         "workers = 1\n[upstreams.u]\nservers = [\"{url}\"]\nprotocol = \"h2\"\n{lines}\n\
          [[routes]]\npath = \"/*\"\nupstream = \"u\"\n"
@@ -17,11 +17,11 @@ fn before(url: &str, lines: &str) -> Tidegate {
 }
 
 /// Answers in this way, with no body.
-fn status(status: u16) -> Response<()> {
+pub(super) fn status(status: u16) -> Response<()> {
     Response::builder().status(status).body(()).unwrap()
 }
 
-fn say((_request, mut respond): Asked, text: &'static str) {
+pub(super) fn say((_request, mut respond): Asked, text: &'static str) {
     // Whoever asked may be gone.
     if let Ok(mut body) = respond.send_response(status(200), false) {
         let _ = body.send_data(Bytes::from_static(text.as_bytes()), true);
@@ -161,127 +161,6 @@ fn each_worker_has_a_connection_however_few_there_may_be() {
         assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
     }
     assert_eq!(server.connections(), 2);
-}
-
-#[test]
-fn a_request_that_was_not_looked_at_goes_once_more() {
-    let refusals = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&refusals);
-    let server = Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
-        let counted = Arc::clone(&counted);
-        async move {
-            let path = request.uri().path().to_owned();
-            if path == "/always" || path == "/once" && counted.load(Ordering::SeqCst) == 0 {
-                counted.fetch_add(1, Ordering::SeqCst);
-                respond.send_reset(h2::Reason::REFUSED_STREAM);
-            } else {
-                say((request, respond), "yes");
-            }
-        }
-    });
-    let proxy = before(&server.url(), "");
-    // The connection is one that was kept.
-    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
-    assert_eq!(get(proxy.addr(), "/once", &[]).text(), "yes");
-    assert_eq!(refusals.swap(0, Ordering::SeqCst), 1);
-    assert_eq!(get(proxy.addr(), "/always", &[]).status(), 502);
-    assert_eq!(refusals.swap(0, Ordering::SeqCst), 2);
-    let mut client = Client::connect(proxy.addr());
-    // Whatever it would do, it has done nothing (RFC 9113 §8.7).
-    assert_eq!(client.ask("POST /once HTTP/1.1\r\nHost: a\r\n\r\n").text(), "yes");
-    assert_eq!(refusals.swap(0, Ordering::SeqCst), 1);
-}
-
-#[test]
-fn a_small_body_goes_once_more_with_its_request() {
-    let refusals = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&refusals);
-    let server = Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
-        let counted = Arc::clone(&counted);
-        async move {
-            let mut body = request.into_body();
-            let mut length = 0;
-            while let Some(Ok(data)) = body.data().await {
-                body.flow_control().release_capacity(data.len()).unwrap();
-                length += data.len();
-            }
-            let trailers = body.trailers().await.unwrap().map_or(0, |trailers| trailers.len());
-            if counted.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
-                return respond.send_reset(h2::Reason::REFUSED_STREAM);
-            }
-            let mut body = respond.send_response(status(200), false).unwrap();
-            body.send_data(format!("{length} bytes, {trailers} trailers").into(), true).unwrap();
-        }
-    });
-    let proxy = before(&server.url(), "");
-    let mut client = Client::connect(proxy.addr());
-    let post = |rest: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
-    assert_eq!(client.ask(&post("Content-Length: 3\r\n\r\nabc")).text(), "3 bytes, 0 trailers");
-    let chunked =
-        "Trailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\nX-Sum: 1\r\n\r\n";
-    assert_eq!(client.ask(&post(chunked)).text(), "4 bytes, 1 trailers");
-    assert_eq!(refusals.load(Ordering::SeqCst), 4);
-    // A large one is gone once it is sent, whether or not its length is known before.
-    let mut client = Client::connect(proxy.addr());
-    let large = "x".repeat(100_000);
-    let answer = client.ask(&post(&format!("Content-Length: {}\r\n\r\n{large}", large.len())));
-    assert_eq!((answer.status(), refusals.fetch_add(1, Ordering::SeqCst)), (502, 5));
-    let mut client = Client::connect(proxy.addr());
-    let answer =
-        client.ask(&post(&format!("Transfer-Encoding: chunked\r\n\r\n186a0\r\n{large}\r\n0\r\n\r\n")));
-    assert_eq!((answer.status(), refusals.load(Ordering::SeqCst)), (502, 7));
-}
-
-#[test]
-fn a_request_that_waited_in_a_connection_that_broke_is_no_fault_of_its_client() {
-    let server = Upstream::scripted(|caller| {
-        // The beginning, the settings, the window, and the head of the first request.
-        let _ = caller.take(24);
-        for _ in 0..3 {
-            let Ok(head) = caller.take(9) else { return };
-            let _ = caller.take(usize::from(head[1]) << 8 | usize::from(head[2]));
-        }
-        // Nothing tells that the second one waits until it is known how many the server takes at once.
-        std::thread::sleep(Duration::from_millis(50));
-    });
-    let proxy = before(&server.url(), "");
-    let client = Http2::connect(proxy.addr());
-    let statuses = client.block_on(async |sender| {
-        let mut asked = [(); 2].map(|()| {
-            let request = request("GET", "/").body(()).unwrap();
-            sender.send_request(request, true).unwrap().0
-        });
-        let [one, other] = &mut asked;
-        [one.await.unwrap().status(), other.await.unwrap().status()]
-    });
-    assert_eq!(statuses.map(|status| status.as_u16()), [502, 502]);
-}
-
-#[test]
-fn a_connection_that_ends_for_an_error_may_have_had_a_request() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
-    let server = Upstream::scripted(move |caller| {
-        let _ = caller.take(24);
-        // Its settings, and a goodbye that leaves out no stream, for an error (INTERNAL_ERROR).
-        let _ = caller.try_send(frames::frame(frames::SETTINGS, 0, 0, &[]));
-        let mut head = [0; 9];
-        while let Ok(read) = caller.take(9) {
-            head.copy_from_slice(&read);
-            let _ = caller.take(usize::from(head[1]) << 8 | usize::from(head[2]));
-            if head[3] == frames::HEADERS {
-                counted.fetch_add(1, Ordering::SeqCst);
-                let goodbye = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 2];
-                let _ = caller.try_send(frames::frame(frames::GOAWAY, 0, 0, &goodbye));
-                return;
-            }
-        }
-    });
-    let proxy = before(&server.url(), "");
-    let answer = Client::connect(proxy.addr()).ask("POST / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!((answer.status(), asked.load(Ordering::SeqCst)), (502, 1));
-    assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
-    assert_eq!(asked.load(Ordering::SeqCst), 3);
 }
 
 #[test]
