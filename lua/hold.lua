@@ -7,7 +7,7 @@
 -- TTL     until the last of them ends.
 
 local TRAILER = 41
-local LOOK, FORCE, GIVE_BACK = 1, 2, 3
+local LOOK, GIVE_BACK = 1, 3
 local BANNED, BLOCKED = -1, -2
 
 -- A record's state, or false, and its hold, or nil.
@@ -75,10 +75,7 @@ local function decide_record(policy, record, now, cost, manner, holder)
   local step, numbers, ban = policy.step, policy.numbers, policy.ban
   local state, hold = parts_of(record)
   if manner > LOOK then
-    if manner == FORCE then
-      local _, left = step(state, numbers, now, 0, holder, TAKE)
-      cost = math.min(cost, left)
-    elseif manner == REFUND then
+    if manner == REFUND then
       if policy.letter == "c" then manner = GIVE_BACK end
     elseif (manner == LATE) == (policy.letter == "c") then
       -- Slots are put back by their renewal, and nothing else has slots.

@@ -13,7 +13,7 @@
 
 -- The manner of a charge that takes units if they are there.
 local TAKE = 0
--- The manner of one that gives back what another has taken, since a third was refused.
+-- The manner of one that gives back what another has taken: a third was refused, or the final status does not charge it.
 local REFUND = 5
 -- The manner of one that was made a while ago, when nobody could be asked.
 local LATE = 6

@@ -9,7 +9,7 @@
 -- ARGV[1]  now in µs, or "" for this server's own clock
 -- ARGV[2]  ms to add to every TTL
 -- ARGV[3]  requests: each "<HH" for how many, and how many charges, then of each charge "<HHBd" the place of its
---          key in KEYS, the place of its policy, both from 1, its manner (0 take, 1 look, 2 force, 3 give back, 4
+--          key in KEYS, the place of its policy, both from 1, its manner (0 take, 1 look, 3 give back, 4
 --          renew, 5 refund, 6 late) and its cost; of a concurrency limit 8 bytes more: who holds the slot; of another's
 --          refund "<d" when the units were taken, in µs, and of its late charge "<d" how long ago. It stands for more
 --          than one request only with one charge and without more bytes: the others are the same on the keys behind.

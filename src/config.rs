@@ -19,6 +19,7 @@ mod rewrite;
 mod routes;
 mod secrets;
 mod slashes;
+mod statuses;
 mod store;
 mod table;
 mod tls;
@@ -203,9 +204,9 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
     top.close();
     let routes = routes?;
     let across = slashes::problems(&routes, &limits);
-    for problem in across.into_iter().chain(odd::warnings(&routes, &limits, &upstreams, &defaults)) {
-        reader.note(problem);
-    }
+    let statuses = statuses::warnings(&routes, &limits, &defaults);
+    let odd = odd::warnings(&routes, &limits, &upstreams, &defaults);
+    across.into_iter().chain(statuses).chain(odd).for_each(|problem| reader.note(problem));
     let store = store?;
     let jwt = match jwt {
         Some(spec) => Some(Verifier::new(spec?, Clock::System).into()),

@@ -7,6 +7,7 @@ mod candidates;
 mod client_ip;
 mod host;
 mod keys;
+mod missing;
 pub mod names;
 mod path;
 mod route;
@@ -26,6 +27,7 @@ use smallvec::SmallVec;
 pub use client_ip::ClientIp;
 pub use host::{HostPattern, host_of};
 pub use keys::{Found, KeyPart, KeySpec, OnMissing};
+pub use missing::MissingPart;
 pub use path::{NormalPath, PathError, normalize};
 pub use route::{PathPattern, PatternError, Route};
 pub use rules::{Match, Networks, Remark, Rules};
@@ -33,7 +35,7 @@ pub use table::{RouteId, RouteTable};
 pub use terms::{Cost, Numbers, Stance, Terms, Tiers, Trust};
 
 use crate::jwt::{Token, Verifier};
-use crate::limit::{Charge, Key, KeyHasher, Manner, Policy, PolicyId};
+use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
 use crate::limiter::{Limiter, Limits, Ruling};
 use crate::upstream::is_plainly_coded;
 
@@ -133,14 +135,16 @@ pub struct Examined<'a> {
     pub charges: Charges,
     /// The limits that let it off.
     pub exempt: SmallVec<[PolicyId; 2]>,
+    /// The key part for the lack of which it is refused. Its other limits are charged all the same.
+    pub missing: Option<Box<MissingPart>>,
 }
 
-impl Examined<'_> {
-    /// The charges that wait for the status of the answer; of most requests none.
-    #[must_use]
-    pub fn waiting(&self) -> Vec<Charge> {
-        self.charges.iter().filter(|charge| charge.manner == Manner::Look).copied().collect()
-    }
+/// What the limits of one request make of its head.
+#[derive(Debug, Default)]
+struct Demands {
+    charges: Charges,
+    exempt: SmallVec<[PolicyId; 2]>,
+    missing: Option<Box<MissingPart>>,
 }
 
 /// The charges of one request.
@@ -177,9 +181,6 @@ pub enum Malformed {
     /// CONNECT, which is for forward proxies.
     #[error("CONNECT is not served here")]
     Connect,
-    /// It lacks a part of a key, and the limit says `deny`.
-    #[error("the request lacks {0}")]
-    MissingPart(KeyPart),
     /// It has a longer body than its route lets pass.
     #[error("the request's body is larger than it may be here")]
     TooLarge,
@@ -194,7 +195,7 @@ impl Malformed {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
-            Self::MissingPart(_) | Self::Blocked(_) => StatusCode::FORBIDDEN,
+            Self::Blocked(_) => StatusCode::FORBIDDEN,
             Self::TooManyHeaders => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             // RFC 9112 §6.1.
@@ -226,10 +227,10 @@ impl Gate {
         }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
         let subject = self.subject(caller, head, &located);
-        let (charges, exempt) = self.charges(limits, &subject)?;
+        let Demands { charges, exempt, missing } = self.demands(limits, &subject)?;
         let client = subject.address;
         let Located { path, host, route } = located;
-        Ok(Examined { path, host, client, route, charges, exempt })
+        Ok(Examined { path, host, client, route, charges, exempt, missing })
     }
 
     /// Reads what a request asks for, and which route it matches.
@@ -300,13 +301,6 @@ impl Gate {
         limiter.decide(&self.limits, &examined.charges)
     }
 
-    /// What is to be charged of those that have waited, now that the answer has this status.
-    #[must_use]
-    pub fn due(&self, waiting: &[Charge], status: StatusCode) -> Vec<Charge> {
-        let is_due = |charge: &&Charge| self.terms(self.limit_of(charge.policy)).charge_on.contains(&status);
-        waiting.iter().filter(is_due).map(|charge| charge.with(Manner::Force)).collect()
-    }
-
     /// The limit that a policy belongs to: itself, or that of which it is a tier or an override.
     #[must_use]
     pub fn limit_of(&self, policy: PolicyId) -> PolicyId {
@@ -329,13 +323,9 @@ impl Gate {
         &self.terms[limit.0 as usize]
     }
 
-    /// What the limits charge, and those that let the request off.
-    fn charges(
-        &self,
-        limits: &[PolicyId],
-        subject: &Subject<'_>,
-    ) -> Result<(Charges, SmallVec<[PolicyId; 2]>), Malformed> {
-        let (mut charges, mut exempt) = (Charges::new(), SmallVec::new());
+    /// What the limits charge, which of them let the request off, and which refuses it because a key part is missing.
+    fn demands(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Demands, Malformed> {
+        let mut demands = Demands::default();
         let mut keys: SmallVec<[Found; 4]> = SmallVec::new();
         for (place, &limit) in limits.iter().enumerate() {
             let spec = &self.terms(limit).key;
@@ -343,15 +333,19 @@ impl Gate {
             let twin = limits[..place].iter().position(|other| self.terms(*other).key == *spec);
             let found = twin.map_or_else(|| spec.find(subject, &self.hasher), |twin| keys[twin].clone());
             match self.stance(limit, subject, &found) {
-                Stance::Charged { charge, .. } => charges.push(charge),
-                Stance::Allowed(_) => exempt.push(limit),
+                Stance::Charged { charge, .. } => demands.charges.push(charge),
+                Stance::Allowed(_) => demands.exempt.push(limit),
                 Stance::Skipped => {}
                 Stance::Blocked(_) => return Err(Malformed::Blocked(limit)),
-                Stance::Missing(part) => return Err(Malformed::MissingPart(part.clone())),
+                Stance::Missing(part) => {
+                    let (part, status) = (part.clone(), self.terms(limit).missing_status);
+                    let missing = || Box::new(MissingPart { limit, part, status });
+                    demands.missing.get_or_insert_with(missing);
+                }
             }
             keys.push(found);
         }
-        Ok((charges, exempt))
+        Ok(demands)
     }
 }
 

@@ -5,6 +5,7 @@ mod breaker;
 mod denials;
 mod ledger;
 mod limits;
+mod reservation;
 mod ruling;
 mod slots;
 
@@ -18,9 +19,11 @@ pub use self::breaker::Breakers;
 pub use self::denials::Denials;
 pub use self::ledger::Ledger;
 pub use self::limits::{Limits, OnStoreFailure};
+pub use self::reservation::Reservation;
 pub use self::ruling::{Denial, Permit, Ruling, Standing, Standings};
 
 use self::breaker::Breaker;
+use self::reservation::Origin;
 use self::slots::{Place, Slots};
 use crate::limit::Charge;
 use crate::store::{Memory, Redis, Store, StoreError};
@@ -120,7 +123,8 @@ impl Limiter {
         let decisions = memory.take(&limits.policies, &asked);
         self.answered();
         self.counts.asked(&limits.policies, &asked, &decisions);
-        Ruling::of(&limits.policies, &asked, &decisions, slots)
+        let ruling = Ruling::of(&limits.policies, &asked, &decisions, slots);
+        ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, Origin::Store))
     }
 
     /// Has Redis decide.
@@ -136,7 +140,8 @@ impl Limiter {
                 if !redis.may_give_back() {
                     self.denials.remember(&limits.policies, &asked, &decisions, since);
                 }
-                Ruling::of(&limits.policies, &asked, &decisions, slots)
+                let ruling = Ruling::of(&limits.policies, &asked, &decisions, slots);
+                ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, Origin::Store))
             }
             Err(error) => {
                 self.failed(&error);
@@ -145,36 +150,36 @@ impl Limiter {
         }
     }
 
-    /// Charges what a request turned out to owe, and says where it stands after that. What can't be charged in
-    /// the store is charged here, where the limit decides here as well.
-    pub async fn charge(&self, limits: &Limits, due: &[Charge]) -> Standings {
+    /// Gives back units that were taken in the store, and says what their limits have left then. What the store does
+    /// not take back stays charged.
+    async fn refund(&self, limits: &Limits, refunds: &[Charge]) -> Standings {
         if self.breaker.is_open() {
-            return self.charge_alone(limits, due, None);
+            return Standings::new();
         }
         match &self.store {
-            // What one node has refused is owed, and not what others have charged.
+            // Nodes of a cluster fail each by itself.
             Store::Redis(redis) if redis.may_give_back() => {
-                let tags = due.chunk_by(|one, next| one.key == next.key);
-                let charged = join_all(tags.map(|tag| self.charge_together(limits, tag))).await;
-                charged.into_iter().flatten().collect()
+                let tags = refunds.chunk_by(|one, next| one.key == next.key);
+                let refunded = join_all(tags.map(|tag| self.refund_together(limits, tag))).await;
+                refunded.into_iter().flatten().collect()
             }
-            _ => self.charge_together(limits, due).await,
+            _ => self.refund_together(limits, refunds).await,
         }
     }
 
-    /// Charges what goes to the store in one call.
-    async fn charge_together(&self, limits: &Limits, due: &[Charge]) -> Standings {
-        match self.store.settle(&limits.policies, due).await {
+    /// Gives back what goes to the store in one call.
+    async fn refund_together(&self, limits: &Limits, refunds: &[Charge]) -> Standings {
+        match self.store.settle(&limits.policies, refunds).await {
             Ok(decisions) => {
                 self.answered();
                 if let Store::Redis(_) = self.store {
-                    self.learn(limits, due, &decisions);
+                    self.learn(limits, refunds, &decisions);
                 }
-                limits.standings(due, &decisions)
+                limits.standings(refunds, &decisions)
             }
             Err(error) => {
                 self.failed(&error);
-                self.charge_alone(limits, due, Some(&error))
+                Standings::new()
             }
         }
     }

@@ -1,6 +1,7 @@
 //! THE straight line of a request: admit, forward, stamp.
 
 mod answers;
+mod call_body;
 mod entry;
 mod grpc;
 mod hop;
@@ -34,13 +35,13 @@ pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
+use self::call_body::CallBody;
 use self::entry::Entry;
 use self::passage::{carried, discard, is_short, returned, with_head};
 use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
 use crate::gate::{Examined, Gate, Located, RouteId};
-use crate::limit::Charge;
-use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
+use crate::limiter::{Denial, Limiter, Permit, Reservation, Ruling, Standing, Standings};
 use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
@@ -166,7 +167,7 @@ impl Proxy {
         route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
-        let examined = match gate.examine(peer.caller(), head) {
+        let mut examined = match gate.examine(peer.caller(), head) {
             Ok(examined) => examined,
             Err(error) => {
                 *route = self.note_malformed(peer, head, &error, entry);
@@ -179,33 +180,31 @@ impl Proxy {
         if let Some(entry) = &mut entry {
             self.describe(&mut entry.record, &examined, &ruling);
         }
-        let Ruling { verdict, delay, mut standings, .. } = ruling;
+        let Ruling { verdict, reservation, delay, mut standings, .. } = ruling;
         let permit = match verdict {
             Ok(permit) => permit,
             Err(denial) => return self.refuse(denial, &standings, id).map(Source::Own),
         };
-        if delay > Micros::ZERO {
+        let missing = examined.missing.take();
+        if delay > Micros::ZERO && missing.is_none() {
             // A queue's turn: a client that goes away meanwhile takes this wait with it, and goes nowhere.
             let reading = peer.patience().replace(Reading::UntilItEnds);
             Box::pin(tokio::time::sleep(delay.into())).await;
             peer.patience().set(reading);
             let _ = monotonic();
         }
-        let waiting = examined.waiting();
         let way = self.way(peer, head, examined);
+        let is_call = reservation.is_some() && grpc::is_call(head);
         head.headers.insert(X_REQUEST_ID, id.clone());
         let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
-        let mut response = match way {
-            None => without_route(head).map(Source::Own),
-            Some(way) => match self.treat(way, peer, head, incoming, permit, forwarding).await {
-                Ok(response) => {
-                    let due = gate.due(&waiting, response.status());
-                    if !due.is_empty() {
-                        // Apart, because it is large, and hardly any request needs it.
-                        Box::pin(self.charge(&due, &mut standings)).await;
-                    }
-                    response
-                }
+        let mut response = match (missing, way) {
+            (Some(missing), _) => {
+                self.counts.decided(missing.limit, Outcome::MissingKey);
+                refusal::missing_part(&missing).map(Source::Own)
+            }
+            (None, None) => without_route(head).map(Source::Own),
+            (None, Some(way)) => match self.treat(way, peer, head, incoming, permit, forwarding).await {
+                Ok(response) => response,
                 Err(error) => {
                     let name = route.map_or("", |route| &gate.routes.get(route).name);
                     tracing::debug!(route = name, "{error}");
@@ -216,16 +215,12 @@ impl Proxy {
                 }
             },
         };
+        if let Some(reservation) = reservation {
+            // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
+            response = Box::pin(settle(reservation, response, is_call, &mut standings)).await;
+        }
         self.stamp(&mut response, &standings, None);
         response
-    }
-
-    /// Charges what the answer's status makes due. The client has its answer only when that is done, so that no more
-    /// can go over a limit than what is in flight at once.
-    async fn charge(&self, due: &[Charge], standings: &mut Standings) {
-        for after in self.limiter.charge(&self.site.gate.limits, due).await {
-            standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
-        }
     }
 
     /// Does with an admitted request what its route says; an error means that no server gave an answer.
@@ -302,6 +297,27 @@ impl Proxy {
     }
 }
 
+/// Gives back the units that a request with this response does not pay, and only then lets the response go: the next
+/// request of the client finds them. The status of a gRPC call may come in its trailers; then its body does it.
+async fn settle(
+    reservation: Box<Reservation>,
+    response: Response<Source>,
+    is_call: bool,
+    standings: &mut Standings,
+) -> Response<Source> {
+    let status = match grpc::http_status(response.headers()) {
+        Some(status) if is_call => status,
+        None if is_call && response.status() == StatusCode::OK => {
+            return response.map(|source| CallBody::hold(source, reservation));
+        }
+        _ => response.status().as_u16(),
+    };
+    for after in reservation.settle(status).await {
+        standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
+    }
+    response
+}
+
 /// Whether a client's connection can go on after this answer to a request with a body, of which `unread` is left if
 /// nobody has begun to read it.
 async fn goes_on(
@@ -320,7 +336,7 @@ async fn goes_on(
         // Over HTTP/2 the rest of it is in nobody's way.
         None if peer.is_multiplexed() => true,
         // While a server answers, the rest of it may still go there.
-        None => matches!(response.body(), Source::Upstream(_)) || !peer.patience().is_unfinished(),
+        None => !matches!(response.body(), Source::Own(_)) || !peer.patience().is_unfinished(),
     }
 }
 

@@ -11,7 +11,7 @@ use super::reader::Item;
 use crate::proxy::{Answers, CustomDenied, RateHeaders, Template};
 use crate::telemetry::{AccessLog, AccessOnly, LogSpec};
 
-const RETRY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(720);
+const RETRY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(8_760);
 /// Of something, from nothing to all of it.
 const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
@@ -26,7 +26,7 @@ pub(super) fn answers(item: Option<Item<'_>>) -> Option<Answers> {
         .map_or(Some(default.reset_is_epoch), |item| item.choice(&[("delta", false), ("epoch", true)], &[]));
     let retry_after_max = table
         .item("retry_after_max")
-        .map_or(Some(default.retry_after_max), |item| item.duration(&RETRY_AFTER));
+        .map_or(Some(default.retry_after_max), |item| item.duration_or_off(&RETRY_AFTER));
     let jitter = table
         .item("retry_after_jitter")
         .map_or(Some(default.retry_after_jitter), |item| item.decimal(&SHARE));

@@ -8,6 +8,7 @@ mod variants;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 pub(super) use self::key::part;
 pub(super) use self::names::Naming;
@@ -161,6 +162,7 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: u32) -> Option<
     });
     let parts = table.item("key").map_or(Some(vec![KeyPart::ClientIp]), key::key);
     let on_missing = key::on_missing(table.item("on_missing"));
+    let missing_status = key::missing_status(table.item("missing_status"), on_missing);
     let spec = parts.zip(on_missing).map(|(parts, on_missing)| KeySpec { parts, on_missing });
     let on_failure = manner::on_store_failure(table.item("on_store_failure"));
     let shadow = manner::is_shadow(table.item("mode"));
@@ -180,10 +182,11 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: u32) -> Option<
     table.close();
     let (block, allow) = networks?;
     (rules.block, rules.allow) = (block, allow);
-    let terms = Terms { key: spec?, cost: cost?, trust: trust?, charge_on: charge_on?, rules, tiers };
-    let (ban, shadow) = (ban?, shadow?);
+    let missing_status = missing_status?;
+    let terms = Terms { key: spec?, missing_status, cost: cost?, trust: trust?, rules, tiers };
+    let (ban, shadow, charge_on) = (ban?, shadow?, charge_on?);
     let made = |mut policy: Policy| {
-        (policy.ban, policy.shadow) = (ban, shadow);
+        (policy.ban, policy.shadow, policy.charge_on) = (ban, shadow, Arc::clone(&charge_on));
         policy
     };
     (name_is_right && variants.are_right).then_some(())?;

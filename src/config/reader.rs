@@ -209,6 +209,13 @@ impl<'a> Item<'a> {
         self.out_of_range(low, high, &text.quoted())
     }
 
+    /// A duration within bounds, or `"off"`: without a bound.
+    #[allow(clippy::option_option)]
+    pub fn duration_or_off(self, range: &RangeInclusive<Duration>) -> Option<Option<Duration>> {
+        let is_off = self.is_string() && self.string()?.value == "off";
+        if is_off { Some(None) } else { self.duration(range).map(Some) }
+    }
+
     /// A number of bytes within bounds, such as 512 or "32KiB".
     pub fn size(self, range: &RangeInclusive<u64>) -> Option<usize> {
         let form = "write a number of bytes, or a number with its unit, in quotes: \"32KiB\", \"1MiB\"";

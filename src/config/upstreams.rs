@@ -196,7 +196,7 @@ fn spec(
     let connect_timeout = timeout("connect_timeout", default.connect_timeout);
     let response_timeout = timeout("response_timeout", default.response_timeout);
     let stall_timeout = timeout("stall_timeout", default.stall_timeout);
-    let total_timeout = table.item("total_timeout").map_or(Some(None), |item| care::total(item, &TIMEOUT));
+    let total_timeout = table.item("total_timeout").map_or(Some(None), |item| item.duration_or_off(&TIMEOUT));
     let balance_item = table.item("balance");
     let balance = balance_item.map_or(Some((default.balance, None)), care::balance);
     let retries = table.item("retries").map_or(Some(1), |item| item.integer(&RETRIES));

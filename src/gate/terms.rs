@@ -8,19 +8,19 @@ use http::header::HeaderName;
 
 use super::rules::{Match, Rules};
 use super::{Found, Gate, KeyPart, KeySpec, Subject};
-use crate::limit::{Charge, Manner, PolicyId};
+use crate::limit::{Charge, PolicyId};
 
 /// What a limit wants of a request.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Whose count it is.
     pub key: KeySpec,
+    /// The status of a request that is refused because a part of its key is missing.
+    pub missing_status: StatusCode,
     /// Units that a request spends.
     pub cost: Cost,
     /// Whose headers may set the cost and the tier.
     pub trust: Trust,
-    /// Statuses of an answer that make its request pay; without any, each pays when it arrives.
-    pub charge_on: Box<[StatusCode]>,
     /// Who is treated otherwise than all others.
     pub rules: Rules,
     /// Other numbers by a value of the request.
@@ -96,9 +96,9 @@ impl Terms {
     pub fn new(key: KeySpec, cost: Cost) -> Self {
         Self {
             key,
+            missing_status: StatusCode::FORBIDDEN,
             cost,
             trust: Trust::default(),
-            charge_on: Box::default(),
             rules: Rules::default(),
             tiers: None,
         }
@@ -183,9 +183,7 @@ impl Gate {
                 None => (limit, Numbers::Base),
             },
         };
-        let charge = Charge::take(policy, key, terms.cost.of(subject, is_believed));
-        let pays_later = !terms.charge_on.is_empty();
-        Stance::Charged { charge: if pays_later { charge.with(Manner::Look) } else { charge }, numbers }
+        Stance::Charged { charge: Charge::take(policy, key, terms.cost.of(subject, is_believed)), numbers }
     }
 
     /// Whether what a request's headers say of its cost and its tier counts when it comes from `peer`.

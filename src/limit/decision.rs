@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::State;
-use crate::time::Micros;
+use crate::time::{Micros, Timestamp};
 
 /// The answer of one limit to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Decision {
     pub delay: Micros,
     /// On denial: what refuses.
     pub cause: Cause,
+    /// When it was decided, by the clock of the store; [`Policy::decide`](super::Policy::decide) sets it.
+    pub at: Timestamp,
 }
 
 /// What in a limit refuses a request.
@@ -49,6 +51,7 @@ impl Decision {
             retry_after: Some(Micros::ZERO),
             delay: Micros::ZERO,
             cause: Cause::Quota,
+            at: Timestamp::default(),
         }
     }
 }

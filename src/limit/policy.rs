@@ -1,5 +1,7 @@
 //! A policy is a quota with a name, and what holds keys back beside it; a charge is what one request wants of it.
 
+use std::sync::Arc;
+
 use super::hold::{Ban, Hold};
 use super::key::Key;
 use super::quota::{Quota, State};
@@ -24,6 +26,9 @@ pub struct Policy {
     pub ban: Option<Ban>,
     /// Whether it only watches: decided and counted, but never refusing anybody.
     pub shadow: bool,
+    /// Final HTTP statuses of the requests that are charged: units are taken on arrival, and given back when the status
+    /// is another one. Empty if every request is charged.
+    pub charge_on: Arc<[u16]>,
     salt: u128,
 }
 
@@ -54,13 +59,11 @@ pub enum Manner {
     Take = 0,
     /// Say whether they are there, and leave them.
     Look = 1,
-    /// Take of them what is there, whatever that is.
-    Force = 2,
     /// Give a slot back.
     GiveBack = 3,
     /// Renew the lease of a slot.
     Renew = 4,
-    /// Give back what was taken, since another charge of the request was refused.
+    /// Give back what was taken: another charge of the request was refused, or its final status does not charge it.
     Refund = 5,
     /// Charge what was taken a while ago and could not be charged then, as far as the limit goes.
     Late = 6,
@@ -156,7 +159,21 @@ impl Policy {
 
     fn stored_as(name: &str, stored: &str, quota: Quota) -> Self {
         let salt = salt(stored, quota.letter());
-        Self { name: name.into(), stored: stored.into(), quota, ban: None, shadow: false, salt }
+        Self {
+            name: name.into(),
+            stored: stored.into(),
+            quota,
+            ban: None,
+            shadow: false,
+            charge_on: Arc::default(),
+            salt,
+        }
+    }
+
+    /// Whether the units of its requests may be given back when their final status is known.
+    #[must_use]
+    pub fn charges_by_status(&self) -> bool {
+        !self.charge_on.is_empty()
     }
 
     /// The same policy with the share of one of `instances` proxies.
@@ -180,14 +197,15 @@ impl Policy {
     /// Decides a charge at `now` by what is kept of its key; pure.
     #[must_use]
     pub fn decide(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> Outcome {
+        let outcome = self.outcome(record, now, charge);
+        Outcome { decision: Decision { at: now, ..outcome.decision }, ..outcome }
+    }
+
+    fn outcome(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> Outcome {
         let state = record.and_then(|record| record.state.as_ref());
         let hold = record.and_then(|record| record.hold);
         let step = match charge.manner {
             Manner::Take | Manner::Look => return self.admit(state, hold, now, charge),
-            Manner::Force => {
-                let left = self.quota.step(state, now, 0, charge.holder).decision.remaining;
-                self.quota.step(state, now, charge.cost.min(left), charge.holder)
-            }
             Manner::GiveBack => self.quota.give_back(state, now, charge.holder),
             Manner::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
             Manner::Refund => self.quota.refund(state, now, charge.cost, charge.taken, charge.holder),
@@ -335,15 +353,6 @@ mod tests {
         assert_eq!((look.decision.allowed, look.decision.remaining, look.next), (true, 1, None));
         let taken = policy.decide(None, Timestamp(0), &ask(1, Manner::Take)).next.unwrap();
         assert!(!policy.decide(Some(&taken), Timestamp(0), &ask(1, Manner::Look)).decision.allowed);
-    }
-
-    #[test]
-    fn force_takes_what_is_there() {
-        let rate = Rate::new(1, Micros::SECOND).unwrap();
-        let policy = Policy::new("a", Quota::token_bucket(rate, 3).unwrap());
-        let forced = policy.decide(None, Timestamp(0), &ask(5, Manner::Force));
-        assert_eq!(forced.decision.remaining, 0);
-        assert_eq!(policy.decide(forced.next.as_ref(), Timestamp(0), &ask(5, Manner::Force)).next, None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::ledger::Debtor;
+use super::reservation::{Origin, Reservation};
 use super::slots::Place;
 use super::{Denial, Limiter, Limits, OnStoreFailure, RETRY, Ruling, Standing, Standings};
 use crate::limit::{Charge, Decision, Manner, Policy, Quota};
@@ -70,32 +71,27 @@ impl Limiter {
         let (own, slots) = self.slots.ask(&limits.policies, &limits.shares, place, &own);
         let fitting = limits.fitting(&own);
         let decisions = self.alone.take(&limits.shares, &fitting);
-        self.write_down(limits, &own, &decisions, error);
+        self.write_down_all(limits, &own, &decisions, error);
         self.counts.decided_alone(&limits.shares, &fitting, &decisions);
         let allows = |charge: &&Charge| {
             limits.on_failure(charge) == OnStoreFailure::Allow && !limits.policy(charge).shadow
         };
         let allowing = charges.iter().filter(allows);
         allowing.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedAllowed));
-        Ruling::of(&limits.shares, &fitting, &decisions, slots)
+        let ruling = Ruling::of(&limits.shares, &fitting, &decisions, slots);
+        ruling.reserving(|| Reservation::of(self, limits, &own, &decisions, Origin::fallback(error)))
     }
 
-    /// Charges without the store what a request turned out to owe, where the limit decides here as well.
-    pub(super) fn charge_alone(
-        &self,
-        limits: &Limits,
-        due: &[Charge],
-        error: Option<&StoreError>,
-    ) -> Standings {
-        let own = limits.local(due);
-        let decisions = self.alone.settle(&limits.shares, &own);
-        self.write_down(limits, &own, &decisions, error);
-        limits.standings(&own, &decisions)
+    /// Gives back units that were taken here, and says what their limits have left then.
+    pub(super) fn refund_alone(&self, limits: &Limits, refunds: &[Charge]) -> Standings {
+        let fitting = limits.fitting(refunds);
+        let decisions = self.alone.settle(&limits.shares, &fitting);
+        limits.standings(&fitting, &decisions)
     }
 
-    /// Writes down what these decisions have admitted. It is owed if nothing was sent; if an answer was lost, the store
-    /// may have it.
-    fn write_down(
+    /// Writes down what these decisions have admitted, but for what a status may give back. It is owed if nothing was
+    /// sent; if an answer was lost, the store may have it.
+    fn write_down_all(
         &self,
         limits: &Limits,
         charges: &[Charge],
@@ -104,17 +100,22 @@ impl Limiter {
     ) {
         let all = || charges.iter().zip(decisions);
         let passes = all().all(|(charge, said)| said.allowed || limits.policy(charge).shadow);
-        let now = self.alone.clock().now();
+        let is_owed = error.is_none_or(StoreError::charges_nothing);
         for (charge, said) in all() {
-            let is_charge = matches!(charge.manner, Manner::Take | Manner::Force) && charge.cost > 0;
-            if !passes || !said.allowed || !is_charge || is_slot(limits.policy(charge)) {
-                continue;
+            let (is_charge, policy) =
+                (charge.manner == Manner::Take && charge.cost > 0, limits.policy(charge));
+            if passes && said.allowed && is_charge && !is_slot(policy) && !policy.charges_by_status() {
+                self.write_down(limits, charge, said, is_owed);
             }
-            if error.is_none_or(StoreError::charges_nothing) {
-                self.ledger.add(limits, charge, said, now);
-            } else {
-                self.ledger.pass(limits, charge, now);
-            }
+        }
+    }
+
+    /// Writes down a charge that was made here, and whether the store is owed it.
+    pub(super) fn write_down(&self, limits: &Limits, charge: &Charge, said: &Decision, is_owed: bool) {
+        if is_owed {
+            self.ledger.add(limits, charge, said, said.at);
+        } else {
+            self.ledger.pass(limits, charge, said.at);
         }
     }
 

@@ -2,8 +2,8 @@
 //! the store is not asked.
 //!
 //! A denial of cost c with `retry_after` r means that no request of cost c or more can pass before r is over,
-//! whatever others spend. That holds for as long as nothing is given back; so slots are never remembered, and
-//! nothing for longer than [`LONGEST`], which bounds how stale a reset somewhere else can find us.
+//! whatever others spend. That holds for as long as nothing is given back; so slots and limits with `charge_on` are never
+//! remembered, and nothing for longer than [`LONGEST`], which bounds how stale a reset somewhere else can find us.
 
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -157,10 +157,11 @@ fn id(policy: &Policy, charge: &Charge) -> u128 {
 }
 
 /// For how long a denial holds, a little less than it says because clocks differ in speed; `None` if it may end
-/// sooner, or if each denial has to be counted because it may be the one that begins a ban.
+/// sooner because units are given back, or if each denial has to be counted because it may be the one that begins a ban.
 fn lasting(policy: &Policy, decision: &Decision) -> Option<Micros> {
     let is_counted = policy.ban.is_some() && decision.cause == Cause::Quota;
-    let may_end = matches!(policy.quota, Quota::Concurrency(_)) && decision.cause == Cause::Quota;
+    let returns = matches!(policy.quota, Quota::Concurrency(_)) || policy.charges_by_status();
+    let may_end = returns && decision.cause == Cause::Quota;
     if decision.allowed || policy.shadow || is_counted || may_end {
         return None;
     }

@@ -31,7 +31,7 @@ pub struct Limits {
     /// How many proxies have such a share.
     pub instances: NonZeroU64,
     /// What each limit does when the store can't be asked.
-    pub on_failure: Vec<OnStoreFailure>,
+    pub on_failure: Arc<[OnStoreFailure]>,
 }
 
 impl Default for Limits {

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::reservation::Reservation;
 use super::slots::SlotSet;
 use crate::limit::{Charge, Decision, Policy, PolicyId};
 use crate::time::Micros;
@@ -32,6 +33,8 @@ pub enum Denial {
 pub struct Ruling {
     /// Whether it may pass.
     pub verdict: Result<Permit, Denial>,
+    /// Units that it holds until its final status is known.
+    pub reservation: Option<Box<Reservation>>,
     /// How long to hold it before it goes on.
     pub delay: Micros,
     /// Where it stands with the limits that enforce, in the order of the route.
@@ -79,13 +82,21 @@ impl Ruling {
             return Self { shadow_denials, ..Self::refuse(standings) };
         }
         let delay = standings.iter().map(|standing| standing.decision.delay).max().unwrap_or_default();
-        Self { verdict: Ok(Permit { _slots: slots.map(Box::new) }), delay, standings, shadow_denials }
+        let verdict = Ok(Permit { _slots: slots.map(Box::new) });
+        Self { verdict, reservation: None, delay, standings, shadow_denials }
+    }
+
+    /// The ruling with the units that a request which passes holds until its final status is known.
+    pub(super) fn reserving(self, reservation: impl FnOnce() -> Option<Box<Reservation>>) -> Self {
+        let reservation = self.verdict.is_ok().then(reservation).flatten();
+        Self { reservation, ..self }
     }
 
     pub(super) fn pass() -> Self {
         let permit = Permit { _slots: None };
         Self {
             verdict: Ok(permit),
+            reservation: None,
             delay: Micros::ZERO,
             standings: Standings::new(),
             shadow_denials: SmallVec::new(),

@@ -11,8 +11,8 @@ pub struct Answers {
     pub rate_headers: RateHeaders,
     /// Whether `X-RateLimit-Reset` is a Unix time instead of a number of seconds.
     pub reset_is_epoch: bool,
-    /// No `Retry-After` says more.
-    pub retry_after_max: Duration,
+    /// The most that `Retry-After` says, where it is bounded.
+    pub retry_after_max: Option<Duration>,
     /// Up to this share is added to `Retry-After`, so that clients do not come back all at once.
     pub retry_after_jitter: f64,
     /// The answer to a denied request, where it is not problem+json.
@@ -44,7 +44,7 @@ impl Default for Answers {
         Self {
             rate_headers: RateHeaders { x_ratelimit: true, draft_11: false },
             reset_is_epoch: false,
-            retry_after_max: Duration::from_hours(1),
+            retry_after_max: None,
             retry_after_jitter: 0.0,
             denied: None,
         }

@@ -67,7 +67,7 @@ impl Proxy {
             record.client = gate.client_ip.client(peer.ip(), &head.headers);
             record.host = located.map(|located| located.host.into_owned()).unwrap_or_default();
             record.route = route.map(|route| self.route_name(route));
-            record.is_denied = matches!(error, Malformed::Blocked(_) | Malformed::MissingPart(_));
+            record.is_denied = blocked_by.is_some();
             record.denied_by = blocked_by.map(|limit| self.name_of(limit));
         }
         route
@@ -84,6 +84,9 @@ impl Proxy {
         let denied = binding.map(|place| standings[place]).filter(|standing| !standing.decision.allowed);
         record.is_denied = ruling.verdict.is_err();
         record.denied_by = denied.map(|standing| self.name_of(standing.policy));
+        if let (Some(missing), Ok(_)) = (&examined.missing, &ruling.verdict) {
+            (record.is_denied, record.denied_by) = (true, Some(self.name_of(missing.limit)));
+        }
     }
 
     fn route_name(&self, route: RouteId) -> String {

@@ -85,6 +85,26 @@ fn code(status: StatusCode) -> u16 {
     }
 }
 
+/// The HTTP equivalent of the `grpc-status` in a head or in trailers, as google.rpc.Code maps them; none if there is no
+/// status.
+pub(super) fn http_status(headers: &HeaderMap) -> Option<u16> {
+    let code: u16 = headers.get(STATUS)?.to_str().ok()?.parse().ok()?;
+    Some(match code {
+        0 => 200,          // OK
+        1 => 499,          // CANCELLED
+        3 | 9 | 11 => 400, // INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE
+        4 => 504,          // DEADLINE_EXCEEDED
+        5 => 404,          // NOT_FOUND
+        6 | 10 => 409,     // ALREADY_EXISTS, ABORTED
+        7 => 403,          // PERMISSION_DENIED
+        8 => 429,          // RESOURCE_EXHAUSTED
+        12 => 501,         // UNIMPLEMENTED
+        14 => 503,         // UNAVAILABLE
+        16 => 401,         // UNAUTHENTICATED
+        _ => 500,          // UNKNOWN, INTERNAL, DATA_LOSS
+    })
+}
+
 /// What is wrong, in words: those of our problems, or the operator's own.
 fn message<'b>(headers: &HeaderMap, body: &'b Bytes, status: StatusCode) -> Cow<'b, str> {
     let is_problem = headers.get(CONTENT_TYPE) == Some(&PROBLEM);

@@ -2,16 +2,19 @@
 
 use std::fmt::Write as _;
 
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::answers::{Answers, CustomDenied, Field};
 use super::stamp::{number, reset};
-use crate::gate::Malformed;
+use crate::gate::{Malformed, MissingPart};
 use crate::limit::{Cause, Policy, binding};
 use crate::limiter::{Denial, Standing};
 use crate::time::{Micros, Timestamp};
 use crate::upstream::ForwardError;
+
+/// Seconds that `{retry_after}` says of a request that can never pass: a year.
+const NEVER: u64 = 31_536_000;
 
 pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -21,7 +24,7 @@ pub(super) type Own = Response<bytes::Bytes>;
 /// The answer to a request that is refused for what it is.
 pub(super) fn malformed(error: &Malformed) -> Own {
     let mut response = problem(error.status(), &error.to_string());
-    if !matches!(error, Malformed::MissingPart(_) | Malformed::Blocked(_) | Malformed::TooLarge) {
+    if !matches!(error, Malformed::Blocked(_) | Malformed::TooLarge) {
         // What else comes over this connection is no more to be trusted.
         close(&mut response);
     }
@@ -30,6 +33,15 @@ pub(super) fn malformed(error: &Malformed) -> Own {
             .headers_mut()
             .insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
     }
+    response
+}
+
+/// The answer to a request that lacks a key part which a limit requires.
+pub(super) fn missing_part(missing: &MissingPart) -> Own {
+    let mut response = problem(missing.status, &missing.detail());
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.extend(missing.challenge().map(|challenge| (WWW_AUTHENTICATE, challenge)));
     response
 }
 
@@ -104,7 +116,7 @@ pub(super) fn denied(
         }
         Denial::Limited => {
             let place = binding(standings.iter().map(|standing| &standing.decision)).unwrap_or(0);
-            let wait = standings[place].decision.retry_after.map(|wait| answers.retry_after(wait));
+            let wait = standings[place].decision.retry_after.map(|wait| answers.wait(wait));
             let response = match &answers.denied {
                 None => quota_exceeded(policies, standings, place, wait),
                 Some(custom) => in_own_words(custom, answers, &standings[place], wait, id, now),
@@ -113,15 +125,16 @@ pub(super) fn denied(
         }
         Denial::Unavailable { retry_after } => {
             let detail = "the limits of this route can't be checked at the moment";
-            (problem(StatusCode::SERVICE_UNAVAILABLE, detail), Some(answers.retry_after(retry_after)))
+            (problem(StatusCode::SERVICE_UNAVAILABLE, detail), Some(answers.wait(retry_after)))
         }
     };
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(wait) = wait {
-        headers.insert(RETRY_AFTER, number(wait));
+    let retry_after = wait.map(|wait| answers.retry_after(wait));
+    if let Some(retry_after) = retry_after {
+        headers.insert(RETRY_AFTER, number(retry_after));
     }
-    (response, wait)
+    (response, retry_after)
 }
 
 /// Whether it is refused by a block that somebody set, and not by its quota.
@@ -130,11 +143,16 @@ fn is_blocked(standing: &Standing) -> bool {
 }
 
 impl Answers {
-    /// Whole seconds to wait, rounded up, at least one; spread out and cut off as configured.
-    fn retry_after(&self, wait: Micros) -> u64 {
+    /// Whole seconds to wait, rounded up, at least one, with the configured jitter.
+    fn wait(&self, wait: Micros) -> u64 {
         let wait = wait.ceil_secs().max(1);
-        let spread = if self.retry_after_jitter > 0.0 { self.jitter(wait) } else { 0 };
-        wait.saturating_add(spread).min(self.retry_after_max.as_secs().max(1))
+        let jitter = if self.retry_after_jitter > 0.0 { self.jitter(wait) } else { 0 };
+        wait.saturating_add(jitter)
+    }
+
+    /// What `Retry-After` says of a wait in seconds: no more than configured.
+    fn retry_after(&self, wait: u64) -> u64 {
+        self.retry_after_max.map_or(wait, |max| wait.min(max.as_secs().max(1)))
     }
 
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -198,8 +216,8 @@ fn in_own_words(
         Field::Limit => decision.limit.to_string(),
         Field::Remaining => decision.remaining.to_string(),
         Field::Reset => reset(decision, answers, &now).to_string(),
-        // A number in any case, so that a body of JSON stays one; the longest wait stands for "never".
-        Field::RetryAfter => wait.unwrap_or(answers.retry_after_max.as_secs()).to_string(),
+        // A number in any case, so that a body of JSON stays valid.
+        Field::RetryAfter => wait.unwrap_or(NEVER).to_string(),
         Field::RequestId => id.to_str().unwrap_or_default().to_owned(),
     });
     own(custom.status, custom.content_type.clone(), body)
@@ -234,17 +252,17 @@ mod tests {
     #[test]
     fn retry_after_is_at_least_one_and_at_most_the_maximum() {
         let answers = Answers::default();
-        assert_eq!(answers.retry_after(Micros(1)), 1);
-        assert_eq!(answers.retry_after(Micros(1_000_001)), 2);
-        assert_eq!(answers.retry_after(Micros(u64::MAX)), 3600);
-        let short = Answers { retry_after_max: Duration::ZERO, ..Answers::default() };
-        assert_eq!(short.retry_after(Micros(9_000_000)), 1);
+        assert_eq!(answers.wait(Micros(1)), 1);
+        assert_eq!(answers.wait(Micros(1_000_001)), 2);
+        assert_eq!(answers.retry_after(86_400), 86_400);
+        let short = Answers { retry_after_max: Some(Duration::from_secs(10)), ..Answers::default() };
+        assert_eq!((short.wait(Micros(90_000_000)), short.retry_after(90)), (90, 10));
     }
 
     #[test]
     fn jitter_only_adds() {
         let answers = Answers { retry_after_jitter: 0.5, ..Answers::default() };
-        let waits: Vec<u64> = (0..200).map(|_| answers.retry_after(Micros(100_000_000))).collect();
+        let waits: Vec<u64> = (0..200).map(|_| answers.wait(Micros(100_000_000))).collect();
         assert!(waits.iter().all(|wait| (100..=150).contains(wait)));
         assert!(waits.iter().any(|wait| *wait > 100));
     }

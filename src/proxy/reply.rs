@@ -12,6 +12,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::Peer;
+use super::call_body::CallBody;
 use super::entry::Entry;
 use crate::gate::RouteId;
 use crate::telemetry::Counts;
@@ -42,6 +43,8 @@ pub(super) enum Source {
     Own(Bytes),
     /// From a server.
     Upstream(ResponseBody),
+    /// From a server, to a gRPC call that holds units until its trailers.
+    Call(Box<CallBody>),
 }
 
 /// A request that has no answer yet. If it is dropped without one, its client has gone away, and that is counted and
@@ -119,6 +122,7 @@ impl Body for ReplyBody {
             Source::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Source::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Source::Upstream(body) => Pin::new(body).poll_frame(cx),
+            Source::Call(body) => Pin::new(body).poll_frame(cx),
         };
         self.note(&frame);
         frame
@@ -128,6 +132,7 @@ impl Body for ReplyBody {
         match &self.source {
             Source::Own(bytes) => bytes.is_empty(),
             Source::Upstream(body) => body.is_end_stream(),
+            Source::Call(body) => body.is_end_stream(),
         }
     }
 
@@ -135,6 +140,7 @@ impl Body for ReplyBody {
         match &self.source {
             Source::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Upstream(body) => body.size_hint(),
+            Source::Call(body) => body.size_hint(),
         }
     }
 }

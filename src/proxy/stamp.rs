@@ -125,6 +125,7 @@ mod tests {
                 retry_after: Some(Micros::ZERO),
                 delay: Micros::ZERO,
                 cause: Cause::Quota,
+                at: Timestamp::default(),
             },
         };
         let standings = [standing(0, 412, 52_800_001), standing(1, 2, 4_800_000)];

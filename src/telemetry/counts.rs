@@ -27,6 +27,8 @@ pub enum Outcome {
     Banned,
     /// The key is blocked, by the file or by hand.
     Blocked,
+    /// A part of the key was missing, and the limit refuses such requests.
+    MissingKey,
     /// The key is in the limit's `allow`.
     Exempt,
     /// The store was away; this process decided with its share, and let the request pass.
@@ -135,11 +137,12 @@ pub(super) struct Sums {
 
 impl Outcome {
     /// Every outcome, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 11] = [
+    pub(super) const ALL: [(Self, &'static str); 12] = [
         (Self::Allowed, "allowed"),
         (Self::Denied, "denied"),
         (Self::Banned, "banned"),
         (Self::Blocked, "blocked"),
+        (Self::MissingKey, "missing_key"),
         (Self::Exempt, "exempt"),
         (Self::LocalAllowed, "store_failure_local_allowed"),
         (Self::LocalDenied, "store_failure_local_denied"),

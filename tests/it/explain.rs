@@ -127,9 +127,23 @@ answer    400 Bad Request: the path has an encoded slash
         explain(&["GET", "http://api.example.com/v1/x"]),
         ok("request   GET /v1/x from 127.0.0.1
 path      /v1/x
+host      api.example.com
 client    127.0.0.1
+route     api: host api.example.com; path /v1/*
 
-answer    403 Forbidden: the request lacks header:x-api-key
+limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
+          key       client_ip = 127.0.0.1
+          cost      1
+          counted   in redis://redis.internal:6380/2
+          as        tidegate:{ToAhDEH3tJyfFD516OJZ1Q}:per-address:b
+          if away   the request passes this limit
+
+limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
+          key       header:x-api-key is missing
+          refused   with 403: the request lacks this (on_missing = \"deny\")
+
+answer    403 Forbidden: the request needs one x-api-key header
+          its other limits are charged, and may refuse it before
 ")
     );
     let said = explain(&["POST", "http://api.example.com/v1/sessions", "-H", "Content-Length: 65537"]).stdout;
@@ -215,7 +229,7 @@ const EVERYTHING: &str = r#"
 fn explain_tells_whose_numbers_decide_and_why() {
     let told = |args: &[&str]| limits_told(EVERYTHING, args);
     let limit = "limit     one: token_bucket, 100/minute, burst 500; at most 500 at once\n";
-    let rest = "          charged   only when the answer is 401 or 403
+    let rest = "          charged   on arrival, and given back unless the final status is 401 or 403
           ban       for 10m, after 20 denials within 1m
           counted   in this process
 

@@ -9,6 +9,7 @@ mod accept;
 mod access;
 mod admin;
 mod answer;
+mod charge_on;
 mod cli;
 mod config;
 mod curl;

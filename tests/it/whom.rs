@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{Request, StatusCode, request};
+use http::{Request, request};
 use tidegate::config::{self, Loaded};
 use tidegate::gate::{Charges, Gate};
 use tidegate::limit::{Charge, Manner, PolicyId};
 
-use crate::support::{Client, Message, RedisServer, Tidegate, get};
+use crate::support::{Client, Message, RedisServer, Tidegate, eventually, get};
 
 /// The only trusted proxy of these tests.
 const PROXY: &str = "127.0.0.9";
@@ -240,23 +240,17 @@ fn charges(gate: &Gate, headers: &[(&str, &str)]) -> Charges {
 }
 
 #[test]
-fn some_limits_charge_when_the_answer_is_known() {
+fn a_limit_that_charges_by_status_takes_on_arrival() {
     let loaded = loaded(
         "rate = \"20/hour\"\ncharge_on = [401, 403]\ncost = \"header:x-cost\"\n\
          overrides = { \"127.0.0.9\" = { rate = \"30/hour\" } }",
     );
     let gate = &loaded.config.site.gate;
     let charges = charges(gate, &[("x-cost", "3")]);
-    let [Charge { policy, key, cost: 3, manner: Manner::Look, .. }] = charges[..] else {
-        panic!("{charges:?}")
-    };
+    let [Charge { policy, cost: 3, manner: Manner::Take, .. }] = charges[..] else { panic!("{charges:?}") };
     assert_eq!((policy, gate.limit_of(policy)), (PolicyId(1), PolicyId(0)));
-    let due = gate.due(&charges, StatusCode::UNAUTHORIZED);
-    assert_eq!(due[..], [Charge::take(policy, key, 3).with(Manner::Force)]);
-    assert!(gate.due(&charges, StatusCode::OK).is_empty());
-    let plain = self::loaded("rate = \"20/hour\"");
-    let gate = &plain.config.site.gate;
-    assert!(gate.due(&self::charges(gate, &[]), StatusCode::UNAUTHORIZED).is_empty());
+    // An override has numbers of its own, and charges by the same statuses.
+    assert_eq!(gate.limits.policies[policy.0 as usize].charge_on[..], [401, 403]);
 }
 
 #[test]
@@ -283,4 +277,49 @@ fn names_lead_to_the_keys_and_numbers_that_requests_meet() {
     }
     let error = gate.named_key(limit, "acme").unwrap_err().to_string();
     assert_eq!(error, "it spells one part, and the key has 2: header:x-api-key|method");
+}
+
+#[test]
+fn a_request_without_a_required_key_is_charged_to_its_other_limits() {
+    let redis = RedisServer::start();
+    let config = r#"
+        listen = "127.0.0.1:0"
+        [log]
+        access = "json"
+        [admin]
+        listen = "127.0.0.1:0"
+        [limits.per-address]
+        rate = "3/hour"
+        [limits.per-key]
+        rate = "9/hour"
+        key = "header:x-api-key"
+        on_missing = "deny"
+        missing_status = 401
+        [[routes]]
+        path = "/*"
+        limits = ["per-address", "per-key"]
+        respond = { status = 200 }
+    "#;
+    for proxy in [Tidegate::start(config), Tidegate::start_with(&redis, config)] {
+        for left in ["2", "1", "0"] {
+            let refused = get(proxy.addr(), "/", &[]);
+            assert_eq!((refused.status(), refused.header("www-authenticate")), (401, Some("ApiKey")));
+            assert_eq!(refused.header("x-ratelimit-remaining"), Some(left));
+            assert!(refused.text().contains("\"detail\":\"the request needs one x-api-key header\""));
+        }
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
+        // Over Redis the first request asks whether the store is ready, and is not denied.
+        let denied_by = |line: &String| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["denied_by"].as_str().map(str::to_owned)
+        };
+        let mut denied: Vec<String> = Vec::new();
+        eventually("the log has its lines", || {
+            denied = proxy.accesses(0).iter().filter_map(denied_by).collect();
+            denied.len() == 4
+        });
+        assert_eq!(denied, ["per-key", "per-key", "per-key", "per-address"]);
+        let metrics = get(proxy.admin(), "/metrics", &[]);
+        let counted = "tidegate_decisions_total{limit=\"per-key\",outcome=\"missing_key\"} 3";
+        assert!(metrics.text().contains(counted), "{}", metrics.text());
+    }
 }

@@ -30,7 +30,10 @@ pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Sub
             rows.below("cost", "none: a request that lacks this is not counted (on_missing = \"skip\")");
         }
         Stance::Blocked(by) => rows.below("refused", format!("{by}, which this limit turns away (`block`)")),
-        Stance::Missing(_) => rows.below("refused", "the request lacks this (on_missing = \"deny\")"),
+        Stance::Missing(_) => {
+            let status = terms.missing_status.as_u16();
+            rows.below("refused", format!("with {status}: the request lacks this (on_missing = \"deny\")"));
+        }
     }
 }
 
@@ -78,9 +81,10 @@ fn charged(
         }
     }
     rows.below("cost", cost(gate, terms, subject, charge.cost));
-    if !terms.charge_on.is_empty() {
-        let statuses: Vec<&str> = terms.charge_on.iter().map(http::StatusCode::as_str).collect();
-        rows.below("charged", format!("only when the answer is {}", statuses.join(" or ")));
+    if policy.charges_by_status() {
+        let statuses: Vec<String> = policy.charge_on.iter().map(u16::to_string).collect();
+        let statuses = statuses.join(" or ");
+        rows.below("charged", format!("on arrival, and given back unless the final status is {statuses}"));
     }
     if let Some(ban) = &policy.ban {
         let [within, length] = [ban.within, ban.length].map(|span| spelled(span.into()));

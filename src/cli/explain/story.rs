@@ -68,6 +68,11 @@ fn admitted(
         limits::tell(rows, loaded, *id, &subject);
     }
     rows.gap();
+    if let Some(missing) = &examined.missing {
+        rows.row("answer", format!("{}: {}", missing.status, missing.detail()));
+        rows.row("", "its other limits are charged, and may refuse it before");
+        return;
+    }
     match place.and_then(|place| site.treatments.get(place)) {
         Some(treatment) => onward::tell(rows, site, treatment, &subject, &examined.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {

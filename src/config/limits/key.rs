@@ -1,8 +1,16 @@
 //! A limit's `key`.
 
+use std::ops::RangeInclusive;
+
+use http::StatusCode;
+
+use crate::config::answers;
 use crate::config::reader::{Item, Text};
 use crate::gate::{KeyPart, OnMissing};
 use crate::suggest::nearest;
+
+/// Statuses of a refusal that is the client's fault.
+const MISSING: RangeInclusive<u64> = 400..=499;
 
 /// Reads one part or several.
 pub(super) fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
@@ -43,6 +51,17 @@ pub(in crate::config) fn part(text: &Text<'_>, spelled: &str) -> Option<KeyPart>
         (None, Some(near)) => problem.help(format!("did you mean `{near}`?")),
         (None, None) => problem.help(format!("the parts are {}", KeyPart::FORMS.join(", "))),
     })
+}
+
+/// Reads the status of a request that is refused because it lacks a part.
+pub(super) fn missing_status(item: Option<Item<'_>>, on_missing: Option<OnMissing>) -> Option<StatusCode> {
+    let Some(item) = item else { return Some(StatusCode::FORBIDDEN) };
+    if on_missing.is_some_and(|on_missing| on_missing != OnMissing::Deny) {
+        let problem =
+            item.error("`missing_status` is for requests that are refused, and this limit refuses none");
+        return item.refuse(problem.help("add on_missing = \"deny\", or leave `missing_status` out"));
+    }
+    answers::status(item, &MISSING)
 }
 
 /// Reads what becomes of a request that lacks a part.

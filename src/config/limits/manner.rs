@@ -1,6 +1,7 @@
 //! How a limit acts: when it charges, whom it believes, whether it refuses, and whom it bans.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -42,13 +43,13 @@ pub(super) fn trust(item: Option<Item<'_>>) -> Option<Trust> {
     Some(trust)
 }
 
-/// Reads the statuses that make a request pay.
-pub(super) fn charge_on(item: Option<Item<'_>>, algorithm: Option<Algorithm>) -> Option<Box<[StatusCode]>> {
-    let Some(item) = item else { return Some(Box::default()) };
+/// Reads the final statuses of the requests that are charged.
+pub(super) fn charge_on(item: Option<Item<'_>>, algorithm: Option<Algorithm>) -> Option<Arc<[u16]>> {
+    let Some(item) = item else { return Some(Arc::default()) };
     let why = match algorithm {
-        Some(Algorithm::Concurrency) => "a slot is held from arrival on, before the answer is known",
+        Some(Algorithm::Concurrency) => "a slot is given back in any case, when the response has ended",
         Some(Algorithm::LeakyBucket) => {
-            "a place in the queue is taken on arrival, before the answer is known"
+            "a place in the queue can't be given back: requests behind it wait already"
         }
         _ => return statuses(item),
     };
@@ -56,18 +57,25 @@ pub(super) fn charge_on(item: Option<Item<'_>>, algorithm: Option<Algorithm>) ->
     item.refuse(problem.help("leave it out, or use another algorithm, such as \"token_bucket\""))
 }
 
-fn statuses(item: Item<'_>) -> Option<Box<[StatusCode]>> {
+fn statuses(item: Item<'_>) -> Option<Arc<[u16]>> {
     let items = item.list("put the statuses in brackets: [401, 403]")?;
     if items.is_empty() {
         let problem = item.error("no status is named, so no request would ever be charged");
         return item.refuse(problem.help("leave `charge_on` out to charge each request when it arrives"));
     }
-    let status = |item: Item<'_>| {
-        let number = u16::try_from(item.integer(&STATUS)?).ok()?;
-        StatusCode::from_u16(number).ok()
-    };
-    let statuses: Vec<Option<StatusCode>> = items.into_iter().map(status).collect();
+    let statuses: Vec<Option<u16>> = items.into_iter().map(final_status).collect();
     statuses.into_iter().collect()
+}
+
+/// A status that can be the final one of a request (RFC 9110 §15.2): of the interim ones only 101 can.
+fn final_status(item: Item<'_>) -> Option<u16> {
+    let status = u16::try_from(item.integer(&STATUS)?).ok()?;
+    if status < 200 && status != StatusCode::SWITCHING_PROTOCOLS.as_u16() {
+        let problem =
+            item.error(format!("{status} is never the final status of a request: it is an interim response"));
+        return item.refuse(problem.help("name final statuses, such as 401, or 101 for WebSockets"));
+    }
+    Some(status)
 }
 
 /// Reads when a key is banned; a limit that only watches bans nobody.

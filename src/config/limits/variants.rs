@@ -16,11 +16,12 @@ use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 const MAX_NAME: usize = 64;
 
 /// Keys of a limit that are the same for all of its tiers and overrides.
-const COMMON: [&str; 14] = [
+const COMMON: [&str; 15] = [
     "algorithm",
     "key",
     "cost",
     "cost_max",
+    "missing_status",
     "charge_on",
     "trust",
     "mode",

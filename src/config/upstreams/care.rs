@@ -112,10 +112,3 @@ pub(super) fn eject(item: Item<'_>) -> Option<Option<EjectSpec>> {
 fn times(item: Item<'_>) -> Option<u32> {
     item.integer(&IN_A_ROW).and_then(|times| u32::try_from(times).ok())
 }
-
-/// Reads a time that may be without bound.
-#[allow(clippy::option_option)]
-pub(super) fn total(item: Item<'_>, range: &RangeInclusive<Duration>) -> Option<Option<Duration>> {
-    let is_off = item.is_string() && item.string()?.value == "off";
-    if is_off { Some(None) } else { item.duration(range).map(Some) }
-}

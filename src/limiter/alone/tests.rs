@@ -249,7 +249,8 @@ proptest! {
             let cost = if cost == 3 { most } else { cost.min(most) };
             if world.ask_alone(number % world.proxies.len(), cost) {
                 // It has no right to say no.
-                let _ = world.whole.settle(&world.limits.policies, &[charge(cost).with(Manner::Force)]);
+                let late = charge(cost).late(Timestamp(now));
+                let _ = world.whole.settle(&world.limits.policies, &[late]);
             }
         }
         (0..world.proxies.len()).for_each(|number| world.pay(number));
@@ -345,24 +346,53 @@ fn only_what_was_admitted_is_owed() {
     assert_eq!(owed, [(0, 2), (1, 2), (2, 1)]);
 }
 
-#[test]
-fn charges_for_an_answer_are_owed_as_well() {
-    let world = World::of(&per_second(4), 1, 0);
-    let forced = charge(3).with(Manner::Force);
-    assert_eq!(world.proxies[0].charge_alone(&world.limits, &[forced], None)[0].decision.remaining, 1);
-    world.pay(0);
-    assert_eq!(world.ask(0, 0).remaining, 1);
+/// A world whose limit charges requests that end with 401.
+fn charging_by_status(quota: Quota) -> World {
+    let mut policy = Policy::new("a", quota);
+    policy.charge_on = [401].into();
+    World::new(policy, 1, 0)
 }
 
-/// Many are in flight at once, and each answer is charged: what is not there is not charged, and so not owed either.
+/// Units that one request holds in an outage.
+fn reserve(world: &World, cost: u64) -> Option<Box<Reservation>> {
+    world.proxies[0].decide_alone(&world.limits, &[charge(cost)], None).reservation
+}
+
+#[tokio::test]
+async fn only_units_that_the_final_status_charges_are_owed() {
+    let world = charging_by_status(per_second(4));
+    let left = |standings: Standings| standings[0].decision.remaining;
+    let (good, bad, abandoned) =
+        (reserve(&world, 2).unwrap(), reserve(&world, 1).unwrap(), reserve(&world, 1).unwrap());
+    assert!(reserve(&world, 1).is_none());
+    assert!(world.proxies[0].ledger.is_empty());
+    assert_eq!(left(good.settle(200).await), 2);
+    assert!(world.proxies[0].ledger.is_empty());
+    assert!(bad.settle(401).await.is_empty());
+    // A client that disconnected before its response has paid.
+    drop(abandoned);
+    world.pay(0);
+    assert_eq!(world.ask(0, 0).remaining, 2);
+}
+
+#[tokio::test]
+async fn units_whose_take_had_no_reply_are_not_owed() {
+    let world = charging_by_status(per_second(4));
+    let lost = Some(&StoreError::Deadline);
+    let held = world.proxies[0].decide_alone(&world.limits, &[charge(3)], lost).reservation;
+    assert!(held.unwrap().settle(401).await.is_empty());
+    assert!(world.proxies[0].ledger.is_empty());
+}
+
+/// Many requests are under way at once: only those that the limit admits are owed.
 #[test]
-fn what_answers_cost_beyond_the_limit_is_not_owed() {
+fn requests_under_way_never_owe_more_than_the_limit() {
     for quota in [per_second(5), Quota::interval_bucket(rate(1, 1_000_000), 5).unwrap()] {
-        let world = World::of(&quota, 1, 0);
+        let world = charging_by_status(quota.clone());
         let _ = world.ask(0, 3);
-        for _ in 0..20 {
-            let _ = world.proxies[0].charge_alone(&world.limits, &[charge(1).with(Manner::Force)], None);
-        }
+        let held: Vec<_> = (0..20).filter_map(|_| reserve(&world, 1)).collect();
+        assert_eq!(held.len(), 2, "{quota:?}");
+        drop(held);
         world.set_clock(START + 5_000_000);
         world.pay(0);
         assert_eq!(world.left(&world.store).remaining, 5, "{quota:?}");

@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 use super::{Redis, wire};
 use crate::limit::{Charge, Manner, Policy, Quota};
 use crate::store::{Decisions, StoreError};
-use crate::time::Timestamp;
 
 /// How often a request is decided where others are faster.
 const ROUNDS: usize = 2;
@@ -148,7 +147,7 @@ impl<'a> Apart<'a> {
         let mut decisions = seen.clone();
         let mut made = Made { redis: self.redis.clone(), refunds: Vec::new() };
         for group in self.groups.iter().filter(|group| group.iter().any(|place| self.takes(*place))) {
-            let (said, at) = self.ask(group, |charge| charge).await?;
+            let said = self.ask(group, |charge| charge).await?;
             let passes = group.iter().zip(&said).all(|(place, said)| said.allowed || self.watches(*place));
             if !passes {
                 let mut shown = seen;
@@ -158,7 +157,7 @@ impl<'a> Apart<'a> {
                 made.give_back().await;
                 return Ok(Round::Overtaken(shown));
             }
-            made.add(self, group, &said, at);
+            made.add(self, group, &said);
             for (place, decision) in group.iter().zip(said) {
                 decisions[*place] = decision;
             }
@@ -176,24 +175,20 @@ impl<'a> Apart<'a> {
     ) -> Result<(), StoreError> {
         let asked = groups.iter().map(|group| self.ask(group, manner));
         for (group, said) in groups.iter().zip(futures_util::future::join_all(asked).await) {
-            for (place, decision) in group.iter().zip(said?.0) {
+            for (place, decision) in group.iter().zip(said?) {
                 seen[*place] = decision;
             }
         }
         Ok(())
     }
 
-    /// One call for one tag: what was decided, and when.
-    async fn ask(
-        &self,
-        group: &Group,
-        manner: impl Fn(Charge) -> Charge,
-    ) -> Result<(Decisions, Timestamp), StoreError> {
+    /// One call for one tag.
+    async fn ask(&self, group: &Group, manner: impl Fn(Charge) -> Charge) -> Result<Decisions, StoreError> {
         let charges: SmallVec<[Charge; 4]> = group.iter().map(|place| manner(self.charges[*place])).collect();
         let mut call = wire::Call::default();
         call.add(self.redis.prefix(), self.policies, &charges, self.redis.now());
         let reply = self.redis.call(call).await?;
-        Ok((wire::decisions(&reply, self.policies, &charges)?, wire::time(&reply)))
+        wire::decisions(&reply, self.policies, &charges)
     }
 
     /// Whether `is_so` for all that enforce.
@@ -217,11 +212,11 @@ impl<'a> Apart<'a> {
 }
 
 impl Made {
-    fn add(&mut self, request: &Apart<'_>, group: &Group, said: &Decisions, at: Timestamp) {
+    fn add(&mut self, request: &Apart<'_>, group: &Group, said: &Decisions) {
         let mut call = wire::Call::default();
         let all = group.iter().zip(said);
-        for (place, _) in all.filter(|(place, said)| said.allowed && request.takes(**place)) {
-            let refund = request.charges[*place].refund(at);
+        for (place, said) in all.filter(|(place, said)| said.allowed && request.takes(**place)) {
+            let refund = request.charges[*place].refund(said.at);
             call.add(self.redis.prefix(), request.policies, &[refund], self.redis.now());
         }
         self.refunds.push(call);

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::line::Line;
 use super::script::TAKE;
-use super::wire::{self, Call};
+use super::wire::{self, Call, Part};
 use crate::limit::{Charge, Key, Policy};
 use crate::store::{Decisions, StoreError};
 
@@ -54,7 +54,7 @@ struct Waiting {
     /// Whether each charge is a request by itself.
     apart: bool,
     /// Gets the part of the script's reply that is about it.
-    reply: oneshot::Sender<Result<Bytes, StoreError>>,
+    reply: oneshot::Sender<Result<Part, StoreError>>,
 }
 
 impl Queue {
@@ -171,9 +171,11 @@ async fn send(line: &Line, requests: Vec<Waiting>) {
     for Waiting { charges, reply, .. } in requests {
         let until = from + wire::reply_len(charges.len());
         let said = match &answered {
-            Ok(bytes) if until <= bytes.len() => Ok(bytes.slice(from..until)),
+            Ok(bytes) if until <= bytes.len() => {
+                Ok(Part { said: bytes.slice(from..until), at: wire::time(bytes) })
+            }
             // Which cannot be read.
-            Ok(_) => Ok(Bytes::new()),
+            Ok(bytes) => Ok(Part { said: Bytes::new(), at: wire::time(bytes) }),
             Err(error) => Err(error.clone()),
         };
         from = until;

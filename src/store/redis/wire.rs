@@ -221,25 +221,33 @@ pub(super) fn time(reply: &[u8]) -> Timestamp {
     Timestamp(whole(number(&reply[at..])))
 }
 
+/// The part of a reply that is about one request, and when the script ran.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub said: Bytes,
+    pub at: Timestamp,
+}
+
 /// Reads a reply to one request: one decision for each charge, and the time.
 pub(super) fn decisions(
-    reply: &[u8],
+    reply: &Bytes,
     policies: &[Policy],
     charges: &[Charge],
 ) -> Result<Decisions, StoreError> {
     let until = reply.len().saturating_sub(size_of::<f64>());
-    read(&reply[..until], policies, charges)
+    read(&Part { said: reply.slice(..until), at: time(reply) }, policies, charges)
 }
 
 /// Reads what a reply says to one of its requests.
-pub(super) fn read(said: &[u8], policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
-    let wanted = reply_len(charges.len());
-    if said.len() != wanted {
-        let wrong = format!("{} bytes where {} charges take {wanted}", said.len(), charges.len());
+pub(super) fn read(part: &Part, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
+    let (wanted, length) = (reply_len(charges.len()), part.said.len());
+    if length != wanted {
+        let wrong = format!("{length} bytes where {} charges take {wanted}", charges.len());
         return Err(StoreError::Garbled(wrong));
     }
     let limits = charges.iter().map(|charge| policies[charge.policy.0 as usize].quota.limit());
-    Ok(said.chunks_exact(DECISION).zip(limits).map(|(bytes, limit)| decision(bytes, limit)).collect())
+    let of = |(bytes, limit)| Decision { at: part.at, ..decision(bytes, limit) };
+    Ok(part.said.chunks_exact(DECISION).zip(limits).map(of).collect())
 }
 
 fn decision(bytes: &[u8], limit: u64) -> Decision {
@@ -321,7 +329,10 @@ mod tests {
     #[test]
     fn a_reply_of_the_wrong_length_is_an_error() {
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
-        assert!(matches!(decisions(b"OK", &policies(), &[charge]), Err(StoreError::Garbled(_))));
+        assert!(matches!(
+            decisions(&Bytes::from_static(b"OK"), &policies(), &[charge]),
+            Err(StoreError::Garbled(_))
+        ));
     }
 
     #[test]
@@ -330,9 +341,10 @@ mod tests {
         let reply: Vec<u8> =
             std::iter::once(0).chain(numbers.iter().flat_map(|n: &f64| n.to_le_bytes())).collect();
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 9);
+        let reply = Bytes::from(reply);
         let read = decisions(&reply, &policies(), &[charge]).unwrap()[0];
         assert_eq!((read.allowed, read.limit, read.remaining), (false, 5, 3));
         assert_eq!((read.reset_after, read.retry_after), (Micros(9_000_000_000_000_000), None));
-        assert_eq!(time(&reply), Timestamp(7));
+        assert_eq!(read.at, Timestamp(7));
     }
 }

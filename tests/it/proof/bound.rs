@@ -16,7 +16,7 @@ enum Event {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let manner = prop_oneof![6 => Just(Manner::Take), 1 => Just(Manner::Look), 1 => Just(Manner::Force),
+    let manner = prop_oneof![6 => Just(Manner::Take), 1 => Just(Manner::Look),
         1 => Just(Manner::GiveBack), 1 => Just(Manner::Renew), 1 => Just(Manner::Late)];
     let change = prop_oneof![
         (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),

@@ -103,7 +103,7 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     stores.set_clock(later);
     let again = ask(1, 4, Manner::Take);
     assert!(again.allowed, "{name} for ever: {again:?} on {written:02x?}, first {first:?}");
-    ask(3, 5, Manner::Force);
+    ask(3, 5, Manner::Late);
     ask(1, 4, Manner::GiveBack);
     ask(1, 6, Manner::Renew);
     ask(2, 7, Manner::Late);

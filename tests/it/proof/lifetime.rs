@@ -33,7 +33,7 @@ fn any_ban() -> impl Strategy<Value = Option<Ban>> {
 #[test]
 fn what_is_forgotten_at_its_end_is_not_missed() {
     let ahead = prop_oneof![Just(vec![0; 3]), prop::collection::vec(0..=SECOND, 3)];
-    let what = prop_oneof![6 => Just(Manner::Take), 1 => Just(Manner::Look), 1 => Just(Manner::Force),
+    let what = prop_oneof![6 => Just(Manner::Take), 1 => Just(Manner::Look),
         1 => Just(Manner::GiveBack), 1 => Just(Manner::Renew), 1 => Just(Manner::Late)];
     let arrival = (any_move(), 0..3_usize, what, 0..5_u64, any_cost());
     let arrivals = prop::collection::vec(arrival, 1..80);

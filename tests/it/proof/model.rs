@@ -2,7 +2,7 @@
 //! definition, found by trying.
 
 use tidegate::limit::{Cause, Decision};
-use tidegate::time::Micros;
+use tidegate::time::{Micros, Timestamp};
 
 use super::rules::Rule;
 
@@ -64,6 +64,7 @@ impl Model {
             },
             delay: Micros(delay),
             cause: Cause::Quota,
+            at: Timestamp(now),
         };
         // A free look writes nothing; nor does a denial, unless the clock was set back.
         if (allowed && cost > 0) || (!allowed && set_back) {
@@ -81,12 +82,6 @@ impl Model {
         }
         *self = tried;
         said
-    }
-
-    /// Charges what is there, at most `cost`.
-    pub fn force(&mut self, now: u64, cost: u64) -> Decision {
-        let left = self.clone().take(now, 0).remaining;
-        self.take(now, cost.min(left))
     }
 
     /// The key's own time, which never runs backwards.

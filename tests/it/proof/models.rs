@@ -14,7 +14,7 @@ use super::model::Model;
 /// Every field of every decision, for one key.
 #[test]
 fn every_algorithm_answers_as_its_model() {
-    let manner = prop_oneof![8 => Just(Manner::Take), 1 => Just(Manner::Look), 1 => Just(Manner::Force)];
+    let manner = prop_oneof![8 => Just(Manner::Take), 1 => Just(Manner::Look)];
     let arrivals = prop::collection::vec((any_jump(), manner, any_cost()), 1..50);
     for_all(1_000, &(any_timed(), arrivals), |(numbers, arrivals)| {
         let (memory, policies, mut model) = (memory(), [numbers.policy("a")], numbers.model());
@@ -25,7 +25,6 @@ fn every_algorithm_answers_as_its_model() {
             let actual = memory.take(&policies, &[kit::held(0, 1, cost, 0, manner)])[0];
             let expected = match manner {
                 Manner::Look => model.look(now, cost),
-                Manner::Force => model.force(now, cost),
                 _ => model.take(now, cost),
             };
             prop_assert_eq!(actual, expected, "{:?} {} units at {}", manner, cost, now);
@@ -115,7 +114,6 @@ fn slots_answer_as_their_holders() {
     let what = prop_oneof![
         4 => Just(Manner::Take),
         1 => Just(Manner::Look),
-        1 => Just(Manner::Force),
         2 => Just(Manner::GiveBack),
         2 => Just(Manner::Renew)
     ];
@@ -147,7 +145,7 @@ fn slots_answer_as_their_holders() {
                     false
                 }
                 Manner::Look | Manner::Late => false,
-                Manner::Force | Manner::Take => {
+                Manner::Take => {
                     let units = cost.min(left);
                     if units > 0 {
                         holders.insert(holder, (at + lease, units));
@@ -174,6 +172,7 @@ fn slots_answer_as_their_holders() {
                 },
                 delay: Micros::ZERO,
                 cause: Cause::Quota,
+                at: Timestamp(now),
             };
             memory.clock().set(Timestamp(now));
             let units = if manner == Manner::Renew { cost.max(1) } else { cost };

@@ -24,8 +24,7 @@ const POLICIES: u32 = 7;
 
 fn any_event() -> impl Strategy<Value = Event> {
     let ask = prop_oneof![5 => Just(Manner::Take), 1 => Just(Manner::Look)];
-    let settle =
-        prop_oneof![Just(Manner::Force), Just(Manner::GiveBack), Just(Manner::Renew), Just(Manner::Late)];
+    let settle = prop_oneof![Just(Manner::GiveBack), Just(Manner::Renew), Just(Manner::Late)];
     let any = prop_oneof![4 => ask.clone(), 1 => settle.clone()];
     let by_hand = prop_oneof![
         4 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),

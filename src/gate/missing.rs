@@ -1,0 +1,63 @@
+//! Requests that lack a key part which a limit requires (`on_missing = "deny"`).
+
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, StatusCode};
+
+use super::KeyPart;
+use crate::limit::PolicyId;
+
+/// A key part that a request lacks, and the limit that refuses the request for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingPart {
+    /// The limit.
+    pub limit: PolicyId,
+    /// The part.
+    pub part: KeyPart,
+    /// The status of the refusal.
+    pub status: StatusCode,
+}
+
+impl MissingPart {
+    /// What the client is told, in its own terms.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        match &self.part {
+            KeyPart::Header(name) => format!("the request needs one {name} header"),
+            KeyPart::Cookie(name) => format!("the request needs the cookie {name}"),
+            KeyPart::Query(name) => format!("the request needs the query parameter {name}"),
+            KeyPart::Jwt(_) => "the request needs a valid token".to_owned(),
+            KeyPart::TlsSubject => "the request needs a client certificate".to_owned(),
+            _ => "the request lacks what its limits count by".to_owned(),
+        }
+    }
+
+    /// The challenge that a 401 must send (RFC 9110 §11.6.1): `Bearer` (RFC 6750) for tokens and the Authorization
+    /// header; there is no registered scheme for API keys elsewhere.
+    #[must_use]
+    pub fn challenge(&self) -> Option<HeaderValue> {
+        let scheme = match &self.part {
+            KeyPart::Jwt(_) => "Bearer",
+            KeyPart::Header(name) if *name == AUTHORIZATION => "Bearer",
+            _ => "ApiKey",
+        };
+        (self.status == StatusCode::UNAUTHORIZED).then(|| HeaderValue::from_static(scheme))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_401_has_a_challenge() {
+        let missing = |part: &str, status| MissingPart {
+            limit: PolicyId(0),
+            part: KeyPart::parse(part).unwrap(),
+            status: StatusCode::from_u16(status).unwrap(),
+        };
+        assert_eq!(missing("jwt:sub", 401).challenge().unwrap(), "Bearer");
+        assert_eq!(missing("header:authorization", 401).challenge().unwrap(), "Bearer");
+        assert_eq!(missing("header:x-api-key", 401).challenge().unwrap(), "ApiKey");
+        assert_eq!(missing("jwt:sub", 403).challenge(), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! The response body of a gRPC call whose limits charge by its status, which may come in the trailers.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::grpc;
+use super::reply::Source;
+use crate::limiter::Reservation;
+use crate::upstream::{BodyError, ResponseBody};
+
+/// A response body with the units that its call holds. The trailers are passed on when the units that their status
+/// does not charge have been given back; without trailers all stay charged.
+pub(super) struct CallBody {
+    body: ResponseBody,
+    state: State,
+}
+
+enum State {
+    /// No trailers have come.
+    Streaming(Option<Box<Reservation>>),
+    /// The trailers wait until units are given back.
+    Settling(Pin<Box<dyn Future<Output = ()>>>, Option<Frame<Bytes>>),
+}
+
+impl CallBody {
+    /// A body that gives units back at its end, if it comes from a server.
+    pub fn hold(source: Source, reservation: Box<Reservation>) -> Source {
+        match source {
+            Source::Upstream(body) => {
+                Source::Call(Box::new(Self { body, state: State::Streaming(Some(reservation)) }))
+            }
+            other => other,
+        }
+    }
+}
+
+impl Body for CallBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        if let State::Streaming(reservation) = &mut this.state {
+            let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+            let status = match &frame {
+                Some(Ok(frame)) => frame.trailers_ref().and_then(grpc::http_status),
+                _ => None,
+            };
+            let Some((status, reservation)) = status.zip(reservation.take_if(|_| status.is_some())) else {
+                return Poll::Ready(frame);
+            };
+            let settling = async move {
+                let _ = reservation.settle(status).await;
+            };
+            this.state = State::Settling(Box::pin(settling), frame.and_then(Result::ok));
+        }
+        let State::Settling(settling, trailers) = &mut this.state else { return Poll::Ready(None) };
+        if trailers.is_some() {
+            ready!(settling.as_mut().poll(cx));
+        }
+        Poll::Ready(trailers.take().map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.state {
+            State::Streaming(_) => self.body.is_end_stream(),
+            State::Settling(_, trailers) => trailers.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl std::fmt::Debug for CallBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallBody").field("body", &self.body).finish_non_exhaustive()
+    }
+}

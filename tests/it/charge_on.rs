@@ -1,0 +1,236 @@
+//! Limits with `charge_on`: units are taken on arrival, and given back when the final status is not listed.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use socket2::SockRef;
+
+use crate::support::{Client, Http2, Http2Server, RedisServer, Tidegate, Upstream, eventually, get};
+
+/// Runs a test over both stores; Redis begins empty.
+fn over_both_stores(config: &str, test: impl Fn(&Tidegate)) {
+    test(&Tidegate::start(config));
+    let redis = RedisServer::start();
+    test(&Tidegate::start_with(&redis, config));
+}
+
+/// A limit of three failed requests an hour, by client address.
+const LIMIT: &str =
+    "[limits.logins]\nalgorithm = \"fixed_window\"\nalign = \"first_request\"\nrate = \"3/hour\"\n";
+
+fn config(statuses: &str, upstream: &str) -> String {
+    format!(
+        "[log]\naccess = \"json\"\n{LIMIT}charge_on = [{statuses}]\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"logins\"]\nupstream = \"{upstream}\"\n"
+    )
+}
+
+/// An upstream that sends no response until it is released; each word that is sent releases one response.
+fn held_back(status: &'static str) -> (Upstream, Sender<()>) {
+    let (release, wait) = channel();
+    let wait = Arc::new(Mutex::new(wait));
+    let upstream = Upstream::scripted(move |caller| {
+        while let Ok(Some(_)) = caller.request() {
+            if wait.lock().unwrap().recv().is_err() {
+                return;
+            }
+            if caller.try_send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")).is_err() {
+                return;
+            }
+        }
+    });
+    (upstream, release)
+}
+
+/// An upstream that answers 401 to paths that begin with `/wrong`, and 200 to others.
+fn login() -> Upstream {
+    Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let is_wrong = request.start.starts_with("GET /wrong");
+            let status = if is_wrong { "401 Unauthorized" } else { "200 OK" };
+            if caller.try_send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn a_client_that_resets_its_connection_before_the_response_has_paid() {
+    for over_redis in [false, true] {
+        let redis = over_redis.then(RedisServer::start);
+        let (upstream, _release) = held_back("401 Unauthorized");
+        let config = config("401", &upstream.url());
+        let proxy = match &redis {
+            Some(redis) => Tidegate::start_with(redis, &config),
+            None => Tidegate::start(&config),
+        };
+        for guess in 1..=3 {
+            let mut client = Client::connect(proxy.addr());
+            client.send("GET /wrong HTTP/1.1\r\nHost: a\r\n\r\n");
+            eventually("the request is at the upstream", || upstream.requests().len() == guess);
+            SockRef::from(client.stream()).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(client);
+            eventually("the proxy has given the request up", || {
+                proxy.accesses(0).iter().filter(|line| line.contains("client_gone")).count() == guess
+            });
+        }
+        let refused = get(proxy.addr(), "/wrong", &[]);
+        assert_eq!((refused.status(), upstream.requests().len()), (429, 3), "over Redis: {over_redis}");
+    }
+}
+
+#[test]
+fn a_parallel_burst_is_bounded_by_the_limit() {
+    for over_redis in [false, true] {
+        let redis = over_redis.then(RedisServer::start);
+        let (upstream, release) = held_back("401 Unauthorized");
+        let config = config("401", &upstream.url());
+        let proxy = match &redis {
+            Some(redis) => Tidegate::start_with(redis, &config),
+            None => Tidegate::start(&config),
+        };
+        let mut clients: Vec<Client> = (0..20)
+            .map(|_| {
+                let mut client = Client::connect(proxy.addr());
+                client.send("GET /wrong HTTP/1.1\r\nHost: a\r\n\r\n");
+                client
+            })
+            .collect();
+        for _ in 0..20 {
+            let _ = release.send(());
+        }
+        let statuses: Vec<u16> = clients.iter_mut().map(|client| client.read().status()).collect();
+        let passed = statuses.iter().filter(|status| **status == 401).count();
+        assert_eq!((passed, upstream.requests().len()), (3, 3), "over Redis: {over_redis}: {statuses:?}");
+        assert!(statuses.iter().all(|status| [401, 429].contains(status)), "{statuses:?}");
+    }
+}
+
+#[test]
+fn units_come_back_at_once_when_the_status_is_not_listed() {
+    let (upstream, release) = held_back("200 OK");
+    over_both_stores(&config("401", &upstream.url()), |proxy| {
+        let mut clients: Vec<Client> = (0..3)
+            .map(|_| {
+                let mut client = Client::connect(proxy.addr());
+                let before = upstream.requests().len();
+                client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                eventually("the request is at the upstream", || upstream.requests().len() > before);
+                client
+            })
+            .collect();
+        // Requests under way hold their units.
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
+        for _ in 0..4 {
+            release.send(()).unwrap();
+        }
+        for client in &mut clients {
+            assert_eq!(client.read().status(), 200);
+        }
+        // The denial a moment ago is not remembered: units have come back since.
+        let last = get(proxy.addr(), "/", &[]);
+        assert_eq!((last.status(), last.header("x-ratelimit-remaining")), (200, Some("3")));
+    });
+}
+
+#[test]
+fn every_final_status_counts_also_the_proxys_own() {
+    let silent = Upstream::scripted(|caller| {
+        let _ = caller.request();
+        let _ = caller.request();
+    });
+    let config = format!(
+        "default_limits = [\"logins\"]\n\
+         {LIMIT}charge_on = [404, 502, 504]\n\
+         [upstreams.silent]\nservers = [\"{}\"]\nresponse_timeout = \"200ms\"\nretries = 0\n\
+         [[routes]]\npath = \"/dead\"\nupstream = \"http://127.0.0.1:1\"\n\
+         [[routes]]\npath = \"/silent\"\nupstream = \"silent\"\n\
+         [[routes]]\npath = \"/own\"\nrespond = {{ status = 200 }}\n",
+        silent.url()
+    );
+    over_both_stores(&config, |proxy| {
+        let ask = |path: &str| {
+            let response = get(proxy.addr(), path, &[]);
+            (response.status(), response.header("x-ratelimit-remaining").unwrap().to_owned())
+        };
+        assert_eq!(ask("/own"), (200, "3".to_owned()));
+        assert_eq!(ask("/no-such-route"), (404, "2".to_owned()));
+        assert_eq!(ask("/dead"), (502, "1".to_owned()));
+        assert_eq!(ask("/silent"), (504, "0".to_owned()));
+        assert_eq!(ask("/own"), (429, "0".to_owned()));
+    });
+}
+
+/// Calls whose path ends in a number are answered with that `grpc-status`: under `/trailers` in trailers, otherwise in
+/// the head.
+fn calls() -> Http2Server {
+    Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
+        let path = request.uri().path().to_owned();
+        let status = HeaderValue::from_str(path.rsplit('/').next().unwrap()).unwrap();
+        let head = Response::builder().header("content-type", "application/grpc");
+        if path.contains("/trailers/") {
+            let mut body = respond.send_response(head.body(()).unwrap(), false).unwrap();
+            body.send_data(Bytes::from_static(b"\0\0\0\0\0"), false).unwrap();
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", status);
+            body.send_trailers(trailers).unwrap();
+        } else {
+            respond.send_response(head.header("grpc-status", status).body(()).unwrap(), true).unwrap();
+        }
+    })
+}
+
+#[test]
+fn a_grpc_status_counts_as_its_http_equivalent() {
+    let server = calls();
+    let config = format!(
+        "{LIMIT}charge_on = [401, 403]\n\
+         [upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"logins\"]\nupstream = \"u\"\n",
+        server.url()
+    );
+    over_both_stores(&config, |proxy| {
+        let client = Http2::connect(proxy.addr());
+        let call = |path: &str| {
+            let request = Request::post(format!("http://a{path}"))
+                .header("content-type", "application/grpc")
+                .header("te", "trailers");
+            let answer = client.ask(request.body(()).unwrap(), b"\0\0\0\0\0");
+            let in_head = answer.response.headers().get("grpc-status").cloned();
+            let status = in_head.or_else(|| answer.trailers.map(|trailers| trailers["grpc-status"].clone()));
+            status.unwrap().to_str().unwrap().to_owned()
+        };
+        for path in ["/trailers/0", "/trailers/5", "/head/5", "/trailers/0", "/trailers/13"] {
+            assert_eq!(call(path), path.rsplit('/').next().unwrap());
+        }
+        for path in ["/trailers/16", "/head/7", "/trailers/7"] {
+            assert_eq!(call(path), path.rsplit('/').next().unwrap());
+        }
+        assert_eq!(call("/trailers/0"), "8", "the limit is used up");
+    });
+}
+
+#[test]
+fn an_outage_of_the_store_charges_by_status_as_well() {
+    let mut redis = RedisServer::start();
+    let upstream = login();
+    let proxy = Tidegate::start_with(&redis, &config("401", &upstream.url()));
+    let ask = |path: &str| get(proxy.addr(), path, &[]).status();
+    assert_eq!((ask("/right"), ask("/wrong")), (200, 401));
+    redis.kill();
+    for _ in 0..5 {
+        assert_eq!(ask("/right"), 200);
+    }
+    assert_eq!((ask("/wrong"), ask("/right")), (401, 200));
+    redis.restart();
+    proxy.wait_ready();
+    // One of the three was charged in Redis, which forgot it; the one of the outage is charged afterwards.
+    let left = |answer: crate::support::Message| answer.header("x-ratelimit-remaining").map(str::to_owned);
+    eventually("what was charged in the outage is charged in Redis", || {
+        left(get(proxy.addr(), "/right", &[])).is_some_and(|left| left == "1" || left == "2")
+    });
+}
