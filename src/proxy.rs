@@ -26,7 +26,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 
-pub use answers::{Answers, CustomDenied, RateHeaders, Template};
+pub use answers::{Answers, CustomDenied, Escaping, RateHeaders, Template};
 pub use hop::{Passing, remove_hop_by_hop};
 pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};
