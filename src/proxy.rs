@@ -3,10 +3,12 @@
 mod answers;
 mod call_body;
 mod entry;
+mod forwarded;
 mod grpc;
 mod hop;
 mod http2;
 mod live;
+mod max_forwards;
 mod outgoing;
 mod passage;
 mod peer;
@@ -16,18 +18,19 @@ mod request_id;
 mod stamp;
 mod treatment;
 mod tunnel;
+mod via;
 mod websocket;
 
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::EXPECT;
-use http::{HeaderValue, Method, Request, Response, StatusCode, request};
+use http::header::{CONNECTION, EXPECT};
+use http::{HeaderValue, Method, Request, Response, Version, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 
-pub use answers::{Answers, CustomDenied, RateHeaders, Template};
+pub use answers::{Answers, CustomDenied, Escaping, RateHeaders, Template};
 pub use hop::{Passing, remove_hop_by_hop};
 pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};
@@ -37,6 +40,7 @@ pub use tunnel::Tunnel;
 
 use self::call_body::CallBody;
 use self::entry::Entry;
+use self::outgoing::Outgoing;
 use self::passage::{carried, discard, is_short, returned, with_head};
 use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
@@ -61,8 +65,11 @@ pub struct Site {
 }
 
 /// Where a request goes that was let pass.
-struct Way {
+struct Way<'a> {
     route: RouteId,
+    id: &'a HeaderValue,
+    /// The client's whole address.
+    client: IpAddr,
     /// Its normalized path, where that differs from what was sent.
     path: Option<String>,
     /// The number that chooses the server, where a key of the request does.
@@ -106,6 +113,9 @@ impl Proxy {
         self.tell_id(&mut response, id, asked.route);
         if has_body && !goes_on(peer, incoming, is_held_back, &response).await {
             refusal::close(&mut response);
+        }
+        if head.version == Version::HTTP_10 {
+            end_old(&mut response);
         }
         if peer.is_multiplexed() {
             http2::cut_body(&mut response, is_head);
@@ -193,9 +203,8 @@ impl Proxy {
             peer.patience().set(reading);
             let _ = monotonic();
         }
-        let way = self.way(peer, head, examined);
+        let way = self.way(peer, head, examined, id);
         let is_call = reservation.is_some() && grpc::is_call(head);
-        head.headers.insert(X_REQUEST_ID, id.clone());
         let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
         let mut response = match (missing, way) {
             (Some(missing), _) => {
@@ -226,25 +235,26 @@ impl Proxy {
     /// Does with an admitted request what its route says; an error means that no server gave an answer.
     async fn treat(
         &self,
-        way: Way,
+        way: Way<'_>,
         peer: &Rc<Peer>,
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         permit: Permit,
         forwarding: Option<&mut Forwarding>,
     ) -> Result<Response<Source>, ForwardError> {
-        let Way { route, path, choice } = way;
+        let Way { route, id, client, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
-        let mut response = match &treatment.target {
-            Target::Respond { status, body } => {
+        let mut response = match (&treatment.target, max_forwards::count_down(head)) {
+            (Target::Respond { status, body }, _) => {
                 let text = HeaderValue::from_static("text/plain; charset=utf-8");
                 refusal::own(*status, text, body.clone()).map(Source::Own)
             }
-            Target::Forward { upstream, rewrite, .. } => {
+            (Target::Forward { .. }, Some(answer)) => answer.map(Source::Own),
+            (Target::Forward { upstream, rewrite, .. }, None) => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
                 let (handshake, is_call) = (websocket::asked(head), grpc::is_call(head));
-                outgoing::prepare(head, path.as_deref(), peer, client_ip, rewrite, edits)
-                    .map_err(ForwardError::Target)?;
+                let path = path.as_deref();
+                Outgoing { peer, client, client_ip, id, route, path, rewrite, edits }.prepare(head)?;
                 if handshake.is_some() {
                     websocket::ask(&mut head.headers);
                 }
@@ -268,8 +278,14 @@ impl Proxy {
     }
 
     /// Where a request goes, if it matches a route.
-    fn way(&self, peer: &Peer, head: &request::Parts, examined: Examined<'_>) -> Option<Way> {
-        let route = examined.route?;
+    fn way<'a>(
+        &self,
+        peer: &Peer,
+        head: &request::Parts,
+        examined: Examined<'_>,
+        id: &'a HeaderValue,
+    ) -> Option<Way<'a>> {
+        let (route, client) = (examined.route?, examined.client);
         let path = examined.path.changed().map(str::to_owned);
         let choice = match &self.site.treatments[route.0 as usize].target {
             Target::Forward { key: Some(key), .. } => {
@@ -279,7 +295,7 @@ impl Proxy {
             }
             _ => None,
         };
-        Some(Way { route, path, choice })
+        Some(Way { route, id, client, path, choice })
     }
 
     fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {
@@ -305,17 +321,20 @@ async fn settle(
     is_call: bool,
     standings: &mut Standings,
 ) -> Response<Source> {
-    let status = match grpc::http_status(response.headers()) {
-        Some(status) if is_call => status,
-        None if is_call && response.status() == StatusCode::OK => {
-            return response.map(|source| CallBody::hold(source, reservation));
+    let (head, source) = response.into_parts();
+    let grpc_status = grpc::http_status(&head.headers).filter(|_| is_call);
+    let source = match source {
+        Source::Upstream(body) if is_call && grpc_status.is_none() && head.status == StatusCode::OK => {
+            let body = CallBody::new(body, reservation);
+            return Response::from_parts(head, Source::Call(Box::new(body)));
         }
-        _ => response.status().as_u16(),
+        source => source,
     };
+    let status = grpc_status.unwrap_or(head.status.as_u16());
     for after in reservation.settle(status).await {
         standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
     }
-    response
+    Response::from_parts(head, source)
 }
 
 /// Whether a client's connection can go on after this answer to a request with a body, of which `unread` is left if
@@ -340,12 +359,23 @@ async fn goes_on(
     }
 }
 
+/// Makes a response fit for a client that speaks HTTP/1.0, and may have asked to keep its connection: where the length of
+/// the body is unknown, the end of the connection is the end of the body.
+fn end_old(response: &mut Response<Source>) {
+    let is_delimited = response.body().is_end_stream() || response.body().size_hint().exact().is_some();
+    if !is_delimited {
+        refusal::close(response);
+    }
+    if response.headers().contains_key(CONNECTION) {
+        // To a response of HTTP/1.1 hyper would add `keep-alive` for this client.
+        *response.version_mut() = Version::HTTP_10;
+    }
+}
+
 /// The answer where no route matches; `OPTIONS *` asks the proxy itself (RFC 9110 §9.3.7).
 fn without_route(head: &request::Parts) -> refusal::Own {
     if head.method == Method::OPTIONS && head.uri.path() == "*" {
-        let mut response = Response::default();
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        return response;
+        return refusal::options();
     }
     refusal::no_route()
 }

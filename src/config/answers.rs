@@ -8,7 +8,7 @@ use tracing::Level;
 
 use super::headers;
 use super::reader::Item;
-use crate::proxy::{Answers, CustomDenied, RateHeaders, Template};
+use crate::proxy::{Answers, CustomDenied, Escaping, RateHeaders, Template};
 use crate::telemetry::{AccessLog, AccessOnly, LogSpec};
 
 const RETRY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(8_760);
@@ -58,10 +58,11 @@ fn denied(item: Item<'_>) -> Option<CustomDenied> {
         table.item("status").map_or(Some(StatusCode::TOO_MANY_REQUESTS), |item| status(item, &(400..=599)));
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     let content_type = table.item("content_type").map_or(Some(plain), |item| headers::value(&item.string()?));
+    let escaping = content_type.as_ref().map_or(Escaping::None, Escaping::of);
     let body = table
         .required("body", "body = \"wait {retry_after} seconds\"")
         .and_then(Item::string)
-        .map(|text| Template::parse(&text.value));
+        .map(|text| Template::parse(&text.value, escaping));
     table.close();
     Some(CustomDenied { status: status?, content_type: content_type?, body: body? })
 }

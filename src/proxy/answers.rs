@@ -56,6 +56,18 @@ impl Default for Answers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
+    escaping: Escaping,
+}
+
+/// How values are written into a body, so that none of them can end the string or the element that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Escaping {
+    /// As they are.
+    None,
+    /// As within a string of JSON or JavaScript.
+    Json,
+    /// As within text or a quoted attribute of HTML or XML.
+    Markup,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,9 +95,9 @@ const FIELDS: [(&str, Field); 5] = [
 ];
 
 impl Template {
-    /// Reads a template; every text is one.
+    /// Reads a template; every text is one. `escaping` applies to what is filled in.
     #[must_use]
-    pub fn parse(text: &str) -> Self {
+    pub fn parse(text: &str, escaping: Escaping) -> Self {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((at, name, field)) = next_field(rest) {
@@ -98,19 +110,54 @@ impl Template {
         if !rest.is_empty() {
             pieces.push(Piece::Text(rest.into()));
         }
-        Self { pieces }
+        Self { pieces, escaping }
     }
 
-    /// The text with every field filled in.
+    /// The text with every field filled in and escaped.
     pub(super) fn fill(&self, mut value: impl FnMut(Field) -> String) -> String {
         let mut filled = String::new();
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => filled.push_str(text),
-                Piece::Field(field) => filled.push_str(&value(*field)),
+                Piece::Field(field) => self.escaping.push(&value(*field), &mut filled),
             }
         }
         filled
+    }
+}
+
+impl Escaping {
+    /// The escaping that this content type needs.
+    #[must_use]
+    pub fn of(content_type: &HeaderValue) -> Self {
+        let text = content_type.to_str().unwrap_or_default().to_ascii_lowercase();
+        let media_type = text.split(';').next().unwrap_or_default().trim();
+        let (_, subtype) = media_type.split_once('/').unwrap_or_default();
+        match subtype.rsplit('+').next().unwrap_or_default() {
+            "json" | "jsonl" | "x-ndjson" | "javascript" | "x-javascript" => Self::Json,
+            "html" | "xml" => Self::Markup,
+            _ => Self::None,
+        }
+    }
+
+    fn push(self, value: &str, text: &mut String) {
+        match self {
+            Self::None => text.push_str(value),
+            Self::Json => {
+                let quoted = serde_json::Value::from(value).to_string();
+                text.push_str(
+                    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default(),
+                );
+            }
+            Self::Markup => value.chars().for_each(|character| match character {
+                '&' => text.push_str("&amp;"),
+                '<' => text.push_str("&lt;"),
+                '>' => text.push_str("&gt;"),
+                '"' => text.push_str("&quot;"),
+                '\'' => text.push_str("&#39;"),
+                other => text.push(other),
+            }),
+        }
     }
 }
 
@@ -125,8 +172,27 @@ mod tests {
 
     #[test]
     fn only_known_fields_are_filled() {
-        let template = Template::parse(r#"{"wait": {retry_after}, "of": {limit}, "x": {y}}"#);
+        let template = Template::parse(r#"{"wait": {retry_after}, "of": {limit}, "x": {y}}"#, Escaping::Json);
         let filled = template.fill(|field| format!("{field:?}"));
         assert_eq!(filled, r#"{"wait": RetryAfter, "of": Limit, "x": {y}}"#);
+    }
+
+    #[test]
+    fn values_are_escaped_as_the_content_type_needs() {
+        let filled = |content_type: &'static str| {
+            let escaping = Escaping::of(&HeaderValue::from_static(content_type));
+            Template::parse("\"{request_id}\"", escaping).fill(|_| "\"<a href='b'>&\\\n\"".to_owned())
+        };
+        let json = r#""\"<a href='b'>&\\\n\"""#;
+        for kind in ["application/json", "Application/Problem+JSON; charset=utf-8", "text/javascript"] {
+            assert_eq!(filled(kind), json, "{kind}");
+        }
+        let markup = "\"&quot;&lt;a href=&#39;b&#39;&gt;&amp;\\\n&quot;\"";
+        for kind in ["text/html; charset=utf-8", "application/xhtml+xml", "application/xml", "TEXT/HTML"] {
+            assert_eq!(filled(kind), markup, "{kind}");
+        }
+        for kind in ["text/plain; charset=utf-8", "application/jsonish", "json", ""] {
+            assert_eq!(filled(kind), "\"\"<a href='b'>&\\\n\"\"", "{kind}");
+        }
     }
 }

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::grpc;
-use super::reply::Source;
 use crate::limiter::Reservation;
 use crate::upstream::{BodyError, ResponseBody};
 
@@ -26,14 +25,9 @@ enum State {
 }
 
 impl CallBody {
-    /// A body that gives units back at its end, if it comes from a server.
-    pub fn hold(source: Source, reservation: Box<Reservation>) -> Source {
-        match source {
-            Source::Upstream(body) => {
-                Source::Call(Box::new(Self { body, state: State::Streaming(Some(reservation)) }))
-            }
-            other => other,
-        }
+    /// A body that gives units back at its end.
+    pub fn new(body: ResponseBody, reservation: Box<Reservation>) -> Self {
+        Self { body, state: State::Streaming(Some(reservation)) }
     }
 }
 

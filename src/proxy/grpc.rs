@@ -5,8 +5,8 @@ mod details;
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, request};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, request};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::http2::once;
@@ -35,12 +35,15 @@ struct Problem<'p> {
     detail: Cow<'p, str>,
 }
 
-/// Whether a request is a call of gRPC, which is spoken over HTTP/2 alone.
+/// Whether a request is a call of gRPC: a POST over HTTP/2. What else has its content type gets plain HTTP responses,
+/// which caches understand.
 pub(super) fn is_call(head: &request::Parts) -> bool {
     // Not `application/grpc-web`, whose clients read statuses of HTTP.
     let is_grpc =
         |kind: &HeaderValue| matches!(kind.as_bytes().strip_prefix(GRPC), Some([] | [b'+' | b';', ..]));
-    head.version == Version::HTTP_2 && head.headers.get(CONTENT_TYPE).is_some_and(is_grpc)
+    head.version == Version::HTTP_2
+        && head.method == Method::POST
+        && head.headers.get(CONTENT_TYPE).is_some_and(is_grpc)
 }
 
 /// Spells an answer of ours to a call, if it is a refusal, as gRPC does: success of HTTP, and what is wrong in headers
@@ -58,6 +61,8 @@ pub(super) fn spell(response: &mut Response<Source>) {
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    // A cache would take it for a success.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(STATUS, HeaderValue::from(code));
     headers.insert(MESSAGE, escaped(message));
     // All three say the same time, with what was added at random to keep clients apart.

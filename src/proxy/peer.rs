@@ -5,11 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderValue, Version};
 use smallvec::SmallVec;
 
 use super::tunnel::Tunnel;
-use crate::gate::Caller;
+use super::via;
+use crate::gate::{Caller, RouteId};
 use crate::socket::{Patience, Reading};
 use crate::time::{monotonic, recent};
 use crate::upstream::{ClientStream, Pace};
@@ -50,6 +51,8 @@ pub struct Peer {
     text: HeaderValue,
     /// The Host of the last request, and what Forwarded says of it.
     forwarded: RefCell<Option<(HeaderValue, HeaderValue)>>,
+    /// The version and the route of the last request that was forwarded, and what Via says of it.
+    via: RefCell<Option<(Version, RouteId, HeaderValue)>>,
     /// What its connection goes on with after HTTP/1.1.
     tunnel: RefCell<Option<Box<Tunnel>>>,
 }
@@ -68,6 +71,7 @@ impl Peer {
             tls_subject: None,
             text: text_of(address.ip()),
             forwarded: RefCell::new(None),
+            via: RefCell::new(None),
             tunnel: RefCell::new(None),
         }
     }
@@ -178,23 +182,50 @@ impl Peer {
     }
 
     fn say(&self, host: &HeaderValue) -> HeaderValue {
-        // Put together by hand, as the text of an address is: a new connection may bring one request only, and
-        // formatting would take longer than all the rest that is done to its headers.
-        let (open, close) = if self.address.is_ipv4() { ("", "") } else { ("\"[", "]\"") };
-        let mut said = SmallVec::<[u8; 128]>::new();
-        let mut say = |parts: &[&[u8]]| parts.iter().for_each(|part| said.extend_from_slice(part));
-        say(&[b"for=", open.as_bytes(), self.text.as_bytes(), close.as_bytes()]);
-        // A valid host has no quotes and no backslashes.
-        if !host.is_empty() && host.to_str().is_ok() {
-            say(&[b";host=\"", host.as_bytes(), b"\""]);
+        let host = if host.to_str().is_ok() { host.as_bytes() } else { b"" };
+        value(&element(self.ip(), self.text.as_bytes(), host, Some(self.scheme)))
+    }
+
+    /// What Via says of a request that came in this version and is forwarded by this route.
+    pub(super) fn via(&self, version: Version, route: RouteId) -> HeaderValue {
+        let mut last = self.via.borrow_mut();
+        match &*last {
+            Some((of, by, element)) if (*of, *by) == (version, route) => element.clone(),
+            _ => {
+                let element = via::element(version, route);
+                *last = Some((version, route, element.clone()));
+                element
+            }
         }
-        say(&[b";proto=", self.scheme.as_bytes()]);
-        value(&said)
     }
 }
 
+/// An element of Forwarded (RFC 7239 §4) about a client with this address, whose text is given as well; the host may be
+/// empty.
+pub(super) fn element(
+    address: IpAddr,
+    text: &[u8],
+    host: &[u8],
+    scheme: Option<&str>,
+) -> SmallVec<[u8; 128]> {
+    // Put together by hand, as the text of an address is: a new connection may bring one request only, and
+    // formatting would take longer than all the rest that is done to its headers.
+    let (open, close) = if address.is_ipv4() { ("", "") } else { ("\"[", "]\"") };
+    let mut element = SmallVec::new();
+    let mut push = |parts: &[&[u8]]| parts.iter().for_each(|part| element.extend_from_slice(part));
+    push(&[b"for=", open.as_bytes(), text, close.as_bytes()]);
+    // A valid host has no quotes and no backslashes.
+    if !host.is_empty() {
+        push(&[b";host=\"", host, b"\""]);
+    }
+    if let Some(scheme) = scheme {
+        push(&[b";proto=", scheme.as_bytes()]);
+    }
+    element
+}
+
 /// An address as text.
-fn text_of(address: IpAddr) -> HeaderValue {
+pub(super) fn text_of(address: IpAddr) -> HeaderValue {
     let IpAddr::V4(v4) = address else { return value(address.to_string().as_bytes()) };
     let mut text = SmallVec::<[u8; 16]>::new();
     for (place, octet) in v4.octets().into_iter().enumerate() {

@@ -11,14 +11,16 @@ pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-i
 /// The longest that is taken over.
 const MAX_TAKEN: usize = 128;
 
-/// The id that a trusted proxy gives, if it is one of at most 128 visible characters; else 128 random bits, in hex.
+/// The id that a trusted proxy gives, if it has at most 128 characters, and only such as mean nothing in JSON, HTML, logs
+/// and shells; else 128 random bits, in hex.
 pub(super) fn request_id(headers: &HeaderMap, is_trusted: bool) -> HeaderValue {
     let given = if is_trusted { headers.get(&X_REQUEST_ID) } else { None };
     once(given.filter(|id| is_fit(id.as_bytes())).cloned().unwrap_or_else(made))
 }
 
 fn is_fit(id: &[u8]) -> bool {
-    (1..=MAX_TAKEN).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+    let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:/+=@-".contains(byte);
+    (1..=MAX_TAKEN).contains(&id.len()) && id.iter().all(is_safe)
 }
 
 fn made() -> HeaderValue {
@@ -44,9 +46,14 @@ mod tests {
             request_id(&headers, is_trusted)
         };
         assert_eq!(with(b"Root=1-67891233-abc", true), "Root=1-67891233-abc");
-        for (id, is_trusted) in
-            [(&b"abc"[..], false), (b"", true), (b"a b", true), (b"\xff", true), (&[b'a'; 129], true)]
-        {
+        for (id, is_trusted) in [
+            (&b"abc"[..], false),
+            (b"", true),
+            (b"a b", true),
+            (b"\xff", true),
+            (&[b'a'; 129], true),
+            (b"a\"b", true),
+        ] {
             let made = with(id, is_trusted);
             assert!(made.len() == 32 && made.as_bytes().iter().all(u8::is_ascii_hexdigit), "{made:?}");
         }

@@ -50,9 +50,13 @@ pub(super) fn from_connect(head: &mut request::Parts, protocol: &str) -> Result<
     Ok(())
 }
 
-/// Whether an answer of a server agrees to a handshake with this key.
+/// Whether an answer of a server agrees to a handshake with this key. `Upgrade` must name `websocket` alone: with another
+/// protocol beside it, that one would be spoken too (RFC 9110 §7.8), which nobody has asked for.
 pub(super) fn is_agreed(headers: &HeaderMap, key: &HeaderValue) -> bool {
-    names(headers, &UPGRADE, "websocket")
+    let mut upgrades = headers.get_all(UPGRADE).iter();
+    let is_websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes());
+    upgrades.next().is_some_and(is_websocket)
+        && upgrades.next().is_none()
         && names(headers, &CONNECTION, "upgrade")
         && headers
             .get(SEC_WEBSOCKET_ACCEPT)

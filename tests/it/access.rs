@@ -71,7 +71,8 @@ fn a_request_has_one_id_everywhere() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!(
         "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n[log]\naccess = \"json\"\n\
-         [limits.one]\nrate = \"1/hour\"\n[[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nupstream = \"{}\"\n\
+         [limits.one]\nrate = \"1/hour\"\n[[routes]]\npath = \"/all\"\nupstream = \"{0}\"\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nupstream = \"{0}\"\n\
          [answers]\ndenied = {{ body = \"{{request_id}}\" }}\n",
         server.url()
     ));
@@ -88,8 +89,14 @@ fn a_request_has_one_id_everywhere() {
     assert_eq!((denied.status(), denied.text(), &*ids(1)), (429, made, made));
     assert!(made.len() == 32 && made.bytes().all(|digit| digit.is_ascii_hexdigit()), "{made}");
     // What is no id is not passed on, and neither is what a stranger says.
-    let odd = get(proxy.addr(), "/", &["X-Request-Id: with blanks", "X-Forwarded-For: 192.0.2.2"]);
-    assert_eq!(odd.echoed().header("x-request-id").map(str::len), Some(32));
+    for odd in ["with blanks", "a\"b", "<b>", "a&b", "a;b", "a\\b", "a'b", "a,b", "{a}"] {
+        let odd = [&*format!("X-Request-Id: {odd}"), "X-Forwarded-For: 192.0.2.2"];
+        let made = Client::connect(proxy.addr()).get("/all", &odd).echoed();
+        assert_eq!(made.header("x-request-id").map(str::len), Some(32), "{odd:?}");
+    }
+    let safe = "AZaz09._:/+=@-";
+    let given = get(proxy.addr(), "/all", &[&*format!("X-Request-Id: {safe}")]);
+    assert_eq!(given.echoed().header("x-request-id"), Some(safe));
     let mut stranger = Client::connect_from("127.0.0.2", proxy.addr());
     let answer = stranger.get("/", &["X-Request-Id: mine", "X-Request-Id: too"]);
     assert_eq!(answer.echoed().header("x-request-id"), answer.header("x-request-id"));

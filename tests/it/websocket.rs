@@ -207,6 +207,9 @@ fn a_server_that_does_not_agree_gets_no_tunnel() {
     for (answer, status) in [
         (SWITCH.replace("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "AAAAAAAAAAAAAAAAAAAAAAAAAAA="), 502),
         (SWITCH.replace("Upgrade: websocket", "Upgrade: h2c"), 502),
+        (SWITCH.replace("Upgrade: websocket", "Upgrade: websocket, h2c"), 502),
+        (SWITCH.replace("Upgrade: websocket", "Upgrade: h2c, websocket"), 502),
+        (SWITCH.replace("Upgrade: websocket", "Upgrade: websocket\r\nUpgrade: h2c"), 502),
         (SWITCH.replace("Connection: Upgrade\r\n", ""), 502),
         ("HTTP/1.1 101 Switching Protocols\r\n\r\n".into(), 502),
         ("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno".into(), 403),

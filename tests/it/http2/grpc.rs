@@ -41,6 +41,7 @@ fn calls_are_refused_in_their_own_words() {
             let header = |name: &str| answer.response.headers().get(name).map(|it| it.to_str().unwrap());
             assert_eq!((answer.status(), header("grpc-status")), (200, Some(code)), "{path}");
             assert_eq!((header("content-type"), answer.text()), (Some("application/grpc"), ""));
+            assert_eq!(header("cache-control"), Some("no-store"));
             assert!(header("grpc-message").unwrap().starts_with(message), "{:?}", header("grpc-message"));
             let wait = header("retry-after").map(|wait| wait.to_owned() + "000");
             assert_eq!(header("grpc-retry-pushback-ms"), wait.as_deref());
@@ -50,6 +51,24 @@ fn calls_are_refused_in_their_own_words() {
     }
     // Others are told by statuses of HTTP.
     assert_eq!(call("/s.S/Limited", "application/grpc-web").status(), 429);
+}
+
+#[test]
+fn only_a_post_is_a_call() {
+    let server = Http2Server::echo();
+    let proxy = before(&server);
+    let client = Http2::connect(proxy.addr());
+    for method in ["GET", "HEAD", "PUT", "POST"] {
+        for (path, status) in [("/s.S/Blocked", 403), ("/s.S/Gone", 502), ("/other", 404), ("/s.S/%00", 400)]
+        {
+            let request = request(method, path).header("content-type", "application/grpc");
+            let answer = client.ask(request.body(()).unwrap(), b"");
+            let is_call = method == "POST";
+            let headers = answer.response.headers();
+            assert_eq!(answer.status(), if is_call { 200 } else { status }, "{method} {path}");
+            assert_eq!(headers.contains_key("grpc-status"), is_call, "{method} {path}");
+        }
+    }
 }
 
 #[test]
