@@ -311,6 +311,20 @@ mod tests {
     }
 
     #[test]
+    fn setting_the_wall_clock_makes_no_late_charge_older() {
+        let late = Charge::take(PolicyId(0), Key([7; 16]), 1).late(Timestamp(3));
+        let sent = |wall| {
+            let clock = Clock::manual(Timestamp(10));
+            clock.set_wall(Timestamp(wall));
+            let mut call = Call::default();
+            call.add("tidegate", &policies(), &[late], &clock);
+            call.requests
+        };
+        assert!(sent(10).ends_with(&7_f64.to_le_bytes()));
+        assert_eq!(sent(10), sent(3_600_000_010));
+    }
+
+    #[test]
     fn names_match_their_pattern_and_give_the_key_back() {
         let (policy, key) = (&policies()[0], Key([9; 16]));
         let name = stored_key("ti*de", policy, key, b'b');
