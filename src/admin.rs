@@ -157,6 +157,7 @@ impl Admin {
             breakers_open: breakers.open(),
             breaker_openings: breakers.openings(),
             keys: memory.len(),
+            evictions: memory.evictions(),
             owed_keys: ledger.len(),
             charge_back: ledger.units(),
             dropped_log_lines: dropped_log_lines(),

@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::{CONNECTION, EXPECT};
-use http::{HeaderValue, Method, Request, Response, Version, request};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 

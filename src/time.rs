@@ -4,6 +4,7 @@
 //! tests and tools can play any history on a clock of their own.
 
 use std::cell::Cell;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -89,39 +90,75 @@ pub fn spelled(span: Duration) -> String {
     }
 }
 
-/// Where "now" comes from: the system's clock, or one that a test or a tool moves by hand.
+/// Where "now" comes from: a clock of the system, or one that a test or a tool moves by hand.
 #[derive(Debug, Default)]
 pub enum Clock {
-    /// The system's wall clock.
+    /// The system's wall clock, which can be set forward and back.
     #[default]
     System,
-    /// A clock that stands still until it is set.
-    Manual(AtomicU64),
+    /// The wall time at which this process first looked here, and the monotonic time that has passed since: nobody can
+    /// set it, and it stops while the machine is suspended. It is the same throughout the process.
+    Monotonic,
+    /// A clock that stands still until it is set, and the wall clock beside it.
+    Manual {
+        /// What it shows.
+        now: AtomicU64,
+        /// What the wall clock shows.
+        wall: AtomicU64,
+    },
+}
+
+/// When this process first looked at [`Clock::Monotonic`], and the wall time then.
+static ANCHOR: LazyLock<(std::time::Instant, Timestamp)> =
+    LazyLock::new(|| (std::time::Instant::now(), wall_time()));
+
+/// The system's wall time. Before 1970 it reads as the epoch.
+fn wall_time() -> Timestamp {
+    Timestamp(Micros::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).0)
 }
 
 impl Clock {
     /// A clock that stands at `now` until [`Clock::set`] moves it.
     #[must_use]
     pub fn manual(now: Timestamp) -> Self {
-        Self::Manual(AtomicU64::new(now.0))
+        Self::Manual { now: AtomicU64::new(now.0), wall: AtomicU64::new(now.0) }
     }
 
-    /// The present instant. A system clock before 1970 reads as the epoch.
+    /// The present instant.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         match self {
-            Self::System => {
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Timestamp(Micros::from(since).0)
+            Self::System => wall_time(),
+            Self::Monotonic => {
+                let (began, wall) = *ANCHOR;
+                wall.after(began.elapsed().into())
             }
-            Self::Manual(now) => Timestamp(now.load(Ordering::Relaxed)),
+            Self::Manual { now, .. } => Timestamp(now.load(Ordering::Relaxed)),
         }
     }
 
-    /// Moves a manual clock, forwards or back; the system's clock is left alone.
+    /// The present instant by the wall clock, which calendars follow. It differs from [`Clock::now`] of a monotonic
+    /// clock once the wall clock has been set.
+    #[must_use]
+    pub fn wall(&self) -> Timestamp {
+        match self {
+            Self::System | Self::Monotonic => wall_time(),
+            Self::Manual { wall, .. } => Timestamp(wall.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Moves a manual clock and its wall clock, forwards or back; the system's are left alone.
     pub fn set(&self, to: Timestamp) {
-        if let Self::Manual(now) = self {
+        if let Self::Manual { now, .. } = self {
             now.store(to.0, Ordering::Relaxed);
+        }
+        self.set_wall(to);
+    }
+
+    /// Sets the wall clock of a manual clock alone, as an operator or NTP does it.
+    pub fn set_wall(&self, to: Timestamp) {
+        if let Self::Manual { wall, .. } = self {
+            wall.store(to.0, Ordering::Relaxed);
         }
     }
 }
@@ -152,5 +189,20 @@ mod tests {
         assert_eq!(clock.now(), Timestamp(9));
         clock.set(Timestamp(3));
         assert_eq!(clock.now(), Timestamp(3));
+    }
+
+    #[test]
+    fn setting_the_wall_clock_does_not_move_the_other() {
+        let clock = Clock::manual(Timestamp(5));
+        clock.set_wall(Timestamp(9));
+        assert_eq!((clock.now(), clock.wall()), (Timestamp(5), Timestamp(9)));
+    }
+
+    #[test]
+    fn the_monotonic_clock_shows_wall_time_and_never_runs_backwards() {
+        let apart = |a: Timestamp, b: Timestamp| a.0.abs_diff(b.0);
+        let first = Clock::Monotonic.now();
+        assert!(apart(first, Clock::System.now()) < 60_000_000);
+        assert!(first <= Clock::Monotonic.now());
     }
 }

@@ -73,7 +73,7 @@ impl Running {
         let admin =
             config.admin.map(|spec| admin::listen(&spec, &inherited).map(|listener| (spec, listener)));
         let admin = admin.transpose().context("[admin]")?;
-        let memory = Arc::new(Memory::new(config.max_keys, Clock::System));
+        let memory = Arc::new(Memory::new(config.max_keys, Clock::Monotonic));
         let shared = Shared::new(Arc::clone(&memory));
         let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
         let upstreams: Vec<_> = config.site.upstreams.iter().map(SharedUpstream::new).collect();

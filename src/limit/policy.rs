@@ -6,6 +6,7 @@ use super::hold::{Ban, Hold};
 use super::key::Key;
 use super::quota::{Quota, State};
 use super::slots::Holder;
+use super::window::Align;
 use super::{Cause, Decision, Step};
 use crate::time::{Micros, Timestamp};
 
@@ -180,6 +181,12 @@ impl Policy {
     #[must_use]
     pub fn shared_by(&self, instances: std::num::NonZeroU64) -> Self {
         Self { quota: self.quota.shared_by(instances), ..self.clone() }
+    }
+
+    /// Whether its windows follow the calendar, and so the wall clock.
+    #[must_use]
+    pub fn follows_calendar(&self) -> bool {
+        matches!(&self.quota, Quota::FixedWindow(window) if matches!(window.align(), Align::Calendar(_)))
     }
 
     /// 128 bits that tell this name and algorithm from all others, whatever the numbers are: two policies

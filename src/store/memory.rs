@@ -1,20 +1,19 @@
 //! Counts in this process: a map in shards, with a hard bound on the number of keys.
 //!
 //! A request locks the shards of all its keys, in their order, decides, and charges: all or nothing, as the
-//! script does it in Redis. An entry whose state equals no state is swept; when a shard is full of live
-//! ones the entry goes, of a few looked at, that is nearest to being forgotten anyway. So whoever floods
-//! the proxy with new keys pushes out such keys, and not the ones that are being held back.
+//! script does it in Redis. An entry whose state equals no state is swept. When a shard is full of live ones, the
+//! limit that has the most of them gives one up: a flood of made-up keys evicts such keys, and nothing else.
 
+mod present;
 mod shard;
 
 use std::borrow::Cow;
-use std::hash::BuildHasher;
 
-use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use self::shard::{EntryId, Shard};
+use self::present::Present;
+use self::shard::{Address, EntryHasher, Meta, Shard};
 use super::{Change, Decisions};
 use crate::limit::{Charge, Decision, Key, Outcome, Policy, PolicyId, Record};
 use crate::time::{Clock, Micros, Timestamp};
@@ -24,12 +23,14 @@ use crate::time::{Clock, Micros, Timestamp};
 const SHARD_KEYS: usize = (1 << 14) / 8 * 7 * 96 / 100;
 /// Enough that two workers seldom meet at one lock.
 const MIN_SHARDS: usize = 64;
+/// Each shard has to hold enough keys that the limits share its room as they share the whole.
+const MIN_SHARD_KEYS: usize = 256;
 
 /// The in-process store.
 #[derive(Debug)]
 pub struct Memory {
     shards: Box<[Mutex<Shard>]>,
-    hasher: DefaultHashBuilder,
+    hasher: EntryHasher,
     clock: Clock,
 }
 
@@ -38,14 +39,13 @@ pub struct Memory {
 struct Asked<'a> {
     policy: &'a Policy,
     charge: &'a Charge,
-    id: EntryId,
+    at: Address,
     shard: usize,
 }
 
 /// A request while it is decided.
 struct Taking<'a> {
-    memory: &'a Memory,
-    now: Timestamp,
+    now: Present<'a>,
     asked: SmallVec<[Asked<'a>; 4]>,
     shards: Locked<'a>,
 }
@@ -59,10 +59,12 @@ impl Memory {
     #[must_use]
     pub fn new(max_keys: usize, clock: Clock) -> Self {
         let max_keys = max_keys.max(1);
-        let shards = max_keys.div_ceil(SHARD_KEYS).max(MIN_SHARDS).min(max_keys);
+        let fewest = MIN_SHARDS.min(max_keys / MIN_SHARD_KEYS).max(1);
+        let shards = max_keys.div_ceil(SHARD_KEYS).max(fewest);
         let (each, over) = (max_keys / shards, max_keys % shards);
-        let sized = |place: usize| Mutex::new(Shard::new(each + usize::from(place < over)));
-        Self { shards: (0..shards).map(sized).collect(), hasher: DefaultHashBuilder::default(), clock }
+        let hasher = EntryHasher::new();
+        let shard = |place: usize| Shard::new(each + usize::from(place < over), hasher.clone());
+        Self { shards: (0..shards).map(|place| Mutex::new(shard(place))).collect(), hasher, clock }
     }
 
     /// The clock that it decides by.
@@ -77,6 +79,12 @@ impl Memory {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
+    /// How many keys were evicted before their time, because there was no room.
+    #[must_use]
+    pub fn evictions(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().evictions()).sum()
+    }
+
     /// Whether it remembers no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -87,7 +95,7 @@ impl Memory {
     /// never holds more than one lock, and each only for as long as it takes to look through one shard.
     pub fn sweep(&self, part: usize, parts: usize) {
         for shard in self.shards.iter().skip(part).step_by(parts.max(1)) {
-            shard.lock().sweep(self.clock.now(), |id| self.hasher.hash_one(id));
+            shard.lock().sweep(self.present());
         }
     }
 
@@ -103,25 +111,22 @@ impl Memory {
     /// The same for a request of one charge, as most are: no others have to be minded.
     fn take_one(&self, policies: &[Policy], charge: &Charge) -> Decision {
         let policy = &policies[charge.policy.0 as usize];
-        let id = EntryId::new(policy.salt(), charge.key);
-        let hash = self.hasher.hash_one(id);
-        let mut shard = self.shards[id.shard(self.shards.len())].lock();
-        let now = self.clock.now();
-        let Outcome { decision, next } = policy.decide(shard.get(id, hash).as_deref(), now, charge);
+        let at = self.hasher.address(policy.salt(), charge.key);
+        let mut shard = self.shard(at).lock();
+        let now = self.present();
+        let Outcome { decision, next } = now.decide(policy, shard.get(at).as_deref(), charge);
         if let Some(record) = next {
-            self.keep(&mut shard, policy, id, record, now);
+            keep(&mut shard, policy, at, record, now);
         }
         decision
     }
 
-    /// Keeps a record for as long as it differs from none.
-    fn keep(&self, shard: &mut Shard, policy: &Policy, id: EntryId, record: Record, now: Timestamp) {
-        let lifetime = policy.lifetime(&record, now);
-        if lifetime == Micros::ZERO {
-            shard.remove(id, self.hasher.hash_one(id));
-        } else {
-            shard.put(id, policy.salt(), record, now.after(lifetime), now, |id| self.hasher.hash_one(id));
-        }
+    fn present(&self) -> Present<'_> {
+        Present::of(&self.clock)
+    }
+
+    fn shard(&self, at: Address) -> &Mutex<Shard> {
+        &self.shards[at.shard(self.shards.len())]
     }
 
     /// Keeps of a key what `make` makes of what is known of it, at the present time.
@@ -131,12 +136,11 @@ impl Memory {
         key: Key,
         make: impl FnOnce(Option<&Record>, Timestamp) -> Record,
     ) {
-        let id = EntryId::new(policy.salt(), key);
-        let hash = self.hasher.hash_one(id);
-        let mut shard = self.shards[id.shard(self.shards.len())].lock();
-        let now = self.clock.now();
-        let record = make(shard.get(id, hash).as_deref(), now);
-        self.keep(&mut shard, policy, id, record, now);
+        let at = self.hasher.address(policy.salt(), key);
+        let mut shard = self.shard(at).lock();
+        let now = self.present();
+        let record = now.make(policy, shard.get(at).as_deref(), make);
+        keep(&mut shard, policy, at, record, now);
     }
 
     /// Does each charge by itself; see [`super::Store::settle`].
@@ -154,13 +158,13 @@ impl Memory {
 
     /// Changes a key with every algorithm that its limit could have; says whether any of them was known.
     fn change_one(&self, policy: &Policy, key: Key, change: Change) -> bool {
-        let now = self.clock.now();
         let mut known = false;
         for salt in policy.salts() {
-            let id = EntryId::new(salt, key);
-            let mut shard = self.shards[id.shard(self.shards.len())].lock();
-            let hash = self.hasher.hash_one(id);
-            let record = shard.get(id, hash).map(Cow::into_owned);
+            let at = self.hasher.address(salt, key);
+            let mut shard = self.shard(at).lock();
+            let present = self.present();
+            let now = present.time;
+            let record = shard.get(at).map(Cow::into_owned);
             known |= record.is_some();
             let changed = match change {
                 Change::Block(length) => Some(record.unwrap_or_default().blocked(now, length)),
@@ -168,10 +172,12 @@ impl Memory {
                 Change::Reset => record.map(|record| record.reset(now)),
             };
             if changed == Some(Record::default()) {
-                shard.remove(id, hash);
+                shard.remove(at);
             } else if let Some(changed) = changed {
-                let expires = now.after(policy.lifetime(&changed, now));
-                shard.put(id, salt, changed, expires, now, |id| self.hasher.hash_one(id));
+                // What this algorithm can't read means nothing, but is not ours to forget.
+                let (expires, by_wall) = present.expiry(policy, &changed).unwrap_or((now, false));
+                let meta = Meta::new(salt, &changed, expires, by_wall);
+                shard.put(at, changed, meta, present);
             }
         }
         known
@@ -182,7 +188,7 @@ impl Memory {
     pub fn keys(&self, policy: &Policy, max: usize) -> Vec<Key> {
         let mut found = Vec::new();
         for shard in &self.shards {
-            found.extend(shard.lock().keys(policy, self.clock.now(), max - found.len()));
+            found.extend(shard.lock().keys(policy, self.present(), max - found.len()));
         }
         found
     }
@@ -192,12 +198,12 @@ impl<'a> Taking<'a> {
     fn new(memory: &'a Memory, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
         let ask = |charge: &'a Charge| {
             let policy = &policies[charge.policy.0 as usize];
-            let id = EntryId::new(policy.salt(), charge.key);
-            Asked { policy, charge, id, shard: id.shard(memory.shards.len()) }
+            let at = memory.hasher.address(policy.salt(), charge.key);
+            Asked { policy, charge, at, shard: at.shard(memory.shards.len()) }
         };
         let asked: SmallVec<[Asked<'_>; 4]> = charges.iter().map(ask).collect();
         let shards = Locked::new(&memory.shards, &asked);
-        Self { memory, now: memory.clock.now(), asked, shards }
+        Self { now: memory.present(), asked, shards }
     }
 
     fn take(mut self) -> Decisions {
@@ -224,13 +230,13 @@ impl<'a> Taking<'a> {
                 .iter()
                 .zip(&outcomes)
                 .rev()
-                .filter(|(other, outcome)| other.id == one.id && outcome.decision.allowed)
+                .filter(|(other, outcome)| other.at.id == one.at.id && outcome.decision.allowed)
                 .find_map(|(_, outcome)| outcome.next.as_ref());
             outcomes.push(match earlier {
                 _ if one.policy.shadow => {
                     Outcome { decision: Decision::allowed(1, 1, Micros::ZERO), next: None }
                 }
-                Some(record) => one.policy.decide(Some(record), self.now, one.charge),
+                Some(record) => self.now.decide(one.policy, Some(record), one.charge),
                 None => self.decide(one, one.charge),
             });
         }
@@ -258,14 +264,25 @@ impl<'a> Taking<'a> {
     }
 
     fn decide(&self, one: &Asked<'_>, charge: &Charge) -> Outcome {
-        let record = self.shards.shard(one).get(one.id, self.memory.hasher.hash_one(one.id));
-        one.policy.decide(record.as_deref(), self.now, charge)
+        let record = self.shards.shard(one).get(one.at);
+        self.now.decide(one.policy, record.as_deref(), charge)
     }
 
     fn keep(&mut self, one: &Asked<'_>, record: Option<Record>) {
-        let Some(record) = record else { return };
-        let (memory, now) = (self.memory, self.now);
-        memory.keep(self.shards.shard_mut(one), one.policy, one.id, record, now);
+        if let Some(record) = record {
+            keep(self.shards.shard_mut(one), one.policy, one.at, record, self.now);
+        }
+    }
+}
+
+/// Keeps a record for as long as it differs from none.
+fn keep(shard: &mut Shard, policy: &Policy, at: Address, record: Record, now: Present<'_>) {
+    match now.expiry(policy, &record) {
+        Some((expires, by_wall)) => {
+            let meta = Meta::new(policy.salt(), &record, expires, by_wall);
+            shard.put(at, record, meta, now);
+        }
+        None => shard.remove(at),
     }
 }
 
@@ -293,105 +310,6 @@ impl<'a> Locked<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limit::{Quota, Rate};
-
-    fn policies() -> Vec<Policy> {
-        let rate = Rate::new(10, Micros::SECOND).unwrap();
-        vec![
-            Policy::new("wide", Quota::token_bucket(rate, 10).unwrap()),
-            Policy::new("narrow", Quota::gcra(rate, 1).unwrap()),
-        ]
-    }
-
-    fn charge(policy: u32, key: u8, cost: u64) -> Charge {
-        Charge::take(PolicyId(policy), Key([key; 16]), cost)
-    }
-
-    fn memory(max_keys: usize) -> Memory {
-        Memory::new(max_keys, Clock::manual(Timestamp(1_000_000)))
-    }
-
-    #[test]
-    fn all_or_nothing() {
-        let (memory, policies) = (memory(1_000), policies());
-        let both = [charge(0, 1, 1), charge(1, 1, 1)];
-        for left in [9, 8] {
-            let decisions = memory.take(&policies, &both);
-            assert!(decisions.iter().all(|d| d.allowed));
-            assert_eq!(decisions[0].remaining, left);
-        }
-        for _ in 0..5 {
-            let decisions = memory.take(&policies, &both);
-            assert_eq!((decisions[0].allowed, decisions[0].remaining), (true, 8));
-            assert_eq!((decisions[1].allowed, decisions[1].remaining), (false, 0));
-        }
-    }
-
-    #[test]
-    fn charges_on_one_key_see_each_other() {
-        let (memory, policies) = (memory(1_000), policies());
-        let twice = [charge(0, 1, 6), charge(0, 1, 6)];
-        let decisions = memory.take(&policies, &twice);
-        assert!(decisions[0].allowed && !decisions[1].allowed);
-        assert_eq!(memory.len(), 0);
-        let decisions = memory.take(&policies, &[charge(0, 1, 4), charge(0, 1, 6)]);
-        assert!(decisions.iter().all(|d| d.allowed));
-        assert_eq!(decisions[1].remaining, 0);
-    }
-
-    #[test]
-    fn policies_count_apart() {
-        let (memory, policies) = (memory(1_000), policies());
-        let _ = memory.take(&policies, &[charge(0, 1, 10)]);
-        assert!(memory.take(&policies, &[charge(1, 1, 1)])[0].allowed);
-        assert!(!memory.take(&policies, &[charge(0, 1, 1)])[0].allowed);
-        assert!(memory.take(&policies, &[charge(0, 2, 1)])[0].allowed);
-    }
-
-    #[test]
-    fn the_bound_on_keys_is_hard_and_spares_whoever_is_held_back() {
-        let (memory, policies) = (memory(640), policies());
-        let attacker = [Charge::take(PolicyId(0), Key([255; 16]), 10)];
-        assert!(memory.take(&policies, &attacker)[0].allowed);
-        for number in 0..50_000_u32 {
-            let mut key = [0; 16];
-            key[..4].copy_from_slice(&number.wrapping_mul(0x9E37_79B1).to_be_bytes());
-            let _ = memory.take(&policies, &[Charge::take(PolicyId(0), Key(key), 1)]);
-            assert!(number % 1_000 != 0 || memory.len() <= 640);
-        }
-        assert!(memory.len() <= 640);
-        assert!(!memory.take(&policies, &attacker)[0].allowed);
-    }
-
-    #[test]
-    fn what_equals_no_state_is_swept() {
-        let (memory, policies) = (memory(1_000), policies());
-        let _ = memory.take(&policies, &[charge(0, 1, 1), charge(0, 2, 5)]);
-        assert_eq!(memory.len(), 2);
-        memory.clock().set(Timestamp(1_120_000));
-        memory.sweep(0, 1);
-        assert_eq!(memory.len(), 1);
-        memory.clock().set(Timestamp(1_520_000));
-        memory.sweep(0, 1);
-        assert!(memory.is_empty());
-    }
-
-    #[test]
-    fn locks_are_taken_in_one_order() {
-        let (memory, policies) = (memory(1_000), policies());
-        std::thread::scope(|scope| {
-            for thread in 0..4_u8 {
-                let (memory, policies) = (&memory, &policies);
-                scope.spawn(move || {
-                    for round in 0..2_000_u32 {
-                        let a = u8::try_from(round % 251).unwrap();
-                        let pair = [charge(0, a, 0), charge(0, a.wrapping_mul(31).wrapping_add(thread), 0)];
-                        let _ = memory.take(policies, &pair);
-                    }
-                });
-            }
-        });
-    }
-}
+mod clock_tests;
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,7 @@ use self::gather::Queue;
 use self::line::{Line, TakeClock};
 use super::{Change, Decisions, StoreError};
 use crate::limit::{Charge, Key, Manner, Policy, PolicyId, Quota, Rate};
-use crate::time::{Clock, Micros, Timestamp, monotonic};
+use crate::time::{Clock, Micros, monotonic};
 
 /// How many charges are settled in one call: it must not keep the server from others, nor take longer than a take
 /// may. To renew one of thousands of slots of a key takes it most of a millisecond.
@@ -77,7 +77,7 @@ impl Redis {
     pub fn connect(spec: &RedisSpec) -> Self {
         let clock = if spec.client_clock {
             // Clocks that differ by up to a second must not make a state vanish early.
-            TakeClock::Sent { clock: Arc::new(Clock::System), extra_ttl: Duration::from_secs(1) }
+            TakeClock::Sent { clock: Arc::new(Clock::Monotonic), extra_ttl: Duration::from_secs(1) }
         } else {
             TakeClock::Server
         };
@@ -210,8 +210,8 @@ impl Redis {
         running.await
     }
 
-    fn now(&self) -> Timestamp {
-        self.shared.line.now()
+    fn clock(&self) -> &Clock {
+        self.shared.line.clock()
     }
 
     fn prefix(&self) -> &str {

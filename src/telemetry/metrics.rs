@@ -43,6 +43,8 @@ pub struct Levels {
     pub breaker_openings: u64,
     /// Keys that this process knows by itself.
     pub keys: usize,
+    /// Keys that were evicted from this process before their time.
+    pub evictions: u64,
     /// Keys that owe the store something.
     pub owed_keys: usize,
     /// What became of units that were admitted while it was away, in the order of [`ChargeBack`].
@@ -244,7 +246,9 @@ impl Scrape {
         }
         let help = "Keys that owe the store what was admitted while it was away.";
         gauge(encoder, "owed_keys", help, self.levels.owed_keys)?;
-        gauge(encoder, "local_keys", "Keys that this process knows by itself.", self.levels.keys)
+        gauge(encoder, "local_keys", "Keys that this process knows by itself.", self.levels.keys)?;
+        let help = "Keys that were evicted from this process before their time, because it knew `max_keys`.";
+        total(encoder, "store_evictions", help, self.levels.evictions)
     }
 
     fn upstream_requests(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

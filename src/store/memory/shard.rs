@@ -1,20 +1,38 @@
-//! One shard of the in-process store.
+//! One shard of the in-process store, and which entry it evicts when it is full.
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::limit::{Debt, Key, Policy, Record, State};
+use super::present::Present;
+use crate::limit::{Debt, Hold, Key, Policy, Record, State};
 use crate::time::Timestamp;
 
-/// How many entries are looked at to find one to push out.
+/// How many entries of a class are compared to find the one to evict.
 const CANDIDATES: usize = 16;
+/// After how many buckets fewer will do, which bounds the work where a class is rare.
+const MOST_VISITED: usize = 512;
 
-/// What stands for one (policy, key): the key mixed with the policy's own 128 bits. Both are hashes, so
+/// What identifies one (policy, key): the key mixed with the policy's own 128 bits. Both are hashes, so
 /// that the mix is as good as a hash over the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryId(u128);
+
+/// Hashes entries with a secret of the process, so that no client can aim its keys at one shard or bucket.
+#[derive(Clone, Debug)]
+pub(super) struct EntryHasher {
+    secret: u128,
+    mix: DefaultHashBuilder,
+}
+
+/// An entry's identity with its hash, which decides about shard and bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Address {
+    pub id: EntryId,
+    hash: u64,
+}
 
 /// What is kept of one key.
 #[derive(Debug)]
@@ -36,14 +54,30 @@ enum Held {
     Record(Box<Record>),
 }
 
-/// From when on a record equals none, in steps of 2^14 µs, and 24 bits of its policy's salt.
+/// What eviction, sweep and list need of an entry, in one word: from when on its record equals none, in steps of
+/// 2^14 µs (40 bits); whether that is by the wall clock; whether it is strict; and 22 bits of its policy's salt.
 #[derive(Clone, Copy, Debug)]
-struct Meta(u64);
+pub(super) struct Meta(u64);
+
+/// How many entries a policy has in a shard.
+#[derive(Debug)]
+struct Share {
+    /// The policy, as [`Meta::policy`] has it.
+    policy: u64,
+    /// Entries that only count.
+    plain: usize,
+    /// Entries with a ban, a block or slots.
+    strict: usize,
+}
 
 /// A table of entries, at most `max` of them.
 #[derive(Debug)]
 pub(super) struct Shard {
     table: HashTable<Entry>,
+    hasher: EntryHasher,
+    shares: Vec<Share>,
+    /// Entries that were evicted before they had expired.
+    evictions: u64,
     max: usize,
 }
 
@@ -72,125 +106,244 @@ impl Held {
 }
 
 impl Meta {
-    fn new(salt: u128, expires: Timestamp) -> Self {
+    const POLICY: u64 = (1 << 22) - 1;
+    const STRICT: u64 = 1 << 22;
+    const BY_WALL: u64 = 1 << 23;
+
+    /// Of a record of the policy with this salt, which equals none from `expires` on; by the wall clock if `by_wall`.
+    pub fn new(salt: u128, record: &Record, expires: Timestamp, by_wall: bool) -> Self {
+        let is_held = record.hold.as_ref().and_then(Hold::end).is_some();
+        let is_strict = is_held || matches!(record.state, Some(State::Leases(_)));
         // Rounded up: nothing may go before its time.
-        Self(((expires.0 >> 14) + 1) << 24 | Self::tag(salt))
+        let expires = ((expires.0 >> 14) + 1) << 24;
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        Self(expires | flag(by_wall, Self::BY_WALL) | flag(is_strict, Self::STRICT) | policy_bits(salt))
     }
 
-    fn tag(salt: u128) -> u64 {
-        u64::try_from(salt >> 104).unwrap_or(0)
+    fn policy(self) -> u64 {
+        self.0 & Self::POLICY
     }
 
-    fn has_expired(self, now: Timestamp) -> bool {
-        self.0 >> 24 <= now.0 >> 14
+    /// Whether the entry is a ban, a block or slots, and not merely a count.
+    fn is_strict(self) -> bool {
+        self.0 & Self::STRICT != 0
+    }
+
+    fn expires(self) -> u64 {
+        self.0 >> 24
+    }
+
+    fn has_expired(self, now: Timestamp, wall: Timestamp) -> bool {
+        let now = if self.0 & Self::BY_WALL == 0 { now } else { wall };
+        self.expires() <= now.0 >> 14
+    }
+}
+
+fn policy_bits(salt: u128) -> u64 {
+    u64::try_from(salt >> 106).unwrap_or(0)
+}
+
+impl EntryHasher {
+    pub fn new() -> Self {
+        // The system's randomness: the seed of the mix is made of addresses and the time alone.
+        let random = RandomState::new();
+        let secret = u128::from(random.hash_one(0)) << 64 | u128::from(random.hash_one(1));
+        Self { secret, mix: DefaultHashBuilder::default() }
+    }
+
+    /// Where the entry of this key is, and with which salt.
+    pub fn address(&self, salt: u128, key: Key) -> Address {
+        let id = EntryId(u128::from_le_bytes(key.0) ^ salt);
+        Address { id, hash: self.hash(id) }
+    }
+
+    fn hash(&self, id: EntryId) -> u64 {
+        self.mix.hash_one(id.0 ^ self.secret)
     }
 }
 
 impl EntryId {
-    pub(super) fn new(salt: u128, key: Key) -> Self {
-        Self(u128::from_le_bytes(key.0) ^ salt)
-    }
-
     /// The key of an entry that belongs to the policy with this salt.
     fn key(self, salt: u128) -> Key {
         Key((self.0 ^ salt).to_le_bytes())
     }
+}
 
-    /// Which of `shards` shards it lives in, by its upper half; the table places it by a hash of all.
-    pub(super) fn shard(self, shards: usize) -> usize {
-        let upper = self.0 >> 64;
-        usize::try_from((upper * shards as u128) >> 64).unwrap_or(0)
+impl Address {
+    /// Which of `shards` shards it lives in. The table beneath places entries by the lowest bits of the hash and
+    /// compares the highest 7, so neither may be the same for all entries of a shard.
+    pub fn shard(self, shards: usize) -> usize {
+        let middle = u128::from(self.hash >> 24 & u64::from(u32::MAX));
+        usize::try_from((middle * shards as u128) >> 32).unwrap_or(0)
     }
 }
 
 impl Shard {
-    pub(super) fn new(max: usize) -> Self {
-        Self { table: HashTable::new(), max }
+    pub fn new(max: usize, hasher: EntryHasher) -> Self {
+        Self { table: HashTable::new(), hasher, shares: Vec::new(), evictions: 0, max }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    pub(super) fn get(&self, id: EntryId, hash: u64) -> Option<Cow<'_, Record>> {
-        self.table.find(hash, |entry| entry.id == id).map(|entry| entry.held.record())
+    /// How many entries were evicted before they had expired.
+    pub fn evictions(&self) -> u64 {
+        self.evictions
     }
 
-    /// Keeps a record of the policy with this salt until `expires`.
-    pub(super) fn put(
-        &mut self,
-        id: EntryId,
-        salt: u128,
-        record: Record,
-        expires: Timestamp,
-        now: Timestamp,
-        hash: impl Fn(&EntryId) -> u64,
-    ) {
-        let own = hash(&id);
-        let (held, meta) = (Held::new(record), Meta::new(salt, expires));
-        if let Some(entry) = self.table.find_mut(own, |entry| entry.id == id) {
+    pub fn get(&self, at: Address) -> Option<Cow<'_, Record>> {
+        self.table.find(at.hash, |entry| entry.id == at.id).map(|entry| entry.held.record())
+    }
+
+    /// Keeps a record.
+    pub fn put(&mut self, at: Address, record: Record, meta: Meta, now: Present<'_>) {
+        let held = Held::new(record);
+        if let Some(entry) = self.table.find_mut(at.hash, |entry| entry.id == at.id) {
+            let before = std::mem::replace(&mut entry.meta, meta);
             entry.held = held;
-            entry.meta = meta;
+            if before.is_strict() != meta.is_strict() {
+                discount(&mut self.shares, before);
+                count(&mut self.shares, meta);
+            }
             return;
         }
         if self.table.len() >= self.max {
-            self.push_one_out(own, now);
+            self.evict(at.hash, meta.policy(), now);
+            // No bucket is free but those that removed entries have left, for which the table would double.
+            if self.table.len() == self.table.capacity() {
+                self.rebuild();
+            }
         }
-        self.table.insert_unique(own, Entry { id, held, meta }, |entry| hash(&entry.id));
+        let hasher = &self.hasher;
+        self.table.insert_unique(at.hash, Entry { id: at.id, held, meta }, |entry| hasher.hash(entry.id));
+        count(&mut self.shares, meta);
     }
 
     /// Forgets a record that equals none.
-    pub(super) fn remove(&mut self, id: EntryId, hash: u64) {
-        if let Ok(entry) = self.table.find_entry(hash, |entry| entry.id == id) {
-            entry.remove();
+    pub fn remove(&mut self, at: Address) {
+        if let Ok(entry) = self.table.find_entry(at.hash, |entry| entry.id == at.id) {
+            let (entry, _) = entry.remove();
+            discount(&mut self.shares, entry.meta);
         }
     }
 
     /// The keys of `policy`, at most `max` of them.
-    pub(super) fn keys(&self, policy: &Policy, now: Timestamp, max: usize) -> Vec<Key> {
-        let own = |entry: &&Entry| {
-            entry.meta.0 & 0xff_ffff == Meta::tag(policy.salt()) && !entry.meta.has_expired(now)
-        };
+    pub fn keys(&self, policy: &Policy, now: Present<'_>, max: usize) -> Vec<Key> {
+        let (bits, wall) = (policy_bits(policy.salt()), now.wall());
+        let own = |entry: &&Entry| entry.meta.policy() == bits && !entry.meta.has_expired(now.time, wall);
         self.table.iter().filter(own).map(|entry| entry.id.key(policy.salt())).take(max).collect()
     }
 
     /// Removes what has expired, and gives memory back when little is left.
-    pub(super) fn sweep(&mut self, now: Timestamp, hash: impl Fn(&EntryId) -> u64) {
-        self.table.retain(|entry| !entry.meta.has_expired(now));
+    pub fn sweep(&mut self, now: Present<'_>) {
+        let (wall, shares, hasher) = (now.wall(), &mut self.shares, &self.hasher);
+        self.table.retain(|entry| {
+            let has_expired = entry.meta.has_expired(now.time, wall);
+            if has_expired {
+                discount(shares, entry.meta);
+            }
+            !has_expired
+        });
         if self.table.len() < self.table.capacity() / 8 {
-            self.table.shrink_to(self.table.len() * 2, |entry| hash(&entry.id));
+            self.table.shrink_to(self.table.len() * 2, |entry| hasher.hash(entry.id));
         }
     }
 
-    /// Removes one entry: of a few, looked at from a place that the new key's hash picks, the first that has
-    /// expired, or else the one that expires soonest.
-    fn push_one_out(&mut self, hash: u64, now: Timestamp) {
-        let buckets = self.table.num_buckets();
+    /// Removes one entry to make room for one of the policy `newcomer`: the first that has expired of those that are
+    /// looked at, from a place that the newcomer's hash picks; or else of some of the class that has to give way,
+    /// the one that expires soonest.
+    fn evict(&mut self, hash: u64, newcomer: u64, now: Present<'_>) {
+        let (policy, strict) = self.largest_class(newcomer);
+        let (wall, buckets) = (now.wall(), self.table.num_buckets());
         let start = usize::try_from(hash).unwrap_or(0) % buckets.max(1);
-        let around = (start..buckets).chain(0..start);
-        let seen =
-            around.filter_map(|place| Some((place, self.table.get_bucket(place)?.meta))).take(CANDIDATES);
-        let mut victim: Option<(usize, Meta)> = None;
-        for (place, meta) in seen {
-            if victim.is_none_or(|(_, soonest)| meta.0 < soonest.0) {
-                victim = Some((place, meta));
-            }
-            if meta.has_expired(now) {
+        let (mut victim, mut candidates): (Option<(usize, Meta)>, _) = (None, 0);
+        for (visited, bucket) in (start..buckets).chain(0..start).enumerate() {
+            if candidates >= CANDIDATES || (visited >= MOST_VISITED && candidates > 0) {
                 break;
             }
+            let Some(Entry { meta, .. }) = self.table.get_bucket(bucket) else { continue };
+            if meta.has_expired(now.time, wall) {
+                victim = Some((bucket, *meta));
+                break;
+            }
+            if meta.policy() == policy && meta.is_strict() == strict {
+                candidates += 1;
+                victim =
+                    victim.filter(|(_, best)| best.expires() <= meta.expires()).or(Some((bucket, *meta)));
+            }
         }
-        if let Some(entry) = victim.and_then(|(place, _)| self.table.get_bucket_entry(place).ok()) {
+        let Some((bucket, meta)) = victim else { return };
+        if let Ok(entry) = self.table.get_bucket_entry(bucket) {
             entry.remove();
+            discount(&mut self.shares, meta);
+            self.evictions += u64::from(!meta.has_expired(now.time, wall));
         }
+    }
+
+    /// Moves all entries into a table without removed ones, with some room so that this is seldom done.
+    fn rebuild(&mut self) {
+        let (hasher, room) = (&self.hasher, HashTable::with_capacity(self.max + self.max / 32));
+        for entry in std::mem::replace(&mut self.table, room) {
+            self.table.insert_unique(hasher.hash(entry.id), entry, |entry| hasher.hash(entry.id));
+        }
+    }
+
+    /// Which entries have to give way: the plain ones of the policy that has the most, so that a flood of keys evicts
+    /// nothing but such keys. Strict ones are spared until they take three quarters of the room, since a client can make
+    /// those up as well, with bans of made-up keys, and must not leave other limits without room. Of equals the policy
+    /// of the newcomer gives way.
+    fn largest_class(&self, newcomer: u64) -> (u64, bool) {
+        let all_strict: usize = self.shares.iter().map(|share| share.strict).sum();
+        let strict = all_strict == self.table.len() || all_strict * 4 > self.max * 3;
+        let size =
+            |share: &&Share| (if strict { share.strict } else { share.plain }, share.policy == newcomer);
+        let largest = self.shares.iter().max_by_key(size);
+        (largest.map_or(newcomer, |share| share.policy), strict)
+    }
+}
+
+fn count(shares: &mut Vec<Share>, meta: Meta) {
+    let known = shares.iter_mut().find(|share| share.policy == meta.policy());
+    let number = |is_own| usize::from(is_own);
+    let (plain, strict) = (number(!meta.is_strict()), number(meta.is_strict()));
+    match known {
+        Some(share) => (share.plain, share.strict) = (share.plain + plain, share.strict + strict),
+        None => shares.push(Share { policy: meta.policy(), plain, strict }),
+    }
+}
+
+fn discount(shares: &mut Vec<Share>, meta: Meta) {
+    let Some(place) = shares.iter().position(|share| share.policy == meta.policy()) else { return };
+    let share = &mut shares[place];
+    let count = if meta.is_strict() { &mut share.strict } else { &mut share.plain };
+    *count = count.saturating_sub(1);
+    if (share.plain, share.strict) == (0, 0) {
+        shares.swap_remove(place);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Clock;
 
     #[test]
     fn an_entry_is_small() {
         assert_eq!(size_of::<Entry>(), 48);
+    }
+
+    /// A shard that is full and changes all the time takes no more memory than one that has just been filled.
+    #[test]
+    fn a_full_table_does_not_grow() {
+        let (hasher, clock) = (EntryHasher::new(), Clock::manual(Timestamp(1)));
+        let (max, now) = (super::super::SHARD_KEYS, Present::of(&clock));
+        let mut shard = Shard::new(max, hasher.clone());
+        for number in 0..20 * max as u128 {
+            let at = hasher.address(0, Key((number + 1).to_le_bytes()));
+            let meta = Meta::new(0, &Record::default(), Timestamp(1_000_000), false);
+            shard.put(at, Record::default(), meta, now);
+        }
+        assert_eq!((shard.len(), shard.table.num_buckets()), (max, 1 << 14));
     }
 }

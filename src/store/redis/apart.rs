@@ -81,7 +81,7 @@ async fn settle_groups(
             let of_group: Vec<Charge> = group.iter().map(|place| charges[*place]).collect();
             let mut call = wire::Call::default();
             for charge in &of_group {
-                call.add(redis.prefix(), policies, std::slice::from_ref(charge), redis.now());
+                call.add(redis.prefix(), policies, std::slice::from_ref(charge), redis.clock());
             }
             let reply = redis.call(call).await?;
             wire::decisions(&reply, policies, &of_group)
@@ -186,7 +186,7 @@ impl<'a> Apart<'a> {
     async fn ask(&self, group: &Group, manner: impl Fn(Charge) -> Charge) -> Result<Decisions, StoreError> {
         let charges: SmallVec<[Charge; 4]> = group.iter().map(|place| manner(self.charges[*place])).collect();
         let mut call = wire::Call::default();
-        call.add(self.redis.prefix(), self.policies, &charges, self.redis.now());
+        call.add(self.redis.prefix(), self.policies, &charges, self.redis.clock());
         let reply = self.redis.call(call).await?;
         wire::decisions(&reply, self.policies, &charges)
     }
@@ -217,7 +217,7 @@ impl Made {
         let all = group.iter().zip(said);
         for (place, said) in all.filter(|(place, said)| said.allowed && request.takes(**place)) {
             let refund = request.charges[*place].refund(said.at);
-            call.add(self.redis.prefix(), request.policies, &[refund], self.redis.now());
+            call.add(self.redis.prefix(), request.policies, &[refund], self.redis.clock());
         }
         self.refunds.push(call);
     }

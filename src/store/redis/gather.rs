@@ -156,13 +156,13 @@ fn together(waiting: &[Waiting]) -> usize {
 }
 
 async fn send(line: &Line, requests: Vec<Waiting>) {
-    let now = line.now();
+    let clock = line.clock();
     let mut call = Call::of(requests.iter().map(|one| one.charges.len()).sum());
     for Waiting { policies, charges, apart, .. } in &requests {
         if *apart {
-            charges.chunks(1).for_each(|charge| call.add(line.prefix(), policies, charge, now));
+            charges.chunks(1).for_each(|charge| call.add(line.prefix(), policies, charge, clock));
         } else {
-            call.add(line.prefix(), policies, charges, now);
+            call.add(line.prefix(), policies, charges, clock);
         }
     }
     let (keys, arguments) = call.into_parts();

@@ -14,7 +14,7 @@ use fred::types::{ClusterHash, CustomCommand, FromValue, Value};
 use super::cluster;
 use super::script::Script;
 use crate::store::StoreError;
-use crate::time::{Clock, Timestamp, monotonic};
+use crate::time::{Clock, monotonic};
 
 /// What is asked over one connection.
 pub(super) struct Line {
@@ -31,7 +31,7 @@ pub(super) struct Line {
 pub(super) enum TakeClock {
     /// The server's.
     Server,
-    /// One that is sent along; states are kept for so much longer.
+    /// The wall clock of one that is sent along; states are kept for so much longer.
     Sent {
         /// The clock.
         clock: Arc<Clock>,
@@ -75,11 +75,11 @@ impl Line {
         self.timeout
     }
 
-    /// The time as this proxy knows it.
-    pub fn now(&self) -> Timestamp {
+    /// This proxy's clock: late charges have an age by it, and calendar windows follow its wall clock.
+    pub fn clock(&self) -> &Clock {
         match &self.clock {
-            TakeClock::Server => Clock::System.now(),
-            TakeClock::Sent { clock, .. } => clock.now(),
+            TakeClock::Server => &Clock::Monotonic,
+            TakeClock::Sent { clock, .. } => clock,
         }
     }
 
@@ -151,7 +151,7 @@ impl Line {
     fn arguments(&self, script: Value, keys: Vec<Bytes>, own: Vec<Bytes>) -> Vec<Value> {
         let (now, extra_ttl) = match &self.clock {
             TakeClock::Server => (String::new(), Duration::ZERO),
-            TakeClock::Sent { clock, extra_ttl } => (clock.now().0.to_string(), *extra_ttl),
+            TakeClock::Sent { clock, extra_ttl } => (clock.wall().0.to_string(), *extra_ttl),
         };
         let mut arguments = Vec::with_capacity(keys.len() + own.len() + 4);
         arguments.push(script);

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::limit::{Cause, Charge, Decision, Key, MAX_TICKS, Manner, Policy, PolicyId, Quota};
 use crate::store::{Decisions, StoreError};
-use crate::time::{Micros, Timestamp};
+use crate::time::{Clock, Micros, Timestamp};
 
 /// Bytes of one decision in a reply.
 const DECISION: usize = 1 + 3 * size_of::<f64>();
@@ -56,8 +56,8 @@ impl Call {
         }
     }
 
-    /// Adds a request. `now` says which calendar windows are sent along.
-    pub fn add(&mut self, prefix: &str, policies: &[Policy], charges: &[Charge], now: Timestamp) {
+    /// Adds a request. The clock is read for calendar windows, which are sent along, and for late charges.
+    pub fn add(&mut self, prefix: &str, policies: &[Policy], charges: &[Charge], clock: &Clock) {
         if let [charge] = charges
             && self.prolongs_run(prefix, policies, charge)
         {
@@ -72,7 +72,7 @@ impl Call {
             let known = self.named.len();
             let place = place(&mut self.named, charge.policy);
             if self.named.len() > known {
-                self.policies.push(packed(policy, now));
+                self.policies.push(packed(policy, clock));
             }
             self.requests.extend_from_slice(&key.to_le_bytes());
             push_u16(&mut self.requests, place);
@@ -85,7 +85,7 @@ impl Call {
                 push_number(&mut self.requests, charge.taken.0.cast_signed());
             } else if charge.manner == Manner::Late {
                 // As an age: the server's clock is not ours.
-                push_number(&mut self.requests, now.since(charge.taken).0.cast_signed());
+                push_number(&mut self.requests, clock.now().since(charge.taken).0.cast_signed());
             }
         }
         self.run = match charges {
@@ -186,8 +186,9 @@ where
     list.as_ref().len()
 }
 
-fn packed(policy: &Policy, now: Timestamp) -> Bytes {
-    let numbers = policy.quota.numbers(now);
+fn packed(policy: &Policy, clock: &Clock) -> Bytes {
+    let wall = if policy.follows_calendar() { clock.wall() } else { Timestamp::default() };
+    let numbers = policy.quota.numbers(wall);
     let ban = policy.ban.map(|ban| [ban.after, ban.within.0, ban.length.0].map(u64::cast_signed));
     let ban = ban.as_ref().map_or(&[][..], |ban| &ban[..]);
     let options = u8::from(!ban.is_empty()) | u8::from(policy.shadow) << 1;
@@ -290,7 +291,7 @@ mod tests {
     fn a_key_and_a_policy_stand_once() {
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
         let mut call = Call::default();
-        call.add("tidegate", &policies(), &[charge, charge], Timestamp(0));
+        call.add("tidegate", &policies(), &[charge, charge], &Clock::Monotonic);
         let (keys, arguments) = call.into_parts();
         assert_eq!(keys, [Bytes::from_static(b"tidegate:{BwcHBwcHBwcHBwcHBwcHBw}:a:b")]);
         let lengths: Vec<usize> = arguments.iter().map(Bytes::len).collect();
@@ -302,7 +303,7 @@ mod tests {
         let mut call = Call::default();
         let mut add = |key: u8, cost| {
             let charge = Charge::take(PolicyId(0), Key([key; 16]), cost);
-            call.add("tidegate", &policies(), &[charge], Timestamp(0));
+            call.add("tidegate", &policies(), &[charge], &Clock::Monotonic);
         };
         // Three in a row; a key that has its place; one behind that; another cost.
         for (key, cost) in [(1, 1), (2, 1), (3, 1), (2, 1), (3, 1), (4, 2)] {
@@ -315,6 +316,20 @@ mod tests {
             .collect();
         assert_eq!(starts, [(3, 1), (2, 2), (1, 4)]);
         assert_eq!(call.ends.len(), 4);
+    }
+
+    #[test]
+    fn setting_the_wall_clock_makes_no_late_charge_older() {
+        let late = Charge::take(PolicyId(0), Key([7; 16]), 1).late(Timestamp(3));
+        let sent = |wall| {
+            let clock = Clock::manual(Timestamp(10));
+            clock.set_wall(Timestamp(wall));
+            let mut call = Call::default();
+            call.add("tidegate", &policies(), &[late], &clock);
+            call.requests
+        };
+        assert!(sent(10).ends_with(&7_f64.to_le_bytes()));
+        assert_eq!(sent(10), sent(3_600_000_010));
     }
 
     #[test]

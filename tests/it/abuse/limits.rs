@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::support::{Wire, get};
+use crate::support::{Tidegate, Upstream, Wire, connect_from, curl, eventually, get};
 
 const CASES: &[Case] = &[
     Case {
@@ -45,6 +45,74 @@ const CASES: &[Case] = &[
         },
     },
 ];
+
+/// Three limits with strict state, and one whose keys last longer, for a store of 2,000 keys.
+const STRICT: &str = r#"listen = "127.0.0.1:0"
+    [admin]
+    listen = "127.0.0.1:0"
+    [store]
+    max_keys = 2_000
+    [limits.strict]
+    rate = "2/hour"
+    key = "header:x-key"
+    [limits.banning]
+    rate = "2/hour"
+    key = "header:x-key"
+    ban = { after = 1, within = "1m", for = "1h" }
+    [limits.busy]
+    algorithm = "concurrency"
+    max_in_flight = 1
+    key = "header:x-key"
+    [limits.flooded]
+    rate = "5/day"
+    key = "header:x-key"
+    [[routes]]
+    path = "/strict"
+    limits = ["strict"]
+    respond = { status = 200 }
+    [[routes]]
+    path = "/banning"
+    limits = ["banning"]
+    respond = { status = 200 }
+    [[routes]]
+    path = "/flooded"
+    limits = ["flooded"]
+    respond = { status = 200 }
+    [[routes]]
+    path = "/busy"
+    limits = ["busy"]
+"#;
+
+#[test]
+fn made_up_keys_of_another_limit_evict_no_strict_state() {
+    let silent = Upstream::scripted(|caller| while let Ok(Some(_)) = caller.request() {});
+    let proxy = Tidegate::start(&format!("{STRICT}upstream = \"{}\"\n", silent.url()));
+    let ask = |path: &str, key: &str| get(proxy.addr(), path, &[&format!("X-Key: {key}")]).status();
+    assert_eq!([0; 3].map(|_| ask("/strict", "denied")), [200, 200, 429]);
+    assert_eq!([0; 3].map(|_| ask("/banning", "banned")), [200, 200, 429]);
+    let block = format!("http://{}/keys/block", proxy.admin());
+    let body = r#"{"limit": "strict", "key": "blocked", "for": "1h"}"#;
+    assert_eq!(curl(&["-H", "Content-Type: application/json", "-d", body, &block]).0, 200);
+    let holder = Wire::over(connect_from("127.0.0.1", proxy.addr()).unwrap());
+    holder.stream().write_all(b"GET /busy HTTP/1.1\r\nHost: a\r\nX-Key: holder\r\n\r\n").unwrap();
+    eventually("the slot is taken", || ask("/busy", "holder") == 429);
+
+    let mut wire = Wire::over(connect_from("127.0.0.1", proxy.addr()).unwrap());
+    for parcel in 0..100 {
+        let request = |n| format!("GET /flooded HTTP/1.1\r\nHost: a\r\nX-Key: {parcel}-{n}\r\n\r\n");
+        wire.stream().write_all((0..100).map(request).collect::<String>().as_bytes()).unwrap();
+        for _ in 0..100 {
+            assert_eq!(wire.read_response("GET").unwrap().status(), 200);
+        }
+    }
+    let strict = [("/strict", "denied"), ("/banning", "banned"), ("/strict", "blocked"), ("/busy", "holder")];
+    assert_eq!(strict.map(|(path, key)| ask(path, key)), [429, 429, 403, 429]);
+    let metrics = get(proxy.admin(), "/metrics", &[]);
+    let evictions =
+        metrics.text().lines().find_map(|line| line.strip_prefix("tidegate_store_evictions_total "));
+    let evictions: usize = evictions.unwrap().parse().unwrap();
+    assert!((8_000..8_100).contains(&evictions), "{evictions}");
+}
 
 /// Sends requests in parcels of a hundred for a second; how many have passed, and how many were denied.
 fn pipeline(ground: &Ground, request: impl Fn(u32) -> String) -> (u32, u32) {
