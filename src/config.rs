@@ -22,6 +22,7 @@ mod slashes;
 mod store;
 mod table;
 mod tls;
+mod unmatched;
 mod upstreams;
 mod zone;
 
@@ -202,8 +203,15 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
         top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
     top.close();
     let routes = routes?;
-    let across = slashes::problems(&routes, &limits);
-    for problem in across.into_iter().chain(odd::warnings(&routes, &limits, &upstreams, &defaults)) {
+    let sections = odd::Sections {
+        routes: &routes,
+        limits: &limits,
+        upstreams: &upstreams,
+        defaults: &defaults,
+        listeners: listeners.as_deref().unwrap_or_default(),
+        store: store.as_ref(),
+    };
+    for problem in slashes::problems(&routes, &limits).into_iter().chain(odd::warnings(&sections)) {
         reader.note(problem);
     }
     let store = store?;
