@@ -32,6 +32,7 @@ mod max_body;
 mod numbers;
 mod onward;
 mod outage;
+mod packaging;
 mod partings;
 mod places;
 mod proof;
