@@ -3,15 +3,17 @@
 mod check;
 mod explain;
 mod keys;
+mod output;
 mod run;
 mod simulate;
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use self::output::complain;
 use crate::config::{self, Loaded};
 
 /// A reverse proxy with exact, distributed rate limiting built in.
@@ -69,12 +71,9 @@ type Outcome = Result<(), Failure>;
 /// Does what the arguments of this process say.
 #[must_use]
 pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Run(args) => run::run(&args),
-        Command::Check(args) => check::check(&args),
-        Command::Explain(args) => explain::explain(&args),
-        Command::Simulate(args) => simulate::simulate(&args),
-        Command::Keys(args) => keys::keys(&args),
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => run(&cli.command),
+        Err(instead) => show(&instead),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,25 +81,35 @@ pub fn main() -> ExitCode {
     }
 }
 
+fn run(command: &Command) -> Outcome {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Check(args) => check::check(args),
+        Command::Explain(args) => explain::explain(args),
+        Command::Simulate(args) => simulate::simulate(args),
+        Command::Keys(args) => keys::keys(args),
+    }
+}
+
+/// Prints what clap has in place of arguments: help, the version, or what is wrong with them.
+fn show(instead: &clap::Error) -> Outcome {
+    let written = instead.print();
+    if instead.use_stderr() {
+        return Err(Failure::Usage);
+    }
+    output::written("standard output", written.and_then(|()| io::stdout().flush()))
+}
+
 /// Reads the file, and says what is wrong with it if anything is.
 fn load(args: &FileArgs) -> Result<Loaded, Failure> {
     config::load(&args.config).map_err(|report| {
-        report.print();
+        // If it can't be written, the exit status still tells.
+        let _ = report.print();
         if let Some(summary) = report.summary() {
-            complain(&format!("\n{summary}"));
+            complain(format!("\n{summary}"));
         }
         Failure::Usage
     })
-}
-
-/// Prints to standard error. Where that is closed nobody wants to know.
-fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-/// Prints to standard output. Where that is closed nobody wants to know.
-fn print(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 #[cfg(test)]

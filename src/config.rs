@@ -23,6 +23,7 @@ mod statuses;
 mod store;
 mod table;
 mod tls;
+mod unmatched;
 mod upstreams;
 mod zone;
 
@@ -203,10 +204,21 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
         top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
     top.close();
     let routes = routes?;
+    let sections = odd::Sections {
+        routes: &routes,
+        limits: &limits,
+        upstreams: &upstreams,
+        defaults: &defaults,
+        listeners: listeners.as_deref().unwrap_or_default(),
+        store: store.as_ref(),
+    };
     let across = slashes::problems(&routes, &limits);
     let statuses = statuses::warnings(&routes, &limits, &defaults);
-    let odd = odd::warnings(&routes, &limits, &upstreams, &defaults);
-    across.into_iter().chain(statuses).chain(odd).for_each(|problem| reader.note(problem));
+    across
+        .into_iter()
+        .chain(statuses)
+        .chain(odd::warnings(&sections))
+        .for_each(|problem| reader.note(problem));
     let store = store?;
     let jwt = match jwt {
         Some(spec) => Some(Verifier::new(spec?, Clock::System).into()),

@@ -3,6 +3,7 @@
 
 mod access;
 mod charge_back;
+mod colours;
 mod counts;
 mod lines;
 mod log;
@@ -14,6 +15,7 @@ use tracing::Level;
 
 pub use access::{AccessWriter, Forwarding, Record};
 pub use charge_back::ChargeBack;
+pub use colours::has_colours;
 pub use counts::{Counts, Outcome, StoreCall};
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
 pub use metrics::{CONTENT_TYPE, Levels, ListenerLevels, Metrics};

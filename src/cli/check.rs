@@ -1,6 +1,7 @@
 //! `tidegate check`.
 
-use super::{FileArgs, Outcome, load, print};
+use super::output::{print, written};
+use super::{FileArgs, Outcome, load};
 use crate::config::Config;
 use crate::store::StoreSpec;
 
@@ -8,10 +9,9 @@ use crate::store::StoreSpec;
 pub(super) fn check(args: &FileArgs) -> Outcome {
     let loaded = load(args)?;
     if !loaded.warnings.is_empty() {
-        loaded.warnings.print();
+        written("standard error", loaded.warnings.print())?;
     }
-    print(&format!("{} is right: {}", args.config.display(), summary(&loaded.config)));
-    Ok(())
+    print(&format!("{} is right: {}", args.config.display(), summary(&loaded.config)))
 }
 
 /// What a configuration comes to, in a few words.

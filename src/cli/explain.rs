@@ -11,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
 
-use super::{Failure, FileArgs, Outcome, complain, load, print};
+use super::output::{complain, print};
+use super::{Failure, FileArgs, Outcome, load};
 use crate::gate::Caller;
 
 /// The request to explain.
@@ -37,11 +38,10 @@ pub(super) struct ExplainArgs {
 /// Tells what a request would meet.
 pub(super) fn explain(args: &ExplainArgs) -> Outcome {
     let head = request::head(&args.method, &args.url, &args.headers).map_err(|error| {
-        complain(&format!("error: {error}"));
+        complain(format!("error: {error}"));
         Failure::Usage
     })?;
     let loaded = load(&args.file)?;
     let caller = Caller { address: args.from, tls_subject: args.tls_subject.as_deref() };
-    print(&story::tell(&loaded, caller, &head));
-    Ok(())
+    print(&story::tell(&loaded, caller, &head))
 }

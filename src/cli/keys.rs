@@ -9,7 +9,8 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use self::client::{Ask, Client};
-use super::{Failure, FileArgs, Outcome, complain, load, print};
+use super::output::{complain, print};
+use super::{Failure, FileArgs, Outcome, load};
 use crate::admin::api::{Block, Done, OneKey, Standings};
 
 const EXAMPLES: &str = "\
@@ -88,9 +89,9 @@ fn duration(text: &str) -> Result<String, String> {
 pub(super) fn keys(args: &KeysArgs) -> Outcome {
     let client = client(args)?;
     let answer = client.ask(&ask(&args.what)).map_err(|failed| {
-        complain(&format!("error: {}", failed.error));
+        complain(format!("error: {}", failed.error));
         if let Some(help) = failed.help {
-            complain(&format!("help: {help}"));
+            complain(format!("help: {help}"));
         }
         Failure::Running
     })?;
@@ -99,8 +100,7 @@ pub(super) fn keys(args: &KeysArgs) -> Outcome {
         complain("error: what answers there is no admin interface of this version of tidegate");
         return Err(Failure::Running);
     };
-    print(&text);
-    Ok(())
+    print(&text)
 }
 
 fn ask(what: &What) -> Ask {
@@ -140,7 +140,7 @@ fn shown(what: &What, answer: Value) -> Option<String> {
 /// The interface that was named, or the file's.
 fn client(args: &KeysArgs) -> Result<Client, Failure> {
     let usage = |error: String| {
-        complain(&format!("error: {error}"));
+        complain(format!("error: {error}"));
         Failure::Usage
     };
     let token = std::env::var("TIDEGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Failure, FileArgs, Outcome, complain, load};
+use super::output::complain;
+use super::{Failure, FileArgs, Outcome, load};
 use crate::{app, telemetry};
 
 /// How long the end waits for whoever reads the log.
@@ -18,7 +19,7 @@ pub(super) fn run(args: &FileArgs) -> Outcome {
     let ended = app::run(args.config.clone(), loaded);
     telemetry::flush_log(LAST_LINES);
     ended.map_err(|error| {
-        complain(&format!("error: {error:#}"));
+        complain(format!("error: {error:#}"));
         Failure::Running
     })
 }

@@ -21,13 +21,15 @@ use clap::{Args, ValueEnum};
 use self::arrivals::Arrival;
 use self::player::Player;
 use self::venue::Venue;
-use super::{Failure, FileArgs, Outcome, complain, load};
+use super::output::{self, complain};
+use super::{Failure, FileArgs, Outcome, load};
 use crate::config::Loaded;
 use crate::gate::Gate;
 use crate::limit::{Key, Policy, PolicyId};
 use crate::store::StoreError;
 use crate::store::redis::Target;
 use crate::suggest::nearest;
+use crate::telemetry::has_colours;
 
 /// Pictures of more arrivals than this show nothing.
 const MAX_DRAWN: usize = 5_000;
@@ -108,8 +110,8 @@ enum Problem {
     /// The store did not answer, or not with sense.
     #[error("the store can't be asked: {0}")]
     Store(#[from] StoreError),
-    /// What is said can't be written.
-    #[error("can't write: {0}")]
+    /// Standard output can't be written.
+    #[error(transparent)]
     Output(#[from] io::Error),
     /// Somebody does not want to wait.
     #[error("interrupted")]
@@ -119,7 +121,7 @@ enum Problem {
 /// Plays arrivals against limits.
 pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
     let wrong = |said: String| {
-        complain(&said);
+        complain(said);
         Failure::Usage
     };
     let target = args
@@ -140,13 +142,12 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
         arrivals: &arrivals,
     };
     let failed = |error: &dyn std::fmt::Display| {
-        complain(&format!("error: {error}"));
+        complain(format!("error: {error}"));
         Failure::Running
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.map_err(|error| failed(&error))?.block_on(play(&script, target.as_ref(), args.format)) {
-        // Whoever reads has seen enough.
-        Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(Problem::Output(error)) => output::written("standard output", Err(error)),
         played => played.map_err(|error| failed(&error)),
     }
 }
@@ -217,14 +218,14 @@ async fn play(script: &Script<'_>, target: Option<&Target>, format: Format) -> R
     };
     let cleared = venue.clear(script.policies, &keys).await;
     if let (Err(_), Some(prefix)) = (&cleared, venue.prefix()) {
-        complain(&format!("warning: keys that begin with {prefix} are left; Redis deletes them in time"));
+        complain(format!("warning: keys that begin with {prefix} are left; Redis deletes them in time"));
     }
     played.and(cleared.map_err(Problem::Store))
 }
 
 async fn show(script: &Script<'_>, mut players: Vec<Player<'_>>, format: Format) -> Result<(), Problem> {
     let stdout = io::stdout();
-    let colours = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colours = has_colours(&stdout);
     let mut out = io::BufWriter::new(stdout.lock());
     match format {
         Format::Table => table::write(script, &mut players, colours, &mut out).await?,

@@ -1,28 +1,43 @@
 //! What is odd about a configuration, though not wrong.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use super::limits::{ReadLimit, ReadLimits};
+use super::redis::is_loopback;
 use super::report::Problem;
 use super::routes::ReadRoute;
+use super::store::ReadStore;
 use super::upstreams::ReadUpstreams;
 use crate::gate::{Cost, HostPattern, KeyPart, Route};
 use crate::limit::PolicyId;
+use crate::limiter::OnStoreFailure;
+use crate::server::ListenerSpec;
+use crate::upstream::ServerSpec;
 
-/// Every warning about how routes, limits and upstreams go together.
-pub(super) fn warnings(
-    routes: &[ReadRoute],
-    limits: &ReadLimits,
-    upstreams: &ReadUpstreams,
-    defaults: &[(PolicyId, Range<usize>)],
-) -> Vec<Problem> {
+/// The sections of a file that have to go together.
+pub(super) struct Sections<'s> {
+    pub routes: &'s [ReadRoute],
+    pub limits: &'s ReadLimits,
+    pub upstreams: &'s ReadUpstreams,
+    pub defaults: &'s [(PolicyId, Range<usize>)],
+    pub listeners: &'s [ListenerSpec],
+    pub store: Option<&'s ReadStore>,
+}
+
+/// Every warning about how the sections of a file go together.
+pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
+    let Sections { routes, limits, upstreams, defaults, .. } = *sections;
     let mut problems = hidden_routes(routes);
     problems.extend(routes.iter().filter_map(|read| evadable(read, limits)));
     problems.extend(unused_limits(routes, limits, defaults));
     problems.extend(free_limits(limits));
     let unused = |span| Problem::warning(span, "no route uses this upstream");
     problems.extend(upstreams.unused().map(unused));
+    problems.extend(loops(upstreams, sections.listeners));
+    problems.extend(uncounted_proxies(limits, sections.store));
+    problems.extend(root_alone(routes));
     if routes.is_empty() {
         let problem = Problem::somewhere("the file has no routes: every request is answered with 404");
         problems.push(problem.odd().help("add a [[routes]] table with a `path` and an `upstream`"));
@@ -54,6 +69,50 @@ fn free_limits(limits: &ReadLimits) -> impl Iterator<Item = Problem> {
     let free =
         limits.ids().filter(|id| limits.get(*id).is_some_and(|limit| limit.terms.cost == Cost::Fixed(0)));
     free.map(|id| Problem::warning(limits.span(id), "this limit never refuses anybody: its cost is 0"))
+}
+
+/// Upstreams with a server that is a listener of this file.
+fn loops(upstreams: &ReadUpstreams, listeners: &[ListenerSpec]) -> impl Iterator<Item = Problem> {
+    upstreams.servers().filter_map(|(servers, place)| {
+        let reached =
+            |server: &ServerSpec| listeners.iter().find(|listener| reaches(server, listener.address));
+        let address = servers.iter().find_map(reached)?.address;
+        let title = format!("requests would come back for ever: {address} is a listener of this file");
+        Some(Problem::warning(place, title).help("name the address of the application"))
+    })
+}
+
+/// Whether connections to a server arrive at a listener, as far as the addresses tell.
+fn reaches(server: &ServerSpec, listener: SocketAddr) -> bool {
+    let ip = listener.ip().to_canonical();
+    let is_here = |host: IpAddr| host == ip || (ip.is_unspecified() && host.is_loopback());
+    server.port == listener.port()
+        && match server.literal() {
+            Some(host) => is_here(host.to_canonical()),
+            None => is_loopback(&server.host) && (ip.is_loopback() || ip.is_unspecified()),
+        }
+}
+
+/// A Redis on another machine is probably shared, and the share of each proxy is not known.
+fn uncounted_proxies(limits: &ReadLimits, store: Option<&ReadStore>) -> Option<Problem> {
+    let place = store?.shared.clone()?;
+    let is_local = |id| limits.get(id).is_some_and(|limit| limit.on_failure == OnStoreFailure::Local);
+    limits.ids().any(is_local).then(|| {
+        let title = "`instances` is not set: while this Redis is away, each proxy that shares it admits all that a \
+                     limit allows";
+        let help = "add the number of proxies, such as instances = 3; for a single one, instances = 1";
+        Problem::warning(place, title).help(help)
+    })
+}
+
+/// A file whose only path is `/`, which probably means every path.
+fn root_alone(routes: &[ReadRoute]) -> Option<Problem> {
+    let [read] = routes else { return None };
+    (read.route.path.to_string() == "/").then(|| {
+        let title =
+            "this is the only route, and it matches no path but `/` itself: others are answered with 404";
+        Problem::warning(read.span.clone(), title).help("write path = \"/*\" for every path")
+    })
 }
 
 /// A route whose limits a client can all walk round, by making up a key of its own for each request.

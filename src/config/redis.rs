@@ -1,5 +1,6 @@
 //! Where a Redis is, and how it is reached: `url`, `tls` and the Sentinels' credentials in `[store]`.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use super::reader::{Item, Text};
@@ -33,6 +34,21 @@ pub(super) fn target(table: &mut Table<'_>, directory: &Path) -> Result<Option<T
         (*name, *word) = (filled(username), filled(password));
     }
     Ok(Some(target))
+}
+
+/// Whether a Redis is reached by a Unix socket or at a loopback address. Sentinels and clusters are on several machines.
+pub(super) fn is_on_this_machine(target: &Target) -> bool {
+    match &target.endpoint {
+        Endpoint::Tcp(node) => is_loopback(&node.host),
+        Endpoint::Unix(_) => true,
+        Endpoint::Sentinel { .. } | Endpoint::Cluster(_) => false,
+    }
+}
+
+/// Whether a host, without brackets, is this machine in any case: an address, or a name (RFC 6761).
+pub(super) fn is_loopback(host: &str) -> bool {
+    let is_name = host == "localhost" || host.ends_with(".localhost");
+    is_name || host.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
 }
 
 /// Refuses `tls` beside a URL without.

@@ -1,12 +1,13 @@
 //! What is wrong with a file, shown as compilers show it: the place, the line itself, and the cure.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::ops::Range;
 use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, Title};
 
 use super::secrets;
+use crate::telemetry::has_colours;
 
 /// Places further apart than this many bytes are shown as two excerpts.
 const ONE_EXCERPT: usize = 2_000;
@@ -188,16 +189,18 @@ impl Report {
         self.problems.iter().map(shown).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// All of it for standard error, in colours if a person reads that.
+    /// All of it for standard error.
     #[must_use]
     pub fn text(&self) -> String {
-        let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        self.render(colours)
+        self.render(has_colours(&io::stderr()))
     }
 
-    /// Prints it there. Where that is closed nobody wants to know.
-    pub fn print(&self) {
-        let _ = writeln!(io::stderr(), "{}", self.text());
+    /// Prints it to standard error.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn print(&self) -> io::Result<()> {
+        writeln!(io::stderr(), "{}", self.text())
     }
 
     /// One line for each problem, as a log wants it.

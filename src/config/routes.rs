@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::header::HeaderName;
+use http::{HeaderValue, StatusCode};
 
 use super::answers::status;
 use super::headers::{self, Direction};
@@ -12,7 +13,8 @@ use super::limits::ReadLimits;
 use super::reader::Item;
 use super::report::Problem;
 use super::rewrite::rewrite;
-use super::table::Table;
+use super::table::{Name, Table};
+use super::unmatched;
 use super::upstreams::{ReadKey, ReadUpstreams};
 use crate::gate::{HostPattern, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
@@ -66,9 +68,7 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let host = table.item("host").map_or(Some(None), |item| host(item).map(Some));
     let path = table.required("path", "path = \"/*\"").and_then(path);
     let methods = table.item("methods").map_or(Some(Vec::new()), headers::methods);
-    let headers = table.item("headers").map_or(Some(Vec::new()), |item| {
-        pairs(item, |name, item| Some((headers::name(name, item)?, headers::value(&item.string()?)?)))
-    });
+    let headers = table.item("headers").map_or(Some(Vec::new()), |item| pairs(item, header));
     let query = table.item("query").map_or(Some(Vec::new()), |item| {
         pairs(item, |name, item| Some((Box::from(name.text), Box::from(item.string()?.value))))
     });
@@ -115,7 +115,10 @@ fn host(item: Item<'_>) -> Option<HostPattern> {
 fn path(item: Item<'_>) -> Option<PathPattern> {
     let text = item.string()?;
     let error = match PathPattern::parse(&text.value) {
-        Ok(pattern) => return Some(pattern),
+        Ok(pattern) => {
+            unmatched::warn_of_path(&text);
+            return Some(pattern);
+        }
         Err(error) => error,
     };
     let problem = text.error(format!("{} can't be the path of a route: {error}", text.quoted()));
@@ -127,10 +130,14 @@ fn path(item: Item<'_>) -> Option<PathPattern> {
     })
 }
 
-fn pairs<K, V>(
-    item: Item<'_>,
-    read: impl Fn(&super::table::Name<'_>, Item<'_>) -> Option<(K, V)>,
-) -> Option<Vec<(K, V)>> {
+/// A header that a request must have.
+fn header(name: &Name<'_>, item: Item<'_>) -> Option<(HeaderName, HeaderValue)> {
+    let (name, text) = (headers::name(name, item)?, item.string()?);
+    unmatched::warn_of_header(&name, &text);
+    Some((name, headers::value(&text)?))
+}
+
+fn pairs<K, V>(item: Item<'_>, read: impl Fn(&Name<'_>, Item<'_>) -> Option<(K, V)>) -> Option<Vec<(K, V)>> {
     let table = item.table(format!("`{}`", item.name))?;
     let pairs: Vec<Option<(K, V)>> = table.entries().iter().map(|(name, item)| read(name, *item)).collect();
     pairs.into_iter().collect()

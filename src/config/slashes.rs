@@ -11,9 +11,19 @@ use super::report::Problem;
 use super::routes::ReadRoute;
 use crate::gate::{KeyPart, PathPattern, Route, normalize};
 use crate::limit::PolicyId;
+use crate::proxy::Target;
 
-/// A problem for each route that keeps encoded slashes where that is a way round a limit.
+/// Said of the route that is evaded.
+const DECODED: &str = "a server that decodes %2F may take the request for one of this route";
+
+/// A problem for each route that keeps encoded slashes where that is a way round a limit or a refusal.
 pub(super) fn problems(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem> {
+    let mut problems = round_limits(routes, limits);
+    problems.extend(round_refusals(routes));
+    problems
+}
+
+fn round_limits(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem> {
     let limited: Vec<&ReadRoute> = routes.iter().filter(|read| !read.route.limits.is_empty()).collect();
     let kept = routes.iter().filter(|read| read.route.keeps_encoded_slash);
     kept.filter_map(|kept| {
@@ -25,6 +35,27 @@ pub(super) fn problems(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem
         })
     })
     .collect()
+}
+
+/// Warnings: the server may refuse by itself what another route refuses here.
+fn round_refusals(routes: &[ReadRoute]) -> impl Iterator<Item = Problem> {
+    let refusal = |read: &ReadRoute| match &read.treatment.target {
+        Target::Respond { status, .. } => status.is_client_error() || status.is_server_error(),
+        Target::Forward { .. } => false,
+    };
+    let forwards = |read: &&ReadRoute| matches!(read.treatment.target, Target::Forward { .. });
+    let kept = routes.iter().filter(|read| read.route.keeps_encoded_slash).filter(forwards);
+    kept.filter_map(move |kept| {
+        let reach = Reach::of(&kept.route.path);
+        let meets =
+            |other: &ReadRoute| reach.may_meet(&other.route.path) && overlap(&kept.route, &other.route);
+        let refusing = routes.iter().find(|other| refusal(other) && meets(other))?;
+        let place = kept.slash_span.clone().unwrap_or_else(|| kept.span.clone());
+        let title =
+            format!("an encoded slash may be a way round route `{}`, which refuses", refusing.route.name);
+        let problem = Problem::warning(place, title).related(refusing.span.clone(), DECODED);
+        Some(problem.help("leave `encoded_slash` out, or have the server refuse these paths as well"))
+    })
 }
 
 fn problem(kept: &ReadRoute, limited: &ReadRoute, escaped: PolicyId, limits: &ReadLimits) -> Problem {
@@ -48,8 +79,7 @@ fn problem(kept: &ReadRoute, limited: &ReadRoute, escaped: PolicyId, limits: &Re
     if std::ptr::eq(kept, limited) {
         return problem;
     }
-    problem
-        .related(limited.span.clone(), "a server that decodes %2F may take the request for one of this route")
+    problem.related(limited.span.clone(), DECODED)
 }
 
 /// A limit of `limited` that a request pays under another key, or not at all, when `kept` takes it.

@@ -1,7 +1,7 @@
 //! `[store]`.
 
 use std::num::NonZeroU64;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(super) struct ReadStore {
     pub hasher: KeyHasher,
     pub instances: NonZeroU64,
     pub max_keys: usize,
+    /// Where the URL of a Redis stands that other proxies may share, if the file does not say how many do.
+    pub shared: Option<Range<usize>>,
 }
 
 /// Reads the store; without a URL, counts live in this process. Files are looked for from `directory`.
@@ -31,6 +33,7 @@ pub(super) fn store(item: Option<Item<'_>>, directory: &Path) -> Option<ReadStor
     let Some(item) = item else { return Some(ReadStore::default()) };
     let default = ReadStore::default();
     let mut table = item.table("[store]")?;
+    let url = table.key_span("url").filter(|_| table.key_span("instances").is_none());
     let target = redis::target(&mut table, directory);
     let timeout =
         table.item("timeout").map_or(Some(Duration::from_millis(50)), |item| item.duration(&TIMEOUT));
@@ -42,14 +45,16 @@ pub(super) fn store(item: Option<Item<'_>>, directory: &Path) -> Option<ReadStor
     let instances = table.item("instances").map_or(Some(1), |item| item.integer(&INSTANCES));
     let max_keys = table.item("max_keys").map_or(Some(default.max_keys), |item| item.count(&MAX_KEYS));
     table.close();
-    let spec = match (target.ok()?, timeout?, prefix?, client_clock?) {
+    let target = target.ok()?;
+    let shared = url.filter(|_| target.as_ref().is_some_and(|target| !redis::is_on_this_machine(target)));
+    let spec = match (target, timeout?, prefix?, client_clock?) {
         (None, ..) => StoreSpec::Memory,
         (Some(target), timeout, prefix, client_clock) => {
             StoreSpec::Redis(RedisSpec { target, timeout, prefix, client_clock })
         }
     };
     let instances = NonZeroU64::new(instances?)?;
-    Some(ReadStore { spec, hasher: hasher?, instances, max_keys: max_keys? })
+    Some(ReadStore { spec, hasher: hasher?, instances, max_keys: max_keys?, shared })
 }
 
 impl Default for ReadStore {
@@ -59,6 +64,7 @@ impl Default for ReadStore {
             hasher: KeyHasher::new(None),
             instances: NonZeroU64::MIN,
             max_keys: 1_000_000,
+            shared: None,
         }
     }
 }

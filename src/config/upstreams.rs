@@ -1,8 +1,8 @@
 //! `[upstreams.NAME]`, and the URLs that stand in for one.
 
 mod care;
+mod usual_tls;
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
@@ -11,13 +11,13 @@ use std::time::Duration;
 use http::Uri;
 use rustls::pki_types::ServerName;
 
+use self::usual_tls::{ALPN_HTTP_1, ALPN_HTTP_2, UsualTls};
 use super::reader::{Item, Text};
 use super::report::Problem;
 use super::suggest::nearest;
 use super::table::{Name, Table};
-use super::tls::{self, Refused, given};
+use super::tls::{self, given};
 use crate::gate::{KeyPart, KeySpec, host_of, normalize};
-use crate::tls::{ClientTls, ClientTlsSpec};
 use crate::upstream::{ServerSpec, UpstreamId, UpstreamSpec};
 
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
@@ -31,11 +31,6 @@ const SLOW_START: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hou
 
 const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
 
-/// What HTTP/1.1 is called where TLS begins (ALPN).
-/// What is spoken, as the handshake of TLS has it (RFC 7301).
-const ALPN_HTTP_1: &[u8] = b"http/1.1";
-const ALPN_HTTP_2: &[u8] = b"h2";
-
 /// All upstreams: those with a name first, then one for each URL that a route gives.
 #[derive(Default)]
 pub(super) struct ReadUpstreams {
@@ -44,14 +39,9 @@ pub(super) struct ReadUpstreams {
     usual_tls: UsualTls,
 }
 
-/// TLS where the file says nothing of it, for HTTP/1.1 and for HTTP/2; made once, since to read the system's certificates
-/// takes a while.
-#[derive(Default)]
-struct UsualTls([OnceCell<ClientTls>; 2]);
-
 struct ReadUpstream {
-    /// Where its name stands; none if it is a URL.
-    name: Option<Range<usize>>,
+    /// Where its name stands, or the URL that is one.
+    place: Range<usize>,
     spec: Option<UpstreamSpec>,
     /// The key by which its servers are chosen, if they are.
     key: Option<ReadKey>,
@@ -101,7 +91,7 @@ impl ReadUpstreams {
                         self.usual_tls.for_servers(item, std::slice::from_ref(&server), ALPN_HTTP_1).ok()?;
                     Some(UpstreamSpec { tls, ..UpstreamSpec::new(&text.value, vec![server]) })
                 });
-                self.add(&text.value, ReadUpstream { name: None, spec, key: None, is_used: true })
+                self.add(&text.value, ReadUpstream { place: item.span(), spec, key: None, is_used: true })
             }
             None => return self.unknown(&text),
         };
@@ -125,41 +115,17 @@ impl ReadUpstreams {
 
     /// Where the names of upstreams stand that no route uses.
     pub fn unused(&self) -> impl Iterator<Item = Range<usize>> {
-        self.upstreams
-            .iter()
-            .filter(|upstream| !upstream.is_used)
-            .filter_map(|upstream| upstream.name.clone())
+        self.upstreams.iter().filter(|upstream| !upstream.is_used).map(|upstream| upstream.place.clone())
+    }
+
+    /// The servers of each upstream that has no mistake, with its place.
+    pub fn servers(&self) -> impl Iterator<Item = (&[ServerSpec], Range<usize>)> {
+        self.upstreams.iter().filter_map(|one| Some((&*one.spec.as_ref()?.servers, one.place.clone())))
     }
 
     /// All upstreams, if none of them has a mistake.
     pub fn into_all(self) -> Option<Vec<UpstreamSpec>> {
         self.upstreams.into_iter().map(|upstream| upstream.spec).collect()
-    }
-}
-
-impl UsualTls {
-    /// TLS for these servers, if any of them needs it.
-    fn for_servers(
-        &self,
-        item: Item<'_>,
-        servers: &[ServerSpec],
-        alpn: &[u8],
-    ) -> Result<Option<ClientTls>, Refused> {
-        if !servers.iter().any(|server| server.is_tls) {
-            return Ok(None);
-        }
-        let usual = &self.0[usize::from(alpn == ALPN_HTTP_2)];
-        if let Some(tls) = usual.get() {
-            return Ok(Some(tls.clone()));
-        }
-        let spec = ClientTlsSpec { protocols: vec![alpn.to_vec()], ..ClientTlsSpec::default() };
-        match ClientTls::new(spec) {
-            Ok(tls) => Ok(Some(usual.get_or_init(|| tls).clone())),
-            Err(error) => {
-                item.refuse::<()>(item.error(error.to_string()));
-                Err(Refused)
-            }
-        }
     }
 }
 
@@ -177,7 +143,7 @@ pub(super) fn upstreams(item: Option<Item<'_>>, directory: &Path) -> ReadUpstrea
 fn upstream(name: &Name<'_>, item: Item<'_>, directory: &Path, usual_tls: &UsualTls) -> ReadUpstream {
     let mut key = None;
     let spec = spec(name, item, directory, usual_tls, &mut key);
-    ReadUpstream { name: Some(name.span.clone()), spec, key, is_used: false }
+    ReadUpstream { place: name.span.clone(), spec, key, is_used: false }
 }
 
 /// Reads one upstream, and the key by which its servers are chosen.

@@ -2,7 +2,7 @@
 //!
 //! Nobody waits for whoever reads it: a thread writes, and what it can't keep up with is dropped and counted.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -14,6 +14,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, reload};
 
+use super::colours::has_colours;
 use super::lines::Lines;
 
 /// What lets the level of the log be changed.
@@ -26,7 +27,7 @@ pub fn start_log(level: Level) {
     let (filter, handle) = reload::Layer::new(filter(level));
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(has_colours(&io::stderr()))
         .with_writer(|| Log);
     // A second start (a test that runs several servers in one process) keeps the first one's log.
     if tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().is_ok() {

@@ -1,5 +1,7 @@
 //! The program as a user runs it.
 
+mod output;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -18,6 +20,7 @@ pub(crate) fn tidegate(directory: &Path, args: &[&str]) -> Said {
         .current_dir(directory)
         .env("REDIS_URL", "redis://app:hush@redis.internal:6380/2")
         .env_remove("NOT_SET")
+        .env_remove("CLICOLOR_FORCE")
         .output()
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -216,14 +216,11 @@ fn upstreams_are_read() {
 }
 
 #[test]
-fn defaults_are_those_of_the_documentation() {
+fn a_limit_needs_nothing_but_a_rate() {
     let text = "listen = \"127.0.0.1:8080\"\n[limits.a]\nrate = \"5/minute\"\n[[routes]]\npath = \"/\"\nlimits = [\"a\"]\nrespond = {}\n";
     let loaded = parse(text).unwrap_or_else(|report| panic!("{report}"));
     assert!(matches!(loaded.config.store, StoreSpec::Memory));
-    assert_eq!((loaded.config.max_keys, loaded.config.shutdown_grace), (1_000_000, Duration::from_secs(30)));
-    let gate = &loaded.config.site.gate;
-    assert_eq!(gate.terms[0].key.parts, [KeyPart::ClientIp]);
-    assert_eq!((&gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (&Cost::Fixed(1), 5));
+    assert_eq!(loaded.config.site.gate.limits.policies[0].quota.limit(), 5);
     assert!(loaded.config.workers >= 1);
 }
 
@@ -361,7 +358,7 @@ fn ten_thousand_routes_are_read() {
             "[[routes]]\nhost = \"h{}.example.com\"\npath = \"/a/{number}/{{id}}/*\"\nmethods = [\"GET\"]\n\
              headers = {{ \"x-n\" = \"{number}\" }}\nlimits = [\"a\"]\nupstream = \"http://127.0.0.1:{}\"\n",
             number % 100,
-            1 + number % 50_000
+            10_000 + number
         );
     }
     text.push_str("[[routes]]\nname = \"last\"\nhost = \"h1.example.com\"\npath = \"/a/101/x/y\"\nmethods = [\"GET\"]\nheaders = { x-n = \"101\" }\nrespond = {}\n");

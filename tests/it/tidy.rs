@@ -27,11 +27,12 @@ const ORDER: [&str; 19] = [
 ];
 
 /// Libraries that one room keeps to itself.
-const KEPT: [(&str, &[&str]); 6] = [
+const KEPT: [(&str, &[&str]); 7] = [
     ("fred::", &["src/store/redis"]),
     ("jsonwebtoken::", &["src/jwt"]),
     ("hickory_resolver::", &["src/upstream/resolver"]),
     ("clap::", &["src/cli"]),
+    ("anstream::", &["src/telemetry/colours"]),
     ("annotate_snippets::", &["src/config"]),
     ("toml::", &["src/config"]),
 ];

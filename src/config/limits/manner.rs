@@ -14,7 +14,7 @@ use crate::limit::{Algorithm, Ban};
 use crate::limiter::OnStoreFailure;
 use crate::time::Micros;
 
-const STATUS: RangeInclusive<u64> = 100..=599;
+const STATUS: RangeInclusive<u64> = 101..=599;
 const BAN_AFTER: RangeInclusive<u64> = 1..=1_000_000;
 const BAN_WITHIN: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(30 * 24);
 const BAN_FOR: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(365 * 24);

@@ -40,6 +40,23 @@ fn a_picture_has_a_mark_for_each_arrival_and_limit() {
     }
 }
 
+/// Many renderers know no custom properties, and draw black where a colour is not understood.
+#[test]
+fn a_picture_has_its_colours_without_custom_properties() {
+    let said = simulate(LIMITS, "0\n0\n", &["--limit", "bucket", "--format", "svg"]);
+    let (before, _) = said.stdout.split_once("</style>").unwrap();
+    let declarations: Vec<&str> = before.split(['{', ';', '}']).collect();
+    let mut count = 0;
+    for pair in declarations.windows(2) {
+        if let Some((property, _)) = pair[1].split_once(":var(") {
+            let fallback = pair[0].strip_prefix(property).and_then(|rest| rest.strip_prefix(":#"));
+            assert!(fallback.is_some_and(|colour| [3, 6].contains(&colour.len())), "{pair:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 10 && count == said.stdout.matches("var(").count(), "{count}");
+}
+
 #[test]
 fn a_picture_says_how_many_are_admitted() {
     let said = simulate(LIMITS, "0\n0\n0\n0\n0\n", &["--limit", "bucket", "--format", "svg"]);

@@ -4,12 +4,23 @@ use std::fmt::Write as _;
 
 use super::WIDTH;
 
-/// Light and dark. Blue, vermilion and green are told apart by nearly everybody; the shapes by all.
-const STYLE: &str = "\
-:root{--paper:#fff;--ink:#1f2328;--muted:#59636e;--faint:#dde2e8;--ok:#0072b2;--no:#d55e00;--wait:#00866b;\
---a:#57606a;--b:#a0418a;--c:#8a6100;--d:#2f6f9f}\
-@media(prefers-color-scheme:dark){:root{--paper:#0d1117;--ink:#e6edf3;--muted:#9aa4af;--faint:#2b323c;\
---ok:#56b4e9;--no:#ff8f4d;--wait:#3fd0a4;--a:#b3bdc8;--b:#e59acb;--c:#e0b84f;--d:#8cc4ef}}\
+/// Names of colours, on light paper and on dark. Blue, vermilion and green are told apart by nearly everybody; the
+/// shapes by all.
+const COLOURS: [(&str, &str, &str); 11] = [
+    ("paper", "#fff", "#0d1117"),
+    ("ink", "#1f2328", "#e6edf3"),
+    ("muted", "#59636e", "#9aa4af"),
+    ("faint", "#dde2e8", "#2b323c"),
+    ("ok", "#0072b2", "#56b4e9"),
+    ("no", "#d55e00", "#ff8f4d"),
+    ("wait", "#00866b", "#3fd0a4"),
+    ("a", "#57606a", "#b3bdc8"),
+    ("b", "#a0418a", "#e59acb"),
+    ("c", "#8a6100", "#e0b84f"),
+    ("d", "#2f6f9f", "#8cc4ef"),
+];
+
+const RULES: &str = "\
 text{font:12px system-ui,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;fill:var(--ink)}\
 .title{font-size:17px;font-weight:600}.name{font-size:14px;font-weight:600}.muted{fill:var(--muted)}\
 .small{font-size:11px;fill:var(--muted)}.paper{fill:var(--paper)}\
@@ -20,6 +31,23 @@ text{font:12px system-ui,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;fill:var(-
 .level{fill:none;stroke-width:1.6}.fill{stroke:none;fill:var(--a);opacity:.14}\
 .a{stroke:var(--a)}.b{stroke:var(--b);stroke-dasharray:7 3}.c{stroke:var(--c);stroke-dasharray:2.5 2.5}\
 .d{stroke:var(--d);stroke-dasharray:9 3 2 3}";
+
+/// The style of a picture. Before each custom property stands the light colour itself, for renderers that do not know
+/// custom properties and would draw black.
+fn style() -> String {
+    let mut rules = RULES.to_owned();
+    let (mut light, mut dark) = (String::new(), String::new());
+    for (name, on_light, on_dark) in COLOURS {
+        // Writing to a string can't fail.
+        let _ = write!(light, "--{name}:{on_light};");
+        let _ = write!(dark, "--{name}:{on_dark};");
+        for property in ["fill", "stroke"] {
+            let declaration = format!("{property}:var(--{name})");
+            rules = rules.replace(&declaration, &format!("{property}:{on_light};{declaration}"));
+        }
+    }
+    format!(":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{rules}")
+}
 
 /// What has been drawn, and down to where.
 pub(super) struct Page {
@@ -66,8 +94,9 @@ impl Page {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
              viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n\
-             <title>{title}</title>\n<style>{STYLE}</style>\n\
+             <title>{title}</title>\n<style>{}</style>\n\
              <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\n{}</svg>\n",
+            style(),
             self.body
         )
     }

@@ -1,0 +1,43 @@
+//! TLS to the servers of upstreams without a table `tls`.
+
+use std::cell::OnceCell;
+
+use crate::config::reader::Item;
+use crate::config::tls::Refused;
+use crate::tls::{ClientTls, ClientTlsSpec};
+use crate::upstream::ServerSpec;
+
+/// What is spoken, as the handshake of TLS has it (RFC 7301).
+pub(super) const ALPN_HTTP_1: &[u8] = b"http/1.1";
+pub(super) const ALPN_HTTP_2: &[u8] = b"h2";
+
+/// TLS where the file says nothing of it, for HTTP/1.1 and for HTTP/2; made once, since to read the system's certificates
+/// takes a while.
+#[derive(Default)]
+pub(super) struct UsualTls([OnceCell<ClientTls>; 2]);
+
+impl UsualTls {
+    /// TLS for these servers, if any of them needs it.
+    pub fn for_servers(
+        &self,
+        item: Item<'_>,
+        servers: &[ServerSpec],
+        alpn: &[u8],
+    ) -> Result<Option<ClientTls>, Refused> {
+        if !servers.iter().any(|server| server.is_tls) {
+            return Ok(None);
+        }
+        let usual = &self.0[usize::from(alpn == ALPN_HTTP_2)];
+        if let Some(tls) = usual.get() {
+            return Ok(Some(tls.clone()));
+        }
+        let spec = ClientTlsSpec { protocols: vec![alpn.to_vec()], ..ClientTlsSpec::default() };
+        match ClientTls::new(spec) {
+            Ok(tls) => Ok(Some(usual.get_or_init(|| tls).clone())),
+            Err(error) => {
+                item.refuse::<()>(item.error(error.to_string()));
+                Err(Refused)
+            }
+        }
+    }
+}

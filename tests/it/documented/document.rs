@@ -1,0 +1,132 @@
+//! What docs/configuration.md says of each key.
+
+use toml::Value;
+
+use super::schema::{amount, path};
+
+const DOCUMENT: &str = include_str!("../../../docs/configuration.md");
+
+/// The head of a table of keys; other tables are not about keys.
+const HEAD: &str = "| key | default | meaning |";
+/// What says which keys a tier and an override have.
+const NUMBERS: &str = "A tier or an override names any numbers of the limit's algorithm:";
+/// What says the range of all keys of a section that end in `_timeout`, where they have none of their own.
+const TIMEOUTS: &str = "Each time-out is from";
+
+/// What is said of one key.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// Its tables and its name, with dots between them; a star stands for a name that the user chooses.
+    pub path: String,
+    pub default: Default,
+    pub range: Option<(i64, i64)>,
+    default_cell: &'static str,
+    meaning: &'static str,
+    section: &'static str,
+}
+
+/// What holds where a key is not there.
+#[derive(Debug, PartialEq)]
+pub(super) enum Default {
+    /// The configuration is refused.
+    Required,
+    Literal(Value),
+    /// Nothing, or something that the document describes in words.
+    Words,
+}
+
+impl Default {
+    fn parse(cell: &str) -> Self {
+        if cell.starts_with("required") {
+            return Self::Required;
+        }
+        let Some((literal, _)) = cell.strip_prefix('`').and_then(|rest| rest.split_once('`')) else {
+            return Self::Words;
+        };
+        let table: toml::Table =
+            format!("x = {literal}").parse().unwrap_or_else(|error| panic!("{literal}: {error}"));
+        Self::Literal(table["x"].clone())
+    }
+
+    pub fn literal(&self) -> Option<&Value> {
+        if let Self::Literal(value) = self { Some(value) } else { None }
+    }
+}
+
+impl Row {
+    fn new(path: String, default_cell: &'static str, meaning: &'static str, section: &'static str) -> Self {
+        let of_all = || {
+            let at = section.find(TIMEOUTS).filter(|_| path.ends_with("_timeout"))?;
+            range(section[at..].lines().next()?)
+        };
+        let range = range(meaning).or_else(of_all);
+        Self { path, default: Default::parse(default_cell), range, default_cell, meaning, section }
+    }
+
+    /// Where the choices of the key stand: its row, or its section if the row refers to that.
+    pub fn text(&self) -> String {
+        let row = format!("{} {}", self.default_cell, self.meaning);
+        if row.contains("below") { self.section.to_owned() } else { row }
+    }
+}
+
+/// Each section, with the path of its table.
+fn sections() -> impl Iterator<Item = (String, &'static str)> {
+    DOCUMENT.split("\n## ").skip(1).map(|section| {
+        let heading = section.lines().next().unwrap_or_default();
+        let table = heading.strip_prefix('`').map_or_else(String::new, |name| name.replace(".NAME", ".*"));
+        (table.trim_matches(['`', '[', ']']).to_owned(), section)
+    })
+}
+
+/// The keys that are tables with a section of their own.
+pub(super) fn tables() -> impl Iterator<Item = &'static str> {
+    let headings = DOCUMENT.lines().filter_map(|line| line.strip_prefix("## `"));
+    headings.map(|heading| heading.trim_matches(['`', '[', ']']).trim_end_matches(".NAME"))
+}
+
+/// The rows of all tables of keys.
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (table, section) in sections() {
+        let table = &*table;
+        let mut lines = section.lines();
+        while lines.any(|line| line == HEAD) {
+            let cells = lines.by_ref().skip(1).map_while(|line| line.strip_prefix('|'));
+            for line in cells {
+                let mut cells = line.trim_end_matches('|').splitn(3, '|').map(str::trim);
+                let [keys, default, meaning] = [(); 3].map(|()| cells.next().unwrap_or_default());
+                let keys = keys.split(", ").map(|key| key.trim_matches('`'));
+                rows.extend(keys.map(|key| Row::new(path(table, key), default, meaning, section)));
+            }
+        }
+        if let Some(at) = section.find(NUMBERS) {
+            let (numbers, _) = section[at + NUMBERS.len()..].split_once('.').unwrap();
+            for number in numbers.split('`').skip(1).step_by(2) {
+                let of_limit = rows.iter().find(|row: &&Row| row.path == path(table, number)).unwrap();
+                let (default_cell, meaning) = (of_limit.default_cell, of_limit.meaning);
+                // Where it is not there, the limit's own number holds.
+                rows.extend(["tiers", "overrides"].map(|kind| Row {
+                    default: Default::Words,
+                    ..Row::new(format!("{table}.{kind}.*.{number}"), default_cell, meaning, section)
+                }));
+            }
+        }
+    }
+    assert!(rows.len() > 100, "{} rows", rows.len());
+    rows
+}
+
+/// The first range in a text: `1 ms to 24 h`, `0 to 100`, `up to 24 h`.
+fn range(text: &str) -> Option<(i64, i64)> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let joined = |from: usize, to: usize| words.get(from..to).and_then(|words| amount(&words.concat()));
+    (1..words.len()).filter(|at| words[*at] == "to").find_map(|at| {
+        let low = if words[at - 1] == "up" {
+            Some(0)
+        } else {
+            joined(at.saturating_sub(2), at).or_else(|| joined(at - 1, at))
+        };
+        Some((low?, joined(at + 1, at + 3).or_else(|| joined(at + 1, at + 2))?))
+    })
+}
