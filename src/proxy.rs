@@ -21,8 +21,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::EXPECT;
-use http::{HeaderValue, Method, Request, Response, StatusCode, request};
+use http::header::{CONNECTION, EXPECT};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 
@@ -105,6 +105,9 @@ impl Proxy {
         self.tell_id(&mut response, id, asked.route);
         if has_body && !goes_on(peer, incoming, is_held_back, &response).await {
             refusal::close(&mut response);
+        }
+        if head.version == Version::HTTP_10 {
+            end_old(&mut response);
         }
         if peer.is_multiplexed() {
             http2::cut_body(&mut response, is_head);
@@ -321,6 +324,19 @@ async fn goes_on(
         None if peer.is_multiplexed() => true,
         // While a server answers, the rest of it may still go there.
         None => matches!(response.body(), Source::Upstream(_)) || !peer.patience().is_unfinished(),
+    }
+}
+
+/// Makes a response fit for a client that speaks HTTP/1.0, and may have asked to keep its connection: where the length of
+/// the body is unknown, the end of the connection is the end of the body.
+fn end_old(response: &mut Response<Source>) {
+    let is_delimited = response.body().is_end_stream() || response.body().size_hint().exact().is_some();
+    if !is_delimited {
+        refusal::close(response);
+    }
+    if response.headers().contains_key(CONNECTION) {
+        // To a response of HTTP/1.1 hyper would add `keep-alive` for this client.
+        *response.version_mut() = Version::HTTP_10;
     }
 }
 

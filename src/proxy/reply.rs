@@ -87,6 +87,24 @@ impl Drop for Unanswered<'_> {
     }
 }
 
+impl Source {
+    /// Whether there is no more to come.
+    pub fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(bytes) => bytes.is_empty(),
+            Self::Upstream(body) => body.is_end_stream(),
+        }
+    }
+
+    /// How long it is.
+    pub fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Upstream(body) => body.size_hint(),
+        }
+    }
+}
+
 impl ReplyBody {
     pub(super) fn new(source: Source, peer: Rc<Peer>, entry: Option<Box<Entry>>, timing: Timing) -> Self {
         Self { source, peer, entry, timing }
@@ -125,17 +143,11 @@ impl Body for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
-            Source::Own(bytes) => bytes.is_empty(),
-            Source::Upstream(body) => body.is_end_stream(),
-        }
+        self.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            Source::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Source::Upstream(body) => body.size_hint(),
-        }
+        self.source.size_hint()
     }
 }
 

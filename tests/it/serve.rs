@@ -285,6 +285,43 @@ fn old_clients_are_served() {
     }
 }
 
+#[test]
+fn an_old_client_is_told_that_a_body_without_length_ends_the_connection() {
+    let keeps = |path: &str| format!("GET {path} HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
+    let server = Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let answer = match request.start.split(' ').nth(1) {
+                Some("/chunked") => "Transfer-Encoding: chunked\r\n\r\n3\r\nold\r\n0\r\n\r\n",
+                Some("/to-the-end") => "Connection: keep-alive\r\n\r\nold",
+                _ => "Content-Length: 3\r\n\r\nold",
+            };
+            let version = if answer.contains("keep-alive") { "1.0" } else { "1.1" };
+            let sent = caller.try_send(format!("HTTP/{version} 200 OK\r\n{answer}"));
+            if sent.is_err() || version == "1.0" {
+                return;
+            }
+        }
+    });
+    let proxy = before(&server);
+    for path in ["/chunked", "/to-the-end"] {
+        let mut client = Client::connect(proxy.addr());
+        let sized = client.ask(&keeps("/sized"));
+        assert_eq!((sized.all("connection"), sized.text()), (vec!["keep-alive"], "old"));
+        let unsized_answer = client.ask(&keeps(path));
+        assert_eq!(unsized_answer.text(), "old");
+        assert_eq!(unsized_answer.all("connection"), ["close"], "{path}");
+        client.expect_close();
+    }
+    // The end of a body without length is no end of a client that speaks HTTP/1.1.
+    let mut client = Client::connect(proxy.addr());
+    for _ in 0..2 {
+        assert_eq!(client.get("/to-the-end", &[]).text(), "old");
+    }
+    // What closes the connection says nothing else.
+    let refused = Client::connect(proxy.addr()).ask(&keeps("/%00"));
+    assert_eq!((refused.status(), refused.all("connection")), (400, vec!["close"]));
+}
+
 /// A piece of a large body: bytes that tell where they stand. Its length is a multiple of its period, so that
 /// a body is made of many such pieces.
 fn pattern() -> Vec<u8> {
