@@ -5,6 +5,7 @@
 
 mod candidates;
 mod client_ip;
+mod header_names;
 mod host;
 mod keys;
 pub mod names;
@@ -23,7 +24,8 @@ use http::uri::Scheme;
 use http::{Method, StatusCode, request};
 use smallvec::SmallVec;
 
-pub use client_ip::ClientIp;
+pub use client_ip::{ClientIp, forwarded_value};
+pub use header_names::HeaderNames;
 pub use host::{HostPattern, host_of};
 pub use keys::{Found, KeyPart, KeySpec, OnMissing};
 pub use path::{NormalPath, PathError, normalize};

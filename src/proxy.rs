@@ -2,6 +2,7 @@
 
 mod answers;
 mod entry;
+mod forwarded;
 mod grpc;
 mod hop;
 mod http2;
@@ -35,6 +36,7 @@ pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
 use self::entry::Entry;
+use self::outgoing::Outgoing;
 use self::passage::{carried, discard, is_short, returned, with_head};
 use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
@@ -60,8 +62,11 @@ pub struct Site {
 }
 
 /// Where a request goes that was let pass.
-struct Way {
+struct Way<'a> {
     route: RouteId,
+    id: &'a HeaderValue,
+    /// The client's whole address.
+    client: IpAddr,
     /// Its normalized path, where that differs from what was sent.
     path: Option<String>,
     /// The number that chooses the server, where a key of the request does.
@@ -195,8 +200,7 @@ impl Proxy {
             let _ = monotonic();
         }
         let waiting = examined.waiting();
-        let way = self.way(peer, head, examined);
-        head.headers.insert(X_REQUEST_ID, id.clone());
+        let way = self.way(peer, head, examined, id);
         let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
         let mut response = match way {
             None => without_route(head).map(Source::Own),
@@ -234,14 +238,14 @@ impl Proxy {
     /// Does with an admitted request what its route says; an error means that no server gave an answer.
     async fn treat(
         &self,
-        way: Way,
+        way: Way<'_>,
         peer: &Rc<Peer>,
         head: &mut request::Parts,
         incoming: &mut Option<Incoming>,
         permit: Permit,
         forwarding: Option<&mut Forwarding>,
     ) -> Result<Response<Source>, ForwardError> {
-        let Way { route, path, choice } = way;
+        let Way { route, id, client, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match &treatment.target {
             Target::Respond { status, body } => {
@@ -251,8 +255,8 @@ impl Proxy {
             Target::Forward { upstream, rewrite, .. } => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
                 let (handshake, is_call) = (websocket::asked(head), grpc::is_call(head));
-                outgoing::prepare(head, path.as_deref(), peer, client_ip, rewrite, edits)
-                    .map_err(ForwardError::Target)?;
+                let path = path.as_deref();
+                Outgoing { peer, client, client_ip, id, path, rewrite, edits }.prepare(head)?;
                 if handshake.is_some() {
                     websocket::ask(&mut head.headers);
                 }
@@ -276,8 +280,14 @@ impl Proxy {
     }
 
     /// Where a request goes, if it matches a route.
-    fn way(&self, peer: &Peer, head: &request::Parts, examined: Examined<'_>) -> Option<Way> {
-        let route = examined.route?;
+    fn way<'a>(
+        &self,
+        peer: &Peer,
+        head: &request::Parts,
+        examined: Examined<'_>,
+        id: &'a HeaderValue,
+    ) -> Option<Way<'a>> {
+        let (route, client) = (examined.route?, examined.client);
         let path = examined.path.changed().map(str::to_owned);
         let choice = match &self.site.treatments[route.0 as usize].target {
             Target::Forward { key: Some(key), .. } => {
@@ -287,7 +297,7 @@ impl Proxy {
             }
             _ => None,
         };
-        Some(Way { route, path, choice })
+        Some(Way { route, id, client, path, choice })
     }
 
     fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use http::header::HeaderName;
 use ipnet::IpNet;
 
+use super::headers;
 use super::reader::Item;
 use super::report::Problem;
-use crate::gate::ClientIp;
+use crate::gate::{ClientIp, HeaderNames};
 
 /// Reads how clients are told apart.
 pub(super) fn client_ip(item: Option<Item<'_>>) -> Option<ClientIp> {
@@ -23,6 +24,12 @@ pub(super) fn client_ip(item: Option<Item<'_>>) -> Option<ClientIp> {
         let text = item.string()?;
         text.parsed("a header name", "such as \"x-forwarded-for\"", |text| text.parse::<HeaderName>().ok())
     });
+    let remove_headers = table.item("remove_headers").map_or(Some(default.remove_headers), |item| {
+        let items = item.list("put the names in brackets: [\"x-real-ip\", \"x-forwarded-*\"]")?;
+        let entries: Vec<Option<String>> = items.into_iter().map(removed).collect();
+        let entries: Option<Vec<String>> = entries.into_iter().collect();
+        Some(HeaderNames::new(entries?.iter().map(String::as_str)))
+    });
     let mut prefix = |key, bits: u8, default| {
         let read =
             |item: Item<'_>| item.integer(&(0..=u64::from(bits))).and_then(|bits| u8::try_from(bits).ok());
@@ -34,9 +41,26 @@ pub(super) fn client_ip(item: Option<Item<'_>>) -> Option<ClientIp> {
     Some(ClientIp {
         trusted_proxies: trusted?,
         header: header?,
+        remove_headers: remove_headers?,
         ipv4_prefix: ipv4_prefix?,
         ipv6_prefix: ipv6_prefix?,
     })
+}
+
+/// A header name, or the beginning of one and a `*`.
+fn removed(item: Item<'_>) -> Option<String> {
+    let text = item.string()?;
+    let help = "such as \"x-real-ip\", or \"x-forwarded-*\" for all that begin with it";
+    let entry = text.parsed("a header name", help, |text| {
+        let name = text.strip_suffix('*').unwrap_or(text);
+        // The library takes a `*` for a part of a name.
+        name.parse::<HeaderName>().ok().filter(|_| !name.contains('*')).map(|_| text.to_owned())
+    })?;
+    let needed =
+        headers::OWN.into_iter().chain(["host"]).find(|name| HeaderNames::new([&*entry]).contains(name));
+    let Some(needed) = needed else { return Some(entry) };
+    let problem = text.error(format!("{} covers `{needed}`, which tidegate handles itself", text.quoted()));
+    text.refuse(problem.help("write more of the name before the `*`, or name each header"))
 }
 
 /// A network, or one address.

@@ -11,7 +11,7 @@ use super::table::Name;
 use crate::proxy::HeaderEdits;
 
 /// Headers that belong to one connection or frame one message: the proxy writes them itself.
-const OWN: [&str; 8] = [
+pub(super) const OWN: [&str; 8] = [
     "connection",
     "transfer-encoding",
     "content-length",

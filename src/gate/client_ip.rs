@@ -10,6 +10,24 @@ use http::HeaderMap;
 use http::header::{FORWARDED, HeaderName};
 use ipnet::IpNet;
 
+use super::header_names::HeaderNames;
+
+/// Headers by which a client could pass itself off as another one, or as a proxy, to a server that believes them.
+const REMOVED: [&str; 12] = [
+    "x-forwarded-*",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-envoy-external-address",
+    "front-end-https",
+    "x-scheme",
+    "proxy",
+];
+
 /// How client addresses are found and cut.
 #[derive(Clone, Debug)]
 pub struct ClientIp {
@@ -17,6 +35,8 @@ pub struct ClientIp {
     pub trusted_proxies: Vec<IpNet>,
     /// The header to read.
     pub header: HeaderName,
+    /// Headers that are removed from requests, unless a trusted proxy sends them.
+    pub remove_headers: HeaderNames,
     /// Bits of an IPv4 address that make a client.
     pub ipv4_prefix: u8,
     /// Bits of an IPv6 address that make a client.
@@ -28,6 +48,7 @@ impl Default for ClientIp {
         Self {
             trusted_proxies: Vec::new(),
             header: HeaderName::from_static("x-forwarded-for"),
+            remove_headers: HeaderNames::new(REMOVED),
             ipv4_prefix: 32,
             ipv6_prefix: 64,
         }
@@ -45,22 +66,32 @@ impl ClientIp {
     /// The client's whole address, for logs and forwarding headers.
     #[must_use]
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        let mut client = peer.to_canonical();
-        if !self.is_trusted(client) {
-            return client;
+        self.find(peer, headers).0
+    }
+
+    /// The entry of the header that names the client; empty where the peer speaks for itself.
+    #[must_use]
+    pub fn client_entry<'h>(&self, peer: IpAddr, headers: &'h HeaderMap) -> &'h str {
+        self.find(peer, headers).1
+    }
+
+    fn find<'h>(&self, peer: IpAddr, headers: &'h HeaderMap) -> (IpAddr, &'h str) {
+        let mut found = (peer.to_canonical(), "");
+        if !self.is_trusted(found.0) {
+            return found;
         }
         for value in headers.get_all(&self.header).iter().rev() {
-            let Ok(text) = value.to_str() else { return client };
+            let Ok(text) = value.to_str() else { return found };
             let knows_quotes = self.header == FORWARDED;
             for entry in (FromRight { rest: Some(text), separator: b',', knows_quotes }) {
-                let Some(address) = self.address(entry) else { return client };
-                client = address;
-                if !self.is_trusted(client) {
-                    return client;
+                let Some(address) = self.address(entry) else { return found };
+                found = (address, entry);
+                if !self.is_trusted(address) {
+                    return found;
                 }
             }
         }
-        client
+        found
     }
 
     /// The part of an address that is counted: IPv4-mapped addresses are IPv4, the rest is cut off.
@@ -80,7 +111,7 @@ impl ClientIp {
 
     fn address(&self, entry: &str) -> Option<IpAddr> {
         let entry = entry.trim();
-        let node = if self.header == FORWARDED { forwarded_for(entry)? } else { entry };
+        let node = if self.header == FORWARDED { forwarded_value(entry, "for")? } else { entry };
         parse_node(node).map(|address| address.to_canonical())
     }
 }
@@ -113,12 +144,13 @@ impl<'t> Iterator for FromRight<'t> {
     }
 }
 
-/// The one `for` of an element of a Forwarded header (RFC 7239 §4), without quotes.
-fn forwarded_for(element: &str) -> Option<&str> {
+/// The only value of a parameter of an element of a Forwarded header (RFC 7239 §4), without quotes.
+#[must_use]
+pub fn forwarded_value<'e>(element: &'e str, parameter: &str) -> Option<&'e str> {
     let pairs = FromRight { rest: Some(element), separator: b';', knows_quotes: true };
     let mut named = pairs.filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("for").then_some(value.trim())
+        name.trim().eq_ignore_ascii_case(parameter).then_some(value.trim())
     });
     let (value, other) = (named.next()?, named.next());
     let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);

@@ -1,76 +1,103 @@
 //! The head of a request as it goes upstream.
 
+use std::net::IpAddr;
+
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderName, TE};
 use http::uri::{InvalidUri, PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, request};
-
 use percent_encoding::{AsciiSet, percent_encode};
 
 use super::Peer;
+use super::forwarded::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, introduce};
 use super::hop::{is_hop_by_hop, remove_hop_by_hop, unannounce};
+use super::request_id::X_REQUEST_ID;
 use super::treatment::{HeaderEdits, Rewrite};
 use crate::gate::ClientIp;
+use crate::upstream::ForwardError;
 
 /// Nothing but what every set has: the bytes beyond ASCII. Controls no URI comes with.
 const BEYOND_ASCII: AsciiSet = AsciiSet::EMPTY;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-
-/// Makes the head of a request fit to go upstream. `path` is its normalized path, where that differs from
-/// what was sent.
-///
-/// # Errors
-/// A target that has become too long: a character that must be escaped takes three.
-pub(super) fn prepare(
-    head: &mut request::Parts,
-    path: Option<&str>,
-    peer: &Peer,
-    client_ip: &ClientIp,
-    rewrite: &Rewrite,
-    edits: &HeaderEdits,
-) -> Result<(), InvalidUri> {
-    take_authority(head);
-    retarget(head, path, rewrite)?;
-    let passing = remove_hop_by_hop(&mut head.headers);
-    if !passing.has_one_length {
-        // Where the body ends is known by now; its connection says it anew.
-        head.headers.remove(CONTENT_LENGTH);
-    }
-    if passing.takes_trailers {
-        head.headers.insert(TE, HeaderValue::from_static("trailers"));
-        head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
-    }
-    remove_twins(&mut head.headers, client_ip, edits);
-    introduce(&mut head.headers, peer, client_ip);
-    edits.apply(&mut head.headers);
-    unannounce(&mut head.headers, |name| *name == client_ip.header || edits.concern(name));
-    Ok(())
+/// What is known of a request that goes upstream, beside its head.
+pub(super) struct Outgoing<'a> {
+    pub peer: &'a Peer,
+    /// The client's whole address; the peer's own unless that is a trusted proxy.
+    pub client: IpAddr,
+    pub client_ip: &'a ClientIp,
+    pub id: &'a HeaderValue,
+    /// Its normalized path, where that differs from what was sent.
+    pub path: Option<&'a str>,
+    pub rewrite: &'a Rewrite,
+    pub edits: &'a HeaderEdits,
 }
 
-/// Removes headers that a server may take for one that the proxy answers for. Whoever reads them from variables,
-/// as CGI and its successors do, can't tell `X_Forwarded_For` from `X-Forwarded-For` (RFC 3875 §4.1.18).
-fn remove_twins(headers: &mut HeaderMap, client_ip: &ClientIp, edits: &HeaderEdits) {
-    let is_odd = |name: &&HeaderName| name.as_str().contains('_');
-    if !headers.keys().any(|name| is_odd(&name)) {
-        return;
+impl Outgoing<'_> {
+    /// Makes the head of a request fit to go upstream. What the proxy sets comes after everything that the client can
+    /// have removed by naming it in `Connection`.
+    ///
+    /// # Errors
+    /// A target that has become too long, since a character that must be escaped takes three.
+    pub fn prepare(&self, head: &mut request::Parts) -> Result<(), ForwardError> {
+        let Self { peer, client_ip, edits, .. } = self;
+        take_authority(head);
+        retarget(head, self.path, self.rewrite).map_err(ForwardError::Target)?;
+        let headers = &mut head.headers;
+        let passing = remove_hop_by_hop(headers);
+        if !passing.has_one_length {
+            // Where the body ends is known by now; its connection says it anew.
+            headers.remove(CONTENT_LENGTH);
+        }
+        if passing.takes_trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+            headers.insert(CONNECTION, HeaderValue::from_static("te"));
+        }
+        self.remove_claims(headers);
+        introduce(headers, peer, self.client, client_ip);
+        headers.insert(X_REQUEST_ID, self.id.clone());
+        edits.apply(headers);
+        unannounce(headers, |name| {
+            *name == client_ip.header
+                || client_ip.remove_headers.contains(name.as_str())
+                || edits.concern(name)
+        });
+        Ok(())
     }
-    let is_ours = |name: &&HeaderName| {
-        let plain = HeaderName::from_bytes(name.as_str().replace('_', "-").as_bytes());
-        plain.is_ok_and(|plain| answers_for(&plain) || plain == client_ip.header || edits.concern(&plain))
-    };
-    // What the edits themselves name is there because the file says so.
-    let twins = headers.keys().filter(is_odd).filter(is_ours).filter(|name| !edits.concern(name));
-    for name in twins.cloned().collect::<Vec<_>>() {
-        headers.remove(name);
-    }
-}
 
-/// Whether the proxy itself writes this header, or leaves it out.
-fn answers_for(name: &HeaderName) -> bool {
-    [CONTENT_LENGTH, FORWARDED, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST].contains(name)
-        || is_hop_by_hop(name)
+    /// Removes the headers by which only a trusted proxy may speak of a client, and from every client those that a server
+    /// may take for one of them, or for one that the proxy sets: whoever reads headers from variables, as CGI and its
+    /// successors do, can't tell `X_Forwarded_For` from `X-Forwarded-For` (RFC 3875 §4.1.18).
+    fn remove_claims(&self, headers: &mut HeaderMap) {
+        let ClientIp { header, remove_headers, .. } = self.client_ip;
+        let is_trusted = self.client_ip.is_trusted(self.peer.ip());
+        let is_claim = |name: &&HeaderName| {
+            let text = name.as_str();
+            if text.contains('_') && *name != header {
+                return remove_headers.contains(text) || self.is_twin(text);
+            }
+            if is_trusted {
+                return *header == FORWARDED && text.starts_with("x-forwarded-");
+            }
+            remove_headers.contains(text) || *name == header
+        };
+        // One look at every name, because most requests have none of them.
+        let claims: Vec<HeaderName> = headers.keys().filter(is_claim).cloned().collect();
+        for name in claims {
+            headers.remove(name);
+        }
+    }
+
+    /// Whether a name with underscores is that of a header that the proxy sets or removes itself, but for them.
+    fn is_twin(&self, name: &str) -> bool {
+        let plain = HeaderName::from_bytes(name.replace('_', "-").as_bytes());
+        let is_ours = |plain: HeaderName| {
+            [CONTENT_LENGTH, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID]
+                .contains(&plain)
+                || is_hop_by_hop(&plain)
+                || plain == self.client_ip.header
+                || self.edits.concern(&plain)
+        };
+        plain.is_ok_and(is_ours)
+    }
 }
 
 /// The authority of an absolute target goes over Host (RFC 9112 §3.2.2).
@@ -102,42 +129,6 @@ fn retarget(head: &mut request::Parts, path: Option<&str>, rewrite: &Rewrite) ->
     Ok(())
 }
 
-/// Tells the server who is asking. What a stranger says of itself is replaced; a trusted proxy's word stays,
-/// and the proxy is added to it.
-fn introduce(headers: &mut HeaderMap, peer: &Peer, client_ip: &ClientIp) {
-    let is_trusted = client_ip.is_trusted(peer.ip());
-    // Only HTTP/1.0 comes without a host.
-    let host = headers.get(HOST).cloned().unwrap_or_else(|| HeaderValue::from_static(""));
-    if is_trusted {
-        append(headers, &X_FORWARDED_FOR, peer.text());
-        append(headers, &FORWARDED, &peer.forwarded(&host));
-        headers.entry(X_FORWARDED_PROTO).or_insert(peer.scheme());
-        headers.entry(X_FORWARDED_HOST).or_insert(host);
-        return;
-    }
-    headers.insert(X_FORWARDED_FOR, peer.text().clone());
-    headers.insert(FORWARDED, peer.forwarded(&host));
-    headers.insert(X_FORWARDED_PROTO, peer.scheme());
-    headers.insert(X_FORWARDED_HOST, host);
-    if client_ip.header != X_FORWARDED_FOR && client_ip.header != FORWARDED {
-        headers.remove(&client_ip.header);
-    }
-}
-
-/// Adds an element to the end of a list, which becomes one line.
-fn append(headers: &mut HeaderMap, name: &HeaderName, element: &HeaderValue) {
-    let mut list = Vec::new();
-    for value in headers.get_all(name) {
-        list.extend_from_slice(value.as_bytes());
-        list.extend_from_slice(b", ");
-    }
-    list.extend_from_slice(element.as_bytes());
-    // Joined valid values are valid.
-    if let Ok(list) = HeaderValue::from_bytes(&list) {
-        headers.insert(name, list);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -153,7 +144,16 @@ mod tests {
         let peer = Peer::new("192.0.2.7:1".parse().unwrap(), times, times.patience());
         let (mut head, ()) = request.body(()).unwrap().into_parts();
         let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };
-        prepare(&mut head, path, &peer, &ClientIp::default(), &rewrite, &HeaderEdits::default()).unwrap();
+        let outgoing = Outgoing {
+            peer: &peer,
+            client: peer.ip(),
+            client_ip: &ClientIp::default(),
+            id: &HeaderValue::from_static("id"),
+            path,
+            rewrite: &rewrite,
+            edits: &HeaderEdits::default(),
+        };
+        outgoing.prepare(&mut head).unwrap();
         head
     }
 

@@ -178,23 +178,37 @@ impl Peer {
     }
 
     fn say(&self, host: &HeaderValue) -> HeaderValue {
-        // Put together by hand, as the text of an address is: a new connection may bring one request only, and
-        // formatting would take longer than all the rest that is done to its headers.
-        let (open, close) = if self.address.is_ipv4() { ("", "") } else { ("\"[", "]\"") };
-        let mut said = SmallVec::<[u8; 128]>::new();
-        let mut say = |parts: &[&[u8]]| parts.iter().for_each(|part| said.extend_from_slice(part));
-        say(&[b"for=", open.as_bytes(), self.text.as_bytes(), close.as_bytes()]);
-        // A valid host has no quotes and no backslashes.
-        if !host.is_empty() && host.to_str().is_ok() {
-            say(&[b";host=\"", host.as_bytes(), b"\""]);
-        }
-        say(&[b";proto=", self.scheme.as_bytes()]);
-        value(&said)
+        let host = if host.to_str().is_ok() { host.as_bytes() } else { b"" };
+        value(&element(self.ip(), self.text.as_bytes(), host, Some(self.scheme)))
     }
 }
 
+/// An element of Forwarded (RFC 7239 §4) about a client with this address, whose text is given as well; the host may be
+/// empty.
+pub(super) fn element(
+    address: IpAddr,
+    text: &[u8],
+    host: &[u8],
+    scheme: Option<&str>,
+) -> SmallVec<[u8; 128]> {
+    // Put together by hand, as the text of an address is: a new connection may bring one request only, and
+    // formatting would take longer than all the rest that is done to its headers.
+    let (open, close) = if address.is_ipv4() { ("", "") } else { ("\"[", "]\"") };
+    let mut element = SmallVec::new();
+    let mut push = |parts: &[&[u8]]| parts.iter().for_each(|part| element.extend_from_slice(part));
+    push(&[b"for=", open.as_bytes(), text, close.as_bytes()]);
+    // A valid host has no quotes and no backslashes.
+    if !host.is_empty() {
+        push(&[b";host=\"", host, b"\""]);
+    }
+    if let Some(scheme) = scheme {
+        push(&[b";proto=", scheme.as_bytes()]);
+    }
+    element
+}
+
 /// An address as text.
-fn text_of(address: IpAddr) -> HeaderValue {
+pub(super) fn text_of(address: IpAddr) -> HeaderValue {
     let IpAddr::V4(v4) = address else { return value(address.to_string().as_bytes()) };
     let mut text = SmallVec::<[u8; 16]>::new();
     for (place, octet) in v4.octets().into_iter().enumerate() {

@@ -14,9 +14,11 @@ pub fn is_token(name: &str) -> bool {
 /// it, nor what a server may take for them.
 #[must_use]
 pub fn may_trail(name: &str) -> bool {
+    let name = &*name.replace('_', "-");
     is_token(name)
+        && !name.starts_with("x-forwarded-")
         && !matches!(
-            &*name.replace('_', "-"),
+            name,
             "transfer-encoding"
                 | "content-length"
                 | "host"
@@ -32,9 +34,17 @@ pub fn may_trail(name: &str) -> bool {
                 | "expect"
                 | "forwarded"
                 | "proxy-authorization"
-                | "x-forwarded-for"
-                | "x-forwarded-host"
-                | "x-forwarded-proto"
+                | "cf-connecting-ip"
+                | "front-end-https"
+                | "proxy"
+                | "true-client-ip"
+                | "x-client-ip"
+                | "x-cluster-client-ip"
+                | "x-envoy-external-address"
+                | "x-original-url"
+                | "x-real-ip"
+                | "x-rewrite-url"
+                | "x-scheme"
                 | "x-request-id"
                 | "set-cookie"
                 | "cache-control"

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
-use tidegate::gate::{Cost, KeyPart};
+use tidegate::gate::{Cost, HeaderNames, KeyPart};
 use tidegate::jwt::Algorithm;
 use tidegate::limit::PolicyId;
 use tidegate::limiter::OnStoreFailure;
@@ -91,6 +91,7 @@ fn every_key_is_read() {
     assert!(redis.client_clock);
     let gate = &config.site.gate;
     assert_eq!((gate.client_ip.ipv4_prefix, gate.client_ip.ipv6_prefix), (24, 48));
+    assert_eq!(gate.client_ip.remove_headers, HeaderNames::new(["x-real-ip", "x-auth-*"]));
     let jwt = gate.jwt.as_ref().unwrap().spec();
     assert_eq!(jwt.algorithms, [Algorithm::RS256, Algorithm::PS512, Algorithm::ES384]);
     assert_eq!(

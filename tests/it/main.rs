@@ -22,6 +22,7 @@ mod fuzz;
 mod grpc;
 mod hostile;
 mod http2;
+mod identity;
 mod jwt;
 mod keys;
 mod lifecycle;

@@ -1,0 +1,72 @@
+//! Sets of header names.
+
+/// Header names and prefixes of names, compared without regard to case and with `_` for `-`: a server that reads headers
+/// as variables, as CGI and its successors do, can't tell `X_Real_IP` from `X-Real-IP` (RFC 3875 §4.1.18).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderNames {
+    /// In lower case, with `-`.
+    names: Vec<Box<str>>,
+    /// The same, of the entries that end in `*`, without it.
+    prefixes: Vec<Box<str>>,
+    /// The first bytes of both, a bit for each byte modulo 64, so that most names need one look.
+    first: u64,
+}
+
+impl HeaderNames {
+    /// A set with these entries; one that ends in `*` is a prefix.
+    #[must_use]
+    pub fn new<'e>(entries: impl IntoIterator<Item = &'e str>) -> Self {
+        let mut set = Self::default();
+        for entry in entries {
+            let entry = entry.to_ascii_lowercase().replace('_', "-");
+            set.first |= entry.bytes().next().map_or(0, bit);
+            match entry.strip_suffix('*') {
+                Some(prefix) => set.prefixes.push(prefix.into()),
+                None => set.names.push(entry.into()),
+            }
+        }
+        set
+    }
+
+    /// Whether a name, which is in lower case, is in the set.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        let name = name.as_bytes();
+        if name.first().is_none_or(|first| self.first & bit(plain(*first)) == 0) {
+            return false;
+        }
+        let is_same = |entry: &str, name: &[u8]| entry.bytes().eq(name.iter().map(|byte| plain(*byte)));
+        self.names.iter().any(|entry| entry.len() == name.len() && is_same(entry, name))
+            || self
+                .prefixes
+                .iter()
+                .any(|prefix| name.get(..prefix.len()).is_some_and(|beginning| is_same(prefix, beginning)))
+    }
+}
+
+fn bit(byte: u8) -> u64 {
+    1 << (byte & 63)
+}
+
+fn plain(byte: u8) -> u8 {
+    if byte == b'_' { b'-' } else { byte }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_every_spelling() {
+        let set = HeaderNames::new(["X-Real-IP", "x_auth_*", "_odd"]);
+        for name in
+            ["x-real-ip", "x_real_ip", "x-real_ip", "x-auth-", "x_auth_name", "x-auth-a_b", "-odd", "_odd"]
+        {
+            assert!(set.contains(name), "{name}");
+        }
+        for name in ["x-real-i", "x-real-ipp", "x-auth", "x-author", "real-ip", "odd", "host", ""] {
+            assert!(!set.contains(name), "{name}");
+        }
+        assert!(!HeaderNames::default().contains("x-real-ip"));
+    }
+}
