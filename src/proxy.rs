@@ -7,6 +7,7 @@ mod grpc;
 mod hop;
 mod http2;
 mod live;
+mod max_forwards;
 mod outgoing;
 mod passage;
 mod peer;
@@ -16,6 +17,7 @@ mod request_id;
 mod stamp;
 mod treatment;
 mod tunnel;
+mod via;
 mod websocket;
 
 use std::net::IpAddr;
@@ -23,7 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::{CONNECTION, EXPECT};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
+use http::{HeaderValue, Method, Request, Response, Version, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 
@@ -247,16 +249,17 @@ impl Proxy {
     ) -> Result<Response<Source>, ForwardError> {
         let Way { route, id, client, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
-        let mut response = match &treatment.target {
-            Target::Respond { status, body } => {
+        let mut response = match (&treatment.target, max_forwards::count_down(head)) {
+            (Target::Respond { status, body }, _) => {
                 let text = HeaderValue::from_static("text/plain; charset=utf-8");
                 refusal::own(*status, text, body.clone()).map(Source::Own)
             }
-            Target::Forward { upstream, rewrite, .. } => {
+            (Target::Forward { .. }, Some(answer)) => answer.map(Source::Own),
+            (Target::Forward { upstream, rewrite, .. }, None) => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
                 let (handshake, is_call) = (websocket::asked(head), grpc::is_call(head));
                 let path = path.as_deref();
-                Outgoing { peer, client, client_ip, id, path, rewrite, edits }.prepare(head)?;
+                Outgoing { peer, client, client_ip, id, route, path, rewrite, edits }.prepare(head)?;
                 if handshake.is_some() {
                     websocket::ask(&mut head.headers);
                 }
@@ -353,9 +356,7 @@ fn end_old(response: &mut Response<Source>) {
 /// The answer where no route matches; `OPTIONS *` asks the proxy itself (RFC 9110 §9.3.7).
 fn without_route(head: &request::Parts) -> refusal::Own {
     if head.method == Method::OPTIONS && head.uri.path() == "*" {
-        let mut response = Response::default();
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        return response;
+        return refusal::options();
     }
     refusal::no_route()
 }

@@ -7,12 +7,12 @@ use http::uri::{InvalidUri, PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, request};
 use percent_encoding::{AsciiSet, percent_encode};
 
-use super::Peer;
 use super::forwarded::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, introduce};
 use super::hop::{is_hop_by_hop, remove_hop_by_hop, unannounce};
 use super::request_id::X_REQUEST_ID;
 use super::treatment::{HeaderEdits, Rewrite};
-use crate::gate::ClientIp;
+use super::{Peer, via};
+use crate::gate::{ClientIp, RouteId};
 use crate::upstream::ForwardError;
 
 /// Nothing but what every set has: the bytes beyond ASCII. Controls no URI comes with.
@@ -25,6 +25,7 @@ pub(super) struct Outgoing<'a> {
     pub client: IpAddr,
     pub client_ip: &'a ClientIp,
     pub id: &'a HeaderValue,
+    pub route: RouteId,
     /// Its normalized path, where that differs from what was sent.
     pub path: Option<&'a str>,
     pub rewrite: &'a Rewrite,
@@ -36,7 +37,8 @@ impl Outgoing<'_> {
     /// have removed by naming it in `Connection`.
     ///
     /// # Errors
-    /// A target that has become too long, since a character that must be escaped takes three.
+    /// A target that has become too long, since a character that must be escaped takes three; or a request that has come
+    /// back to the route that has forwarded it.
     pub fn prepare(&self, head: &mut request::Parts) -> Result<(), ForwardError> {
         let Self { peer, client_ip, edits, .. } = self;
         take_authority(head);
@@ -53,6 +55,7 @@ impl Outgoing<'_> {
         }
         self.remove_claims(headers);
         introduce(headers, peer, self.client, client_ip);
+        via::add(headers, peer.via(head.version, self.route)).map_err(|via::Loop| ForwardError::Loop)?;
         headers.insert(X_REQUEST_ID, self.id.clone());
         edits.apply(headers);
         unannounce(headers, |name| {
@@ -149,6 +152,7 @@ mod tests {
             client: peer.ip(),
             client_ip: &ClientIp::default(),
             id: &HeaderValue::from_static("id"),
+            route: RouteId(0),
             path,
             rewrite: &rewrite,
             edits: &HeaderEdits::default(),

@@ -5,11 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderValue, Version};
 use smallvec::SmallVec;
 
 use super::tunnel::Tunnel;
-use crate::gate::Caller;
+use super::via;
+use crate::gate::{Caller, RouteId};
 use crate::socket::{Patience, Reading};
 use crate::time::{monotonic, recent};
 use crate::upstream::{ClientStream, Pace};
@@ -50,6 +51,8 @@ pub struct Peer {
     text: HeaderValue,
     /// The Host of the last request, and what Forwarded says of it.
     forwarded: RefCell<Option<(HeaderValue, HeaderValue)>>,
+    /// The version and the route of the last request that was forwarded, and what Via says of it.
+    via: RefCell<Option<(Version, RouteId, HeaderValue)>>,
     /// What its connection goes on with after HTTP/1.1.
     tunnel: RefCell<Option<Box<Tunnel>>>,
 }
@@ -68,6 +71,7 @@ impl Peer {
             tls_subject: None,
             text: text_of(address.ip()),
             forwarded: RefCell::new(None),
+            via: RefCell::new(None),
             tunnel: RefCell::new(None),
         }
     }
@@ -180,6 +184,19 @@ impl Peer {
     fn say(&self, host: &HeaderValue) -> HeaderValue {
         let host = if host.to_str().is_ok() { host.as_bytes() } else { b"" };
         value(&element(self.ip(), self.text.as_bytes(), host, Some(self.scheme)))
+    }
+
+    /// What Via says of a request that came in this version and is forwarded by this route.
+    pub(super) fn via(&self, version: Version, route: RouteId) -> HeaderValue {
+        let mut last = self.via.borrow_mut();
+        match &*last {
+            Some((of, by, element)) if (*of, *by) == (version, route) => element.clone(),
+            _ => {
+                let element = via::element(version, route);
+                *last = Some((version, route, element.clone()));
+                element
+            }
+        }
     }
 }
 

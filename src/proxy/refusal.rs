@@ -15,6 +15,9 @@ use crate::upstream::ForwardError;
 
 pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
+/// The methods that the proxy serves, if a route does.
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+
 /// A response whose body is ours.
 pub(super) type Own = Response<bytes::Bytes>;
 
@@ -26,11 +29,30 @@ pub(super) fn malformed(error: &Malformed) -> Own {
         close(&mut response);
     }
     if let Malformed::Connect = error {
-        response
-            .headers_mut()
-            .insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+        response.headers_mut().insert(ALLOW, METHODS);
     }
     response
+}
+
+/// The answer to an OPTIONS request that asks the proxy itself. What may be done with a resource only its server knows, so
+/// there is no Allow.
+pub(super) fn options() -> Own {
+    let mut response = Own::default();
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+/// The answer to a TRACE request that may go no further. What it has sent is not echoed: it may hold secrets that a script
+/// in a browser must not see.
+pub(super) fn trace() -> Own {
+    let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "the proxy itself does not answer TRACE");
+    response.headers_mut().insert(ALLOW, METHODS);
+    response
+}
+
+/// The answer to a request whose Max-Forwards can't be counted down.
+pub(super) fn malformed_max_forwards() -> Own {
+    problem(StatusCode::BAD_REQUEST, "Max-Forwards must be one number")
 }
 
 /// The answer where no route matches.
@@ -64,6 +86,9 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
         }
         ForwardError::RequestBodyTimeout => {
             (StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
+        }
+        ForwardError::Loop => {
+            (StatusCode::LOOP_DETECTED, "the request came back to this proxy, which had forwarded it before")
         }
         ForwardError::Target(_) => (StatusCode::BAD_REQUEST, "the path can't be sent upstream"),
     };

@@ -58,6 +58,9 @@ pub enum ForwardError {
     /// The client's own body has more bytes than the route lets pass.
     #[error("the request's body is larger than it may be")]
     RequestBodyTooLarge,
+    /// The request has been forwarded by this proxy before, and would be forwarded for ever.
+    #[error("the request came back to the route that had forwarded it: its upstream leads to this proxy")]
+    Loop,
     /// The path does not fit behind the server's own.
     #[error("the path can't be put behind the server's own: {0}")]
     Target(http::uri::InvalidUri),
@@ -121,6 +124,7 @@ impl ForwardError {
             Self::RequestBody(_) => "request_broken",
             Self::RequestBodyTimeout => "request_stalled",
             Self::RequestBodyTooLarge => "request_too_large",
+            Self::Loop => "request_loop",
             Self::Target(_) => "target_too_long",
         }
     }
@@ -128,7 +132,7 @@ impl ForwardError {
     /// What it says of an attempt at a server; nothing if there was none.
     pub(super) fn attempt(&self) -> Option<Attempt> {
         match self {
-            Self::Full(_) | Self::Unresolved(_) | Self::Target(_) | Self::NoTunnels(_) => None,
+            Self::Full(_) | Self::Unresolved(_) | Self::Loop | Self::Target(_) | Self::NoTunnels(_) => None,
             Self::Connect { .. } | Self::ConnectTimeout(_) => Some(Attempt::Unreachable),
             Self::ResponseTimeout(_) => Some(Attempt::Late),
             Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(Attempt::Broken),

@@ -38,6 +38,7 @@ pub fn may_trail(name: &str) -> bool {
                 | "front-end-https"
                 | "proxy"
                 | "true-client-ip"
+                | "via"
                 | "x-client-ip"
                 | "x-cluster-client-ip"
                 | "x-envoy-external-address"

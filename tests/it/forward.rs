@@ -39,11 +39,12 @@ fn a_plain_request_gets_who_asks_and_nothing_else() {
     let mut received = answer.echoed();
     assert_eq!(received.start, "GET /a?b HTTP/1.1");
     received.headers.sort();
-    let id = received.header("x-request-id").unwrap().to_owned();
+    let [id, via] = ["x-request-id", "via"].map(|name| received.header(name).unwrap().to_owned());
     let expected = [
         ("accept", "x/y"),
         ("forwarded", "for=127.0.0.1;host=\"a.test:80\";proto=http"),
         ("host", "a.test:80"),
+        ("via", &*via),
         ("x-forwarded-for", "127.0.0.1"),
         ("x-forwarded-host", "a.test:80"),
         ("x-forwarded-proto", "http"),
@@ -71,6 +72,7 @@ fn hop_by_hop_headers_of_a_request_stay_here() {
         "content-length",
         "forwarded",
         "host",
+        "via",
         "x-forwarded-for",
         "x-forwarded-host",
         "x-forwarded-proto",

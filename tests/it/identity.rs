@@ -3,8 +3,8 @@
 use crate::support::{Client, Http2, Message, Tidegate, Upstream, get};
 
 /// The headers that the proxy writes itself, and Host.
-const OWN: [&str; 6] =
-    ["forwarded", "host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-request-id"];
+const OWN: [&str; 7] =
+    ["forwarded", "host", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-request-id"];
 
 /// Names by which a client could pass itself off as another client or as a proxy.
 const FAMILY: [&str; 20] = [

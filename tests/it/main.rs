@@ -49,5 +49,6 @@ mod tls;
 mod tokens;
 mod topologies;
 mod upstreams;
+mod via;
 mod websocket;
 mod whom;
