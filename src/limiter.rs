@@ -240,9 +240,9 @@ impl Limiter {
             StoreError::Away(_) => StoreCall::Away,
             StoreError::Lost => StoreCall::Lost,
             StoreError::Deadline => StoreCall::Deadline,
-            StoreError::Refused(_) => StoreCall::Refused,
+            StoreError::Refused(_) | StoreError::SlotMoving => StoreCall::Refused,
             StoreError::Garbled(_) => StoreCall::Garbled,
-            StoreError::Busy => StoreCall::Busy,
+            StoreError::Busy | StoreError::Unsent => StoreCall::Busy,
         });
         self.breaker.failed(error);
     }

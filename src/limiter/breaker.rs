@@ -109,8 +109,8 @@ impl Breaker {
 
     /// A request was not, which may open it.
     pub fn failed(&self, error: &StoreError) {
-        if let StoreError::Busy = error {
-            // It was not asked.
+        if let StoreError::Busy | StoreError::SlotMoving = error {
+            // It was not asked, or is only waiting for a slot.
             return;
         }
         if let StoreError::Refused(words) = error {
@@ -323,6 +323,16 @@ mod tests {
         breaker.failed(&StoreError::Deadline);
         assert!(!breaker.is_open());
         assert_eq!((breaker.all.open(), breaker.all.openings()), (0, 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_that_moves_is_no_failure() {
+        let breaker = Breaker::default();
+        for _ in 0..5 * FAILURES {
+            breaker.failed(&StoreError::SlotMoving);
+            pass(SPAN).await;
+        }
+        assert!(!breaker.is_open() && breaker.failures.get() == 0);
     }
 
     #[tokio::test(start_paused = true)]
