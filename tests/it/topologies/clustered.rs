@@ -97,7 +97,7 @@ fn a_node_that_refuses_is_owed_alone() {
     let limits = Limits::new(vec![(bucket("due", 50), OnStoreFailure::Local)], NonZeroU64::MIN);
     run(async {
         let redis = connect(&spec(&cluster.url())).await;
-        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)));
+        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
         let limiter = Limiter::new(Store::Redis(redis.clone()), shared.clone());
         cluster.masters[0].cli(&["config", "set", "maxmemory", "1"]);
         let due = [keys[1], keys[0], keys[2]].map(|key| charge(0, key).with(Manner::Force));
@@ -286,7 +286,7 @@ fn a_request_waits_for_a_slot_that_is_being_moved() {
 
         // Many requests, each of which gives up in the end.
         let impatient = RedisSpec { timeout: Duration::from_millis(60), ..spec(&cluster.url()) };
-        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)));
+        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
         let limiter = Limiter::new(Store::Redis(connect(&impatient).await), shared.clone());
         let start = Instant::now();
         for number in 1..=15 {
