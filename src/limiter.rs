@@ -9,11 +9,13 @@ mod reservation;
 mod ruling;
 mod slots;
 
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::sync::Notify;
 
 pub use self::breaker::Breakers;
 pub use self::denials::Denials;
@@ -22,6 +24,7 @@ pub use self::limits::{Limits, OnStoreFailure};
 pub use self::reservation::Reservation;
 pub use self::ruling::{Denial, Permit, Ruling, Standing, Standings};
 
+use self::alone::SharesTaken;
 use self::breaker::Breaker;
 use self::reservation::Origin;
 use self::slots::{Place, Slots};
@@ -42,6 +45,8 @@ pub struct Limiter {
     denials: Arc<Denials>,
     /// What was admitted while the store was away, and is not paid yet.
     ledger: Arc<Ledger>,
+    /// Wakes the keeper when the store answers and is owed something.
+    payable: Rc<Notify>,
     slots: Arc<Slots>,
     counts: Arc<Counts>,
 }
@@ -57,18 +62,24 @@ pub struct Shared {
     pub denials: Arc<Denials>,
     /// What was admitted while it was away, and is not paid yet.
     pub ledger: Arc<Ledger>,
+    /// How many proxies share it.
+    pub instances: NonZeroU64,
 }
 
 impl Shared {
     /// What is known of a store that nobody has asked yet.
     #[must_use]
-    pub fn new(alone: Arc<Memory>) -> Self {
-        Self { alone, breakers: Arc::default(), denials: Arc::default(), ledger: Arc::default() }
+    pub fn new(alone: Arc<Memory>, instances: NonZeroU64) -> Self {
+        let (breakers, denials, ledger) = (Arc::default(), Arc::default(), Arc::default());
+        Self { alone, breakers, denials, ledger, instances }
     }
 }
 
 /// When to try again while the store is away.
 const RETRY: Micros = Micros::SECOND;
+/// How long after an outage a proxy takes from its share as well, if there are other proxies. In this time they notice that
+/// the store is back, and pay: at most half a second until they have a connection, and as long until they probe it.
+const TRIAL: Duration = Duration::from_millis(1_500);
 /// How often a limiter looks whether anybody still uses it.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -76,9 +87,11 @@ impl Limiter {
     /// One worker's limiter over its connection to the store.
     #[must_use]
     pub fn new(store: Store, shared: Shared) -> Self {
-        let Shared { alone, breakers, denials, ledger } = shared;
-        let (breaker, slots, counts) = (Rc::new(Breaker::of(&breakers)), Arc::default(), Arc::default());
-        Self { store, alone, breaker, denials, ledger, slots, counts }
+        let Shared { alone, breakers, denials, ledger, instances } = shared;
+        let trial = if instances == NonZeroU64::MIN { Duration::ZERO } else { TRIAL };
+        let breaker = Rc::new(Breaker::of(&breakers, trial));
+        let (payable, slots, counts) = (Rc::default(), Arc::default(), Arc::default());
+        Self { store, alone, breaker, denials, ledger, payable, slots, counts }
     }
 
     /// The same limiter, which counts there what it decides.
@@ -129,6 +142,14 @@ impl Limiter {
 
     /// Has Redis decide.
     async fn ask(&self, redis: &Redis, limits: &Limits, charges: &[Charge]) -> Ruling {
+        let shares = if self.is_settled(limits, charges) {
+            SharesTaken::new()
+        } else {
+            match self.take_shares(limits, charges) {
+                Ok(shares) => shares,
+                Err(refusal) => return *refusal,
+            }
+        };
         // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
         let (asked, slots) = self.slots.ask(&limits.policies, &limits.shares, Place::shared, charges);
         let since = self.denials.asked(recent());
@@ -136,15 +157,19 @@ impl Limiter {
             Ok(decisions) => {
                 self.answered();
                 self.counts.asked(&limits.policies, &asked, &decisions);
+                let ruling = Ruling::of(&limits.policies, &asked, &decisions, slots);
+                if ruling.verdict.is_err() {
+                    self.return_shares(limits, &shares);
+                }
                 self.learn(limits, &asked, &decisions);
                 if !redis.may_give_back() {
                     self.denials.remember(&limits.policies, &asked, &decisions, since);
                 }
-                let ruling = Ruling::of(&limits.policies, &asked, &decisions, slots);
                 ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, Origin::Store))
             }
             Err(error) => {
                 self.failed(&error);
+                self.return_shares(limits, &shares);
                 self.decide_alone(limits, charges, Some(&error))
             }
         }
@@ -238,6 +263,9 @@ impl Limiter {
     fn answered(&self) {
         self.counts.called_store(StoreCall::Answered);
         self.breaker.answered();
+        if !self.ledger.is_empty() {
+            self.payable.notify_one();
+        }
     }
 
     fn failed(&self, error: &StoreError) {
@@ -245,9 +273,9 @@ impl Limiter {
             StoreError::Away(_) => StoreCall::Away,
             StoreError::Lost => StoreCall::Lost,
             StoreError::Deadline => StoreCall::Deadline,
-            StoreError::Refused(_) => StoreCall::Refused,
+            StoreError::Refused(_) | StoreError::SlotMoving => StoreCall::Refused,
             StoreError::Garbled(_) => StoreCall::Garbled,
-            StoreError::Busy => StoreCall::Busy,
+            StoreError::Busy | StoreError::Unsent => StoreCall::Busy,
         });
         self.breaker.failed(error);
     }
@@ -255,8 +283,6 @@ impl Limiter {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU64;
-
     use super::*;
     use crate::limit::{Key, Policy, PolicyId, Quota, Rate};
     use crate::time::{Clock, Timestamp};
@@ -270,7 +296,7 @@ mod tests {
 
     fn limiter() -> Limiter {
         let memory = Arc::new(Memory::new(100, Clock::manual(Timestamp(1))));
-        Limiter::new(Store::Memory(Arc::clone(&memory)), Shared::new(memory))
+        Limiter::new(Store::Memory(Arc::clone(&memory)), Shared::new(memory, NonZeroU64::MIN))
     }
 
     fn charges(count: u32, cost: u64) -> Vec<Charge> {

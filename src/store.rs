@@ -52,6 +52,12 @@ pub enum StoreError {
     /// Too many requests wait for it; this one was not sent.
     #[error("too many requests wait for it")]
     Busy,
+    /// The deadline passed while it waited for the calls before it; it was not sent.
+    #[error("no answer within the deadline")]
+    Unsent,
+    /// The slot of its keys is being moved to another node of a cluster, and none has all of them (TRYAGAIN).
+    #[error("the slot of a key is being moved to another node")]
+    SlotMoving,
     /// No connection, so nothing was sent; and why there is none.
     #[error("not connected: {0}")]
     Away(String),
@@ -74,7 +80,7 @@ impl StoreError {
     #[must_use]
     pub fn charges_nothing(&self) -> bool {
         match self {
-            Self::Busy | Self::Away(_) | Self::Refused(_) => true,
+            Self::Busy | Self::Unsent | Self::SlotMoving | Self::Away(_) | Self::Refused(_) => true,
             Self::Lost | Self::Deadline | Self::Garbled(_) => false,
         }
     }

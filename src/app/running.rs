@@ -74,7 +74,7 @@ impl Running {
             config.admin.map(|spec| admin::listen(&spec, &inherited).map(|listener| (spec, listener)));
         let admin = admin.transpose().context("[admin]")?;
         let memory = Arc::new(Memory::new(config.max_keys, Clock::Monotonic));
-        let shared = Shared::new(Arc::clone(&memory));
+        let shared = Shared::new(Arc::clone(&memory), config.site.gate.limits.instances);
         let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
         let upstreams: Vec<_> = config.site.upstreams.iter().map(SharedUpstream::new).collect();
         let mut running = Self {
@@ -141,7 +141,7 @@ impl Running {
             config.site.gate.jwt.clone_from(&self.site.gate.jwt);
         }
         if has_changed("store") {
-            let next = Shared::new(Arc::clone(&self.memory));
+            let next = Shared::new(Arc::clone(&self.memory), config.site.gate.limits.instances);
             self.shared = match &config.store {
                 // Whoever counts from now on is paid what was admitted while the other was away.
                 StoreSpec::Redis(_) => Shared { ledger: Arc::clone(&self.shared.ledger), ..next },

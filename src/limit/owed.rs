@@ -53,9 +53,12 @@ impl Owed {
         match self {
             Self::Account(account) => {
                 account.settle(share, now);
+                let Some(anew) = Account::new(share, whole, said, cost, now) else { return };
                 if account.owed > 0 {
+                    // Another worker may have admitted a unit earlier and write it down later: it was not there before.
+                    account.before = account.before.min(anew.before);
                     account.owe(ticks(share, cost), share, whole);
-                } else if let Some(anew) = Account::new(share, whole, said, cost, now) {
+                } else {
                     *account = anew;
                 }
             }

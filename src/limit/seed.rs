@@ -9,7 +9,8 @@ use std::num::NonZeroU64;
 
 use super::decision::{Cause, Decision};
 use super::hold::Hold;
-use super::policy::{Policy, Record};
+use super::key::Key;
+use super::policy::{Charge, Policy, PolicyId, Record};
 use super::quota::{Quota, State};
 use crate::time::{Micros, Timestamp};
 
@@ -35,6 +36,26 @@ impl Policy {
         };
         // Who is held back is not told what is spent.
         Record { state: known.and_then(|known| known.state.clone()), hold: Some(hold) }
+    }
+
+    /// The same while the store may not have been charged for everything yet: `known` stays if it leaves less.
+    #[must_use]
+    pub fn stricter_seed(
+        &self,
+        known: Option<&Record>,
+        said: &Decision,
+        instances: NonZeroU64,
+        now: Timestamp,
+    ) -> Record {
+        let seed = self.seed(known, said, instances, now);
+        let look = Charge::take(PolicyId(0), Key([0; 16]), 0);
+        let remaining = |record: &Record| self.decide(Some(record), now, &look).decision.remaining;
+        match known {
+            Some(known) if said.cause == Cause::Quota && remaining(known) <= remaining(&seed) => {
+                known.clone()
+            }
+            _ => seed,
+        }
     }
 }
 

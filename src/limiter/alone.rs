@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use smallvec::SmallVec;
 
 use super::ledger::Debtor;
 use super::reservation::{Origin, Reservation};
@@ -23,10 +24,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks at what other workers, or single failures, have left to be paid.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// Between two payments.
+const BREATH: Duration = Duration::from_millis(10);
+
 /// How many keys are refused before a worker tries the others later: one node of a cluster may take none.
 const REFUSED_AT_ONCE: usize = 1_024;
 /// What the store has refused so often to take, over minutes, it never will.
 const MOST_REFUSALS: u16 = 1_000;
+
+/// What gives back the charges that were taken from the shares before the store is asked.
+pub(super) type SharesTaken = SmallVec<[Charge; 4]>;
 
 /// One call that pays, and for whom.
 struct Payment {
@@ -41,12 +48,51 @@ impl Limiter {
     pub(super) fn learn(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
         for (charge, said) in charges.iter().zip(decisions) {
             let share = &limits.shares[charge.policy.0 as usize];
-            let is_local = limits.on_failure(charge) == OnStoreFailure::Local;
-            if is_local && !is_slot(share) && !self.ledger.owes(share, charge.key) {
-                let seed = |known: Option<&_>, now| share.seed(known, said, limits.instances, now);
-                self.alone.replace(share, charge.key, seed);
+            if limits.on_failure(charge) == OnStoreFailure::Local && !is_slot(share) {
+                let is_settled = self.breaker.are_all_closed() && !self.ledger.owes(share, charge.key);
+                let seed = if is_settled { Policy::seed } else { Policy::stricter_seed };
+                self.alone
+                    .replace(share, charge.key, |known, now| seed(share, known, said, limits.instances, now));
             }
         }
+    }
+
+    /// Whether the store knows all that was admitted of these keys, as far as this process can tell: it has paid, and if it
+    /// was without the store, the other proxies have had the time to pay as well.
+    pub(super) fn is_settled(&self, limits: &Limits, charges: &[Charge]) -> bool {
+        let owes = |charge: &Charge| self.ledger.owes(limits.policy(charge), charge.key);
+        self.breaker.are_all_closed() && !charges.iter().any(owes)
+    }
+
+    /// Takes charges from the shares of this process before the store is asked, so that a limit is not exceeded by what the
+    /// store does not know of yet.
+    ///
+    /// # Errors
+    /// The refusal, if a share is used up.
+    pub(super) fn take_shares(
+        &self,
+        limits: &Limits,
+        charges: &[Charge],
+    ) -> Result<SharesTaken, Box<Ruling>> {
+        let mut own = limits.local(charges);
+        own.retain(|charge| !is_slot(limits.policy(charge)));
+        let fitting = limits.fitting(&own);
+        let decisions = self.alone.take(&limits.shares, &fitting);
+        let ruling = Ruling::of(&limits.shares, &fitting, &decisions, None);
+        if ruling.verdict.is_err() {
+            self.counts.decided_alone(&limits.shares, &fitting, &decisions);
+            return Err(Box::new(ruling));
+        }
+        let made = fitting
+            .iter()
+            .zip(&decisions)
+            .filter(|(charge, said)| said.allowed && charge.manner == Manner::Take && charge.cost > 0);
+        Ok(made.map(|(charge, said)| charge.refund(said.at)).collect())
+    }
+
+    /// Gives back what was taken from the shares for a request that the store has not admitted.
+    pub(super) fn return_shares(&self, limits: &Limits, taken: &SharesTaken) {
+        let _ = self.alone.settle(&limits.shares, taken);
     }
 
     /// Decides without the store, after `error` or without having asked. Denial of service by policy goes over denial
@@ -119,13 +165,15 @@ impl Limiter {
         }
     }
 
-    /// Pays what is owed, now and then.
+    /// Pays what is owed as soon as the store answers, and now and then.
     pub(super) async fn keep_paying(&self) {
         loop {
-            tokio::time::sleep(PAUSE).await;
+            let _ = tokio::time::timeout(PAUSE, self.payable.notified()).await;
             let _ = monotonic();
             if !self.breaker.is_open() {
                 self.pay().await;
+                // Other workers may add to it with each request.
+                tokio::time::sleep(BREATH).await;
             }
         }
     }
@@ -135,12 +183,13 @@ impl Limiter {
     pub(super) async fn pay(&self) -> bool {
         let Store::Redis(redis) = &self.store else { return true };
         let end = monotonic() + PATIENCE;
-        let mut refused = Vec::new();
+        let (mut guards, mut refused) = (Vec::new(), Vec::new());
         let answers = loop {
-            let debtors = self.ledger.take(PAID_AT_ONCE);
+            let (debtors, guard) = self.ledger.take(PAID_AT_ONCE);
             if debtors.is_empty() {
                 break true;
             }
+            guards.push(guard);
             let mut answers = true;
             let payments = self.payments(debtors, redis.may_give_back());
             let mut payments = payments.into_iter().peekable();
@@ -204,7 +253,7 @@ impl Limiter {
                     };
                     // The last one says what all of them have come to.
                     if let Some((_, said)) = charges.iter().zip(&decisions).rfind(own) {
-                        debtor.learn(&self.alone, &self.ledger, said);
+                        debtor.learn(&self.alone, said);
                     }
                 }
                 Some(Vec::new())

@@ -1,8 +1,9 @@
 //! The breaker before the store: when nothing comes back, nothing more is sent, and nobody waits.
 //!
 //! Failures in a row open it. While it is open the worker's keeper probes the store now and then; the first answer
-//! closes it, on trial: until a request has been answered too, one failure opens it again. The keeper also probes a
-//! store that nobody asks for anything, so that it is known to be away before somebody needs it.
+//! closes it, on trial: until a request has been answered too, one failure opens it again. Where several proxies share the
+//! store, the trial also lasts until all of them have had the time to notice and to charge what they admitted. The keeper
+//! also probes a store that nobody asks for anything, so that it is known to be away before somebody needs it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -39,13 +40,15 @@ const RECONNECT: Duration = Duration::from_millis(750);
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     all: Arc<Breakers>,
+    /// How long a trial lasts at least.
+    trial: Duration,
     failures: Cell<u32>,
     /// When the row of failures began.
     since: Cell<Option<Instant>>,
     /// When the next probe is due; none while it is closed.
     probe: Cell<Option<Instant>>,
-    /// Whether no request has been answered since it was open.
-    is_on_trial: Cell<bool>,
+    /// While it is on trial: when the first answer ends that.
+    trial_until: Cell<Option<Instant>>,
     /// Whether there was an answer since the keeper looked last.
     has_heard: Cell<bool>,
     /// What a call was refused with, while it was closed.
@@ -78,11 +81,16 @@ impl Breakers {
 }
 
 impl Breaker {
-    /// One of these.
-    pub fn of(all: &Arc<Breakers>) -> Self {
+    /// One of these, whose trials last so long at least.
+    pub fn of(all: &Arc<Breakers>, trial: Duration) -> Self {
         let mut breaker = Self::default();
-        breaker.all = Arc::clone(all);
+        (breaker.all, breaker.trial) = (Arc::clone(all), trial);
         breaker
+    }
+
+    /// Whether no worker of this process has one that is open or on trial.
+    pub fn are_all_closed(&self) -> bool {
+        self.all.open() == 0
     }
 
     /// Whether nothing is to be sent.
@@ -101,7 +109,15 @@ impl Breaker {
         self.has_heard.set(true);
         if self.failures.replace(0) > 0 {
             self.since.set(None);
-            if self.is_on_trial.replace(false) && self.all.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+        }
+        self.end_trial();
+    }
+
+    /// Ends a trial that has lasted long enough; a request was answered since.
+    fn end_trial(&self) {
+        if self.trial_until.get().is_some_and(|until| until <= recent()) {
+            self.trial_until.set(None);
+            if self.all.open.fetch_sub(1, Ordering::Relaxed) == 1 {
                 tracing::info!("the store answers again");
             }
         }
@@ -109,8 +125,8 @@ impl Breaker {
 
     /// A request was not, which may open it.
     pub fn failed(&self, error: &StoreError) {
-        if let StoreError::Busy = error {
-            // It was not asked.
+        if let StoreError::Busy | StoreError::SlotMoving = error {
+            // It was not asked, or is only waiting for a slot.
             return;
         }
         if let StoreError::Refused(words) = error {
@@ -133,7 +149,8 @@ impl Breaker {
         now.saturating_duration_since(since) >= SPAN
     }
 
-    fn open(&self, error: &StoreError) {
+    /// Opens it because of `error`.
+    pub fn open(&self, error: &StoreError) {
         if self.is_open() {
             return;
         }
@@ -143,7 +160,7 @@ impl Breaker {
         self.opened.notify_one();
         self.refused.take();
         self.all.openings.fetch_add(1, Ordering::Relaxed);
-        if !self.is_on_trial.replace(false) && self.all.open.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.trial_until.take().is_none() && self.all.open.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 "the store can't be asked: {error}; each limit does what its on_store_failure says"
             );
@@ -165,7 +182,7 @@ impl Breaker {
     /// Lets requests through again, on trial: the row of failures goes on.
     pub fn close(&self) {
         self.failures.set(FAILURES - 1);
-        self.is_on_trial.set(true);
+        self.trial_until.set(Some(recent() + self.trial));
         self.probe.set(None);
     }
 
@@ -197,6 +214,7 @@ impl Breaker {
             }
             // A failure may have been the last word, and a trial nobody takes part in.
             if self.failures.get() == 0 {
+                self.end_trial();
                 self.say_refused();
                 if now.saturating_duration_since(heard) < IDLE {
                     continue;
@@ -232,7 +250,7 @@ impl Breaker {
 
 impl Drop for Breaker {
     fn drop(&mut self) {
-        if self.is_open() || self.is_on_trial.get() {
+        if self.is_open() || self.trial_until.get().is_some() {
             self.all.open.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -326,9 +344,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_trial_lasts_as_long_as_other_proxies_may_take_to_recover() {
+        let breaker = Breaker::of(&Arc::default(), 4 * SPAN);
+        breaker.open(&away());
+        breaker.close();
+        for _ in 0..4 {
+            breaker.answered();
+            assert!(!breaker.is_open() && !breaker.are_all_closed());
+            pass(SPAN).await;
+        }
+        breaker.answered();
+        assert!(breaker.are_all_closed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_that_moves_is_no_failure() {
+        let breaker = Breaker::default();
+        for _ in 0..5 * FAILURES {
+            breaker.failed(&StoreError::SlotMoving);
+            pass(SPAN).await;
+        }
+        assert!(!breaker.is_open() && breaker.failures.get() == 0);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_is_gone_is_not_counted() {
         let all = Arc::default();
-        let (first, second) = (Breaker::of(&all), Breaker::of(&all));
+        let (first, second) = (Breaker::of(&all, Duration::ZERO), Breaker::of(&all, Duration::ZERO));
         first.open(&away());
         second.open(&away());
         assert_eq!(all.open(), 2);

@@ -28,6 +28,10 @@ pub struct Ledger {
     shards: Box<[Mutex<HashMap<u128, Debtor>>]>,
     hasher: DefaultHashBuilder,
     keys: AtomicUsize,
+    /// The keys that are being paid, each as often as it was taken off.
+    paying: Mutex<HashMap<u128, u32>>,
+    /// How many times a key is being paid.
+    payments: AtomicUsize,
     /// What became of units, in the order of [`ChargeBack`].
     units: [AtomicU64; ChargeBack::COUNT],
     /// The most keys of one shard.
@@ -60,6 +64,8 @@ impl Ledger {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: DefaultHashBuilder::default(),
             keys: AtomicUsize::new(0),
+            paying: Mutex::default(),
+            payments: AtomicUsize::new(0),
             units: std::array::from_fn(|_| AtomicU64::new(0)),
             most: most.div_ceil(SHARDS),
         }
@@ -88,10 +94,13 @@ impl Ledger {
         self.units[end as usize].fetch_add(units, Ordering::Relaxed);
     }
 
-    /// Whether something is owed of this key: then what the store says of it is not all.
+    /// Whether something is owed of this key, or is being paid: then the store does not know all of it.
     pub(super) fn owes(&self, policy: &Policy, key: Key) -> bool {
+        if self.is_empty() && self.payments.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
         let id = id(policy, key);
-        !self.is_empty() && self.shard(id).lock().contains_key(&id)
+        self.shard(id).lock().contains_key(&id) || self.paying.lock().contains_key(&id)
     }
 
     /// Writes down a charge that the share has admitted, saying `said`, and that was not sent.
@@ -137,12 +146,14 @@ impl Ledger {
         }
     }
 
-    /// Takes some keys off, at most `most`; none if nothing is owed.
-    pub(super) fn take(&self, most: usize) -> Vec<Debtor> {
+    /// Takes some keys off, at most `most`; none if nothing is owed. They count as owed for as long as the guard lives.
+    pub(super) fn take(&self, most: usize) -> (Vec<Debtor>, Paying<'_>) {
         let mut taken = Vec::new();
+        let mut guard = Paying { ledger: self, ids: Vec::new() };
         for shard in &self.shards {
             let mut shard = shard.lock();
             let ids: Vec<u128> = shard.keys().copied().take(most - taken.len()).collect();
+            guard.add(&ids);
             taken.extend(ids.iter().filter_map(|id| shard.remove(id)));
             if shard.is_empty() {
                 // It may have been large.
@@ -150,7 +161,7 @@ impl Ledger {
             }
         }
         self.keys.fetch_sub(taken.len(), Ordering::Relaxed);
-        taken
+        (taken, guard)
     }
 
     /// Puts back what was taken off and could not be paid.
@@ -193,18 +204,56 @@ impl Ledger {
     }
 }
 
+/// Keys that are being paid.
+#[derive(Debug)]
+pub(super) struct Paying<'a> {
+    ledger: &'a Ledger,
+    ids: Vec<u128>,
+}
+
+impl Paying<'_> {
+    fn add(&mut self, ids: &[u128]) {
+        if ids.is_empty() {
+            return;
+        }
+        let mut paying = self.ledger.paying.lock();
+        for id in ids {
+            *paying.entry(*id).or_default() += 1;
+        }
+        self.ledger.payments.fetch_add(ids.len(), Ordering::Relaxed);
+        self.ids.extend(ids);
+    }
+}
+
+impl Drop for Paying<'_> {
+    fn drop(&mut self) {
+        if self.ids.is_empty() {
+            return;
+        }
+        let mut paying = self.ledger.paying.lock();
+        for id in &self.ids {
+            if let Some(count) = paying.get_mut(id) {
+                *count -= 1;
+                if *count == 0 {
+                    paying.remove(id);
+                }
+            }
+        }
+        self.ledger.payments.fetch_sub(self.ids.len(), Ordering::Relaxed);
+    }
+}
+
 impl Debtor {
     /// The whole policy.
     pub fn policy(&self) -> &Policy {
         &self.policies[self.policy.0 as usize]
     }
 
-    /// Keeps what the store said of the key after it was paid, unless there is something owed of it again.
-    pub fn learn(&self, alone: &Memory, ledger: &Ledger, said: &Decision) {
-        if !ledger.owes(self.policy(), self.key) {
-            let share = self.share();
-            alone.replace(share, self.key, |known, now| share.seed(known, said, self.instances, now));
-        }
+    /// Keeps what the store said of the key after it was paid, where that is less than the share has left: others may not
+    /// have paid yet.
+    pub fn learn(&self, alone: &Memory, said: &Decision) {
+        let share = self.share();
+        alone.replace(share, self.key, |known, now| share.stricter_seed(known, said, self.instances, now));
     }
 
     /// Goes on by these limits, which may have other numbers than those by which it began.
@@ -244,114 +293,4 @@ fn id(policy: &Policy, key: Key) -> u128 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limit::{Quota, Rate};
-    use crate::limiter::OnStoreFailure;
-    use crate::time::Micros;
-
-    const NOW: Timestamp = Timestamp(1_790_000_000_000_000);
-
-    fn limits() -> Limits {
-        let quota = Quota::token_bucket(Rate::new(1, Micros(86_400_000_000)).unwrap(), 100).unwrap();
-        Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN)
-    }
-
-    fn charge(number: u32, cost: u64) -> Charge {
-        let mut key = [0; 16];
-        key[..4].copy_from_slice(&number.to_le_bytes());
-        Charge::take(PolicyId(0), Key(key), cost)
-    }
-
-    fn add(ledger: &Ledger, number: u32, cost: u64) {
-        let said = Decision::allowed(100, 100 - cost, Micros(cost * 86_400_000_000));
-        ledger.add(&limits(), &charge(number, cost), &said, NOW);
-    }
-
-    #[test]
-    fn the_bound_on_keys_is_hard_and_those_go_that_owe_least() {
-        let ledger = Ledger::new(800);
-        let large: Vec<u32> = (0..50).map(|number| number * 97).collect();
-        for number in 0..10_000 {
-            add(&ledger, number, if large.contains(&number) { 90 } else { 1 });
-            assert!(ledger.len() <= 800);
-        }
-        let [owed, _, _, dropped] = ledger.units();
-        assert_eq!((owed, dropped), (10_000 + 50 * 89, 10_000 - u64::try_from(ledger.len()).unwrap()));
-        assert!(large.iter().all(|number| ledger.owes(&limits().policies[0], charge(*number, 1).key)));
-    }
-
-    #[test]
-    fn what_could_not_be_paid_is_owed_again_with_what_came_meanwhile() {
-        let ledger = Ledger::default();
-        add(&ledger, 1, 3);
-        let taken = ledger.take(10);
-        assert!(ledger.is_empty());
-        add(&ledger, 1, 4);
-        for debtor in taken {
-            ledger.put_back(debtor);
-        }
-        let charges: Vec<Charge> = ledger.take(10).iter().flat_map(|debtor| debtor.charges(NOW)).collect();
-        assert_eq!(charges, [charge(1, 7).late(NOW)]);
-        assert!(ledger.take(10).is_empty());
-    }
-
-    fn per(period: u64) -> Limits {
-        let quota = Quota::token_bucket(Rate::new(1, Micros(period)).unwrap(), 100).unwrap();
-        Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN)
-    }
-
-    /// What is owed after two outages' worth of charges, the second under other numbers.
-    fn owed_after_change(first: u64, second: u64) -> u64 {
-        let ledger = Ledger::default();
-        for (period, spent) in [(first, 3), (second, 7)] {
-            let said = Decision::allowed(100, 100 - spent, Micros(spent * period));
-            let charge = charge(1, if spent == 3 { 3 } else { 4 });
-            ledger.add(&per(period), &charge, &said, NOW);
-        }
-        let charges: Vec<Charge> = ledger.take(10).iter().flat_map(|debtor| debtor.charges(NOW)).collect();
-        assert_eq!(charges.len(), 1);
-        charges[0].cost
-    }
-
-    #[test]
-    fn what_is_owed_outlives_other_numbers() {
-        assert_eq!(owed_after_change(60_000_000, 1_000_000), 7);
-        assert_eq!(owed_after_change(1_000_000, 60_000_000), 7);
-    }
-
-    #[test]
-    fn what_could_not_be_paid_has_drained_meanwhile() {
-        let (ledger, limits) = (Ledger::default(), per(1_000_000));
-        let said = |spent: u64| Decision::allowed(100, 100 - spent, Micros(spent * 1_000_000));
-        ledger.add(&limits, &charge(1, 50), &said(50), NOW);
-        let taken = ledger.take(10);
-        let later = NOW.after(Micros(40_000_000));
-        ledger.add(&limits, &charge(1, 1), &said(11), later);
-        for debtor in taken {
-            ledger.put_back(debtor);
-        }
-        let units: Vec<u64> =
-            ledger.take(10).iter().flat_map(|it| it.charges(later)).map(|it| it.cost).collect();
-        assert_eq!(units, [11]);
-    }
-
-    /// However often that fails, what is kept of a key is bounded.
-    #[test]
-    fn what_could_not_be_paid_stays_in_its_step() {
-        let quota = Quota::sliding_log(&[Rate::new(1_000, Micros(86_400_000_000)).unwrap()]).unwrap();
-        let limits = Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN);
-        let ledger = Ledger::default();
-        let said = Decision::allowed(1_000, 999, Micros(86_400_000_000));
-        ledger.add(&limits, &charge(1, 1), &said, NOW);
-        for _ in 0..300 {
-            let taken = ledger.take(10);
-            ledger.add(&limits, &charge(1, 1), &said, NOW);
-            for debtor in taken {
-                ledger.put_back(debtor);
-            }
-        }
-        let charges: Vec<Charge> = ledger.take(10).iter().flat_map(|debtor| debtor.charges(NOW)).collect();
-        assert_eq!(charges, [charge(1, 301).late(NOW)]);
-    }
-}
+mod tests;

@@ -21,6 +21,7 @@ use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::Value;
 use fred::types::config::Server;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 pub use script::{CHANGE, Script, TAKE};
 pub use url::{Endpoint, Node, Target, UrlError};
@@ -93,7 +94,7 @@ impl Redis {
 
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
         let supervisor = Supervisor::new(spec);
-        let line = Line::new(supervisor.client(), &spec.prefix, spec.timeout, clock);
+        let line = Line::new(supervisor.client(), spec, clock);
         let (line, reconnect, (wants, wanted)) = (Arc::new(line), Arc::default(), oneshot::channel());
         tokio::spawn(supervisor.run(Arc::downgrade(&line), Arc::clone(&reconnect), wanted));
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
@@ -187,13 +188,11 @@ impl Redis {
         if charges.is_empty() {
             return Ok(Decisions::new());
         }
-        let deadline = self.shared.line.timeout();
-        let answer = if self.shared.is_cluster && apart::is_apart(charges) {
-            let asked = if apart { apart::settle } else { apart::take };
-            tokio::time::timeout(deadline, asked(self, policies, charges)).await
-        } else {
-            tokio::time::timeout(deadline, self.shared.queue.ask(policies, charges, apart)).await
-        };
+        if !(self.shared.is_cluster && apart::is_apart(charges)) {
+            return self.shared.queue.ask(policies, charges, apart).await;
+        }
+        let asked = if apart { apart::settle } else { apart::take };
+        let answer = tokio::time::timeout(self.shared.line.timeout(), asked(self, policies, charges)).await;
         answer.map_err(|_| {
             // It has waited: time has passed.
             let _ = monotonic();
@@ -201,12 +200,17 @@ impl Redis {
         })?
     }
 
+    /// The deadline of what is asked now.
+    fn deadline(&self) -> Instant {
+        self.shared.line.deadline()
+    }
+
     /// One call of the script, whose keys have one tag.
-    async fn call(&self, call: wire::Call) -> Result<Bytes, StoreError> {
+    async fn call(&self, call: wire::Call, deadline: Instant) -> Result<Bytes, StoreError> {
         let (keys, arguments) = call.into_parts();
         // In a box, or the compiler loses count of the futures within futures.
         let running: Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send + '_>> =
-            Box::pin(self.shared.line.eval(&TAKE, keys, arguments));
+            Box::pin(self.shared.line.eval(&TAKE, keys, arguments, deadline));
         running.await
     }
 
@@ -239,8 +243,8 @@ impl Redis {
             let names = Quota::LETTERS
                 .map(|letter| wire::stored_key(self.shared.line.prefix(), policy, *key, letter));
             let arguments = vec![Bytes::from_static(what.as_bytes()), Bytes::from(length.clone())];
-            let reply =
-                Box::pin(self.shared.line.eval(&CHANGE, names.map(Bytes::from).to_vec(), arguments)).await?;
+            let names = names.map(Bytes::from).to_vec();
+            let reply = Box::pin(self.shared.line.eval(&CHANGE, names, arguments, self.deadline())).await?;
             let count = std::str::from_utf8(&reply).ok().and_then(|text| text.parse::<usize>().ok());
             known += usize::from(count.unwrap_or(0) > 0);
         }

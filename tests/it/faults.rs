@@ -21,6 +21,9 @@ const DEADLINE: Duration = Duration::from_millis(50);
 const PLENTY: u64 = 100_000;
 /// More may be asked before it is known that nobody answers: by two workers, each with some connections.
 const MOST_WAITS: usize = 100;
+/// For how long a deadline that is missed may keep a worker from Redis: its breaker opens, and Redis is probed after half a
+/// second.
+const REOPENED: Duration = Duration::from_millis(600);
 /// What the proxy may need more, in KiB, before and after.
 const MOST_MEMORY: u64 = 24 * 1024;
 
@@ -156,9 +159,10 @@ impl Trial {
         let canary = slowest(&canaries);
         let alone = asked.iter().filter(|one| !one.is_counted && one.path != "/local").count();
         let refused = asked.iter().filter(|one| one.status == 503).count();
+        let disturbed = disturbed(&canaries, mended, exact);
         println!(
             "{}: {} asked, {alone} without Redis, {refused} refused, {} waited; slowest {:.0?}, canary {canary:.0?}; \
-             exact after {exact:.1?}; {more} KiB more\n    {}",
+             exact after {exact:.1?}, of which the machine was slow for {disturbed:.1?}; {more} KiB more\n    {}",
             self.name,
             asked.len(),
             waits(&asked),
@@ -176,8 +180,12 @@ impl Trial {
         }
         assert!(canaries.iter().all(|one| one.status == 200));
         assert_waits(&asked, &canaries);
-        // Two seconds after; as much longer as the machine is slow.
-        assert!(exact <= Duration::from_secs(2) + canary * 4, "{exact:?}, and the slowest canary {canary:?}");
+        // Two seconds after, without the time in which the machine was so slow that Redis itself misses its deadline; as much
+        // longer as the machine is slow.
+        assert!(
+            exact.saturating_sub(disturbed) <= Duration::from_secs(2) + canary * 4,
+            "{exact:?}, of which the machine was slow for {disturbed:?}, and the slowest canary {canary:?}"
+        );
         assert!(more <= MOST_MEMORY, "{more} KiB more");
         self.assert_charges(&asked, expected);
         assert_log(&lines, expected, canary);
@@ -232,6 +240,27 @@ fn slowest(asked: &[Asked]) -> Duration {
     asked.iter().map(|one| one.took).max().unwrap()
 }
 
+/// For how long of the time `length` from `start` a worker may have been without Redis because the machine was slow: where a
+/// canary took half a deadline, a call to Redis, which wakes up two processes more, may have missed all of it.
+fn disturbed(canaries: &[Asked], start: Instant, length: Duration) -> Duration {
+    let mut slow: Vec<(Duration, Duration)> = canaries
+        .iter()
+        .filter(|one| one.took >= DEADLINE / 2 && one.at + one.took + REOPENED > start)
+        .map(|one| {
+            let begins = one.at.saturating_duration_since(start);
+            (begins, (one.at + one.took + REOPENED - start).min(length))
+        })
+        .collect();
+    slow.sort_unstable();
+    let mut counted = Duration::ZERO;
+    let mut sum = Duration::ZERO;
+    for (begins, ends) in slow {
+        sum += ends.saturating_sub(begins.max(counted));
+        counted = counted.max(ends);
+    }
+    sum
+}
+
 /// How many waited as if for the deadline.
 fn waits(asked: &[Asked]) -> usize {
     asked.iter().filter(|one| one.took >= DEADLINE * 9 / 10).count()
@@ -263,7 +292,9 @@ fn assert_log(lines: &[String], expected: &Expected, canary: Duration) {
     for line in lines.iter().filter(|line| line.contains(" WARN ")) {
         let is_known = |reason: &str| line.contains(&format!(": {reason}"));
         let is_expected = expected.reasons.iter().any(|reason| is_known(reason));
-        assert!(is_expected || is_slow && is_known("no answer within the deadline"), "{line}");
+        // A deadline that is missed counts as the first failure, and what Redis does then as the one that opens the breaker.
+        let machines = ["no answer within the deadline", "the connection ended before the answer"];
+        assert!(is_expected || is_slow && machines.into_iter().any(is_known), "{line}");
     }
 }
 

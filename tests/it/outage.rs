@@ -1,9 +1,16 @@
 //! What a proxy admits while Redis is away, and what it pays when Redis is back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crate::support::{Client, RedisServer, Tidegate, Upstream, eventually, get};
+use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
+use tidegate::store::redis::Target;
+use tidegate::store::{Redis, RedisSpec, StoreError};
+use tidegate::time::Micros;
+
+use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get};
 
 /// A limit of 20 units of each algorithm, none of which come back while a test runs, on a route of its own.
 const ALGORITHMS: [(&str, &str); 7] = [
@@ -131,6 +138,132 @@ fn each_of_two_proxies_has_its_share_and_pays_for_it() {
         let left = get(proxies[1].addr(), &format!("/{name}"), &["X-Key: spent"]);
         assert_eq!(left.header("x-ratelimit-remaining"), Some("14"), "{name}");
     }
+}
+
+/// Asks for these keys all the time, over two connections to each proxy, until `disturb` has returned; how many requests
+/// passed for each key.
+fn under_load(proxies: &[Tidegate; 2], keys: &[String], disturb: impl FnOnce()) -> Vec<u64> {
+    let is_over = AtomicBool::new(false);
+    let ask = |proxy: &Tidegate| {
+        let mut client = Client::connect(proxy.addr());
+        let mut passed = vec![0; keys.len()];
+        while !is_over.load(Ordering::Relaxed) {
+            let key = fastrand::usize(..keys.len());
+            passed[key] += u64::from(client.get("/", &[&format!("X-Key: {}", keys[key])]).status() == 200);
+            // The load is steady, whatever the time that a response takes.
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        passed
+    };
+    std::thread::scope(|scope| {
+        let all = proxies.iter().chain(proxies);
+        let clients: Vec<_> = all.map(|proxy| scope.spawn(move || ask(proxy))).collect();
+        disturb();
+        is_over.store(true, Ordering::Relaxed);
+        let passed = clients.into_iter().map(|client| client.join().unwrap());
+        passed.reduce(|sum, more| sum.iter().zip(more).map(|(one, two)| one + two).collect()).unwrap()
+    })
+}
+
+/// Two proxies notice at different times that Redis is away, and that it is back. What both admitted meanwhile and
+/// afterwards is no more than the limit; the keys are in use all the time, and used up when all is over.
+#[test]
+fn two_proxies_admit_the_limit_through_outages() {
+    let mut redis = RedisServer::start_as(|_| {
+        ["--appendonly", "yes", "--appendfsync", "always"].map(str::to_owned).to_vec()
+    });
+    let limits = "[limits.a]\nrate = \"50/day\"\nkey = \"header:x-key\"\n\
+                  [[routes]]\npath = \"/\"\nlimits = [\"a\"]\nrespond = { status = 200 }\n";
+    let config = config(&redis, 2, limits).replace("timeout = \"5s\"", "timeout = \"50ms\"");
+    let proxies = [Tidegate::start(&config), Tidegate::start(&config)];
+    proxies.iter().for_each(wait_paid);
+    let unanswered = || -> u64 {
+        let of =
+            |proxy, outcome| metric(proxy, &format!("tidegate_store_calls_total{{outcome=\"{outcome}\"}}"));
+        proxies.iter().flat_map(|proxy| ["lost", "deadline"].map(|outcome| of(proxy, outcome))).sum()
+    };
+    for cycle in 0..3 {
+        let keys: Vec<String> = (0..10).map(|key| format!("{cycle}-{key}")).collect();
+        let before = unanswered();
+        let is_stop = cycle != 1;
+        let passed = under_load(&proxies, &keys, || {
+            if is_stop {
+                redis.pause();
+            } else {
+                redis.kill();
+            }
+            proxies.iter().for_each(wait_away);
+            // Not long enough to use up the shares.
+            std::thread::sleep(Duration::from_millis(100));
+            if is_stop {
+                redis.resume();
+            } else {
+                redis.restart();
+            }
+            proxies.iter().for_each(wait_paid);
+            eventually("all keys are used up", || {
+                let spent =
+                    |key: &String| get(proxies[0].addr(), "/", &[&format!("X-Key: {key}")]).status() == 429;
+                keys.iter().all(spent)
+            });
+        });
+        // A Redis that was stopped gets everything that was sent to it in the end; one that was killed does not.
+        let most = if is_stop { 50 } else { 50 + unanswered() - before };
+        assert!(passed.iter().all(|count| *count <= most), "{passed:?}, at most {most}");
+    }
+}
+
+/// A store at a URL that gives up after `timeout`.
+fn store(redis: &RedisServer, timeout: Duration) -> Redis {
+    let target = Target::parse(&redis.url()).unwrap();
+    Redis::connect(&RedisSpec { target, timeout, prefix: "t".into(), client_clock: false })
+}
+
+/// A request whose deadline passes while it waits for the calls before it was not sent, and is not taken for one that may
+/// have been charged.
+#[test]
+fn a_request_that_was_not_sent_is_known_not_to_be_charged() {
+    let redis = RedisServer::start();
+    let day = Rate::new(1, Micros(86_400_000_000)).unwrap();
+    let policies = Arc::<[Policy]>::from(vec![Policy::new("a", Quota::token_bucket(day, 10).unwrap())]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let redis_store = store(&redis, Duration::from_millis(250));
+        redis_store.reach(PATIENCE).await.unwrap();
+        let charges = |tag: u8, count: u16| -> Vec<Charge> {
+            (0..count)
+                .map(|number| {
+                    let [high, low] = number.to_be_bytes();
+                    let mut key = [tag; 16];
+                    (key[1], key[2]) = (high, low);
+                    Charge::take(PolicyId(0), Key(key), 1)
+                })
+                .collect()
+        };
+        let (first, second, third) = (charges(1, 1), charges(2, 300), charges(3, 300));
+        // The script is known, so that each call is one command.
+        let _ = redis_store.take(&policies, &charges(4, 1)).await.unwrap();
+        redis.pause();
+        let later = async |charges: &[Charge]| {
+            // While the first call is under way.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            redis_store.take(&policies, charges).await
+        };
+        let (first_said, second_said, third_said) =
+            tokio::join!(redis_store.take(&policies, &first), later(&second), later(&third));
+        redis.resume();
+        assert!(matches!(first_said, Err(StoreError::Deadline)), "{first_said:?}");
+        assert!(matches!(second_said, Err(StoreError::Deadline)), "{second_said:?}");
+        // One call does not hold both.
+        assert!(matches!(third_said, Err(StoreError::Unsent)), "{third_said:?}");
+        assert!(third_said.unwrap_err().charges_nothing());
+        let is_charged = |charge: &Charge| {
+            let tag = format!("{{{}}}", charge.key);
+            redis.keys().iter().any(|key| key.contains(&tag))
+        };
+        eventually("Redis has run what was sent", || is_charged(&second[0]));
+        assert!(!is_charged(&third[0]));
+    });
 }
 
 /// Another `[store]` in the middle of an outage hands out nothing either.

@@ -9,6 +9,7 @@
 use std::pin::Pin;
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use super::{Redis, wire};
 use crate::limit::{Charge, Manner, Policy, Quota};
@@ -31,6 +32,7 @@ struct Apart<'a> {
     policies: &'a [Policy],
     charges: &'a [Charge],
     groups: Vec<Group>,
+    deadline: Instant,
 }
 
 /// What was charged so far. It is given back, unless it is kept, when it is dropped: also when the request's client goes
@@ -77,13 +79,14 @@ async fn settle_groups(
     let mut decisions = Decisions::new();
     decisions.resize(charges.len(), wire::nothing());
     for some in groups(charges).chunks(AT_ONCE) {
+        let deadline = redis.deadline();
         let asked = some.iter().map(async |group| {
             let of_group: Vec<Charge> = group.iter().map(|place| charges[*place]).collect();
             let mut call = wire::Call::default();
             for charge in &of_group {
                 call.add(redis.prefix(), policies, std::slice::from_ref(charge), redis.clock());
             }
-            let reply = redis.call(call).await?;
+            let reply = redis.call(call, deadline).await?;
             wire::decisions(&reply, policies, &of_group)
         });
         for (group, said) in some.iter().zip(futures_util::future::join_all(asked).await) {
@@ -105,7 +108,7 @@ impl<'a> Apart<'a> {
             let queues = group.iter().any(|place| matches!(policy(place).quota, Quota::LeakyBucket(_)));
             (group.iter().all(|place| policy(place).shadow), queues)
         });
-        Self { redis, policies, charges, groups }
+        Self { redis, policies, charges, groups, deadline: redis.deadline() }
     }
 
     async fn take(&self) -> Result<Decisions, StoreError> {
@@ -187,7 +190,7 @@ impl<'a> Apart<'a> {
         let charges: SmallVec<[Charge; 4]> = group.iter().map(|place| manner(self.charges[*place])).collect();
         let mut call = wire::Call::default();
         call.add(self.redis.prefix(), self.policies, &charges, self.redis.clock());
-        let reply = self.redis.call(call).await?;
+        let reply = self.redis.call(call, self.deadline).await?;
         wire::decisions(&reply, self.policies, &charges)
     }
 
@@ -229,7 +232,8 @@ impl Made {
 
 /// What can't be given back stays charged.
 async fn give_back(redis: &Redis, refunds: Vec<wire::Call>) {
-    let _ = futures_util::future::join_all(refunds.into_iter().map(|call| redis.call(call))).await;
+    let deadline = redis.deadline();
+    let _ = futures_util::future::join_all(refunds.into_iter().map(|call| redis.call(call, deadline))).await;
 }
 
 impl Drop for Made {

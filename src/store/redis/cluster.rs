@@ -2,7 +2,8 @@
 //!
 //! fred knows which node has which slot. What it does after a redirection is switched off: it would send a command
 //! again that may have been run, and after ASK to the wrong node. MOVED, ASK and TRYAGAIN prove that nothing was
-//! run, so after these, and only these, a command goes again.
+//! run, so after these, and only these, a command goes again: after MOVED and ASK at once and a few times, after TRYAGAIN
+//! with growing pauses until the deadline, because only the end of the migration helps.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -12,25 +13,34 @@ use fred::error::{Error, ErrorKind};
 use fred::interfaces::{ClientLike, ClusterInterface};
 use fred::types::config::{Options, Server};
 use fred::types::{ClusterHash, CustomCommand, Value};
+use tokio::time::Instant;
 
-/// How often a command may be redirected; whoever waits for it has a deadline as well.
+use crate::time::monotonic;
+
+/// How often in a row a command may be redirected.
 const REDIRECTIONS: usize = 5;
-/// Before a slot is asked again that has a part of the keys only.
-const PAUSE: Duration = Duration::from_millis(5);
+/// The first and the longest pause after TRYAGAIN; each is twice as long as the one before.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+/// How long before the deadline a command that got TRYAGAIN is given up, so that the error arrives in time: it proves that
+/// nothing was charged, which a missed deadline does not.
+const MARGIN: Duration = Duration::from_millis(5);
 
-/// Sends a command, at most to those nodes that it is redirected to. Its first key is `args[2]`.
+/// Sends a command, at most to those nodes that it is redirected to, and until `deadline` while the slot of its keys is being
+/// moved. Its first key is `args[2]`.
 pub(super) async fn send(
     client: &Client,
     command: &'static str,
     args: &[Value],
     options: &Options,
+    deadline: Instant,
 ) -> Result<Value, Error> {
     let custom = custom(command);
     // fred does not look at what a custom command says of its keys.
     let options = &Options { cluster_hash: Some(ClusterHash::Offset(2)), ..options.clone() };
     let said = client.with_options(options).custom(custom.clone(), args.to_vec()).await;
     if said.as_ref().is_err_and(goes_again) {
-        let again: Again<'_> = Box::pin(send_again(client, custom, args, options, said));
+        let call = Call { client, command: custom, args, options };
+        let again: Again<'_> = Box::pin(send_again(call, said, deadline));
         return again.await;
     }
     said
@@ -39,39 +49,61 @@ pub(super) async fn send(
 /// What is seldom needed, and so not to make larger the future of every request.
 type Again<'a> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>>;
 
-async fn send_again(
-    client: &Client,
+/// A command that is sent again.
+struct Call<'a> {
+    client: &'a Client,
     command: CustomCommand,
-    args: &[Value],
-    options: &Options,
+    args: &'a [Value],
+    options: &'a Options,
+}
+
+async fn send_again(
+    call: Call<'_>,
     mut said: Result<Value, Error>,
+    deadline: Instant,
 ) -> Result<Value, Error> {
-    for round in 0..REDIRECTIONS {
-        said = match said {
-            Err(error) if goes_again(&error) => {
-                // fred has looked where the slots are before it said so; so the first time it may know better now.
-                let node = if is_redirected(&error) && round > 0 {
-                    importer(client, args, options).await?
-                } else {
-                    None
-                };
-                if !is_redirected(&error) {
-                    tokio::time::sleep(PAUSE).await;
-                }
-                match node {
-                    Some(node) => ask(client, node, &command, args, options).await,
-                    None => client.with_options(options).custom(command.clone(), args.to_vec()).await,
-                }
+    let Call { client, command, args, options } = call;
+    let (mut redirections, mut pause) = (0, PAUSES.0);
+    loop {
+        let Err(error) = &said else { return said };
+        let mut node = None;
+        if is_redirected(error) {
+            redirections += 1;
+            if redirections > REDIRECTIONS {
+                return said;
             }
-            said => return said,
+            // fred has looked where the slots are before it said so; so the first time it may know better now.
+            if redirections > 1 {
+                node = importer(client, args, options).await?;
+            }
+        } else if is_try_again(error) {
+            let left = deadline.saturating_duration_since(monotonic());
+            if left <= 2 * MARGIN {
+                return said;
+            }
+            // The last pauses become shorter, so that the last attempt is close to the deadline.
+            tokio::time::sleep(pause.min(left / 2)).await;
+            pause = PAUSES.1.min(pause * 2);
+            // The owner may redirect to the importer again.
+            redirections = 1;
+        } else {
+            return said;
+        }
+        said = match node {
+            Some(node) => ask(client, node, &command, args, options).await,
+            None => client.with_options(options).custom(command.clone(), args.to_vec()).await,
         };
     }
-    said
 }
 
 /// Whether a command was not run, and may be elsewhere or a moment later.
 fn goes_again(error: &Error) -> bool {
-    is_redirected(error) || error.details().starts_with("TRYAGAIN")
+    is_redirected(error) || is_try_again(error)
+}
+
+/// Whether a command was not run because some of its keys have been moved to another node, and some have not.
+pub(super) fn is_try_again(error: &Error) -> bool {
+    error.details().starts_with("TRYAGAIN")
 }
 
 fn custom(command: &'static str) -> CustomCommand {

@@ -1,7 +1,8 @@
 //! Requests gathered into calls: while one call is on its way, those that come meanwhile wait for the next.
 //!
 //! There is no timer, so a lone request waits for nothing; and a call never waits for company. What does not fit
-//! the queue is refused at once, and whoever has stopped waiting is not asked for any more.
+//! the queue is refused at once, and whoever has stopped waiting is not asked for any more. A request whose deadline passes
+//! knows whether it was sent, since only then it may have been charged.
 //!
 //! A call goes to one server. There all requests share a lane; on a cluster, where a call may not have keys of several
 //! tags, each tag has one of its own, so that none waits for a node that it has nothing to do with; and a call that takes
@@ -15,12 +16,14 @@ use hashbrown::hash_map::Entry;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::line::Line;
 use super::script::TAKE;
 use super::wire::{self, Call, Part};
 use crate::limit::{Charge, Key, Policy};
 use crate::store::{Decisions, StoreError};
+use crate::time::monotonic;
 
 /// How many requests may wait for a call or its reply.
 const MOST_WAITING: usize = 4_096;
@@ -44,11 +47,16 @@ struct Lanes {
     waiting: HashMap<Key, Vec<Waiting>>,
     /// How many have no answer yet, in all lanes.
     unanswered: usize,
+    /// The number of the last request.
+    last: u64,
 }
 
 /// A request that waits.
 #[derive(Debug)]
 struct Waiting {
+    /// Tells it from all others of the queue.
+    number: u64,
+    deadline: Instant,
     policies: Arc<[Policy]>,
     charges: SmallVec<[Charge; 2]>,
     /// Whether each charge is a request by itself.
@@ -63,7 +71,8 @@ impl Queue {
         Arc::new(Self { line, is_cluster, lanes: Mutex::default() })
     }
 
-    /// Sends charges with the next call, and waits for what it says of them. On a cluster they have one tag.
+    /// Sends charges with the next call, and waits for what it says of them, until the deadline. On a cluster they have one
+    /// tag.
     pub async fn ask(
         self: &Arc<Self>,
         policies: &Arc<[Policy]>,
@@ -72,18 +81,29 @@ impl Queue {
     ) -> Result<Decisions, StoreError> {
         let (reply, replied) = oneshot::channel();
         let tag = charges.first().filter(|_| self.is_cluster).map_or(ONE_LANE, |charge| charge.key);
-        self.push(tag, Waiting { policies: Arc::clone(policies), charges: charges.into(), apart, reply })?;
+        let (policies_of_it, deadline) = (Arc::clone(policies), self.line.deadline());
+        let request =
+            Waiting { number: 0, deadline, policies: policies_of_it, charges: charges.into(), apart, reply };
+        let number = self.push(tag, request)?;
+        let Ok(said) = tokio::time::timeout_at(deadline, replied).await else {
+            // It has waited: time has passed.
+            let _ = monotonic();
+            return Err(if self.withdraw(tag, number) { StoreError::Unsent } else { StoreError::Deadline });
+        };
         // The other end is dropped only with the runtime.
-        let said = replied.await.unwrap_or(Err(StoreError::Lost))?;
-        wire::read(&said, policies, charges)
+        wire::read(&said.unwrap_or(Err(StoreError::Lost))?, policies, charges)
     }
 
-    fn push(self: &Arc<Self>, lane: Key, request: Waiting) -> Result<(), StoreError> {
+    /// Adds a request to a lane; returns its number.
+    fn push(self: &Arc<Self>, lane: Key, mut request: Waiting) -> Result<u64, StoreError> {
         let mut lanes = self.lanes.lock();
         if lanes.unanswered >= MOST_WAITING {
             return Err(StoreError::Busy);
         }
         lanes.unanswered += 1;
+        lanes.last += 1;
+        let number = lanes.last;
+        request.number = number;
         match lanes.waiting.entry(lane) {
             Entry::Occupied(mut waiting) => waiting.get_mut().push(request),
             Entry::Vacant(place) => {
@@ -92,7 +112,17 @@ impl Queue {
                 tokio::spawn(work_off(Arc::clone(self), lane));
             }
         }
-        Ok(())
+        Ok(number)
+    }
+
+    /// Takes a request back that was not sent yet; says whether it was there.
+    fn withdraw(&self, lane: Key, number: u64) -> bool {
+        let lanes = &mut *self.lanes.lock();
+        let Some(waiting) = lanes.waiting.get_mut(&lane) else { return false };
+        let Some(place) = waiting.iter().position(|one| one.number == number) else { return false };
+        waiting.remove(place);
+        lanes.unanswered -= 1;
+        true
     }
 
     /// The requests that go in the next call of a lane. When there are none the lane is gone.
@@ -166,7 +196,8 @@ async fn send(line: &Line, requests: Vec<Waiting>) {
         }
     }
     let (keys, arguments) = call.into_parts();
-    let answered = line.eval(&TAKE, keys, arguments).await;
+    let deadline = requests.iter().map(|one| one.deadline).min().unwrap_or_else(|| line.deadline());
+    let answered = line.eval(&TAKE, keys, arguments, deadline).await;
     let mut from = 0;
     for Waiting { charges, reply, .. } in requests {
         let until = from + wire::reply_len(charges.len());

@@ -10,9 +10,11 @@ use fred::error::{Error, ErrorKind};
 use fred::interfaces::ClientLike;
 use fred::types::config::{Options, Server};
 use fred::types::{ClusterHash, CustomCommand, FromValue, Value};
+use tokio::time::Instant;
 
 use super::cluster;
 use super::script::Script;
+use super::{Endpoint, RedisSpec};
 use crate::store::StoreError;
 use crate::time::{Clock, monotonic};
 
@@ -23,6 +25,7 @@ pub(super) struct Line {
     fault: ArcSwap<String>,
     prefix: Box<str>,
     timeout: Duration,
+    is_cluster: bool,
     clock: TakeClock,
 }
 
@@ -41,9 +44,11 @@ pub(super) enum TakeClock {
 }
 
 impl Line {
-    pub fn new(client: Client, prefix: &str, timeout: Duration, clock: TakeClock) -> Self {
+    pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock) -> Self {
         let fault = ArcSwap::from_pointee("it was never tried".to_owned());
-        Self { client: ArcSwap::from_pointee(client), fault, prefix: prefix.into(), timeout, clock }
+        let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
+        let (client, prefix) = (ArcSwap::from_pointee(client), spec.prefix.clone());
+        Self { client, fault, prefix, timeout: spec.timeout, is_cluster, clock }
     }
 
     /// Takes up another client.
@@ -75,6 +80,11 @@ impl Line {
         self.timeout
     }
 
+    /// The deadline of what is asked now.
+    pub fn deadline(&self) -> Instant {
+        monotonic() + self.timeout
+    }
+
     /// This proxy's clock: late charges have an age by it, and calendar windows follow its wall clock.
     pub fn clock(&self) -> &Clock {
         match &self.clock {
@@ -84,19 +94,20 @@ impl Line {
     }
 
     /// Runs a script by its hash, and with its whole text where the server doesn't know it. That is the one
-    /// call that may go twice: NOSCRIPT says that nothing was run.
+    /// call that may go twice: NOSCRIPT says that nothing was run. `deadline` is that of the first who waits for it.
     pub async fn eval(
         &self,
         script: &'static Script,
         keys: Vec<Bytes>,
         arguments: Vec<Bytes>,
+        deadline: Instant,
     ) -> Result<Bytes, StoreError> {
         let mut args = self.arguments(script.sha.as_str().into(), keys, arguments);
         let running = async {
-            match self.run("EVALSHA", &args).await {
+            match self.run("EVALSHA", &args, deadline).await {
                 Err(error) if error.details().starts_with("NOSCRIPT") => {
                     args[0] = script.source.into();
-                    self.run("EVAL", &args).await
+                    self.run("EVAL", &args, deadline).await
                 }
                 other => other,
             }
@@ -127,6 +138,10 @@ impl Line {
     /// What became of a call. fred's own errors can be told from the server's by their words alone.
     fn store_error(&self, error: &Error) -> StoreError {
         match (error.kind(), error.details()) {
+            _ if cluster::is_try_again(error) => StoreError::SlotMoving,
+            // What had been written would have been answered with the end of its connection, so this still waited in fred
+            // for the next one. A cluster has several connections, and this need not be the one that is missing.
+            (ErrorKind::Timeout, _) if !self.is_cluster && !self.client().is_connected() => self.away(),
             (ErrorKind::Timeout, _) => StoreError::Deadline,
             // The second when its client was built anew.
             (ErrorKind::IO, _)
@@ -143,8 +158,8 @@ impl Line {
 
     /// One EVAL or EVALSHA. It goes through fred's custom commands because only those honour the options: fail
     /// at once while there is no connection, and never send again.
-    async fn run(&self, name: &'static str, args: &[Value]) -> Result<Bytes, Error> {
-        let reply = cluster::send(&self.client(), name, args, &options()).await?;
+    async fn run(&self, name: &'static str, args: &[Value], deadline: Instant) -> Result<Bytes, Error> {
+        let reply = cluster::send(&self.client(), name, args, &options(), deadline).await?;
         reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
     }
 

@@ -20,6 +20,7 @@ pub struct Asked {
     pub status: u16,
     /// Whether it is known to have been counted in Redis.
     pub is_counted: bool,
+    pub at: Instant,
     pub took: Duration,
 }
 
@@ -59,7 +60,7 @@ fn ask_on(proxy: SocketAddr, path: &'static str, is_over: &AtomicBool) -> Vec<As
         for path in [path, "/free"] {
             let start = Instant::now();
             let answer = client.get(path, &[]);
-            asked.push(Asked { took: start.elapsed(), ..Asked::of(path, &answer) });
+            asked.push(Asked { at: start, took: start.elapsed(), ..Asked::of(path, &answer) });
             // The load is steady: it does not depend on how fast the answers come.
             std::thread::sleep(PAUSE);
         }
@@ -71,6 +72,6 @@ impl Asked {
     fn of(path: &'static str, answer: &Message) -> Self {
         // `/local` says what is left in either case.
         let is_counted = answer.header("x-ratelimit-remaining").is_some() && path != "/local";
-        Self { path, status: answer.status(), is_counted, took: Duration::ZERO }
+        Self { path, status: answer.status(), is_counted, at: Instant::now(), took: Duration::ZERO }
     }
 }

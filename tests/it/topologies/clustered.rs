@@ -99,7 +99,7 @@ fn a_node_that_refuses_a_refund_fails_alone() {
     let limits = Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN);
     run(async {
         let redis = connect(&spec(&cluster.url())).await;
-        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)));
+        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
         let limiter = Limiter::new(Store::Redis(redis.clone()), shared.clone());
         let charges = [keys[1], keys[0], keys[2]].map(|key| charge(0, key));
         // Other requests have units too, so that a refund has something left to write.
@@ -213,6 +213,113 @@ fn racing(spec: &RedisSpec, keys: [u8; 3]) {
     });
     assert_eq!(passed[1], 60);
     assert!(passed[0] > 60 && passed[2] <= 100, "{passed:?}");
+}
+
+/// A slot that is being moved: the key of the first of these limits has been, and that of the second has not, so a request
+/// that needs both gets TRYAGAIN.
+struct Moving<'a> {
+    cluster: &'a Cluster,
+    slot: String,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Moving<'a> {
+    /// Begins to move the slot of `key`, and moves the stored keys of this limit.
+    #[track_caller]
+    fn begin(cluster: &'a Cluster, key: u8, limit: &str) -> Self {
+        let (from, slot) = cluster.place(&tag(key));
+        let moving = Self { cluster, slot, from, to: (from + 1) % 3 };
+        moving.set(moving.to, &["importing", &cluster.id(from)]);
+        moving.set(from, &["migrating", &cluster.id(moving.to)]);
+        moving.migrate(key, limit);
+        moving
+    }
+
+    #[track_caller]
+    fn set(&self, node: usize, change: &[&str]) {
+        let arguments = [&["cluster", "setslot", &self.slot], change].concat();
+        assert_eq!(self.cluster.masters[node].cli(&arguments), "OK");
+    }
+
+    #[track_caller]
+    fn migrate(&self, key: u8, limit: &str) {
+        let port = self.cluster.masters[self.to].addr().port().to_string();
+        let name = format!("tidegate:{}:{limit}:b", tag(key));
+        let said = self.cluster.masters[self.from].cli(&["migrate", "127.0.0.1", &port, &name, "0", "1000"]);
+        assert_eq!(said, "OK");
+    }
+
+    /// Moves the rest.
+    #[track_caller]
+    fn end(&self, key: u8, limit: &str) {
+        self.migrate(key, limit);
+        let id = self.cluster.id(self.to);
+        for node in [self.to, self.from, (self.to + 1) % 3] {
+            self.set(node, &["node", &id]);
+        }
+    }
+
+    /// How often the node that gives the slot away has answered TRYAGAIN.
+    #[track_caller]
+    fn tries(&self) -> u64 {
+        let errors = self.cluster.masters[self.from].cli(&["info", "errorstats"]);
+        let line = errors.lines().find_map(|line| line.strip_prefix("errorstat_TRYAGAIN:count="));
+        line.map_or(0, |count| count.trim().parse().unwrap())
+    }
+}
+
+/// A request whose keys lie on both sides of a slot that is being moved waits for it up to its deadline, and asks less and
+/// less often. If the deadline passes, nothing was charged, and it is no failure of the store.
+#[test]
+fn a_request_waits_for_a_slot_that_is_being_moved() {
+    let cluster = Cluster::start();
+    let key = apart(&cluster)[0];
+    let limits = Limits::new(
+        vec![(bucket("a", 50), OnStoreFailure::Local), (bucket("b", 50), OnStoreFailure::Local)],
+        NonZeroU64::MIN,
+    );
+    let request = [charge(0, key), charge(1, key)];
+    run(async {
+        let redis = connect(&spec(&cluster.url())).await;
+        let said = redis.take(&limits.policies, &request).await.unwrap();
+        assert!(said.iter().all(|said| said.remaining == 49), "{said:?}");
+        let moving = Moving::begin(&cluster, key, "a");
+
+        // Many requests, each of which gives up in the end.
+        let impatient = RedisSpec { timeout: Duration::from_millis(60), ..spec(&cluster.url()) };
+        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
+        let limiter = Limiter::new(Store::Redis(connect(&impatient).await), shared.clone());
+        let start = Instant::now();
+        for number in 1..=15 {
+            let begun = Instant::now();
+            let ruling = limiter.decide(&limits, &request).await;
+            assert!(begun.elapsed() >= Duration::from_millis(40), "{:?}", begun.elapsed());
+            // The share of one proxy knows nothing of the first take.
+            assert_eq!(ruling.standings[1].decision.remaining, 50 - number);
+        }
+        assert!(start.elapsed() > Duration::from_millis(600));
+        assert_eq!((shared.breakers.openings(), shared.breakers.open()), (0, 0));
+        assert_eq!(shared.ledger.units()[0], 30);
+
+        // One that waits long enough.
+        let before = moving.tries();
+        let waiting = redis.take(&limits.policies, &request);
+        let moves = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let tries = moving.tries() - before;
+            assert!((3..=14).contains(&tries), "{tries} tries in half a second");
+            moving.end(key, "b");
+        };
+        let (said, ()) = tokio::join!(waiting, moves);
+        // What was admitted without the store is not paid yet: nobody runs the limiter's keeper.
+        assert!(said.unwrap().iter().all(|said| said.remaining == 48));
+        limiter.give_back_slots().await;
+        assert!(shared.ledger.is_empty());
+        for number in 0..2 {
+            assert_eq!(left(&redis, &limits.policies, charge(number, key)).await, 33);
+        }
+    });
 }
 
 /// The slot of a key moves to another node while the key is asked for, first half of it and then the rest; no unit is

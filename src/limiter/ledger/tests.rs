@@ -1,0 +1,111 @@
+//! What is owed, as it comes and goes.
+
+use super::*;
+use crate::limit::{Quota, Rate};
+use crate::limiter::OnStoreFailure;
+use crate::time::Micros;
+
+const NOW: Timestamp = Timestamp(1_790_000_000_000_000);
+
+fn limits() -> Limits {
+    let quota = Quota::token_bucket(Rate::new(1, Micros(86_400_000_000)).unwrap(), 100).unwrap();
+    Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN)
+}
+
+fn charge(number: u32, cost: u64) -> Charge {
+    let mut key = [0; 16];
+    key[..4].copy_from_slice(&number.to_le_bytes());
+    Charge::take(PolicyId(0), Key(key), cost)
+}
+
+fn add(ledger: &Ledger, number: u32, cost: u64) {
+    let said = Decision::allowed(100, 100 - cost, Micros(cost * 86_400_000_000));
+    ledger.add(&limits(), &charge(number, cost), &said, NOW);
+}
+
+#[test]
+fn the_bound_on_keys_is_hard_and_those_go_that_owe_least() {
+    let ledger = Ledger::new(800);
+    let large: Vec<u32> = (0..50).map(|number| number * 97).collect();
+    for number in 0..10_000 {
+        add(&ledger, number, if large.contains(&number) { 90 } else { 1 });
+        assert!(ledger.len() <= 800);
+    }
+    let [owed, _, _, dropped] = ledger.units();
+    assert_eq!((owed, dropped), (10_000 + 50 * 89, 10_000 - u64::try_from(ledger.len()).unwrap()));
+    assert!(large.iter().all(|number| ledger.owes(&limits().policies[0], charge(*number, 1).key)));
+}
+
+#[test]
+fn what_could_not_be_paid_is_owed_again_with_what_came_meanwhile() {
+    let ledger = Ledger::default();
+    add(&ledger, 1, 3);
+    let (taken, _) = ledger.take(10);
+    assert!(ledger.is_empty());
+    add(&ledger, 1, 4);
+    for debtor in taken {
+        ledger.put_back(debtor);
+    }
+    let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debtor| debtor.charges(NOW)).collect();
+    assert_eq!(charges, [charge(1, 7).late(NOW)]);
+    assert!(ledger.take(10).0.is_empty());
+}
+
+fn per(period: u64) -> Limits {
+    let quota = Quota::token_bucket(Rate::new(1, Micros(period)).unwrap(), 100).unwrap();
+    Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN)
+}
+
+/// What is owed after two outages' worth of charges, the second under other numbers.
+fn owed_after_change(first: u64, second: u64) -> u64 {
+    let ledger = Ledger::default();
+    for (period, spent) in [(first, 3), (second, 7)] {
+        let said = Decision::allowed(100, 100 - spent, Micros(spent * period));
+        let charge = charge(1, if spent == 3 { 3 } else { 4 });
+        ledger.add(&per(period), &charge, &said, NOW);
+    }
+    let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debtor| debtor.charges(NOW)).collect();
+    assert_eq!(charges.len(), 1);
+    charges[0].cost
+}
+
+#[test]
+fn what_is_owed_outlives_other_numbers() {
+    assert_eq!(owed_after_change(60_000_000, 1_000_000), 7);
+    assert_eq!(owed_after_change(1_000_000, 60_000_000), 7);
+}
+
+#[test]
+fn what_could_not_be_paid_has_drained_meanwhile() {
+    let (ledger, limits) = (Ledger::default(), per(1_000_000));
+    let said = |spent: u64| Decision::allowed(100, 100 - spent, Micros(spent * 1_000_000));
+    ledger.add(&limits, &charge(1, 50), &said(50), NOW);
+    let (taken, _) = ledger.take(10);
+    let later = NOW.after(Micros(40_000_000));
+    ledger.add(&limits, &charge(1, 1), &said(11), later);
+    for debtor in taken {
+        ledger.put_back(debtor);
+    }
+    let units: Vec<u64> =
+        ledger.take(10).0.iter().flat_map(|it| it.charges(later)).map(|it| it.cost).collect();
+    assert_eq!(units, [11]);
+}
+
+/// However often that fails, what is kept of a key is bounded.
+#[test]
+fn what_could_not_be_paid_stays_in_its_step() {
+    let quota = Quota::sliding_log(&[Rate::new(1_000, Micros(86_400_000_000)).unwrap()]).unwrap();
+    let limits = Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN);
+    let ledger = Ledger::default();
+    let said = Decision::allowed(1_000, 999, Micros(86_400_000_000));
+    ledger.add(&limits, &charge(1, 1), &said, NOW);
+    for _ in 0..300 {
+        let (taken, _) = ledger.take(10);
+        ledger.add(&limits, &charge(1, 1), &said, NOW);
+        for debtor in taken {
+            ledger.put_back(debtor);
+        }
+    }
+    let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debtor| debtor.charges(NOW)).collect();
+    assert_eq!(charges, [charge(1, 301).late(NOW)]);
+}
