@@ -13,7 +13,6 @@ mod names;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
@@ -28,7 +27,7 @@ use crate::limiter::{Breakers, Denials, Ledger};
 use crate::proxy::Site;
 use crate::server::{Places, Stage};
 use crate::store::{Memory, Store};
-use crate::telemetry::{CONTENT_TYPE, Levels, ListenerLevels, Metrics, dropped_log_lines};
+use crate::telemetry::{AccessWriter, CONTENT_TYPE, Levels, ListenerLevels, Metrics, dropped_log_lines};
 use crate::time::Clock;
 use crate::upstream::SharedUpstream;
 
@@ -73,8 +72,8 @@ pub struct Gauges {
     pub memory: Arc<Memory>,
     /// What is owed to the store.
     pub ledger: Arc<Ledger>,
-    /// Lines of the access log that were dropped, if there is one.
-    pub dropped_lines: Option<Arc<AtomicU64>>,
+    /// The access log, if there is one, which knows how many of its lines were dropped.
+    pub access: Option<AccessWriter>,
     /// Where requests go.
     pub upstreams: Vec<Arc<SharedUpstream>>,
 }
@@ -147,7 +146,7 @@ impl Admin {
     }
 
     fn levels(&self) -> Levels {
-        let Gauges { listeners, breakers, memory, ledger, dropped_lines, upstreams } = &self.gauges;
+        let Gauges { listeners, breakers, memory, ledger, access, upstreams } = &self.gauges;
         let listener = |(address, places): &(SocketAddr, Arc<Places>)| {
             let [over_all, over_own] = places.refused();
             ListenerLevels { address: *address, connections: places.taken(), over_all, over_own }
@@ -160,7 +159,7 @@ impl Admin {
             owed_keys: ledger.len(),
             charge_back: ledger.units(),
             dropped_log_lines: dropped_log_lines(),
-            dropped_lines: dropped_lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed)),
+            dropped_lines: access.as_ref().map_or(0, AccessWriter::dropped),
             upstreams: upstreams.iter().map(|upstream| upstream.levels()).collect(),
         }
     }

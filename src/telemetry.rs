@@ -4,6 +4,7 @@
 mod access;
 mod charge_back;
 mod counts;
+mod escape;
 mod lines;
 mod log;
 mod metrics;

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -212,7 +211,7 @@ impl Running {
     /// Says how many lines of the logs were dropped, if it was not said a moment ago.
     pub fn tell_of_dropped_lines(&mut self) {
         let [access, log] = &mut self.losses;
-        access.tell(self.access.as_ref().map_or(0, |writer| writer.dropped().load(Ordering::Relaxed)));
+        access.tell(self.access.as_ref().map_or(0, AccessWriter::dropped));
         log.tell(dropped_log_lines());
     }
 
@@ -306,7 +305,7 @@ impl Running {
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
                 ledger: Arc::clone(&self.shared.ledger),
-                dropped_lines: self.access.as_ref().map(AccessWriter::dropped),
+                access: self.access.clone(),
                 upstreams: self.upstreams.clone(),
             },
             stage: self.stage.clone(),
