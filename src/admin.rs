@@ -27,7 +27,9 @@ use crate::limiter::{Breakers, Denials, Ledger};
 use crate::proxy::Site;
 use crate::server::{Places, Stage};
 use crate::store::{Memory, Store};
-use crate::telemetry::{AccessWriter, CONTENT_TYPE, Levels, ListenerLevels, Metrics, dropped_log_lines};
+use crate::telemetry::{
+    AccessWriter, CONTENT_TYPE, Levels, ListenerLevels, Metrics, UpstreamLevels, dropped_log_lines,
+};
 use crate::time::Clock;
 use crate::upstream::SharedUpstream;
 
@@ -160,7 +162,7 @@ impl Admin {
             charge_back: ledger.units(),
             dropped_log_lines: dropped_log_lines(),
             dropped_lines: access.as_ref().map_or(0, AccessWriter::dropped),
-            upstreams: upstreams.iter().map(|upstream| upstream.levels()).collect(),
+            upstreams: UpstreamLevels::merged(upstreams.iter().map(|upstream| upstream.levels()).collect()),
         }
     }
 }

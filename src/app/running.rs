@@ -176,7 +176,7 @@ impl Running {
         self.listeners = listeners;
         // Their addresses can be had again when the next file asks for them.
         join_all(earlier.into_iter().flatten().map(ListenerHandle::close)).await;
-        let upstreams = self.upstreams.iter().map(|upstream| &*upstream.spec().name);
+        let upstreams = self.upstreams.iter().map(|upstream| upstream.spec().label());
         self.metrics.reloaded(&self.site.gate.limits.policies, self.routes(), upstreams);
         if let Some((spec, admin)) = &self.admin {
             // Where it is to be somewhere else, it goes on as it was: whether it needs a token depends on the address.
@@ -276,9 +276,9 @@ impl Running {
         worker: usize,
         upstream: &Arc<SharedUpstream>,
     ) -> (Arc<SharedUpstream>, UpstreamCounts) {
-        let urls: Vec<String> = upstream.spec().servers.iter().map(ServerSpec::url).collect();
-        let urls = urls.iter().map(String::as_str);
-        (Arc::clone(upstream), self.metrics.upstream_counts(worker, &upstream.spec().name, urls))
+        let servers: Vec<String> = upstream.spec().servers.iter().map(ServerSpec::label).collect();
+        let servers = servers.iter().map(String::as_str);
+        (Arc::clone(upstream), self.metrics.upstream_counts(worker, upstream.spec().label(), servers))
     }
 
     fn routes(&self) -> impl Iterator<Item = &str> {

@@ -97,10 +97,7 @@ fn every_key_is_read() {
         (jwt.issuer.as_deref(), jwt.audience.as_deref()),
         (Some("https://id.example.com"), Some("api"))
     );
-    assert_eq!(
-        format!("{} {:?}", jwt.header, jwt.source),
-        "x-token Url(Endpoint(https://id.example.com/.well-known/jwks.json))"
-    );
+    assert_eq!(format!("{} {:?}", jwt.header, jwt.source), "x-token Url(Endpoint(https://id.example.com))");
     assert_eq!(gate.terms[1].key.parts[1], KeyPart::Jwt("sub".into()));
     assert_eq!((config.max_keys, config.site.answers.retry_after_max), (5_000, Duration::from_mins(10)));
     assert!(config.site.answers.denied.is_some());
