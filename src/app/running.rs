@@ -66,11 +66,12 @@ impl Running {
     ) -> anyhow::Result<Self> {
         inherited.warn_of_others(|address| {
             config.listeners.iter().any(|spec| spec.address == address)
-                || config.admin.as_ref().is_some_and(|spec| spec.address == address)
+                || config.admin.as_ref().is_some_and(|spec| spec.address.tcp() == Some(address))
         });
         let (listeners, sockets) = listen(&config.listeners, config.workers, &inherited, &[])?;
-        let admin =
-            config.admin.map(|spec| admin::listen(&spec, &inherited).map(|listener| (spec, listener)));
+        let admin = config
+            .admin
+            .map(|spec| admin::listen(&spec.address, &inherited).map(|listener| (spec, listener)));
         let admin = admin.transpose().context("[admin]")?;
         let memory = Arc::new(Memory::new(config.max_keys, Clock::System));
         let shared = Shared::new(Arc::clone(&memory));
@@ -110,7 +111,7 @@ impl Running {
         }
         running.describe_store();
         if let Some((spec, listener)) = admin {
-            tracing::info!("the admin interface is at http://{}", listener.address());
+            tracing::info!("the admin interface is at {}", listener.address().url());
             let admin = Arc::new(ArcSwap::from_pointee(running.admin(spec.clone())));
             tokio::spawn(administer(Arc::clone(&admin), listener));
             running.admin = Some((spec, admin));
@@ -245,10 +246,10 @@ impl Running {
 
     /// Says what takes effect only with the next start.
     fn name_what_waits(&self, config: &Config) {
-        let admin = self.admin.as_ref().map(|(spec, _)| spec.address);
+        let admin = self.admin.as_ref().map(|(spec, _)| &spec.address);
         let waits = [
             ("the number of `workers`", config.workers != self.workers.len()),
-            ("the address of [admin]", config.admin.as_ref().map(|spec| spec.address) != admin),
+            ("`listen` or `mode` of [admin]", config.admin.as_ref().map(|spec| &spec.address) != admin),
             ("`max_keys` of [store]", config.max_keys != self.max_keys),
         ];
         for (what, _) in waits.iter().filter(|(_, waits)| *waits) {

@@ -30,7 +30,7 @@ fn env(name: &str) -> Option<String> {
         }
         "SENTINEL_PASSWORD" => Some("hush-hush".to_owned()),
         "HASH_KEY" => Some("0123456789abcdef".to_owned()),
-        "ADMIN_TOKEN" => Some("s3cret-t0ken".to_owned()),
+        "ADMIN_TOKEN" => Some("s3cret-admin-t0ken".to_owned()),
         _ => None,
     }
 }
@@ -80,7 +80,7 @@ fn every_key_is_read() {
     assert_eq!((safe.proxy_protocol, safe.handshake_timeout), (true, Duration::from_secs(5)));
     let admin = config.admin.as_ref().unwrap();
     assert_eq!(admin.address.to_string(), "0.0.0.0:9900");
-    assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-t0ken");
+    assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-admin-t0ken");
     let StoreSpec::Redis(redis) = &config.store else { panic!("a Redis") };
     assert_eq!(
         (redis.target.to_string().as_str(), &*redis.prefix),
