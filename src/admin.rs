@@ -5,41 +5,40 @@
 
 mod answer;
 pub mod api;
+mod client;
+mod failures;
 mod guard;
 mod keys;
 mod limits;
 mod listen;
 mod names;
+mod serve;
+mod sessions;
+mod spec;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::watch;
 
-pub use guard::Token;
-pub use listen::{AdminListener, listen, serve};
+pub use listen::{AdminListenError, AdminListener, listen};
+pub use serve::serve;
+pub use spec::{AdminAddress, AdminSpec, Token, TokenError};
 
 use self::answer::{Answer, Refusal};
+use self::sessions::Session;
 use crate::gate::Gate;
 use crate::limiter::{Breakers, Denials, Ledger};
 use crate::proxy::Site;
 use crate::server::{Places, Stage};
 use crate::store::{Memory, Store};
-use crate::telemetry::{CONTENT_TYPE, Levels, ListenerLevels, Metrics, dropped_log_lines};
+use crate::telemetry::{
+    AccessWriter, CONTENT_TYPE, Levels, ListenerLevels, Metrics, UpstreamLevels, dropped_log_lines,
+};
 use crate::time::Clock;
 use crate::upstream::SharedUpstream;
-
-/// What `[admin]` says.
-#[derive(Clone, Debug)]
-pub struct AdminSpec {
-    /// Address and port; port 0 takes a free one.
-    pub address: SocketAddr,
-    /// What a caller must show; nobody is asked for it where there is none.
-    pub token: Option<Token>,
-}
 
 /// What the interface can tell of, and change.
 #[derive(Debug)]
@@ -73,38 +72,44 @@ pub struct Gauges {
     pub memory: Arc<Memory>,
     /// What is owed to the store.
     pub ledger: Arc<Ledger>,
-    /// Lines of the access log that were dropped, if there is one.
-    pub dropped_lines: Option<Arc<AtomicU64>>,
+    /// The access log, if there is one, which knows how many of its lines were dropped.
+    pub access: Option<AccessWriter>,
     /// Where requests go.
     pub upstreams: Vec<Arc<SharedUpstream>>,
 }
 
 impl Admin {
     /// Answers a request.
-    async fn handle(&self, request: Request<Incoming>) -> Answer {
+    async fn handle(self: &Arc<Self>, session: &Session, request: Request<Incoming>) -> Answer {
         // It holds room for every kind of question, which few connections need at once.
-        Box::pin(self.answer(request)).await.unwrap_or_else(Refusal::into_answer)
+        Box::pin(self.answer(session, request)).await.unwrap_or_else(Refusal::into_answer)
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn answer(
+        self: &Arc<Self>,
+        session: &Session,
+        request: Request<Incoming>,
+    ) -> Result<Answer, Refusal> {
         let (head, body) = request.into_parts();
         guard::host(&self.spec, &head)?;
         let query = head.uri.query().unwrap_or("");
-        // Whoever balances the load need not know a secret to find out whether to send any.
+        // A load balancer need not know a secret to find out whether to send requests.
         if head.uri.path() == "/ready" {
             guard::reads(&head)?;
             return Ok(self.ready());
         }
-        guard::token(&self.spec, &head)?;
+        guard::token(&self.spec, &head, session.client, session.failures())?;
+        session.admit()?;
         match head.uri.path() {
             "/metrics" => {
                 guard::reads(&head)?;
-                let policies = &self.gate().limits.policies;
-                Ok(answer::text(StatusCode::OK, CONTENT_TYPE, self.metrics.text(self.levels(), policies)))
+                let admin = Arc::clone(self);
+                session.render(move || admin.metrics()).await
             }
             "/limits" => {
                 guard::reads(&head)?;
-                Ok(answer::json(&limits::all(self.gate())))
+                let admin = Arc::clone(self);
+                session.render(move || answer::json(&limits::all(admin.gate()))).await
             }
             "/keys" => {
                 guard::reads(&head)?;
@@ -146,8 +151,13 @@ impl Admin {
         answer::text(status, "text/plain; charset=utf-8", text)
     }
 
+    fn metrics(&self) -> Answer {
+        let policies = &self.gate().limits.policies;
+        answer::text(StatusCode::OK, CONTENT_TYPE, self.metrics.text(self.levels(), policies))
+    }
+
     fn levels(&self) -> Levels {
-        let Gauges { listeners, breakers, memory, ledger, dropped_lines, upstreams } = &self.gauges;
+        let Gauges { listeners, breakers, memory, ledger, access, upstreams } = &self.gauges;
         let listener = |(address, places): &(SocketAddr, Arc<Places>)| {
             let [over_all, over_own] = places.refused();
             ListenerLevels { address: *address, connections: places.taken(), over_all, over_own }
@@ -161,8 +171,8 @@ impl Admin {
             owed_keys: ledger.len(),
             charge_back: ledger.units(),
             dropped_log_lines: dropped_log_lines(),
-            dropped_lines: dropped_lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed)),
-            upstreams: upstreams.iter().map(|upstream| upstream.levels()).collect(),
+            dropped_lines: access.as_ref().map_or(0, AccessWriter::dropped),
+            upstreams: UpstreamLevels::merged(upstreams.iter().map(|upstream| upstream.levels()).collect()),
         }
     }
 }

@@ -97,13 +97,31 @@ pub struct Loaded {
     pub outline: Outline,
     /// The other files that it names: keys and certificates.
     pub files: Vec<PathBuf>,
+    variables: Variables,
 }
+
+/// The variables of the environment that the file names, with their values, which may be secrets.
+struct Variables(Vec<(String, String)>);
 
 /// The numbers of a limit as the file has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenLimit {
     /// In words, such as `100/minute, burst 500`.
     pub numbers: Box<str>,
+}
+
+impl Loaded {
+    /// A text with `${NAME}` wherever the value of a variable stands that the file names.
+    #[must_use]
+    pub fn without_variables(&self, text: &str) -> String {
+        secrets::without_values(text, &self.variables.0)
+    }
+}
+
+impl std::fmt::Debug for Variables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Variables(…)")
+    }
 }
 
 /// Reads a file, with the variables of this process.
@@ -127,7 +145,7 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
     let reader = Reader::new(env);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
     let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()), directory);
-    let read_files = reader.files();
+    let (read_files, variables) = (reader.files(), Variables(reader.variables()));
     let files = read_files.values().map(|(path, _)| path.clone()).collect();
     let found = reader.into_problems();
     let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
@@ -140,6 +158,7 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
             limits,
             outline: Outline::of(root.get_ref(), &read_files),
             files,
+            variables,
         }),
         _ => Err(Report::new(file, text, errors).naming(files)),
     }

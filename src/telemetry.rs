@@ -5,6 +5,7 @@ mod access;
 mod charge_back;
 mod colours;
 mod counts;
+mod escape;
 mod lines;
 mod log;
 mod metrics;

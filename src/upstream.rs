@@ -144,16 +144,16 @@ impl Upstream {
         let mut tried = SmallVec::<[usize; 4]>::new();
         self.budget.requested();
         if let Some(forwarding) = &mut forwarding {
-            forwarding.begin(&spec.name);
+            forwarding.begin(spec.label());
         }
         loop {
             let picked = lineup.pick(&tried, key);
-            let (place, turn) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.name.clone()))? {
+            let (place, turn) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.label().into()))? {
                 Pick::At(place) => (place, None),
                 Pick::New(place, room) => (place, Some(Turn::Place(room))),
                 Pick::Full(place) => {
                     if let Some(forwarding) = &mut forwarding {
-                        forwarding.try_at(lineup.pools[place].url(), tried.len() + 1);
+                        forwarding.try_at(lineup.pools[place].label(), tried.len() + 1);
                     }
                     // Apart, because it is large.
                     let waited = Box::pin(lineup.wait(place, &tried, deadline)).await;
@@ -164,7 +164,7 @@ impl Upstream {
             };
             let pool = &lineup.pools[place];
             if let Some(forwarding) = &mut forwarding {
-                forwarding.try_at(pool.url(), tried.len() + 1);
+                forwarding.try_at(pool.label(), tried.len() + 1);
             }
             direct(request, target.as_ref(), pool, host)?;
             let terms = Terms {

@@ -1,5 +1,7 @@
 //! Answers, and refusals that say what would be right.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
@@ -16,7 +18,7 @@ pub(super) type Answer = Response<Full<Bytes>>;
 pub(super) struct Refusal {
     status: StatusCode,
     failed: Failed,
-    header: Option<(HeaderName, &'static str)>,
+    header: Option<(HeaderName, Cow<'static, str>)>,
 }
 
 impl Refusal {
@@ -36,14 +38,16 @@ impl Refusal {
     }
 
     /// Adds a header that the status calls for.
-    pub fn header(self, name: HeaderName, value: &'static str) -> Self {
-        Self { header: Some((name, value)), ..self }
+    pub fn header(self, name: HeaderName, value: impl Into<Cow<'static, str>>) -> Self {
+        Self { header: Some((name, value.into())), ..self }
     }
 
     pub fn into_answer(self) -> Answer {
         let mut answer = with_status(self.status, &self.failed);
-        if let Some((name, value)) = self.header {
-            answer.headers_mut().insert(name, HeaderValue::from_static(value));
+        if let Some((name, value)) = self.header
+            && let Ok(value) = HeaderValue::from_str(&value)
+        {
+            answer.headers_mut().insert(name, value);
         }
         answer
     }

@@ -4,63 +4,37 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
-use http::{Method, StatusCode, request};
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Method, StatusCode, request};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
-use super::AdminSpec;
 use super::answer::Refusal;
+use super::client::ClientId;
+use super::failures::Failures;
+use super::spec::{AdminAddress, AdminSpec};
 use crate::gate::host_of;
+use crate::time::monotonic;
 
 /// The largest body.
 const MAX_BODY: usize = 64 * 1024;
 /// How long a body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a caller must show. It is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(Box<str>);
-
-impl Token {
-    /// A token; `None` if no request could show it: it must have visible ASCII characters only, and some.
-    #[must_use]
-    pub fn new(text: &str) -> Option<Self> {
-        let is_right = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-        is_right.then(|| Self(text.into()))
-    }
-
-    /// The token itself, for who has to show it.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-
-    /// Compares hashes, in constant time: how long it takes says nothing of what would be right.
-    fn is(&self, shown: &[u8]) -> bool {
-        blake3::hash(self.0.as_bytes()) == blake3::hash(shown)
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
 /// Refuses requests that a web page made through a name of its own that leads here (DNS rebinding). A page
-/// can't make up an address for its name, and can't know the token.
+/// can't make up an address for its name, can't know the token, and can't reach a Unix socket.
 pub(super) fn host(spec: &AdminSpec, head: &request::Parts) -> Result<(), Refusal> {
-    let mut named: Vec<&[u8]> = head.headers.get_all(HOST).iter().map(http::HeaderValue::as_bytes).collect();
+    let mut named: Vec<&[u8]> = head.headers.get_all(HOST).iter().map(HeaderValue::as_bytes).collect();
     if named.len() != 1 {
         return Err(Refusal::wrong("the request must have exactly one Host header"));
     }
+    let is_reached_by_pages = spec.token.is_none() && matches!(spec.address, AdminAddress::Tcp(_));
     named.extend(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
     for authority in named {
         let host = std::str::from_utf8(authority).ok().and_then(host_of);
         let Some(host) = host else { return Err(Refusal::wrong("the Host header is not valid")) };
-        if spec.token.is_none() && !is_literal(&host) && !is_localhost(&host) {
+        if is_reached_by_pages && !is_literal(&host) && !is_localhost(&host) {
             let refusal =
                 Refusal::new(StatusCode::FORBIDDEN, format!("`{host}` is no name of this interface"));
             return Err(refusal.help("ask for it by its address, by localhost, or give [admin] a token"));
@@ -77,17 +51,37 @@ fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Refuses who does not show the token, where there is one.
-pub(super) fn token(spec: &AdminSpec, head: &request::Parts) -> Result<(), Refusal> {
+/// Refuses who does not show the token, where there is one, and for a while who has shown wrong ones.
+pub(super) fn token(
+    spec: &AdminSpec,
+    head: &request::Parts,
+    client: ClientId,
+    failures: &Failures,
+) -> Result<(), Refusal> {
     let Some(token) = &spec.token else { return Ok(()) };
     let mut shown = head.headers.get_all(AUTHORIZATION).iter();
-    let error = match (shown.next().and_then(|value| bearer(value.as_bytes())), shown.next()) {
-        (Some(shown), None) if token.is(shown) => return Ok(()),
-        (None, _) => "a token is needed",
-        _ => "this is not the token",
+    let (Some(first), second) = (shown.next().and_then(|value| bearer(value.as_bytes())), shown.next())
+    else {
+        return Err(unauthorized("a token is needed"));
     };
-    let refusal = Refusal::new(StatusCode::UNAUTHORIZED, error).header(WWW_AUTHENTICATE, "Bearer");
-    Err(refusal.help("send the token of [admin]: Authorization: Bearer TOKEN"))
+    let now = monotonic();
+    // Whatever is shown: otherwise the answer would still tell a right guess from a wrong one.
+    if let Some(pause) = failures.pause(client, now) {
+        let seconds = pause.as_millis().div_ceil(1_000).to_string();
+        let error = "too many wrong tokens came from this address";
+        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, error).header(RETRY_AFTER, seconds));
+    }
+    if second.is_none() && token.is(first) {
+        return Ok(());
+    }
+    failures.note(client, now);
+    Err(unauthorized("this is not the token"))
+}
+
+fn unauthorized(error: &str) -> Refusal {
+    Refusal::new(StatusCode::UNAUTHORIZED, error)
+        .header(WWW_AUTHENTICATE, "Bearer")
+        .help("send the token of [admin]: Authorization: Bearer TOKEN")
 }
 
 /// What stands after `Bearer` (RFC 6750 §2.1).
@@ -146,9 +140,15 @@ fn not_allowed(head: &request::Parts, allowed: &'static str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::Token;
+
+    const TOKEN: &str = "s3cret-admin-t0ken";
 
     fn spec(token: Option<&str>) -> AdminSpec {
-        AdminSpec { address: ([127, 0, 0, 1], 0).into(), token: token.map(|text| Token::new(text).unwrap()) }
+        AdminSpec {
+            address: AdminAddress::Tcp(([127, 0, 0, 1], 0).into()),
+            token: token.map(|text| Token::new(text).unwrap()),
+        }
     }
 
     fn head(uri: &str, headers: &[(&str, &str)]) -> request::Parts {
@@ -168,7 +168,7 @@ mod tests {
         {
             assert!(!is_let_in(host, None), "{host}");
         }
-        assert!(is_let_in("gate.internal:9900", Some("t")));
+        assert!(is_let_in("gate.internal:9900", Some(TOKEN)));
         assert!(!host_check(&[("host", "localhost"), ("host", "localhost")], "/", None));
         assert!(!host_check(&[], "/", None));
         assert!(!host_check(&[("host", "localhost")], "http://evil.example/", None));
@@ -179,24 +179,34 @@ mod tests {
     }
 
     #[test]
-    fn the_token_has_to_be_shown_whole() {
-        let shows = |values: &[&str]| {
-            let headers: Vec<_> = values.iter().map(|value| ("authorization", *value)).collect();
-            token(&spec(Some("s3cret")), &head("/", &headers)).is_ok()
-        };
-        assert!(shows(&["Bearer s3cret"]) && shows(&["bearer  s3cret"]));
-        for wrong in
-            [&[][..], &["Bearer s3cre"], &["Bearer s3cretx"], &["Basic s3cret"], &["s3cret"], &["Bearer"]]
-        {
-            assert!(!shows(wrong), "{wrong:?}");
-        }
-        assert!(!shows(&["Bearer s3cret", "Bearer s3cret"]));
-        assert!(token(&spec(None), &head("/", &[])).is_ok());
+    fn any_name_leads_to_a_unix_socket() {
+        let address = AdminAddress::Unix { path: "/run/admin.sock".into(), mode: 0o600 };
+        let spec = AdminSpec { address, token: None };
+        assert!(host(&spec, &head("/", &[("host", "gate.internal")])).is_ok());
+        assert!(host(&spec, &head("/", &[])).is_err());
     }
 
     #[test]
-    fn tokens_are_not_printed() {
-        assert_eq!(format!("{:?}", Token::new("s3cret").unwrap()), "Token(…)");
-        assert!(Token::new("").is_none() && Token::new("a b").is_none() && Token::new("é").is_none());
+    fn the_token_has_to_be_shown_whole() {
+        let client = ClientId::User(None);
+        let shows = |values: &[&str]| {
+            let headers: Vec<_> = values.iter().map(|value| ("authorization", *value)).collect();
+            token(&spec(Some(TOKEN)), &head("/", &headers), client, &Failures::default()).is_ok()
+        };
+        let right = format!("Bearer {TOKEN}");
+        assert!(shows(&[&right]) && shows(&[&format!("bearer  {TOKEN}")]));
+        let (basic, longer) = (format!("Basic {TOKEN}"), format!("{right}x"));
+        for wrong in [
+            &[][..],
+            &[&right[..right.len() - 1]],
+            &[&longer],
+            &[&basic],
+            &[TOKEN],
+            &["Bearer"],
+            &[&right, &right],
+        ] {
+            assert!(!shows(wrong), "{wrong:?}");
+        }
+        assert!(token(&spec(None), &head("/", &[]), client, &Failures::default()).is_ok());
     }
 }

@@ -1,105 +1,175 @@
-//! The listener of the interface.
+//! The socket of the interface: an address or a file.
 
-use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::time::Duration;
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 
-use arc_swap::ArcSwap;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::{Admin, AdminSpec};
-use crate::server::{Inherited, ListenError};
-use crate::telemetry::Seldom;
+use super::client::ClientId;
+use super::spec::AdminAddress;
+use crate::server::Inherited;
 
-/// Connections at once; more wait to be accepted.
-const MAX_CONNECTIONS: usize = 64;
-/// How long a head may take.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may last. It has one request, so that there is no idling.
-const LIFETIME: Duration = Duration::from_secs(30);
-/// The largest head.
-const MAX_HEAD: usize = 16 * 1024;
-/// How long to wait when no connection can be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that may wait to be accepted on a Unix socket.
+const BACKLOG: i32 = 1024;
 
-/// The socket of the interface.
+/// The socket of the interface. Its file, if it has one, is removed when this is dropped.
 #[derive(Debug)]
 pub struct AdminListener {
-    socket: TcpListener,
-    address: SocketAddr,
+    socket: Bound,
+    address: AdminAddress,
+    file: Option<SocketFile>,
 }
 
-/// A socket where nobody listens yet, or one that was passed on.
+#[derive(Debug)]
+enum Bound {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// The same while the interface is served.
+#[derive(Debug)]
+pub(super) struct OpenListener {
+    socket: Open,
+    address: AdminAddress,
+    _file: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+enum Open {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+/// A connection of a client.
+pub(super) enum Stream {
+    Tcp(tokio::net::TcpStream),
+    Unix(tokio::net::UnixStream),
+}
+
+/// The file of a Unix socket, which is removed when this is dropped.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode, which tell it from the file of another process that has its name now.
+    identity: (u64, u64),
+}
+
+/// An address or a file that can't be had.
+#[derive(Debug, thiserror::Error)]
+#[error("can't listen on {address}: {error}")]
+pub struct AdminListenError {
+    /// Where.
+    address: AdminAddress,
+    /// Why not.
+    error: io::Error,
+}
+
+/// Listens on the address, or takes the socket that was passed on for it.
 ///
 /// # Errors
-/// When the address can't be had.
-pub fn listen(spec: &AdminSpec, inherited: &Inherited) -> Result<AdminListener, ListenError> {
-    let bind = || {
-        let passed_on = inherited.handle(spec.address);
-        let socket = passed_on.unwrap_or_else(|| TcpListener::bind(spec.address))?;
-        socket.set_nonblocking(true)?;
-        Ok(AdminListener { address: socket.local_addr()?, socket })
+/// When the address can't be had: also when another process serves the Unix socket, or its name is that of another
+/// kind of file.
+pub fn listen(address: &AdminAddress, inherited: &Inherited) -> Result<AdminListener, AdminListenError> {
+    let bound = match address {
+        AdminAddress::Tcp(address) => {
+            let socket = inherited.handle(*address).unwrap_or_else(|| TcpListener::bind(address));
+            socket.and_then(|socket| {
+                socket.set_nonblocking(true)?;
+                let address = AdminAddress::Tcp(socket.local_addr()?);
+                Ok(AdminListener { socket: Bound::Tcp(socket), address, file: None })
+            })
+        }
+        AdminAddress::Unix { path, mode } => bind(path, *mode).map(|(socket, file)| AdminListener {
+            socket: Bound::Unix(socket),
+            address: address.clone(),
+            file: Some(file),
+        }),
     };
-    bind().map_err(|error| ListenError { address: spec.address, error })
+    bound.map_err(|error| AdminListenError { address: address.clone(), error })
+}
+
+/// Makes a Unix socket with these permissions. A file that a process has left behind is replaced.
+fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
+    remove_stale(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let metadata = fs::symlink_metadata(path)?;
+    let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
+    // Nobody can connect before it listens, so that no one meets the permissions that the umask has left.
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)?;
+    Ok((socket.into(), file))
+}
+
+/// Removes the socket of a process that has ended without doing so.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(io::Error::other("a file that is no socket has this name"));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::from_raw_os_error(ADDRESS_IN_USE)),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) => Err(error),
+    }
+}
+
+/// `EADDRINUSE`, as a TCP socket reports it.
+const ADDRESS_IN_USE: i32 = 98;
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_own = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
+        if fs::symlink_metadata(&self.path).is_ok_and(is_own) {
+            // Where that fails, the next start replaces it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 impl AdminListener {
     /// The address with its real port.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &AdminAddress {
+        &self.address
+    }
+
+    /// Hands the socket to the runtime that this is called in.
+    pub(super) fn open(self) -> io::Result<OpenListener> {
+        let socket = match self.socket {
+            Bound::Tcp(socket) => Open::Tcp(tokio::net::TcpListener::from_std(socket)?),
+            Bound::Unix(socket) => Open::Unix(tokio::net::UnixListener::from_std(socket)?),
+        };
+        Ok(OpenListener { socket, address: self.address, _file: self.file })
     }
 }
 
-/// Serves for as long as it is polled, each connection with what `admin` is when it comes.
-///
-/// # Errors
-/// When the socket can't be used.
-pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> std::io::Result<()> {
-    let socket = tokio::net::TcpListener::from_std(listener.socket)?;
-    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut failing = Seldom::default();
-    loop {
-        // Nobody closes it, so that there is a place some day.
-        let place = Arc::clone(&free).acquire_owned().await.map_err(std::io::Error::other)?;
-        match socket.accept().await {
-            Ok((stream, _)) => {
-                let admin = admin.load_full();
-                tokio::spawn(async move {
-                    let _place = place;
-                    converse(admin, stream).await;
-                });
+impl OpenListener {
+    pub fn address(&self) -> &AdminAddress {
+        &self.address
+    }
+
+    /// The next connection, and whom it comes from.
+    pub async fn accept(&self) -> io::Result<(Stream, ClientId)> {
+        match &self.socket {
+            Open::Tcp(socket) => {
+                let (stream, address) = socket.accept().await?;
+                Ok((Stream::Tcp(stream), ClientId::of(address.ip())))
             }
-            Err(error) => {
-                if failing.is_due() {
-                    tracing::warn!("can't accept connections on {}: {error}", listener.address);
-                }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+            Open::Unix(socket) => {
+                let (stream, _) = socket.accept().await?;
+                let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
+                Ok((Stream::Unix(stream), ClientId::User(user)))
             }
         }
-    }
-}
-
-/// Answers the one request of a connection.
-async fn converse(admin: Arc<Admin>, stream: TcpStream) {
-    let service = service_fn(move |request| {
-        let admin = Arc::clone(&admin);
-        async move { Ok::<_, Infallible>(admin.handle(request).await) }
-    });
-    let connection = http1::Builder::new()
-        .keep_alive(false)
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_header_size(MAX_HEAD)
-        .serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(LIFETIME, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!("admin connection ended: {error}"),
-        Err(_) => tracing::debug!("admin connection lasted too long"),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -67,11 +66,12 @@ impl Running {
     ) -> anyhow::Result<Self> {
         inherited.warn_of_others(|address| {
             config.listeners.iter().any(|spec| spec.address == address)
-                || config.admin.as_ref().is_some_and(|spec| spec.address == address)
+                || config.admin.as_ref().is_some_and(|spec| spec.address.tcp() == Some(address))
         });
         let (listeners, sockets) = listen(&config.listeners, config.workers, &inherited, &[])?;
-        let admin =
-            config.admin.map(|spec| admin::listen(&spec, &inherited).map(|listener| (spec, listener)));
+        let admin = config
+            .admin
+            .map(|spec| admin::listen(&spec.address, &inherited).map(|listener| (spec, listener)));
         let admin = admin.transpose().context("[admin]")?;
         let memory = Arc::new(Memory::new(config.max_keys, Clock::Monotonic));
         let shared = Shared::new(Arc::clone(&memory), config.site.gate.limits.instances);
@@ -111,7 +111,7 @@ impl Running {
         }
         running.describe_store();
         if let Some((spec, listener)) = admin {
-            tracing::info!("the admin interface is at http://{}", listener.address());
+            tracing::info!("the admin interface is at {}", listener.address().url());
             let admin = Arc::new(ArcSwap::from_pointee(running.admin(spec.clone())));
             tokio::spawn(administer(Arc::clone(&admin), listener));
             running.admin = Some((spec, admin));
@@ -177,7 +177,7 @@ impl Running {
         self.listeners = listeners;
         // Their addresses can be had again when the next file asks for them.
         join_all(earlier.into_iter().flatten().map(ListenerHandle::close)).await;
-        let upstreams = self.upstreams.iter().map(|upstream| &*upstream.spec().name);
+        let upstreams = self.upstreams.iter().map(|upstream| upstream.spec().label());
         self.metrics.reloaded(&self.site.gate.limits.policies, self.routes(), upstreams);
         if let Some((spec, admin)) = &self.admin {
             // Where it is to be somewhere else, it goes on as it was: whether it needs a token depends on the address.
@@ -212,7 +212,7 @@ impl Running {
     /// Says how many lines of the logs were dropped, if it was not said a moment ago.
     pub fn tell_of_dropped_lines(&mut self) {
         let [access, log] = &mut self.losses;
-        access.tell(self.access.as_ref().map_or(0, |writer| writer.dropped().load(Ordering::Relaxed)));
+        access.tell(self.access.as_ref().map_or(0, AccessWriter::dropped));
         log.tell(dropped_log_lines());
     }
 
@@ -246,10 +246,10 @@ impl Running {
 
     /// Says what takes effect only with the next start.
     fn name_what_waits(&self, config: &Config) {
-        let admin = self.admin.as_ref().map(|(spec, _)| spec.address);
+        let admin = self.admin.as_ref().map(|(spec, _)| &spec.address);
         let waits = [
             ("the number of `workers`", config.workers != self.workers.len()),
-            ("the address of [admin]", config.admin.as_ref().map(|spec| spec.address) != admin),
+            ("`listen` or `mode` of [admin]", config.admin.as_ref().map(|spec| &spec.address) != admin),
             ("`max_keys` of [store]", config.max_keys != self.max_keys),
         ];
         for (what, _) in waits.iter().filter(|(_, waits)| *waits) {
@@ -277,9 +277,9 @@ impl Running {
         worker: usize,
         upstream: &Arc<SharedUpstream>,
     ) -> (Arc<SharedUpstream>, UpstreamCounts) {
-        let urls: Vec<String> = upstream.spec().servers.iter().map(ServerSpec::url).collect();
-        let urls = urls.iter().map(String::as_str);
-        (Arc::clone(upstream), self.metrics.upstream_counts(worker, &upstream.spec().name, urls))
+        let servers: Vec<String> = upstream.spec().servers.iter().map(ServerSpec::label).collect();
+        let servers = servers.iter().map(String::as_str);
+        (Arc::clone(upstream), self.metrics.upstream_counts(worker, upstream.spec().label(), servers))
     }
 
     fn routes(&self) -> impl Iterator<Item = &str> {
@@ -306,7 +306,7 @@ impl Running {
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
                 ledger: Arc::clone(&self.shared.ledger),
-                dropped_lines: self.access.as_ref().map(AccessWriter::dropped),
+                access: self.access.clone(),
                 upstreams: self.upstreams.clone(),
             },
             stage: self.stage.clone(),

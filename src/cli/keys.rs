@@ -25,7 +25,7 @@ Examples:
 
 Ends with 0, with 1 when the proxy can't be reached or refuses, and with 2 for wrong usage.";
 
-const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900. Then no file is read, and the token \
+const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900 or unix:/run/tidegate/admin.sock. Then no file is read, and the token \
                      comes from the environment variable TIDEGATE_ADMIN_TOKEN, which otherwise goes over the \
                      file's";
 
@@ -155,7 +155,7 @@ fn client(args: &KeysArgs) -> Result<Client, Failure> {
              --admin URL"
         )));
     };
-    if spec.address.port() == 0 {
+    if spec.address.tcp().is_some_and(|address| address.port() == 0) {
         return Err(usage(
             "the file lets the system choose the port\nhelp: name it with --admin URL".to_owned(),
         ));

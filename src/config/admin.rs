@@ -2,20 +2,77 @@
 
 use std::net::SocketAddr;
 
-use super::listeners;
-use super::reader::Item;
-use crate::admin::{AdminSpec, Token};
+use super::reader::{Item, Text};
+use super::table::Table;
+use crate::admin::{AdminAddress, AdminSpec, Token};
 use crate::server::ListenerSpec;
+
+const FORM: &str = "such as \"127.0.0.1:9900\" or \"unix:/run/tidegate/admin.sock\"";
+/// Permissions of a Unix socket unless the file says: for its own user.
+const MODE: u32 = 0o600;
+/// The most bytes of the path of a Unix socket: `sun_path` has 108 on Linux, one of them for the end.
+const MAX_PATH: usize = 107;
 
 /// Reads the admin interface; `others` are the listeners for clients.
 pub(super) fn admin(item: Item<'_>, others: Option<&[ListenerSpec]>) -> Option<AdminSpec> {
     let mut table = item.table("[admin]")?;
     let place = table.required("listen", "listen = \"127.0.0.1:9900\"");
-    let address = place.and_then(listeners::address);
+    let address = place.and_then(|place| address(place, &mut table));
     let has_token = table.key_span("token").is_some();
     let token = table.item("token").map_or(Some(None), |item| token(item).map(Some));
+    // Known in any case; read with the address of a Unix socket.
+    table.item("mode");
     table.close();
     let (address, place) = (address?, place?);
+    if let Some(address) = address.tcp() {
+        check_tcp(address, place, has_token, others.unwrap_or_default())?;
+    }
+    Some(AdminSpec { address, token: token? })
+}
+
+/// Reads where it listens, and the mode of a Unix socket.
+fn address(place: Item<'_>, table: &mut Table<'_>) -> Option<AdminAddress> {
+    let text = place.string_like("an address with a port, or a Unix socket", FORM)?;
+    let mode = table.item("mode");
+    let Some(path) = text.value.strip_prefix("unix:") else {
+        if let Some(mode) = mode {
+            let problem = mode.error("`mode` is for a Unix socket, and `listen` is an address");
+            mode.refuse::<()>(problem.help("leave it out, or listen on \"unix:/run/tidegate/admin.sock\""));
+        }
+        return text
+            .parsed("an address with a port, nor a Unix socket", FORM, |text| text.parse().ok())
+            .map(AdminAddress::Tcp);
+    };
+    let mode = mode.map_or(Some(MODE), self::mode);
+    let path = socket_path(&text, path)?;
+    Some(AdminAddress::Unix { path: path.into(), mode: mode? })
+}
+
+fn socket_path<'p>(text: &Text<'_>, path: &'p str) -> Option<&'p str> {
+    if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+        let problem = text.error("the path of a Unix socket starts with `/` and names a file");
+        return text.refuse(problem.help(FORM));
+    }
+    if path.len() > MAX_PATH {
+        let problem = text.error(format!("the path of a Unix socket has at most {MAX_PATH} bytes"));
+        return text.refuse(problem.help("choose a shorter one"));
+    }
+    Some(path)
+}
+
+/// Reads the permissions of a file.
+fn mode(item: Item<'_>) -> Option<u32> {
+    let form = "write it in octal digits, in quotes: \"0600\" for its own user, \"0660\" for its group too";
+    let text = item.string_like("the mode of a file", form)?;
+    text.parsed("the mode of a file", form, |text| {
+        let is_octal =
+            (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+        u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777)
+    })
+}
+
+/// Refuses an address that others can reach without a token, and one that a listener has.
+fn check_tcp(address: SocketAddr, place: Item<'_>, has_token: bool, others: &[ListenerSpec]) -> Option<()> {
     if !has_token && !address.ip().to_canonical().is_loopback() {
         let problem = place.error("an admin interface that others can reach needs a token");
         return place.refuse(problem.help(
@@ -23,22 +80,18 @@ pub(super) fn admin(item: Item<'_>, others: Option<&[ListenerSpec]>) -> Option<A
              says; or listen on 127.0.0.1",
         ));
     }
-    if is_taken(address, others.unwrap_or_default()) {
+    if address.port() != 0 && others.iter().any(|other| other.address == address) {
         let problem = place.error("a listener for clients has this address already");
         return place.refuse(problem.help("give [admin] a port of its own"));
     }
-    Some(AdminSpec { address, token: token? })
+    Some(())
 }
 
 fn token(item: Item<'_>) -> Option<Token> {
     let text = item.string()?;
-    // The message must not repeat it.
-    Token::new(&text.value).or_else(|| {
-        let problem = item.error("a token has visible ASCII characters only, no blanks, and is not empty");
-        item.refuse(problem.help("make one with: openssl rand -hex 32"))
-    })
-}
-
-fn is_taken(address: SocketAddr, others: &[ListenerSpec]) -> bool {
-    address.port() != 0 && others.iter().any(|other| other.address == address)
+    match Token::new(&text.value) {
+        Ok(token) => Some(token),
+        // The message does not repeat it.
+        Err(error) => item.refuse(item.error(error.to_string()).help("make one with: openssl rand -hex 32")),
+    }
 }

@@ -63,6 +63,11 @@ impl<'a> Reader<'a> {
         self.files.borrow().clone()
     }
 
+    /// Every variable that was filled in so far, with its value.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        self.variables.borrow().clone()
+    }
+
     /// All problems. Where a name or a path came from the environment, the message has its variable.
     pub fn into_problems(self) -> Vec<Problem> {
         let mut variables = self.variables.into_inner();
@@ -288,6 +293,12 @@ impl Text<'_> {
             shown.push('…');
         }
         format!("`{shown}`")
+    }
+
+    /// The value for texts that people read: as the file has it, with `${NAME}` where it comes from the environment.
+    pub fn shown(&self) -> &str {
+        let written = self.item.value.get_ref().as_str();
+        written.filter(|_| self.from_env).unwrap_or(&self.value)
     }
 
     /// Reads the file that this names, which is looked for from `directory`.

@@ -19,7 +19,7 @@ use crate::tls::{ClientTls, TlsError, Transport};
 /// The longest that a fetch may take, from the name's look-up to the last byte.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A URL where keys are published. It shows without its query, which may be a secret.
+/// A URL where keys are published. It is shown without its path and query, which may be secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint(Url);
 
@@ -137,7 +137,7 @@ impl Endpoint {
 
 impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0[..Position::AfterPath])
+        f.write_str(&self.0[..Position::BeforePath])
     }
 }
 

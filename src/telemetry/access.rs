@@ -5,24 +5,27 @@
 
 mod forwarding;
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use serde::{Serialize, Serializer};
 
 pub use self::forwarding::Forwarding;
+use super::escape::{Escaped, SafeJson, cut};
 use super::lines::Lines;
 use super::{AccessLog, AccessOnly, LogSpec};
 use crate::time::{Micros, Timestamp};
 
 /// What stands for the status of an answer where there was none, as many logs have it.
 const CLIENT_GONE: u16 = 499;
+
+/// Room that most lines need in JSON.
+const LINE: usize = 512;
 
 /// What is said of one request.
 #[derive(Debug)]
@@ -100,9 +103,9 @@ impl AccessWriter {
         self.spec.access_sample >= 1.0 || fastrand::f64() < self.spec.access_sample
     }
 
-    /// Lines that were dropped since the start; shared with the writer.
+    /// Lines that were dropped since the start.
     #[must_use]
-    pub fn dropped(&self) -> Arc<AtomicU64> {
+    pub fn dropped(&self) -> u64 {
         self.lines.dropped()
     }
 
@@ -126,21 +129,38 @@ impl AccessWriter {
 }
 
 impl Record {
-    fn json(&self) -> String {
+    fn json(&self) -> Vec<u8> {
+        let mut line = Vec::with_capacity(LINE);
         // Writing to memory can't fail.
-        serde_json::to_string(self).unwrap_or_default()
+        let _ = self.serialize(&mut serde_json::Serializer::with_formatter(&mut line, SafeJson));
+        line
     }
 
-    fn text(&self) -> String {
-        let Self { client, method, target, bytes, .. } = self;
-        let (time, status, took) = (self.time(), self.status(), Micros::from(self.took).0);
-        let mut line = format!("{time} {client} {method} {}{target} {status} {bytes}B {took}us", self.host);
-        // Writing to a string can't fail.
-        let _ = write!(line, " request_id={}", self.request_id());
+    fn text(&self) -> Vec<u8> {
+        let (client, time, status, bytes) = (self.client, self.time(), self.status(), self.bytes);
+        let took = Micros::from(self.took).0;
+        let [method, host, target, id] = self.of_client();
+        let [method, host, target, id] = [&method, &host, &target, &id].map(|text| Escaped(text));
+        let mut line =
+            format!("{time} {client} {method} {host}{target} {status} {bytes}B {took}us request_id={id}");
         for (name, value) in self.named() {
+            // Writing to a string can't fail.
             let _ = write!(line, " {name}={value}");
         }
-        line
+        line.into_bytes()
+    }
+
+    /// What the client, or a trusted proxy, has chosen freely: method, host, target and request id; cut where it is
+    /// long.
+    fn of_client(&self) -> [Cow<'_, str>; 4] {
+        let is_path = self.target.authority().is_none();
+        let target = match self.target.path_and_query().filter(|_| is_path) {
+            Some(path) => cut(path.as_str()),
+            None => Cow::Owned(cut(&self.target.to_string()).into_owned()),
+        };
+        // An id has visible characters only.
+        let id = self.request_id.to_str().unwrap_or_default();
+        [cut(self.method.as_str()), cut(&self.host), target, cut(id)]
     }
 
     /// What both forms have under the same names, in the order of the text; for the most part not of every request.
@@ -173,11 +193,6 @@ impl Record {
         self.status.map_or(CLIENT_GONE, |status| status.as_u16())
     }
 
-    /// It has visible characters only.
-    fn request_id(&self) -> &str {
-        self.request_id.to_str().unwrap_or_default()
-    }
-
     fn time(&self) -> String {
         let time = UNIX_EPOCH + Duration::from(Micros(self.time.0));
         humantime::format_rfc3339_millis(time).to_string()
@@ -187,17 +202,18 @@ impl Record {
 /// As JSON; without a tree before it, which would cost more than all else that is done for a line.
 impl Serialize for Record {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (time, client, target) = (self.time(), self.client.to_string(), self.target.to_string());
+        let (time, client) = (self.time(), self.client.to_string());
+        let [method, host, target, id] = self.of_client();
         let head = [
             ("time", Value::Text(&time)),
             ("client", Value::Text(&client)),
-            ("method", Value::Text(self.method.as_str())),
-            ("host", Value::Text(&self.host)),
+            ("method", Value::Text(&method)),
+            ("host", Value::Text(&host)),
             ("target", Value::Text(&target)),
             ("status", Value::Number(self.status().into())),
             ("bytes", Value::Number(self.bytes)),
             ("took_us", Value::Number(Micros::from(self.took).0)),
-            ("request_id", Value::Text(self.request_id())),
+            ("request_id", Value::Text(&id)),
         ];
         serializer.collect_map(head.into_iter().chain(self.named()))
     }
@@ -206,9 +222,9 @@ impl Serialize for Record {
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => f.write_str(text),
+            Self::Text(text) => Escaped(text).fmt(f),
             Self::Number(number) => write!(f, "{number}"),
-            Self::List(texts) => f.write_str(&texts.join(",")),
+            Self::List(texts) => Escaped(&texts.join(",")).fmt(f),
         }
     }
 }
@@ -248,7 +264,7 @@ mod tests {
 
     #[test]
     fn json_is_json() {
-        let line: serde_json::Value = serde_json::from_str(&record().json()).unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&record().json()).unwrap();
         assert_eq!(line["time"], "2026-09-21T14:13:20.123Z");
         assert_eq!(line["target"], "/a?b=%22");
         assert_eq!(line["shadow_denied_by"], json!(["strict", "wide"]));
@@ -257,6 +273,29 @@ mod tests {
         assert_eq!((&line["attempts"], &line["upstream_us"]), (&json!(2), &json!(61)));
         assert_eq!((&line["upstream"], &line["server"]), (&json!("search"), &json!("http://10.0.0.7:8080")));
         assert_eq!(line["protocol"], "HTTP/2");
+    }
+
+    #[test]
+    fn what_clients_choose_is_cut_and_escaped() {
+        let odd = "/?\u{85}\u{2028}\u{202e}".parse::<Uri>().unwrap();
+        let record = Record {
+            host: "h".repeat(5_000),
+            method: Method::from_bytes(&[b'M'; 5_000]).unwrap(),
+            target: odd.clone(),
+            request_id: HeaderValue::from_bytes(&[b'i'; 5_000]).unwrap(),
+            ..record()
+        };
+        let (json, text) = (record.json(), String::from_utf8(record.text()).unwrap());
+        assert!(json.len().max(text.len()) < 8_000);
+        let line: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(line["target"], odd.to_string());
+        for field in ["host", "method", "request_id"] {
+            assert!(line[field].as_str().unwrap().ends_with("…(5000 bytes)"), "{field}");
+        }
+        let json = String::from_utf8(json).unwrap();
+        for line in [&json, &text] {
+            assert!(line.contains("/?\\u0085\\u2028\\u202e"), "{line}");
+        }
     }
 
     #[test]
@@ -271,13 +310,14 @@ mod tests {
             status: Some(StatusCode::OK),
             ..record()
         };
+        let text = |record: Record| String::from_utf8(record.text()).unwrap();
         assert_eq!(
-            bare.text(),
+            text(bare),
             "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us request_id=4a5b \
              protocol=HTTP/1.0"
         );
         let full = " request_id=4a5b route=search denied_by=per-key error=connect_failed shadow_denied_by=strict,wide \
                     protocol=HTTP/2 upstream=search server=http://10.0.0.7:8080 attempts=2 upstream_us=61";
-        assert!(record().text().ends_with(full));
+        assert!(text(record()).ends_with(full));
     }
 }

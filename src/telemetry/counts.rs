@@ -327,7 +327,7 @@ impl Workers {
         }
     }
 
-    /// The counters of one worker for an upstream with servers of these URLs, in their places.
+    /// The counters of one worker for an upstream with servers of these labels, in their places.
     pub fn upstream<'a>(
         &self,
         worker: usize,

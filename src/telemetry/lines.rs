@@ -2,29 +2,38 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 use crate::time::monotonic;
 
-/// Lines that may wait to be written.
-const QUEUE: usize = 8192;
+/// Bytes of memory that lines may take while they wait to be written.
+const MAX_WAITING: usize = 8 * 1024 * 1024;
+/// What a waiting line takes beside its text: its place in the queue, and what the allocator adds.
+const OVERHEAD: usize = size_of::<Item>() + 16;
 /// Bytes that are written at once, and a line more.
 const BATCH: usize = 32 * 1024;
-/// How often a full queue is tried by who waits for it.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// Takes lines to the writing thread.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
-    queue: SyncSender<Item>,
-    dropped: Arc<AtomicU64>,
+    queue: Sender<Item>,
+    counts: Arc<Counts>,
+}
+
+/// What those who hand over lines share with the thread.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Bytes of memory that the queue takes.
+    waiting: AtomicUsize,
+    /// Lines that were dropped, or could not be written.
+    dropped: AtomicU64,
 }
 
 #[derive(Debug)]
 enum Item {
-    Line(String),
+    Line(Vec<u8>),
     /// All that came before is written.
     Mark(SyncSender<()>),
 }
@@ -32,45 +41,50 @@ enum Item {
 impl Lines {
     /// Starts the thread, which ends when the last clone is gone. `what` it writes is its name, too.
     pub fn to(out: impl Write + Send + 'static, what: &'static str) -> io::Result<Self> {
-        let (queue, items) = sync_channel(QUEUE);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&dropped);
-        let mut writing = Writing { out, what, dropped: counted, is_broken: false, is_failing: false };
+        let (queue, items) = channel();
+        let counts = Arc::new(Counts::default());
+        let counted = Arc::clone(&counts);
+        let mut writing = Writing { out, what, counts: counted, is_broken: false, is_failing: false };
         std::thread::Builder::new().name(what.replace(' ', "-")).spawn(move || writing.write_all(&items))?;
-        Ok(Self { queue, dropped })
+        Ok(Self { queue, counts })
     }
 
     /// Hands a line over, or drops it; never waits.
-    pub fn put(&self, line: String) {
-        if self.queue.try_send(Item::Line(line)).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+    pub fn put(&self, line: Vec<u8>) {
+        let size = size(&line);
+        let waiting = self.counts.waiting.fetch_add(size, Ordering::Relaxed);
+        // A line by itself may be larger than the bound, such as a long report on a configuration.
+        let has_room = waiting == 0 || waiting + size <= MAX_WAITING;
+        if !has_room || self.queue.send(Item::Line(line)).is_err() {
+            self.counts.waiting.fetch_sub(size, Ordering::Relaxed);
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// How many were dropped, or could not be written.
-    pub fn dropped(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.dropped)
+    pub fn dropped(&self) -> u64 {
+        self.counts.dropped.load(Ordering::Relaxed)
     }
 
     /// Waits until those that were handed over are written, so long at most; says whether they are.
     pub fn flush(&self, patience: Duration) -> bool {
         let deadline = monotonic() + patience;
         let (mark, is_written) = sync_channel(1);
-        while self.queue.try_send(Item::Mark(mark.clone())).is_err() {
-            if monotonic() > deadline {
-                return false;
-            }
-            std::thread::sleep(PAUSE);
-        }
-        is_written.recv_timeout(deadline.saturating_duration_since(monotonic())).is_ok()
+        self.queue.send(Item::Mark(mark)).is_ok()
+            && is_written.recv_timeout(deadline.saturating_duration_since(monotonic())).is_ok()
     }
+}
+
+/// The memory that a waiting line takes, in bytes.
+fn size(line: &Vec<u8>) -> usize {
+    line.capacity() + OVERHEAD
 }
 
 /// What the thread knows.
 struct Writing<W> {
     out: W,
     what: &'static str,
-    dropped: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     /// Whether the last line that was written is not whole.
     is_broken: bool,
     /// Whether the last attempt has failed.
@@ -86,8 +100,9 @@ impl<W: Write> Writing<W> {
             for item in std::iter::once(first).chain(items.try_iter()) {
                 match item {
                     Item::Line(line) => {
-                        batch.extend_from_slice(line.as_bytes());
+                        batch.extend_from_slice(&line);
                         batch.push(b'\n');
+                        self.counts.waiting.fetch_sub(size(&line), Ordering::Relaxed);
                         if batch.len() >= BATCH {
                             self.write(&mut batch);
                         }
@@ -116,7 +131,7 @@ impl<W: Write> Writing<W> {
         }
         let lost = batch.iter().skip(written).filter(|byte| **byte == b'\n').count();
         batch.clear();
-        self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
+        self.counts.dropped.fetch_add(lost as u64, Ordering::Relaxed);
         let was_failing = std::mem::replace(&mut self.is_failing, ended.is_err());
         let what = self.what;
         match ended {
@@ -179,7 +194,7 @@ mod tests {
         let disk = Disk(Arc::new(Mutex::new((Vec::new(), 6))));
         let lines = Lines::to(disk.clone(), "disk").unwrap();
         let put = |line: &str| {
-            lines.put(line.to_owned());
+            lines.put(line.as_bytes().to_vec());
             assert!(lines.flush(Duration::from_secs(10)));
         };
         ["one", "two", "three"].into_iter().for_each(put);
@@ -188,6 +203,51 @@ mod tests {
         ["four", "five"].into_iter().for_each(put);
         // What was begun is ended, so that each other line is whole.
         assert_eq!(disk.0.lock().unwrap().0, b"one\ntw\nfour\nfive\n");
-        assert_eq!(lines.dropped().load(Ordering::Relaxed), 2);
+        assert_eq!(lines.dropped(), 2);
+    }
+
+    /// Takes nothing until it is let, or the test ends.
+    struct Stuck(Receiver<()>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_wait_are_bounded_in_bytes() {
+        for length in [100, 30_000, MAX_WAITING / 3] {
+            let (release, released) = channel();
+            let lines = Lines::to(Stuck(released), "stuck").unwrap();
+            let fitting = MAX_WAITING / (length + OVERHEAD);
+            let count = fitting * 2;
+            for _ in 0..count {
+                lines.put(vec![b'a'; length]);
+            }
+            let waiting = lines.counts.waiting.load(Ordering::Relaxed);
+            assert!(waiting <= MAX_WAITING, "{waiting} of lines of {length}");
+            // What is being written waits no more: a batch, and a line.
+            let most = (count - fitting) as u64;
+            let taken = (BATCH / length + 2) as u64;
+            assert!((most - taken..=most).contains(&lines.dropped()), "{} of {length}", lines.dropped());
+            drop(release);
+            assert!(lines.flush(Duration::from_secs(10)));
+            assert_eq!(lines.counts.waiting.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn a_line_beyond_the_bound_passes_an_empty_queue() {
+        let disk = Disk(Arc::new(Mutex::new((Vec::new(), usize::MAX))));
+        let lines = Lines::to(disk.clone(), "disk").unwrap();
+        lines.put(vec![b'a'; MAX_WAITING + 1]);
+        assert!(lines.flush(Duration::from_secs(10)));
+        assert_eq!((disk.0.lock().unwrap().0.len(), lines.dropped()), (MAX_WAITING + 2, 0));
     }
 }

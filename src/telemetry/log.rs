@@ -5,7 +5,6 @@
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tracing::Level;
@@ -52,7 +51,7 @@ pub fn set_log_level(level: Level) {
 pub fn write_log(text: &str) {
     let text = text.trim_end_matches('\n');
     match LINES.get() {
-        Some(lines) => lines.put(text.to_owned()),
+        Some(lines) => lines.put(text.as_bytes().to_vec()),
         // Where that is closed nobody wants to know.
         None => drop(writeln!(io::stderr(), "{text}")),
     }
@@ -61,7 +60,7 @@ pub fn write_log(text: &str) {
 /// Lines that were dropped since the start.
 #[must_use]
 pub fn dropped_log_lines() -> u64 {
-    LINES.get().map_or(0, |lines| lines.dropped().load(Ordering::Relaxed))
+    LINES.get().map_or(0, Lines::dropped)
 }
 
 /// Waits until everything that was logged is written, so long at most.

@@ -134,7 +134,7 @@ impl Metrics {
         self.is_stale.load(Ordering::Relaxed)
     }
 
-    /// The counters of one worker for an upstream with servers of these URLs, in their places.
+    /// The counters of one worker for an upstream with servers of these labels, in their places.
     #[must_use]
     pub fn upstream_counts<'a>(
         &self,
@@ -283,7 +283,7 @@ impl Scrape {
         let help = "Requests that wait for a connection.";
         let mut metric = encoder.encode_descriptor("upstream_pending", help, None, MetricType::Gauge)?;
         for upstream in &self.levels.upstreams {
-            metric.encode_family(&[("upstream", &*upstream.name)])?.encode_gauge(&upstream.pending)?;
+            metric.encode_family(&[("upstream", &*upstream.label)])?.encode_gauge(&upstream.pending)?;
         }
         let levels: [Level; 3] = [
             ("upstream_addresses", "Addresses of a server.", |server| server.addresses),
@@ -306,8 +306,8 @@ impl Scrape {
 
     fn servers(&self) -> impl Iterator<Item = ([(&str, &str); 2], &ServerLevels)> {
         self.levels.upstreams.iter().flat_map(|upstream| {
-            let labels = |server| [("upstream", &*upstream.name), ("server", server)];
-            upstream.servers.iter().map(move |server| (labels(&*server.url), server))
+            let labels = |server| [("upstream", &*upstream.label), ("server", server)];
+            upstream.servers.iter().map(move |server| (labels(&*server.label), server))
         })
     }
 

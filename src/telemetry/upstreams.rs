@@ -43,7 +43,7 @@ pub struct UpstreamCounts {
     servers: Box<[Arc<ByAttempt>]>,
 }
 
-/// One worker's counters for an upstream, by the URLs of its servers.
+/// One worker's counters for an upstream, by the labels of its servers.
 #[derive(Debug, Default)]
 pub(super) struct NamedUpstream {
     events: Arc<ByEvent>,
@@ -60,8 +60,8 @@ pub(super) struct UpstreamSums {
 /// What there is to measure of an upstream at one time.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamLevels {
-    /// Its name.
-    pub name: Box<str>,
+    /// What metrics call it.
+    pub label: Box<str>,
     /// Requests that wait for a connection.
     pub pending: usize,
     /// Its servers.
@@ -71,8 +71,8 @@ pub struct UpstreamLevels {
 /// What there is to measure of a server at one time.
 #[derive(Clone, Debug, Default)]
 pub struct ServerLevels {
-    /// Its URL.
-    pub url: Box<str>,
+    /// What metrics call it.
+    pub label: Box<str>,
     /// Its addresses: several if a name has several, none if it has not been resolved.
     pub addresses: usize,
     /// Those of them that are well.
@@ -81,6 +81,37 @@ pub struct ServerLevels {
     pub connections: usize,
     /// How often one was ejected since it is known.
     pub ejections: u64,
+}
+
+impl UpstreamLevels {
+    /// Puts together the upstreams that have one label, and their servers that have one, since a series may be there
+    /// only once.
+    #[must_use]
+    pub fn merged(mut all: Vec<Self>) -> Vec<Self> {
+        all.sort_by(|one, other| one.label.cmp(&other.label));
+        all.dedup_by(|later, first| {
+            let is_same = later.label == first.label;
+            if is_same {
+                first.pending += later.pending;
+                first.servers.append(&mut later.servers);
+            }
+            is_same
+        });
+        for upstream in &mut all {
+            upstream.servers.sort_by(|one, other| one.label.cmp(&other.label));
+            upstream.servers.dedup_by(|later, first| {
+                let is_same = later.label == first.label;
+                if is_same {
+                    first.addresses += later.addresses;
+                    first.healthy += later.healthy;
+                    first.connections += later.connections;
+                    first.ejections += later.ejections;
+                }
+                is_same
+            });
+        }
+        all
+    }
 }
 
 impl Attempt {
@@ -121,7 +152,7 @@ impl UpstreamCounts {
 }
 
 impl NamedUpstream {
-    /// The counters of servers with these URLs; equal ones share them, and those of others go.
+    /// The counters of servers with these labels; equal ones share them, and those of others go.
     pub fn counts<'a>(&mut self, urls: impl Iterator<Item = &'a str>) -> UpstreamCounts {
         let urls: Vec<&str> = urls.collect();
         self.servers.retain(|url, _| urls.contains(&&**url));
@@ -141,6 +172,27 @@ impl NamedUpstream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_one_label_is_one_series() {
+        let server = |label: &str, addresses| ServerLevels {
+            label: label.into(),
+            addresses,
+            ..ServerLevels::default()
+        };
+        let upstream = |label: &str, servers| UpstreamLevels { label: label.into(), pending: 1, servers };
+        let merged = UpstreamLevels::merged(vec![
+            upstream("b", vec![server("y", 1), server("x", 2), server("y", 3)]),
+            upstream("a", vec![server("x", 4)]),
+            upstream("b", vec![server("x", 5)]),
+        ]);
+        let shown = |upstream: &UpstreamLevels| {
+            let servers =
+                upstream.servers.iter().map(|server| format!(" {}={}", server.label, server.addresses));
+            format!("{} {}{}", upstream.label, upstream.pending, servers.collect::<String>())
+        };
+        assert_eq!(merged.iter().map(shown).collect::<Vec<_>>(), ["a 1 x=4", "b 2 x=7 y=4"]);
+    }
 
     #[test]
     fn names_stand_in_the_order_of_the_type() {

@@ -160,7 +160,7 @@ impl Name {
                     let plural = if count == 1 { "" } else { "es" };
                     tracing::info!(
                         "upstream {}: {} has {count} address{plural}",
-                        self.upstream.spec().name,
+                        self.upstream.spec().label(),
                         self.host()
                     );
                     self.said.clear();
@@ -181,7 +181,7 @@ impl Name {
         };
         let said = format!(
             "upstream {}: {} can't be resolved ({reason}): {consequence}",
-            self.upstream.spec().name,
+            self.upstream.spec().label(),
             self.host()
         );
         if said != self.said {

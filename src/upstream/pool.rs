@@ -37,7 +37,7 @@ pub struct Pool {
     fallback: Cell<Option<SocketAddr>>,
     server: ServerSpec,
     /// The server's URL.
-    url: Rc<str>,
+    label: Rc<str>,
     authority: HeaderValue,
     counts: UpstreamCounts,
     /// Whether the choice of a server goes by requests in flight.
@@ -75,7 +75,7 @@ impl Pool {
         Self {
             // A host that is read from a URL has only characters that a header may have.
             authority: authority.unwrap_or_else(|_| HeaderValue::from_static("")),
-            url: server.url().into(),
+            label: server.label().into(),
             server,
             endpoint: Arc::clone(&member.endpoint),
             fallback: Cell::new(member.fallback),
@@ -95,8 +95,8 @@ impl Pool {
     }
 
     /// The server's URL, as the metrics have it.
-    pub(super) fn url(&self) -> &Rc<str> {
-        &self.url
+    pub(super) fn label(&self) -> &Rc<str> {
+        &self.label
     }
 
     pub(super) fn endpoint(&self) -> &Arc<Endpoint> {

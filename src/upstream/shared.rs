@@ -78,7 +78,7 @@ impl SharedUpstream {
             next.set_addresses(server, &known, now);
         }
         for known in earlier.levels().servers {
-            let place = spec.servers.iter().position(|server| *known.url == server.url());
+            let place = spec.servers.iter().position(|server| *known.label == server.label());
             if let Some(ejections) = place.and_then(|place| next.ejections.get(place)) {
                 ejections.store(known.ejections, Ordering::Relaxed);
             }
@@ -179,7 +179,7 @@ impl SharedUpstream {
         // What the log says is so already.
         self.judge(now);
         self.stirred.notify_one();
-        let (name, address) = (&self.spec.name, endpoint.address);
+        let (name, address) = (self.spec.label(), endpoint.address);
         match outcome {
             Ok(()) => tracing::info!("upstream {name}: {address} is healthy again"),
             Err(reason) => tracing::warn!("upstream {name}: {address} is unhealthy: {reason}"),
@@ -201,7 +201,7 @@ impl SharedUpstream {
         endpoint.failures.store(spec.after - 1, Ordering::Relaxed);
         self.judge(now);
         self.stirred.notify_one();
-        let (name, address, after) = (&self.spec.name, endpoint.address, spec.after);
+        let (name, address, after) = (self.spec.label(), endpoint.address, spec.after);
         tracing::warn!("upstream {name}: {address} is out for {lasts:?}, after {after} failures in a row");
     }
 
@@ -213,7 +213,7 @@ impl SharedUpstream {
         for Member { endpoint, .. } in members.iter() {
             let mut standing = endpoint.standing.lock();
             if standing.readmit(now) {
-                tracing::info!("upstream {}: {} gets requests again", self.spec.name, endpoint.address);
+                tracing::info!("upstream {}: {} gets requests again", self.spec.label(), endpoint.address);
             }
             are_in += usize::from(standing.is_in());
             due = [due, standing.due(self.spec.slow_start, now)].into_iter().flatten().min();
@@ -224,7 +224,7 @@ impl SharedUpstream {
             endpoint.set_share(if is_in_panic { *weight } else { share });
         }
         if is_in_panic != self.is_in_panic.swap(is_in_panic, Ordering::Relaxed) {
-            let (name, all) = (&self.spec.name, members.len());
+            let (name, all) = (self.spec.label(), members.len());
             if is_in_panic {
                 tracing::warn!("upstream {name}: only {are_in} of {all} are well: requests go to all");
             } else {
@@ -246,8 +246,8 @@ impl SharedUpstream {
         let members = self.members();
         let mut servers: Vec<ServerLevels> = Vec::new();
         for (place, spec) in self.spec.servers.iter().enumerate() {
-            let url = spec.url();
-            let known = servers.iter().position(|server| *server.url == url);
+            let label = spec.label();
+            let known = servers.iter().position(|server| *server.label == label);
             let mut levels = known.map_or_else(ServerLevels::default, |known| servers.swap_remove(known));
             for Member { endpoint, .. } in members.iter().filter(|member| member.endpoint.server == place) {
                 levels.addresses += 1;
@@ -255,10 +255,10 @@ impl SharedUpstream {
                 levels.connections += endpoint.room.open();
             }
             levels.ejections += self.ejections.get(place).map_or(0, |count| count.load(Ordering::Relaxed));
-            servers.push(ServerLevels { url: url.into(), ..levels });
+            servers.push(ServerLevels { label: label.into(), ..levels });
         }
         let pending = self.pending.load(Ordering::Relaxed);
-        UpstreamLevels { name: self.spec.name.clone(), pending, servers }
+        UpstreamLevels { label: self.spec.label().into(), pending, servers }
     }
 }
 

@@ -141,6 +141,17 @@ impl UpstreamSpec {
     }
 }
 
+impl UpstreamSpec {
+    /// What logs and metrics call it: its name, or the URL that a route gives without its path, which may be a secret.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        let Some(scheme) = self.name.find("://") else { return &self.name };
+        let host = scheme + "://".len();
+        let path = self.name[host..].find('/').map_or(self.name.len(), |at| host + at);
+        &self.name[..path]
+    }
+}
+
 impl Default for EjectSpec {
     fn default() -> Self {
         Self { after: 5, lasts: Duration::from_secs(30) }
@@ -166,11 +177,34 @@ impl ServerSpec {
         format!("{}://{}{}", self.scheme(), self.authority(), self.base_path)
     }
 
+    /// What logs and metrics call it: its URL without its path, which may be a secret.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{}://{}", self.scheme(), self.authority())
+    }
+
     /// `host:port` as it stands in a Host header and in messages; the scheme's own port goes without saying.
     #[must_use]
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() };
         let usual = if self.is_tls { 443 } else { 80 };
         if self.port == usual { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_no_paths() {
+        let label = |name: &str| UpstreamSpec::new(name, Vec::new()).label().to_owned();
+        assert_eq!(label("api"), "api");
+        assert_eq!(label("api/v1"), "api/v1");
+        assert_eq!(label("http://10.0.0.7:8080/hush/a"), "http://10.0.0.7:8080");
+        assert_eq!(label("https://[::1]"), "https://[::1]");
+        let server =
+            ServerSpec { is_tls: true, host: "::1".into(), port: 443, base_path: "/hush".into(), weight: 1 };
+        assert_eq!(server.label(), "https://[::1]");
     }
 }

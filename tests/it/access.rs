@@ -301,8 +301,9 @@ fn a_reader_that_stops_costs_lines_and_nothing_else() {
     let mut proxy = Tidegate::start_into(writer, config);
     let mut client = Client::connect(proxy.addr());
     // More than fit into the pipe and the queue before it.
+    let request = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(1_500));
     for _ in 0..90 {
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100));
+        client.send(request.repeat(100));
         for _ in 0..100 {
             assert_eq!(client.read().status(), 200);
         }
@@ -312,6 +313,42 @@ fn a_reader_that_stops_costs_lines_and_nothing_else() {
     assert_eq!(proxy.wait().code(), Some(0));
     proxy.wait_log("the last lines of the access log are lost");
     drop(reader);
+}
+
+/// However long the lines are that nobody reads, and whatever they say.
+#[test]
+fn lines_that_are_not_read_take_bounded_memory() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let config = "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nrespond = { status = 200 }";
+    let proxy = Tidegate::start_into(writer, config);
+    let mut client = Client::connect(proxy.addr());
+    client.get("/", &[]);
+    let before = proxy.memory();
+    let request = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(30_000));
+    for _ in 0..800 {
+        client.send(&request);
+        assert_eq!(client.read().status(), 200);
+    }
+    let grown = proxy.memory().saturating_sub(before);
+    assert!(grown < 12 * 1024, "{grown} KiB");
+    drop(reader);
+}
+
+#[test]
+fn long_and_unprintable_targets_are_cut_and_escaped() {
+    let long = format!("/{}", "a".repeat(20_000));
+    let odd = "/?\u{85}\u{9b}31m\u{2028}\u{202e}\u{2066}ü";
+    for format in ["json", "text"] {
+        let proxy = Tidegate::start(&LIMITED.replace("access = \"json\"", &format!("access = \"{format}\"")));
+        for target in [&*long, odd] {
+            get(proxy.addr(), target, &["X-Forwarded-For: 192.0.2.1"]);
+        }
+        let lines = proxy.accesses(2);
+        assert!(lines[0].len() < 2_500, "{} bytes", lines[0].len());
+        assert!(lines[0].contains(&format!("{}…(20001 bytes)", "a".repeat(2_047))), "{}", lines[0]);
+        let escaped = "/?\\u0085\\u009b31m\\u2028\\u202e\\u2066ü";
+        assert!(lines[1].contains(escaped), "{}", lines[1]);
+    }
 }
 
 /// The same of the log itself.

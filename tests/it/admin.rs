@@ -1,5 +1,8 @@
 //! The admin interface over real sockets: who may ask, and what the metrics say.
 
+mod bounds;
+mod unix;
+
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Mutex;
@@ -195,15 +198,15 @@ fn what_happens_without_the_store_is_counted() {
 
 #[test]
 fn a_token_is_asked_for_where_there_is_one() {
-    let proxy = Tidegate::start(&format!("{}token = \"s3cret-t0ken\"\n{LIMITED}", with_admin("")));
+    let proxy = Tidegate::start(&format!("{}token = \"s3cret-admin-t0ken\"\n{LIMITED}", with_admin("")));
     let status = |headers: &[&str]| get(proxy.admin(), "/metrics", headers).status();
-    assert_eq!(status(&["Authorization: Bearer s3cret-t0ken"]), 200);
+    assert_eq!(status(&["Authorization: Bearer s3cret-admin-t0ken"]), 200);
     for wrong in [
         &[][..],
         &["Authorization: Bearer s3cret-t0keN"],
-        &["Authorization: Bearer s3cret-t0ken2"],
-        &["Authorization: Basic s3cret-t0ken"],
-        &["Authorization: Bearer s3cret-t0ken", "Authorization: Bearer s3cret-t0ken"],
+        &["Authorization: Bearer s3cret-admin-t0ken2"],
+        &["Authorization: Basic s3cret-admin-t0ken"],
+        &["Authorization: Bearer s3cret-admin-t0ken", "Authorization: Bearer s3cret-admin-t0ken"],
     ] {
         assert_eq!(status(wrong), 401, "{wrong:?}");
     }
@@ -212,7 +215,7 @@ fn a_token_is_asked_for_where_there_is_one() {
     assert!(refused.text().contains("Authorization: Bearer TOKEN"), "{}", refused.text());
     // Who balances the load needs no token, and any name will do where a token is asked for.
     assert_eq!(get(proxy.admin(), "/ready", &["Host: gate.internal"]).status(), 200);
-    assert_eq!(status(&["Host: gate.internal", "Authorization: Bearer s3cret-t0ken"]), 200);
+    assert_eq!(status(&["Host: gate.internal", "Authorization: Bearer s3cret-admin-t0ken"]), 200);
     assert!(!proxy.lines().iter().any(|line| line.contains("s3cret")));
 }
 

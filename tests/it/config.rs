@@ -29,7 +29,7 @@ fn env(name: &str) -> Option<String> {
         }
         "SENTINEL_PASSWORD" => Some("hush-hush".to_owned()),
         "HASH_KEY" => Some("0123456789abcdef".to_owned()),
-        "ADMIN_TOKEN" => Some("s3cret-t0ken".to_owned()),
+        "ADMIN_TOKEN" => Some("s3cret-admin-t0ken".to_owned()),
         _ => None,
     }
 }
@@ -79,7 +79,7 @@ fn every_key_is_read() {
     assert_eq!((safe.proxy_protocol, safe.handshake_timeout), (true, Duration::from_secs(5)));
     let admin = config.admin.as_ref().unwrap();
     assert_eq!(admin.address.to_string(), "0.0.0.0:9900");
-    assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-t0ken");
+    assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-admin-t0ken");
     let StoreSpec::Redis(redis) = &config.store else { panic!("a Redis") };
     assert_eq!(
         (redis.target.to_string().as_str(), &*redis.prefix),
@@ -97,10 +97,7 @@ fn every_key_is_read() {
         (jwt.issuer.as_deref(), jwt.audience.as_deref()),
         (Some("https://id.example.com"), Some("api"))
     );
-    assert_eq!(
-        format!("{} {:?}", jwt.header, jwt.source),
-        "x-token Url(Endpoint(https://id.example.com/.well-known/jwks.json))"
-    );
+    assert_eq!(format!("{} {:?}", jwt.header, jwt.source), "x-token Url(Endpoint(https://id.example.com))");
     assert_eq!(gate.terms[1].key.parts[1], KeyPart::Jwt("sub".into()));
     assert_eq!(
         (config.max_keys, config.site.answers.retry_after_max),

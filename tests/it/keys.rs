@@ -10,7 +10,7 @@ use crate::support::{RedisServer, Tidegate, eventually, get};
 const CONFIG: &str = r#"listen = "127.0.0.1:0"
     [admin]
     listen = "127.0.0.1:0"
-    token = "s3cret-t0ken"
+    token = "s3cret-admin-t0ken"
     [limits.per-key]
     rate = "2/hour"
     key = ["header:x-api-key", "method"]
@@ -46,7 +46,7 @@ fn run(args: &[&str], token: &str) -> Said {
 #[track_caller]
 fn keys(proxy: &Tidegate, args: &[&str]) -> String {
     let url = format!("http://{}", proxy.admin());
-    let said = run(&[args, &["--admin", &url]].concat(), "s3cret-t0ken");
+    let said = run(&[args, &["--admin", &url]].concat(), "s3cret-admin-t0ken");
     assert_eq!((said.status, said.stderr.as_str()), (0, ""), "{args:?}: {}", said.stdout);
     said.stdout
 }
@@ -65,7 +65,7 @@ fn over_both_stores_with(config: &str, test: impl Fn(&Tidegate)) {
     let proxy = Tidegate::start_with(&redis, config);
     // The admin interface has a connection of its own.
     eventually("the store answers the admin interface", || {
-        get(proxy.admin(), "/keys", &["Authorization: Bearer s3cret-t0ken"]).status() == 200
+        get(proxy.admin(), "/keys", &["Authorization: Bearer s3cret-admin-t0ken"]).status() == 200
     });
     test(&proxy);
 }
@@ -123,7 +123,7 @@ fn a_key_is_blocked_and_unblocked() {
         assert_ne!(status(proxy.addr(), "k1"), 200);
         keys(proxy, &["unblock", "per-key", "k1|GET"]);
         assert_eq!(status(proxy.addr(), "k1"), 200);
-        let admin = get(proxy.admin(), "/metrics", &["Authorization: Bearer s3cret-t0ken"]);
+        let admin = get(proxy.admin(), "/metrics", &["Authorization: Bearer s3cret-admin-t0ken"]);
         let line = "tidegate_decisions_total{limit=\"per-key\",outcome=\"blocked\"} 2";
         assert!(admin.text().contains(line), "{}", admin.text());
     });
@@ -245,7 +245,7 @@ fn refusals_and_wrong_usage_are_told_apart() {
         (&["list", "--max", "0"], 2, "--max"),
         (&["forget", "per-key", "a|GET"], 2, "Usage"),
     ] {
-        let said = run(&[args, &["--admin", &url]].concat(), "s3cret-t0ken");
+        let said = run(&[args, &["--admin", &url]].concat(), "s3cret-admin-t0ken");
         assert_eq!((said.status, said.stdout.as_str()), (status, ""), "{args:?}");
         assert!(said.stderr.contains(says), "{args:?}: {}", said.stderr);
     }

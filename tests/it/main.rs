@@ -42,6 +42,7 @@ mod proxied;
 mod reload;
 mod reports;
 mod rest;
+mod secrets;
 mod serve;
 mod simulate;
 mod sliding;

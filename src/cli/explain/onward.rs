@@ -4,18 +4,28 @@ use http::header::{HOST, HeaderName};
 use http::request;
 
 use super::rows::Rows;
+use crate::config::Loaded;
 use crate::gate::{Gate, KeySpec, Subject};
-use crate::proxy::{HeaderEdits, Rewrite, Site, Target, Treatment};
+use crate::proxy::{HeaderEdits, Rewrite, Target, Treatment};
 use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// Tells what a route does with a request; `path` is what goes upstream.
-pub(super) fn tell(rows: &mut Rows, site: &Site, treatment: &Treatment, subject: &Subject<'_>, path: &str) {
+pub(super) fn tell(
+    rows: &mut Rows,
+    loaded: &Loaded,
+    treatment: &Treatment,
+    subject: &Subject<'_>,
+    path: &str,
+) {
+    let site = &loaded.config.site;
     match &treatment.target {
         Target::Respond { status, .. } => rows.row("answer", format!("{status}, by the route itself")),
         Target::Forward { upstream, rewrite, key } => {
             if let Some(upstream) = site.upstreams.get(upstream.0 as usize) {
                 let first = choice(rows, &site.gate, upstream, key.as_ref(), subject);
-                forward(rows, upstream, rewrite, subject.head, path, first);
+                let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+                servers(rows, loaded, upstream, first, &format!("{}{query}", rewrite.path(path)));
+                host(rows, upstream, rewrite, subject.head);
             }
         }
     }
@@ -60,22 +70,19 @@ fn choice(
     found.unwrap_or(0)
 }
 
-fn forward(
-    rows: &mut Rows,
-    upstream: &UpstreamSpec,
-    rewrite: &Rewrite,
-    head: &request::Parts,
-    path: &str,
-    first: usize,
-) {
-    let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
-    let path = rewrite.path(path);
+/// Tells where the request goes, to the server at `first` before all others.
+fn servers(rows: &mut Rows, loaded: &Loaded, upstream: &UpstreamSpec, first: usize, target: &str) {
     let (before, from) = upstream.servers.split_at(first.min(upstream.servers.len()));
     for (number, server) in from.iter().take(1).chain(before).chain(from.iter().skip(1)).enumerate() {
         let label = if number == 0 { "sent to" } else { "or" };
         let weight = if server.weight == 1 { String::new() } else { format!(" (weight {})", server.weight) };
-        rows.row(label, format!("{}{path}{query}{weight}", server.url()));
+        // Its path may be a secret from the environment.
+        let url = loaded.without_variables(&server.url());
+        rows.row(label, format!("{url}{target}{weight}"));
     }
+}
+
+fn host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &request::Parts) {
     rows.row(
         "as host",
         match &rewrite.host {

@@ -74,7 +74,7 @@ fn admitted(
         return;
     }
     match place.and_then(|place| site.treatments.get(place)) {
-        Some(treatment) => onward::tell(rows, site, treatment, &subject, &examined.path.sent),
+        Some(treatment) => onward::tell(rows, loaded, treatment, &subject, &examined.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("answer", "204 No Content: the server as a whole is asked");
         }

@@ -64,7 +64,8 @@ fn add_name(text: &Text<'_>, name: &str, names: Names<'_>, remark: Remark, rules
     match names.named(name) {
         None => true,
         Some(Ok(key)) => {
-            rules.add(key, name, remark);
+            // `explain` and the admin interface show it.
+            rules.add(key, text.shown().trim_start_matches("key:"), remark);
             true
         }
         Some(Err(error)) => {

@@ -10,9 +10,9 @@ use crate::time::recent;
 /// Where a request went. It is written down on the way, so that it is known wherever the way ends.
 #[derive(Debug, Default)]
 pub struct Forwarding {
-    /// The upstream's name; none if the request was not meant for one, or did not get so far.
+    /// The upstream's label; none if the request was not meant for one, or did not get so far.
     pub(super) upstream: Option<Box<str>>,
-    /// The URL of the server that was chosen last.
+    /// The label of the server that was chosen last.
     pub(super) server: Option<Rc<str>>,
     /// How often one was chosen.
     pub(super) attempts: u32,
@@ -23,13 +23,13 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// The upstream of this name has the request now.
+    /// The upstream of this label has the request now.
     pub fn begin(&mut self, upstream: &str) {
         self.upstream = Some(upstream.into());
         self.begun = Some(recent());
     }
 
-    /// This attempt, counted from 1, is one at the server with this URL.
+    /// This attempt, counted from 1, is one at the server with this label.
     pub fn try_at(&mut self, server: &Rc<str>, attempt: usize) {
         self.server = Some(Rc::clone(server));
         self.attempts = u32::try_from(attempt).unwrap_or(u32::MAX);

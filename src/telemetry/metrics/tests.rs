@@ -23,9 +23,9 @@ fn the_text_has_every_name_and_count() {
     metrics.refused_reload();
     let address = "127.0.0.1:8080".parse().unwrap();
     let listeners = vec![ListenerLevels { address, connections: 3, over_all: 4, over_own: 5 }];
-    let server = ServerLevels { url: "http://a".into(), addresses: 3, ..ServerLevels::default() };
+    let server = ServerLevels { label: "http://a".into(), addresses: 3, ..ServerLevels::default() };
     let server = ServerLevels { healthy: 2, connections: 7, ejections: 5, ..server };
-    let upstreams = vec![UpstreamLevels { name: "api".into(), pending: 6, servers: vec![server] }];
+    let upstreams = vec![UpstreamLevels { label: "api".into(), pending: 6, servers: vec![server] }];
     let levels = Levels {
         listeners,
         breakers_open: 1,

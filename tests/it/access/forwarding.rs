@@ -53,7 +53,8 @@ fn the_log_says_which_server_answered_and_what_the_client_spoke() {
             ("multiplexed", &[&multiplexed.url()], "protocol = \"h2\""),
         ])
     ));
-    let url = format!("{}/base", server.url());
+    // Without the path of the server, which may be a secret.
+    let url = server.url();
     for (number, (path, protocol, expected)) in [
         ("/named", "HTTP/1.0", went("named", Some(&server.url()), None)),
         ("/named", "HTTP/1.1", went("named", Some(&server.url()), None)),

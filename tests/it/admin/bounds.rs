@@ -1,0 +1,150 @@
+//! Clients of the admin interface that send half a request, guess tokens or ask for large metrics.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::LIMITED;
+use crate::support::{Client, Tidegate, connect_from, get, timed};
+
+const TOKEN: &str = "Authorization: Bearer s3cret-admin-t0ken";
+
+/// A proxy whose admin interface needs the token.
+fn with_token() -> Tidegate {
+    let admin =
+        "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\ntoken = \"s3cret-admin-t0ken\"\n";
+    Tidegate::start(&format!("{admin}{LIMITED}"))
+}
+
+/// Connections from each of these addresses of the loopback network that have sent half a head.
+fn half_heads(admin: SocketAddr, addresses: usize, each: usize) -> Vec<Client> {
+    let sources = (0..addresses).flat_map(|last| std::iter::repeat_n(format!("127.0.1.{}", last + 1), each));
+    let connect = |source: String| {
+        let mut client = Client::connect_from(&source, admin);
+        // The connection may be closed already.
+        let _ = client.try_send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Half: ");
+        client
+    };
+    sources.map(connect).collect()
+}
+
+#[test]
+fn half_heads_do_not_shut_out_good_clients() {
+    let proxy = with_token();
+    let admin = proxy.admin();
+    // From the client's own address, from one other, and from many.
+    let own: Vec<Client> = (0..200)
+        .map(|_| {
+            let mut client = Client::connect(admin);
+            let _ = client.try_send("GET /metrics HT");
+            client
+        })
+        .collect();
+    let one = half_heads(admin, 1, 200);
+    let many = half_heads(admin, 100, 2);
+    for _ in 0..5 {
+        let (statuses, took) =
+            timed(|| [get(admin, "/ready", &[]).status(), get(admin, "/metrics", &[TOKEN]).status()]);
+        assert_eq!(statuses, [200, 200]);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+    drop((own, one, many));
+}
+
+#[test]
+fn a_head_has_two_seconds() {
+    let proxy = with_token();
+    let mut silent = Client::connect(proxy.admin());
+    let mut slow = Client::connect(proxy.admin());
+    slow.send("GET /ready HTTP/1.1\r\nHost: local");
+    let ((), took) = timed(|| {
+        slow.read_to_close();
+        silent.read_to_close();
+    });
+    assert!((1_000..6_000).contains(&took.as_millis()), "{took:?}");
+}
+
+#[test]
+fn clients_that_have_shown_the_token_keep_their_connections() {
+    let proxy = with_token();
+    let admin = proxy.admin();
+    let body = r#"{"limit":"three","key":"127.0.0.1"}"#;
+    let mut client = Client::connect(admin);
+    client.send(format!(
+        "POST /keys/reset HTTP/1.1\r\nHost: localhost\r\n{TOKEN}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{{",
+        body.len()
+    ));
+    // A request that is answered shows that the head before it was read.
+    assert_eq!(get(admin, "/ready", &[]).status(), 200);
+    let own: Vec<Client> = (0..20).map(|_| Client::connect(admin)).collect();
+    let many = half_heads(admin, 100, 2);
+    assert_eq!(get(admin, "/ready", &[]).status(), 200);
+    client.send(&body[1..]);
+    assert_eq!(client.read().status(), 200);
+    drop((own, many));
+}
+
+#[test]
+fn wrong_tokens_are_followed_by_a_pause() {
+    let proxy = with_token();
+    let admin = proxy.admin();
+    let ask =
+        |source: &str, path: &str, headers: &[&str]| Client::connect_from(source, admin).get(path, headers);
+    let wrong = |number: usize| format!("Authorization: Bearer s3cret-admin-t0ke{number}");
+    let answers: Vec<_> = (0..8).map(|number| ask("127.0.0.2", "/limits", &[&wrong(number)])).collect();
+    let statuses: Vec<u16> = answers.iter().map(crate::support::Message::status).collect();
+    assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429, 429]);
+    let pause: u64 = answers[5].header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=10).contains(&pause), "{pause}");
+    // In the pause no token is looked at, so that an answer tells nothing.
+    assert_eq!(ask("127.0.0.2", "/limits", &[TOKEN]).status(), 429);
+    // What needs no token goes on, and so do other addresses.
+    assert_eq!(ask("127.0.0.2", "/ready", &[]).status(), 200);
+    assert_eq!(ask("127.0.0.1", "/limits", &[TOKEN]).status(), 200);
+    // A request without a token is no guess.
+    let missing: Vec<u16> = (0..8).map(|_| ask("127.0.0.3", "/limits", &[]).status()).collect();
+    assert_eq!(missing, [401; 8]);
+    assert_eq!(ask("127.0.0.3", "/limits", &[TOKEN]).status(), 200);
+    let line = proxy.wait_log("wrong token");
+    assert!(line.contains("WARN") && line.contains("127.0.0.2"), "{line}");
+}
+
+#[test]
+fn wrong_tokens_from_many_addresses_lock_nobody_out() {
+    let proxy = with_token();
+    let admin = proxy.admin();
+    for number in 0..1_500_u32 {
+        let source = format!("127.1.{}.{}", number / 250, number % 250 + 1);
+        let mut client = Client::connect_from(&source, admin);
+        assert_eq!(client.get("/limits", &["Authorization: Bearer wrong"]).status(), 401);
+    }
+    assert_eq!(get(admin, "/limits", &[TOKEN]).status(), 200);
+    assert!(connect_from("127.0.0.2", admin).is_ok());
+}
+
+/// As many routes as make the rendering of the metrics take a while.
+fn many_routes() -> String {
+    let mut config = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+    for number in 0..20_000 {
+        let _ = write!(config, "[[routes]]\npath = \"/{number}\"\nrespond = {{}}\n");
+    }
+    config
+}
+
+#[test]
+fn readiness_is_answered_while_metrics_are_rendered() {
+    let proxy = Tidegate::start(&many_routes());
+    let admin = proxy.admin();
+    let scrape = std::thread::spawn(move || timed(|| get(admin, "/metrics", &[])));
+    let mut slowest = Duration::ZERO;
+    while !scrape.is_finished() {
+        let (ready, took) = timed(|| get(admin, "/ready", &[]));
+        assert_eq!(ready.status(), 200);
+        slowest = slowest.max(took);
+    }
+    let (metrics, took) = scrape.join().unwrap();
+    assert!(metrics.text().contains("tidegate_requests_total{route=\"20000\",status=\"5xx\"} 0\n"));
+    println!("metrics took {took:?}, the slowest /ready {slowest:?}");
+    assert!(slowest < took / 3, "/ready took {slowest:?} while /metrics took {took:?}");
+}

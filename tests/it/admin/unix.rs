@@ -1,0 +1,131 @@
+//! The admin interface on a Unix socket.
+
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use super::LIMITED;
+use crate::support::{Tidegate, curl, eventually};
+
+fn config(path: &Path, rest: &str) -> String {
+    format!("listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"unix:{}\"\n{rest}{LIMITED}", path.display())
+}
+
+#[track_caller]
+fn start(path: &Path, rest: &str) -> Tidegate {
+    let proxy = Tidegate::start(&config(path, rest));
+    let line = proxy.wait_log("the admin interface is at unix:");
+    assert!(line.ends_with(path.to_str().unwrap()), "{line}");
+    proxy
+}
+
+fn ask(path: &Path, target: &str, headers: &[&str]) -> u16 {
+    let url = format!("http://localhost{target}");
+    let mut arguments = vec!["--unix-socket", path.to_str().unwrap(), &url];
+    for header in headers {
+        arguments.extend(["-H", header]);
+    }
+    curl(&arguments).0
+}
+
+#[test]
+fn the_mode_of_a_unix_socket_stands_in_for_a_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let mode = || std::fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o7777;
+    let proxy = start(&path, "mode = \"0660\"\n");
+    assert_eq!(mode(), 0o660);
+    for target in ["/ready", "/metrics", "/limits", "/keys"] {
+        assert_eq!(ask(&path, target, &[]), 200, "{target}");
+    }
+    // No web page can reach it, so any name will do.
+    assert_eq!(ask(&path, "/limits", &["Host: gate.internal"]), 200);
+    assert!(proxy.stop().success());
+    assert!(!path.exists());
+    // Only its own user, where the file does not say.
+    let proxy = start(&path, "token = \"s3cret-admin-t0ken\"\n");
+    assert_eq!(mode(), 0o600);
+    assert_eq!(ask(&path, "/limits", &[]), 401);
+    assert_eq!(ask(&path, "/limits", &["Authorization: Bearer s3cret-admin-t0ken"]), 200);
+    assert!(proxy.stop().success());
+}
+
+#[test]
+fn a_socket_that_nobody_serves_is_replaced_and_one_in_use_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let killed = start(&path, "");
+    killed.signal("KILL");
+    drop(killed);
+    assert!(std::fs::symlink_metadata(&path).unwrap().file_type().is_socket());
+    let proxy = start(&path, "");
+    assert_eq!(ask(&path, "/ready", &[]), 200);
+    let (status, lines) = Tidegate::fails(&config(&path, ""));
+    let expected = format!(
+        "error: [admin]: can't listen on unix:{}: Address already in use (os error 98)",
+        path.display()
+    );
+    assert_eq!((status.code(), lines), (Some(1), vec![expected]));
+    assert_eq!(ask(&path, "/ready", &[]), 200);
+    assert!(proxy.stop().success());
+    // A file that is no socket stays what it is.
+    std::fs::write(&path, "kept").unwrap();
+    let (status, lines) = Tidegate::fails(&config(&path, ""));
+    assert_eq!(status.code(), Some(1));
+    assert!(lines[0].ends_with("a file that is no socket has this name"), "{lines:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
+}
+
+#[test]
+fn a_unix_socket_survives_reloads_and_is_removed_at_the_end_only_by_its_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let proxy = start(&path, "");
+    proxy.reload(&config(&path, "token = \"s3cret-admin-t0ken\"\n"));
+    assert_eq!(ask(&path, "/limits", &[]), 401);
+    assert_eq!(ask(&path, "/limits", &["Authorization: Bearer s3cret-admin-t0ken"]), 200);
+    // Another process has taken its name meanwhile.
+    std::fs::remove_file(&path).unwrap();
+    let other = UnixListener::bind(&path).unwrap();
+    assert!(proxy.stop().success());
+    assert!(path.exists());
+    drop(other);
+}
+
+#[test]
+fn the_interface_answers_on_its_unix_socket_until_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let delayed = format!("shutdown_delay = \"2s\"\n{}", config(&path, ""));
+    let mut proxy = Tidegate::start(&delayed);
+    proxy.signal("TERM");
+    eventually("it says that it leaves", || ask(&path, "/ready", &[]) == 503);
+    proxy.signal("INT");
+    assert!(proxy.wait().success());
+    assert!(!path.exists());
+}
+
+#[test]
+fn keys_are_reached_through_a_unix_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let proxy = start(&path, "");
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("keys").args(args).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let file = proxy.directory().join("tidegate.toml");
+    let url = format!("unix:{}", path.display());
+    for way in [["-c", file.to_str().unwrap()], ["--admin", &url]] {
+        let (status, said, errors) = run(&[&["peek", "three", "127.0.0.1"][..], &way].concat());
+        assert_eq!((status, errors.as_str()), (0, ""), "{way:?}");
+        assert!(said.contains("3 of 3"), "{said}");
+    }
+    assert!(proxy.stop().success());
+    let (status, _, errors) = run(&["list", "--admin", &url]);
+    assert_eq!(status, 1);
+    assert!(errors.starts_with(&format!("error: can't reach the admin interface at {url}: ")), "{errors}");
+    assert_eq!(run(&["list", "--admin", "unix:relative.sock"]).0, 2);
+}
