@@ -114,8 +114,9 @@ fn what_is_given_back_was_taken_in_the_same_calendar_window() {
     let (memory, policies) = (memory(), daily(None));
     set_wall(&memory, NOON.0 + 12 * HOUR - 1_000_000);
     let taken = charge(0, 1);
-    assert!(memory.take(&policies, &[taken])[0].allowed);
-    let refund = taken.refund(memory.clock().now());
+    let said = memory.take(&policies, &[taken])[0];
+    assert_eq!((said.allowed, said.at), (true, memory.clock().now()));
+    let refund = taken.refund(said.at);
     let _ = memory.settle(&policies, &[refund]);
     assert!(memory.take(&policies, &[taken])[0].allowed);
     // In the next window there is nothing to give back of the last.

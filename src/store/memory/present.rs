@@ -3,7 +3,7 @@
 //! Everything else counts monotonic time, so that setting the system's clock hands out nothing and lifts no ban. A
 //! record of a calendar window has its count in wall time, and its hold in monotonic time.
 
-use crate::limit::{Charge, Hold, Manner, Outcome, Policy, Record};
+use crate::limit::{Charge, Decision, Hold, Manner, Outcome, Policy, Record};
 use crate::time::{Clock, Micros, Timestamp};
 
 /// What time it is. The wall clock is read only when it is asked for, as few limits follow it.
@@ -35,6 +35,7 @@ impl<'a> Present<'a> {
         }
         let record = record.map(|record| with_hold_moved(record.clone(), self.time, wall));
         let Outcome { decision, next } = policy.decide(record.as_ref(), wall, &charge);
+        let decision = Decision { at: self.time, ..decision };
         Outcome { decision, next: next.map(|next| with_hold_moved(next, wall, self.time)) }
     }
 
