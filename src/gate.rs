@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 pub use client_ip::ClientIp;
 pub use host::{HostPattern, host_of};
 pub use keys::{Found, KeyPart, KeySpec, OnMissing};
-pub use path::{NormalPath, PathError, normalize};
+pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use route::{PathPattern, PatternError, Route};
 pub use rules::{Match, Networks, Remark, Rules};
 pub use table::{RouteId, RouteTable};
