@@ -9,6 +9,7 @@ mod live;
 mod outgoing;
 mod passage;
 mod peer;
+mod protected;
 mod refusal;
 mod reply;
 mod request_id;
@@ -30,11 +31,13 @@ pub use answers::{Answers, CustomDenied, RateHeaders, Template};
 pub use hop::{Passing, remove_hop_by_hop};
 pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};
+pub use protected::protected_headers;
 pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
 use self::entry::Entry;
+use self::outgoing::RequestHeaders;
 use self::passage::{carried, discard, is_short, returned, with_head};
 use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
@@ -44,7 +47,7 @@ use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
 use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
-use crate::upstream::{ForwardError, RequestBody, Upstream, UpstreamSpec};
+use crate::upstream::{ForwardError, HeaderScrub, RequestBody, Upstream, UpstreamSpec};
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
 #[derive(Debug)]
@@ -57,6 +60,8 @@ pub struct Site {
     pub upstreams: Vec<UpstreamSpec>,
     /// What clients see.
     pub answers: Answers,
+    /// Headers that mean something to the proxy: their twins go to no server.
+    pub protected: Arc<HeaderScrub>,
 }
 
 /// Where a request goes that was let pass.
@@ -246,9 +251,13 @@ impl Proxy {
                 refusal::own(*status, text, body.clone()).map(Source::Own)
             }
             Target::Forward { upstream, rewrite, .. } => {
-                let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
+                let headers = RequestHeaders {
+                    client_ip: &self.site.gate.client_ip,
+                    edits: &treatment.request_headers,
+                    protected: &self.site.protected,
+                };
                 let (handshake, is_call) = (websocket::asked(head), grpc::is_call(head));
-                outgoing::prepare(head, path.as_deref(), peer, client_ip, rewrite, edits)
+                outgoing::prepare(head, path.as_deref(), peer, rewrite, headers)
                     .map_err(ForwardError::Target)?;
                 if handshake.is_some() {
                     websocket::ask(&mut head.headers);
@@ -256,7 +265,8 @@ impl Proxy {
                 let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
                     Some(incoming) => {
-                        carried(RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most)).await?
+                        let body = RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most);
+                        carried(body.scrubbed(Arc::clone(&self.site.protected))).await?
                     }
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),

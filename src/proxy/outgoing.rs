@@ -7,16 +7,28 @@ use http::{HeaderMap, HeaderValue, request};
 use percent_encoding::{AsciiSet, percent_encode};
 
 use super::Peer;
-use super::hop::{is_hop_by_hop, remove_hop_by_hop, unannounce};
+use super::hop::{remove_hop_by_hop, unannounce};
 use super::treatment::{HeaderEdits, Rewrite};
 use crate::gate::ClientIp;
+use crate::upstream::HeaderScrub;
 
 /// Nothing but what every set has: the bytes beyond ASCII. Controls no URI comes with.
 const BEYOND_ASCII: AsciiSet = AsciiSet::EMPTY;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// What decides on the headers of a request.
+#[derive(Clone, Copy)]
+pub(super) struct RequestHeaders<'a> {
+    /// Whose forwarding headers are believed.
+    pub client_ip: &'a ClientIp,
+    /// The changes that the route makes.
+    pub edits: &'a HeaderEdits,
+    /// The headers whose twins are removed.
+    pub protected: &'a HeaderScrub,
+}
 
 /// Makes the head of a request fit to go upstream. `path` is its normalized path, where that differs from
 /// what was sent.
@@ -27,10 +39,10 @@ pub(super) fn prepare(
     head: &mut request::Parts,
     path: Option<&str>,
     peer: &Peer,
-    client_ip: &ClientIp,
     rewrite: &Rewrite,
-    edits: &HeaderEdits,
+    headers: RequestHeaders<'_>,
 ) -> Result<(), InvalidUri> {
+    let RequestHeaders { client_ip, edits, protected } = headers;
     take_authority(head);
     retarget(head, path, rewrite)?;
     let passing = remove_hop_by_hop(&mut head.headers);
@@ -42,35 +54,11 @@ pub(super) fn prepare(
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
         head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
-    remove_twins(&mut head.headers, client_ip, edits);
+    protected.remove_twins(&mut head.headers);
     introduce(&mut head.headers, peer, client_ip);
     edits.apply(&mut head.headers);
-    unannounce(&mut head.headers, |name| *name == client_ip.header || edits.concern(name));
+    unannounce(&mut head.headers, |name| !protected.may_trail(name));
     Ok(())
-}
-
-/// Removes headers that a server may take for one that the proxy answers for. Whoever reads them from variables,
-/// as CGI and its successors do, can't tell `X_Forwarded_For` from `X-Forwarded-For` (RFC 3875 §4.1.18).
-fn remove_twins(headers: &mut HeaderMap, client_ip: &ClientIp, edits: &HeaderEdits) {
-    let is_odd = |name: &&HeaderName| name.as_str().contains('_');
-    if !headers.keys().any(|name| is_odd(&name)) {
-        return;
-    }
-    let is_ours = |name: &&HeaderName| {
-        let plain = HeaderName::from_bytes(name.as_str().replace('_', "-").as_bytes());
-        plain.is_ok_and(|plain| answers_for(&plain) || plain == client_ip.header || edits.concern(&plain))
-    };
-    // What the edits themselves name is there because the file says so.
-    let twins = headers.keys().filter(is_odd).filter(is_ours).filter(|name| !edits.concern(name));
-    for name in twins.cloned().collect::<Vec<_>>() {
-        headers.remove(name);
-    }
-}
-
-/// Whether the proxy itself writes this header, or leaves it out.
-fn answers_for(name: &HeaderName) -> bool {
-    [CONTENT_LENGTH, FORWARDED, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST].contains(name)
-        || is_hop_by_hop(name)
 }
 
 /// The authority of an absolute target goes over Host (RFC 9112 §3.2.2).
@@ -146,6 +134,7 @@ mod tests {
 
     use super::*;
     use crate::proxy::ClientTimes;
+    use crate::proxy::protected::own_headers;
 
     fn prepared(request: http::request::Builder, path: Option<&str>, prefix: Option<&str>) -> request::Parts {
         let minute = Duration::from_mins(1);
@@ -153,7 +142,12 @@ mod tests {
         let peer = Peer::new("192.0.2.7:1".parse().unwrap(), times, times.patience());
         let (mut head, ()) = request.body(()).unwrap().into_parts();
         let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };
-        prepare(&mut head, path, &peer, &ClientIp::default(), &rewrite, &HeaderEdits::default()).unwrap();
+        let headers = RequestHeaders {
+            client_ip: &ClientIp::default(),
+            edits: &HeaderEdits::default(),
+            protected: &own_headers().cloned().collect(),
+        };
+        prepare(&mut head, path, &peer, &rewrite, headers).unwrap();
         head
     }
 
