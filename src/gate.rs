@@ -7,6 +7,7 @@ mod candidates;
 mod client_ip;
 mod host;
 mod keys;
+mod method;
 pub mod names;
 mod path;
 mod route;
@@ -26,6 +27,7 @@ use smallvec::SmallVec;
 pub use client_ip::ClientIp;
 pub use host::{HostPattern, host_of};
 pub use keys::{Found, KeyPart, KeySpec, OnMissing};
+pub use method::{OTHER_METHOD, is_method_value};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use route::{PathPattern, PatternError, Route};
 pub use rules::{Match, Networks, Remark, Rules};
@@ -174,6 +176,9 @@ pub enum Malformed {
     /// `*` with another method than OPTIONS (RFC 9112 §3.2.4).
     #[error("the target * is for OPTIONS alone")]
     Asterisk,
+    /// Its method differs from a known one in case alone: some servers would take it for that one.
+    #[error("methods are case-sensitive, and this one is in the wrong case")]
+    MethodCase,
     /// CONNECT, which is for forward proxies.
     #[error("CONNECT is not served here")]
     Connect,
@@ -204,6 +209,7 @@ impl Malformed {
             | Self::Host
             | Self::Header
             | Self::Scheme
+            | Self::MethodCase
             | Self::Asterisk => StatusCode::BAD_REQUEST,
         }
     }
@@ -239,6 +245,9 @@ impl Gate {
     pub fn locate<'a>(&self, head: &'a request::Parts) -> Result<Located<'a>, Malformed> {
         if head.method == Method::CONNECT {
             return Err(Malformed::Connect);
+        }
+        if self.routes.has_method_in_other_case(&head.method) {
+            return Err(Malformed::MethodCase);
         }
         if !is_plainly_coded(&head.headers) {
             return Err(Malformed::TransferCoding);

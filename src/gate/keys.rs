@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use http::header::{COOKIE, HeaderName};
 use http::request;
 
-use super::Subject;
+use super::{Subject, method};
 use crate::limit::{Key, KeyHasher, PartKind, Parts};
 
 /// One part of a limit's key.
@@ -123,7 +123,7 @@ impl KeyPart {
             Self::Path => Cow::Borrowed(subject.path.as_bytes()),
             Self::PathParam(name) => Cow::Borrowed(subject.path_param(name)?.as_bytes()),
             Self::Host => Cow::Borrowed(subject.host.as_bytes()),
-            Self::Method => Cow::Borrowed(subject.head.method.as_str().as_bytes()),
+            Self::Method => Cow::Borrowed(method::counted(&subject.head.method).as_bytes()),
             Self::Route => Cow::Borrowed(subject.route_name().as_bytes()),
             Self::Jwt(claim) => Cow::Owned(subject.token.claims().ok()?.text(claim)?.into_bytes()),
             Self::TlsSubject => Cow::Borrowed(subject.tls_subject?.as_bytes()),

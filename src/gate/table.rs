@@ -7,10 +7,11 @@
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
-use http::request;
+use http::{Method, request};
 
 use super::candidates::Candidates;
 use super::host::HostPattern;
+use super::method::{is_registered, is_registered_in_other_case};
 use super::route::{Piece, Route};
 
 /// All routes, in the order of the file, with an index over them.
@@ -21,6 +22,8 @@ pub struct RouteTable {
     exact_hosts: HashMap<Box<str>, Node>,
     /// By the suffix after `*.`.
     below_hosts: HashMap<Box<str>, Node>,
+    /// Methods that routes name and that are not registered.
+    custom_methods: Vec<Method>,
 }
 
 /// The place of a route in the file.
@@ -61,9 +64,24 @@ impl RouteTable {
                 Some(HostPattern::Below(suffix)) => table.below_hosts.entry(suffix.clone()).or_default(),
             };
             tree.insert(route.path.pieces(), route, number);
+            for method in route.methods.iter().filter(|method| !is_registered(method.as_str())) {
+                if !table.custom_methods.contains(method) {
+                    table.custom_methods.push(method.clone());
+                }
+            }
         }
         table.routes = routes;
         table
+    }
+
+    /// Whether a method differs in case alone from one that is registered or that a route names.
+    #[must_use]
+    pub fn has_method_in_other_case(&self, method: &Method) -> bool {
+        if is_registered(method.as_str()) || self.custom_methods.contains(method) {
+            return false;
+        }
+        let is_twin = |custom: &Method| custom.as_str().eq_ignore_ascii_case(method.as_str());
+        is_registered_in_other_case(method) || self.custom_methods.iter().any(is_twin)
     }
 
     /// The first route that matches a request for `host` and the normalized `path`.
@@ -191,7 +209,7 @@ fn common_length(a: &[u8], b: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use http::{Method, Request};
+    use http::Request;
     use proptest::prelude::*;
 
     use super::*;

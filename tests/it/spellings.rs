@@ -3,11 +3,72 @@
 
 use http::{HeaderMap, HeaderValue, Request};
 
-use crate::support::{Client, Http2, Tidegate, Upstream, get};
+use crate::support::{Client, Http2, Message, Tidegate, Upstream, get};
+
+/// A file whose one route has one limit with these lines.
+fn limited(limit: &str) -> String {
+    format!(
+        "[limits.one]\n{limit}\n[[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{ status = 200 }}\n"
+    )
+}
+
+/// Sends a request without a body over a connection of its own.
+fn ask(proxy: &Tidegate, method: &str, target: &str, headers: &[&str]) -> Message {
+    let mut request = format!("{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n");
+    for header in headers {
+        request.push_str(header);
+        request.push_str("\r\n");
+    }
+    Client::connect(proxy.addr()).ask(&(request + "\r\n"))
+}
 
 /// A request over HTTP/2.
 fn request(method: &str, path: &str) -> http::request::Builder {
     Request::builder().method(method).uri(format!("http://a{path}"))
+}
+
+fn detail(response: &Message) -> String {
+    let body: serde_json::Value = serde_json::from_str(response.text()).unwrap();
+    body["detail"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_method_in_another_case_is_refused() {
+    let proxy = Tidegate::start(
+        "[limits.sign-in]\nrate = \"5/minute\"\n\
+         [[routes]]\npath = \"/v1/sessions\"\nmethods = [\"POST\"]\nlimits = [\"sign-in\"]\nrespond = {}\n\
+         [[routes]]\npath = \"/cache\"\nmethods = [\"PURGE\"]\nrespond = {}\n\
+         [[routes]]\npath = \"/*\"\nrespond = {}\n",
+    );
+    for method in ["post", "Post", "pOST", "get", "head", "connect", "version-control", "purge"] {
+        let response = ask(&proxy, method, "/v1/sessions", &[]);
+        assert_eq!(response.status(), 400, "{method}");
+        if method != "head" {
+            assert!(detail(&response).starts_with("methods are case-sensitive"), "{}", response.text());
+        }
+    }
+    for method in ["POST", "VERSION-CONTROL", "PURGE", "FETCH", "fetch", "Notify"] {
+        assert_eq!(ask(&proxy, method, "/v1/sessions", &[]).status(), 200, "{method}");
+    }
+    let http2 = Http2::connect(proxy.addr());
+    let refused = http2.ask(request("post", "/v1/sessions").body(()).unwrap(), b"x");
+    assert_eq!(refused.status(), 400);
+}
+
+#[test]
+fn unregistered_methods_share_one_count() {
+    let proxy = Tidegate::start(&limited("rate = \"2/hour\"\nkey = \"method\"\nblock = [\"key:TRACE\"]"));
+    for (method, status) in [
+        ("FETCH", 200),
+        ("fetch", 200),
+        ("ANYTHING", 429),
+        ("other", 429),
+        ("GET", 200),
+        ("PROPFIND", 200),
+        ("TRACE", 403),
+    ] {
+        assert_eq!(ask(&proxy, method, "/", &[]).status(), status, "{method}");
+    }
 }
 
 /// A file that names a header in each of the places that can.
