@@ -288,8 +288,8 @@ impl Proxy {
         let path = examined.path.changed().map(str::to_owned);
         let choice = match &self.site.treatments[route.0 as usize].target {
             Target::Forward { key: Some(key), .. } => {
-                let Examined { path, host, route, .. } = examined;
-                let (gate, located) = (&self.site.gate, Located { path, host, route });
+                let Examined { path, host, route, query, .. } = examined;
+                let (gate, located) = (&self.site.gate, Located { path, host, route, query });
                 gate.choice(key, &gate.subject(peer.caller(), head, &located))
             }
             _ => None,

@@ -3,7 +3,9 @@
 //! A name stands for the first part of a key, and `a|b` for all of its parts; `\|` is a bar that belongs to a
 //! value. Names are hashed as the keys of requests are, so that finding the one of a request takes one look.
 
-use super::{ClientIp, Gate, KeyPart, KeySpec, host_of, is_method_value, normalize};
+use http::header::AUTHORIZATION;
+
+use super::{ClientIp, Gate, KeyPart, KeySpec, canonical, host_of, is_method_value, normalize};
 use crate::limit::{Key, KeyHasher, Parts, PolicyId};
 
 /// What a name stands for.
@@ -138,7 +140,7 @@ impl Gate {
         first_part: impl FnOnce() -> Option<Key>,
     ) -> NamedKey<'_> {
         let terms = self.terms(limit);
-        let remarks = terms.rules.on_key(Some(key), first_part);
+        let remarks = terms.rules.on_keys(&[key], first_part().as_slice());
         let numbers = remarks.numbers();
         let tiers = terms.tiers.as_ref().filter(|_| numbers.is_none());
         NamedKey {
@@ -196,6 +198,10 @@ fn push(parts: &mut Parts, part: &KeyPart, value: &str, client_ip: &ClientIp) ->
         }
         KeyPart::Method if !is_method_value(value) => {
             return Err(wrong("a registered method or `other`"));
+        }
+        KeyPart::Cookie(_) => parts.push(part.kind(), &canonical::cookie_value(value.as_bytes())),
+        KeyPart::Header(name) if *name == AUTHORIZATION => {
+            parts.push(part.kind(), &canonical::authorization(value.as_bytes()));
         }
         _ => parts.push(part.kind(), value.as_bytes()),
     }
