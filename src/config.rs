@@ -49,7 +49,7 @@ use crate::gate::{ClientIp, Gate, RouteTable};
 use crate::jwt::Verifier;
 use crate::limit::{KeyHasher, PolicyId};
 use crate::limiter::Limits;
-use crate::proxy::Site;
+use crate::proxy::{Site, protected_headers};
 use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
 use crate::suggest;
@@ -273,7 +273,8 @@ struct Parts {
 impl Parts {
     fn site(self, store: &ReadStore) -> Option<(Site, Vec<WrittenLimit>)> {
         let Policies { all: policies, written, terms, variants } = self.limits.into_policies()?;
-        let (routes, treatments) = self.routes.into_iter().map(|read| (read.route, read.treatment)).unzip();
+        let (routes, treatments): (_, Vec<_>) =
+            self.routes.into_iter().map(|read| (read.route, read.treatment)).unzip();
         let gate = Gate {
             routes: RouteTable::new(routes),
             client_ip: self.client_ip,
@@ -285,7 +286,11 @@ impl Parts {
             jwt: self.jwt,
         };
         let upstreams = self.upstreams.into_all()?;
-        Some((Site { gate, treatments, upstreams, answers: crate::proxy::Answers::default() }, written))
+        let protected = Arc::new(protected_headers(&gate, &treatments));
+        Some((
+            Site { gate, treatments, upstreams, answers: crate::proxy::Answers::default(), protected },
+            written,
+        ))
     }
 }
 

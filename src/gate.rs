@@ -4,15 +4,19 @@
 //! nothing, so the server and the tools share it. [`Gate::admit`] then has the limiter decide.
 
 mod candidates;
+mod canonical;
 mod client_ip;
 mod header_names;
 mod host;
 mod keys;
+mod method;
 mod missing;
 pub mod names;
 mod path;
+mod query;
 mod route;
 mod rules;
+mod subject;
 mod table;
 mod terms;
 
@@ -20,19 +24,22 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::HOST;
-use http::uri::Scheme;
+use http::header::HeaderName;
 use http::{Method, StatusCode, request};
 use smallvec::SmallVec;
 
+use self::host::requested_host;
 pub use client_ip::{ClientIp, forwarded_value};
 pub use header_names::HeaderNames;
 pub use host::{HostPattern, host_of};
-pub use keys::{Found, KeyPart, KeySpec, OnMissing};
+pub use keys::{Found, KeyPart, KeySpec, OnMissing, PartValue};
+pub use method::{OTHER_METHOD, is_method_value};
 pub use missing::MissingPart;
-pub use path::{NormalPath, PathError, normalize};
-pub use route::{PathPattern, PatternError, Route};
+pub use path::{NormalPath, PathError, normalize, strip_prefix};
+pub use query::{MAX_PARAMETERS, Query};
+pub use route::{PathPattern, PatternError, RequestView, Route};
 pub use rules::{Match, Networks, Remark, Rules};
+pub use subject::Subject;
 pub use table::{RouteId, RouteTable};
 pub use terms::{Cost, Numbers, Stance, Terms, Tiers, Trust};
 
@@ -78,39 +85,6 @@ impl From<IpAddr> for Caller<'_> {
     }
 }
 
-/// What is known of a request when its key is looked for.
-#[derive(Debug)]
-pub struct Subject<'a> {
-    /// Its head.
-    pub head: &'a request::Parts,
-    /// The host that it asks for, in the form in which hosts are compared.
-    pub host: &'a str,
-    /// Its path, in the form in which paths are matched.
-    pub path: &'a str,
-    /// Who sends it: the client, or a proxy before us.
-    pub peer: IpAddr,
-    /// The subject of the sender's certificate, if it has shown one.
-    pub tls_subject: Option<&'a str>,
-    /// The client's whole address.
-    pub address: IpAddr,
-    /// The client's address, cut to the part that is counted.
-    pub client: IpAddr,
-    /// The route that it matches.
-    pub route: Option<&'a Route>,
-    /// Its token.
-    pub token: Token<'a>,
-}
-
-impl<'a> Subject<'a> {
-    pub(crate) fn path_param(&self, name: &str) -> Option<&'a str> {
-        self.route.and_then(|route| route.path.param(name, self.path))
-    }
-
-    pub(crate) fn route_name(&self) -> &'a str {
-        self.route.map_or("", |route| &route.name)
-    }
-}
-
 /// What a request asks for, and where that is.
 #[derive(Debug)]
 pub struct Located<'a> {
@@ -120,6 +94,8 @@ pub struct Located<'a> {
     pub host: Cow<'a, str>,
     /// The route that it matches.
     pub route: Option<RouteId>,
+    /// Its query.
+    pub query: Query<'a>,
 }
 
 /// What a request's head says, and what it would be charged.
@@ -133,6 +109,8 @@ pub struct Examined<'a> {
     pub client: IpAddr,
     /// The route that it matches.
     pub route: Option<RouteId>,
+    /// Its query.
+    pub query: Query<'a>,
     /// What its limits charge.
     pub charges: Charges,
     /// The limits that let it off.
@@ -180,6 +158,18 @@ pub enum Malformed {
     /// `*` with another method than OPTIONS (RFC 9112 §3.2.4).
     #[error("the target * is for OPTIONS alone")]
     Asterisk,
+    /// Its method differs from a known one in case alone: some servers would take it for that one.
+    #[error("methods are case-sensitive, and this one is in the wrong case")]
+    MethodCase,
+    /// Its query has more parameters than are read, and a condition or a key reads it.
+    #[error("the query has more than {MAX_PARAMETERS} parameters")]
+    TooManyParameters,
+    /// A header by which one of its limits counts has several values, and the server may read another one than we do.
+    #[error("the header {0} has several values that differ")]
+    DifferingHeader(HeaderName),
+    /// A cookie or query parameter has more values than rules for keys are looked up for.
+    #[error("the request has too many different values for {0}")]
+    TooManyValues(KeyPart),
     /// CONNECT, which is for forward proxies.
     #[error("CONNECT is not served here")]
     Connect,
@@ -207,6 +197,10 @@ impl Malformed {
             | Self::Host
             | Self::Header
             | Self::Scheme
+            | Self::MethodCase
+            | Self::TooManyParameters
+            | Self::DifferingHeader(_)
+            | Self::TooManyValues(_)
             | Self::Asterisk => StatusCode::BAD_REQUEST,
         }
     }
@@ -231,8 +225,8 @@ impl Gate {
         let subject = self.subject(caller, head, &located);
         let Demands { charges, exempt, missing } = self.demands(limits, &subject)?;
         let client = subject.address;
-        let Located { path, host, route } = located;
-        Ok(Examined { path, host, client, route, charges, exempt, missing })
+        let Located { path, host, route, query } = located;
+        Ok(Examined { path, host, client, route, query, charges, exempt, missing })
     }
 
     /// Reads what a request asks for, and which route it matches.
@@ -243,6 +237,9 @@ impl Gate {
         if head.method == Method::CONNECT {
             return Err(Malformed::Connect);
         }
+        if self.routes.has_method_in_other_case(&head.method) {
+            return Err(Malformed::MethodCase);
+        }
         if !is_plainly_coded(&head.headers) {
             return Err(Malformed::TransferCoding);
         }
@@ -251,12 +248,16 @@ impl Gate {
             return Err(Malformed::Asterisk);
         }
         let host = requested_host(head)?;
-        let route = self.routes.find(&host, path.matched(), head);
+        let query = Query::new(head.uri.query());
+        let route = self.routes.find(&host, path.matched(), RequestView { head, query: &query });
+        if query.has_too_many_parameters() {
+            return Err(Malformed::TooManyParameters);
+        }
         let keeps = route.is_some_and(|id| self.routes.get(id).keeps_encoded_slash);
         if path.encoded_slash && !keeps {
             return Err(Malformed::EncodedSlash);
         }
-        Ok(Located { path, host, route })
+        Ok(Located { path, host, route, query })
     }
 
     /// What is known of a request whose route is found.
@@ -270,6 +271,7 @@ impl Gate {
         let address = self.client_ip.client(caller.address, &head.headers);
         Subject {
             head,
+            query: &located.query,
             host: &located.host,
             path: located.path.matched(),
             peer: caller.address,
@@ -327,6 +329,10 @@ impl Gate {
 
     /// What the limits charge, which of them let the request off, and which refuses it because a key part is missing.
     fn demands(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Demands, Malformed> {
+        let differing = limits.iter().find_map(|limit| self.differing_header(*limit, subject));
+        if let Some(header) = differing {
+            return Err(Malformed::DifferingHeader(header.clone()));
+        }
         let mut demands = Demands::default();
         let mut keys: SmallVec<[Found; 4]> = SmallVec::new();
         for (place, &limit) in limits.iter().enumerate() {
@@ -339,6 +345,7 @@ impl Gate {
                 Stance::Allowed(_) => demands.exempt.push(limit),
                 Stance::Skipped => {}
                 Stance::Blocked(_) => return Err(Malformed::Blocked(limit)),
+                Stance::TooManyValues(part) => return Err(Malformed::TooManyValues(part.clone())),
                 Stance::Missing(part) => {
                     let (part, status) = (part.clone(), self.terms(limit).missing_status);
                     let missing = || Box::new(MissingPart { limit, part, status });
@@ -347,30 +354,9 @@ impl Gate {
             }
             keys.push(found);
         }
+        if subject.query.has_too_many_parameters() {
+            return Err(Malformed::TooManyParameters);
+        }
         Ok(demands)
-    }
-}
-
-/// The host of a request: of an absolute target, else of its one Host header. HTTP/1.0 may go without.
-fn requested_host(head: &request::Parts) -> Result<Cow<'_, str>, Malformed> {
-    let mut values = head.headers.get_all(HOST).iter();
-    let (first, more) = (values.next(), values.next());
-    if more.is_some() {
-        return Err(Malformed::Host);
-    }
-    let named = match first {
-        Some(value) => Some(value.to_str().map_err(|_| Malformed::Host)?),
-        None if head.version <= http::Version::HTTP_10 => None,
-        None if head.version >= http::Version::HTTP_2 => None,
-        None => return Err(Malformed::Host),
-    };
-    // An http URI has a host (RFC 9110 §4.2.1), so an empty one is none.
-    let named = named.map(|host| host_of(host).ok_or(Malformed::Host)).transpose()?;
-    if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
-        return Err(Malformed::Scheme);
-    }
-    match head.uri.authority() {
-        Some(authority) => host_of(authority.as_str()).ok_or(Malformed::Host),
-        None => Ok(named.unwrap_or(Cow::Borrowed(""))),
     }
 }

@@ -72,9 +72,12 @@ pub enum KeySource {
 /// Why there is no token to be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// No token, or several that differ.
-    #[error("the request has no token, or several that differ")]
+    /// No token.
+    #[error("the request has no token")]
     Absent,
+    /// Several values of the token's header, which differ.
+    #[error("the request has several tokens that differ")]
+    Differing,
     /// Longer than [`MAX_TOKEN`].
     #[error("the token has more than {MAX_TOKEN} bytes")]
     TooLong,
@@ -146,6 +149,13 @@ impl<'a> Token<'a> {
         Self { verifier, headers, verdict: OnceCell::new() }
     }
 
+    /// The header that has several tokens which differ, if it has.
+    #[must_use]
+    pub fn differing_header(&self) -> Option<&'a HeaderName> {
+        let is_differing = matches!(self.claims(), Err(TokenError::Differing));
+        self.verifier.filter(|_| is_differing).map(|verifier| &verifier.spec.header)
+    }
+
     /// What the token says.
     ///
     /// # Errors
@@ -190,7 +200,7 @@ impl Verifier {
     /// # Errors
     /// When there is none that is to be believed.
     pub fn claims(&self, headers: &HeaderMap) -> Result<Arc<Claims>, TokenError> {
-        let token = self.token(headers).ok_or(TokenError::Absent)?;
+        let token = self.token(headers)?;
         if token.len() > MAX_TOKEN {
             return Err(TokenError::TooLong);
         }
@@ -208,19 +218,24 @@ impl Verifier {
     }
 
     /// The token itself. Several headers must agree: a server may read another one than we do.
-    fn token<'h>(&self, headers: &'h HeaderMap) -> Option<&'h [u8]> {
+    fn token<'h>(&self, headers: &'h HeaderMap) -> Result<&'h [u8], TokenError> {
         let mut tokens = headers.get_all(&self.spec.header).iter().map(|value| self.bare(value.as_bytes()));
-        let first = tokens.next()??;
-        tokens.all(|other| other == Some(first)).then_some(first)
+        let first = tokens.next().flatten();
+        if tokens.any(|other| other != first) {
+            return Err(TokenError::Differing);
+        }
+        first.ok_or(TokenError::Absent)
     }
 
     /// A token without the scheme before it (RFC 6750 §2.1). Only Authorization must have one: it may carry other
     /// credentials.
     fn bare<'h>(&self, value: &'h [u8]) -> Option<&'h [u8]> {
         let value = value.trim_ascii();
-        let scheme = b"bearer ";
+        let scheme = b"bearer";
         match value.split_at_checked(scheme.len()) {
-            Some((before, token)) if before.eq_ignore_ascii_case(scheme) => Some(token.trim_ascii_start()),
+            Some((before, [b' ' | b'\t', token @ ..])) if before.eq_ignore_ascii_case(scheme) => {
+                Some(token.trim_ascii_start())
+            }
             _ => (self.spec.header != AUTHORIZATION).then_some(value),
         }
     }

@@ -12,6 +12,7 @@ mod max_forwards;
 mod outgoing;
 mod passage;
 mod peer;
+mod protected;
 mod refusal;
 mod reply;
 mod request_id;
@@ -34,6 +35,7 @@ pub use answers::{Answers, CustomDenied, Escaping, RateHeaders, Template};
 pub use hop::{Passing, remove_hop_by_hop};
 pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};
+pub use protected::protected_headers;
 pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
@@ -49,7 +51,7 @@ use crate::limiter::{Denial, Limiter, Permit, Reservation, Ruling, Standing, Sta
 use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
-use crate::upstream::{ForwardError, RequestBody, Upstream, UpstreamSpec};
+use crate::upstream::{ForwardError, HeaderScrub, RequestBody, Upstream, UpstreamSpec};
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub struct Site {
     pub upstreams: Vec<UpstreamSpec>,
     /// What clients see.
     pub answers: Answers,
+    /// Headers that mean something to the proxy: their twins go to no server.
+    pub protected: Arc<HeaderScrub>,
 }
 
 /// Where a request goes that was let pass.
@@ -253,15 +257,17 @@ impl Proxy {
             (Target::Forward { upstream, rewrite, .. }, None) => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
                 let (handshake, is_call) = (websocket::asked(head), grpc::is_call(head));
-                let path = path.as_deref();
-                Outgoing { peer, client, client_ip, id, route, path, rewrite, edits }.prepare(head)?;
+                let (path, protected) = (path.as_deref(), &self.site.protected);
+                Outgoing { peer, client, client_ip, id, route, path, rewrite, edits, protected }
+                    .prepare(head)?;
                 if handshake.is_some() {
                     websocket::ask(&mut head.headers);
                 }
                 let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
                     Some(incoming) => {
-                        carried(RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most)).await?
+                        let body = RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most);
+                        carried(body.scrubbed(Arc::clone(&self.site.protected))).await?
                     }
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
@@ -289,8 +295,8 @@ impl Proxy {
         let path = examined.path.changed().map(str::to_owned);
         let choice = match &self.site.treatments[route.0 as usize].target {
             Target::Forward { key: Some(key), .. } => {
-                let Examined { path, host, route, .. } = examined;
-                let (gate, located) = (&self.site.gate, Located { path, host, route });
+                let Examined { path, host, route, query, .. } = examined;
+                let (gate, located) = (&self.site.gate, Located { path, host, route, query });
                 gate.choice(key, &gate.subject(peer.caller(), head, &located))
             }
             _ => None,

@@ -1,6 +1,6 @@
 //! What is odd about a configuration, though not wrong.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::report::Problem;
 use super::routes::ReadRoute;
 use super::store::ReadStore;
 use super::upstreams::ReadUpstreams;
-use crate::gate::{Cost, HostPattern, KeyPart, Route};
+use crate::gate::{Cost, HostPattern, KeyPart, KeySpec, OnMissing, Route};
 use crate::limit::PolicyId;
 use crate::limiter::OnStoreFailure;
 use crate::server::ListenerSpec;
@@ -31,6 +31,7 @@ pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     let Sections { routes, limits, upstreams, defaults, .. } = *sections;
     let mut problems = hidden_routes(routes);
     problems.extend(routes.iter().filter_map(|read| evadable(read, limits)));
+    problems.extend(skipping_limits(routes, limits, defaults));
     problems.extend(unused_limits(routes, limits, defaults));
     problems.extend(free_limits(limits));
     let unused = |span| Problem::warning(span, "no route uses this upstream");
@@ -63,6 +64,68 @@ fn unused_limits(
             .help("name it in a route's `limits`, or in `default_limits`")
     };
     unused.map(problem).collect()
+}
+
+/// Limits that do not count a request which lacks a part of their key, where no other limit counts it.
+fn skipping_limits(
+    routes: &[ReadRoute],
+    limits: &ReadLimits,
+    defaults: &[(PolicyId, Range<usize>)],
+) -> Vec<Problem> {
+    let mut warned: HashSet<PolicyId> = HashSet::new();
+    let mut problems = Vec::new();
+    let mut look = |ids: &[PolicyId], route: Option<&ReadRoute>| {
+        let enforcing = |id: &PolicyId| limits.get(*id).filter(|limit| !limit.policy.shadow);
+        let counts_all = |limit: &ReadLimit| skipped_without(limit, route).is_none();
+        if ids.iter().filter_map(enforcing).any(counts_all) {
+            return;
+        }
+        for id in ids {
+            let part = enforcing(id).and_then(|limit| skipped_without(limit, route));
+            if let Some(part) = part.filter(|_| warned.insert(*id)) {
+                problems.push(skipping(part, limits.span(*id), route));
+            }
+        }
+    };
+    for read in routes {
+        look(&read.route.limits, Some(read));
+    }
+    let defaults: Vec<PolicyId> = defaults.iter().map(|(id, _)| *id).collect();
+    look(&defaults, None);
+    problems
+}
+
+/// The part of a limit's key that requests of a route, or of none, may lack, so that the limit skips them.
+fn skipped_without<'l>(limit: &'l ReadLimit, route: Option<&ReadRoute>) -> Option<&'l KeyPart> {
+    let KeySpec { parts, on_missing } = &limit.terms.key;
+    let may_lack = |part: &&KeyPart| match part {
+        KeyPart::Header(_)
+        | KeyPart::Cookie(_)
+        | KeyPart::Query(_)
+        | KeyPart::Jwt(_)
+        | KeyPart::TlsSubject => true,
+        // With HTTP/1.0 a request may have none.
+        KeyPart::Host => route.is_none_or(|read| read.route.host.is_none()),
+        KeyPart::PathParam(_) | KeyPart::Route => route.is_none(),
+        KeyPart::Global | KeyPart::ClientIp | KeyPart::Path | KeyPart::Method => false,
+    };
+    if *on_missing == OnMissing::Skip { parts.iter().find(may_lack) } else { None }
+}
+
+fn skipping(part: &KeyPart, limit: Range<usize>, route: Option<&ReadRoute>) -> Problem {
+    let place = route.map_or_else(
+        || "where no route matches".to_owned(),
+        |read| format!("on route `{}`", read.route.name),
+    );
+    let title = format!(
+        "requests without `{part}` are not limited {place}: this limit skips them, and no other limit there counts every request"
+    );
+    let problem = Problem::warning(limit, title);
+    let problem = match route {
+        Some(read) => problem.related(read.span.clone(), "this route"),
+        None => problem,
+    };
+    problem.help("add a limit that counts by `client_ip`, or write on_missing = \"client_ip\" or \"deny\"")
 }
 
 fn free_limits(limits: &ReadLimits) -> impl Iterator<Item = Problem> {

@@ -23,7 +23,7 @@ fn prefix(item: Item<'_>, path: Option<&PathPattern>) -> Option<Box<str>> {
     let help = "write whole segments, such as \"/v1\" or \"/api/v1\"";
     let prefix = text.parsed("a prefix that can be cut from a path", help, |text| {
         let normal = normalize(text).ok().filter(|normal| !normal.encoded_slash)?;
-        let prefix = normal.sent.trim_end_matches('/');
+        let prefix = normal.matched().trim_end_matches('/');
         (prefix.starts_with('/') && !text.contains(['*', '{', '}', '?', '#'])).then(|| Box::from(prefix))
     })?;
     if let Some(path) = path {

@@ -3,10 +3,8 @@
 
 use hashbrown::HashMap;
 use http::header::HeaderName;
-use http::request;
 
-use super::keys::query_values;
-use super::route::Route;
+use super::route::{RequestView, Route};
 
 /// Numbers of routes by the value that one of their conditions wants; ascending.
 type ByValue = HashMap<Box<[u8]>, Vec<u32>>;
@@ -34,20 +32,20 @@ impl Candidates {
     }
 
     /// Lowers `best` to the lowest number here that `accepts` says yes to.
-    pub fn offer(&self, head: &request::Parts, best: &mut u32, accepts: &impl Fn(u32) -> bool) {
+    pub fn offer(&self, request: RequestView<'_>, best: &mut u32, accepts: &impl Fn(u32) -> bool) {
         let mut offer = |numbers: &[u32]| {
             let better = numbers.iter().copied().take_while(|number| *number < *best).find(|n| accepts(*n));
             *best = better.unwrap_or(*best);
         };
         offer(&self.plain);
         for (name, values) in &self.by_header {
-            for value in head.headers.get_all(name) {
+            for value in request.head.headers.get_all(name) {
                 values.get(value.as_bytes()).into_iter().for_each(|numbers| offer(numbers));
             }
         }
         for (name, values) in &self.by_query {
-            for value in query_values(head.uri.query().unwrap_or(""), name) {
-                values.get(&*value).into_iter().for_each(|numbers| offer(numbers));
+            for value in request.query.values(name) {
+                values.get(value).into_iter().for_each(|numbers| offer(numbers));
             }
         }
     }

@@ -3,6 +3,12 @@
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
+use http::header::HOST;
+use http::request;
+use http::uri::Scheme;
+
+use super::Malformed;
+
 /// The longest name that DNS knows, with room for an address literal.
 const MAX_HOST: usize = 255;
 
@@ -113,6 +119,30 @@ const HOST_BYTES: [bool; 256] = {
     }
     table
 };
+
+/// The host of a request: of an absolute target, else of its one Host header. HTTP/1.0 may go without.
+pub(super) fn requested_host(head: &request::Parts) -> Result<Cow<'_, str>, Malformed> {
+    let mut values = head.headers.get_all(HOST).iter();
+    let (first, more) = (values.next(), values.next());
+    if more.is_some() {
+        return Err(Malformed::Host);
+    }
+    let named = match first {
+        Some(value) => Some(value.to_str().map_err(|_| Malformed::Host)?),
+        None if head.version <= http::Version::HTTP_10 => None,
+        None if head.version >= http::Version::HTTP_2 => None,
+        None => return Err(Malformed::Host),
+    };
+    // An http URI has a host (RFC 9110 §4.2.1), so an empty one is none.
+    let named = named.map(|host| host_of(host).ok_or(Malformed::Host)).transpose()?;
+    if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+        return Err(Malformed::Scheme);
+    }
+    match head.uri.authority() {
+        Some(authority) => host_of(authority.as_str()).ok_or(Malformed::Host),
+        None => Ok(named.unwrap_or(Cow::Borrowed(""))),
+    }
+}
 
 #[cfg(test)]
 mod tests {

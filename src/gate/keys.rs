@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::header::{COOKIE, HeaderName};
-use http::request;
+use http::header::{AUTHORIZATION, COOKIE, HeaderName};
+use http::{HeaderValue, request};
+use smallvec::SmallVec;
 
-use super::Subject;
+use super::{Subject, canonical, method};
 use crate::limit::{Key, KeyHasher, PartKind, Parts};
 
 /// One part of a limit's key.
@@ -64,10 +65,28 @@ pub struct KeySpec {
 pub enum Found {
     /// This key.
     Key(Key),
+    /// A cookie or query parameter has several values that differ, so the client's address stands in for it.
+    Ambiguous {
+        /// The key with that address.
+        key: Key,
+        /// How many keys its values would make.
+        combinations: usize,
+    },
     /// Not at all: a part is missing and the limit says `skip`.
     Skip,
     /// The request must be refused: it lacks this part and the limit says `deny`.
     Deny(KeyPart),
+}
+
+/// What a request has for a part of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartValue<'a> {
+    /// Nothing, or nothing but empty values.
+    Missing,
+    /// One value, maybe several times.
+    One(Cow<'a, [u8]>),
+    /// Values that differ, sorted and each once: the server may read another one than we do. Of tokens none is listed.
+    Several(Vec<Cow<'a, [u8]>>),
 }
 
 impl KeyPart {
@@ -109,26 +128,31 @@ impl KeyPart {
         })
     }
 
-    /// The value that a request has for this part; none if it has none, or an empty one, or several that differ.
-    /// A query parameter is decoded: `%6Bey=a` and `key=%61` must not be other keys than `key=a`. The client's
-    /// address is given as text, and counted as its bytes.
+    /// What a request has for this part, in its one spelling: query parameters are decoded, cookies and Authorization
+    /// have their canonical form. The client's address is given as text, and counted as its bytes.
     #[must_use]
-    pub fn value<'a>(&self, subject: &Subject<'a>) -> Option<Cow<'a, [u8]>> {
+    pub fn value<'a>(&self, subject: &Subject<'a>) -> PartValue<'a> {
         let value = match self {
-            Self::Global => return Some(Cow::Borrowed(b"")),
-            Self::ClientIp => Cow::Owned(subject.client.to_string().into_bytes()),
-            Self::Header(name) => Cow::Borrowed(header(subject.head, name)?),
-            Self::Cookie(name) => Cow::Borrowed(cookie(subject.head, name)?),
-            Self::Query(name) => Cow::Owned(agreed(query_values(subject.head.uri.query()?, name))?),
-            Self::Path => Cow::Borrowed(subject.path.as_bytes()),
-            Self::PathParam(name) => Cow::Borrowed(subject.path_param(name)?.as_bytes()),
-            Self::Host => Cow::Borrowed(subject.host.as_bytes()),
-            Self::Method => Cow::Borrowed(subject.head.method.as_str().as_bytes()),
-            Self::Route => Cow::Borrowed(subject.route_name().as_bytes()),
-            Self::Jwt(claim) => Cow::Owned(subject.token.claims().ok()?.text(claim)?.into_bytes()),
-            Self::TlsSubject => Cow::Borrowed(subject.tls_subject?.as_bytes()),
+            Self::Global => return PartValue::One(Cow::Borrowed(b"")),
+            Self::Header(name) => return header(subject.head, name),
+            Self::Cookie(name) => return cookie(subject.head, name),
+            Self::Query(name) => return PartValue::of(subject.query.values(name).map(Cow::Borrowed)),
+            Self::ClientIp => Some(Cow::Owned(subject.client.to_string().into_bytes())),
+            Self::Path => Some(Cow::Borrowed(subject.path.as_bytes())),
+            Self::PathParam(name) => subject.path_param(name).map(|value| Cow::Borrowed(value.as_bytes())),
+            Self::Host => Some(Cow::Borrowed(subject.host.as_bytes())),
+            Self::Method => Some(Cow::Borrowed(method::counted(&subject.head.method).as_bytes())),
+            Self::Route => Some(Cow::Borrowed(subject.route_name().as_bytes())),
+            Self::Jwt(_) if subject.token.differing_header().is_some() => {
+                return PartValue::Several(Vec::new());
+            }
+            Self::Jwt(claim) => {
+                let text = subject.token.claims().ok().and_then(|claims| claims.text(claim));
+                text.map(|text| Cow::Owned(text.into_bytes()))
+            }
+            Self::TlsSubject => subject.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())),
         };
-        (!value.is_empty()).then_some(value)
+        PartValue::of(value.into_iter())
     }
 
     pub(super) fn kind(&self) -> PartKind {
@@ -182,27 +206,81 @@ impl std::fmt::Display for KeyPart {
     }
 }
 
+impl<'a> PartValue<'a> {
+    fn of(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Self {
+        let Some(first) = values.next() else { return Self::Missing };
+        let Some(other) = values.find(|value| *value != first) else {
+            return if first.is_empty() { Self::Missing } else { Self::One(first) };
+        };
+        let mut all = vec![first, other];
+        all.extend(values);
+        all.sort_unstable();
+        all.dedup();
+        Self::Several(all)
+    }
+
+    /// The value, if there is just one.
+    #[must_use]
+    pub fn one(self) -> Option<Cow<'a, [u8]>> {
+        if let Self::One(value) = self { Some(value) } else { None }
+    }
+
+    /// All values.
+    fn all(self) -> Vec<Cow<'a, [u8]>> {
+        match self {
+            Self::Missing => Vec::new(),
+            Self::One(value) => vec![value],
+            Self::Several(values) => values,
+        }
+    }
+}
+
 impl KeySpec {
     /// The key of a request, or what its absence means.
     #[must_use]
     pub fn find(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> Found {
         let mut parts = Parts::default();
+        let (mut is_ambiguous, mut combinations) = (false, 1_usize);
         for part in &self.parts {
-            if !push_part(&mut parts, part, subject) {
-                match self.on_missing {
+            if *part == KeyPart::ClientIp {
+                push_address(&mut parts, subject.client);
+                continue;
+            }
+            match part.value(subject) {
+                PartValue::One(value) => parts.push(part.kind(), &value),
+                PartValue::Several(values) => {
+                    // Never skipped: by a second value nobody gets out of a limit.
+                    is_ambiguous = true;
+                    combinations = combinations.saturating_mul(values.len());
+                    push_address(&mut parts, subject.client);
+                }
+                PartValue::Missing => match self.on_missing {
                     OnMissing::ClientIp => push_address(&mut parts, subject.client),
                     OnMissing::Skip => return Found::Skip,
                     OnMissing::Deny => return Found::Deny(part.clone()),
-                }
+                },
             }
         }
-        Found::Key(hasher.key(&parts))
+        let key = hasher.key(&parts);
+        if is_ambiguous { Found::Ambiguous { key, combinations } } else { Found::Key(key) }
     }
 
-    /// The key that the first part of a request's key alone would make, if the request has it.
-    pub(super) fn first_part(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> Option<Key> {
-        let mut parts = Parts::default();
-        push_part(&mut parts, self.parts.first()?, subject).then(|| hasher.key(&parts))
+    /// The keys that the values of the first part alone would make.
+    pub(super) fn first_parts(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> SmallVec<[Key; 1]> {
+        let first = self.parts.first().map(|part| part.choices(subject)).unwrap_or_default();
+        first.iter().map(|parts| hasher.key(parts)).collect()
+    }
+
+    /// The keys that the values of an ambiguous request would make, one for each combination of them.
+    pub(super) fn combinations(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> SmallVec<[Key; 1]> {
+        let mut all = vec![Parts::default()];
+        for part in &self.parts {
+            let choices = part.choices(subject);
+            let extended =
+                all.iter().flat_map(|parts| choices.iter().map(|choice| parts.followed_by(choice)));
+            all = extended.collect();
+        }
+        all.iter().map(|parts| hasher.key(parts)).collect()
     }
 }
 
@@ -210,21 +288,27 @@ impl Found {
     /// The key, if there is one.
     #[must_use]
     pub fn key(&self) -> Option<Key> {
-        if let Self::Key(key) = self { Some(*key) } else { None }
+        match self {
+            Self::Key(key) | Self::Ambiguous { key, .. } => Some(*key),
+            Self::Skip | Self::Deny(_) => None,
+        }
     }
 }
 
-/// Adds a part if the request has it.
-fn push_part(parts: &mut Parts, part: &KeyPart, subject: &Subject<'_>) -> bool {
-    if let KeyPart::ClientIp = part {
-        push_address(parts, subject.client);
-        return true;
+impl KeyPart {
+    /// Each value that a request has for this part, as a part of a key.
+    fn choices(&self, subject: &Subject<'_>) -> Vec<Parts> {
+        let with = |push: &dyn Fn(&mut Parts)| {
+            let mut parts = Parts::default();
+            push(&mut parts);
+            parts
+        };
+        if *self == Self::ClientIp {
+            return vec![with(&|parts| push_address(parts, subject.client))];
+        }
+        let values = self.value(subject).all();
+        values.iter().map(|value| with(&|parts| parts.push(self.kind(), value))).collect()
     }
-    let value = part.value(subject);
-    if let Some(value) = &value {
-        parts.push(part.kind(), value);
-    }
-    value.is_some()
 }
 
 pub(super) fn push_address(parts: &mut Parts, client: IpAddr) {
@@ -234,40 +318,18 @@ pub(super) fn push_address(parts: &mut Parts, client: IpAddr) {
     }
 }
 
-/// The one value of several that are all the same. Where they differ there is none: the server may read another
-/// one than we do, so each would be a way to a fresh count.
-fn agreed<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
-    let first = values.next()?;
-    values.all(|other| other == first).then_some(first)
+/// What a request has in a header.
+pub(super) fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> PartValue<'a> {
+    let values = head.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    if *name == AUTHORIZATION {
+        return PartValue::of(values.map(canonical::authorization));
+    }
+    PartValue::of(values.map(|value| Cow::Borrowed(value.trim_ascii())))
 }
 
-pub(super) fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> Option<&'a [u8]> {
-    agreed(head.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()))
-}
-
-fn cookie<'a>(head: &'a request::Parts, name: &str) -> Option<&'a [u8]> {
-    let pairs =
-        head.headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
-    let value = |pair: &'a [u8]| pair.trim_ascii_start().strip_prefix(name.as_bytes())?.strip_prefix(b"=");
-    agreed(pairs.filter_map(value).map(<[u8]>::trim_ascii))
-}
-
-/// Whether a query has this parameter with this value, among others maybe.
-pub(super) fn query_value_is(query: &str, name: &str, value: &str) -> bool {
-    query_values(query, name).any(|found| found == value.as_bytes())
-}
-
-/// The values of a query parameter, decoded as forms are: `+` is a blank.
-pub(super) fn query_values<'q>(query: &'q str, name: &'q str) -> impl Iterator<Item = Vec<u8>> + 'q {
-    query.split('&').filter_map(move |pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (form_decoded(key) == name.as_bytes()).then(|| form_decoded(value))
-    })
-}
-
-fn form_decoded(text: &str) -> Vec<u8> {
-    let plain: Vec<u8> = text.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
-    percent_encoding::percent_decode(&plain).collect()
+fn cookie<'a>(head: &'a request::Parts, name: &str) -> PartValue<'a> {
+    let headers = head.headers.get_all(COOKIE).iter();
+    PartValue::of(headers.flat_map(|header| canonical::cookies(header.as_bytes(), name)))
 }
 
 #[cfg(test)]
@@ -306,25 +368,18 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_found_among_others() {
+    fn values_that_differ_are_told_from_one_that_comes_twice() {
         let (head, ()) = http::Request::builder()
             .header("cookie", "asid=no; sid=yes; sid=yes; two=1")
-            .header("cookie", "two=2")
+            .header("cookie", "two=2; two=1; empty=; none")
             .body(())
             .unwrap()
             .into_parts();
-        assert_eq!(cookie(&head, "sid"), Some(&b"yes"[..]));
-        assert_eq!(cookie(&head, "si"), None);
-        assert_eq!(cookie(&head, "two"), None);
-    }
-
-    #[test]
-    fn query_values_have_one_spelling() {
-        let one = |query, name| agreed(query_values(query, name));
-        assert_eq!(one("a=1&%6Bey=x%2fy+z", "key"), Some(b"x/y z".to_vec()));
-        assert_eq!(one("a=1&key", "key"), Some(Vec::new()));
-        assert_eq!(one("", "key"), None);
-        assert_eq!(one("key=a&key=%61", "key"), Some(b"a".to_vec()));
-        assert_eq!(one("key=a&key=b", "key"), None);
+        let borrowed = |text: &'static str| Cow::Borrowed(text.as_bytes());
+        assert_eq!(cookie(&head, "sid"), PartValue::One(borrowed("yes")));
+        assert_eq!(cookie(&head, "two"), PartValue::Several(vec![borrowed("1"), borrowed("2")]));
+        for missing in ["si", "empty", "none"] {
+            assert_eq!(cookie(&head, missing), PartValue::Missing, "{missing}");
+        }
     }
 }

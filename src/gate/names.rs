@@ -3,7 +3,9 @@
 //! A name stands for the first part of a key, and `a|b` for all of its parts; `\|` is a bar that belongs to a
 //! value. Names are hashed as the keys of requests are, so that finding the one of a request takes one look.
 
-use super::{ClientIp, Gate, KeyPart, KeySpec, host_of, normalize};
+use http::header::AUTHORIZATION;
+
+use super::{ClientIp, Gate, KeyPart, KeySpec, canonical, host_of, is_method_value, normalize};
 use crate::limit::{Key, KeyHasher, Parts, PolicyId};
 
 /// What a name stands for.
@@ -138,7 +140,7 @@ impl Gate {
         first_part: impl FnOnce() -> Option<Key>,
     ) -> NamedKey<'_> {
         let terms = self.terms(limit);
-        let remarks = terms.rules.on_key(Some(key), first_part);
+        let remarks = terms.rules.on_keys(&[key], first_part().as_slice());
         let numbers = remarks.numbers();
         let tiers = terms.tiers.as_ref().filter(|_| numbers.is_none());
         NamedKey {
@@ -193,6 +195,13 @@ fn push(parts: &mut Parts, part: &KeyPart, value: &str, client_ip: &ClientIp) ->
         KeyPart::Path => {
             let path = normalize(value).map_err(|_| wrong("a path"))?;
             parts.push(part.kind(), path.matched().as_bytes());
+        }
+        KeyPart::Method if !is_method_value(value) => {
+            return Err(wrong("a registered method or `other`"));
+        }
+        KeyPart::Cookie(_) => parts.push(part.kind(), &canonical::cookie_value(value.as_bytes())),
+        KeyPart::Header(name) if *name == AUTHORIZATION => {
+            parts.push(part.kind(), &canonical::authorization(value.as_bytes()));
         }
         _ => parts.push(part.kind(), value.as_bytes()),
     }
@@ -253,6 +262,8 @@ mod tests {
             "it spells 2 parts, and the key has 3: header:x|method|host"
         );
         assert_eq!(said(&["client_ip"], "a"), "`a` is not an address, which is the value of client_ip");
+        let method = "`get` is not a registered method or `other`, which is the value of method";
+        assert_eq!(said(&["header:x", "method"], "a|get"), method);
         assert_eq!(said(&["header:x", "method"], "a|"), "its value of method is empty");
         assert_eq!(said(&["global"], "a"), "`a` is not `global`, which is the value of global");
     }

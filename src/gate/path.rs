@@ -3,6 +3,9 @@
 //! Dot segments are removed, double slashes merged, unreserved characters decoded (RFC 3986 §6.2.2), and
 //! what goes upstream is exactly what was matched. For matching alone the sub-delimiters, `:` and `@` are
 //! decoded too: most servers read `%3A` as `:`, and a limit must not be walked round by that spelling.
+//!
+//! Overlong UTF-8 (RFC 3629 §3), such as `%C0%AF`, is refused: a lenient decoder reads a slash or a dot in it. Other
+//! bytes that are no UTF-8 pass as they are, because some sites have paths in Latin-1 or another encoding.
 
 use std::borrow::Cow;
 
@@ -32,6 +35,9 @@ pub enum PathError {
     /// A NUL or another control character, plain or encoded.
     #[error("the path has a control character")]
     Control,
+    /// A character encoded in more bytes than it needs, which some decoders accept.
+    #[error("the path has an overlong UTF-8 sequence")]
+    Overlong,
 }
 
 impl NormalPath<'_> {
@@ -110,7 +116,7 @@ fn respell(raw: &[u8]) -> Result<Spelled, PathError> {
         has_encoded_slash: false,
         has_encoded_delimiter: false,
     };
-    let mut rest = raw;
+    let (mut rest, mut previous) = (raw, 0);
     while let [first, tail @ ..] = rest {
         let (byte, escaped) = if *first == b'%' {
             let [high, low, after @ ..] = tail else { return Err(PathError::BadEscape) };
@@ -120,6 +126,10 @@ fn respell(raw: &[u8]) -> Result<Spelled, PathError> {
             rest = tail;
             (*first, false)
         };
+        if is_overlong(previous, byte) {
+            return Err(PathError::Overlong);
+        }
+        previous = byte;
         match byte {
             b'\\' => return Err(PathError::Backslash),
             0..=0x1f | 0x7f => return Err(PathError::Control),
@@ -134,6 +144,37 @@ fn respell(raw: &[u8]) -> Result<Spelled, PathError> {
         }
     }
     Ok(spelled)
+}
+
+/// Whether these two bytes can only be the start of an overlong UTF-8 sequence.
+fn is_overlong(first: u8, second: u8) -> bool {
+    matches!(
+        (first, second),
+        (0xc0 | 0xc1, 0x80..=0xbf)
+            | (0xe0, 0x80..=0x9f)
+            | (0xf0, 0x80..=0x8f)
+            | (0xf8, 0x80..=0x87)
+            | (0xfc, 0x80..=0x83)
+    )
+}
+
+/// What follows `prefix` in a path that goes upstream. `prefix` is in the spelling that paths are matched in, so
+/// delimiters that the path has encoded are compared decoded.
+#[must_use]
+pub fn strip_prefix<'p>(sent: &'p str, prefix: &str) -> Option<&'p str> {
+    let mut rest = sent.as_bytes();
+    for &wanted in prefix.as_bytes() {
+        rest = match rest {
+            [found, after @ ..] if *found == wanted => after,
+            [b'%', high, low, after @ ..]
+                if is_pchar(wanted) && hex(*high).ok()? << 4 | hex(*low).ok()? == wanted =>
+            {
+                after
+            }
+            _ => return None,
+        };
+    }
+    sent.get(sent.len() - rest.len()..)
 }
 
 /// Removes `.`, `..` and empty segments. A `..` at the top stays at the top.
@@ -268,6 +309,40 @@ mod tests {
         assert_eq!(normalize("/a%2"), Err(PathError::BadEscape));
         assert_eq!(normalize("a"), Err(PathError::NotAbsolute));
         assert_eq!(normalize(""), Err(PathError::NotAbsolute));
+    }
+
+    #[test]
+    fn overlong_utf8_is_refused_and_other_encodings_pass() {
+        for overlong in [
+            "/%c0%af",
+            "/%c0%ae%c0%ae/",
+            "/%c1%9c",
+            "/a%e0%80%af",
+            "/%e0%9f%bf",
+            "/%f0%80%80%af",
+            "/%f8%80%80%80%af",
+        ] {
+            assert_eq!(normalize(overlong), Err(PathError::Overlong), "{overlong}");
+        }
+        // UTF-8 of two, three and four bytes, and Latin-1.
+        for other in ["/%C3%A9", "/%E0%A0%80", "/%E2%82%AC", "/%F0%9F%98%80", "/caf%E9", "/%C0", "/%E0b"] {
+            assert_eq!(sent(other), other);
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_found_in_any_spelling() {
+        for (sent, prefix, rest) in [
+            ("/v1/a", "/v1", Some("/a")),
+            ("/v1:b/a%3A", "/v1:b", Some("/a%3A")),
+            ("/v1%3Ab/a%3A", "/v1:b", Some("/a%3A")),
+            ("/v1%2Fa", "/v1/a", None),
+            ("/a%25b", "/a%25b", Some("")),
+            ("/a%3", "/a:", None),
+            ("/a", "/ab", None),
+        ] {
+            assert_eq!(strip_prefix(sent, prefix), rest, "{sent} {prefix}");
+        }
     }
 
     proptest::proptest! {

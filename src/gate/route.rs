@@ -4,8 +4,8 @@ use http::header::{CONTENT_LENGTH, HeaderName};
 use http::{HeaderValue, Method, request};
 
 use super::host::HostPattern;
-use super::keys::query_value_is;
 use super::path::{self, PathError};
+use super::query::Query;
 use crate::limit::PolicyId;
 
 /// A route's conditions, all of which must hold, and the limits that it sets.
@@ -40,6 +40,15 @@ impl Route {
         // All digits and still no number: more than can be counted.
         length.is_some_and(|length| length.parse().map_or(true, |length: u64| length > most))
     }
+}
+
+/// What the conditions of a route read of a request, besides its host and path.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestView<'a> {
+    /// Its head.
+    pub head: &'a request::Parts,
+    /// Its query.
+    pub query: &'a Query<'a>,
 }
 
 /// A pattern of paths: literal text, `{name}` for one segment, a trailing `*` for any rest.
@@ -204,13 +213,10 @@ impl std::fmt::Display for PathPattern {
 impl Route {
     /// Whether all conditions but host and path hold.
     #[must_use]
-    pub fn accepts(&self, head: &request::Parts) -> bool {
+    pub fn accepts(&self, RequestView { head, query }: RequestView<'_>) -> bool {
         self.accepts_method(&head.method)
             && self.headers.iter().all(|(name, value)| head.headers.get_all(name).iter().any(|v| v == value))
-            && (self.query.is_empty() || {
-                let query = head.uri.query().unwrap_or("");
-                self.query.iter().all(|(name, value)| query_value_is(query, name, value))
-            })
+            && self.query.iter().all(|(name, value)| query.has(name, value))
     }
 
     /// Whether every request that `other` matches is matched by this route too.

@@ -57,8 +57,19 @@ pub enum Match<'a> {
     Name(&'a str),
 }
 
-/// The rules for a request's key, the one for the whole of it first.
-pub(super) struct Remarks<'a>([Option<&'a Rule>; 2]);
+/// The rules for the keys of a request: for the whole of them, and then for their first part.
+pub(super) struct Remarks<'a>([Matched<'a>; 2]);
+
+/// What holds for several keys of which the server may read any.
+#[derive(Clone, Copy, Default)]
+struct Matched<'a> {
+    /// The rule that blocks one of them.
+    block: Option<&'a Rule>,
+    /// A rule that allows one of them, where each is allowed by one.
+    allow: Option<&'a Rule>,
+    /// The rule that has other numbers, where there is but one key.
+    numbers: Option<&'a Rule>,
+}
 
 impl FromIterator<IpNet> for Networks {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
@@ -114,15 +125,20 @@ impl Rules {
         all.into_iter()
     }
 
-    /// What holds for a key. `first_part` is asked for only where names stand for first parts.
-    pub(super) fn on_key(&self, key: Option<Key>, first_part: impl FnOnce() -> Option<Key>) -> Remarks<'_> {
-        let whole = if self.keys.is_empty() { None } else { key.and_then(|key| self.keys.get(&key)) };
-        let first = if self.first_parts.is_empty() {
-            None
-        } else {
-            first_part().and_then(|key| self.first_parts.get(&key))
-        };
-        Remarks([whole, first])
+    /// Whether names stand for whole keys.
+    pub(super) fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// Whether names stand for first parts of keys.
+    pub(super) fn has_first_parts(&self) -> bool {
+        !self.first_parts.is_empty()
+    }
+
+    /// What holds for a request: its key or, where a value is ambiguous, all keys that it could have; and the same for
+    /// the first parts of keys.
+    pub(super) fn on_keys(&self, whole: &[Key], first_parts: &[Key]) -> Remarks<'_> {
+        Remarks([Matched::of(&self.keys, whole), Matched::of(&self.first_parts, first_parts)])
     }
 }
 
@@ -132,22 +148,33 @@ impl Rule {
     }
 }
 
+impl<'a> Matched<'a> {
+    fn of(rules: &'a HashMap<Key, Rule>, keys: &[Key]) -> Self {
+        if rules.is_empty() {
+            return Self::default();
+        }
+        let mut found = keys.iter().map(|key| rules.get(key));
+        let block = found.clone().flatten().find(|rule| rule.is_blocked);
+        let is_allowed = |rule: Option<&Rule>| rule.is_some_and(|rule| rule.is_allowed);
+        let allow = found.clone().next().flatten().filter(|_| found.clone().all(is_allowed));
+        let numbers = if keys.len() == 1 { found.next().flatten() } else { None };
+        Self { block, allow, numbers: numbers.filter(|rule| rule.numbers.is_some()) }
+    }
+}
+
 impl<'a> Remarks<'a> {
     pub fn block(&self) -> Option<Match<'a>> {
-        self.rules().find(|rule| rule.is_blocked).map(|rule| Match::Name(&rule.name))
+        self.0.iter().find_map(|matched| matched.block).map(|rule| Match::Name(&rule.name))
     }
 
     pub fn allow(&self) -> Option<Match<'a>> {
-        self.rules().find(|rule| rule.is_allowed).map(|rule| Match::Name(&rule.name))
+        self.0.iter().find_map(|matched| matched.allow).map(|rule| Match::Name(&rule.name))
     }
 
     /// The numbers that a name has; the name of a whole key goes before that of a first part.
     pub fn numbers(&self) -> Option<(PolicyId, &'a str)> {
-        self.rules().find_map(|rule| Some((rule.numbers?, &*rule.name)))
-    }
-
-    fn rules(&self) -> impl Iterator<Item = &'a Rule> {
-        self.0.into_iter().flatten()
+        let rule = self.0.iter().find_map(|matched| matched.numbers)?;
+        Some((rule.numbers?, &*rule.name))
     }
 }
 
@@ -194,11 +221,35 @@ mod tests {
         assert_eq!(rules.add(Named::Key(whole), "a|b", Remark::Numbers(PolicyId(8))), None);
         assert_eq!(rules.add(Named::Key(whole), "twice", Remark::Numbers(PolicyId(9))), Some("a|b"));
         assert_eq!(rules.add(Named::FirstPart(first), "a", Remark::Allow), None);
-        let numbers = |key, part| rules.on_key(key, || part).numbers();
-        assert_eq!(numbers(Some(whole), Some(first)), Some((PolicyId(8), "a|b")));
-        assert_eq!(numbers(Some(Key([3; 16])), Some(first)), Some((PolicyId(7), "a")));
-        assert_eq!(numbers(Some(first), Some(whole)), None);
-        let remarks = rules.on_key(Some(whole), || Some(first));
+        let numbers = |key, part| rules.on_keys(&[key], &[part]).numbers();
+        assert_eq!(numbers(whole, first), Some((PolicyId(8), "a|b")));
+        assert_eq!(numbers(Key([3; 16]), first), Some((PolicyId(7), "a")));
+        assert_eq!(numbers(first, whole), None);
+        let remarks = rules.on_keys(&[whole], &[first]);
         assert_eq!((remarks.allow(), remarks.block()), (Some(Match::Name("a")), None));
+    }
+
+    #[test]
+    fn of_several_keys_one_blocks_and_all_must_be_allowed() {
+        let [friend, foe, other, unknown] = [1, 2, 3, 4].map(|number| Key([number; 16]));
+        let mut rules = Rules::default();
+        for (key, name, remark) in [
+            (friend, "friend", Remark::Allow),
+            (other, "other", Remark::Allow),
+            (other, "other", Remark::Numbers(PolicyId(7))),
+            (foe, "foe", Remark::Block),
+        ] {
+            rules.add(Named::Key(key), name, remark);
+        }
+        let matched = |keys: &[Key]| {
+            let remarks = rules.on_keys(keys, &[]);
+            (remarks.block().is_some(), remarks.allow().is_some(), remarks.numbers().is_some())
+        };
+        assert_eq!(matched(&[friend, foe]), (true, false, false));
+        assert_eq!(matched(&[unknown, foe]), (true, false, false));
+        assert_eq!(matched(&[friend, other]), (false, true, false));
+        assert_eq!(matched(&[friend, unknown]), (false, false, false));
+        assert_eq!(matched(&[other]), (false, true, true));
+        assert_eq!(matched(&[]), (false, false, false));
     }
 }

@@ -7,11 +7,12 @@
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
-use http::request;
+use http::Method;
 
 use super::candidates::Candidates;
 use super::host::HostPattern;
-use super::route::{Piece, Route};
+use super::method::{is_registered, is_registered_in_other_case};
+use super::route::{Piece, RequestView, Route};
 
 /// All routes, in the order of the file, with an index over them.
 #[derive(Debug, Default)]
@@ -21,6 +22,8 @@ pub struct RouteTable {
     exact_hosts: HashMap<Box<str>, Node>,
     /// By the suffix after `*.`.
     below_hosts: HashMap<Box<str>, Node>,
+    /// Methods that routes name and that are not registered.
+    custom_methods: Vec<Method>,
 }
 
 /// The place of a route in the file.
@@ -61,17 +64,33 @@ impl RouteTable {
                 Some(HostPattern::Below(suffix)) => table.below_hosts.entry(suffix.clone()).or_default(),
             };
             tree.insert(route.path.pieces(), route, number);
+            for method in route.methods.iter().filter(|method| !is_registered(method.as_str())) {
+                if !table.custom_methods.contains(method) {
+                    table.custom_methods.push(method.clone());
+                }
+            }
         }
         table.routes = routes;
         table
     }
 
+    /// Whether a method differs in case alone from one that is registered or that a route names.
+    #[must_use]
+    pub fn has_method_in_other_case(&self, method: &Method) -> bool {
+        if is_registered(method.as_str()) || self.custom_methods.contains(method) {
+            return false;
+        }
+        let is_twin = |custom: &Method| custom.as_str().eq_ignore_ascii_case(method.as_str());
+        is_registered_in_other_case(method) || self.custom_methods.iter().any(is_twin)
+    }
+
     /// The first route that matches a request for `host` and the normalized `path`.
     #[must_use]
-    pub fn find(&self, host: &str, path: &str, head: &request::Parts) -> Option<RouteId> {
+    pub fn find(&self, host: &str, path: &str, request: RequestView<'_>) -> Option<RouteId> {
         let mut best = u32::MAX;
-        let accepts = |number: u32| self.routes.get(number as usize).is_some_and(|route| route.accepts(head));
-        let mut search = |tree: &Node| tree.find(path.as_bytes(), head, &mut best, &accepts);
+        let accepts =
+            |number: u32| self.routes.get(number as usize).is_some_and(|route| route.accepts(request));
+        let mut search = |tree: &Node| tree.find(path.as_bytes(), request, &mut best, &accepts);
         search(&self.any_host);
         if let Some(tree) = self.exact_hosts.get(host) {
             search(tree);
@@ -166,20 +185,20 @@ impl Node {
     }
 
     /// Lowers `best` to the lowest number below it that matches `path` from here on.
-    fn find(&self, path: &[u8], head: &request::Parts, best: &mut u32, accepts: &impl Fn(u32) -> bool) {
+    fn find(&self, path: &[u8], request: RequestView<'_>, best: &mut u32, accepts: &impl Fn(u32) -> bool) {
         if self.lowest >= *best {
             return;
         }
         let Some(path) = path.strip_prefix(&*self.prefix) else { return };
-        self.rest.offer(head, best, accepts);
-        let Some(&first) = path.first() else { return self.exact.offer(head, best, accepts) };
+        self.rest.offer(request, best, accepts);
+        let Some(&first) = path.first() else { return self.exact.offer(request, best, accepts) };
         if let Ok(place) = self.children.binary_search_by_key(&first, Node::first_byte) {
-            self.children[place].find(path, head, best, accepts);
+            self.children[place].find(path, request, best, accepts);
         }
         if let Some(param) = &self.param {
             let segment = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
             if segment > 0 {
-                param.find(&path[segment..], head, best, accepts);
+                param.find(&path[segment..], request, best, accepts);
             }
         }
     }
@@ -191,11 +210,11 @@ fn common_length(a: &[u8], b: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use http::{Method, Request};
+    use http::{Request, request};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::gate::PathPattern;
+    use crate::gate::{PathPattern, Query};
 
     fn route(host: Option<&str>, path: &str, methods: &[Method]) -> Route {
         Route {
@@ -215,8 +234,13 @@ mod tests {
         Request::builder().method(method).uri(target).body(()).unwrap().into_parts().0
     }
 
+    fn find(table: &RouteTable, host: &str, path: &str, head: &request::Parts) -> Option<RouteId> {
+        let query = Query::new(head.uri.query());
+        table.find(host, path, RequestView { head, query: &query })
+    }
+
     fn found(table: &RouteTable, host: &str, path: &str) -> Option<u32> {
-        table.find(host, path, &head(Method::GET, path)).map(|id| id.0)
+        find(table, host, path, &head(Method::GET, path)).map(|id| id.0)
     }
 
     #[test]
@@ -248,9 +272,9 @@ mod tests {
         assert_eq!(found(&table, "api.example.com", "/"), Some(1));
         assert_eq!(found(&table, "a.b.example.com", "/"), Some(1));
         assert_eq!(found(&table, "example.com", "/"), Some(2));
-        let posted = table.find("api.example.com", "/", &head(Method::POST, "/"));
+        let posted = find(&table, "api.example.com", "/", &head(Method::POST, "/"));
         assert_eq!(posted, Some(RouteId(0)));
-        let headed = table.find("x.example.com", "/", &head(Method::HEAD, "/"));
+        let headed = find(&table, "x.example.com", "/", &head(Method::HEAD, "/"));
         assert_eq!(headed, Some(RouteId(1)));
     }
 
@@ -262,7 +286,7 @@ mod tests {
         let table = RouteTable::new(vec![beta]);
         let request = |target: &str, header: &str| {
             let request = Request::builder().uri(target).header("x-beta", header).body(()).unwrap();
-            table.find("a", "/", &request.into_parts().0).is_some()
+            find(&table, "a", "/", &request.into_parts().0).is_some()
         };
         assert!(request("/?a=1&v=%32", "1"));
         assert!(!request("/?v=3", "1"));
@@ -280,7 +304,7 @@ mod tests {
         let table = RouteTable::new((0..10_000).map(tenant).collect());
         let request = Request::get("/").header("x-tenant", "none").header("x-tenant", "t9876");
         let head = request.body(()).unwrap().into_parts().0;
-        assert_eq!(table.find("a", "/", &head), Some(RouteId(9876)));
+        assert_eq!(find(&table, "a", "/", &head), Some(RouteId(9876)));
     }
 
     /// What the tree must agree with: every route asked in turn.

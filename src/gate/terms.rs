@@ -5,10 +5,14 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 use http::header::HeaderName;
+use smallvec::SmallVec;
 
-use super::rules::{Match, Rules};
-use super::{Found, Gate, KeyPart, KeySpec, Subject};
-use crate::limit::{Charge, PolicyId};
+use super::rules::{Match, Remarks, Rules};
+use super::{Found, Gate, KeyPart, KeySpec, PartValue, Subject, keys};
+use crate::limit::{Charge, Key, PolicyId};
+
+/// The most keys that the values of an ambiguous request may make where rules name keys: each is looked up.
+const MAX_COMBINATIONS: usize = 256;
 
 /// What a limit wants of a request.
 #[derive(Clone, Debug)]
@@ -68,6 +72,8 @@ pub enum Stance<'a> {
     Allowed(Match<'a>),
     /// It does not count it: a part of the key is missing.
     Skipped,
+    /// It refuses it, because this part of the key has too many values to look up a rule for each.
+    TooManyValues(&'a KeyPart),
     /// It refuses it, because this part of the key is missing.
     Missing(&'a KeyPart),
     /// It charges it.
@@ -105,14 +111,25 @@ impl Terms {
     }
 }
 
+impl Terms {
+    /// A part of the key that has more values than rules are looked up for, where there are rules for keys.
+    fn has_too_many_values(&self, subject: &Subject<'_>, found: &Found) -> Option<&KeyPart> {
+        let Found::Ambiguous { combinations, .. } = found else { return None };
+        if *combinations <= MAX_COMBINATIONS || !(self.rules.has_keys() || self.rules.has_first_parts()) {
+            return None;
+        }
+        self.key.parts.iter().find(|part| matches!(part.value(subject), PartValue::Several(_)))
+    }
+}
+
 impl Cost {
     /// What a request pays. `is_believed` says whether its headers count; it is asked only where they matter.
     fn of(&self, subject: &Subject<'_>, is_believed: impl FnOnce() -> bool) -> u64 {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { name, max } => {
-                let said = super::keys::header(subject.head, name).filter(|_| is_believed());
-                said.and_then(whole_number).unwrap_or(1).clamp(1, (*max).max(1))
+                let said = keys::header(subject.head, name).one().filter(|_| is_believed());
+                said.and_then(|said| whole_number(&said)).unwrap_or(1).clamp(1, (*max).max(1))
             }
         }
     }
@@ -151,7 +168,7 @@ impl Tiers {
         if self.by.is_clients_word() && !is_believed() {
             return None;
         }
-        self.get(std::str::from_utf8(&self.by.value(subject)?).ok()?)
+        self.get(std::str::from_utf8(&self.by.value(subject).one()?).ok()?)
     }
 }
 
@@ -161,8 +178,12 @@ impl Gate {
     #[must_use]
     pub fn stance<'a>(&'a self, limit: PolicyId, subject: &Subject<'_>, found: &'a Found) -> Stance<'a> {
         let (terms, enforces) = (self.terms(limit), !self.limits.policies[limit.0 as usize].shadow);
-        let key = found.key();
-        let remarks = terms.rules.on_key(key, || terms.key.first_part(subject, &self.hasher));
+        if let Some(part) = terms.has_too_many_values(subject, found)
+            && enforces
+        {
+            return Stance::TooManyValues(part);
+        }
+        let remarks = self.remarks(terms, subject, found);
         if enforces && let Some(by) = terms.rules.block.matches(subject.address).or_else(|| remarks.block()) {
             return Stance::Blocked(by);
         }
@@ -170,7 +191,7 @@ impl Gate {
             return Stance::Allowed(by);
         }
         let key = match found {
-            Found::Key(key) => *key,
+            Found::Key(key) | Found::Ambiguous { key, .. } => *key,
             Found::Deny(part) if enforces => return Stance::Missing(part),
             Found::Deny(_) | Found::Skip => return Stance::Skipped,
         };
@@ -184,6 +205,52 @@ impl Gate {
             },
         };
         Stance::Charged { charge: Charge::take(policy, key, terms.cost.of(subject, is_believed)), numbers }
+    }
+
+    /// The rules for a request. Those that name keys are looked up for each value that it has.
+    fn remarks<'a>(&self, terms: &'a Terms, subject: &Subject<'_>, found: &Found) -> Remarks<'a> {
+        let (mut whole, mut first_parts) = (SmallVec::<[Key; 1]>::new(), SmallVec::new());
+        if terms.rules.has_keys() {
+            match found {
+                Found::Key(key) => whole.push(*key),
+                Found::Ambiguous { combinations, .. } if *combinations <= MAX_COMBINATIONS => {
+                    whole = terms.key.combinations(subject, &self.hasher);
+                }
+                Found::Ambiguous { .. } | Found::Skip | Found::Deny(_) => {}
+            }
+        }
+        if terms.rules.has_first_parts() {
+            first_parts = terms.key.first_parts(subject, &self.hasher);
+        }
+        terms.rules.on_keys(&whole, &first_parts)
+    }
+
+    /// The header of which a request has several values that differ, where this limit reads it for a key, a price or a
+    /// tier. A limit that only watches refuses nobody.
+    pub(super) fn differing_header<'a>(
+        &'a self,
+        limit: PolicyId,
+        subject: &Subject<'a>,
+    ) -> Option<&'a HeaderName> {
+        let terms = self.terms(limit);
+        if self.limits.policies[limit.0 as usize].shadow {
+            return None;
+        }
+        let differs = |name: &HeaderName| {
+            // Few requests have a header twice, and only then are its values compared.
+            let is_repeated = subject.head.headers.get_all(name).iter().nth(1).is_some();
+            is_repeated && matches!(keys::header(subject.head, name), PartValue::Several(_))
+        };
+        let mut parts = terms.key.parts.iter().chain(terms.tiers.as_ref().map(|tiers| &tiers.by));
+        let in_parts = parts.find_map(|part| match part {
+            KeyPart::Header(name) if differs(name) => Some(name),
+            KeyPart::Jwt(_) => subject.token.differing_header(),
+            _ => None,
+        });
+        in_parts.or(match &terms.cost {
+            Cost::Header { name, .. } if differs(name) => Some(name),
+            _ => None,
+        })
     }
 
     /// Whether what a request's headers say of its cost and its tier counts when it comes from `peer`.

@@ -76,7 +76,7 @@ pub struct KeyHasher {
 }
 
 /// The parts of one key while they are gathered.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Parts(SmallVec<[u8; 96]>);
 
 impl Parts {
@@ -86,6 +86,14 @@ impl Parts {
         self.0.push(kind as u8);
         self.0.extend_from_slice(&length.to_le_bytes());
         self.0.extend_from_slice(value);
+    }
+
+    /// These parts, and then others.
+    #[must_use]
+    pub fn followed_by(&self, others: &Self) -> Self {
+        let mut all = self.clone();
+        all.0.extend_from_slice(&others.0);
+        all
     }
 }
 

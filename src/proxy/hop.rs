@@ -12,7 +12,7 @@ const KINDS: usize = 9;
 
 /// What is never passed on, in either direction. `Trailer` stays: it announces what comes after the body.
 /// `Expect` goes no further than us: we have said "100 Continue" ourselves by the time a body flows.
-static HOP_BY_HOP: [HeaderName; KINDS] = [
+pub(super) static HOP_BY_HOP: [HeaderName; KINDS] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     PROXY_AUTHENTICATE,
@@ -43,11 +43,6 @@ fn hop_by_hop(name: &HeaderName) -> Option<usize> {
         "expect" => 8,
         _ => return None,
     })
-}
-
-/// Whether a header belongs to one connection.
-pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
-    hop_by_hop(name).is_some()
 }
 
 /// Whether the sender takes trailers.

@@ -7,13 +7,13 @@ use http::uri::{InvalidUri, PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, request};
 use percent_encoding::{AsciiSet, percent_encode};
 
-use super::forwarded::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, introduce};
-use super::hop::{is_hop_by_hop, remove_hop_by_hop, unannounce};
+use super::forwarded::introduce;
+use super::hop::{remove_hop_by_hop, unannounce};
 use super::request_id::X_REQUEST_ID;
 use super::treatment::{HeaderEdits, Rewrite};
 use super::{Peer, via};
 use crate::gate::{ClientIp, RouteId};
-use crate::upstream::ForwardError;
+use crate::upstream::{ForwardError, HeaderScrub};
 
 /// Nothing but what every set has: the bytes beyond ASCII. Controls no URI comes with.
 const BEYOND_ASCII: AsciiSet = AsciiSet::EMPTY;
@@ -30,6 +30,8 @@ pub(super) struct Outgoing<'a> {
     pub path: Option<&'a str>,
     pub rewrite: &'a Rewrite,
     pub edits: &'a HeaderEdits,
+    /// The headers whose twins are removed.
+    pub protected: &'a HeaderScrub,
 }
 
 impl Outgoing<'_> {
@@ -40,7 +42,7 @@ impl Outgoing<'_> {
     /// A target that has become too long, since a character that must be escaped takes three; or a request that has come
     /// back to the route that has forwarded it.
     pub fn prepare(&self, head: &mut request::Parts) -> Result<(), ForwardError> {
-        let Self { peer, client_ip, edits, .. } = self;
+        let Self { peer, client_ip, edits, protected, .. } = self;
         take_authority(head);
         retarget(head, self.path, self.rewrite).map_err(ForwardError::Target)?;
         let headers = &mut head.headers;
@@ -53,29 +55,27 @@ impl Outgoing<'_> {
             headers.insert(TE, HeaderValue::from_static("trailers"));
             headers.insert(CONNECTION, HeaderValue::from_static("te"));
         }
+        protected.remove_twins(headers);
         self.remove_claims(headers);
         introduce(headers, peer, self.client, client_ip);
         via::add(headers, peer.via(head.version, self.route)).map_err(|via::Loop| ForwardError::Loop)?;
         headers.insert(X_REQUEST_ID, self.id.clone());
         edits.apply(headers);
         unannounce(headers, |name| {
-            *name == client_ip.header
-                || client_ip.remove_headers.contains(name.as_str())
-                || edits.concern(name)
+            !protected.may_trail(name) || client_ip.remove_headers.contains(name.as_str())
         });
         Ok(())
     }
 
-    /// Removes the headers by which only a trusted proxy may speak of a client, and from every client those that a server
-    /// may take for one of them, or for one that the proxy sets: whoever reads headers from variables, as CGI and its
-    /// successors do, can't tell `X_Forwarded_For` from `X-Forwarded-For` (RFC 3875 §4.1.18).
+    /// Removes the headers by which only a trusted proxy may speak of a client, and from every client their spellings with
+    /// underscores.
     fn remove_claims(&self, headers: &mut HeaderMap) {
         let ClientIp { header, remove_headers, .. } = self.client_ip;
         let is_trusted = self.client_ip.is_trusted(self.peer.ip());
         let is_claim = |name: &&HeaderName| {
             let text = name.as_str();
             if text.contains('_') && *name != header {
-                return remove_headers.contains(text) || self.is_twin(text);
+                return remove_headers.contains(text);
             }
             if is_trusted {
                 return *header == FORWARDED && text.starts_with("x-forwarded-");
@@ -87,19 +87,6 @@ impl Outgoing<'_> {
         for name in claims {
             headers.remove(name);
         }
-    }
-
-    /// Whether a name with underscores is that of a header that the proxy sets or removes itself, but for them.
-    fn is_twin(&self, name: &str) -> bool {
-        let plain = HeaderName::from_bytes(name.replace('_', "-").as_bytes());
-        let is_ours = |plain: HeaderName| {
-            [CONTENT_LENGTH, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID]
-                .contains(&plain)
-                || is_hop_by_hop(&plain)
-                || plain == self.client_ip.header
-                || self.edits.concern(&plain)
-        };
-        plain.is_ok_and(is_ours)
     }
 }
 
@@ -140,6 +127,7 @@ mod tests {
 
     use super::*;
     use crate::proxy::ClientTimes;
+    use crate::proxy::protected::own_headers;
 
     fn prepared(request: http::request::Builder, path: Option<&str>, prefix: Option<&str>) -> request::Parts {
         let minute = Duration::from_mins(1);
@@ -156,6 +144,7 @@ mod tests {
             path,
             rewrite: &rewrite,
             edits: &HeaderEdits::default(),
+            protected: &own_headers().cloned().collect(),
         };
         outgoing.prepare(&mut head).unwrap();
         head

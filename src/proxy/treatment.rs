@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::gate::KeySpec;
+use crate::gate::{KeySpec, strip_prefix};
 use crate::upstream::{HostRule, UpstreamId};
 
 /// What a route does with its requests.
@@ -42,7 +42,8 @@ pub enum Target {
 /// Changes to a request's target.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
-    /// Whole segments cut from the front of the path, such as `/v1`; no slash at the end.
+    /// Whole segments cut from the front of the path, such as `/v1`, in the spelling that paths are matched in; no slash
+    /// at the end.
     pub strip_prefix: Option<Box<str>>,
     /// The Host header upstream.
     pub host: HostRule,
@@ -61,7 +62,7 @@ impl Rewrite {
     /// A path without its prefix; what does not start with it, as whole segments, stays as it is.
     #[must_use]
     pub fn path<'p>(&self, path: &'p str) -> &'p str {
-        match self.strip_prefix.as_deref().and_then(|prefix| path.strip_prefix(prefix)) {
+        match self.strip_prefix.as_deref().and_then(|prefix| strip_prefix(path, prefix)) {
             Some("") => "/",
             Some(rest) if rest.starts_with('/') => rest,
             _ => path,

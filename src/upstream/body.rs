@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use super::link::Answering;
 use super::pool::Visit;
 use super::record::{Parts, Record};
+use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
-use super::trailers;
+use super::trailers::{self, may_trail};
 use super::tunnel::ServerEnd;
 use super::upload::Upload;
 use crate::limiter::Permit;
@@ -70,6 +72,8 @@ pub struct RequestBody {
     client: Option<Pace>,
     server: Option<Server>,
     is_handshake: bool,
+    /// Which trailers may go on, besides what holds for all.
+    scrub: Option<Arc<HeaderScrub>>,
     /// Where what goes by is kept, if it may have to go again.
     record: Option<Rc<Record>>,
     /// What goes in place of `incoming`, of a body that goes again.
@@ -90,7 +94,16 @@ impl RequestBody {
     }
 
     fn new(incoming: Option<Incoming>, client: Option<Pace>, is_handshake: bool) -> Self {
-        Self { incoming, left: None, client, server: None, is_handshake, record: None, parts: None }
+        Self {
+            incoming,
+            left: None,
+            client,
+            server: None,
+            is_handshake,
+            scrub: None,
+            record: None,
+            parts: None,
+        }
     }
 
     /// Whether the server may switch protocols.
@@ -134,6 +147,13 @@ impl RequestBody {
     #[must_use]
     pub fn at_most(mut self, bytes: Option<u64>) -> Self {
         self.left = bytes;
+        self
+    }
+
+    /// The same body, whose trailers may have only names that this allows.
+    #[must_use]
+    pub fn scrubbed(mut self, scrub: Arc<HeaderScrub>) -> Self {
+        self.scrub = Some(scrub);
         self
     }
 
@@ -204,7 +224,10 @@ impl Body for RequestBody {
             _ => Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken),
         };
         if let Poll::Ready(Some(Ok(frame))) = &mut frame {
-            trailers::cut(frame);
+            trailers::cut(frame, |name| match &this.scrub {
+                Some(scrub) => scrub.may_trail(name),
+                None => may_trail(name.as_str()),
+            });
         }
         let holds = this.client.as_ref().and_then(Pace::held).is_some();
         let is_whole = matches!(frame, Poll::Ready(None)) || (incoming.is_end_stream() && !holds);
@@ -318,7 +341,7 @@ impl Body for ResponseBody {
         let Some(link) = &mut this.link else { return Poll::Ready(None) };
         let mut frame = link.poll_body(cx, &mut this.incoming);
         if let Poll::Ready(Some(Ok(frame))) = &mut frame {
-            trailers::cut(frame);
+            trailers::cut(frame, |name| may_trail(name.as_str()));
         }
         if matches!(frame, Poll::Ready(None)) {
             this.give_back();

@@ -46,6 +46,7 @@ mod secrets;
 mod serve;
 mod simulate;
 mod sliding;
+mod spellings;
 mod stores;
 mod support;
 mod tidy;

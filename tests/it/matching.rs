@@ -108,7 +108,8 @@ fn methods_headers_and_queries_are_conditions() {
         ("first", "path = \"/q\"\nquery = { v = \"1\" }"),
     ]);
     let mut client = Client::connect(proxy.addr());
-    for (method, name) in [("GET", "get"), ("PUT", "put"), ("PATCH", "put"), ("POST", "404"), ("get", "404")]
+    for (method, name) in
+        [("GET", "get"), ("PUT", "put"), ("PATCH", "put"), ("POST", "404"), ("FETCH", "404")]
     {
         let answer = client.ask(&format!("{method} /m HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert_eq!(met(&answer), name, "{method}");
@@ -219,6 +220,10 @@ fn paths_that_can_be_read_in_two_ways_are_refused() {
         ("/a%", "the path has a percent sign that is not followed by two hexadecimal digits"),
         ("/a%2", "the path has a percent sign that is not followed by two hexadecimal digits"),
         ("/a%g1", "the path has a percent sign that is not followed by two hexadecimal digits"),
+        ("/a%c0%afb", "the path has an overlong UTF-8 sequence"),
+        ("/%C0%AE%C0%AE/a", "the path has an overlong UTF-8 sequence"),
+        ("/a%e0%80%afb", "the path has an overlong UTF-8 sequence"),
+        ("/a%f0%80%80%afb", "the path has an overlong UTF-8 sequence"),
     ] {
         let mut client = Client::connect(proxy.addr());
         let answer = client.get(path, &[]);

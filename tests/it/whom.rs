@@ -46,9 +46,8 @@ fn tiers_go_by_headers_of_trusted_proxies() {
             let plan = format!("X-Plan: {plan}");
             assert_eq!(quota(&by_proxy(proxy.addr(), &[key, &plan])), wanted, "{plan}");
         }
-        // Values that differ count as none.
-        let two = by_proxy(proxy.addr(), &[key, "X-Plan: pro", "X-Plan: gold"]);
-        assert_eq!((two.status(), quota(&two)), (429, 2));
+        // The server may read another value than we would.
+        assert_eq!(by_proxy(proxy.addr(), &[key, "X-Plan: pro", "X-Plan: gold"]).status(), 400);
         // A stranger's word counts for nothing, and its own numbers are used up by now.
         let stranger = get(proxy.addr(), "/", &[key, "X-Plan: pro"]);
         assert_eq!((stranger.status(), quota(&stranger)), (429, 2));
@@ -102,7 +101,6 @@ fn a_cost_from_a_header_is_clamped() {
         (&["X-Cost: +3"], 1),
         (&["X-Cost:"], 1),
         (&["X-Cost: 3", "X-Cost: 3"], 3),
-        (&["X-Cost: 3", "X-Cost: 4"], 1),
         (&[], 1),
     ] {
         left -= cost;

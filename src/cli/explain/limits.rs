@@ -2,7 +2,7 @@
 
 use super::rows::Rows;
 use crate::config::Loaded;
-use crate::gate::{Cost, Gate, KeyPart, KeySpec, Numbers, OnMissing, Stance, Subject, Terms};
+use crate::gate::{Cost, Gate, KeyPart, KeySpec, Numbers, OnMissing, PartValue, Stance, Subject, Terms};
 use crate::jwt::TokenError;
 use crate::limit::{Charge, Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
@@ -30,6 +30,9 @@ pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Sub
             rows.below("cost", "none: a request that lacks this is not counted (on_missing = \"skip\")");
         }
         Stance::Blocked(by) => rows.below("refused", format!("{by}, which this limit turns away (`block`)")),
+        Stance::TooManyValues(part) => {
+            rows.below("refused", format!("{part} has too many values to look up a rule for each"));
+        }
         Stance::Missing(_) => {
             let status = terms.missing_status.as_u16();
             rows.below("refused", format!("with {status}: the request lacks this (on_missing = \"deny\")"));
@@ -105,11 +108,14 @@ fn no_tier(rows: &mut Rows, gate: &Gate, terms: &Terms, subject: &Subject<'_>) {
     let Some(tiers) = &terms.tiers else { return };
     let by = &tiers.by;
     let why = match by.value(subject) {
-        None => format!("the request has no {by}"),
-        Some(_) if by.is_clients_word() && !gate.believes(subject.peer, terms.trust) => {
+        PartValue::Missing => format!("the request has no {by}"),
+        PartValue::Several(_) => format!("{by} has several values that differ"),
+        PartValue::One(_) if by.is_clients_word() && !gate.believes(subject.peer, terms.trust) => {
             format!("{by} is not believed, since {} is no trusted proxy", subject.peer)
         }
-        Some(value) => format!("{by} = {}, and no tier is called so", String::from_utf8_lossy(&value)),
+        PartValue::One(value) => {
+            format!("{by} = {}, and no tier is called so", String::from_utf8_lossy(&value))
+        }
     };
     rows.below("tier", format!("none: {why}"));
 }
@@ -151,13 +157,17 @@ fn key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
     for (number, part) in spec.parts.iter().enumerate() {
         let label = if number == 0 { "key" } else { "" };
         let text = match (part.value(subject), spec.on_missing) {
-            (Some(_), _) if *part == KeyPart::Global => format!("{part} = everybody"),
-            (Some(value), _) => format!("{part} = {}", String::from_utf8_lossy(&value)),
-            (None, OnMissing::ClientIp) => {
+            (PartValue::One(_), _) if *part == KeyPart::Global => format!("{part} = everybody"),
+            (PartValue::One(value), _) => format!("{part} = {}", String::from_utf8_lossy(&value)),
+            (PartValue::Several(_), _) => {
+                let address = subject.client;
+                format!("{part} has several values that differ: the client's address is counted, {address}")
+            }
+            (PartValue::Missing, OnMissing::ClientIp) => {
                 let why = why_missing(part, subject);
                 format!("{part} is missing{why}: the client's address stands in for it, {}", subject.client)
             }
-            (None, _) => format!("{part} is missing{}", why_missing(part, subject)),
+            (PartValue::Missing, _) => format!("{part} is missing{}", why_missing(part, subject)),
         };
         rows.below(label, text);
     }

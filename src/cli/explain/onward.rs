@@ -56,7 +56,7 @@ fn choice(
     };
     let found = gate.choice(key, subject).and_then(|number| SharedUpstream::new(upstream).found_by(number));
     for part in &key.parts {
-        let by = match part.value(subject) {
+        let by = match part.value(subject).one() {
             Some(value) => format!("{part} = {}", String::from_utf8_lossy(&value)),
             None => format!("client_ip = {}, since the request has no {part}", subject.client),
         };

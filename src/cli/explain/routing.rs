@@ -3,7 +3,7 @@
 use http::{Method, request};
 
 use super::rows::Rows;
-use crate::gate::{Examined, Route, RouteTable};
+use crate::gate::{Examined, RequestView, Route, RouteTable};
 
 /// No more routes are listed than this that a request nearly met.
 const NEAR_MISSES: usize = 5;
@@ -32,21 +32,22 @@ fn near_misses<'r>(
     head: &'r request::Parts,
     examined: &'r Examined<'_>,
 ) -> impl Iterator<Item = (&'r Route, String)> {
-    let fits = |route: &Route| {
+    let request = RequestView { head, query: &examined.query };
+    let fits = move |route: &Route| {
         let bare = Route { methods: Vec::new(), headers: Vec::new(), query: Vec::new(), ..route.clone() };
-        RouteTable::new(vec![bare]).find(&examined.host, examined.path.matched(), head).is_some()
+        RouteTable::new(vec![bare]).find(&examined.host, examined.path.matched(), request).is_some()
     };
-    routes.iter().filter(move |route| fits(route)).map(move |route| (route, miss(route, head)))
+    routes.iter().filter(move |route| fits(route)).map(move |route| (route, miss(route, request)))
 }
 
-fn miss(route: &Route, head: &request::Parts) -> String {
+fn miss(route: &Route, request: RequestView<'_>) -> String {
     let methods = Route { headers: Vec::new(), query: Vec::new(), ..route.clone() };
-    if !methods.accepts(head) {
+    if !methods.accepts(request) {
         let named: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
         return format!("it takes only {}", named.join(", "));
     }
     let headers = Route { methods: Vec::new(), query: Vec::new(), ..route.clone() };
-    if headers.accepts(head) { "its query differs".to_owned() } else { "its headers differ".to_owned() }
+    if headers.accepts(request) { "its query differs".to_owned() } else { "its headers differ".to_owned() }
 }
 
 fn conditions(route: &Route) -> String {

@@ -10,7 +10,7 @@ use crate::config::quota::{quota, warn, written};
 use crate::config::reader::Item;
 use crate::config::report::Problem;
 use crate::config::table::{Name, Table};
-use crate::gate::{KeyPart, Remark, Rules, Tiers};
+use crate::gate::{KeyPart, OTHER_METHOD, Remark, Rules, Tiers, is_method_value};
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 
 const MAX_NAME: usize = 64;
@@ -95,6 +95,9 @@ impl Variants {
         }
         let mut tiers = Vec::new();
         for (name, item) in entries {
+            if by == Some(KeyPart::Method) && !is_method_value(name.text) {
+                item.reader.note(tier_without_method(&name));
+            }
             let variant = if is_tier_name(name.text) {
                 let what = format!("tier `{}`", name.text);
                 let make = |quota| Policy::tier(base.name, name.text, quota);
@@ -138,6 +141,14 @@ impl Variants {
             self.are_right = false;
         }
     }
+}
+
+fn tier_without_method(name: &Name<'_>) -> Problem {
+    let title = format!("tier `{}` never applies: it is not a registered method", name.text);
+    let help = format!(
+        "methods are written in upper case; all that are not registered have the tier `{OTHER_METHOD}`"
+    );
+    Problem::warning(name.span.clone(), title).help(help)
 }
 
 /// Reads the part whose values are the names of tiers.

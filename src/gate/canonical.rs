@@ -1,0 +1,209 @@
+//! The canonical form of cookies and credentials.
+//!
+//! RFC 6265 defines no encoding of cookie values, so servers read them differently: Django and Werkzeug decode quoted
+//! strings with octal escapes, Express and Go remove the quotes, PHP, Express and Rack decode percent-encoding, and Rack
+//! reads `+` as a blank. Spellings that any of these takes for the same value have one canonical form, so that no client
+//! gets a fresh count by another spelling. Values that are the same to none of them may share a form; they then share a
+//! count.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+/// Reads what lenient servers read: with or without padding, with bits set behind the last byte.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The values of a cookie in the value of a Cookie header, in their canonical form.
+pub(super) fn cookies<'h>(header: &'h [u8], name: &str) -> impl Iterator<Item = Cow<'h, [u8]>> {
+    header.split(|&byte| byte == b';').filter_map(move |pair| {
+        let equals = pair.iter().position(|&byte| byte == b'=')?;
+        let is_named = trim(&pair[..equals]) == name.as_bytes();
+        is_named.then(|| cookie_value(&pair[equals + 1..]))
+    })
+}
+
+/// The canonical form of a cookie's value: without blanks and quotes around it, its escapes decoded.
+pub(super) fn cookie_value(value: &[u8]) -> Cow<'_, [u8]> {
+    let value = trim(value);
+    if !value.iter().any(|byte| matches!(byte, b'"' | b'\\' | b'%' | b'+')) {
+        return Cow::Borrowed(value);
+    }
+    // Quotes can be percent-encoded, and percent signs can be written as octal escapes.
+    let unquoted = unescape(strip_quotes(&percent_decode(value)));
+    let mut canonical = percent_decode(&unquoted);
+    canonical.iter_mut().filter(|byte| **byte == b'+').for_each(|byte| *byte = b' ');
+    Cow::Owned(canonical)
+}
+
+/// The canonical form of an Authorization header (RFC 9110 §11.4): the scheme in lower case, one blank, and the
+/// credentials. Those of the Basic scheme are encoded anew, because decoders skip characters that are not base64.
+pub(super) fn authorization(value: &[u8]) -> Cow<'_, [u8]> {
+    let value = value.trim_ascii();
+    let Some(blank) = value.iter().position(u8::is_ascii_whitespace) else { return Cow::Borrowed(value) };
+    let (scheme, credentials) = (value[..blank].to_ascii_lowercase(), value[blank..].trim_ascii_start());
+    let credentials = if scheme == b"basic" { base64(credentials) } else { credentials.to_vec() };
+    Cow::Owned([&scheme[..], b" ", &credentials].concat())
+}
+
+fn base64(text: &[u8]) -> Vec<u8> {
+    let in_alphabet = |byte: &u8| match *byte {
+        b'-' => Some(b'+'),
+        b'_' => Some(b'/'),
+        b'+' | b'/' => Some(*byte),
+        byte => byte.is_ascii_alphanumeric().then_some(byte),
+    };
+    let digits: Vec<u8> = text.iter().filter_map(in_alphabet).collect();
+    LENIENT.decode(&digits).map_or(digits, |bytes| LENIENT.encode(bytes).into_bytes())
+}
+
+/// Decodes percent-encoding until none is left, so that the result does not depend on how often a spelling was encoded.
+fn percent_decode(text: &[u8]) -> Vec<u8> {
+    let mut decoded: Vec<u8> = Vec::with_capacity(text.len());
+    for &byte in text {
+        decoded.push(byte);
+        // Each escape that is decoded may complete another one, and makes the text shorter.
+        while let [before @ .., b'%', high, low] = &decoded[..]
+            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
+        {
+            let length = before.len();
+            decoded.truncate(length);
+            decoded.push(high << 4 | low);
+        }
+    }
+    decoded
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+/// Decodes `\141` and `\"` as quoted cookie values have them.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    loop {
+        rest = match rest {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                decoded.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                after
+            }
+            [b'\\', byte, after @ ..] | [byte, after @ ..] => {
+                decoded.push(*byte);
+                after
+            }
+            [] => return decoded,
+        };
+    }
+}
+
+fn strip_quotes(mut text: &[u8]) -> &[u8] {
+    while let [b'"', rest @ ..] = text {
+        text = rest;
+    }
+    while let [rest @ .., b'"'] = text {
+        text = rest;
+    }
+    text
+}
+
+/// Text without the blanks around it. Python and JavaScript remove those beyond ASCII as well.
+fn trim(text: &[u8]) -> &[u8] {
+    let text = text.trim_ascii();
+    if text.first().is_none_or(u8::is_ascii) && text.last().is_none_or(u8::is_ascii) {
+        return text;
+    }
+    if let Ok(text) = std::str::from_utf8(text) {
+        return text
+            .trim_matches(|character: char| character.is_whitespace() || character == '\u{feff}')
+            .as_bytes();
+    }
+    // Latin-1: NEL and the no-break space.
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0x85 | 0xa0);
+    let start = text.iter().position(|byte| !is_blank(byte)).unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| !is_blank(byte)).map_or(start, |last| last + 1);
+    &text[start..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn found(header: &str, name: &str) -> Vec<String> {
+        cookies(header.as_bytes(), name).map(|value| String::from_utf8_lossy(&value).into_owned()).collect()
+    }
+
+    #[test]
+    fn cookies_are_found_among_others() {
+        let header = "asid=no; sid=yes; sid =yes;sid; SID=no;\tsid\t= \"yes\" ";
+        assert_eq!(found(header, "sid"), ["yes", "yes", "yes"]);
+        assert_eq!(found(header, "si"), [""; 0]);
+        assert_eq!(found("sid=a=b", "sid"), ["a=b"]);
+    }
+
+    #[test]
+    fn spellings_of_a_cookie_have_one_form() {
+        for (spelling, form) in [
+            (&b"abc"[..], &b"abc"[..]),
+            (b"\"abc\"", b"abc"),
+            (br#""\141bc""#, b"abc"),
+            (br#""a\"b\\c""#, br#"a"b\c"#),
+            (b"%61b%63", b"abc"),
+            (b"%22abc%22", b"abc"),
+            (br#""\04561bc""#, b"abc"),
+            (b"a+b", b"a b"),
+            (b"a%2Bb", b"a b"),
+            (b"a%2", b"a%2"),
+            (b"%2561%%361", b"aa"),
+            (br"\4", b"4"),
+            (br"a\", br"a\"),
+            (b"\xc2\xa0abc\xe2\x80\x89", b"abc"),
+            (b"abc\xa0", b"abc"),
+            (b"caf\xc3\xa9", b"caf\xc3\xa9"),
+            (b"\"\"", b""),
+        ] {
+            assert_eq!(&*cookie_value(spelling), form, "{:?}", String::from_utf8_lossy(spelling));
+        }
+    }
+
+    #[test]
+    fn spellings_of_credentials_have_one_form() {
+        for (spelling, form) in [
+            ("Bearer abc", "bearer abc"),
+            ("BEARER \t abc", "bearer abc"),
+            ("abc", "abc"),
+            ("Digest  a=b, c=d", "digest a=b, c=d"),
+            ("Basic YTpi", "basic YTpi"),
+            ("basic Y!T.p i", "basic YTpi"),
+            ("basic YTpiYw", "basic YTpiYw=="),
+            ("basic YTpiYx==", "basic YTpiYw=="),
+            ("basic -_-_", "basic +/+/"),
+            ("Basic Y", "basic Y"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&authorization(spelling.as_bytes())), form, "{spelling}");
+        }
+    }
+
+    proptest! {
+        /// What a server that decodes one of the encodings reads as this value.
+        #[test]
+        fn a_value_has_the_form_of_each_of_its_encodings(value in "[a-zA-Z0-9 %._~:/=-]{1,24}") {
+            let form = cookie_value(value.as_bytes());
+            let trimmed = value.trim();
+            let encoded = |encode: fn(u8) -> String| trimmed.bytes().map(encode).collect::<Vec<_>>().concat();
+            let percent = encoded(|byte| format!("%{byte:02x}"));
+            let octal = encoded(|byte| format!("\\{byte:03o}"));
+            for spelling in [format!("\"{octal}\""), format!("\"{trimmed}\""), format!("\"{percent}\""), percent] {
+                prop_assert_eq!(&cookie_value(spelling.as_bytes()), &form, "{}", spelling);
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The headers that mean something to the proxy.
+
+use http::header::{CONTENT_LENGTH, FORWARDED, HeaderName};
+
+use super::forwarded::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use super::hop::HOP_BY_HOP;
+use super::request_id::X_REQUEST_ID;
+use super::{Target, Treatment};
+use crate::gate::{Cost, Gate, KeyPart};
+use crate::upstream::HeaderScrub;
+
+/// Headers that the proxy itself writes or leaves out, besides those of one connection.
+static OWN: [HeaderName; 6] =
+    [CONTENT_LENGTH, FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REQUEST_ID];
+
+/// Every header that the proxy writes, and that a limit, a route's conditions or a change of request headers names. It is
+/// made once for a configuration.
+#[must_use]
+pub fn protected_headers(gate: &Gate, treatments: &[Treatment]) -> HeaderScrub {
+    let own = own_headers().chain([&gate.client_ip.header]);
+    let of_tokens = gate.jwt.iter().map(|verifier| &verifier.spec().header);
+    let of_limits = gate.terms.iter().flat_map(|terms| {
+        let parts = terms.key.parts.iter().chain(terms.tiers.as_ref().map(|tiers| &tiers.by));
+        let cost = match &terms.cost {
+            Cost::Header { name, .. } => Some(name),
+            Cost::Fixed(_) => None,
+        };
+        parts.filter_map(of_part).chain(cost)
+    });
+    let of_routes = gate.routes.routes().iter().flat_map(|route| route.headers.iter().map(|(name, _)| name));
+    let of_treatments = treatments.iter().flat_map(|treatment| {
+        let edits = &treatment.request_headers;
+        let of_key = match &treatment.target {
+            Target::Forward { key: Some(key), .. } => &key.parts[..],
+            _ => &[],
+        };
+        let edited = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
+        edited.chain(of_key.iter().filter_map(of_part))
+    });
+    own.chain(of_tokens).chain(of_limits).chain(of_routes).chain(of_treatments).cloned().collect()
+}
+
+/// The headers that the proxy writes or leaves out, whatever the configuration is.
+pub(super) fn own_headers<'a>() -> impl Iterator<Item = &'a HeaderName> {
+    OWN.iter().chain(&HOP_BY_HOP)
+}
+
+fn of_part(part: &KeyPart) -> Option<&HeaderName> {
+    if let KeyPart::Header(name) = part { Some(name) } else { None }
+}
