@@ -193,6 +193,7 @@ fn upstreams_are_read() {
     let api = UpstreamSpec {
         is_http2: true,
         connect_timeout: second / 4,
+        pending_timeout: second / 2,
         total_timeout: Some(600 * second),
         balance: Balance::Hash,
         retries: 2,
@@ -222,6 +223,11 @@ fn defaults_are_those_of_the_documentation() {
     assert_eq!(gate.terms[0].key.parts, [KeyPart::ClientIp]);
     assert_eq!((&gate.terms[0].cost, gate.limits.policies[0].quota.limit()), (&Cost::Fixed(1), 5));
     assert!(loaded.config.workers >= 1);
+    let upstream = UpstreamSpec::new("u", Vec::new());
+    assert_eq!(
+        (upstream.connect_timeout, upstream.pending_timeout),
+        (Duration::from_secs(5), Duration::from_secs(1))
+    );
 }
 
 #[test]
