@@ -7,6 +7,7 @@ mod driven;
 mod endpoint;
 mod error;
 mod http2;
+mod failing;
 mod keeper;
 mod lineup;
 mod link;

@@ -191,15 +191,14 @@ impl Pool {
         self.store(wire);
     }
 
-    /// Tells the log what is wrong with the server's protocol, if that is why an attempt has failed.
+    /// Has the log say that requests fail at the server, if that is news.
     pub(super) fn note(&self, error: &ForwardError) {
-        if let Some(multiplexed) = &self.multiplexed {
-            multiplexed.tell(error);
-        }
+        self.shared.log_failure(&self.endpoint, &self.server, error);
     }
 
     /// Closes what has been kept for too long, and what the server has closed.
     pub(super) fn sweep(&self) {
+        self.shared.log_recovery(&self.endpoint);
         if let Some(multiplexed) = &self.multiplexed {
             multiplexed.sweep();
         }
@@ -352,12 +351,12 @@ impl Pool {
         Wire::over(stream, place, spec.response_timeout, spec.stall_timeout).await
     }
 }
+
 /// So long from now, or the deadline if that comes first.
 fn within(timeout: Duration, deadline: Option<Instant>) -> Instant {
     let by = monotonic() + timeout;
     deadline.map_or(by, |deadline| by.min(deadline))
 }
-
 
 impl Visit {
     /// A request goes there.
@@ -381,6 +380,9 @@ impl Visit {
             self.pool.shared.failed(&self.pool.endpoint);
         } else if attempt == Attempt::Answered {
             self.pool.endpoint.succeeded();
+        }
+        if matches!(attempt, Attempt::Answered | Attempt::Unavailable) {
+            self.pool.endpoint.failing.responded();
         }
     }
 }

@@ -12,6 +12,7 @@ mod answer;
 mod cli;
 mod config;
 mod curl;
+mod downtime;
 mod early;
 mod events;
 mod explain;
