@@ -163,6 +163,12 @@ impl Patience {
     /// Whether a request is under way: its head is whole, and its answer is not.
     #[must_use]
     pub fn is_asked(&self) -> bool {
+    /// Whether a head has begun that is not whole.
+    #[must_use]
+    pub fn is_reading_head(&self) -> bool {
+        matches!(self.reading.get(), Reading::Until(_))
+    }
+
         !matches!(self.reading.get(), Reading::HeadStartsBy(..) | Reading::Until(_))
     }
 

@@ -95,7 +95,15 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         }
         end
     });
-    end.await?;
+    if let Err(error) = end.await {
+        if patience.is_reading_head() {
+            // hyper drops such a connection, and the client could not tell this end from an attacker's: TLS says that
+            // it is one (close_notify). Not where a response breaks off, which must not look complete.
+            let mut stream = connection.into_parts().io.into_inner();
+            let _ = poll_fn(|cx| stream.poll_end(cx)).await;
+        }
+        return Err(error.into());
+    }
     if let Some(tunnel) = peer.take_tunnel() {
         let parts = connection.into_parts();
         Box::pin(tunnel.run(parts.io.into_inner().release(parts.read_buf))).await;
