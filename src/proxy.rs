@@ -15,6 +15,7 @@ mod request_id;
 mod stamp;
 mod treatment;
 mod tunnel;
+mod unread;
 mod websocket;
 
 use std::net::IpAddr;
@@ -35,7 +36,7 @@ pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
 use self::entry::Entry;
-use self::passage::{carried, discard, is_short, returned, with_head};
+use self::passage::{carried, returned, with_head};
 use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
 use crate::gate::{Examined, Gate, Located, RouteId};
@@ -103,7 +104,7 @@ impl Proxy {
             }
         };
         self.tell_id(&mut response, id, asked.route);
-        if has_body && !goes_on(peer, incoming, is_held_back, &response).await {
+        if has_body && !goes_on(peer, &head, is_held_back, incoming, &response) {
             refusal::close(&mut response);
         }
         if peer.is_multiplexed() {
@@ -303,20 +304,24 @@ impl Proxy {
 }
 
 /// Whether a client's connection can go on after this answer to a request with a body, of which `unread` is left if
-/// nobody has begun to read it.
-async fn goes_on(
+/// nobody has begun to read it. The answer does not wait for that: it is read behind the answer, unless the connection
+/// ends anyway.
+fn goes_on(
     peer: &Peer,
-    unread: Option<Incoming>,
+    head: &request::Parts,
     is_held_back: bool,
+    unread: Option<Incoming>,
     response: &Response<Source>,
 ) -> bool {
     match unread {
-        Some(unread) if !is_held_back && is_short(&unread) => discard(unread, peer).await,
         Some(unread) if peer.is_multiplexed() => {
             http2::read_on(unread);
             true
         }
-        Some(_) => false,
+        Some(unread) => {
+            let ends = is_held_back || refusal::closes(response) || unread::is_last(head);
+            !ends && peer.read_on(unread)
+        }
         // Over HTTP/2 the rest of it is in nobody's way.
         None if peer.is_multiplexed() => true,
         // While a server answers, the rest of it may still go there.

@@ -48,6 +48,7 @@ mod tidy;
 mod tls;
 mod tokens;
 mod topologies;
+mod unread;
 mod upstreams;
 mod websocket;
 mod whom;

@@ -97,6 +97,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     });
     if let Err(error) = end.await {
         if patience.is_reading_head() {
+        if end.is_pending() && peer.poll_unread(cx).is_ready() {
+            end = Pin::new(&mut connection).poll(cx);
+        }
             // hyper drops such a connection, and the client could not tell this end from an attacker's: TLS says that
             // it is one (close_notify). Not where a response breaks off, which must not look complete.
             let mut stream = connection.into_parts().io.into_inner();
