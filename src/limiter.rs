@@ -18,7 +18,7 @@ pub use self::breaker::Breakers;
 pub use self::denials::Denials;
 pub use self::ledger::Ledger;
 pub use self::limits::{Limits, OnStoreFailure};
-pub use self::ruling::{Denial, Permit, Ruling, Standing, Standings};
+pub use self::ruling::{Denial, HeldSlots, Permit, Ruling, Standing, Standings};
 
 use self::breaker::Breaker;
 use self::slots::{Place, Slots};
