@@ -104,7 +104,7 @@ impl Proxy {
             }
         };
         self.tell_id(&mut response, id, asked.route);
-        if has_body && !goes_on(peer, &head, is_held_back, incoming, &response) {
+        if has_body && !goes_on(peer, &head, is_held_back, incoming, &response).await {
             refusal::close(&mut response);
         }
         if peer.is_multiplexed() {
@@ -306,7 +306,7 @@ impl Proxy {
 /// Whether a client's connection can go on after this answer to a request with a body, of which `unread` is left if
 /// nobody has begun to read it. The answer does not wait for that: it is read behind the answer, unless the connection
 /// ends anyway.
-fn goes_on(
+async fn goes_on(
     peer: &Peer,
     head: &request::Parts,
     is_held_back: bool,
@@ -315,7 +315,11 @@ fn goes_on(
 ) -> bool {
     match unread {
         Some(unread) if peer.is_multiplexed() => {
-            http2::read_on(unread);
+            let reading = http2::read_on(unread);
+            if response.body().is_empty() {
+                // curl 7.88 never notices an answer without a body that comes while it still sends.
+                reading.await;
+            }
             true
         }
         Some(unread) => {

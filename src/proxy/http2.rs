@@ -89,7 +89,8 @@ pub(super) fn has_names(headers: &HeaderMap) -> bool {
 
 /// Reads for a while what is left of a body that nobody wants, while its answer is on its way. Some clients take a stream
 /// that is reset right behind its answer for a failure, though it is in order (RFC 9113 §8.1).
-pub(super) fn read_on(mut unread: Incoming) {
+/// What is returned ends when no more is read.
+pub(super) fn read_on(mut unread: Incoming) -> impl Future {
     tokio::task::spawn_local(timeout(unread::MAX_TIME, async move {
         let mut read = 0;
         while let Some(Ok(frame)) = unread.frame().await
@@ -97,7 +98,7 @@ pub(super) fn read_on(mut unread: Incoming) {
         {
             read += frame.data_ref().map_or(0, Bytes::len);
         }
-    }));
+    }))
 }
 
 fn join_cookies(headers: &mut HeaderMap) {
