@@ -22,7 +22,7 @@ pub use self::denials::Denials;
 pub use self::ledger::Ledger;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::reservation::Reservation;
-pub use self::ruling::{Denial, Permit, Ruling, Standing, Standings};
+pub use self::ruling::{Denial, HeldSlots, Permit, Ruling, Standing, Standings};
 
 use self::alone::SharesTaken;
 use self::breaker::Breaker;

@@ -294,6 +294,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     }
 }
 
+impl<S: AsyncWrite + Unpin> Timed<S> {
+    /// Ends the stream without waiting for what the other side still sends.
+    ///
+    /// # Errors
+    /// As those of a write.
+    pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.bounded_write(progress, cx)
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
@@ -329,8 +340,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
             return Poll::Ready(Ok(()));
         }
         if this.closed.is_none() {
-            let progress = Pin::new(&mut this.stream).poll_shutdown(cx);
-            ready!(this.bounded_write(progress, cx))?;
+            ready!(this.poll_end(cx))?;
         }
         if this.patience.is_client() { this.linger(cx) } else { Poll::Ready(Ok(())) }
     }

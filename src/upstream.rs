@@ -3,9 +3,11 @@
 mod balance;
 mod body;
 mod budget;
+mod detached;
 mod driven;
 mod endpoint;
 mod error;
+mod failing;
 mod http2;
 mod keeper;
 mod lineup;
@@ -33,7 +35,6 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -49,8 +50,8 @@ pub use trailers::{is_token, may_trail};
 pub use tunnel::ServerEnd;
 
 use self::budget::RetryBudget;
+use self::detached::{Detachable, ResponseStream};
 use self::lineup::{Lineup, Pick};
-use self::link::Answering;
 use self::pool::{Pool, Visit};
 use self::record::Record;
 use self::waiting::Turn;
@@ -117,7 +118,8 @@ impl Upstream {
     }
 
     /// Sends a request, whose URI is its path and query, and returns the response as soon as its head is
-    /// there; the body streams. `permit` rides along until its last byte. The request is taken out of where it
+    /// there; the body streams. `permit` rides along until its last byte; if it holds slots, what has been sent goes on
+    /// without the caller. The request is taken out of where it
     /// stands: it is too large to be handed on by value. Where the upstream balances by a hash, `key` chooses the
     /// server. If the request is logged, its way is written into `forwarding`.
     ///
@@ -176,13 +178,14 @@ impl Upstream {
                 deadline,
             };
             let mut visit = Visit::begin(pool);
-            match attempt(pool, turn, request, terms).await {
-                Ok((response, wire)) => {
+            let detachable = Detachable::of(&permit, spec.response_timeout);
+            match attempt(pool, turn, request, terms, detachable).await {
+                Ok(response) => {
                     if let Some(forwarding) = forwarding {
                         forwarding.head_came();
                     }
                     visit.tell(Some(came_to(response.status())));
-                    return Ok(response.map(|body| ResponseBody::new(body, wire, visit, permit)));
+                    return Ok(response.map(|stream| ResponseBody::new(stream, visit, permit)));
                 }
                 Err(Failed { error, again }) => {
                     if let Some(forwarding) = forwarding.as_deref_mut().filter(|_| error.has_head()) {
@@ -259,7 +262,8 @@ async fn attempt(
     mut turn: Option<Turn>,
     request: &mut Request<RequestBody>,
     terms: Terms,
-) -> Result<(Response<Incoming>, Answering), Failed> {
+    detachable: Option<Detachable>,
+) -> Result<Response<ResponseStream>, Failed> {
     let Terms { mut is_fresh, may_retry, has_others, deadline } = terms;
     loop {
         let wire = pool.checkout(turn.take(), is_fresh, deadline).await.map_err(|error| {
@@ -273,11 +277,11 @@ async fn attempt(
         let spare = if may_repeat { Spare::of(request) } else { None };
         let may_switch = request.body().is_handshake();
         let never = |error| Err(Failed { error, again: false });
-        let failed = match wire.send(request, deadline).await {
-            Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
+        let failed = match detached::send(wire, request, deadline, detachable.clone()).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
                 return never(ForwardError::Switched(pool.server().authority()));
             }
-            Ok((response, _)) if !is_clearly_framed(response.headers()) => {
+            Ok(response) if !is_clearly_framed(response.headers()) => {
                 return never(ForwardError::Framing(pool.server().authority()));
             }
             Ok(answered) => return Ok(answered),

@@ -160,6 +160,7 @@ fn spec(
     let default = UpstreamSpec::new(name.text, Vec::new());
     let mut timeout = |key, default| table.item(key).map_or(Some(default), |item| item.duration(&TIMEOUT));
     let connect_timeout = timeout("connect_timeout", default.connect_timeout);
+    let pending_timeout = timeout("pending_timeout", default.pending_timeout);
     let response_timeout = timeout("response_timeout", default.response_timeout);
     let stall_timeout = timeout("stall_timeout", default.stall_timeout);
     let total_timeout = table.item("total_timeout").map_or(Some(None), |item| item.duration_or_off(&TIMEOUT));
@@ -197,6 +198,7 @@ fn spec(
         tls,
         is_http2: is_http2?,
         connect_timeout: connect_timeout?,
+        pending_timeout: pending_timeout?,
         response_timeout: response_timeout?,
         stall_timeout: stall_timeout?,
         total_timeout: total_timeout?,

@@ -1,5 +1,7 @@
 //! What the limiter says to a request.
 
+use std::rc::Rc;
+
 use smallvec::SmallVec;
 
 use super::reservation::Reservation;
@@ -12,8 +14,22 @@ use crate::time::Micros;
 /// given back.
 #[derive(Debug)]
 pub struct Permit {
-    /// Kept for being dropped.
-    _slots: Option<Box<SlotSet>>,
+    slots: Option<Rc<SlotSet>>,
+}
+
+/// The slots of a request in its concurrency limits. They are given back when its [`Permit`] and all of these are dropped.
+#[derive(Clone, Debug)]
+pub struct HeldSlots {
+    _slots: Rc<SlotSet>,
+}
+
+impl Permit {
+    /// Its slots, for work that goes on when the request's client has disconnected; none if no concurrency limit counts
+    /// the request.
+    #[must_use]
+    pub fn slots(&self) -> Option<HeldSlots> {
+        self.slots.as_ref().map(|slots| HeldSlots { _slots: Rc::clone(slots) })
+    }
 }
 
 /// A refusal.
@@ -82,7 +98,7 @@ impl Ruling {
             return Self { shadow_denials, ..Self::refuse(standings) };
         }
         let delay = standings.iter().map(|standing| standing.decision.delay).max().unwrap_or_default();
-        let verdict = Ok(Permit { _slots: slots.map(Box::new) });
+        let verdict = Ok(Permit { slots: slots.map(Rc::new) });
         Self { verdict, reservation: None, delay, standings, shadow_denials }
     }
 
@@ -93,7 +109,7 @@ impl Ruling {
     }
 
     pub(super) fn pass() -> Self {
-        let permit = Permit { _slots: None };
+        let permit = Permit { slots: None };
         Self {
             verdict: Ok(permit),
             reservation: None,

@@ -1,7 +1,5 @@
 //! What HTTP/2 says in another way than HTTP/1.1, whose form everything else is used to.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::uri::{Scheme, Uri};
@@ -12,13 +10,11 @@ use hyper::ext::Protocol;
 use tokio::time::timeout;
 
 use super::reply::Source;
-use super::websocket;
+use super::{unread, websocket};
 use crate::gate::{Malformed, PathError};
 use crate::upstream::is_token;
 
-/// How long a body is read that nobody wants, and how much of it: more than a client can have sent before it could
-/// read its answer.
-const LINGER: Duration = Duration::from_secs(2);
+/// How much is read of a body that nobody wants: more than a client can have sent before it could read its answer.
 const MAX_READ_ON: usize = 256 * 1024;
 
 /// A value that hardly comes twice. HTTP/2 would remember it, and what it remembers it looks through for each header.
@@ -91,17 +87,18 @@ pub(super) fn has_names(headers: &HeaderMap) -> bool {
     headers.keys().all(|name| is_token(name.as_str()))
 }
 
-/// Reads for a while what is left of a long body that nobody wants, while its answer is on its way. Some clients take a stream
+/// Reads for a while what is left of a body that nobody wants, while its answer is on its way. Some clients take a stream
 /// that is reset right behind its answer for a failure, though it is in order (RFC 9113 §8.1).
-pub(super) fn read_on(mut unread: Incoming) {
-    tokio::task::spawn_local(timeout(LINGER, async move {
+/// What is returned ends when no more is read.
+pub(super) fn read_on(mut unread: Incoming) -> impl Future {
+    tokio::task::spawn_local(timeout(unread::MAX_TIME, async move {
         let mut read = 0;
         while let Some(Ok(frame)) = unread.frame().await
             && read < MAX_READ_ON
         {
             read += frame.data_ref().map_or(0, Bytes::len);
         }
-    }));
+    }))
 }
 
 fn join_cookies(headers: &mut HeaderMap) {

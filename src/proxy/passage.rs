@@ -2,31 +2,11 @@
 
 use http::{HeaderValue, Request, Response, StatusCode, Version, request};
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 
 use super::reply::Source;
-use super::{Peer, hop, http2, websocket};
+use super::{hop, http2, websocket};
 use crate::upstream::{ForwardError, RequestBody, ResponseBody};
-
-/// The longest body that is read for nothing, in bytes.
-const MAX_DISCARDED: u64 = 64 * 1024;
-
-/// Whether a body is known to be so short that it is read though nobody wants it.
-pub(super) fn is_short(unread: &Incoming) -> bool {
-    unread.size_hint().upper().is_some_and(|length| length <= MAX_DISCARDED)
-}
-
-/// Reads a body that nobody wants to its end, before its answer, so that the connection can go on; says whether it did.
-/// Over HTTP/2 some clients do not expect an answer while they send.
-pub(super) async fn discard(unread: Incoming, peer: &Peer) -> bool {
-    let mut body = RequestBody::streaming(unread, peer.pace(false));
-    while let Some(frame) = body.frame().await {
-        if frame.is_err() {
-            return false;
-        }
-    }
-    true
-}
 
 /// A body as it goes on. One that has no bytes by its length, and has not ended, has to end first: without a body its
 /// request would be whole before more could come.

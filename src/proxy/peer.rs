@@ -3,12 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{HeaderValue, Version};
+use hyper::body::Incoming;
 use smallvec::SmallVec;
 
 use super::tunnel::Tunnel;
+use super::unread::Unread;
 use super::via;
 use crate::gate::{Caller, RouteId};
 use crate::socket::{Patience, Reading};
@@ -55,6 +58,16 @@ pub struct Peer {
     via: RefCell<Option<(Version, RouteId, HeaderValue)>>,
     /// What its connection goes on with after HTTP/1.1.
     tunnel: RefCell<Option<Box<Tunnel>>>,
+    /// The body of the last request over HTTP/1.1, if that was answered without it.
+    unread: RefCell<Option<Box<ReadOn>>>,
+}
+
+/// A body that is read behind its response.
+#[derive(Debug)]
+struct ReadOn {
+    body: Unread,
+    /// Whether the response has been sent.
+    is_answered: bool,
 }
 
 impl Peer {
@@ -73,6 +86,7 @@ impl Peer {
             forwarded: RefCell::new(None),
             via: RefCell::new(None),
             tunnel: RefCell::new(None),
+            unread: RefCell::new(None),
         }
     }
 
@@ -136,15 +150,45 @@ impl Peer {
     /// It has sent a head over HTTP/1.1; `has_body` says whether there is more to come. To be told before its socket
     /// is read again.
     pub fn has_asked(&self, has_body: bool) {
+        // The body before this head has come to its end.
+        self.unread.take();
         self.patience.set_unfinished(has_body);
         self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
     }
 
     /// It has got its answer.
     pub(super) fn is_answered(&self) {
-        if !self.is_multiplexed() {
+        if let Some(unread) = &mut *self.unread.borrow_mut() {
+            unread.is_answered = true;
+        } else if !self.is_multiplexed() {
             self.patience.await_next(recent(), self.times.idle, self.times.header);
         }
+    }
+
+    /// Has the body of a request that is answered without it read behind the answer; says whether it is short enough.
+    pub(super) fn read_on(&self, body: Incoming) -> bool {
+        let unread = Unread::of(body).map(|body| Box::new(ReadOn { body, is_answered: false }));
+        let is_short = unread.is_some();
+        self.unread.replace(unread);
+        is_short
+    }
+
+    /// Reads on a body whose request is answered without it; ready if its connection is to be looked at again: the body
+    /// has come to its end, or no more of it is read, which ends the connection.
+    pub fn poll_unread(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut unread = self.unread.borrow_mut();
+        let Some(ReadOn { body, is_answered }) = unread.as_deref_mut() else { return Poll::Pending };
+        let is_complete = ready!(body.poll(cx));
+        let is_answered = *is_answered;
+        *unread = None;
+        if is_complete {
+            self.patience.set_unfinished(false);
+            self.patience.set(Reading::Unbounded);
+            if is_answered {
+                self.patience.await_next(recent(), self.times.idle, self.times.header);
+            }
+        }
+        Poll::Ready(())
     }
 
     /// How the body of a request comes that it has begun to send. A call of gRPC is a conversation, in which it may be

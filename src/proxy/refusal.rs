@@ -126,6 +126,11 @@ pub(super) fn close<B>(response: &mut Response<B>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
+/// Whether this is the last answer on its connection.
+pub(super) fn closes<B>(response: &Response<B>) -> bool {
+    response.headers().get(CONNECTION).is_some_and(|connection| connection == "close")
+}
+
 /// The answer to a request that the limiter refuses, and the seconds that its Retry-After says.
 pub(super) fn denied(
     denial: Denial,

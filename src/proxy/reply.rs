@@ -47,6 +47,13 @@ pub(super) enum Source {
     Call(Box<CallBody>),
 }
 
+impl Source {
+    /// Whether it is an empty body of ours.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Own(bytes) if bytes.is_empty())
+    }
+}
+
 /// A request that has no answer yet. If it is dropped without one, its client has gone away, and that is counted and
 /// logged.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use hyper::server::conn::http1::Builder;
-use tokio::io::AsyncWrite as _;
+use tokio::io::{AsyncWrite as _, AsyncWriteExt as _};
 
 use super::drain::Open;
 use super::transport::Accepted;
@@ -33,6 +33,9 @@ const MAX_BUFFERED: usize = 64 * 1024;
 
 /// How HTTP/2 begins (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// SETTINGS, with which every server begins, and a GOAWAY for a protocol error.
+const NO_PREFACE: [u8; 26] = *b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
 
 /// How long a connection that has nothing to do stays open when the server drains: what a client had sent
 /// before it could know is still answered.
@@ -56,8 +59,9 @@ pub(super) async fn serve(
 ) {
     let Accepted { stream, address } = accepted;
     let Protocols { h1, h2 } = spec.protocols;
-    // Over TLS both ends have agreed on it, or have not.
-    let may_be_http2 = h2 && (!h1 || stream.is_http2() || matches!(stream, Transport::Plain(_)));
+    // What TLS has agreed on (ALPN) is spoken, and nothing else (RFC 9113 §3.2 and §3.3).
+    let must_be_http2 = !h1 || stream.is_http2();
+    let may_be_http2 = h2 && (must_be_http2 || matches!(stream, Transport::Plain(_)));
     let mut preface = if may_be_http2 { PREFACE } else { b"" };
     let patience = times(spec).patience();
     let mut stream = Timed::new(stream, Rc::clone(&patience));
@@ -80,12 +84,17 @@ pub(super) async fn serve(
                 close(stream).await;
                 break Err(error.into());
             }
-            Ok(Beginning::Http1) if h1 => {
+            Ok(Beginning::Http1) if must_be_http2 => {
+                // It may be gone already.
+                let _ = stream.write_all(&NO_PREFACE).await;
+                close(stream).await;
+                break Err("the client has to speak HTTP/2, and does not".into());
+            }
+            Ok(Beginning::Http1) => {
                 let peer = peer();
                 Box::pin(http1::serve(stream, protocol, peer, live, open)).await
             }
-            // Also where there is no choice and it does not: the library knows how to say so.
-            Ok(_) => {
+            Ok(Beginning::Http2) => {
                 let peer = peer();
                 Box::pin(http2::serve(stream, spec, peer, live, open)).await.map(|()| None)
             }

@@ -61,6 +61,8 @@ pub struct Patience {
     is_unfinished: Cell<bool>,
     /// Whether the connection should end after the present answer.
     is_last: Cell<bool>,
+    /// Whether nothing more is read of it: a body that has not come to its end never will.
+    is_gone: Cell<bool>,
     rest: Cell<Rest>,
     /// When a read brought something, or the end; none if that has not been yet.
     pub(super) heard: Cell<Option<Instant>>,
@@ -94,6 +96,7 @@ impl Patience {
             is_writing: Cell::new(false),
             is_unfinished: Cell::new(false),
             is_last: Cell::new(false),
+            is_gone: Cell::new(false),
             rest: Cell::new(Rest::No),
             heard: Cell::new(None),
         }
@@ -158,6 +161,12 @@ impl Patience {
     #[must_use]
     pub fn awaits_head(&self) -> bool {
         matches!(self.reading.get(), Reading::HeadStartsBy(..))
+    }
+
+    /// Whether a head has begun that is not whole.
+    #[must_use]
+    pub fn is_reading_head(&self) -> bool {
+        matches!(self.reading.get(), Reading::Until(_))
     }
 
     /// Whether a request is under way: its head is whole, and its answer is not.
@@ -241,6 +250,17 @@ impl Patience {
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.is_last.get()
+    }
+
+    /// Whether nothing more is read of the connection, from now on.
+    pub fn set_gone(&self, is_gone: bool) {
+        self.is_gone.set(is_gone);
+    }
+
+    /// Whether nothing more is read of the connection.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.get()
     }
 
     /// Whether a body is read.

@@ -1,10 +1,8 @@
 //! TLS to servers and to a Redis: whom we trust, and who we say that we are.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs;
@@ -22,8 +20,6 @@ pub struct ClientTls(Arc<Inner>);
 struct Inner {
     config: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
-    /// The hosts with which the last handshake has failed.
-    failing: Mutex<BTreeSet<String>>,
 }
 
 /// What a configuration says of them; nothing means what is usual.
@@ -96,11 +92,7 @@ impl ClientTls {
                 .map_err(|error| TlsError::of_identity(&error))?,
         };
         config.alpn_protocols = spec.protocols;
-        Ok(Self(Arc::new(Inner {
-            config: Arc::new(config),
-            server_name: spec.server_name,
-            failing: Mutex::default(),
-        })))
+        Ok(Self(Arc::new(Inner { config: Arc::new(config), server_name: spec.server_name })))
     }
 
     /// Begins to speak TLS over a connection to `host`, a name or an address.
@@ -114,17 +106,6 @@ impl ClientTls {
         };
         let stream = self.connector().connect(name, stream).await?;
         Ok(Transport::Tls(Box::new(stream.into())))
-    }
-
-    /// Notes how a handshake with `host` has ended; says whether it failed, and the one before did not.
-    #[must_use]
-    pub fn fails_anew(&self, host: &str, has_failed: bool) -> bool {
-        let mut failing = self.0.failing.lock();
-        if has_failed {
-            return failing.insert(host.to_owned());
-        }
-        failing.remove(host);
-        false
     }
 
     /// What makes connections.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+use super::detached::ResponseStream;
 use super::link::Answering;
 use super::pool::Visit;
 use super::record::{Parts, Record};
@@ -48,6 +49,11 @@ pub enum Pace {
 }
 
 impl Pace {
+    /// Whether the client's connection is read no more.
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Socket(client) if client.is_gone())
+    }
+
     /// Bytes that have come and are held back; none if nothing is.
     fn held(&self) -> Option<usize> {
         if let Self::Stream(stream) = self { stream.held() } else { None }
@@ -229,6 +235,10 @@ impl Body for RequestBody {
                 None => may_trail(name.as_str()),
             });
         }
+        // The end of the client's connection is not the end of a body over it.
+        if matches!(frame, Poll::Ready(None)) && this.client.as_ref().is_some_and(Pace::is_gone) {
+            frame = Poll::Ready(Some(Err(BodyError::BrokenOff)));
+        }
         let holds = this.client.as_ref().and_then(Pace::held).is_some();
         let is_whole = matches!(frame, Poll::Ready(None)) || (incoming.is_end_stream() && !holds);
         if let Some(Pace::Socket(client)) = &this.client {
@@ -295,24 +305,23 @@ impl Drop for RequestBody {
 }
 
 /// A response's body as it streams in. The connection goes back to its pool after the last byte; if the body
-/// is dropped before, the connection is closed.
+/// is dropped before, the connection is closed, or the rest is read for as long as the request holds concurrency slots.
 #[derive(Debug)]
 pub struct ResponseBody {
-    incoming: Incoming,
-    link: Option<Answering>,
+    stream: ResponseStream,
     visit: Visit,
     _permit: Permit,
 }
 
 impl ResponseBody {
-    pub(super) fn new(incoming: Incoming, link: Answering, visit: Visit, permit: Permit) -> Self {
-        Self { incoming, link: Some(link), visit, _permit: permit }
+    pub(super) fn new(stream: ResponseStream, visit: Visit, permit: Permit) -> Self {
+        Self { stream, visit, _permit: permit }
     }
 
     /// The server's end of the tunnel, once it has switched protocols.
     #[must_use]
     pub fn into_tunnel(mut self) -> Option<ServerEnd> {
-        let stream = self.link.as_mut()?.leave()?;
+        let stream = self.stream.leave()?;
         Some(ServerEnd::new(stream, self))
     }
 
@@ -323,7 +332,7 @@ impl ResponseBody {
     }
 
     fn give_back(&mut self) {
-        if let Some(wire) = self.link.take().and_then(Answering::into_wire) {
+        if let Some(wire) = self.stream.finish().and_then(Answering::into_wire) {
             self.visit.pool().give_back(wire);
         }
     }
@@ -338,8 +347,7 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let Some(link) = &mut this.link else { return Poll::Ready(None) };
-        let mut frame = link.poll_body(cx, &mut this.incoming);
+        let mut frame = this.stream.poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &mut frame {
             trailers::cut(frame, |name| may_trail(name.as_str()));
         }
@@ -350,17 +358,17 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.stream.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.stream.size_hint()
     }
 }
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        if self.incoming.is_end_stream() {
+        if self.stream.is_end_stream() {
             self.give_back();
         }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
+use super::failing::Failing;
 use super::room::Room;
 use super::spec::{ServerSpec, UpstreamSpec};
 use super::standing::Standing;
@@ -31,6 +32,7 @@ pub(super) struct Endpoint {
     /// Failures in a row.
     pub failures: AtomicU32,
     pub standing: Mutex<Standing>,
+    pub failing: Failing,
     pub room: Arc<Room>,
 }
 
@@ -48,6 +50,7 @@ impl Endpoint {
             in_flight: AtomicUsize::new(0),
             failures: AtomicU32::new(0),
             standing: Mutex::default(),
+            failing: Failing::default(),
             room: Room::new(max_connections),
         }
     }
@@ -107,13 +110,10 @@ pub(super) async fn dial(
     };
     // Apart, because it is large, and a plain connection does not need it.
     let connected = Box::pin(tls.connect(&server.host, stream)).await;
-    let is_news = tls.fails_anew(&server.host, connected.is_err());
-    if let Err(error) = &connected
-        && is_news
-    {
-        tracing::warn!("no TLS with {}: {error}", server.authority());
-    }
-    connected
+    let no_tls = |error: io::Error| {
+        io::Error::new(error.kind(), format!("no TLS with {}: {error}", server.authority()))
+    };
+    connected.map_err(no_tls)
 }
 
 #[cfg(test)]

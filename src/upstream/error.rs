@@ -160,6 +160,17 @@ impl ForwardError {
             || cause(error).is_some_and(|error: &h2::Error| error.is_go_away() || is_refused(error))
     }
 
+    /// What may be wrong with the configuration of `server` if this is how its requests fail; to be put behind it.
+    pub(super) fn hint(&self, server: &ServerSpec) -> &'static str {
+        match self {
+            _ if self.is_other_protocol() => "; is `protocol = \"h2\"` right for it?",
+            Self::Broken { error, .. } if error.is_parse() && !server.is_tls => {
+                "; if it expects TLS, its URL must begin with https://"
+            }
+            _ => "",
+        }
+    }
+
     /// Whether the server speaks something else than HTTP/2: it has not agreed to that, or what it says is none.
     pub(super) fn is_other_protocol(&self) -> bool {
         match self {

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use self::form::{put_in_form, take_out_of_form};
 use self::within::{turns_out, within};
 use super::body::{BodyError, RequestBody};
-use super::error::{ForwardError, OtherProtocol};
+use super::error::OtherProtocol;
 use super::room::Place;
 use super::stream::poll_whole;
 use super::upload::{Carriers, Upload};
@@ -64,8 +64,6 @@ pub(super) struct Multiplexed {
     connections: RefCell<Vec<Rc<Connection>>>,
     /// Held by whoever makes another one: those who come meanwhile share it.
     connecting: Mutex<()>,
-    /// Whether the log knows that the server speaks something else.
-    is_told: Cell<bool>,
     /// Each connection has one of these, also while it only ends what it has begun.
     alive: Rc<()>,
 }
@@ -138,13 +136,6 @@ impl Multiplexed {
         let connection = open(stream, place, Rc::clone(&self.alive), response_timeout, stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
         Ok(Lane::new(connection, false))
-    }
-
-    /// Tells the log, once, if an attempt has failed because the server does not speak HTTP/2.
-    pub fn tell(&self, error: &ForwardError) {
-        if error.is_other_protocol() && !self.is_told.replace(true) {
-            tracing::warn!("{error}; is `protocol = \"h2\"` right for it?");
-        }
     }
 
     /// Whether there is no connection at all, not even one that ends.

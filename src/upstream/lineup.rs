@@ -96,7 +96,7 @@ impl Lineup {
         let places: SmallVec<[usize; 4]> = once(picked).chain(self.others(picked, tried)).collect();
         let pools: SmallVec<[&Pool; 4]> = places.iter().map(|place| &*self.pools[*place]).collect();
         let first = &self.pools[picked];
-        let turn = waiting::turn(&pools, first.connected_by(deadline)).await;
+        let turn = waiting::turn(&pools, first.turn_by(deadline)).await;
         turn.map(|(which, turn)| (places[which], turn)).ok_or_else(|| first.full())
     }
 

@@ -191,15 +191,14 @@ impl Pool {
         self.store(wire);
     }
 
-    /// Tells the log what is wrong with the server's protocol, if that is why an attempt has failed.
+    /// Has the log say that requests fail at the server, if that is news.
     pub(super) fn note(&self, error: &ForwardError) {
-        if let Some(multiplexed) = &self.multiplexed {
-            multiplexed.tell(error);
-        }
+        self.shared.log_failure(&self.endpoint, &self.server, error);
     }
 
     /// Closes what has been kept for too long, and what the server has closed.
     pub(super) fn sweep(&self) {
+        self.shared.log_recovery(&self.endpoint);
         if let Some(multiplexed) = &self.multiplexed {
             multiplexed.sweep();
         }
@@ -271,7 +270,7 @@ impl Pool {
     }
 
     async fn wait_and_open(&self, fresh: bool, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
-        let turn = waiting::turn(&[self], self.connected_by(deadline)).await;
+        let turn = waiting::turn(&[self], self.turn_by(deadline)).await;
         let (_, turn) = turn.ok_or_else(|| self.full())?;
         self.open(turn, fresh, deadline).await
     }
@@ -297,10 +296,14 @@ impl Pool {
         }
     }
 
-    /// By when a request that needs a connection must have one, or its turn.
-    pub(super) fn connected_by(&self, deadline: Option<Instant>) -> Instant {
-        let by = monotonic() + self.shared.spec().connect_timeout;
-        deadline.map_or(by, |deadline| by.min(deadline))
+    /// By when a request that needs a new connection must have it.
+    fn connected_by(&self, deadline: Option<Instant>) -> Instant {
+        within(self.shared.spec().connect_timeout, deadline)
+    }
+
+    /// By when a request must have a connection, or room for a new one, while all are in use.
+    pub(super) fn turn_by(&self, deadline: Option<Instant>) -> Instant {
+        within(self.shared.spec().pending_timeout, deadline)
     }
 
     /// A part in a new connection, or in one that somebody has made meanwhile, or in a full one where no more may be
@@ -323,7 +326,7 @@ impl Pool {
                 Some(lane) => return Ok(Link::Http2(lane)),
                 // Another worker may use its connections for ever, and none can be lent.
                 None if multiplexed.is_empty() => self.endpoint.room.enter_over(),
-                None => match waiting::turn(&[self], by).await {
+                None => match waiting::turn(&[self], self.turn_by(deadline)).await {
                     Some((_, Turn::Place(place))) => place,
                     // Nobody hands over a connection of its own here.
                     _ => return Err(self.full()),
@@ -349,6 +352,12 @@ impl Pool {
     }
 }
 
+/// So long from now, or the deadline if that comes first.
+fn within(timeout: Duration, deadline: Option<Instant>) -> Instant {
+    let by = monotonic() + timeout;
+    deadline.map_or(by, |deadline| by.min(deadline))
+}
+
 impl Visit {
     /// A request goes there.
     pub fn begin(pool: &Rc<Pool>) -> Self {
@@ -371,6 +380,9 @@ impl Visit {
             self.pool.shared.failed(&self.pool.endpoint);
         } else if attempt == Attempt::Answered {
             self.pool.endpoint.succeeded();
+        }
+        if matches!(attempt, Attempt::Answered | Attempt::Unavailable) {
+            self.pool.endpoint.failing.responded();
         }
     }
 }

@@ -11,12 +11,13 @@ use tokio::time::Instant;
 
 use super::balance::Balancer;
 use super::endpoint::Endpoint;
+use super::error::ForwardError;
 use super::members::{self, Member};
 use super::room::WorkerBell;
-use super::spec::{HealthSpec, UpstreamSpec};
+use super::spec::{HealthSpec, ServerSpec, UpstreamSpec};
 use super::standing::Standing;
-use crate::telemetry::{ServerLevels, UpstreamLevels};
-use crate::time::recent;
+use crate::telemetry::{Attempt, ServerLevels, UpstreamLevels};
+use crate::time::{monotonic, recent};
 
 /// One upstream, as all workers share it. It can outlive a configuration in which it stays what it is.
 #[derive(Debug)]
@@ -203,6 +204,22 @@ impl SharedUpstream {
         self.stirred.notify_one();
         let (name, address, after) = (self.spec.label(), endpoint.address, spec.after);
         tracing::warn!("upstream {name}: {address} is out for {lasts:?}, after {after} failures in a row");
+    }
+
+    /// A request has got no response from an endpoint: the log says so when that begins.
+    pub(super) fn log_failure(&self, endpoint: &Endpoint, server: &ServerSpec, error: &ForwardError) {
+        let is_failure = error.attempt().is_some_and(|attempt| attempt != Attempt::Abandoned);
+        if is_failure && endpoint.failing.begin(monotonic()) {
+            let hint = error.hint(server);
+            tracing::warn!("upstream {}: {} fails: {error}{hint}", self.spec.name, endpoint.address);
+        }
+    }
+
+    /// Has the log say that an endpoint responds again, if it does.
+    pub(super) fn log_recovery(&self, endpoint: &Endpoint) {
+        if endpoint.failing.end(monotonic()) {
+            tracing::info!("upstream {}: {} responds again", self.spec.name, endpoint.address);
+        }
     }
 
     /// Gives each endpoint its share; says when that has to be done again because time has passed.

@@ -24,6 +24,8 @@ pub struct UpstreamSpec {
     pub is_http2: bool,
     /// The longest that a connection may take.
     pub connect_timeout: Duration,
+    /// The longest that a request waits for a connection while all are in use.
+    pub pending_timeout: Duration,
     /// The longest from the end of a request to the response's head.
     pub response_timeout: Duration,
     /// The longest between two reads of a response's body, and that a write may take.
@@ -124,7 +126,9 @@ impl UpstreamSpec {
             servers,
             tls: None,
             is_http2: false,
-            connect_timeout: Duration::from_secs(1),
+            // The kernel sends a lost SYN again after 1 s, and after 2 s more.
+            connect_timeout: Duration::from_secs(5),
+            pending_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_mins(1),
             stall_timeout: Duration::from_mins(1),
             total_timeout: None,

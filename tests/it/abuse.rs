@@ -74,7 +74,7 @@ impl Ground {
              [limits.each]\nrate = \"700/s\"\nburst = 100\nkey = \"client_ip\"\n\
              [limits.made_up]\nrate = \"5/hour\"\nkey = \"header:x-key\"\n\
              [upstreams.few]\nservers = [\"{}\"]\nmax_connections = 10\nmax_pending = 20\n\
-             connect_timeout = \"500ms\"\nresponse_timeout = \"1s\"\n\
+             pending_timeout = \"500ms\"\nresponse_timeout = \"1s\"\n\
              [[routes]]\npath = \"/own\"\nrespond = {{ status = 200, body = \"own\\n\" }}\n\
              [[routes]]\npath = \"/good\"\nlimits = [\"each\"]\nupstream = \"{}\"\n\
              [[routes]]\npath = \"/free\"\nupstream = \"{}\"\n\

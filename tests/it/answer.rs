@@ -362,8 +362,8 @@ fn an_upstream_that_is_silent_is_504() {
     crate::support::eventually("the connection is closed", || server.open() == 0);
 }
 
-#[test]
-fn an_upstream_that_takes_no_connection_is_504() {
+/// A listener whose queue is full: the kernel drops the SYN of a connection that would be made.
+fn full_queue() -> (Socket, Vec<TcpStream>) {
     // A queue of no length takes one connection; others wait for ever.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -374,6 +374,34 @@ fn an_upstream_that_takes_no_connection_is_504() {
         queued.push(stream);
         assert!(queued.len() < 50, "the queue has no end");
     }
+    (socket, queued)
+}
+
+/// The kernel sends a lost SYN again after a second: by default there is time for that.
+#[test]
+fn a_lost_syn_is_no_failure() {
+    let (socket, queued) = full_queue();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let proxy = before(&format!("http://{address}"), "");
+    let mut client = Client::connect(proxy.addr());
+    let began = std::time::Instant::now();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    // Time for the first SYN; only then is there room in the queue.
+    std::thread::sleep(Duration::from_millis(300));
+    let server = Upstream::listening(socket.into(), |caller| {
+        while let Ok(Some(_)) = caller.request() {
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    assert_eq!(client.read().status(), 200);
+    assert!(began.elapsed() >= Duration::from_millis(900), "no SYN was lost: {:?}", began.elapsed());
+    drop((queued, server));
+}
+
+#[test]
+fn an_upstream_that_takes_no_connection_is_504() {
+    let (socket, _queued) = full_queue();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
     let proxy = before(&format!("http://{address}"), "connect_timeout = \"300ms\"");
     let (answer, time) = timed(|| get(proxy.addr(), "/", &[]));
     assert_problem(&answer, 504, "Gateway Timeout", "the upstream could not be reached in time");

@@ -193,6 +193,7 @@ fn upstreams_are_read() {
     let api = UpstreamSpec {
         is_http2: true,
         connect_timeout: second / 4,
+        pending_timeout: second / 2,
         total_timeout: Some(600 * second),
         balance: Balance::Hash,
         retries: 2,
@@ -219,6 +220,11 @@ fn a_limit_needs_nothing_but_a_rate() {
     assert!(matches!(loaded.config.store, StoreSpec::Memory));
     assert_eq!(loaded.config.site.gate.limits.policies[0].quota.limit(), 5);
     assert!(loaded.config.workers >= 1);
+    let upstream = UpstreamSpec::new("u", Vec::new());
+    assert_eq!(
+        (upstream.connect_timeout, upstream.pending_timeout),
+        (Duration::from_secs(5), Duration::from_secs(1))
+    );
 }
 
 #[test]

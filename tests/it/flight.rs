@@ -1,9 +1,13 @@
 //! Limits whose work is not over when a request is admitted: slots, queues, and charges by status; and those that
 //! only watch.
 
+mod disconnect;
+
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use socket2::SockRef;
 
 use crate::support::{Client, RedisServer, Tidegate, Upstream, eventually, get};
 
@@ -83,8 +87,8 @@ fn a_slot_is_held_until_the_last_byte() {
 }
 
 #[test]
-fn a_client_that_goes_away_gives_its_slot_back() {
-    let (upstream, _release) = held_back();
+fn a_client_that_goes_away_gives_its_slot_back_when_the_server_has_finished() {
+    let (upstream, release) = held_back();
     over_both_stores(&slots(&upstream, "30s"), |proxy| {
         for _ in 0..3 {
             let mut client = None;
@@ -95,8 +99,15 @@ fn a_client_that_goes_away_gives_its_slot_back() {
                 client = is_in.then_some(next);
                 is_in
             });
-            assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
+            let served = upstream.requests().len();
+            // Reset, so that the proxy hears of it at once.
+            SockRef::from(client.as_ref().unwrap().stream()).set_linger(Some(Duration::ZERO)).unwrap();
             drop(client);
+            for _ in 0..40 {
+                assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
+            }
+            assert_eq!((upstream.requests().len(), upstream.open()), (served, 1));
+            release.send(()).unwrap();
         }
     });
 }

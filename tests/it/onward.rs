@@ -256,7 +256,7 @@ fn who_has_waited_long_for_a_turn_has_time_to_connect_all_the_same() {
     let proxy = Tidegate::start(&format!(
         "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
          [upstreams.server]\nservers = [\"https://localhost:{port}\"]\nmax_connections = 1\n\
-         connect_timeout = \"2s\"\n{}\n[[routes]]\npath = \"/*\"\nupstream = \"server\"\n",
+         connect_timeout = \"2s\"\npending_timeout = \"2s\"\n{}\n[[routes]]\npath = \"/*\"\nupstream = \"server\"\n",
         trust(&authority, "")
     ));
     let begin = || {

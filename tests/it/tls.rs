@@ -1,5 +1,6 @@
 //! TLS to clients.
 
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 
@@ -8,7 +9,8 @@ use rustls::version::{TLS12, TLS13};
 use tidegate::tls::ServerTls;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::{Authority, Client, Tidegate, TlsClient, Upstream, curl, eventually};
+use crate::support::frames::{GOAWAY, SETTINGS, frame};
+use crate::support::{Authority, Client, Tidegate, TlsClient, Upstream, curl, eventually, timed};
 
 /// A listener with these certificates and more of its keys, and a route that does this.
 fn config(certificates: &[String], more: &str, route: &str) -> String {
@@ -163,6 +165,67 @@ fn http_2_is_agreed_on_where_there_is_a_choice() {
     // Who agrees on nothing speaks HTTP/1.1.
     let mut client = TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
     assert_eq!(client.get("/").unwrap().start, "HTTP/1.1 200 OK");
+}
+
+/// A client that offers this protocol alone, and what it reads up to the end of the connection after it has sent `bytes`.
+fn spoken(authority: &Authority, proxy: SocketAddr, protocol: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut config = (*authority.client(None, &[&TLS13])).clone();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let mut client = TlsClient::connect(&config.into(), "a.test", proxy).unwrap();
+    assert_eq!(client.protocol(), Some(protocol.as_bytes()));
+    client.stream().write_all(bytes).unwrap();
+    let mut said = Vec::new();
+    // An end without close_notify is an error.
+    client
+        .stream()
+        .read_to_end(&mut said)
+        .unwrap_or_else(|error| panic!("{protocol}: {error}, after {said:?}"));
+    said
+}
+
+/// RFC 9113 §3.2, §3.3: what was agreed on is spoken, or nothing is.
+#[test]
+fn another_protocol_than_the_one_agreed_on_ends_the_connection() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", RESPOND));
+    for request in ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "PRI * HTTP/1.1\r\nHost: a\r\n\r\n"] {
+        let said = spoken(&authority, proxy.addr(), "h2", request.as_bytes());
+        // SETTINGS, and GOAWAY with PROTOCOL_ERROR.
+        assert_eq!(
+            (said[3], said[12], &said[18..]),
+            (SETTINGS, GOAWAY, &[0, 0, 0, 0, 0, 0, 0, 1][..]),
+            "{said:?}"
+        );
+    }
+    let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
+    let said = spoken(&authority, proxy.addr(), "http/1.1", &preface);
+    assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 "), "{said:?}");
+}
+
+/// RFC 8446 §6.1: without a `close_notify` an end may be an attacker's.
+#[test]
+fn a_head_that_does_not_come_in_time_ends_with_close_notify() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let more = " }\nheader_timeout = \"300ms\"\nidle_timeout = \"2s\"";
+    let proxy = Tidegate::start(&config(&[authority.pair("a.test")], more, RESPOND));
+    for version in [&TLS12, &TLS13] {
+        let tls = authority.client(None, &[version]);
+        let connect = || TlsClient::connect(&tls, "a.test", proxy.addr()).unwrap();
+        for requests in 0..2 {
+            let mut client = connect();
+            for _ in 0..requests {
+                assert_eq!(client.get("/").unwrap().body, b"hello\n");
+            }
+            client.stream().write_all(b"GET / HTTP/1.1\r\nHost:").unwrap();
+            let (ended, time) = timed(|| client.is_ended());
+            assert!(matches!(ended, Ok(true)), "after {requests} requests: {ended:?}");
+            assert!(time.as_secs() < 2, "{time:?}");
+        }
+        // The same where not a byte comes.
+        assert!(connect().is_ended().unwrap());
+    }
 }
 
 /// Whichever worker a connection comes to.

@@ -230,7 +230,7 @@ fn connections_are_bounded_over_all_workers() {
             let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
     });
-    let proxy = among(&[&server], "max_connections = 3\nconnect_timeout = \"10s\"");
+    let proxy = among(&[&server], "max_connections = 3\npending_timeout = \"10s\"");
     let clients: Vec<_> = (0..24)
         .map(|_| {
             let address = proxy.addr();
@@ -251,7 +251,7 @@ fn connections_are_bounded_over_all_workers() {
 #[test]
 fn a_kept_connection_makes_room_for_other_workers() {
     let server = Upstream::echo();
-    let proxy = among(&[&server], "max_connections = 1\nconnect_timeout = \"9s\"");
+    let proxy = among(&[&server], "max_connections = 1\npending_timeout = \"9s\"");
     for _ in 0..40 {
         assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
     }
@@ -261,7 +261,7 @@ fn a_kept_connection_makes_room_for_other_workers() {
 #[test]
 fn who_finds_no_room_waits_and_then_hears_of_it() {
     let server = silent();
-    let proxy = among(&[&server], "max_connections = 1\nmax_pending = 1\nconnect_timeout = \"9s\"");
+    let proxy = among(&[&server], "max_connections = 1\nmax_pending = 1\npending_timeout = \"9s\"");
     let pending = |count| eventually("that many wait", || metric(&proxy, "pending", "") == count);
     let refused = || {
         let answer = get(proxy.addr(), "/", &[]);
@@ -286,7 +286,7 @@ fn who_finds_no_room_waits_and_then_hears_of_it() {
     pending(0);
     assert_eq!(metric(&proxy, "refusals_total", ""), 1);
     // Nobody waits longer than for a connection.
-    let proxy = among(&[&server], "max_connections = 1\nconnect_timeout = \"100ms\"");
+    let proxy = among(&[&server], "max_connections = 1\npending_timeout = \"100ms\"");
     let mut first = Client::connect(proxy.addr());
     first.send(PLAIN);
     eventually("it is there", || server.requests().len() == 3);
@@ -299,7 +299,7 @@ fn another_server_is_better_than_to_wait() {
     let (busy, free) = (silent(), Upstream::echo());
     // One worker: what another one keeps would have to be waited for.
     let servers = format!("\"{}\", \"{}\"", busy.url(), free.url());
-    let proxy = started_with(1, &servers, "max_connections = 1\nconnect_timeout = \"9s\"");
+    let proxy = started_with(1, &servers, "max_connections = 1\npending_timeout = \"9s\"");
     let mut held = Vec::new();
     while busy.requests().is_empty() {
         let mut client = Client::connect(proxy.addr());
@@ -326,7 +326,7 @@ fn who_waits_gets_whichever_server_is_free_first() {
         }
     });
     let servers = format!("\"{}\", \"{}\"", busy.url(), slow.url());
-    let proxy = started_with(2, &servers, "max_connections = 1\nmax_pending = 6\nconnect_timeout = \"9s\"");
+    let proxy = started_with(2, &servers, "max_connections = 1\nmax_pending = 6\npending_timeout = \"9s\"");
     let ask = || {
         let mut client = Client::connect(proxy.addr());
         client.send(PLAIN);
@@ -368,7 +368,7 @@ fn workers_that_want_the_same_place_do_not_leave_another_one_empty() {
         })
         .collect();
     let urls: Vec<String> = servers.iter().map(|server| format!("\"{}\"", server.url())).collect();
-    let proxy = started_with(SERVERS, &urls.join(", "), "max_connections = 1\nconnect_timeout = \"30s\"");
+    let proxy = started_with(SERVERS, &urls.join(", "), "max_connections = 1\npending_timeout = \"30s\"");
     for _ in 0..100 {
         let mut clients = [(); SERVERS].map(|()| Client::connect(proxy.addr()));
         for client in &mut clients {
@@ -398,7 +398,7 @@ fn a_second_try_has_a_new_connection_even_after_a_wait() {
         }
     });
     let servers = format!("\"{}\"", server.url());
-    let proxy = started_with(1, &servers, "max_connections = 1\nconnect_timeout = \"9s\"");
+    let proxy = started_with(1, &servers, "max_connections = 1\npending_timeout = \"9s\"");
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
     let mut clients = [(); 2].map(|()| Client::connect(proxy.addr()));
     let waits = || eventually("one waits", || metric(&proxy, "pending", "") == 1);

@@ -17,7 +17,7 @@ use super::{LINGER, MAX_BUFFERED};
 use crate::proxy::{Live, Peer};
 use crate::server::ListenerSpec;
 use crate::server::drain::Open;
-use crate::socket::Timed;
+use crate::socket::{Patience, Timed};
 use crate::time::monotonic;
 
 /// hyper's own number of headers; to set it, even to the same, makes every request slower.
@@ -32,6 +32,23 @@ pub(in crate::server) fn protocol(spec: &ListenerSpec) -> Builder {
         protocol.max_headers(spec.max_headers);
     }
     protocol
+}
+
+/// A connection that is read, until this is dropped. A request can outlive its connection, and hyper then ends its body
+/// as if that were complete.
+struct ReadConnection(Rc<Patience>);
+
+impl ReadConnection {
+    fn new(patience: &Rc<Patience>) -> Self {
+        patience.set_gone(false);
+        Self(Rc::clone(patience))
+    }
+}
+
+impl Drop for ReadConnection {
+    fn drop(&mut self) {
+        self.0.set_gone(true);
+    }
 }
 
 /// Serves requests until either end closes the connection, or it rests; then there is its stream.
@@ -53,6 +70,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
     });
     let mut connection = protocol.serve_connection(io, service);
+    // Declared behind the connection, and so dropped before it.
+    let _read = ReadConnection::new(&patience);
     let mut begun = pin!(open.begun());
     let (mut is_listening, mut is_ending, mut linger) = (false, false, None);
     let end = poll_fn(|cx| {
@@ -78,6 +97,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             is_ending = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
+        if end.is_pending() && peer.poll_unread(cx).is_ready() {
+            end = Pin::new(&mut connection).poll(cx);
+        }
         if end.is_pending() && patience.is_unwatched() {
             // hyper has answered after it had looked for the next request: it must look again.
             end = Pin::new(&mut connection).poll(cx);
@@ -95,7 +117,15 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         }
         end
     });
-    end.await?;
+    if let Err(error) = end.await {
+        if patience.is_reading_head() {
+            // hyper drops such a connection, and the client could not tell this end from an attacker's: TLS says that
+            // it is one (close_notify). Not where a response breaks off, which must not look complete.
+            let mut stream = connection.into_parts().io.into_inner();
+            let _ = poll_fn(|cx| stream.poll_end(cx)).await;
+        }
+        return Err(error.into());
+    }
     if let Some(tunnel) = peer.take_tunnel() {
         let parts = connection.into_parts();
         Box::pin(tunnel.run(parts.io.into_inner().release(parts.read_buf))).await;

@@ -175,7 +175,7 @@ fn a_server_that_gave_no_answer_is_named() {
 #[test]
 fn a_server_that_had_no_connection_to_give_is_named() {
     let server = Upstream::scripted(held);
-    let settings = "max_connections = 1\nconnect_timeout = \"100ms\"";
+    let settings = "max_connections = 1\npending_timeout = \"100ms\"";
     let (one, two) = ([&*server.url()], [&*server.url(), &*format!("{}/too", server.url())]);
     let proxy = logging(&upstreams(&[("one", &one, settings), ("two", &two, settings)]));
     let mut waiting = Vec::new();

@@ -91,7 +91,8 @@ impl Upstream {
         Self::listening(TcpListener::bind("127.0.0.1:0").unwrap(), script)
     }
 
-    fn listening(listener: TcpListener, script: impl Fn(&mut Caller) + Send + Sync + 'static) -> Self {
+    /// The same on a socket that listens already.
+    pub fn listening(listener: TcpListener, script: impl Fn(&mut Caller) + Send + Sync + 'static) -> Self {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State::default());
         let (script, shared) = (Arc::new(script), Arc::clone(&state));

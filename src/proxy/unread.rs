@@ -1,0 +1,57 @@
+//! Request bodies that nobody reads, because the proxy has answered without them.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::CONNECTION;
+use http::{Version, request};
+use hyper::body::{Body as _, Incoming};
+use tokio::time::Instant;
+
+use crate::socket::Alarm;
+use crate::time::monotonic;
+
+/// The longest body that is read and thrown away so that its connection can be used again, in bytes.
+const MAX_LENGTH: u64 = 64 * 1024;
+/// How long such a body is read in all.
+pub(super) const MAX_TIME: Duration = Duration::from_secs(1);
+
+/// Whether a connection ends after this request because its client wants that (RFC 9112 §9.3).
+pub(super) fn is_last(head: &request::Parts) -> bool {
+    let values = head.headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let mut options = values.flat_map(|value| value.split(',')).map(str::trim);
+    if head.version == Version::HTTP_10 {
+        return !options.any(|option| option.eq_ignore_ascii_case("keep-alive"));
+    }
+    options.any(|option| option.eq_ignore_ascii_case("close"))
+}
+
+/// A body over HTTP/1.1 that is read and thrown away while its response is sent, and for a moment after it.
+#[derive(Debug)]
+pub(super) struct Unread {
+    body: Incoming,
+    until: Instant,
+    alarm: Alarm,
+}
+
+impl Unread {
+    /// None if the body is too long for that, or of unknown length.
+    pub fn of(body: Incoming) -> Option<Self> {
+        let is_short = body.size_hint().upper().is_some_and(|length| length <= MAX_LENGTH);
+        is_short.then(|| Self { body, until: monotonic() + MAX_TIME, alarm: Alarm::default() })
+    }
+
+    /// Reads on; ready at the end of the body or of the time, and with whether the body is complete.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        loop {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(None) => return Poll::Ready(true),
+                Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => return Poll::Ready(true),
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
+                Poll::Pending => return self.alarm.wait_until(self.until, cx).map(|()| false),
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What the log says of servers that are down.
+
+use std::net::{SocketAddr, TcpListener};
+
+use crate::support::{Authority, Tidegate, Upstream, free_address, get};
+
+fn before(url: &str) -> Tidegate {
+    Tidegate::start(&format!(
+        "workers = 2\n[upstreams.shop]\nservers = [\"{url}\"]\n[[routes]]\npath = \"/*\"\nupstream = \"shop\"\n"
+    ))
+}
+
+fn ask(proxy: &Tidegate, times: usize) -> Vec<u16> {
+    (0..times).map(|_| get(proxy.addr(), "/", &[]).status()).collect()
+}
+
+fn echo_at(address: SocketAddr) -> Upstream {
+    Upstream::listening(TcpListener::bind(address).unwrap(), |caller| {
+        while let Ok(Some(_)) = caller.request() {
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    })
+}
+
+#[test]
+fn a_server_that_is_down_is_logged_once_and_so_is_its_return() {
+    let address = free_address();
+    let proxy = before(&format!("http://{address}"));
+    assert_eq!(ask(&proxy, 20), [502; 20]);
+    let line = proxy.wait_log(&format!("upstream shop: {address} fails: "));
+    assert!(line.contains("WARN") && line.contains("Connection refused (os error 111)"), "{line}");
+    let server = echo_at(address);
+    assert_eq!(ask(&proxy, 20), [200; 20]);
+    let line = proxy.wait_log(&format!("upstream shop: {address} responds again"));
+    assert!(line.contains("INFO"), "{line}");
+    assert_eq!((proxy.logged("fails: "), proxy.logged("responds again")), (1, 1));
+    // The next time is news again.
+    drop(server);
+    assert!(ask(&proxy, 20).iter().filter(|status| **status == 502).count() > 15);
+    crate::support::eventually("it is logged again", || proxy.logged("fails: ") == 2);
+}
+
+#[test]
+fn a_server_that_speaks_tls_where_plain_http_is_expected_is_logged_once() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let tls = format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("localhost"));
+    let server = Tidegate::start(&format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n{tls}\n[[routes]]\npath = \"/\"\nrespond = {{ status = 200 }}\n"
+    ));
+    let proxy = before(&format!("http://{}", server.addr()));
+    assert_eq!(ask(&proxy, 10), [502; 10]);
+    let line = proxy.wait_log(&format!("upstream shop: {} fails: ", server.addr()));
+    assert!(line.contains("WARN") && line.contains("https://"), "{line}");
+    assert_eq!(proxy.logged("fails: "), 1);
+}
+
+#[test]
+fn a_server_that_hangs_up_now_and_then_does_not_flood_the_log() {
+    let server = Upstream::scripted(|caller| {
+        if caller.number() % 2 == 0 {
+            let _ = caller.request();
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let proxy = before(&server.url());
+    let statuses = ask(&proxy, 60);
+    assert!(statuses.contains(&200) && statuses.contains(&502), "{statuses:?}");
+    proxy.wait_log("fails: ");
+    assert_eq!((proxy.logged("fails: "), proxy.logged("responds again")), (1, 0));
+}

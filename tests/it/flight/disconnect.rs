@@ -1,0 +1,351 @@
+//! Slots of clients that disconnect: the server works on, and so the slot stays taken.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use http::Response;
+use socket2::SockRef;
+
+use super::over_both_stores;
+use crate::support::frames::RST_STREAM;
+use crate::support::{Caller, Client, Frames, Http2Server, Tidegate, Upstream, eventually, get};
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// Two requests in flight to this server, whose upstream has these settings.
+fn two_slots(url: &str, settings: &str) -> String {
+    format!(
+        "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [limits.flight]\nalgorithm = \"concurrency\"\nmax_in_flight = 2\nkey = \"global\"\n\
+         [upstreams.server]\nservers = [\"{url}\"]\n{settings}\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"flight\"]\nupstream = \"server\"\n"
+    )
+}
+
+/// A server that works on each request until it is released, and counts what it works on.
+#[derive(Clone, Default)]
+struct Work {
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    begun: Arc<AtomicUsize>,
+    released: Arc<AtomicUsize>,
+}
+
+impl Work {
+    fn begin(&self) -> usize {
+        self.most.fetch_max(self.running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        self.begun.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn is_released(&self, number: usize) -> bool {
+        self.released.load(Ordering::SeqCst) > number
+    }
+
+    fn end(&self) {
+        self.running.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Lets the server answer everything that it has.
+    fn release(&self) {
+        self.released.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
+        eventually("the server has finished", || self.running.load(Ordering::SeqCst) == 0);
+    }
+
+    fn wait_begun(&self, count: usize) {
+        eventually("the server works on it", || self.begun.load(Ordering::SeqCst) == count);
+    }
+
+    fn over_http_1(&self) -> Upstream {
+        let work = self.clone();
+        Upstream::scripted(move |caller| {
+            while let Ok(Some(_)) = caller.request() {
+                let number = work.begin();
+                while !work.is_released(number) {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                work.end();
+                if caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    fn over_http_2(&self) -> Http2Server {
+        let work = self.clone();
+        Http2Server::start(h2::server::Builder::new(), None, move |(_, mut respond)| {
+            let work = work.clone();
+            async move {
+                let number = work.begin();
+                while !work.is_released(number) {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                work.end();
+                let _ = respond.send_response(Response::new(()), true);
+            }
+        })
+    }
+}
+
+/// Sends a request over a connection that is reset when the client is dropped.
+fn ask(proxy: SocketAddr) -> Client {
+    let mut client = Client::connect(proxy);
+    SockRef::from(client.stream()).set_linger(Some(Duration::ZERO)).unwrap();
+    client.send(REQUEST);
+    client
+}
+
+/// The status that a client gets which has asked before; none if the server works on its request.
+fn refusal(client: &mut Client) -> Option<u16> {
+    client.stream().set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    match client.read_head() {
+        Ok(head) => Some(head.unwrap().status()),
+        Err(error) => {
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            None
+        }
+    }
+}
+
+/// Sends requests and resets them at once; none gets in beyond those that are at work.
+fn reset_many(proxy: SocketAddr, work: &Work) {
+    let before = work.begun.load(Ordering::SeqCst);
+    for count in 1..=2 {
+        let client = ask(proxy);
+        work.wait_begun(before + count);
+        drop(client);
+    }
+    for _ in 0..60 {
+        assert_eq!(refusal(&mut ask(proxy)), Some(429));
+    }
+    assert_eq!(work.begun.load(Ordering::SeqCst), before + 2);
+}
+
+/// Waits until there is a slot again, with a request that the server works on, and answers it.
+fn wait_free(proxy: SocketAddr, work: &Work) {
+    let mut client = None;
+    eventually("the slot is free", || {
+        let mut next = ask(proxy);
+        let is_in = refusal(&mut next).is_none();
+        client = is_in.then_some(next);
+        is_in
+    });
+    work.release();
+    let mut client = client.unwrap();
+    client.stream().set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    assert_eq!(client.read_head().unwrap().unwrap().status(), 200);
+}
+
+#[test]
+fn a_client_that_resets_keeps_its_slot_while_the_server_works() {
+    let work = Work::default();
+    let server = work.over_http_1();
+    over_both_stores(&two_slots(&server.url(), ""), |proxy| {
+        for _ in 0..2 {
+            reset_many(proxy.addr(), &work);
+            work.release();
+            wait_free(proxy.addr(), &work);
+        }
+    });
+    assert_eq!(work.most.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn so_it_does_before_a_server_that_speaks_http_2() {
+    let work = Work::default();
+    let server = work.over_http_2();
+    let proxy = Tidegate::start(&two_slots(&server.url(), "protocol = \"h2\""));
+    reset_many(proxy.addr(), &work);
+    work.release();
+    wait_free(proxy.addr(), &work);
+    assert_eq!(work.most.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_stream_that_is_reset_keeps_its_slot_while_the_server_works() {
+    let work = Work::default();
+    let server = work.over_http_1();
+    let proxy = Tidegate::start(&two_slots(&server.url(), ""));
+    let mut client = Frames::connect(proxy.addr(), &[]);
+    for stream in [1, 3] {
+        client.get(stream, "/");
+        work.wait_begun(stream as usize / 2 + 1);
+        client.send(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+    }
+    for _ in 0..60 {
+        assert_eq!(refusal(&mut ask(proxy.addr())), Some(429));
+    }
+    assert_eq!(work.begun.load(Ordering::SeqCst), 2);
+    work.release();
+    eventually("the slots are free", || {
+        let mut next = ask(proxy.addr());
+        refusal(&mut next).is_none()
+    });
+}
+
+#[test]
+fn the_rest_of_a_response_keeps_the_slot_too() {
+    let (release, wait) = channel();
+    let wait = Arc::new(std::sync::Mutex::new(wait));
+    let server = Upstream::scripted(move |caller| {
+        while let Ok(Some(_)) = caller.request() {
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhe");
+            if wait.lock().unwrap().recv().is_err() || caller.try_send("ld").is_err() {
+                return;
+            }
+        }
+    });
+    let proxy = Tidegate::start(&two_slots(&server.url(), "").replace("in_flight = 2", "in_flight = 1"));
+    for _ in 0..2 {
+        let mut client = None;
+        eventually("the slot is free", || {
+            let mut next = ask(proxy.addr());
+            let is_in = next.read_head().unwrap().unwrap().status() == 200;
+            client = is_in.then_some(next);
+            is_in
+        });
+        drop(client);
+        for _ in 0..60 {
+            assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
+        }
+        release.send(()).unwrap();
+    }
+}
+
+#[test]
+fn the_slot_comes_back_when_the_connection_to_the_server_ends() {
+    let (close, wait) = channel::<()>();
+    let wait = Arc::new(std::sync::Mutex::new(wait));
+    let server = Upstream::scripted(move |caller| {
+        if let Ok(Some(_)) = caller.request() {
+            let _ = wait.lock().unwrap().recv();
+        }
+    });
+    let proxy = Tidegate::start(&two_slots(&server.url(), "").replace("in_flight = 2", "in_flight = 1"));
+    let client = ask(proxy.addr());
+    eventually("the server works on it", || server.requests().len() == 1);
+    drop(client);
+    for _ in 0..60 {
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
+    }
+    close.send(()).unwrap();
+    eventually("the slot is free", || refusal(&mut ask(proxy.addr())).is_none());
+}
+
+/// What a client has not sent is not made up, whichever way it leaves.
+#[test]
+fn half_a_request_body_is_none() {
+    let server = Upstream::echo();
+    let proxy = Tidegate::start(&two_slots(&server.url(), ""));
+    for end in ["", "4\r\nmore\r\n", "0\r\n", "reset"] {
+        let mut client = Client::connect(proxy.addr());
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n");
+        eventually("the server has the head", || server.open() == 1);
+        if end == "reset" {
+            SockRef::from(client.stream()).set_linger(Some(Duration::ZERO)).unwrap();
+        } else {
+            client.send(end);
+        }
+        drop(client);
+        eventually("the connection is closed", || server.open() == 0);
+        assert_eq!(server.requests().len(), 0, "after {end:?}");
+    }
+}
+
+/// Answers at once, with a body that goes on for longer than anybody would wait.
+fn dripping(caller: &mut Caller) {
+    let _ = caller.request();
+    let mut sent = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
+    while sent.is_ok() {
+        std::thread::sleep(Duration::from_millis(10));
+        sent = caller.try_send("x");
+    }
+}
+
+#[test]
+fn an_exchange_without_its_client_ends_after_the_response_timeout() {
+    let silent = Upstream::scripted(|caller| {
+        let _ = caller.request();
+        let _ = caller.request();
+    });
+    let dripping = Upstream::scripted(dripping);
+    for server in [&silent, &dripping] {
+        let config = two_slots(&server.url(), "response_timeout = \"700ms\"");
+        let proxy = Tidegate::start(&config.replace("in_flight = 2", "in_flight = 1"));
+        let began = Instant::now();
+        let client = ask(proxy.addr());
+        eventually("the server works on it", || server.requests().len() == 1);
+        drop(client);
+        eventually("the connection is closed", || server.open() == 0);
+        assert!(began.elapsed() >= Duration::from_millis(650), "{:?}", began.elapsed());
+        eventually("the slot is free", || refusal(&mut ask(proxy.addr())) != Some(429));
+    }
+}
+
+#[test]
+fn a_client_that_leaves_before_its_request_went_upstream_leaves_nothing() {
+    let work = Work::default();
+    let server = work.over_http_1();
+    let settings = "max_connections = 1\npending_timeout = \"9s\"";
+    let proxy = Tidegate::start(&two_slots(&server.url(), settings));
+    let first = ask(proxy.addr());
+    work.wait_begun(1);
+    let pending = || {
+        let text = get(proxy.admin(), "/metrics", &[]).text().to_owned();
+        let line = text.lines().find(|line| line.starts_with("tidegate_upstream_pending{")).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    for _ in 0..3 {
+        let waiting = ask(proxy.addr());
+        eventually("it waits for the connection", || pending() == 1);
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
+        drop(waiting);
+        eventually("it has left the line", || pending() == 0);
+    }
+    work.release();
+    drop(first);
+    wait_free(proxy.addr(), &work);
+    assert_eq!(work.begun.load(Ordering::SeqCst), 2);
+}
+
+/// An event stream has no end of its own: it is over when its client is gone.
+#[test]
+fn an_event_stream_ends_with_its_client() {
+    let server = Upstream::scripted(|caller| {
+        while let Ok(Some(_)) = caller.request() {
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n");
+        }
+    });
+    let config = two_slots(&server.url(), "").replace("in_flight = 2", "in_flight = 1");
+    let proxy = Tidegate::start(&config);
+    for _ in 0..3 {
+        let mut client = None;
+        eventually("the slot is free", || {
+            let mut next = ask(proxy.addr());
+            let is_in = next.read_head().unwrap().unwrap().status() == 200;
+            client = is_in.then_some(next);
+            is_in
+        });
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
+    }
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_exchanges_without_a_client() {
+    let work = Work::default();
+    let server = work.over_http_1();
+    let config = two_slots(&server.url(), "").replace("in_flight = 2", "in_flight = 1");
+    let proxy = Tidegate::start(&format!("shutdown_grace = \"30s\"\n{config}"));
+    let client = ask(proxy.addr());
+    work.wait_begun(1);
+    drop(client);
+    assert_eq!(get(proxy.addr(), "/nothing", &[]).status(), 429);
+    let began = Instant::now();
+    assert_eq!(proxy.stop().code(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    work.release();
+}
