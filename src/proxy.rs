@@ -44,7 +44,7 @@ use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing, Standings};
 use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
-use crate::upstream::{ForwardError, RequestBody, Upstream, UpstreamSpec};
+use crate::upstream::{ForwardError, RequestBody, Sender, Upstream, UpstreamSpec};
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
 #[derive(Debug)]
@@ -64,6 +64,8 @@ struct Way {
     route: RouteId,
     /// Its normalized path, where that differs from what was sent.
     path: Option<String>,
+    /// The client, as limits count it.
+    client: IpAddr,
     /// The number that chooses the server, where a key of the request does.
     choice: Option<u64>,
 }
@@ -238,7 +240,7 @@ impl Proxy {
         permit: Permit,
         forwarding: Option<&mut Forwarding>,
     ) -> Result<Response<Source>, ForwardError> {
-        let Way { route, path, choice } = way;
+        let Way { route, path, client, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match &treatment.target {
             Target::Respond { status, body } => {
@@ -256,14 +258,16 @@ impl Proxy {
                 let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
                     Some(incoming) => {
-                        carried(RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most)).await?
+                        let body = RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most);
+                        carried(body, peer, is_call).await?
                     }
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
+                let sender = Sender { client, is_timed: peer.has_min_body_rate(), key: choice };
                 let upstream = &self.upstreams[upstream.0 as usize];
-                let answer = upstream.forward(permit, &mut request, &rewrite.host, choice, forwarding).await;
+                let answer = upstream.forward(permit, &mut request, &rewrite.host, sender, forwarding).await;
                 let answer = answer.inspect_err(|_| *incoming = request.body_mut().take_unread())?;
                 returned(answer, handshake.as_ref())?
             }
@@ -276,6 +280,7 @@ impl Proxy {
     fn way(&self, peer: &Peer, head: &request::Parts, examined: Examined<'_>) -> Option<Way> {
         let route = examined.route?;
         let path = examined.path.changed().map(str::to_owned);
+        let client = self.site.gate.client_ip.counted(examined.client);
         let choice = match &self.site.treatments[route.0 as usize].target {
             Target::Forward { key: Some(key), .. } => {
                 let Examined { path, host, route, .. } = examined;
@@ -284,7 +289,7 @@ impl Proxy {
             }
             _ => None,
         };
-        Some(Way { route, path, choice })
+        Some(Way { route, path, client, choice })
     }
 
     fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {

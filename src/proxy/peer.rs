@@ -2,7 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -12,7 +14,7 @@ use super::tunnel::Tunnel;
 use crate::gate::Caller;
 use crate::socket::{Patience, Reading};
 use crate::time::{monotonic, recent};
-use crate::upstream::{ClientStream, Pace};
+use crate::upstream::{BufferBudget, ClientStream, ConnectionUse, Pace};
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct ClientTimes {
     pub idle: Duration,
     /// Of both sides, after they have switched protocols; and of a client in a call of gRPC.
     pub tunnel: Duration,
+    /// The minimum rate of request bodies and responses, in bytes per second, if there is one.
+    pub min_body_rate: Option<NonZeroU32>,
 }
 
 impl ClientTimes {
@@ -50,6 +54,10 @@ pub struct Peer {
     text: HeaderValue,
     /// The Host of the last request, and what Forwarded says of it.
     forwarded: RefCell<Option<(HeaderValue, HeaderValue)>>,
+    /// Memory for request bodies that are read before they go to a server.
+    buffers: BufferBudget,
+    /// The connection over which the present response comes to HTTP/1.1, if there is more of it than was taken at once.
+    responding: RefCell<Option<Arc<ConnectionUse>>>,
     /// What its connection goes on with after HTTP/1.1.
     tunnel: RefCell<Option<Box<Tunnel>>>,
 }
@@ -68,6 +76,8 @@ impl Peer {
             tls_subject: None,
             text: text_of(address.ip()),
             forwarded: RefCell::new(None),
+            buffers: BufferBudget::default(),
+            responding: RefCell::new(None),
             tunnel: RefCell::new(None),
         }
     }
@@ -132,13 +142,38 @@ impl Peer {
     /// It has sent a head over HTTP/1.1; `has_body` says whether there is more to come. To be told before its socket
     /// is read again.
     pub fn has_asked(&self, has_body: bool) {
+        self.patience.begin_transfers(self.times.min_body_rate);
         self.patience.set_unfinished(has_body);
         self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
+    }
+
+    /// Memory for request bodies that are read before they go to a server.
+    pub(super) fn buffers(&self) -> &BufferBudget {
+        &self.buffers
+    }
+
+    /// Whether its request bodies and responses have a minimum rate.
+    pub(super) fn has_min_body_rate(&self) -> bool {
+        self.times.min_body_rate.is_some()
+    }
+
+    /// A response over HTTP/1.1 takes more than one turn, and comes over this connection to a server.
+    pub(super) fn is_responding(&self, connection: &Arc<ConnectionUse>) {
+        if self.responding.borrow().is_none() {
+            self.responding.replace(Some(Arc::clone(connection)));
+        }
+    }
+
+    /// Whether it reads its response so slowly that others needed the connection to the server.
+    #[must_use]
+    pub fn is_reclaimed(&self) -> bool {
+        self.responding.borrow().as_ref().is_some_and(|connection| connection.is_reclaimed())
     }
 
     /// It has got its answer.
     pub(super) fn is_answered(&self) {
         if !self.is_multiplexed() {
+            self.responding.take();
             self.patience.await_next(recent(), self.times.idle, self.times.header);
         }
     }
@@ -147,8 +182,12 @@ impl Peer {
     /// silent for as long as in a tunnel.
     pub(super) fn pace(&self, is_call: bool) -> Pace {
         if self.is_multiplexed() {
-            let silence = if is_call { self.times.tunnel } else { self.times.body };
-            Pace::Stream(Box::new(ClientStream::new(silence)))
+            let stream = if is_call {
+                ClientStream::new(self.times.tunnel, None)
+            } else {
+                ClientStream::new(self.times.body, self.times.min_body_rate)
+            };
+            Pace::Stream(Box::new(stream))
         } else {
             Pace::Socket(Rc::clone(&self.patience))
         }

@@ -16,7 +16,7 @@ use super::entry::Entry;
 use crate::gate::RouteId;
 use crate::telemetry::Counts;
 use crate::time::recent;
-use crate::upstream::{BodyError, ResponseBody};
+use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 
 /// The body of an answer. When it is done, or dropped, its connection owes us the next request, and the
 /// request is logged and its duration counted.
@@ -89,7 +89,26 @@ impl Drop for Unanswered<'_> {
 
 impl ReplyBody {
     pub(super) fn new(source: Source, peer: Rc<Peer>, entry: Option<Box<Entry>>, timing: Timing) -> Self {
-        Self { source, peer, entry, timing }
+        let body = Self { source, peer, entry, timing };
+        if body.is_open_ended() {
+            body.peer.patience().exempt_response();
+        }
+        body
+    }
+
+    /// Whether it may go on for as long as it likes, as events and calls of gRPC do.
+    #[must_use]
+    pub fn is_open_ended(&self) -> bool {
+        matches!(&self.source, Source::Upstream(body) if body.is_open_ended())
+    }
+
+    /// Who uses the connection to the server, if there is more of the body to come and no other request does.
+    #[must_use]
+    pub fn connection(&self) -> Option<&Arc<ConnectionUse>> {
+        match &self.source {
+            Source::Upstream(body) if !body.is_end_stream() => body.connection(),
+            Source::Upstream(_) | Source::Own(_) => None,
+        }
     }
 
     /// Notes what is logged of a frame.
@@ -121,6 +140,12 @@ impl Body for ReplyBody {
             Source::Upstream(body) => Pin::new(body).poll_frame(cx),
         };
         self.note(&frame);
+        if !self.peer.is_multiplexed()
+            && let Poll::Ready(Some(Ok(_))) = &frame
+            && let Some(connection) = self.connection()
+        {
+            self.peer.is_responding(connection);
+        }
         frame
     }
 

@@ -41,6 +41,7 @@ mod rest;
 mod serve;
 mod simulate;
 mod sliding;
+mod slow;
 mod stores;
 mod support;
 mod tidy;
