@@ -52,7 +52,7 @@ use crate::limiter::{Denial, Limiter, Permit, Reservation, Ruling, Standing, Sta
 use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
-use crate::upstream::{ForwardError, HeaderScrub, RequestBody, Upstream, UpstreamSpec};
+use crate::upstream::{ForwardError, HeaderScrub, RequestBody, Sender, Upstream, UpstreamSpec};
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
 #[derive(Debug)]
@@ -77,6 +77,8 @@ struct Way<'a> {
     client: IpAddr,
     /// Its normalized path, where that differs from what was sent.
     path: Option<String>,
+    /// The client, as limits count it.
+    counted: IpAddr,
     /// The number that chooses the server, where a key of the request does.
     choice: Option<u64>,
 }
@@ -247,7 +249,7 @@ impl Proxy {
         permit: Permit,
         forwarding: Option<&mut Forwarding>,
     ) -> Result<Response<Source>, ForwardError> {
-        let Way { route, id, client, path, choice } = way;
+        let Way { route, id, client, counted, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match (&treatment.target, max_forwards::count_down(head)) {
             (Target::Respond { status, body }, _) => {
@@ -268,14 +270,15 @@ impl Proxy {
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
                     Some(incoming) => {
                         let body = RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most);
-                        carried(body.scrubbed(Arc::clone(&self.site.protected))).await?
+                        carried(body.scrubbed(Arc::clone(&self.site.protected)), peer, is_call).await?
                     }
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
+                let sender = Sender { client: counted, is_timed: peer.has_min_body_rate(), key: choice };
                 let upstream = &self.upstreams[upstream.0 as usize];
-                let answer = upstream.forward(permit, &mut request, &rewrite.host, choice, forwarding).await;
+                let answer = upstream.forward(permit, &mut request, &rewrite.host, sender, forwarding).await;
                 let answer = answer.inspect_err(|_| *incoming = request.body_mut().take_unread())?;
                 returned(answer, handshake.as_ref())?
             }
@@ -294,6 +297,7 @@ impl Proxy {
     ) -> Option<Way<'a>> {
         let (route, client) = (examined.route?, examined.client);
         let path = examined.path.changed().map(str::to_owned);
+        let counted = self.site.gate.client_ip.counted(client);
         let choice = match &self.site.treatments[route.0 as usize].target {
             Target::Forward { key: Some(key), .. } => {
                 let Examined { path, host, route, query, .. } = examined;
@@ -302,7 +306,7 @@ impl Proxy {
             }
             _ => None,
         };
-        Some(Way { route, id, client, path, choice })
+        Some(Way { route, id, client, counted, path, choice })
     }
 
     fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {

@@ -8,13 +8,14 @@ mod connection;
 mod drain;
 mod inherit;
 mod listen;
+mod occupant;
 mod places;
 mod proxy_protocol;
 mod transport;
 mod worker;
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 pub use drain::{Stage, Stages, stages};
@@ -47,6 +48,8 @@ pub struct ListenerSpec {
     pub header_timeout: Duration,
     /// Between two reads of a request body.
     pub body_timeout: Duration,
+    /// The minimum rate of request bodies and responses, in bytes per second, if there is one.
+    pub min_body_rate: Option<NonZeroU32>,
     /// Keep-alive, between requests.
     pub idle_timeout: Duration,
     /// Silence of both sides, after they have switched protocols.
@@ -89,6 +92,7 @@ impl ListenerSpec {
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            min_body_rate: NonZeroU32::new(240),
             idle_timeout: Duration::from_secs(75),
             tunnel_timeout: Duration::from_hours(1),
             max_header_bytes: 32 * 1024,

@@ -9,6 +9,7 @@ mod framing;
 mod heads;
 mod options;
 mod patience;
+mod rate;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -26,6 +27,7 @@ pub use framing::Framing;
 pub use heads::Heads;
 pub use options::set_options;
 pub use patience::{Patience, Reading};
+pub use rate::{RATE_GRACE, TransferRate};
 
 use crate::time::monotonic;
 
@@ -125,7 +127,10 @@ impl<S> Timed<S> {
             Reading::Unbounded | Reading::UntilItEnds => None,
             // It is about the next request, while the client is still taking an answer: the write has its own time.
             Reading::HeadStartsBy(..) if self.write_since.is_some() => None,
-            Reading::Each(span) => Some(*self.read_since.get_or_insert_with(monotonic) + span),
+            Reading::Each(span) => {
+                let span = self.patience.receiving_within(span);
+                Some(*self.read_since.get_or_insert_with(monotonic) + span)
+            }
             Reading::Until(instant) | Reading::HeadStartsBy(instant, _) => Some(instant),
         };
         self.patience.within_limit(deadline)
@@ -141,8 +146,9 @@ impl<S> Timed<S> {
     /// A client that takes its answer is there, also if it has closed its sending side; and a server that still
     /// takes the rest of a request owes us no more of its answer meanwhile.
     fn note_written(&mut self, progress: &Poll<io::Result<usize>>) {
-        if progress.is_pending() {
-            return;
+        let Poll::Ready(written) = progress else { return };
+        if let Ok(bytes) = written {
+            self.patience.has_sent(*bytes);
         }
         if let Some(since) = &mut self.ended_since {
             *since = monotonic();
@@ -162,15 +168,15 @@ impl<S> Timed<S> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if progress.is_ready() {
-            if self.write_since.take().is_some() {
+            if let Some(since) = self.write_since.take() {
                 self.patience.is_writing.set(false);
                 // It has waited: time has passed.
-                let _ = monotonic();
+                self.patience.has_waited_to_send(monotonic() - since);
             }
             return progress;
         }
         self.patience.is_writing.set(true);
-        let deadline = *self.write_since.get_or_insert_with(monotonic) + self.patience.writing;
+        let deadline = *self.write_since.get_or_insert_with(monotonic) + self.patience.sending_within();
         let deadline = self.patience.within_limit(Some(deadline)).unwrap_or(deadline);
         self.wait_until(deadline, cx)
     }
@@ -262,7 +268,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
             if came.is_empty() && result.is_ok() && (is_answering || this.patience.hides_end()) {
                 return this.hide_end(cx);
             }
-            this.read_since = None;
+            let since = this.read_since.take();
             this.patience.is_starved.set(false);
             if let Some(mut heads) = this.patience.heads.get() {
                 if !heads.take(came) {
@@ -272,6 +278,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
             }
             let now = monotonic();
             this.patience.heard.set(Some(now));
+            this.patience.has_received(came.len(), since.map_or(Duration::ZERO, |since| now - since));
             // Who still sends a body need not take anything yet.
             if let Some(since) = &mut this.write_since
                 && this.patience.is_amid_body()

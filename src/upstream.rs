@@ -3,6 +3,9 @@
 mod balance;
 mod body;
 mod budget;
+mod buffered;
+mod clients;
+mod connection_use;
 mod detached;
 mod driven;
 mod endpoint;
@@ -17,19 +20,23 @@ mod pool;
 mod probe;
 mod record;
 mod resolver;
+mod response;
 mod room;
 mod scrub;
 mod shared;
+mod spare;
 mod spec;
 mod standing;
 mod stream;
 mod trailers;
 mod tunnel;
+mod turns;
 mod upload;
 mod waiting;
 mod wire;
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -38,9 +45,12 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-pub use body::{BodyError, Pace, RequestBody, ResponseBody};
+pub use body::{BodyError, Pace, RequestBody};
+pub use buffered::BufferBudget;
+pub use connection_use::ConnectionUse;
 pub use error::ForwardError;
 pub use keeper::Keeper;
+pub use response::ResponseBody;
 pub use room::WorkerBell;
 pub use scrub::HeaderScrub;
 pub use shared::SharedUpstream;
@@ -53,7 +63,7 @@ use self::budget::RetryBudget;
 use self::detached::{Detachable, ResponseStream};
 use self::lineup::{Lineup, Pick};
 use self::pool::{Pool, Visit};
-use self::record::Record;
+use self::spare::Spare;
 use self::waiting::Turn;
 use self::wire::SendError;
 use crate::limiter::Permit;
@@ -72,9 +82,21 @@ pub struct Upstream {
     worker: WorkerBell,
 }
 
+/// Who sends a request, and how its server is chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    /// The client, as limits count it.
+    pub client: IpAddr,
+    /// Whether the client has to take a response in time.
+    pub is_timed: bool,
+    /// The key that chooses the server, where the upstream balances by a hash.
+    pub key: Option<u64>,
+}
+
 /// How one attempt at a request may go.
 #[derive(Clone, Copy)]
 struct Terms {
+    client: IpAddr,
     /// Whether it takes a new connection.
     is_fresh: bool,
     /// Whether there may be another attempt after it.
@@ -119,9 +141,7 @@ impl Upstream {
 
     /// Sends a request, whose URI is its path and query, and returns the response as soon as its head is
     /// there; the body streams. `permit` rides along until its last byte; if it holds slots, what has been sent goes on
-    /// without the caller. The request is taken out of where it
-    /// stands: it is too large to be handed on by value. Where the upstream balances by a hash, `key` chooses the
-    /// server. If the request is logged, its way is written into `forwarding`.
+    /// without the caller. The request is taken out of where it stands: it is too large to be handed on by value. If the request is logged, its way is written into `forwarding`.
     ///
     /// A request goes once more, over a new connection, where that is safe: when a connection that was kept
     /// turns out to be dead before any of it was sent; or, as often as `retries` and the budget allow, when a
@@ -137,9 +157,11 @@ impl Upstream {
         permit: Permit,
         request: &mut Request<RequestBody>,
         host: &HostRule,
-        key: Option<u64>,
+        sender: Sender,
         mut forwarding: Option<&mut Forwarding>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
+        let Sender { client, is_timed, key } = sender;
+        let admitted = self.shared.admit(client)?;
         let target = self.has_bases.then(|| request.uri().clone());
         let spec = self.shared.spec();
         let deadline = spec.total_timeout.map(|total| recent() + total);
@@ -160,7 +182,7 @@ impl Upstream {
                         forwarding.try_at(lineup.pools[place].label(), tried.len() + 1);
                     }
                     // Apart, because it is large.
-                    let waited = Box::pin(lineup.wait(place, &tried, deadline)).await;
+                    let waited = Box::pin(lineup.wait(place, &tried, client, deadline)).await;
                     waited
                         .map(|(place, turn)| (place, Some(turn)))
                         .inspect_err(|full| self.note_refusal(full))?
@@ -172,6 +194,7 @@ impl Upstream {
             }
             direct(request, target.as_ref(), pool, host)?;
             let terms = Terms {
+                client,
                 is_fresh: !tried.is_empty(),
                 may_retry: tried.len() < spec.retries as usize,
                 has_others: lineup.pools.len() > 1,
@@ -185,7 +208,8 @@ impl Upstream {
                         forwarding.head_came();
                     }
                     visit.tell(Some(came_to(response.status())));
-                    return Ok(response.map(|stream| ResponseBody::new(stream, visit, permit)));
+                    let admitted = (permit, admitted);
+                    return Ok(response.map(|stream| ResponseBody::new(stream, visit, admitted, is_timed)));
                 }
                 Err(Failed { error, again }) => {
                     if let Some(forwarding) = forwarding.as_deref_mut().filter(|_| error.has_head()) {
@@ -264,12 +288,13 @@ async fn attempt(
     terms: Terms,
     detachable: Option<Detachable>,
 ) -> Result<Response<ResponseStream>, Failed> {
-    let Terms { mut is_fresh, may_retry, has_others, deadline } = terms;
+    let Terms { client, mut is_fresh, may_retry, has_others, deadline } = terms;
     loop {
-        let wire = pool.checkout(turn.take(), is_fresh, deadline).await.map_err(|error| {
+        let wire = pool.checkout(turn.take(), client, is_fresh, deadline).await.map_err(|error| {
             let again = has_others && !matches!(error, ForwardError::Full(_));
             Failed { error, again }
         })?;
+        wire.begin(client);
         let was_kept = wire.was_kept();
         let is_idempotent = request.method().is_idempotent();
         // Over a shared connection a server can say that it has not looked at a request, whatever that is.
@@ -361,31 +386,4 @@ fn is_open_ended(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| {
         begins(kind.as_bytes(), b"text/event-stream") || begins(kind.as_bytes(), b"application/grpc")
     })
-}
-
-/// A copy of a request, in case it has to be sent again.
-struct Spare {
-    request: Request<RequestBody>,
-    /// Its body, while that is on its way.
-    body: Option<Rc<Record>>,
-}
-
-impl Spare {
-    /// None if the request has too large a body.
-    fn of(request: &mut Request<RequestBody>) -> Option<Self> {
-        let body = if request.body().is_incoming() { Some(request.body_mut().record()?) } else { None };
-        let mut twin = Request::new(request.body().twin());
-        *twin.method_mut() = request.method().clone();
-        *twin.uri_mut() = request.uri().clone();
-        *twin.headers_mut() = request.headers().clone();
-        Some(Self { request: twin, body })
-    }
-
-    /// The request, if all of its body has come.
-    fn whole(mut self) -> Option<Request<RequestBody>> {
-        if let Some(record) = self.body {
-            *self.request.body_mut() = RequestBody::again(record.whole()?);
-        }
-        Some(self.request)
-    }
 }

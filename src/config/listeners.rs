@@ -1,7 +1,7 @@
 //! `listen` and `[[listeners]]`.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -19,6 +19,8 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 const CONNECTIONS: RangeInclusive<u64> = 1..=10_000_000;
 /// 0 is no cap.
 const CONNECTIONS_PER_CLIENT: RangeInclusive<u64> = 0..=10_000_000;
+/// In bytes per second; 0 is no minimum.
+const BODY_RATE: RangeInclusive<u64> = 0..=1_000_000_000;
 const HEADER_BYTES: RangeInclusive<u64> = 1_024..=1_048_576;
 const HEADERS: RangeInclusive<u64> = 1..=10_000;
 
@@ -93,7 +95,11 @@ fn listener(item: Item<'_>, (directory, client_ip): Around<'_>) -> Option<Listen
     let mut count = |key, range, default| table.item(key).map_or(Some(default), |item| item.count(range));
     let max_connections = count("max_connections", &CONNECTIONS, bounds.max_connections);
     let per_client = count("max_connections_per_client", &CONNECTIONS_PER_CLIENT, 0);
+    let default_rate = bounds.min_body_rate.map_or(0, NonZeroU32::get);
     let max_headers = count("max_headers", &HEADERS, bounds.max_headers);
+    let min_body_rate = table
+        .item("min_body_rate")
+        .map_or(Some(default_rate), |item| u32::try_from(item.integer(&BODY_RATE)?).ok());
     let max_header_bytes =
         table.item("max_header_bytes").map_or(Some(bounds.max_header_bytes), |item| item.size(&HEADER_BYTES));
     let protocols = table.item("protocols").map_or(Some(bounds.protocols), protocols);
@@ -112,6 +118,7 @@ fn listener(item: Item<'_>, (directory, client_ip): Around<'_>) -> Option<Listen
         handshake_timeout: handshake_timeout?,
         header_timeout: header_timeout?,
         body_timeout: body_timeout?,
+        min_body_rate: NonZeroU32::new(min_body_rate?),
         idle_timeout: idle_timeout?,
         tunnel_timeout: tunnel_timeout?,
         max_header_bytes: max_header_bytes?,

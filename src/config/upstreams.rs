@@ -4,6 +4,7 @@ mod care;
 mod usual_tls;
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 use std::time::Duration;
@@ -172,6 +173,7 @@ fn spec(
     let panic_threshold = share("panic_threshold", default.panic_threshold);
     let mut count = |key, range, default| table.item(key).map_or(Some(default), |item| item.count(range));
     let max_connections = count("max_connections", &CONNECTIONS, default.max_connections);
+    let per_client = count("max_requests_per_client", &PENDING, 0);
     let max_pending = count("max_pending", &PENDING, default.max_pending);
     let health = table.item("health").map_or(Some(None), |item| care::health(item).map(Some));
     let eject = table.item("eject").map_or(Some(default.eject), care::eject);
@@ -207,6 +209,7 @@ fn spec(
         retry_budget: retry_budget?,
         max_connections: max_connections?,
         max_pending: max_pending?,
+        max_requests_per_client: NonZeroUsize::new(per_client?),
         health: health?,
         eject: eject?,
         panic_threshold: panic_threshold?,

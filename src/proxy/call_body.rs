@@ -29,6 +29,11 @@ impl CallBody {
     pub fn new(body: ResponseBody, reservation: Box<Reservation>) -> Self {
         Self { body, state: State::Streaming(Some(reservation)) }
     }
+
+    /// The body as it comes from the server.
+    pub fn of_server(&self) -> &ResponseBody {
+        &self.body
+    }
 }
 
 impl Body for CallBody {

@@ -131,7 +131,8 @@ mod tests {
 
     fn prepared(request: http::request::Builder, path: Option<&str>, prefix: Option<&str>) -> request::Parts {
         let minute = Duration::from_mins(1);
-        let times = ClientTimes { header: minute, body: minute, idle: minute, tunnel: minute };
+        let times =
+            ClientTimes { header: minute, body: minute, idle: minute, tunnel: minute, min_body_rate: None };
         let peer = Peer::new("192.0.2.7:1".parse().unwrap(), times, times.patience());
         let (mut head, ()) = request.body(()).unwrap().into_parts();
         let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };

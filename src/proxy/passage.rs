@@ -5,14 +5,23 @@ use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 
 use super::reply::Source;
-use super::{hop, http2, websocket};
+use super::{Peer, hop, http2, websocket};
 use crate::upstream::{ForwardError, RequestBody, ResponseBody};
 
-/// A body as it goes on. One that has no bytes by its length, and has not ended, has to end first: without a body its
-/// request would be whole before more could come.
-pub(super) async fn carried(mut body: RequestBody) -> Result<RequestBody, ForwardError> {
+/// A body as it goes on. A small one is read whole before, unless it belongs to a call of gRPC. One that has no bytes by
+/// its length, and has not ended, has to end first in any case: without a body its request would be whole before more
+/// could come.
+pub(super) async fn carried(
+    mut body: RequestBody,
+    peer: &Peer,
+    is_call: bool,
+) -> Result<RequestBody, ForwardError> {
     if body.size_hint().exact() != Some(0) {
-        return Ok(body);
+        return if is_call {
+            Ok(body)
+        } else {
+            body.buffered(peer.buffers()).await.map_err(ForwardError::of_body)
+        };
     }
     while let Some(frame) = body.frame().await {
         frame.map_err(ForwardError::of_body)?;

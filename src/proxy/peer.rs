@@ -2,7 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use super::via;
 use crate::gate::{Caller, RouteId};
 use crate::socket::{Patience, Reading};
 use crate::time::{monotonic, recent};
-use crate::upstream::{ClientStream, Pace};
+use crate::upstream::{BufferBudget, ClientStream, ConnectionUse, Pace};
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct ClientTimes {
     pub idle: Duration,
     /// Of both sides, after they have switched protocols; and of a client in a call of gRPC.
     pub tunnel: Duration,
+    /// The minimum rate of request bodies and responses, in bytes per second, if there is one.
+    pub min_body_rate: Option<NonZeroU32>,
 }
 
 impl ClientTimes {
@@ -56,6 +60,10 @@ pub struct Peer {
     forwarded: RefCell<Option<(HeaderValue, HeaderValue)>>,
     /// The version and the route of the last request that was forwarded, and what Via says of it.
     via: RefCell<Option<(Version, RouteId, HeaderValue)>>,
+    /// Memory for request bodies that are read before they go to a server.
+    buffers: BufferBudget,
+    /// The connection over which the present response comes to HTTP/1.1, if there is more of it than was taken at once.
+    responding: RefCell<Option<Arc<ConnectionUse>>>,
     /// What its connection goes on with after HTTP/1.1.
     tunnel: RefCell<Option<Box<Tunnel>>>,
     /// The body of the last request over HTTP/1.1, if that was answered without it.
@@ -85,6 +93,8 @@ impl Peer {
             text: text_of(address.ip()),
             forwarded: RefCell::new(None),
             via: RefCell::new(None),
+            buffers: BufferBudget::default(),
+            responding: RefCell::new(None),
             tunnel: RefCell::new(None),
             unread: RefCell::new(None),
         }
@@ -152,12 +162,39 @@ impl Peer {
     pub fn has_asked(&self, has_body: bool) {
         // The body before this head has come to its end.
         self.unread.take();
+        self.patience.begin_transfers(self.times.min_body_rate);
         self.patience.set_unfinished(has_body);
         self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
     }
 
+    /// Memory for request bodies that are read before they go to a server.
+    pub(super) fn buffers(&self) -> &BufferBudget {
+        &self.buffers
+    }
+
+    /// Whether its request bodies and responses have a minimum rate.
+    pub(super) fn has_min_body_rate(&self) -> bool {
+        self.times.min_body_rate.is_some()
+    }
+
+    /// A response over HTTP/1.1 takes more than one turn, and comes over this connection to a server.
+    pub(super) fn is_responding(&self, connection: &Arc<ConnectionUse>) {
+        if self.responding.borrow().is_none() {
+            self.responding.replace(Some(Arc::clone(connection)));
+        }
+    }
+
+    /// Whether it reads its response so slowly that others needed the connection to the server.
+    #[must_use]
+    pub fn is_reclaimed(&self) -> bool {
+        self.responding.borrow().as_ref().is_some_and(|connection| connection.is_reclaimed())
+    }
+
     /// It has got its answer.
     pub(super) fn is_answered(&self) {
+        if !self.is_multiplexed() {
+            self.responding.take();
+        }
         if let Some(unread) = &mut *self.unread.borrow_mut() {
             unread.is_answered = true;
         } else if !self.is_multiplexed() {
@@ -195,8 +232,12 @@ impl Peer {
     /// silent for as long as in a tunnel.
     pub(super) fn pace(&self, is_call: bool) -> Pace {
         if self.is_multiplexed() {
-            let silence = if is_call { self.times.tunnel } else { self.times.body };
-            Pace::Stream(Box::new(ClientStream::new(silence)))
+            let stream = if is_call {
+                ClientStream::new(self.times.tunnel, None)
+            } else {
+                ClientStream::new(self.times.body, self.times.min_body_rate)
+            };
+            Pace::Stream(Box::new(stream))
         } else {
             Pace::Socket(Rc::clone(&self.patience))
         }

@@ -81,6 +81,9 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
         ForwardError::Full(_) => {
             (StatusCode::SERVICE_UNAVAILABLE, "all connections to the upstream are in use")
         }
+        ForwardError::ClientLimit(_) => {
+            (StatusCode::TOO_MANY_REQUESTS, "too many requests of this client are under way")
+        }
         ForwardError::Broken { .. } | ForwardError::Framing(_) => {
             (StatusCode::BAD_GATEWAY, "the upstream gave no valid response")
         }
@@ -105,11 +108,11 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
         ForwardError::Target(_) => (StatusCode::BAD_REQUEST, "the path can't be sent upstream"),
     };
     let mut response = problem(status, detail);
-    if let ForwardError::Full(_) = error {
+    if let ForwardError::Full(_) | ForwardError::ClientLimit(_) = error {
         // Nobody knows when one comes free.
         response.headers_mut().insert(RETRY_AFTER, number(1));
     }
-    if status.is_client_error() {
+    if status.is_client_error() && !matches!(error, ForwardError::ClientLimit(_)) {
         // The rest of the request is still on its way.
         close(&mut response);
     }

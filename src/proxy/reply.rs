@@ -17,7 +17,7 @@ use super::entry::Entry;
 use crate::gate::RouteId;
 use crate::telemetry::Counts;
 use crate::time::recent;
-use crate::upstream::{BodyError, ResponseBody};
+use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 
 /// The body of an answer. When it is done, or dropped, its connection owes us the next request, and the
 /// request is logged and its duration counted.
@@ -48,6 +48,15 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// The body that comes from a server.
+    fn of_server(&self) -> Option<&ResponseBody> {
+        match self {
+            Self::Own(_) => None,
+            Self::Upstream(body) => Some(body),
+            Self::Call(body) => Some(body.of_server()),
+        }
+    }
+
     /// Whether it is an empty body of ours.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Own(bytes) if bytes.is_empty())
@@ -119,7 +128,23 @@ impl Source {
 
 impl ReplyBody {
     pub(super) fn new(source: Source, peer: Rc<Peer>, entry: Option<Box<Entry>>, timing: Timing) -> Self {
-        Self { source, peer, entry, timing }
+        let body = Self { source, peer, entry, timing };
+        if body.is_open_ended() {
+            body.peer.patience().exempt_response();
+        }
+        body
+    }
+
+    /// Whether it may go on for as long as it likes, as events and calls of gRPC do.
+    #[must_use]
+    pub fn is_open_ended(&self) -> bool {
+        self.source.of_server().is_some_and(ResponseBody::is_open_ended)
+    }
+
+    /// Who uses the connection to the server, if there is more of the body to come and no other request does.
+    #[must_use]
+    pub fn connection(&self) -> Option<&Arc<ConnectionUse>> {
+        self.source.of_server().filter(|body| !body.is_end_stream())?.connection()
     }
 
     /// Notes what is logged of a frame.
@@ -152,6 +177,12 @@ impl Body for ReplyBody {
             Source::Call(body) => Pin::new(body).poll_frame(cx),
         };
         self.note(&frame);
+        if !self.peer.is_multiplexed()
+            && let Poll::Ready(Some(Ok(_))) = &frame
+            && let Some(connection) = self.connection()
+        {
+            self.peer.is_responding(connection);
+        }
         frame
     }
 

@@ -118,6 +118,7 @@ fn times(spec: &ListenerSpec) -> ClientTimes {
         body: spec.body_timeout,
         idle: spec.idle_timeout,
         tunnel: spec.tunnel_timeout,
+        min_body_rate: spec.min_body_rate,
     }
 }
 
@@ -135,6 +136,8 @@ async fn beginning(
         if !is_listening {
             is_listening = true;
             let _ = begun.as_mut().poll(cx);
+            open.watch(cx);
+            open.set_idle(true);
         }
         if open.is_draining() {
             patience.hasten(monotonic() + LINGER);
@@ -147,6 +150,7 @@ async fn beginning(
             _ => Beginning::Http1,
         });
         match begins {
+            Poll::Pending if open.is_evicted() => Poll::Ready(Ok(Beginning::Nothing)),
             // TLS has answers of its own.
             Poll::Pending => match Pin::new(&mut *stream).poll_flush(cx) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),

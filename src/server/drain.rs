@@ -2,8 +2,12 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Context;
 
 use tokio::sync::{Notify, watch};
+
+use super::occupant::Occupant;
 
 /// How far a server is on the way to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,13 +55,16 @@ pub(super) struct Connections {
 
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Open(Rc<Connections>);
+pub(super) struct Open {
+    connections: Rc<Connections>,
+    occupant: Arc<Occupant>,
+}
 
 impl Connections {
     /// Counts a connection until the value is dropped.
-    pub fn open(self: &Rc<Self>) -> Open {
+    pub fn open(self: &Rc<Self>, occupant: &Arc<Occupant>) -> Open {
         self.open.set(self.open.get() + 1);
-        Open(Rc::clone(self))
+        Open { connections: Rc::clone(self), occupant: Arc::clone(occupant) }
     }
 
     /// Asks every connection to end.
@@ -77,18 +84,33 @@ impl Connections {
 impl Open {
     /// Whether the connection is asked to end.
     pub fn is_draining(&self) -> bool {
-        self.0.is_draining.get()
+        self.connections.is_draining.get() || self.is_evicted()
+    }
+
+    /// Whether the connection has to make room for another one.
+    pub fn is_evicted(&self) -> bool {
+        self.occupant.is_evicted()
+    }
+
+    /// Notes whether a request is under way.
+    pub fn set_idle(&self, is_idle: bool) {
+        self.occupant.set_idle(is_idle);
+    }
+
+    /// Has the task woken when the connection has to make room.
+    pub fn watch(&self, cx: &Context<'_>) {
+        self.occupant.set_waker(cx.waker());
     }
 
     /// Wakes whoever polls it when the connection is asked to end.
     pub fn begun(&self) -> tokio::sync::futures::Notified<'_> {
-        self.0.begun.notified()
+        self.connections.begun.notified()
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        self.0.closed.notify_one();
+        self.connections.open.set(self.connections.open.get() - 1);
+        self.connections.closed.notify_one();
     }
 }

@@ -41,18 +41,19 @@ pub(super) fn place(
     spec: &ListenerSpec,
     live: &Live,
 ) -> Result<Place, Full> {
-    let mut place = places.take(spec.max_connections)?;
     // Where a PROXY header comes, it says whose place it is.
-    if !spec.proxy_protocol {
-        give(&mut place, address, spec, live)?;
+    let client = if spec.proxy_protocol { None } else { live.now().client_at(address.ip()) };
+    let mut place = places.take(spec.max_connections, client)?;
+    if let Some(client) = client {
+        place.give_to(client, spec.max_connections_per_client)?;
     }
     Ok(place)
 }
 
 /// Gives a place to a client, if it is one: many may be behind a trusted proxy.
 fn give(place: &mut Place, address: SocketAddr, spec: &ListenerSpec, live: &Live) -> Result<(), Full> {
-    let Some(max) = spec.max_connections_per_client else { return Ok(()) };
-    live.now().client_at(address.ip()).map_or(Ok(()), |client| place.give_to(client, max))
+    let client = live.now().client_at(address.ip());
+    client.map_or(Ok(()), |client| place.give_to(client, spec.max_connections_per_client))
 }
 
 /// What is wrong with a handshake, in words that also tell of who took the port for one without TLS.

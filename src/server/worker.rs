@@ -140,7 +140,7 @@ async fn accept(
                 return;
             }
         };
-        let (bounds, live, open) = (Rc::clone(bounds), Rc::clone(&live), connections.open());
+        let (bounds, live, open) = (Rc::clone(bounds), Rc::clone(&live), connections.open(place.occupant()));
         tokio::task::spawn_local(async move {
             let mut place = place;
             let accepted = transport::accept(stream, address, &bounds.spec, &live, &mut place).await;

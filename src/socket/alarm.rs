@@ -1,6 +1,7 @@
 //! Timers that are hardly ever touched.
 
 use std::future::Future as _;
+use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep};
 
+use super::rate::{RATE_GRACE, TransferRate};
 use crate::time::{monotonic, recent};
 
 /// Longer than anything waits.
@@ -28,6 +30,7 @@ pub struct Waiting {
     /// When all must be over.
     limit: Option<Instant>,
     since: Option<Instant>,
+    rate: TransferRate,
     alarm: Alarm,
 }
 
@@ -73,7 +76,7 @@ impl Waiting {
     /// Waits of at most so long each.
     #[must_use]
     pub fn new(span: Duration) -> Self {
-        Self { span, limit: None, since: None, alarm: Alarm::default() }
+        Self { span, limit: None, since: None, rate: TransferRate::new(None), alarm: Alarm::default() }
     }
 
     /// Waits that end by `limit`, and of at most so long each, as far as those are given.
@@ -81,6 +84,28 @@ impl Waiting {
     pub fn within(span: Option<Duration>, limit: Option<Instant>) -> Option<Self> {
         let bounded = span.is_some() || limit.is_some();
         bounded.then(|| Self { limit, ..Self::new(span.unwrap_or(FOREVER)) })
+    }
+
+    /// The same for a transfer, which has a minimum rate in bytes per second if one is given.
+    #[must_use]
+    pub fn with_min_rate(self, min_rate: Option<NonZeroU32>) -> Self {
+        Self { rate: TransferRate::new(min_rate), ..self }
+    }
+
+    /// All must be over by then, if that is given.
+    pub fn set_limit(&mut self, limit: Option<Instant>) {
+        self.limit = limit;
+    }
+
+    /// So many bytes were transferred.
+    pub fn add_bytes(&mut self, bytes: usize) {
+        self.rate.add_bytes(bytes);
+    }
+
+    /// How much longer may be waited with this grace; none without a minimum rate.
+    #[must_use]
+    pub fn allowance(&self, grace: Duration) -> Option<Duration> {
+        self.rate.allowance(grace)
     }
 
     /// What is waited for has gone on in some other way until then.
@@ -91,11 +116,14 @@ impl Waiting {
     /// Passes on what has come of waiting, unless that has taken too long.
     pub fn bound<T>(&mut self, progress: Poll<T>, cx: &mut Context<'_>) -> Poll<Result<T, TooLate>> {
         if let Poll::Ready(done) = progress {
-            self.since = None;
+            if let Some(since) = self.since.take() {
+                self.rate.add_wait(recent() - since);
+            }
             let is_over = self.limit.is_some_and(|limit| limit <= recent());
             return Poll::Ready(if is_over { Err(TooLate) } else { Ok(done) });
         }
-        let deadline = *self.since.get_or_insert_with(monotonic) + self.span;
+        let span = self.allowance(RATE_GRACE).map_or(self.span, |allowance| allowance.min(self.span));
+        let deadline = *self.since.get_or_insert_with(monotonic) + span;
         let deadline = self.limit.map_or(deadline, |limit| limit.min(deadline));
         self.alarm.wait_until(deadline, cx).map(|()| Err(TooLate))
     }
@@ -136,5 +164,24 @@ mod tests {
             assert_eq!(wait(SECOND / 2).await, Ok(()));
         }
         assert_eq!(wait(2 * SECOND).await, Err(TooLate));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_transfer_ends_when_its_average_is_below_the_minimum() {
+        let mut waiting = Waiting::new(30 * SECOND).with_min_rate(NonZeroU32::new(100));
+        let started = monotonic();
+        let end = loop {
+            let mut sleep = std::pin::pin!(tokio::time::sleep(3 * SECOND));
+            let waited = std::future::poll_fn(|cx| {
+                let progress = sleep.as_mut().poll(cx);
+                waiting.bound(progress.map(|()| monotonic()), cx)
+            });
+            if waited.await.is_err() {
+                break monotonic() - started;
+            }
+            // Less than a third of what has to come.
+            waiting.add_bytes(90);
+        };
+        assert_eq!(end, RATE_GRACE);
     }
 }

@@ -1,12 +1,14 @@
 //! How long a read or a write may wait, and what it may bring.
 
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::heads::Heads;
+use super::rate::{RATE_GRACE, TransferRate};
 use crate::time::recent;
 
 /// How long a client waits with its next request before its connection rests.
@@ -43,6 +45,10 @@ enum Rest {
 pub struct Patience {
     pub(super) reading: Cell<Reading>,
     pub(super) writing: Duration,
+    /// How fast the body of the present request comes; counted while reads are [`Reading::Each`].
+    receiving: Cell<TransferRate>,
+    /// How fast the present response is taken.
+    sending: Cell<TransferRate>,
     /// When the socket's task will be woken to look at the time; none if it will not.
     pub(super) alarm: Cell<Option<Instant>>,
     /// When all patience ends, whatever is read or written until then.
@@ -87,6 +93,8 @@ impl Patience {
         Self {
             reading: Cell::new(reading),
             writing,
+            receiving: Cell::new(TransferRate::new(None)),
+            sending: Cell::new(TransferRate::new(None)),
             alarm: Cell::new(None),
             limit: Cell::new(None),
             heads: Cell::new(None),
@@ -106,6 +114,59 @@ impl Patience {
     #[must_use]
     pub fn heard(&self) -> Option<Instant> {
         self.heard.get()
+    }
+
+    /// A request begins, whose body and response have this minimum rate in bytes per second, if any.
+    pub fn begin_transfers(&self, min_rate: Option<NonZeroU32>) {
+        self.receiving.set(TransferRate::new(min_rate));
+        self.sending.set(TransferRate::new(min_rate));
+    }
+
+    /// The present response may be taken as slowly as its reader likes.
+    pub fn exempt_response(&self) {
+        self.sending.set(TransferRate::new(None));
+    }
+
+    /// How much longer the body of the present request may be waited for, with this grace; none without a minimum rate.
+    #[must_use]
+    pub fn receiving_allowance(&self, grace: Duration) -> Option<Duration> {
+        self.receiving.get().allowance(grace)
+    }
+
+    /// How long the present read of a body may take, of which each may take `span`.
+    pub(super) fn receiving_within(&self, span: Duration) -> Duration {
+        self.receiving_allowance(RATE_GRACE).map_or(span, |allowance| allowance.min(span))
+    }
+
+    /// How long the present write may take.
+    pub(super) fn sending_within(&self) -> Duration {
+        self.sending.get().allowance(RATE_GRACE).map_or(self.writing, |allowance| allowance.min(self.writing))
+    }
+
+    /// A read has brought so many bytes after so long a wait.
+    pub(super) fn has_received(&self, bytes: usize, wait: Duration) {
+        let mut rate = self.receiving.get();
+        if rate.is_bounded() && self.is_amid_body() {
+            rate.add_bytes(bytes);
+            rate.add_wait(wait);
+            self.receiving.set(rate);
+        }
+    }
+
+    /// So many bytes were written.
+    pub(super) fn has_sent(&self, bytes: usize) {
+        let mut rate = self.sending.get();
+        if rate.is_bounded() {
+            rate.add_bytes(bytes);
+            self.sending.set(rate);
+        }
+    }
+
+    /// A write has waited for so long.
+    pub(super) fn has_waited_to_send(&self, wait: Duration) {
+        let mut rate = self.sending.get();
+        rate.add_wait(wait);
+        self.sending.set(rate);
     }
 
     /// Changes what reads wait for, from now on.

@@ -298,3 +298,48 @@ async fn nothing_rests_that_has_an_answer_to_write() {
     assert!(patience.is_unwatched());
     assert_eq!(rests_after(&mut far).await, Duration::ZERO);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_body_has_a_minimum_rate_in_both_directions() {
+    let min_rate = std::num::NonZeroU32::new(100);
+    // A byte in three seconds is in time each time, and too slow after the grace; 200 bytes a second are not.
+    for (bytes, is_slow) in [(1, true), (600, false)] {
+        let (mut near, far) = duplex(1);
+        let patience = Patience::of_client(Reading::Each(30 * SECOND), 30 * SECOND);
+        patience.begin_transfers(min_rate);
+        let mut far = Timed::new(far, Rc::clone(&patience));
+        let send = async {
+            for _ in 0..10 {
+                tokio::time::sleep(3 * SECOND).await;
+                near.write_all(&vec![b'x'; bytes]).await.unwrap();
+            }
+        };
+        let started = monotonic();
+        let receive = async {
+            let received = kind(far.read_to_end(&mut Vec::new()).await);
+            (received, monotonic() - started)
+        };
+        let end = tokio::select! {
+            end = receive => Some(end),
+            () = async { send.await; tokio::time::sleep(SECOND).await } => None,
+        };
+        let too_slow = (Some(io::ErrorKind::TimedOut), RATE_GRACE);
+        assert_eq!(end, is_slow.then_some(too_slow), "{bytes} bytes");
+    }
+    let (mut near, far) = duplex(1);
+    let patience = Patience::of_client(Reading::Unbounded, 30 * SECOND);
+    patience.begin_transfers(min_rate);
+    let mut far = Timed::new(far, Rc::clone(&patience));
+    let take = async {
+        loop {
+            tokio::time::sleep(3 * SECOND).await;
+            near.read_u8().await.unwrap();
+        }
+    };
+    let started = monotonic();
+    let sent = tokio::select! {
+        sent = far.write_all(&[b'x'; 100]) => kind(sent),
+        () = take => None,
+    };
+    assert_eq!((sent, monotonic() - started), (Some(io::ErrorKind::TimedOut), RATE_GRACE));
+}

@@ -1,4 +1,4 @@
-//! Bodies on their way: the client's to the server, and the server's back.
+//! The body of a request on its way to a server.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -7,20 +7,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::Instant;
 
-use super::detached::ResponseStream;
-use super::link::Answering;
-use super::pool::Visit;
+use super::buffered::{self, Buffer, BufferBudget, Reserved};
+use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::record::{Parts, Record};
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
 use super::trailers::{self, may_trail};
-use super::tunnel::ServerEnd;
 use super::upload::Upload;
-use crate::limiter::Permit;
 use crate::socket::{Patience, Reading, TooLate};
-use crate::time::monotonic;
+use crate::time::{monotonic, recent};
 
 /// Why a body ends before its end.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +33,9 @@ pub enum BodyError {
     /// The next part of it did not come in time.
     #[error("the next part of the body did not come in time")]
     TooLate(#[from] TooLate),
+    /// Its client is slow, and others needed its connection to the server.
+    #[error("its client is too slow, and other clients need the connection")]
+    Reclaimed,
     /// It has more bytes than it may.
     #[error("the body is larger than it may be")]
     TooLarge,
@@ -58,13 +60,47 @@ impl Pace {
     fn held(&self) -> Option<usize> {
         if let Self::Stream(stream) = self { stream.held() } else { None }
     }
+
+    /// How much longer the client may be waited for with this grace; none without a minimum rate.
+    fn allowance(&self, grace: Duration) -> Option<Duration> {
+        match self {
+            Self::Socket(patience) => patience.receiving_allowance(grace),
+            Self::Stream(stream) => stream.allowance(grace),
+        }
+    }
+
+    /// All of the body must have come by then, if that is given.
+    fn set_limit(&mut self, limit: Option<Instant>) {
+        match self {
+            Self::Socket(patience) => patience.set_limit(limit),
+            Self::Stream(stream) => stream.set_limit(limit),
+        }
+    }
+}
+
+impl Stored {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Bytes(bytes) => bytes.is_empty(),
+            Self::Parts(parts) => parts.is_empty(),
+        }
+    }
+
+    fn length(&self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Parts(parts) => parts.length(),
+        }
+    }
 }
 
 /// Who waits for the end of a request's body.
 #[derive(Debug)]
 enum Server {
     /// The connection, which owes us an answer in this time then.
-    Socket(Rc<Patience>, Duration),
+    Socket(Rc<Patience>, Duration, Arc<ConnectionUse>),
     /// Whoever waits for the answer.
     Stream(Rc<Upload>),
 }
@@ -82,8 +118,19 @@ pub struct RequestBody {
     scrub: Option<Arc<HeaderScrub>>,
     /// Where what goes by is kept, if it may have to go again.
     record: Option<Rc<Record>>,
-    /// What goes in place of `incoming`, of a body that goes again.
-    parts: Option<Box<Parts>>,
+    /// What goes in place of `incoming`, of a body that was read before or goes again.
+    stored: Stored,
+    /// Memory for a body that was read before it goes.
+    reserved: Option<Reserved>,
+}
+
+/// A body that is here.
+#[derive(Clone, Debug, Default)]
+enum Stored {
+    #[default]
+    Nothing,
+    Bytes(Bytes),
+    Parts(Box<Parts>),
 }
 
 impl RequestBody {
@@ -108,7 +155,8 @@ impl RequestBody {
             is_handshake,
             scrub: None,
             record: None,
-            parts: None,
+            stored: Stored::Nothing,
+            reserved: None,
         }
     }
 
@@ -127,14 +175,16 @@ impl RequestBody {
     /// The same for another attempt, of a body of which nothing comes from a client any more.
     pub(super) fn twin(&self) -> Self {
         let mut twin = Self::new(None, None, self.is_handshake);
-        twin.parts.clone_from(&self.parts);
+        twin.stored.clone_from(&self.stored);
         twin
     }
 
     /// A body that has gone once.
     pub(super) fn again(parts: Parts) -> Self {
         let mut body = Self::empty();
-        body.parts = (!parts.is_empty()).then(|| Box::new(parts));
+        if !parts.is_empty() {
+            body.stored = Stored::Parts(Box::new(parts));
+        }
         body
     }
 
@@ -163,6 +213,40 @@ impl RequestBody {
         self
     }
 
+    /// The same body, read whole if it is small and its length is known; its memory comes from `budget`.
+    ///
+    /// # Errors
+    /// When it breaks off, is too large or too slow.
+    pub async fn buffered(mut self, budget: &BufferBudget) -> Result<Self, BodyError> {
+        let length = self.size_hint().exact().filter(|length| *length <= buffered::MAX_BYTES);
+        let Some(reserved) = length.and_then(|length| budget.reserve(length)) else { return Ok(self) };
+        self.set_limit(Some(recent() + buffered::WITHIN));
+        let mut buffer = Buffer::default();
+        while let Some(frame) = self.frame().await {
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => buffer.add(data),
+                Ok(Err(frame)) => buffer.trailers = frame.into_trailers().ok(),
+                Err(error) => {
+                    self.set_limit(None);
+                    return Err(error);
+                }
+            }
+        }
+        let mut body = Self::empty();
+        body.stored = match buffer.trailers.take() {
+            None => Stored::Bytes(buffer.into_bytes()),
+            Some(trailers) => Stored::Parts(Box::new(Parts::new(buffer.into_bytes(), trailers))),
+        };
+        body.reserved = Some(reserved);
+        Ok(body)
+    }
+
+    fn set_limit(&mut self, limit: Option<Instant>) {
+        if let Some(client) = &mut self.client {
+            client.set_limit(limit);
+        }
+    }
+
     /// The body as it came, if nothing of it was read: it goes nowhere, and its client is still to send it.
     #[must_use]
     pub fn take_unread(&mut self) -> Option<Incoming> {
@@ -171,8 +255,13 @@ impl RequestBody {
         self.incoming.take()
     }
 
-    pub(super) fn then_expect_answer(&mut self, server: Rc<Patience>, within: Duration) {
-        self.server = Some(Server::Socket(server, within));
+    pub(super) fn then_expect_answer(
+        &mut self,
+        server: Rc<Patience>,
+        within: Duration,
+        connection: Arc<ConnectionUse>,
+    ) {
+        self.server = Some(Server::Socket(server, within, connection));
     }
 
     /// Has it note how it goes on.
@@ -185,13 +274,16 @@ impl RequestBody {
     }
 
     fn next_part(&mut self) -> Option<Frame<Bytes>> {
-        let parts = self.parts.as_mut()?;
-        let part = parts.next();
+        let part = match &mut self.stored {
+            Stored::Nothing => return None,
+            Stored::Bytes(bytes) => Some(Frame::data(std::mem::take(bytes))),
+            Stored::Parts(parts) => parts.next(),
+        };
         if let Some(Server::Stream(upload)) = &self.server {
             upload.asked(part.is_some());
         }
-        if parts.is_empty() {
-            self.parts = None;
+        if self.stored.is_empty() {
+            self.stored = Stored::Nothing;
             self.end();
         }
         part
@@ -200,11 +292,12 @@ impl RequestBody {
     fn end(&mut self) {
         self.incoming = None;
         if let Some(Pace::Socket(client)) = self.client.take() {
+            client.set_limit(None);
             client.set(Reading::Unbounded);
         }
         // Once an answer has begun, its own times hold.
         match self.server.take() {
-            Some(Server::Socket(server, within)) if server.is_unbounded() => {
+            Some(Server::Socket(server, within, _)) if server.is_unbounded() => {
                 server.set(Reading::Until(monotonic() + within));
             }
             Some(Server::Stream(upload)) => upload.has_ended(),
@@ -255,6 +348,12 @@ impl Body for RequestBody {
                 client.set_unfinished(false);
             }
         }
+        if let (Some(Server::Socket(_, _, connection)), Some(client)) = (&this.server, &this.client) {
+            match &frame {
+                Poll::Pending => connection.wait_for_client(client.allowance(CONTENDED_GRACE)),
+                Poll::Ready(_) => connection.go_on(),
+            }
+        }
         if let (Some(left), Poll::Ready(Some(Ok(some)))) = (&mut this.left, &frame) {
             let length = some.data_ref().map_or(0, Bytes::len) as u64;
             match left.checked_sub(length) {
@@ -281,16 +380,16 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        !self.is_incoming() && self.parts.is_none()
+        !self.is_incoming() && self.stored.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
         match self.held() {
             Some(length) => SizeHint::with_exact(length as u64),
-            None => self.incoming.as_ref().map_or_else(
-                || SizeHint::with_exact(self.parts.as_ref().map_or(0, |parts| parts.length())),
-                Body::size_hint,
-            ),
+            None => self
+                .incoming
+                .as_ref()
+                .map_or_else(|| SizeHint::with_exact(self.stored.length()), Body::size_hint),
         }
     }
 }
@@ -301,75 +400,5 @@ impl Drop for RequestBody {
         // connection has set its patience already.
         self.server = None;
         self.end();
-    }
-}
-
-/// A response's body as it streams in. The connection goes back to its pool after the last byte; if the body
-/// is dropped before, the connection is closed, or the rest is read for as long as the request holds concurrency slots.
-#[derive(Debug)]
-pub struct ResponseBody {
-    stream: ResponseStream,
-    visit: Visit,
-    _permit: Permit,
-}
-
-impl ResponseBody {
-    pub(super) fn new(stream: ResponseStream, visit: Visit, permit: Permit) -> Self {
-        Self { stream, visit, _permit: permit }
-    }
-
-    /// The server's end of the tunnel, once it has switched protocols.
-    #[must_use]
-    pub fn into_tunnel(mut self) -> Option<ServerEnd> {
-        let stream = self.stream.leave()?;
-        Some(ServerEnd::new(stream, self))
-    }
-
-    /// The server that it comes from, for messages.
-    #[must_use]
-    pub fn server(&self) -> String {
-        self.visit.pool().server().authority()
-    }
-
-    fn give_back(&mut self) {
-        if let Some(wire) = self.stream.finish().and_then(Answering::into_wire) {
-            self.visit.pool().give_back(wire);
-        }
-    }
-}
-
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = &mut *self;
-        let mut frame = this.stream.poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &mut frame {
-            trailers::cut(frame, |name| may_trail(name.as_str()));
-        }
-        if matches!(frame, Poll::Ready(None)) {
-            this.give_back();
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.stream.size_hint()
-    }
-}
-
-impl Drop for ResponseBody {
-    fn drop(&mut self) {
-        if self.stream.is_end_stream() {
-            self.give_back();
-        }
     }
 }

@@ -110,6 +110,11 @@ impl ResponseStream {
         self.source.as_ref().map_or(SizeHint::with_exact(0), |source| source.incoming.size_hint())
     }
 
+    /// The connection, until the end of the body.
+    pub fn link(&self) -> Option<&Answering> {
+        self.source.as_ref().map(|source| &source.link)
+    }
+
     /// The connection after the end of the body.
     pub fn finish(&mut self) -> Option<Answering> {
         self.source.take().map(|source| source.link)

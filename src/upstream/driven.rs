@@ -8,15 +8,19 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::task::AbortHandle;
 
+use super::connection_use::ConnectionUse;
 use super::wire::Wire;
 
 /// A connection with a task, which ends with it.
 pub(super) struct Driven {
     wire: Shared,
+    connection: Arc<ConnectionUse>,
+    is_open_ended: bool,
     task: AbortHandle,
 }
 
@@ -26,10 +30,21 @@ type Shared = Rc<Cell<Option<Box<Wire>>>>;
 impl Driven {
     /// Has a task drive the connection from now on.
     pub fn new(wire: Box<Wire>) -> Self {
+        let (connection, is_open_ended) = (Arc::clone(wire.connection()), wire.is_open_ended());
         let wire = Rc::new(Cell::new(Some(wire)));
         let driving = Rc::clone(&wire);
         let task = tokio::task::spawn_local(poll_fn(move |cx| drive(&driving, cx)));
-        Self { wire, task: task.abort_handle() }
+        Self { wire, connection, is_open_ended, task: task.abort_handle() }
+    }
+
+    /// Whether its response may be silent for as long as it likes.
+    pub fn is_open_ended(&self) -> bool {
+        self.is_open_ended
+    }
+
+    /// Who uses it.
+    pub fn connection(&self) -> &Arc<ConnectionUse> {
+        &self.connection
     }
 
     /// The connection, for whoever uses it next; none if it has ended.
@@ -57,7 +72,7 @@ fn drive(shared: &Shared, cx: &mut Context<'_>) -> Poll<()> {
     let Some(mut wire) = shared.take() else { return Poll::Ready(()) };
     // Whoever reads the response is woken by its body.
     let _ = wire.drive(cx, |_| Poll::<()>::Pending);
-    if wire.has_ended() {
+    if wire.has_ended() || wire.connection().is_reclaimed() {
         // What came of it is in the response's body, and its place is free.
         return Poll::Ready(());
     }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::num::NonZeroUsize;
 
 use super::body::BodyError;
 use super::spec::ServerSpec;
@@ -26,6 +27,9 @@ pub enum ForwardError {
     /// Every connection that may be is in use, and none came free in time.
     #[error("no connection to {0} is free")]
     Full(String),
+    /// The client has as many requests at the upstream as it may.
+    #[error("{0} requests of this client are under way")]
+    ClientLimit(NonZeroUsize),
     /// The name of no server has been resolved yet.
     #[error("no server of the upstream {0} has an address")]
     Unresolved(Box<str>),
@@ -76,7 +80,7 @@ impl ForwardError {
         let error = match cause {
             Cause::Hyper(error) => error,
             Cause::Upload(Flaw::TooLarge, _) => return Self::RequestBodyTooLarge,
-            Cause::Upload(Flaw::TooLate, _) => return Self::RequestBodyTimeout,
+            Cause::Upload(Flaw::TooLate, _) | Cause::Reclaimed => return Self::RequestBodyTimeout,
             Cause::Upload(Flaw::Broken, error) => return Self::RequestBody(BodyError::Broken(error)),
             Cause::TooLate => return Self::ResponseTimeout(server.authority()),
             Cause::NoTunnels => return Self::NoTunnels(server.authority()),
@@ -100,10 +104,10 @@ impl ForwardError {
     /// For a client's own body that was read here.
     #[must_use]
     pub fn of_body(error: BodyError) -> Self {
-        match error {
-            BodyError::TooLate(_) => Self::RequestBodyTimeout,
-            BodyError::TooLarge => Self::RequestBodyTooLarge,
-            BodyError::Broken(_) | BodyError::BrokenOff => Self::RequestBody(error),
+        match error.flaw() {
+            Flaw::TooLate => Self::RequestBodyTimeout,
+            Flaw::TooLarge => Self::RequestBodyTooLarge,
+            Flaw::Broken => Self::RequestBody(error),
         }
     }
 
@@ -114,6 +118,7 @@ impl ForwardError {
             Self::Connect { .. } => "connect_failed",
             Self::ConnectTimeout(_) => "connect_timeout",
             Self::Full(_) => "no_free_connection",
+            Self::ClientLimit(_) => "max_requests_per_client",
             Self::Unresolved(_) => "unresolved_name",
             Self::ResponseTimeout(_) => "response_timeout",
             Self::Broken { .. } if self.is_dead_connection() => "connection_lost",
@@ -132,7 +137,12 @@ impl ForwardError {
     /// What it says of an attempt at a server; nothing if there was none.
     pub(super) fn attempt(&self) -> Option<Attempt> {
         match self {
-            Self::Full(_) | Self::Unresolved(_) | Self::Loop | Self::Target(_) | Self::NoTunnels(_) => None,
+            Self::Full(_)
+            | Self::ClientLimit(_)
+            | Self::Unresolved(_)
+            | Self::Loop
+            | Self::Target(_)
+            | Self::NoTunnels(_) => None,
             Self::Connect { .. } | Self::ConnectTimeout(_) => Some(Attempt::Unreachable),
             Self::ResponseTimeout(_) => Some(Attempt::Late),
             Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(Attempt::Broken),
@@ -212,7 +222,7 @@ impl BodyError {
         match self {
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => Flaw::TooLate,
             Self::Broken(_) | Self::BrokenOff => Flaw::Broken,
-            Self::TooLate(_) => Flaw::TooLate,
+            Self::TooLate(_) | Self::Reclaimed => Flaw::TooLate,
             Self::TooLarge => Flaw::TooLarge,
         }
     }
@@ -222,6 +232,7 @@ impl BodyError {
     pub fn word(&self) -> &'static str {
         match self {
             Self::TooLate(_) => "response_stalled",
+            Self::Reclaimed => "client_too_slow",
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => "response_stalled",
             Self::Broken(_) | Self::BrokenOff | Self::TooLarge => "response_broken",
         }

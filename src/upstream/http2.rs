@@ -351,6 +351,11 @@ impl Lane {
         waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
     }
 
+    /// Whether the response may be silent for as long as it likes.
+    pub fn is_open_ended(&self) -> bool {
+        self.is_open_ended
+    }
+
     /// The response has come to its end. What is left of the request may still be sent.
     pub fn finish(mut self) {
         self.upload = None;

@@ -1,6 +1,7 @@
 //! One worker's view of an upstream's endpoints at one time.
 
 use std::iter::once;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -91,12 +92,13 @@ impl Lineup {
         &self,
         picked: usize,
         tried: &[usize],
+        client: IpAddr,
         deadline: Option<Instant>,
     ) -> Result<(usize, Turn), ForwardError> {
         let places: SmallVec<[usize; 4]> = once(picked).chain(self.others(picked, tried)).collect();
         let pools: SmallVec<[&Pool; 4]> = places.iter().map(|place| &*self.pools[*place]).collect();
         let first = &self.pools[picked];
-        let turn = waiting::turn(&pools, first.turn_by(deadline)).await;
+        let turn = waiting::turn(&pools, client, first.turn_by(deadline)).await;
         turn.map(|(which, turn)| (places[which], turn)).ok_or_else(|| first.full())
     }
 

@@ -1,6 +1,8 @@
 //! A request's connection to a server, whatever is spoken there.
 
+use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -10,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::body::{BodyError, RequestBody};
+use super::connection_use::ConnectionUse;
 use super::driven::Driven;
 use super::http2::Lane;
 use super::tunnel::Duplex;
@@ -36,6 +39,13 @@ pub(super) enum Answering {
 }
 
 impl Link {
+    /// A request of this client begins.
+    pub fn begin(&self, client: IpAddr) {
+        if let Self::Http1(wire) = self {
+            wire.connection().begin(client);
+        }
+    }
+
     /// Whether it was there before the request.
     pub fn was_kept(&self) -> bool {
         match self {
@@ -87,6 +97,24 @@ impl Answering {
             }
             Self::Early(_) => Pin::new(incoming).poll_frame(cx).map_err(BodyError::Broken),
             Self::Http2(lane) => lane.poll_body(cx, incoming),
+        }
+    }
+
+    /// Who uses the connection, if no other request does.
+    pub fn connection(&self) -> Option<&Arc<ConnectionUse>> {
+        match self {
+            Self::Http1(wire) => Some(wire.connection()),
+            Self::Early(driven) => Some(driven.connection()),
+            Self::Http2(_) => None,
+        }
+    }
+
+    /// Whether the response may be silent for as long as it likes.
+    pub fn is_open_ended(&self) -> bool {
+        match self {
+            Self::Http1(wire) => wire.is_open_ended(),
+            Self::Early(driven) => driven.is_open_ended(),
+            Self::Http2(lane) => lane.is_open_ended(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +128,7 @@ impl Pool {
     pub(super) async fn checkout(
         &self,
         turn: Option<Turn>,
+        client: IpAddr,
         fresh: bool,
         deadline: Option<Instant>,
     ) -> Result<Link, ForwardError> {
@@ -140,11 +141,11 @@ impl Pool {
         if let Some(multiplexed) = &self.multiplexed {
             return match multiplexed.free() {
                 Some(lane) => Ok(Link::Http2(lane)),
-                None => Box::pin(self.open_shared(multiplexed, deadline)).await,
+                None => Box::pin(self.open_shared(multiplexed, client, deadline)).await,
             };
         }
         // Apart, because it is large, and most requests find a connection that was kept.
-        Box::pin(self.wait_and_open(fresh, deadline)).await.map(Link::Http1)
+        Box::pin(self.wait_and_open(client, fresh, deadline)).await.map(Link::Http1)
     }
 
     /// That every connection is in use.
@@ -161,14 +162,14 @@ impl Pool {
         &self.endpoint.room
     }
 
-    /// Counts a request that has to wait for a connection; none if too many do.
-    pub(super) fn pending(&self) -> Option<Pending<'_>> {
-        self.shared.pending()
+    /// Counts a request that has to wait for a connection; none if too many do, and `displace` makes no room among them.
+    pub(super) fn pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
+        self.shared.pending(displace)
     }
 
     /// Joins the line for a connection, under a number.
-    pub(super) fn line_up(&self) -> (u64, oneshot::Receiver<Grant>) {
-        self.endpoint.room.wait(&self.worker)
+    pub(super) fn line_up(&self, client: IpAddr) -> (u64, oneshot::Receiver<Grant>) {
+        self.endpoint.room.wait(&self.worker, client)
     }
 
     /// Asks the other workers for connections that they keep and others wait for.
@@ -269,8 +270,13 @@ impl Pool {
         Some(handed.swap_remove(place).1)
     }
 
-    async fn wait_and_open(&self, fresh: bool, deadline: Option<Instant>) -> Result<Box<Wire>, ForwardError> {
-        let turn = waiting::turn(&[self], self.turn_by(deadline)).await;
+    async fn wait_and_open(
+        &self,
+        client: IpAddr,
+        fresh: bool,
+        deadline: Option<Instant>,
+    ) -> Result<Box<Wire>, ForwardError> {
+        let turn = waiting::turn(&[self], client, self.turn_by(deadline)).await;
         let (_, turn) = turn.ok_or_else(|| self.full())?;
         self.open(turn, fresh, deadline).await
     }
@@ -311,6 +317,7 @@ impl Pool {
     async fn open_shared(
         &self,
         multiplexed: &Multiplexed,
+        client: IpAddr,
         deadline: Option<Instant>,
     ) -> Result<Link, ForwardError> {
         let spec = self.shared.spec();
@@ -326,7 +333,7 @@ impl Pool {
                 Some(lane) => return Ok(Link::Http2(lane)),
                 // Another worker may use its connections for ever, and none can be lent.
                 None if multiplexed.is_empty() => self.endpoint.room.enter_over(),
-                None => match waiting::turn(&[self], self.turn_by(deadline)).await {
+                None => match waiting::turn(&[self], client, self.turn_by(deadline)).await {
                     Some((_, Turn::Place(place))) => place,
                     // Nobody hands over a connection of its own here.
                     _ => return Err(self.full()),

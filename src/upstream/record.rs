@@ -31,6 +31,11 @@ pub(super) struct Record {
 }
 
 impl Parts {
+    /// A body with these trailers.
+    pub fn new(data: Bytes, trailers: HeaderMap) -> Self {
+        Self { length: data.len() as u64, data: VecDeque::from([data]), trailers: Some(trailers) }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.data.is_empty() && self.trailers.is_none()
     }

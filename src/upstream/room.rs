@@ -1,11 +1,16 @@
 //! How many connections a process may have to one address, and who is next when they are all in use.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::connection_use::{ConnectionUse, bits};
+use super::turns::Turns;
 
 /// Stands for one worker, which is told by it that others wait for connections that it keeps.
 pub type WorkerBell = Arc<Notify>;
@@ -23,9 +28,9 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct Line {
     /// Connections that are open, or about to be.
-    open: usize,
-    /// Those who wait, first come first.
-    waiters: VecDeque<Waiter>,
+    open: Vec<Arc<ConnectionUse>>,
+    /// Those who wait.
+    waiters: Turns<Waiter>,
     /// The number of the next one.
     next: u64,
 }
@@ -60,7 +65,21 @@ pub(super) enum Next {
 
 /// The right to one connection; dropped with it, it goes to whoever is next.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Room>);
+pub(super) struct Place {
+    room: Arc<Room>,
+    connection: Arc<ConnectionUse>,
+}
+
+/// What one client has of the connections to one address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// Connections that its requests use.
+    pub held: usize,
+    /// Connections that there may be.
+    pub most: usize,
+    /// Whether requests of other clients wait.
+    pub others_wait: bool,
+}
 
 impl Room {
     pub fn new(most: usize) -> Arc<Self> {
@@ -70,28 +89,30 @@ impl Room {
     /// A place, if one is free and nobody waits for it.
     pub fn enter(self: &Arc<Self>) -> Option<Place> {
         let mut line = self.line.lock();
-        let is_free = line.open < self.most && line.waiters.is_empty();
-        is_free.then(|| {
-            line.open += 1;
-            Place(Arc::clone(self))
-        })
+        let is_free = line.open.len() < self.most && line.waiters.is_empty();
+        is_free.then(|| self.place(&mut line))
     }
 
     /// A place in any case.
     pub fn enter_over(self: &Arc<Self>) -> Place {
-        self.line.lock().open += 1;
-        Place(Arc::clone(self))
+        self.place(&mut self.line.lock())
+    }
+
+    fn place(self: &Arc<Self>, line: &mut Line) -> Place {
+        let connection = Arc::new(ConnectionUse::new());
+        line.open.push(Arc::clone(&connection));
+        Place { room: Arc::clone(self), connection }
     }
 
     /// Whether [`Room::enter`] would give a place.
     pub fn is_free(&self) -> bool {
         let line = self.line.lock();
-        line.open < self.most && line.waiters.is_empty()
+        line.open.len() < self.most && line.waiters.is_empty()
     }
 
     /// Connections that are open, or about to be.
     pub fn open(&self) -> usize {
-        self.line.lock().open
+        self.line.lock().open.len()
     }
 
     /// Whether anybody waits.
@@ -99,21 +120,59 @@ impl Room {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Joins the line at its end, under a number.
-    pub fn wait(self: &Arc<Self>, worker: &WorkerBell) -> (u64, oneshot::Receiver<Grant>) {
+    /// What this client has of the connections.
+    pub fn share(&self, client: IpAddr) -> Share {
+        let line = self.line.lock();
+        let held = line.open.iter().filter(|connection| connection.is_by(client)).count();
+        Share { held, most: self.most, others_wait: line.waiters.has_others(client) }
+    }
+
+    /// Takes a connection for a waiting request of `client` from a client that holds more than a quarter of all, and is
+    /// too slow; says whether there was one. A client that holds as much itself gets none.
+    pub fn reclaim(&self, client: IpAddr, now: Instant) -> bool {
+        let line = self.line.lock();
+        if !line.open.iter().any(|connection| connection.is_slow(now)) {
+            return false;
+        }
+        let mut held = HashMap::<u128, usize>::new();
+        for connection in &line.open {
+            *held.entry(connection.client()).or_default() += 1;
+        }
+        let has_too_much = |client| held.get(&client).is_some_and(|held| held * 4 > self.most);
+        if has_too_much(bits(client)) {
+            return false;
+        }
+        let slow = line.open.iter().filter(|other| other.is_slow(now) && has_too_much(other.client()));
+        // The one that has been slow for longest; if it has gone on just now there is a next time.
+        slow.min_by_key(|other| other.slow_from()).is_some_and(|slowest| slowest.reclaim(now))
+    }
+
+    /// Refuses the newest waiting request of the client that has the most, in favour of `client`; says whether there is
+    /// one that has more than its turn.
+    pub fn displace(&self, client: IpAddr) -> bool {
+        let mut line = self.line.lock();
+        let displaced = line.waiters.displace(client);
+        self.count(&line);
+        drop(line);
+        // It hears of it because nobody can tell it anything more.
+        displaced.is_some()
+    }
+
+    /// Joins the line behind other requests of the same client, under a number.
+    pub fn wait(self: &Arc<Self>, worker: &WorkerBell, client: IpAddr) -> (u64, oneshot::Receiver<Grant>) {
         let (tell, told) = oneshot::channel();
         let mut line = self.line.lock();
         let number = line.next;
         line.next += 1;
-        if line.open < self.most && line.waiters.is_empty() {
+        if line.open.len() < self.most && line.waiters.is_empty() {
             // A place came free since this one looked.
-            line.open += 1;
+            let place = self.place(&mut line);
             drop(line);
             // It can't fail: the receiver is still here.
-            let _ = tell.send(Grant::Place(Place(Arc::clone(self))));
+            let _ = tell.send(Grant::Place(place));
             return (number, told);
         }
-        line.waiters.push_back(Waiter { number, worker: Arc::clone(worker), tell });
+        line.waiters.push(client, Waiter { number, worker: Arc::clone(worker), tell });
         self.count(&line);
         (number, told)
     }
@@ -132,13 +191,20 @@ impl Room {
         if !Arc::ptr_eq(&first.worker, worker) {
             return Next::Elsewhere;
         }
-        let first = line.waiters.pop_front();
+        let first = line.waiters.pop();
         self.count(&line);
         first.map_or(Next::Nobody, Next::Here)
     }
 
     fn count(&self, line: &Line) {
         self.waiting.store(line.waiters.len(), Ordering::Relaxed);
+    }
+}
+
+impl Place {
+    /// Who uses the connection.
+    pub fn connection(&self) -> &Arc<ConnectionUse> {
+        &self.connection
     }
 }
 
@@ -151,24 +217,32 @@ impl Waiter {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let room = &self.0;
+        let room = &self.room;
         let mut line = room.line.lock();
-        let next = if line.open > room.most { None } else { line.waiters.pop_front() };
-        if next.is_none() {
-            line.open -= 1;
+        if let Some(own) = line.open.iter().position(|other| Arc::ptr_eq(other, &self.connection)) {
+            line.open.swap_remove(own);
         }
+        let next = if line.open.len() < room.most { line.waiters.pop() } else { None };
+        let next = next.map(|next| (next, room.place(&mut line)));
         room.count(&line);
         drop(line);
-        if let Some(next) = next {
+        if let Some((next, place)) = next {
             // If nobody is there to take it, it is dropped here, and goes to the one after.
-            let _ = next.tell(Grant::Place(Place(Arc::clone(room))));
+            let _ = next.tell(Grant::Place(place));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::time::recent;
+
+    fn client(number: u8) -> IpAddr {
+        [192, 0, 2, number].into()
+    }
 
     #[test]
     fn places_are_bounded_and_go_to_the_first_in_line() {
@@ -176,9 +250,9 @@ mod tests {
         let one = room.enter().unwrap();
         let _two = room.enter().unwrap();
         assert!(room.enter().is_none() && !room.is_free() && !room.is_awaited());
-        let (_, mut first) = room.wait(&worker);
-        let (number, second) = room.wait(&worker);
-        let (_, mut third) = room.wait(&worker);
+        let (_, mut first) = room.wait(&worker, client(1));
+        let (number, second) = room.wait(&worker, client(1));
+        let (_, mut third) = room.wait(&worker, client(1));
         // Who leaves is passed over, whether it says so or is just gone.
         drop(second);
         drop(one);
@@ -189,7 +263,7 @@ mod tests {
         room.leave(number);
         assert!(!room.is_awaited());
         assert_eq!(room.open(), 1);
-        drop(room.wait(&worker));
+        drop(room.wait(&worker, client(1)));
         assert_eq!(room.open(), 1);
     }
 
@@ -197,7 +271,7 @@ mod tests {
     fn nobody_overtakes_those_who_wait() {
         let (room, worker) = (Room::new(1), WorkerBell::default());
         let place = room.enter().unwrap();
-        let (number, _told) = room.wait(&worker);
+        let (number, _told) = room.wait(&worker, client(1));
         assert!(room.is_awaited());
         drop(place);
         // It belongs to the one who waits, even before that one has taken it.
@@ -210,8 +284,8 @@ mod tests {
         let (room, here, there) = (Room::new(1), WorkerBell::default(), WorkerBell::default());
         let place = room.enter().unwrap();
         assert!(matches!(room.next_for(&here), Next::Nobody));
-        let (_, mut first) = room.wait(&there);
-        let (number, mut second) = room.wait(&here);
+        let (_, mut first) = room.wait(&there, client(1));
+        let (number, mut second) = room.wait(&here, client(1));
         assert!(matches!(room.next_for(&here), Next::Elsewhere));
         drop(place);
         let Ok(Grant::Place(_place)) = first.try_recv() else { panic!() };
@@ -219,5 +293,41 @@ mod tests {
         assert_eq!(waiter.number, number);
         assert!(waiter.tell(Grant::Handed));
         assert!(matches!(second.try_recv(), Ok(Grant::Handed)));
+    }
+
+    #[test]
+    fn waiting_clients_take_turns() {
+        let (room, worker) = (Room::new(1), WorkerBell::default());
+        let mut place = room.enter();
+        let mut told: Vec<_> =
+            [1, 1, 1, 2].map(|number| room.wait(&worker, client(number)).1).into_iter().collect();
+        for next in [0, 3, 1, 2] {
+            drop(place.take());
+            let Ok(Grant::Place(granted)) = told[next].try_recv() else { panic!("{next}") };
+            place = Some(granted);
+        }
+    }
+
+    #[test]
+    fn a_slow_client_that_holds_more_than_a_quarter_gives_way() {
+        let room = Room::new(8);
+        let places: Vec<Place> = std::iter::from_fn(|| room.enter()).collect();
+        for (number, place) in [1, 1, 2, 3, 3, 3, 3, 3].into_iter().zip(&places) {
+            place.connection().begin(client(number));
+        }
+        let later = recent() + Duration::from_mins(1);
+        let reclaimed = || places.iter().position(|place| place.connection().is_reclaimed());
+        // Nobody is slow, and then only those are that hold no more than a quarter.
+        assert!(!room.reclaim(client(4), later));
+        let slow = |place: &Place| place.connection().wait_for_client(Some(Duration::from_secs(1)));
+        places[..3].iter().for_each(slow);
+        assert!(!room.reclaim(client(4), later));
+        slow(&places[6]);
+        assert!(!room.reclaim(client(3), later), "it has too much itself");
+        assert!(!room.reclaim(client(4), recent()), "it is not slow yet");
+        assert!(room.reclaim(client(4), later) && reclaimed() == Some(6));
+        assert!(!room.reclaim(client(4), later));
+        let share = room.share(client(3));
+        assert_eq!((share.held, share.most, share.others_wait), (5, 8, false));
     }
 }

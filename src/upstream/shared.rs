@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::balance::Balancer;
+use super::clients::{ClientRequest, Clients};
 use super::endpoint::Endpoint;
 use super::error::ForwardError;
 use super::members::{self, Member};
@@ -32,6 +33,7 @@ pub struct SharedUpstream {
     pub(super) stirred: Notify,
     /// Requests that wait for a connection.
     pending: AtomicUsize,
+    clients: Arc<Clients>,
     workers: Mutex<Vec<Weak<Notify>>>,
     /// How often addresses of each server were ejected, also those that it has no more.
     ejections: Box<[AtomicU64]>,
@@ -52,6 +54,7 @@ impl SharedUpstream {
             is_in_panic: AtomicBool::new(false),
             stirred: Notify::new(),
             pending: AtomicUsize::new(0),
+            clients: Arc::default(),
             workers: Mutex::default(),
             ejections: spec.servers.iter().map(|_| AtomicU64::new(0)).collect(),
         };
@@ -139,11 +142,21 @@ impl SharedUpstream {
         }
     }
 
-    /// Counts a request that has to wait for a connection; none if too many do.
-    pub(super) fn pending(&self) -> Option<Pending<'_>> {
+    /// Counts a request that has to wait for a connection; none if too many do, and `displace` makes no room among them.
+    pub(super) fn pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
         let waiting = Pending(&self.pending);
         let others = self.pending.fetch_add(1, Ordering::Relaxed);
-        (others < self.spec.max_pending).then_some(waiting)
+        (others < self.spec.max_pending || displace()).then_some(waiting)
+    }
+
+    /// Counts a request of this client, if those are bounded.
+    ///
+    /// # Errors
+    /// When the client has as many requests under way as it may.
+    pub(super) fn admit(&self, client: IpAddr) -> Result<Option<ClientRequest>, ForwardError> {
+        let Some(max) = self.spec.max_requests_per_client else { return Ok(None) };
+        let admitted = self.clients.begin(client, max);
+        admitted.map(Some).ok_or(ForwardError::ClientLimit(max))
     }
 
     /// Takes up the addresses that a server's name has now; says whether they are others than before. Those that

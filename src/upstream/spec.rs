@@ -1,6 +1,7 @@
 //! What an upstream is.
 
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -42,6 +43,8 @@ pub struct UpstreamSpec {
     pub max_connections: usize,
     /// The most requests that wait for one, over all workers.
     pub max_pending: usize,
+    /// The most requests of one client at once, over all workers, if that is bounded.
+    pub max_requests_per_client: Option<NonZeroUsize>,
     /// How servers are asked whether they are well; none if they are not.
     pub health: Option<HealthSpec>,
     /// When failures of requests put a server out; none if they never do.
@@ -137,6 +140,7 @@ impl UpstreamSpec {
             retry_budget: 0.2,
             max_connections: 1024,
             max_pending: 1024,
+            max_requests_per_client: None,
             health: None,
             eject: Some(EjectSpec::default()),
             panic_threshold: 0.5,

@@ -1,11 +1,13 @@
 //! The body of a request that comes over HTTP/2, where its library is more forgiving than we may be.
 
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming};
+use tokio::time::Instant;
 
 use super::body::BodyError;
 use crate::socket::Waiting;
@@ -21,10 +23,20 @@ pub struct ClientStream {
 }
 
 impl ClientStream {
-    /// One of which each part may take so long.
+    /// One of which each part may take so long, and that has a minimum rate in bytes per second if one is given.
     #[must_use]
-    pub fn new(span: Duration) -> Self {
-        Self { waiting: Waiting::new(span), held: None }
+    pub fn new(span: Duration, min_rate: Option<NonZeroU32>) -> Self {
+        Self { waiting: Waiting::new(span).with_min_rate(min_rate), held: None }
+    }
+
+    /// All of it must have come by then, if that is given.
+    pub(super) fn set_limit(&mut self, limit: Option<Instant>) {
+        self.waiting.set_limit(limit);
+    }
+
+    /// How much longer may be waited for it with this grace; none without a minimum rate.
+    pub(super) fn allowance(&self, grace: Duration) -> Option<Duration> {
+        self.waiting.allowance(grace)
     }
 
     /// Bytes that are held back; none if nothing is.
@@ -35,6 +47,9 @@ impl ClientStream {
     /// The next part of the body, or that it has not come in time.
     pub(super) fn poll_frame(&mut self, incoming: &mut Incoming, cx: &mut Context<'_>) -> Polled {
         let frame = self.next(incoming, cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.waiting.add_bytes(frame.data_ref().map_or(0, Bytes::len));
+        }
         self.waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::body::ResponseBody;
+use super::response::ResponseBody;
 
 /// Bytes both ways.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin {}

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
+use super::connection_use::ConnectionUse;
 use super::room::Place;
 use super::upload::Flaw;
 use crate::socket::{Patience, Reading, Timed};
@@ -52,6 +53,8 @@ pub(super) struct Wire {
     waker: Waker,
     /// Whether the last response came before its request was whole.
     is_early: bool,
+    /// Whether the last response may be silent for as long as it likes.
+    is_open_ended: bool,
     /// Its right to be there, which goes to another connection after it.
     place: Place,
     /// Since when it has been kept; none for a connection that has not served yet.
@@ -75,6 +78,8 @@ pub(super) enum Cause {
     Upload(Flaw, hyper::Error),
     /// There was no answer in time.
     TooLate,
+    /// The client sends too slowly, and others needed the connection.
+    Reclaimed,
     /// The server takes no tunnels.
     NoTunnels,
     /// The Host header does not fit into a target.
@@ -102,6 +107,7 @@ impl Wire {
             http1::Builder::new().max_buf_size(MAX_BUFFERED).handshake(io).await.map_err(io::Error::other)?;
         let relay = Arc::new(Relay::default());
         let waker = Waker::from(Arc::clone(&relay));
+        place.connection().set_waker(waker.clone());
         let connection = Some(connection);
         Ok(Box::new(Self {
             sender,
@@ -113,6 +119,7 @@ impl Wire {
             relay,
             waker,
             is_early: false,
+            is_open_ended: false,
             place,
             kept_since: None,
         }))
@@ -129,6 +136,12 @@ impl Wire {
         self.patience.set(Reading::Unbounded);
         self.patience.set_limit(None);
         self.relay.forget();
+        self.place.connection().end();
+    }
+
+    /// Who uses it.
+    pub fn connection(&self) -> &Arc<ConnectionUse> {
+        self.place.connection()
     }
 
     /// How long it has been kept.
@@ -149,6 +162,11 @@ impl Wire {
     /// Whether the response came before its request was whole, and both go on.
     pub fn is_early(&self) -> bool {
         self.is_early
+    }
+
+    /// Whether the response may be silent for as long as it likes.
+    pub fn is_open_ended(&self) -> bool {
+        self.is_open_ended
     }
 
     /// Whether nothing more comes over it or goes.
@@ -183,18 +201,28 @@ impl Wire {
                 // Left to itself, hyper sends a GET without the body whose length it doesn't know.
                 request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
             }
-            request.body_mut().then_expect_answer(Rc::clone(&self.patience), self.response_timeout);
+            let connection = Arc::clone(self.place.connection());
+            request.body_mut().then_expect_answer(
+                Rc::clone(&self.patience),
+                self.response_timeout,
+                connection,
+            );
         }
         self.patience.set_limit(deadline);
         self.patience.expect_answer(HEADS);
         let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
         let mut answer = pin!(self.sender.try_send_request(taken));
-        match poll_fn(|cx| self.drive(cx, |cx| answer.as_mut().poll(cx))).await {
-            Ok(response) => {
+        let answered = poll_fn(|cx| match self.drive(cx, |cx| answer.as_mut().poll(cx)) {
+            Poll::Pending if self.connection().is_reclaimed() => Poll::Ready(None),
+            answered => answered.map(Some),
+        });
+        match answered.await {
+            None => Err(SendError::of(Cause::Reclaimed)),
+            Some(Ok(response)) => {
                 // The end of a request sets a time for its answer.
                 self.is_early = self.patience.is_unbounded();
-                let is_open_ended = super::is_open_ended(response.headers());
-                self.patience.set(if is_open_ended {
+                self.is_open_ended = super::is_open_ended(response.headers());
+                self.patience.set(if self.is_open_ended {
                     Reading::UntilItEnds
                 } else {
                     Reading::Each(self.stall_timeout)
@@ -202,7 +230,7 @@ impl Wire {
                 self.patience.has_answer();
                 Ok((response, self))
             }
-            Err(mut failed) => {
+            Some(Err(mut failed)) => {
                 let unsent = failed.take_message();
                 let is_unsent = unsent.is_some();
                 if let Some(unsent) = unsent {

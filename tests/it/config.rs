@@ -1,5 +1,6 @@
 //! The configuration file: what is read, what is refused, and in which words.
 
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
 
@@ -73,6 +74,7 @@ fn every_key_is_read() {
     assert_eq!(config.shutdown_delay, Duration::from_secs(3));
     let [public, second, safe] = &config.listeners[..] else { panic!("three listeners") };
     assert_eq!((public.max_connections, public.max_header_bytes, public.max_headers), (20_000, 16_384, 50));
+    assert_eq!((public.min_body_rate, second.min_body_rate), (NonZeroU32::new(500), NonZeroU32::new(240)));
     assert_eq!(public.idle_timeout, Duration::from_mins(1));
     assert_eq!(second.address.to_string(), "[::1]:8081");
     assert!(second.tls.is_none() && safe.tls.as_ref().unwrap().asks_for_certificate());
@@ -200,6 +202,7 @@ fn upstreams_are_read() {
         retry_budget: 0.1,
         max_connections: 500,
         max_pending: 50,
+        max_requests_per_client: NonZeroUsize::new(60),
         health: Some(health),
         eject: Some(EjectSpec { after: 3, lasts: 10 * second }),
         panic_threshold: 0.3,

@@ -221,22 +221,24 @@ fn a_client_that_still_sends_need_not_read_yet() {
 
 #[test]
 fn a_server_that_still_reads_need_not_say_more_yet() {
+    // A tenth of a body that is too large to be read before it goes on.
+    const PIECE: usize = 10_000;
     let server = Upstream::scripted(|caller| {
         caller.read_head().unwrap().unwrap();
         caller.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ndone");
-        let is_whole = caller.take(10).is_ok();
+        let is_whole = caller.take(10 * PIECE).is_ok();
         let _ = caller.try_send(if is_whole { " all" } else { " no!" });
         // And then it stalls.
         let _ = caller.request();
     });
     let proxy = alone(&server, "", "stall_timeout = \"1s\"\n");
     let mut client = Client::connect(proxy.addr());
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
+    client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", 10 * PIECE));
     assert_eq!(client.read_head().unwrap().unwrap().status(), 200);
     for _ in 0..10 {
         // In all longer than a server may be silent that owes us something.
         std::thread::sleep(Duration::from_millis(200));
-        client.send("x");
+        client.send([b'x'; PIECE]);
     }
     assert_eq!(client.take(8).unwrap(), b"done all");
     client.expect_close();

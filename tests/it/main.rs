@@ -47,6 +47,7 @@ mod secrets;
 mod serve;
 mod simulate;
 mod sliding;
+mod slow;
 mod spellings;
 mod stores;
 mod support;

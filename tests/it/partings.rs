@@ -94,7 +94,7 @@ fn an_own_answer_reaches_a_client_that_has_closed_its_sending_side() {
 fn half_a_body_is_none_whoever_closes_behind_it() {
     let server = Upstream::echo();
     let proxy = before(&server);
-    for half in ["Content-Length: 1000\r\n\r\nsome", "Transfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n"] {
+    for half in ["Content-Length: 100000\r\n\r\nsome", "Transfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n"] {
         let mut client = Client::connect(proxy.addr());
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{half}"));
         eventually("the server is asked", || server.open() == 1);

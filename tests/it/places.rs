@@ -1,6 +1,9 @@
 //! How many connections there may be, in all and of one client.
 
-use crate::support::{Authority, Client, Tidegate, eventually, get};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::support::{Authority, Client, Frames, Tidegate, Upstream, eventually, get};
 
 fn config(listener: &str, more: &str) -> String {
     format!(
@@ -59,6 +62,80 @@ fn all_clients_together_have_so_many() {
     assert_eq!(kept[1].get("/", &[]).status(), 200);
     Client::connect(proxy.addr()).expect_close();
     assert_eq!(refused(&proxy, "max_connections"), 1);
+}
+
+/// Connections from another address, each of which has been served.
+fn idle(proxy: &Tidegate, count: usize) -> Vec<Client> {
+    let mut idle: Vec<Client> = (0..count).map(|_| Client::connect_from("127.0.0.2", proxy.addr())).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/", &[]).status(), 200);
+    }
+    idle
+}
+
+#[test]
+fn a_newcomer_gets_the_place_of_an_idle_connection_of_the_client_that_has_the_most() {
+    let proxy = Tidegate::start(&config("max_connections = 4", ""));
+    let mut crowd = idle(&proxy, 4);
+    // Some rest when they have to go, and some do not yet.
+    for round in 1..=3 {
+        let mut newcomer = served(|| Client::connect(proxy.addr()));
+        assert_eq!(newcomer.get("/", &[]).status(), 200);
+        proxy.wait_log("an idle connection closes for a newcomer client=127.0.0.2");
+        std::thread::sleep(std::time::Duration::from_millis(300 * (round - 1)));
+    }
+    let open = crowd.iter_mut().map(is_open).filter(|is_open| *is_open).count();
+    assert!((1..4).contains(&open), "{open}");
+    // Who has the most gets no more.
+    let refusals = refused(&proxy, "max_connections");
+    eventually("it is refused", || {
+        crowd.push(Client::connect_from("127.0.0.2", proxy.addr()));
+        refused(&proxy, "max_connections") > refusals
+    });
+}
+
+/// Whether the proxy still serves the connection.
+fn is_open(client: &mut Client) -> bool {
+    client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_ok() && client.read_response("GET").is_ok()
+}
+
+#[test]
+fn a_connection_with_a_request_under_way_keeps_its_place() {
+    let may_answer = Arc::new(AtomicBool::new(false));
+    let gate = Arc::clone(&may_answer);
+    let server = Upstream::scripted(move |caller| {
+        while let Ok(Some(_)) = caller.request() {
+            eventually("it may answer", || gate.load(Ordering::SeqCst));
+            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let slow = format!("[[routes]]\npath = \"/slow\"\nupstream = \"{}\"\n", server.url());
+    let proxy = Tidegate::start(&config("max_connections = 3", &slow));
+    let mut busy = idle(&proxy, 3);
+    for client in &mut busy {
+        client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    eventually("all are busy", || server.requests().len() == 3);
+    for round in 1..=3 {
+        Client::connect(proxy.addr()).expect_close();
+        assert_eq!(refused(&proxy, "max_connections"), round);
+    }
+    may_answer.store(true, Ordering::SeqCst);
+    for client in &mut busy {
+        assert_eq!(client.read().status(), 200);
+    }
+    served(|| Client::connect(proxy.addr()));
+}
+
+#[test]
+fn an_idle_connection_of_http2_is_told_to_go() {
+    let proxy = Tidegate::start(&config("max_connections = 1", ""));
+    let stream = crate::support::connect_from("127.0.0.2", proxy.addr()).unwrap();
+    let mut idle = Frames::over(stream).begin(&[]);
+    idle.get(1, "/");
+    assert_eq!(idle.status(1), Some(Ok(200)));
+    served(|| Client::connect(proxy.addr()));
+    assert_eq!(idle.end(), Some(0));
 }
 
 #[test]

@@ -487,7 +487,7 @@ fn a_client_that_goes_away_frees_the_server() {
     eventually("the connection is closed", || server.open() == 0);
     // In the body of its request.
     let mut client = Client::connect(proxy.addr());
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nsome");
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nsome");
     eventually("the server is asked", || server.open() == 1);
     drop(client);
     eventually("the connection is closed", || server.open() == 0);
@@ -551,9 +551,9 @@ fn an_answer_outlives_the_response_timeout_when_the_request_ends_late() {
         server.url()
     ));
     let mut client = Client::connect(proxy.addr());
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha");
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nha\r\n");
     client.read_head().unwrap().unwrap();
-    client.send("lf");
+    client.send("2\r\nlf\r\n0\r\n\r\n");
     assert_eq!(client.take(6).unwrap(), b"xxxxxx");
 }
 

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 
 use http::Request;
 use hyper::body::{Body as _, Incoming};
@@ -62,7 +63,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let patience = Rc::clone(peer.patience());
     stream.check_framing();
     let io = TokioIo::new(stream);
-    let asking = Rc::clone(&peer);
+    let (asking, client) = (Rc::clone(&peer), Rc::clone(&peer));
+    let mut is_reclaimed = false;
     let serving = Rc::clone(live);
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, peer) = (serving.now(), Rc::clone(&asking));
@@ -79,6 +81,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         if !is_listening {
             is_listening = true;
             let _ = begun.as_mut().poll(cx);
+            open.watch(cx);
         }
         if open.is_draining() {
             patience.hasten(*linger.get_or_insert_with(|| monotonic() + LINGER));
@@ -104,6 +107,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             // hyper has answered after it had looked for the next request: it must look again.
             end = Pin::new(&mut connection).poll(cx);
         }
+        open.set_idle(!patience.is_asked());
+        if end.is_pending() && open.is_evicted() && !patience.is_asked() {
+            return Poll::Ready(Ok(()));
+        }
+        if end.is_pending() && client.is_reclaimed() {
+            is_reclaimed = true;
+            return Poll::Ready(Ok(()));
+        }
         if end.is_pending() && patience.rests() {
             if !is_ending {
                 // hyper is idle, so it is done at once; its closing leaves open what rests.
@@ -125,6 +136,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             let _ = poll_fn(|cx| stream.poll_end(cx)).await;
         }
         return Err(error.into());
+    }
+    if is_reclaimed {
+        return Err("it reads its response too slowly, and others need the connection to the server".into());
     }
     if let Some(tunnel) = peer.take_tunnel() {
         let parts = connection.into_parts();

@@ -78,7 +78,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     // socket reads on, or a reset would take the last answers along.
     let patience = Rc::clone(peer.patience());
     patience.set_unfinished(true);
-    let streams = Streams::new(spec.idle_timeout);
+    let streams = Streams::new(spec.idle_timeout, spec.min_body_rate);
     let beginning = streams.clone();
     let live = Rc::clone(live);
     let service = service_fn(move |request| {
@@ -100,6 +100,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         if !is_listening {
             is_listening = true;
             let _ = begun.as_mut().poll(cx);
+            open.watch(cx);
         }
         if open.is_draining() && ending.is_none() {
             ending = Some(monotonic());
@@ -110,6 +111,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             if let Poll::Ready(end) = connection.as_mut().poll(cx) {
                 return Poll::Ready(end.map_err(Into::into));
             }
+            open.set_idle(streams.idle_since().is_some());
             if streams.are_abused() {
                 return Poll::Ready(Err("it takes back most of what it asks for".into()));
             }

@@ -1,9 +1,11 @@
 //! The requests on one HTTP/2 connection: each is a task, which ends when the client does not read its answer.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,9 +15,9 @@ use hyper::rt::Executor;
 use tokio::time::Instant;
 
 use crate::proxy::ReplyBody;
-use crate::socket::Alarm;
+use crate::socket::{Alarm, RATE_GRACE, TransferRate};
 use crate::time::{monotonic, recent};
-use crate::upstream::BodyError;
+use crate::upstream::{BodyError, ConnectionUse};
 
 /// So many requests a client may take back in any case.
 const TAKEN_BACK: u64 = 100;
@@ -28,6 +30,8 @@ pub(super) struct Streams(Rc<Shared>);
 struct Shared {
     /// How long a part of an answer may wait for the client.
     patience: Duration,
+    /// The minimum rate of an answer, in bytes per second, if there is one.
+    min_rate: Option<NonZeroU32>,
     open: Cell<usize>,
     idle_since: Cell<Instant>,
     begun: Cell<u64>,
@@ -37,11 +41,15 @@ struct Shared {
 }
 
 /// How far a request has come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Progress {
     is_answered: Cell<bool>,
     /// Since when a part of the answer waits for the client.
     unread_since: Cell<Option<Instant>>,
+    /// How fast the client takes the answer.
+    rate: Cell<TransferRate>,
+    /// The connection to the server over which the answer comes, if there is more of it than was taken at once.
+    connection: OnceCell<Arc<ConnectionUse>>,
 }
 
 /// An answer that notes when the client keeps it waiting: hyper asks for its next part as soon as it has got rid of
@@ -53,9 +61,10 @@ pub(super) struct NotedBody {
 }
 
 impl Streams {
-    pub fn new(patience: Duration) -> Self {
+    pub fn new(patience: Duration, min_rate: Option<NonZeroU32>) -> Self {
         Self(Rc::new(Shared {
             patience,
+            min_rate,
             open: Cell::new(0),
             idle_since: Cell::new(monotonic()),
             begun: Cell::new(0),
@@ -66,7 +75,7 @@ impl Streams {
 
     /// Begins a request, of which hyper makes a task next.
     pub fn begin(&self) -> Rc<Progress> {
-        let progress = Rc::new(Progress::default());
+        let progress = Rc::new(Progress::new(self.0.min_rate));
         self.0.begun.set(self.0.begun.get() + 1);
         self.0.next.replace(Some(Rc::clone(&progress)));
         progress
@@ -114,8 +123,11 @@ impl Counted {
             if work.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
-            let unread_since = self.progress.as_ref().and_then(|progress| progress.unread_since.get());
-            unread_since.map_or(Poll::Pending, |since| alarm.wait_until(since + self.shared.patience, cx))
+            if self.progress.as_ref().is_some_and(|progress| progress.is_reclaimed()) {
+                return Poll::Ready(());
+            }
+            let read_by = self.progress.as_ref().and_then(|progress| progress.read_by(self.shared.patience));
+            read_by.map_or(Poll::Pending, |by| alarm.wait_until(by, cx))
         })
         .await;
     }
@@ -133,10 +145,54 @@ impl Drop for Counted {
 }
 
 impl Progress {
+    fn new(min_rate: Option<NonZeroU32>) -> Self {
+        let rate = Cell::new(TransferRate::new(min_rate));
+        let connection = OnceCell::new();
+        Self { is_answered: Cell::new(false), unread_since: Cell::new(None), rate, connection }
+    }
+
     /// Notes that there is an answer, and follows its body.
     pub fn answer(self: Rc<Self>, body: ReplyBody) -> NotedBody {
         self.is_answered.set(true);
+        if body.is_open_ended() {
+            self.rate.set(TransferRate::new(None));
+        }
+        if let Some(connection) = body.connection() {
+            let _ = self.connection.set(Arc::clone(connection));
+        }
+        // The client may not even take the first part.
+        self.is_unread(0);
         NotedBody { body, progress: self }
+    }
+
+    /// Whether other clients needed the connection to the server.
+    fn is_reclaimed(&self) -> bool {
+        self.connection.get().is_some_and(|connection| connection.is_reclaimed())
+    }
+
+    /// By when the client has to take the part of the answer that waits for it, if one does; each may take `span`.
+    fn read_by(&self, span: Duration) -> Option<Instant> {
+        let allowance = self.rate.get().allowance(RATE_GRACE);
+        Some(self.unread_since.get()? + allowance.map_or(span, |allowance| allowance.min(span)))
+    }
+
+    /// The client has taken what there was.
+    fn is_read(&self) {
+        let mut rate = self.rate.get();
+        if let Some(since) = self.unread_since.take()
+            && rate.is_bounded()
+        {
+            rate.add_wait(recent() - since);
+            self.rate.set(rate);
+        }
+    }
+
+    /// So many bytes of the answer wait for the client.
+    fn is_unread(&self, bytes: usize) {
+        let mut rate = self.rate.get();
+        rate.add_bytes(bytes);
+        self.rate.set(rate);
+        self.unread_since.set(Some(recent()));
     }
 }
 
@@ -148,9 +204,13 @@ impl Body for NotedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.progress.is_read();
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        let is_handed_on = matches!(&frame, Poll::Ready(Some(Ok(frame))) if frame.is_data());
-        self.progress.unread_since.set(is_handed_on.then(recent));
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.progress.is_unread(data.len());
+        }
         frame
     }
 

@@ -124,12 +124,12 @@ fn the_addresses_of_a_name_share_its_weight() {
 #[test]
 fn only_so_many_wait() {
     let shared = SharedUpstream::new(&UpstreamSpec { max_pending: 2, ..spec(&[("10.0.0.1", 1)]) });
-    let one = shared.pending();
-    let _two = shared.pending().unwrap();
-    assert!(shared.pending().is_none());
+    let one = shared.pending(|| false);
+    let _two = shared.pending(|| false).unwrap();
+    assert!(shared.pending(|| false).is_none());
     assert_eq!(shared.levels().pending, 2);
     drop(one);
-    assert!(shared.pending().is_some());
+    assert!(shared.pending(|| false).is_some());
 }
 
 #[test]

@@ -1,0 +1,103 @@
+//! Minimum rates of transfers.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// How long a transfer may be slower than its minimum rate.
+pub const RATE_GRACE: Duration = Duration::from_secs(10);
+
+/// The average rate of one transfer, compared with a minimum. Only time in which the other side was waited for counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferRate {
+    /// In bytes per second; none if the transfer may be as slow as it likes.
+    min: Option<NonZeroU32>,
+    bytes: u64,
+    waited: Duration,
+}
+
+impl TransferRate {
+    /// A transfer that has not begun, with a minimum rate in bytes per second if it has one.
+    #[must_use]
+    pub const fn new(min: Option<NonZeroU32>) -> Self {
+        Self { min, bytes: 0, waited: Duration::ZERO }
+    }
+
+    /// Whether there is a minimum.
+    #[must_use]
+    pub const fn is_bounded(&self) -> bool {
+        self.min.is_some()
+    }
+
+    /// Counts bytes that were transferred.
+    pub fn add_bytes(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+    }
+
+    /// Counts time in which the other side was waited for.
+    pub fn add_wait(&mut self, wait: Duration) {
+        self.waited = self.waited.saturating_add(wait);
+    }
+
+    /// How much longer the other side may be waited for until the average is below the minimum, or has been waited for
+    /// as long as `grace`; none if there is no minimum.
+    #[must_use]
+    pub fn allowance(&self, grace: Duration) -> Option<Duration> {
+        let min = u64::from(self.min?.get());
+        let earned = Duration::from_micros(self.bytes.saturating_mul(1_000_000) / min);
+        Some(earned.max(grace).saturating_sub(self.waited))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn transfer(min: u32) -> TransferRate {
+        TransferRate::new(NonZeroU32::new(min))
+    }
+
+    #[test]
+    fn a_transfer_has_its_grace_and_then_its_average_counts() {
+        let mut rate = transfer(100);
+        assert_eq!(rate.allowance(RATE_GRACE), Some(10 * SECOND));
+        rate.add_wait(4 * SECOND);
+        assert_eq!(rate.allowance(RATE_GRACE), Some(6 * SECOND));
+        rate.add_bytes(999);
+        assert_eq!(rate.allowance(RATE_GRACE), Some(6 * SECOND));
+        rate.add_bytes(201);
+        assert_eq!(rate.allowance(RATE_GRACE), Some(8 * SECOND));
+        assert_eq!(rate.allowance(SECOND), Some(8 * SECOND));
+        rate.add_wait(20 * SECOND);
+        assert_eq!(rate.allowance(RATE_GRACE), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_transfer_at_the_minimum_goes_on_for_ever() {
+        let mut rate = transfer(240);
+        for _ in 0..100_000 {
+            rate.add_wait(SECOND);
+            rate.add_bytes(240);
+            assert!(rate.allowance(Duration::ZERO).is_some_and(|left| left.is_zero()));
+        }
+        rate.add_bytes(24);
+        assert_eq!(rate.allowance(Duration::ZERO), Some(SECOND / 10));
+    }
+
+    #[test]
+    fn without_a_minimum_nothing_is_too_slow() {
+        let mut rate = transfer(0);
+        rate.add_wait(1_000_000 * SECOND);
+        assert_eq!((rate.allowance(RATE_GRACE), rate.is_bounded()), (None, false));
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        let mut rate = transfer(1);
+        (0..3).for_each(|_| rate.add_bytes(usize::MAX));
+        rate.add_wait(Duration::MAX);
+        rate.add_wait(Duration::MAX);
+        assert_eq!(rate.allowance(RATE_GRACE), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,186 @@
+//! Which client uses a connection to a server, and whether that client keeps the connection waiting.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::time::recent;
+
+/// How long a request body may be slower than its minimum rate, and a part of a response untaken, while other clients
+/// wait for the connection.
+pub(super) const CONTENDED_GRACE: Duration = Duration::from_secs(2);
+
+/// Nothing is waited for, or the server is.
+const NOT_WAITING: u64 = u64::MAX;
+/// The connection was reclaimed.
+const RECLAIMED: u64 = u64::MAX - 1;
+/// The longest time that is told apart, in microseconds: some thousand years.
+const LATEST: u64 = u64::MAX >> 8;
+
+/// The use of one connection to a server. The worker that has the connection writes it; any worker may read it and
+/// reclaim the connection from a slow client.
+#[derive(Debug)]
+pub struct ConnectionUse {
+    epoch: Instant,
+    /// The two halves of the client's address; zero while the connection is idle.
+    client: [AtomicU64; 2],
+    /// From when on the client that is waited for is too slow, in microseconds after `epoch`; or one of the constants.
+    slow_from: AtomicU64,
+    /// Wakes the task that uses the connection.
+    waker: Mutex<Waker>,
+}
+
+impl ConnectionUse {
+    pub(super) fn new() -> Self {
+        Self {
+            epoch: recent(),
+            client: [const { AtomicU64::new(0) }; 2],
+            slow_from: AtomicU64::new(NOT_WAITING),
+            waker: Mutex::new(Waker::noop().clone()),
+        }
+    }
+
+    /// Sets what wakes the task that uses the connection.
+    pub(super) fn set_waker(&self, waker: Waker) {
+        *self.waker.lock() = waker;
+    }
+
+    /// A request of this client begins.
+    pub(super) fn begin(&self, client: IpAddr) {
+        self.slow_from.store(NOT_WAITING, Ordering::Relaxed);
+        self.set_client(bits(client));
+    }
+
+    /// The request is over.
+    pub(super) fn end(&self) {
+        self.slow_from.store(NOT_WAITING, Ordering::Relaxed);
+        self.set_client(0);
+    }
+
+    /// Whether a request of this client uses the connection.
+    pub(super) fn is_by(&self, client: IpAddr) -> bool {
+        self.client() == bits(client)
+    }
+
+    /// The client that uses the connection, as the bits of an IPv6 address; 0 if none does.
+    pub(super) fn client(&self) -> u128 {
+        let [high, low] = self.client.each_ref().map(|half| u128::from(half.load(Ordering::Relaxed)));
+        high << 64 | low
+    }
+
+    /// The client is waited for from now on; it is too slow when `allowance` is over, if there is one.
+    pub(super) fn wait_for_client(&self, allowance: Option<Duration>) {
+        let Some(allowance) = allowance else { return };
+        if self.slow_from.load(Ordering::Relaxed) == NOT_WAITING {
+            let from = (recent() - self.epoch).saturating_add(allowance);
+            let from = u64::try_from(from.as_micros()).unwrap_or(NOT_WAITING).min(LATEST);
+            self.slow_from.store(from, Ordering::Relaxed);
+        }
+    }
+
+    /// The client is not waited for any more.
+    pub(super) fn go_on(&self) {
+        // Read first: most requests never wait.
+        if self.slow_from.load(Ordering::Relaxed) < RECLAIMED {
+            self.slow_from.store(NOT_WAITING, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the connection from a client that is too slow; says whether it was. The task that uses the connection is
+    /// woken, and ends the request.
+    pub(super) fn reclaim(&self, now: Instant) -> bool {
+        let from = self.slow_from.load(Ordering::Relaxed);
+        if !self.is_past(from, now) {
+            return false;
+        }
+        // It may have gone on meanwhile.
+        let swapped =
+            self.slow_from.compare_exchange(from, RECLAIMED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if swapped {
+            self.waker.lock().wake_by_ref();
+        }
+        swapped
+    }
+
+    /// From when on the client is too slow that is waited for.
+    pub(super) fn slow_from(&self) -> Instant {
+        self.epoch + Duration::from_micros(self.slow_from.load(Ordering::Relaxed).min(LATEST))
+    }
+
+    /// Whether a client uses the connection that is too slow.
+    pub(super) fn is_slow(&self, now: Instant) -> bool {
+        self.is_past(self.slow_from.load(Ordering::Relaxed), now)
+    }
+
+    fn is_past(&self, from: u64, now: Instant) -> bool {
+        from < RECLAIMED && self.epoch + Duration::from_micros(from) <= now
+    }
+
+    /// Whether the connection was reclaimed, so that its request has to end.
+    #[must_use]
+    pub fn is_reclaimed(&self) -> bool {
+        self.slow_from.load(Ordering::Relaxed) == RECLAIMED
+    }
+
+    fn set_client(&self, bits: u128) {
+        for (half, bits) in self.client.iter().zip([bits >> 64, bits]) {
+            // The lower half of the bits.
+            #[allow(clippy::cast_possible_truncation)]
+            half.store(bits as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// An address as the bits of one of IPv6.
+pub(super) fn bits(client: IpAddr) -> u128 {
+    let v6: Ipv6Addr = match client {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    v6.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_connection_knows_its_client() {
+        let connection = ConnectionUse::new();
+        for client in ["192.0.2.7", "2001:db8::7", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"] {
+            let client = client.parse().unwrap();
+            connection.begin(client);
+            assert!(connection.is_by(client) && connection.client() == bits(client));
+            connection.end();
+            assert!(!connection.is_by(client) && connection.client() == 0);
+        }
+    }
+
+    #[test]
+    fn only_a_client_that_is_waited_for_too_long_loses_its_connection() {
+        let (connection, now) = (ConnectionUse::new(), recent());
+        connection.begin("192.0.2.7".parse().unwrap());
+        assert!(!connection.reclaim(now + 100 * SECOND));
+        connection.wait_for_client(None);
+        assert!(!connection.reclaim(now + 100 * SECOND));
+        connection.wait_for_client(Some(SECOND));
+        // The first wait counts, however often it is looked at.
+        connection.wait_for_client(Some(50 * SECOND));
+        assert!(!connection.reclaim(now));
+        connection.go_on();
+        assert!(!connection.reclaim(now + 100 * SECOND));
+        connection.wait_for_client(Some(SECOND));
+        assert!(connection.reclaim(now + 2 * SECOND) && connection.is_reclaimed());
+        assert!(!connection.reclaim(now + 2 * SECOND));
+        connection.go_on();
+        assert!(connection.is_reclaimed());
+        connection.begin("192.0.2.8".parse().unwrap());
+        assert!(!connection.is_reclaimed());
+    }
+}
