@@ -306,7 +306,7 @@ impl Proxy {
             }
             _ => None,
         };
-        Some(Way { route, id, client, counted, path, choice })
+        Some(Way { route, id, client, path, counted, choice })
     }
 
     fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {

@@ -1,5 +1,7 @@
 //! One worker's connections to one address of a server.
 
+mod visit;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,6 +13,8 @@ use http::HeaderValue;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+pub use self::visit::Visit;
+
 use super::ForwardError;
 use super::endpoint::{Endpoint, dial};
 use super::http2::Multiplexed;
@@ -21,7 +25,7 @@ use super::shared::{Pending, SharedUpstream};
 use super::spec::{Balance, ServerSpec};
 use super::waiting::{self, Turn};
 use super::wire::Wire;
-use crate::telemetry::{Attempt, UpstreamCounts};
+use crate::telemetry::UpstreamCounts;
 use crate::time::monotonic;
 
 /// Connections that are kept at most.
@@ -51,14 +55,6 @@ pub struct Pool {
     multiplexed: Option<Multiplexed>,
     /// Whether it gets no more requests: what comes back is not kept.
     is_retired: Cell<bool>,
-}
-
-/// A request at a server, from the choice of it to the last byte of the response.
-#[derive(Debug)]
-pub(super) struct Visit {
-    pool: Rc<Pool>,
-    /// Whether it is known what came of the attempt.
-    is_told: bool,
 }
 
 impl Pool {
@@ -363,44 +359,4 @@ impl Pool {
 fn within(timeout: Duration, deadline: Option<Instant>) -> Instant {
     let by = monotonic() + timeout;
     deadline.map_or(by, |deadline| by.min(deadline))
-}
-
-impl Visit {
-    /// A request goes there.
-    pub fn begin(pool: &Rc<Pool>) -> Self {
-        if pool.counts_in_flight {
-            pool.endpoint.begin();
-        }
-        Self { pool: Rc::clone(pool), is_told: false }
-    }
-
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// Says how the attempt ended, if there was one.
-    pub fn tell(&mut self, attempt: Option<Attempt>) {
-        self.is_told = true;
-        let Some(attempt) = attempt else { return };
-        self.pool.counts.ended(self.pool.endpoint.server, attempt);
-        if attempt.is_failure() {
-            self.pool.shared.failed(&self.pool.endpoint);
-        } else if attempt == Attempt::Answered {
-            self.pool.endpoint.succeeded();
-        }
-        if matches!(attempt, Attempt::Answered | Attempt::Unavailable) {
-            self.pool.endpoint.failing.responded();
-        }
-    }
-}
-
-impl Drop for Visit {
-    fn drop(&mut self) {
-        if self.pool.counts_in_flight {
-            self.pool.endpoint.end();
-        }
-        if !self.is_told {
-            self.pool.counts.ended(self.pool.endpoint.server, Attempt::Abandoned);
-        }
-    }
 }

@@ -15,11 +15,7 @@ fn a_master_fails_over() {
     );
     let trial = Trial::of("Sentinel failover", &url);
     service.master.kill();
-    let port = service.replica.addr().port().to_string();
-    eventually("the Sentinel says who is the master now", || {
-        let ask = ["-a", "watch-hush", "sentinel", "get-master-addr-by-name", "gate"];
-        service.sentinel.cli(&ask).contains(&port)
-    });
+    service.wait_failover();
     trial.end(&Expected { reasons: &["not connected: "], keeps: false });
 }
 

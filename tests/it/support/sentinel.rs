@@ -10,6 +10,7 @@ pub struct Watched {
     pub replica: RedisServer,
     /// Who watches.
     pub sentinel: RedisServer,
+    password: String,
 }
 
 impl Watched {
@@ -34,10 +35,29 @@ impl Watched {
              sentinel auth-pass gate {password}\n\
              requirepass watch-{password}\n"
         ));
-        let auth = format!("watch-{password}");
-        eventually("the Sentinel knows the replica", || {
-            sentinel.cli(&["-a", &auth, "sentinel", "replicas", "gate"]).contains("127.0.0.1")
+        let watched = Self { master, replica, sentinel, password: format!("watch-{password}") };
+        eventually("the Sentinel knows the replica", || watched.ask("replicas").contains("127.0.0.1"));
+        watched
+    }
+
+    /// Waits until the Sentinel says that the replica is the master. On a busy machine the replica may not answer it for half a
+    /// second either; then it gives the failover up, and would not try again for twice its `failover-timeout`.
+    #[track_caller]
+    pub fn wait_failover(&self) {
+        let port = self.replica.addr().port().to_string();
+        eventually("the Sentinel says who is the master now", || {
+            let is_over = self.ask("get-master-addr-by-name").contains(&port);
+            let state = self.ask("master");
+            if !is_over && state.contains("o_down") && !state.contains("failover_in_progress") {
+                self.ask("failover");
+            }
+            is_over
         });
-        Self { master, replica, sentinel }
+    }
+
+    /// What the Sentinel says to a command about the service.
+    #[track_caller]
+    fn ask(&self, command: &str) -> String {
+        self.sentinel.cli(&["-a", &self.password, "sentinel", command, "gate"])
     }
 }
