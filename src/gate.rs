@@ -6,7 +6,6 @@
 mod candidates;
 mod canonical;
 mod client_ip;
-mod header_names;
 mod host;
 mod keys;
 mod method;
@@ -30,7 +29,6 @@ use smallvec::SmallVec;
 
 use self::host::requested_host;
 pub use client_ip::{ClientIp, forwarded_value};
-pub use header_names::HeaderNames;
 pub use host::{HostPattern, host_of};
 pub use keys::{Found, KeyPart, KeySpec, OnMissing, PartValue};
 pub use method::{OTHER_METHOD, is_method_value};

@@ -137,7 +137,8 @@ impl Limiter {
         self.answered();
         self.counts.asked(&limits.policies, &asked, &decisions);
         let ruling = Ruling::of(&limits.policies, &asked, &decisions, slots);
-        ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, Origin::Store))
+        let origin = || Origin::Store(SharesTaken::new());
+        ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, origin()))
     }
 
     /// Has Redis decide.
@@ -165,7 +166,7 @@ impl Limiter {
                 if !redis.may_give_back() {
                     self.denials.remember(&limits.policies, &asked, &decisions, since);
                 }
-                ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, Origin::Store))
+                ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, Origin::Store(shares)))
             }
             Err(error) => {
                 self.failed(&error);

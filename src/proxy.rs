@@ -266,11 +266,15 @@ impl Proxy {
                 if handshake.is_some() {
                     websocket::ask(&mut head.headers);
                 }
+                // Only a server that speaks HTTP/2 can take a gRPC call, which may be silent for as long as it lasts.
+                let is_call = is_call && self.site.upstreams[upstream.0 as usize].is_http2;
                 let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
                     Some(incoming) => {
                         let body = RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most);
-                        carried(body.scrubbed(Arc::clone(&self.site.protected)), peer, is_call).await?
+                        // Boxed so that its buffer does not enlarge the future of requests without a body.
+                        Box::pin(carried(body.scrubbed(Arc::clone(&self.site.protected)), peer, is_call))
+                            .await?
                     }
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
@@ -348,9 +352,9 @@ async fn settle(
     Response::from_parts(head, source)
 }
 
-/// Whether a client's connection can go on after this answer to a request with a body, of which `unread` is left if
-/// nobody has begun to read it. The answer does not wait for that: it is read behind the answer, unless the connection
-/// ends anyway.
+/// Whether a client's connection can be kept after this response to a request with a body; `unread` is the body if no
+/// part of it was read. The response does not wait for it: it is read after the response, unless the connection closes
+/// anyway.
 async fn goes_on(
     peer: &Peer,
     head: &request::Parts,

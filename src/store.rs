@@ -110,7 +110,7 @@ impl Store {
         }
     }
 
-    /// Does each charge by itself, those of a limit that only watches included: forced ones, and slots that are
+    /// Does each charge by itself, those of a limit in shadow mode included: refunds, late charges, and slots that are
     /// given back or renewed.
     ///
     /// # Errors

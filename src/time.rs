@@ -96,8 +96,8 @@ pub enum Clock {
     /// The system's wall clock, which can be set forward and back.
     #[default]
     System,
-    /// The wall time at which this process first looked here, and the monotonic time that has passed since: nobody can
-    /// set it, and it stops while the machine is suspended. It is the same throughout the process.
+    /// The wall time when the process first read this clock, plus the monotonic time that has passed since. It can't
+    /// be set, and it stops while the machine is suspended. It is the same throughout the process.
     Monotonic,
     /// A clock that stands still until it is set, and the wall clock beside it.
     Manual {

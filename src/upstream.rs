@@ -11,11 +11,13 @@ mod driven;
 mod endpoint;
 mod error;
 mod failing;
+mod header_names;
 mod http2;
 mod keeper;
 mod lineup;
 mod link;
 mod members;
+mod pace;
 mod pool;
 mod probe;
 mod record;
@@ -45,11 +47,13 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-pub use body::{BodyError, Pace, RequestBody};
+pub use body::{BodyError, RequestBody};
 pub use buffered::BufferBudget;
 pub use connection_use::ConnectionUse;
 pub use error::ForwardError;
+pub use header_names::HeaderNames;
 pub use keeper::Keeper;
+pub use pace::Pace;
 pub use response::ResponseBody;
 pub use room::WorkerBell;
 pub use scrub::HeaderScrub;
@@ -161,7 +165,7 @@ impl Upstream {
         mut forwarding: Option<&mut Forwarding>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         let Sender { client, is_timed, key } = sender;
-        let admitted = self.shared.admit(client)?;
+        let admitted = self.shared.admit(client)?.map(Rc::new);
         let target = self.has_bases.then(|| request.uri().clone());
         let spec = self.shared.spec();
         let deadline = spec.total_timeout.map(|total| recent() + total);
@@ -201,7 +205,7 @@ impl Upstream {
                 deadline,
             };
             let mut visit = Visit::begin(pool);
-            let detachable = Detachable::of(&permit, spec.response_timeout);
+            let detachable = Detachable::of(&permit, admitted.as_ref(), spec.response_timeout);
             match attempt(pool, turn, request, terms, detachable).await {
                 Ok(response) => {
                     if let Some(forwarding) = forwarding {

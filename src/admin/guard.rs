@@ -65,7 +65,7 @@ pub(super) fn token(
         return Err(unauthorized("a token is needed"));
     };
     let now = monotonic();
-    // Whatever is shown: otherwise the answer would still tell a right guess from a wrong one.
+    // Also with the right token: otherwise the response would still tell a right guess from a wrong one.
     if let Some(pause) = failures.pause(client, now) {
         let seconds = pause.as_millis().div_ceil(1_000).to_string();
         let error = "too many wrong tokens came from this address";

@@ -100,7 +100,7 @@ fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     socket.bind(&SockAddr::unix(path)?)?;
     let metadata = fs::symlink_metadata(path)?;
     let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
-    // Nobody can connect before it listens, so that no one meets the permissions that the umask has left.
+    // The mode is set before the socket listens, so that no client can connect with the permissions of the umask.
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     socket.listen(BACKLOG)?;
     Ok((socket.into(), file))

@@ -123,7 +123,7 @@ impl Session {
 
     /// Makes an answer that may be large, on a thread of its own, so that others are answered meanwhile.
     pub async fn render(&self, make: impl FnOnce() -> Answer + Send + 'static) -> Result<Answer, Refusal> {
-        // Nobody closes the semaphore, so that this waits for a turn at most.
+        // The semaphore is never closed, so this only waits for a permit.
         let turn = Arc::clone(&self.sessions.rendering).acquire_owned().await;
         let rendered = tokio::task::spawn_blocking(move || {
             // It goes on if the client goes away, and so does its turn.

@@ -8,7 +8,8 @@ use ipnet::IpNet;
 use super::headers;
 use super::reader::Item;
 use super::report::Problem;
-use crate::gate::{ClientIp, HeaderNames};
+use crate::gate::ClientIp;
+use crate::upstream::HeaderNames;
 
 /// Reads how clients are told apart.
 pub(super) fn client_ip(item: Option<Item<'_>>) -> Option<ClientIp> {

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http::header::{FORWARDED, HeaderName};
 use ipnet::IpNet;
 
-use super::header_names::HeaderNames;
+use crate::upstream::HeaderNames;
 
 /// Headers by which a client could pass itself off as another one, or as a proxy, to a server that believes them.
 const REMOVED: [&str; 12] = [

@@ -249,7 +249,7 @@ impl KeySpec {
             match part.value(subject) {
                 PartValue::One(value) => parts.push(part.kind(), &value),
                 PartValue::Several(values) => {
-                    // Never skipped: by a second value nobody gets out of a limit.
+                    // Never skipped: a second value must not exempt a client from a limit.
                     is_ambiguous = true;
                     combinations = combinations.saturating_mul(values.len());
                     push_address(&mut parts, subject.client);
@@ -266,9 +266,14 @@ impl KeySpec {
     }
 
     /// The keys that the values of the first part alone would make.
-    pub(super) fn first_parts(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> SmallVec<[Key; 1]> {
+    pub(super) fn first_parts(
+        &self,
+        subject: &Subject<'_>,
+        hasher: &KeyHasher,
+        most: usize,
+    ) -> SmallVec<[Key; 1]> {
         let first = self.parts.first().map(|part| part.choices(subject)).unwrap_or_default();
-        first.iter().map(|parts| hasher.key(parts)).collect()
+        first.iter().take(most).map(|parts| hasher.key(parts)).collect()
     }
 
     /// The keys that the values of an ambiguous request would make, one for each combination of them.
@@ -297,7 +302,7 @@ impl Found {
 
 impl KeyPart {
     /// Each value that a request has for this part, as a part of a key.
-    fn choices(&self, subject: &Subject<'_>) -> Vec<Parts> {
+    pub(super) fn choices(&self, subject: &Subject<'_>) -> Vec<Parts> {
         let with = |push: &dyn Fn(&mut Parts)| {
             let mut parts = Parts::default();
             push(&mut parts);

@@ -114,11 +114,18 @@ impl Terms {
 impl Terms {
     /// A part of the key that has more values than rules are looked up for, where there are rules for keys.
     fn has_too_many_values(&self, subject: &Subject<'_>, found: &Found) -> Option<&KeyPart> {
-        let Found::Ambiguous { combinations, .. } = found else { return None };
-        if *combinations <= MAX_COMBINATIONS || !(self.rules.has_keys() || self.rules.has_first_parts()) {
-            return None;
+        let has_rules = self.rules.has_keys() || self.rules.has_first_parts();
+        match found {
+            Found::Ambiguous { combinations, .. } if has_rules && *combinations > MAX_COMBINATIONS => {
+                self.key.parts.iter().find(|part| matches!(part.value(subject), PartValue::Several(_)))
+            }
+            // A part is missing, but rules for the first one are looked up all the same.
+            Found::Skip | Found::Deny(_) if self.rules.has_first_parts() => {
+                let first = self.key.parts.first();
+                first.filter(|part| part.choices(subject).len() > MAX_COMBINATIONS)
+            }
+            _ => None,
         }
-        self.key.parts.iter().find(|part| matches!(part.value(subject), PartValue::Several(_)))
     }
 }
 
@@ -174,7 +181,7 @@ impl Tiers {
 
 impl Gate {
     /// What a limit has to do with a request whose key there is `found`: block, then allow, then override, then
-    /// tier, then the limit's own numbers. A limit that only watches refuses nobody.
+    /// tier, then the limit's own numbers. A limit in shadow mode refuses no request.
     #[must_use]
     pub fn stance<'a>(&'a self, limit: PolicyId, subject: &Subject<'_>, found: &'a Found) -> Stance<'a> {
         let (terms, enforces) = (self.terms(limit), !self.limits.policies[limit.0 as usize].shadow);
@@ -220,13 +227,13 @@ impl Gate {
             }
         }
         if terms.rules.has_first_parts() {
-            first_parts = terms.key.first_parts(subject, &self.hasher);
+            first_parts = terms.key.first_parts(subject, &self.hasher, MAX_COMBINATIONS);
         }
         terms.rules.on_keys(&whole, &first_parts)
     }
 
     /// The header of which a request has several values that differ, where this limit reads it for a key, a price or a
-    /// tier. A limit that only watches refuses nobody.
+    /// tier. A limit in shadow mode refuses no request.
     pub(super) fn differing_header<'a>(
         &'a self,
         limit: PolicyId,

@@ -10,7 +10,7 @@ use super::ledger::Debtor;
 use super::reservation::{Origin, Reservation};
 use super::slots::Place;
 use super::{Denial, Limiter, Limits, OnStoreFailure, RETRY, Ruling, Standing, Standings};
-use crate::limit::{Charge, Decision, Manner, Policy, Quota};
+use crate::limit::{Charge, Decision, Manner, Policy, Quota, Record};
 use crate::store::{Decisions, Redis, Store, StoreError};
 use crate::telemetry::{ChargeBack, Outcome};
 use crate::time::monotonic;
@@ -51,8 +51,16 @@ impl Limiter {
             if limits.on_failure(charge) == OnStoreFailure::Local && !is_slot(share) {
                 let is_settled = self.breaker.are_all_closed() && !self.ledger.owes(share, charge.key);
                 let seed = if is_settled { Policy::seed } else { Policy::stricter_seed };
-                self.alone
-                    .replace(share, charge.key, |known, now| seed(share, known, said, limits.instances, now));
+                self.alone.replace(share, charge.key, |known, now| {
+                    let record = seed(share, known, said, limits.instances, now);
+                    // A refund is decided without a look at bans and blocks.
+                    let hold = if charge.manner == Manner::Refund {
+                        known.and_then(|known| known.hold)
+                    } else {
+                        record.hold
+                    };
+                    Record { hold, ..record }
+                });
             }
         }
     }
@@ -81,6 +89,7 @@ impl Limiter {
         let ruling = Ruling::of(&limits.shares, &fitting, &decisions, None);
         if ruling.verdict.is_err() {
             self.counts.decided_alone(&limits.shares, &fitting, &decisions);
+            self.count_allowing(limits, charges);
             return Err(Box::new(ruling));
         }
         let made = fitting
@@ -119,13 +128,18 @@ impl Limiter {
         let decisions = self.alone.take(&limits.shares, &fitting);
         self.write_down_all(limits, &own, &decisions, error);
         self.counts.decided_alone(&limits.shares, &fitting, &decisions);
+        self.count_allowing(limits, charges);
+        let ruling = Ruling::of(&limits.shares, &fitting, &decisions, slots);
+        ruling.reserving(|| Reservation::of(self, limits, &own, &decisions, Origin::fallback(error)))
+    }
+
+    /// Counts the limits that let a request pass because the store was not asked.
+    fn count_allowing(&self, limits: &Limits, charges: &[Charge]) {
         let allows = |charge: &&Charge| {
             limits.on_failure(charge) == OnStoreFailure::Allow && !limits.policy(charge).shadow
         };
         let allowing = charges.iter().filter(allows);
         allowing.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedAllowed));
-        let ruling = Ruling::of(&limits.shares, &fitting, &decisions, slots);
-        ruling.reserving(|| Reservation::of(self, limits, &own, &decisions, Origin::fallback(error)))
     }
 
     /// Gives back units that were taken here, and says what their limits have left then.

@@ -3,7 +3,7 @@
 //! Failures in a row open it. While it is open the worker's keeper probes the store now and then; the first answer
 //! closes it, on trial: until a request has been answered too, one failure opens it again. Where several proxies share the
 //! store, the trial also lasts until all of them have had the time to notice and to charge what they admitted. The keeper
-//! also probes a store that nobody asks for anything, so that it is known to be away before somebody needs it.
+//! also probes an idle store, so that a failure is known before a request needs the store.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

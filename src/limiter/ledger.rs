@@ -146,6 +146,38 @@ impl Ledger {
         }
     }
 
+    /// Units of this key are taken in this process by a request that may yet be charged for them: until [`Ledger::settled`]
+    /// the store does not know all of the key.
+    pub(super) fn reserved(&self, policy: &Policy, key: Key) {
+        self.begin_paying(&[id(policy, key)]);
+    }
+
+    /// It is known whether the request that has reserved units of this key is charged for them.
+    pub(super) fn settled(&self, policy: &Policy, key: Key) {
+        self.end_paying(&[id(policy, key)]);
+    }
+
+    fn begin_paying(&self, ids: &[u128]) {
+        let mut paying = self.paying.lock();
+        for id in ids {
+            *paying.entry(*id).or_default() += 1;
+        }
+        self.payments.fetch_add(ids.len(), Ordering::Relaxed);
+    }
+
+    fn end_paying(&self, ids: &[u128]) {
+        let mut paying = self.paying.lock();
+        for id in ids {
+            if let Some(count) = paying.get_mut(id) {
+                *count -= 1;
+                if *count == 0 {
+                    paying.remove(id);
+                }
+            }
+        }
+        self.payments.fetch_sub(ids.len(), Ordering::Relaxed);
+    }
+
     /// Takes some keys off, at most `most`; none if nothing is owed. They count as owed for as long as the guard lives.
     pub(super) fn take(&self, most: usize) -> (Vec<Debtor>, Paying<'_>) {
         let mut taken = Vec::new();
@@ -216,30 +248,16 @@ impl Paying<'_> {
         if ids.is_empty() {
             return;
         }
-        let mut paying = self.ledger.paying.lock();
-        for id in ids {
-            *paying.entry(*id).or_default() += 1;
-        }
-        self.ledger.payments.fetch_add(ids.len(), Ordering::Relaxed);
+        self.ledger.begin_paying(ids);
         self.ids.extend(ids);
     }
 }
 
 impl Drop for Paying<'_> {
     fn drop(&mut self) {
-        if self.ids.is_empty() {
-            return;
+        if !self.ids.is_empty() {
+            self.ledger.end_paying(&self.ids);
         }
-        let mut paying = self.ledger.paying.lock();
-        for id in &self.ids {
-            if let Some(count) = paying.get_mut(id) {
-                *count -= 1;
-                if *count == 0 {
-                    paying.remove(id);
-                }
-            }
-        }
-        self.ledger.payments.fetch_sub(self.ids.len(), Ordering::Relaxed);
     }
 }
 

@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use super::alone::SharesTaken;
 use super::{Limiter, Limits, Standings};
 use crate::limit::{Charge, Decision, Manner, Policy};
 use crate::store::StoreError;
@@ -20,10 +21,10 @@ pub struct Reservation {
 }
 
 /// Where units were taken, and so where they are given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Origin {
-    /// In the store.
-    Store,
+    /// In the store, and these refunds say what was taken from the shares of this process as well.
+    Store(SharesTaken),
     /// In this process, while the store was unavailable.
     Fallback {
         /// Whether the store is to be charged afterwards: not where it may have been charged by a call whose reply was
@@ -62,8 +63,15 @@ impl Reservation {
             .zip(decisions)
             .map(|(charge, decision)| Held { charge: *charge, decision: *decision });
         let held: SmallVec<[Held; 2]> = all.filter(|held| held.is_taken(limits)).collect();
+        if held.is_empty() {
+            return None;
+        }
+        if let Origin::Fallback { .. } = origin {
+            held.iter()
+                .for_each(|held| limiter.ledger.reserved(limits.policy(&held.charge), held.charge.key));
+        }
         let (limiter, limits) = (limiter.clone(), limits.clone());
-        (!held.is_empty()).then(|| Box::new(Self { limiter, limits, held, origin }))
+        Some(Box::new(Self { limiter, limits, held, origin }))
     }
 
     /// Gives back the units that a request with this final status does not pay; says what its limits have left then.
@@ -77,10 +85,27 @@ impl Reservation {
             return Standings::new();
         }
         let refunds: Vec<Charge> = returned.iter().map(Held::refund).collect();
-        match self.origin {
-            Origin::Store => self.limiter.refund(&self.limits, &refunds).await,
-            Origin::Fallback { .. } => self.limiter.refund_alone(&self.limits, &refunds),
+        match &self.origin {
+            Origin::Store(shares) => {
+                let is_returned = |share: &&Charge| {
+                    refunds.iter().any(|refund| (refund.policy, refund.key) == (share.policy, share.key))
+                };
+                let shares: SharesTaken = shares.iter().filter(is_returned).copied().collect();
+                self.limiter.return_shares(&self.limits, &shares);
+                self.limiter.refund(&self.limits, &refunds).await
+            }
+            Origin::Fallback { .. } => {
+                let standings = self.limiter.refund_alone(&self.limits, &refunds);
+                returned.iter().for_each(|held| self.settled(&held.charge));
+                standings
+            }
         }
+    }
+}
+
+impl Reservation {
+    fn settled(&self, charge: &Charge) {
+        self.limiter.ledger.settled(self.limits.policy(charge), charge.key);
     }
 }
 
@@ -90,6 +115,8 @@ impl Drop for Reservation {
         if let Origin::Fallback { is_owed } = self.origin {
             for Held { charge, decision } in &self.held {
                 self.limiter.write_down(&self.limits, charge, decision, is_owed);
+                // Only now: in between the store would seem to know all of the key.
+                self.settled(charge);
             }
         }
     }

@@ -14,7 +14,7 @@ use super::{unread, websocket};
 use crate::gate::{Malformed, PathError};
 use crate::upstream::is_token;
 
-/// How much is read of a body that nobody wants: more than a client can have sent before it could read its answer.
+/// How much is read of the body of a refused request: more than a client can have sent before it could read its answer.
 const MAX_READ_ON: usize = 256 * 1024;
 
 /// A value that hardly comes twice. HTTP/2 would remember it, and what it remembers it looks through for each header.
@@ -87,7 +87,7 @@ pub(super) fn has_names(headers: &HeaderMap) -> bool {
     headers.keys().all(|name| is_token(name.as_str()))
 }
 
-/// Reads for a while what is left of a body that nobody wants, while its answer is on its way. Some clients take a stream
+/// Reads the rest of the body of a refused request for a while, during its response. Some clients take a stream
 /// that is reset right behind its answer for a failure, though it is in order (RFC 9113 §8.1).
 /// What is returned ends when no more is read.
 pub(super) fn read_on(mut unread: Incoming) -> impl Future {

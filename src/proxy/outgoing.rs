@@ -61,9 +61,7 @@ impl Outgoing<'_> {
         via::add(headers, peer.via(head.version, self.route)).map_err(|via::Loop| ForwardError::Loop)?;
         headers.insert(X_REQUEST_ID, self.id.clone());
         edits.apply(headers);
-        unannounce(headers, |name| {
-            !protected.may_trail(name) || client_ip.remove_headers.contains(name.as_str())
-        });
+        unannounce(headers, |name| !protected.may_trail(name));
         Ok(())
     }
 

@@ -37,7 +37,8 @@ pub fn protected_headers(gate: &Gate, treatments: &[Treatment]) -> HeaderScrub {
         let edited = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
         edited.chain(of_key.iter().filter_map(of_part))
     });
-    own.chain(of_tokens).chain(of_limits).chain(of_routes).chain(of_treatments).cloned().collect()
+    let names = own.chain(of_tokens).chain(of_limits).chain(of_routes).chain(of_treatments);
+    names.cloned().collect::<HeaderScrub>().without(gate.client_ip.remove_headers.clone())
 }
 
 /// The headers that the proxy writes or leaves out, whatever the configuration is.

@@ -135,7 +135,7 @@ impl ReplyBody {
         body
     }
 
-    /// Whether it may go on for as long as it likes, as events and calls of gRPC do.
+    /// Whether it has no minimum rate, as of event streams and gRPC calls.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
         self.source.of_server().is_some_and(ResponseBody::is_open_ended)

@@ -1,4 +1,4 @@
-//! Request bodies that nobody reads, because the proxy has answered without them.
+//! Request bodies that were not read, because the proxy has responded without them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

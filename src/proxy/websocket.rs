@@ -51,7 +51,7 @@ pub(super) fn from_connect(head: &mut request::Parts, protocol: &str) -> Result<
 }
 
 /// Whether an answer of a server agrees to a handshake with this key. `Upgrade` must name `websocket` alone: with another
-/// protocol beside it, that one would be spoken too (RFC 9110 §7.8), which nobody has asked for.
+/// protocol beside it, that one would be spoken too (RFC 9110 §7.8), which the client has not asked for.
 pub(super) fn is_agreed(headers: &HeaderMap, key: &HeaderValue) -> bool {
     let mut upgrades = headers.get_all(UPGRADE).iter();
     let is_websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes());

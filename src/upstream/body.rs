@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use super::buffered::{self, Buffer, BufferBudget, Reserved};
 use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
+use super::pace::Pace;
 use super::record::{Parts, Record};
 use super::scrub::HeaderScrub;
-use super::stream::ClientStream;
 use super::trailers::{self, may_trail};
 use super::upload::Upload;
 use crate::socket::{Patience, Reading, TooLate};
@@ -39,43 +39,6 @@ pub enum BodyError {
     /// It has more bytes than it may.
     #[error("the body is larger than it may be")]
     TooLarge,
-}
-
-/// Who sees to it that a client's body comes in time.
-#[derive(Debug)]
-pub enum Pace {
-    /// The connection's socket; it owes us nothing more once the body is there.
-    Socket(Rc<Patience>),
-    /// The body itself, as one stream among several on a connection.
-    Stream(Box<ClientStream>),
-}
-
-impl Pace {
-    /// Whether the client's connection is read no more.
-    fn is_gone(&self) -> bool {
-        matches!(self, Self::Socket(client) if client.is_gone())
-    }
-
-    /// Bytes that have come and are held back; none if nothing is.
-    fn held(&self) -> Option<usize> {
-        if let Self::Stream(stream) = self { stream.held() } else { None }
-    }
-
-    /// How much longer the client may be waited for with this grace; none without a minimum rate.
-    fn allowance(&self, grace: Duration) -> Option<Duration> {
-        match self {
-            Self::Socket(patience) => patience.receiving_allowance(grace),
-            Self::Stream(stream) => stream.allowance(grace),
-        }
-    }
-
-    /// All of the body must have come by then, if that is given.
-    fn set_limit(&mut self, limit: Option<Instant>) {
-        match self {
-            Self::Socket(patience) => patience.set_limit(limit),
-            Self::Stream(stream) => stream.set_limit(limit),
-        }
-    }
 }
 
 impl Stored {

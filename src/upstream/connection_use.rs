@@ -101,9 +101,14 @@ impl ConnectionUse {
         let swapped =
             self.slow_from.compare_exchange(from, RECLAIMED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if swapped {
-            self.waker.lock().wake_by_ref();
+            self.wake();
         }
         swapped
+    }
+
+    /// Wakes the task that uses the connection.
+    pub(super) fn wake(&self) {
+        self.waker.lock().wake_by_ref();
     }
 
     /// From when on the client is too slow that is waited for.

@@ -2,10 +2,11 @@
 //!
 //! A concurrency limit bounds the requests that a server works on, and a server does not always stop when its
 //! connection is closed. So a request that holds slots keeps its connection to the server, and thereby its slots, until
-//! the response is complete: a task of its own sends it, and if nobody takes the response, another one reads it to its
+//! the response is complete: a task of its own sends it, and if the client has disconnected, another one reads the response to its
 //! end. Requests without slots need none of this: they end with their client.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::body::{BodyError, RequestBody};
+use super::clients::ClientRequest;
 use super::link::{Answering, Link};
 use super::tunnel::Duplex;
 use super::wire::{Cause, SendError};
@@ -25,14 +27,16 @@ use crate::limiter::{HeldSlots, Permit};
 #[derive(Clone, Debug)]
 pub(super) struct Detachable {
     _slots: HeldSlots,
+    /// Its part in the requests that the client may have under way.
+    _counted: Option<Rc<ClientRequest>>,
     /// How long the rest of the response may take then.
     limit: Duration,
 }
 
 impl Detachable {
     /// What an exchange with this permit holds; none if the permit has no slots, so that it ends with its client.
-    pub fn of(permit: &Permit, limit: Duration) -> Option<Self> {
-        permit.slots().map(|slots| Self { _slots: slots, limit })
+    pub fn of(permit: &Permit, counted: Option<&Rc<ClientRequest>>, limit: Duration) -> Option<Self> {
+        permit.slots().map(|slots| Self { _slots: slots, _counted: counted.cloned(), limit })
     }
 }
 
@@ -131,6 +135,8 @@ impl Drop for ResponseStream {
     fn drop(&mut self) {
         if let (Some(source), Some(detachable)) = (self.source.take(), self.detachable.take())
             && !source.incoming.is_end_stream()
+            // Other clients wait for the connection of this one, which was too slow.
+            && !source.link.connection().is_some_and(|connection| connection.is_reclaimed())
         {
             tokio::task::spawn_local(drain(source, detachable));
         }

@@ -37,7 +37,7 @@ impl Driven {
         Self { wire, connection, is_open_ended, task: task.abort_handle() }
     }
 
-    /// Whether its response may be silent for as long as it likes.
+    /// Whether its response may be silent without a time limit.
     pub fn is_open_ended(&self) -> bool {
         self.is_open_ended
     }

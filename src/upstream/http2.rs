@@ -97,7 +97,7 @@ pub(super) struct Lane {
     waiting: Option<Box<Waiting>>,
     /// The request's body, until its response has ended.
     upload: Option<Rc<Upload>>,
-    /// Whether the response may be silent for as long as it likes.
+    /// Whether the response may be silent without a time limit.
     is_open_ended: bool,
     tunnel: Option<Upgraded>,
 }
@@ -351,7 +351,7 @@ impl Lane {
         waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
     }
 
-    /// Whether the response may be silent for as long as it likes.
+    /// Whether the response may be silent without a time limit.
     pub fn is_open_ended(&self) -> bool {
         self.is_open_ended
     }

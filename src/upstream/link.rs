@@ -109,7 +109,7 @@ impl Answering {
         }
     }
 
-    /// Whether the response may be silent for as long as it likes.
+    /// Whether the response may be silent without a time limit.
     pub fn is_open_ended(&self) -> bool {
         match self {
             Self::Http1(wire) => wire.is_open_ended(),

@@ -1,6 +1,7 @@
 //! The body of a response on its way to the client.
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -25,14 +26,14 @@ pub struct ResponseBody {
     visit: Visit,
     /// Whether the client has to take it in time.
     is_timed: bool,
-    _admitted: (Permit, Option<ClientRequest>),
+    _admitted: (Permit, Option<Rc<ClientRequest>>),
 }
 
 impl ResponseBody {
     pub(super) fn new(
         stream: ResponseStream,
         visit: Visit,
-        admitted: (Permit, Option<ClientRequest>),
+        admitted: (Permit, Option<Rc<ClientRequest>>),
         is_timed: bool,
     ) -> Self {
         let is_timed = is_timed && !stream.link().is_some_and(Answering::is_open_ended);
@@ -42,7 +43,7 @@ impl ResponseBody {
         body
     }
 
-    /// Whether it may go on for as long as it likes.
+    /// Whether it has no time limit, as an event stream or a gRPC call.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
         self.stream.link().is_some_and(Answering::is_open_ended)

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
@@ -11,6 +12,9 @@ use tokio::time::Instant;
 
 use super::connection_use::{ConnectionUse, bits};
 use super::turns::Turns;
+
+/// How long no connection is looked for after there was none to reclaim: each waiting request asks for one.
+const RECLAIM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Stands for one worker, which is told by it that others wait for connections that it keeps.
 pub type WorkerBell = Arc<Notify>;
@@ -33,6 +37,8 @@ struct Line {
     waiters: Turns<Waiter>,
     /// The number of the next one.
     next: u64,
+    /// When there was no connection to reclaim for the last time.
+    none_to_reclaim: Option<Instant>,
 }
 
 /// Somebody who waits for a connection.
@@ -130,8 +136,17 @@ impl Room {
     /// Takes a connection for a waiting request of `client` from a client that holds more than a quarter of all, and is
     /// too slow; says whether there was one. A client that holds as much itself gets none.
     pub fn reclaim(&self, client: IpAddr, now: Instant) -> bool {
-        let line = self.line.lock();
+        let mut line = self.line.lock();
+        if line.none_to_reclaim.is_some_and(|at| now < at + RECLAIM_PAUSE) {
+            return false;
+        }
+        // A wake-up may have come while the connection was polled, and have been lost.
+        line.open
+            .iter()
+            .filter(|connection| connection.is_reclaimed())
+            .for_each(|connection| connection.wake());
         if !line.open.iter().any(|connection| connection.is_slow(now)) {
+            line.none_to_reclaim = Some(now);
             return false;
         }
         let mut held = HashMap::<u128, usize>::new();
@@ -139,6 +154,10 @@ impl Room {
             *held.entry(connection.client()).or_default() += 1;
         }
         let has_too_much = |client| held.get(&client).is_some_and(|held| held * 4 > self.most);
+        if !held.values().any(|held| held * 4 > self.most) {
+            line.none_to_reclaim = Some(now);
+            return false;
+        }
         if has_too_much(bits(client)) {
             return false;
         }
@@ -154,7 +173,7 @@ impl Room {
         let displaced = line.waiters.displace(client);
         self.count(&line);
         drop(line);
-        // It hears of it because nobody can tell it anything more.
+        // Dropping the sender of its channel tells the displaced request.
         displaced.is_some()
     }
 
@@ -317,7 +336,7 @@ mod tests {
         }
         let later = recent() + Duration::from_mins(1);
         let reclaimed = || places.iter().position(|place| place.connection().is_reclaimed());
-        // Nobody is slow, and then only those are that hold no more than a quarter.
+        // No client is slow, and then only clients that hold at most a quarter are.
         assert!(!room.reclaim(client(4), later));
         let slow = |place: &Place| place.connection().wait_for_client(Some(Duration::from_secs(1)));
         places[..3].iter().for_each(slow);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use http::HeaderMap;
 use http::header::HeaderName;
 
-use super::may_trail;
+use super::{HeaderNames, may_trail};
 
 /// Names of headers that have a meaning for the proxy: a limit, a route or an edit names them, or the proxy writes them.
 ///
@@ -19,9 +19,17 @@ pub struct HeaderScrub {
     hyphenated: HashSet<String>,
     /// Whether a name has an underscore itself, so that names without one may be twins.
     has_underscores: bool,
+    /// Headers that no client may send, which no trailer may bring back either.
+    removed: HeaderNames,
 }
 
 impl HeaderScrub {
+    /// The same, which lets no trailer have a name of `removed` either.
+    #[must_use]
+    pub fn without(self, removed: HeaderNames) -> Self {
+        Self { removed, ..self }
+    }
+
     /// Whether this header is a twin: not one of the names, but the same as one of them to some servers.
     fn is_twin(&self, name: &HeaderName) -> bool {
         (self.has_underscores || has_underscore(name))
@@ -44,7 +52,9 @@ impl HeaderScrub {
     /// Whether a trailer of a request may have this name: none of the names, and no twin of one.
     #[must_use]
     pub fn may_trail(&self, name: &HeaderName) -> bool {
-        may_trail(name.as_str()) && !self.hyphenated.contains(&hyphenated(name))
+        may_trail(name.as_str())
+            && !self.removed.contains(name.as_str())
+            && !self.hyphenated.contains(&hyphenated(name))
     }
 }
 
@@ -53,7 +63,7 @@ impl FromIterator<HeaderName> for HeaderScrub {
         let names: HashSet<HeaderName> = names.into_iter().collect();
         let hyphenated = names.iter().map(hyphenated).collect();
         let has_underscores = names.iter().any(has_underscore);
-        Self { names, hyphenated, has_underscores }
+        Self { names, hyphenated, has_underscores, removed: HeaderNames::default() }
     }
 }
 

@@ -224,14 +224,14 @@ impl SharedUpstream {
         let is_failure = error.attempt().is_some_and(|attempt| attempt != Attempt::Abandoned);
         if is_failure && endpoint.failing.begin(monotonic()) {
             let hint = error.hint(server);
-            tracing::warn!("upstream {}: {} fails: {error}{hint}", self.spec.name, endpoint.address);
+            tracing::warn!("upstream {}: {} fails: {error}{hint}", self.spec.label(), endpoint.address);
         }
     }
 
     /// Has the log say that an endpoint responds again, if it does.
     pub(super) fn log_recovery(&self, endpoint: &Endpoint) {
         if endpoint.failing.end(monotonic()) {
-            tracing::info!("upstream {}: {} responds again", self.spec.name, endpoint.address);
+            tracing::info!("upstream {}: {} responds again", self.spec.label(), endpoint.address);
         }
     }
 

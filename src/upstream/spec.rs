@@ -131,7 +131,7 @@ impl UpstreamSpec {
             is_http2: false,
             // The kernel sends a lost SYN again after 1 s, and after 2 s more.
             connect_timeout: Duration::from_secs(5),
-            pending_timeout: Duration::from_secs(1),
+            pending_timeout: Duration::from_secs(3),
             response_timeout: Duration::from_mins(1),
             stall_timeout: Duration::from_mins(1),
             total_timeout: None,

@@ -53,7 +53,7 @@ pub(super) struct Wire {
     waker: Waker,
     /// Whether the last response came before its request was whole.
     is_early: bool,
-    /// Whether the last response may be silent for as long as it likes.
+    /// Whether the last response may be silent without a time limit.
     is_open_ended: bool,
     /// Its right to be there, which goes to another connection after it.
     place: Place,
@@ -164,7 +164,7 @@ impl Wire {
         self.is_early
     }
 
-    /// Whether the response may be silent for as long as it likes.
+    /// Whether the response may be silent without a time limit.
     pub fn is_open_ended(&self) -> bool {
         self.is_open_ended
     }
@@ -193,14 +193,16 @@ impl Wire {
         request: &mut Request<RequestBody>,
         deadline: Option<Instant>,
     ) -> Result<(Response<Incoming>, Box<Self>), SendError> {
-        if request.body().is_end_stream() {
+        if request.body().size_hint().exact().is_none() {
+            // Left to itself, hyper sends a GET without the body whose length it doesn't know.
+            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        if !request.body().is_incoming() {
+            // No client is waited for. A stored body must not set the time when it has been read: hyper looks at the
+            // socket before it reads the body, and would not see that it has to wait for a limited time now.
             self.patience.set(Reading::Until(recent() + self.response_timeout));
         } else {
             self.patience.set(Reading::Unbounded);
-            if request.body().size_hint().exact().is_none() {
-                // Left to itself, hyper sends a GET without the body whose length it doesn't know.
-                request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-            }
             let connection = Arc::clone(self.place.connection());
             request.body_mut().then_expect_answer(
                 Rc::clone(&self.patience),

@@ -315,7 +315,7 @@ fn a_reader_that_stops_costs_lines_and_nothing_else() {
     drop(reader);
 }
 
-/// However long the lines are that nobody reads, and whatever they say.
+/// Lines of the access log that are not read, of any length.
 #[test]
 fn lines_that_are_not_read_take_bounded_memory() {
     let (reader, writer) = std::io::pipe().unwrap();

@@ -234,3 +234,46 @@ fn an_outage_of_the_store_charges_by_status_as_well() {
         left(get(proxy.addr(), "/right", &[])).is_some_and(|left| left == "1" || left == "2")
     });
 }
+
+#[test]
+fn units_held_when_the_store_comes_back_are_not_admitted_again() {
+    let mut redis = RedisServer::start();
+    let (upstream, release) = held_back("401 Unauthorized");
+    let proxy = Tidegate::start_with(&redis, &config("401", &upstream.url()));
+    redis.kill();
+    let mut clients: Vec<Client> = (0..3)
+        .map(|_| {
+            let mut client = Client::connect(proxy.addr());
+            let before = upstream.requests().len();
+            client.send("GET /wrong HTTP/1.1\r\nHost: a\r\n\r\n");
+            eventually("the request is at the upstream", || upstream.requests().len() > before);
+            client
+        })
+        .collect();
+    redis.restart();
+    proxy.wait_ready();
+    // Redis knows nothing of the three requests under way.
+    assert_eq!(get(proxy.addr(), "/wrong", &[]).status(), 429);
+    for client in &mut clients {
+        release.send(()).unwrap();
+        assert_eq!(client.read().status(), 401);
+    }
+    assert_eq!((get(proxy.addr(), "/wrong", &[]).status(), upstream.requests().len()), (429, 3));
+}
+
+#[test]
+fn units_come_back_to_the_share_as_well_after_an_outage() {
+    let mut redis = RedisServer::start();
+    let upstream = login();
+    // The share of each proxy is one unit.
+    let store = "timeout = \"5s\"\ninstances = 3";
+    let proxy = Tidegate::start_with_store(&redis, store, &config("401", &upstream.url()));
+    redis.kill();
+    assert_eq!(get(proxy.addr(), "/right", &[]).status(), 200);
+    redis.restart();
+    proxy.wait_ready();
+    // Until the other proxies have had time to pay, a request has to fit the share as well as Redis.
+    for _ in 0..4 {
+        assert_eq!(get(proxy.addr(), "/right", &[]).status(), 200);
+    }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
-use tidegate::gate::{Cost, HeaderNames, KeyPart};
+use tidegate::gate::{Cost, KeyPart};
 use tidegate::jwt::Algorithm;
 use tidegate::limit::PolicyId;
 use tidegate::limiter::OnStoreFailure;
@@ -14,6 +14,7 @@ use tidegate::proxy::Target;
 use tidegate::store::StoreSpec;
 use tidegate::store::redis::Endpoint;
 use tidegate::time::Micros;
+use tidegate::upstream::HeaderNames;
 
 use tidegate::upstream::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamSpec};
 

@@ -28,7 +28,7 @@ enum Step {
     Index(usize),
 }
 
-/// Whatever is wrong with the configuration, one line each.
+/// The problems of a configuration, one line each.
 fn complaints(text: &str) -> Vec<String> {
     match config::parse(text, "tidegate.toml", &|_| None) {
         Ok(_) => Vec::new(),

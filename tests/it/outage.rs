@@ -290,7 +290,7 @@ fn held_back() -> (Upstream, Sender<()>) {
     let upstream = Upstream::scripted(move |caller| {
         while let Ok(Some(_)) = caller.request() {
             let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhe");
-            if wait.lock().unwrap().recv().is_err() {
+            if wait.lock().unwrap().recv().is_err() || caller.try_send("ld").is_err() {
                 return;
             }
         }
@@ -309,7 +309,7 @@ fn in_flight(proxy: &Tidegate) -> Option<Client> {
 #[test]
 fn slots_are_held_through_an_outage() {
     let mut redis = RedisServer::start();
-    let (upstream, _release) = held_back();
+    let (upstream, release) = held_back();
     let limits = format!(
         "[limits.flight]\nalgorithm = \"concurrency\"\nmax_in_flight = 2\nkey = \"global\"\n\
          [[routes]]\npath = \"/\"\nlimits = [\"flight\"]\nupstream = \"{}\"",
@@ -328,6 +328,11 @@ fn slots_are_held_through_an_outage() {
     let other = Tidegate::start(&config);
     eventually("Redis decides", || metric(&other, "tidegate_store_breakers_open") == 0);
     assert!(in_flight(&other).is_none());
+    // A slot comes back when the server has finished, also if the client disconnects before.
     drop(second);
+    assert!(in_flight(&other).is_none());
+    for _ in 0..2 {
+        release.send(()).unwrap();
+    }
     eventually("it has come back", || in_flight(&other).is_some());
 }

@@ -51,7 +51,7 @@ fn before(server: &Upstream, listener: &str, upstream: &str) -> Tidegate {
     Tidegate::start(&format!(
         "workers = 2\n[admin]\nlisten = \"127.0.0.1:0\"\n\
          [[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
-         [upstreams.few]\nservers = [\"{}\"]\nmax_connections = {CONNECTIONS}\nconnect_timeout = \"5s\"\n{upstream}\n\
+         [upstreams.few]\nservers = [\"{}\"]\nmax_connections = {CONNECTIONS}\npending_timeout = \"5s\"\n{upstream}\n\
          [[routes]]\npath = \"/*\"\nupstream = \"few\"\n",
         server.url()
     ))
@@ -62,7 +62,7 @@ fn before(server: &Upstream, listener: &str, upstream: &str) -> Tidegate {
 enum Slow {
     /// Sends a body whose length it has announced.
     Announced,
-    /// Sends a body whose length nobody knows.
+    /// Sends a body of unknown length.
     Streaming,
     /// Reads a large response.
     Reading,

@@ -36,7 +36,7 @@ fn a_refusal_does_not_wait_for_the_body() {
         assert_eq!(answer.status(), status, "{path}");
         // Far sooner than a second, but for a busy machine.
         assert!(began.elapsed() < Duration::from_millis(900), "{path}: {:?}", began.elapsed());
-        // And nobody waits for a body that does not come.
+        // The response does not wait for a body that does not come.
         client.expect_close();
         assert!(began.elapsed() < Duration::from_secs(6), "{path}: {:?}", began.elapsed());
     }

@@ -56,12 +56,13 @@ pub(in crate::config) fn part(text: &Text<'_>, spelled: &str) -> Option<KeyPart>
 /// Reads the status of a request that is refused because it lacks a part.
 pub(super) fn missing_status(item: Option<Item<'_>>, on_missing: Option<OnMissing>) -> Option<StatusCode> {
     let Some(item) = item else { return Some(StatusCode::FORBIDDEN) };
+    let status = answers::status(item, &MISSING)?;
     if on_missing.is_some_and(|on_missing| on_missing != OnMissing::Deny) {
         let problem =
             item.error("`missing_status` is for requests that are refused, and this limit refuses none");
         return item.refuse(problem.help("add on_missing = \"deny\", or leave `missing_status` out"));
     }
-    answers::status(item, &MISSING)
+    Some(status)
 }
 
 /// Reads what becomes of a request that lacks a part.

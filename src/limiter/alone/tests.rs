@@ -386,6 +386,35 @@ async fn units_whose_take_had_no_reply_are_not_owed() {
     assert!(world.proxies[0].ledger.is_empty());
 }
 
+#[test]
+fn a_refund_forgets_no_ban() {
+    let mut policy = Policy::new("a", per_second(4));
+    policy.ban = Some(Ban { after: 1, within: Micros::SECOND, length: Micros(60_000_000) });
+    policy.charge_on = [401].into();
+    let world = World::new(policy, 1, 0);
+    let held = [charge(4)];
+    let taken = world.store.take(&world.limits.policies, &held);
+    assert_eq!(world.ask(0, 1).cause, Cause::Ban);
+    let refund = [held[0].refund(taken[0].at)];
+    let said = world.store.settle(&world.limits.policies, &refund);
+    world.proxies[0].learn(&world.limits, &refund, &said);
+    assert!(!world.ask_alone(0, 1));
+}
+
+#[tokio::test]
+async fn the_store_does_not_know_all_of_a_key_while_a_request_holds_units_of_it() {
+    let world = charging_by_status(per_second(4));
+    let is_settled = || world.proxies[0].is_settled(&world.limits, &[charge(1)]);
+    let (good, bad) = (reserve(&world, 2).unwrap(), reserve(&world, 2).unwrap());
+    assert!(!is_settled() && !world.ask_on_trial(0, 1));
+    good.settle(200).await;
+    assert!(!is_settled() && world.ask_on_trial(0, 1));
+    bad.settle(401).await;
+    assert!(!is_settled());
+    world.pay(0);
+    assert!(is_settled());
+}
+
 /// Many requests are under way at once: only those that the limit admits are owed.
 #[test]
 fn requests_under_way_never_owe_more_than_the_limit() {

@@ -107,8 +107,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             // hyper has answered after it had looked for the next request: it must look again.
             end = Pin::new(&mut connection).poll(cx);
         }
-        open.set_idle(!patience.is_asked());
-        if end.is_pending() && open.is_evicted() && !patience.is_asked() {
+        // hyper may still hold the end of the last response.
+        let is_idle = !patience.is_asked() && !patience.is_writing();
+        open.set_idle(is_idle);
+        if end.is_pending() && open.is_evicted() && is_idle {
             return Poll::Ready(Ok(()));
         }
         if end.is_pending() && client.is_reclaimed() {

@@ -111,7 +111,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             if let Poll::Ready(end) = connection.as_mut().poll(cx) {
                 return Poll::Ready(end.map_err(Into::into));
             }
-            open.set_idle(streams.idle_since().is_some());
+            open.set_idle(streams.idle_since().is_some() && !patience.is_writing());
             if streams.are_abused() {
                 return Poll::Ready(Err("it takes back most of what it asks for".into()));
             }

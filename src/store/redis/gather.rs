@@ -1,13 +1,14 @@
 //! Requests gathered into calls: while one call is on its way, those that come meanwhile wait for the next.
 //!
 //! There is no timer, so a lone request waits for nothing; and a call never waits for company. What does not fit
-//! the queue is refused at once, and whoever has stopped waiting is not asked for any more. A request whose deadline passes
-//! knows whether it was sent, since only then it may have been charged.
+//! the queue is refused at once, and requests that have stopped waiting are left out of the next call. A request whose
+//! deadline passes knows whether it was sent, since only then it may have been charged.
 //!
 //! A call goes to one server. There all requests share a lane; on a cluster, where a call may not have keys of several
 //! tags, each tag has one of its own, so that none waits for a node that it has nothing to do with; and a call that takes
 //! a quarter of the deadline, as while its slot moves, keeps the next no longer.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -44,7 +45,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Lanes {
     /// Of each lane that has a call on its way: who waits for the next.
-    waiting: HashMap<Key, Vec<Waiting>>,
+    waiting: HashMap<Key, VecDeque<Waiting>>,
     /// How many have no answer yet, in all lanes.
     unanswered: usize,
     /// The number of the last request.
@@ -105,9 +106,9 @@ impl Queue {
         let number = lanes.last;
         request.number = number;
         match lanes.waiting.entry(lane) {
-            Entry::Occupied(mut waiting) => waiting.get_mut().push(request),
+            Entry::Occupied(mut waiting) => waiting.get_mut().push_back(request),
             Entry::Vacant(place) => {
-                place.insert(vec![request]);
+                place.insert(VecDeque::from([request]));
                 // It runs when those have that are ready by now, so their requests go in the same call.
                 tokio::spawn(work_off(Arc::clone(self), lane));
             }
@@ -175,7 +176,7 @@ async fn work_off(queue: Arc<Queue>, lane: Key) {
 }
 
 /// How many of the first go in one call.
-fn together(waiting: &[Waiting]) -> usize {
+fn together(waiting: &VecDeque<Waiting>) -> usize {
     let mut charges = 0;
     let fits = |one: &&Waiting| {
         charges += one.charges.len();

@@ -314,7 +314,7 @@ fn a_request_waits_for_a_slot_that_is_being_moved() {
             moving.end(key, "b");
         };
         let (said, ()) = tokio::join!(waiting, moves);
-        // What was admitted without the store is not paid yet: nobody runs the limiter's keeper.
+        // Units admitted without the store are not charged yet: the limiter's maintenance task does not run.
         assert!(said.unwrap().iter().all(|said| said.remaining == 48));
         limiter.give_back_slots().await;
         assert!(shared.ledger.is_empty());

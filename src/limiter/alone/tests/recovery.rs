@@ -6,7 +6,7 @@ use super::*;
 
 impl World {
     /// A request after an outage, before it is known that all proxies have paid; whether it passes.
-    fn ask_on_trial(&self, proxy: usize, cost: u64) -> bool {
+    pub(super) fn ask_on_trial(&self, proxy: usize, cost: u64) -> bool {
         let limiter = &self.proxies[proxy];
         let Ok(shares) = limiter.take_shares(&self.limits, &[charge(cost)]) else { return false };
         let said = self.store.take(&self.limits.policies, &[charge(cost)]);
