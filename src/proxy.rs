@@ -77,8 +77,6 @@ struct Way<'a> {
     client: IpAddr,
     /// Its normalized path, where that differs from what was sent.
     path: Option<String>,
-    /// The client, as limits count it.
-    counted: IpAddr,
     /// The number that chooses the server, where a key of the request does.
     choice: Option<u64>,
 }
@@ -249,7 +247,7 @@ impl Proxy {
         permit: Permit,
         forwarding: Option<&mut Forwarding>,
     ) -> Result<Response<Source>, ForwardError> {
-        let Way { route, id, client, counted, path, choice } = way;
+        let Way { route, id, client, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match (&treatment.target, max_forwards::count_down(head)) {
             (Target::Respond { status, body }, _) => {
@@ -280,6 +278,7 @@ impl Proxy {
                     None => RequestBody::empty(),
                 };
                 let mut request = with_head(head, body);
+                let counted = client_ip.counted(client);
                 let sender = Sender { client: counted, is_timed: peer.has_min_body_rate(), key: choice };
                 let upstream = &self.upstreams[upstream.0 as usize];
                 let answer = upstream.forward(permit, &mut request, &rewrite.host, sender, forwarding).await;
@@ -301,7 +300,6 @@ impl Proxy {
     ) -> Option<Way<'a>> {
         let (route, client) = (examined.route?, examined.client);
         let path = examined.path.changed().map(str::to_owned);
-        let counted = self.site.gate.client_ip.counted(client);
         let choice = match &self.site.treatments[route.0 as usize].target {
             Target::Forward { key: Some(key), .. } => {
                 let Examined { path, host, route, query, .. } = examined;
@@ -310,7 +308,7 @@ impl Proxy {
             }
             _ => None,
         };
-        Some(Way { route, id, client, path, counted, choice })
+        Some(Way { route, id, client, path, choice })
     }
 
     fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {

@@ -290,7 +290,7 @@ async fn attempt(
     mut turn: Option<Turn>,
     request: &mut Request<RequestBody>,
     terms: Terms,
-    detachable: Option<Detachable>,
+    detachable: Option<Box<Detachable>>,
 ) -> Result<Response<ResponseStream>, Failed> {
     let Terms { client, mut is_fresh, may_retry, has_others, deadline } = terms;
     loop {
@@ -306,7 +306,14 @@ async fn attempt(
         let spare = if may_repeat { Spare::of(request) } else { None };
         let may_switch = request.body().is_handshake();
         let never = |error| Err(Failed { error, again: false });
-        let failed = match detached::send(wire, request, deadline, detachable.clone()).await {
+        let sent = match detachable.clone() {
+            None => {
+                wire.send(request, deadline).await.map(|(head, wire)| ResponseStream::of(head, wire, None))
+            }
+            // Boxed so that few requests do not enlarge the future of all others.
+            Some(detachable) => Box::pin(detached::send(wire, request, deadline, detachable)).await,
+        };
+        let failed = match sent {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
                 return never(ForwardError::Switched(pool.server().authority()));
             }

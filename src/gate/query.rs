@@ -12,7 +12,8 @@ pub const MAX_PARAMETERS: usize = 1_000;
 pub struct Query<'a> {
     raw: &'a str,
     /// None inside: there are more than [`MAX_PARAMETERS`].
-    decoded: OnceCell<Option<Parameters>>,
+    /// In a box, so that a query which is not read is cheap to move.
+    decoded: OnceCell<Option<Box<Parameters>>>,
 }
 
 /// Decoded names and values, one behind the other.
@@ -39,7 +40,7 @@ impl<'a> Query<'a> {
 
     /// The values of a parameter, each once and sorted; none if the query has too many parameters.
     pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
-        let decoded = self.decoded.get_or_init(|| Parameters::decode(self.raw)).as_ref();
+        let decoded = self.decoded.get_or_init(|| Parameters::decode(self.raw).map(Box::new)).as_ref();
         decoded.into_iter().flat_map(move |parameters| parameters.values(name.as_bytes()))
     }
 

@@ -84,7 +84,7 @@ pub struct RequestBody {
     /// What goes in place of `incoming`, of a body that was read before or goes again.
     stored: Stored,
     /// Memory for a body that was read before it goes.
-    reserved: Option<Reserved>,
+    reserved: Option<Box<Reserved>>,
 }
 
 /// A body that is here.
@@ -92,7 +92,8 @@ pub struct RequestBody {
 enum Stored {
     #[default]
     Nothing,
-    Bytes(Bytes),
+    /// In a box, so that requests without a body are cheaper to move.
+    Bytes(Box<Bytes>),
     Parts(Box<Parts>),
 }
 
@@ -197,10 +198,10 @@ impl RequestBody {
         }
         let mut body = Self::empty();
         body.stored = match buffer.trailers.take() {
-            None => Stored::Bytes(buffer.into_bytes()),
+            None => Stored::Bytes(Box::new(buffer.into_bytes())),
             Some(trailers) => Stored::Parts(Box::new(Parts::new(buffer.into_bytes(), trailers))),
         };
-        body.reserved = Some(reserved);
+        body.reserved = Some(Box::new(reserved));
         Ok(body)
     }
 
@@ -239,7 +240,7 @@ impl RequestBody {
     fn next_part(&mut self) -> Option<Frame<Bytes>> {
         let part = match &mut self.stored {
             Stored::Nothing => return None,
-            Stored::Bytes(bytes) => Some(Frame::data(std::mem::take(bytes))),
+            Stored::Bytes(bytes) => Some(Frame::data(std::mem::take(&mut **bytes))),
             Stored::Parts(parts) => parts.next(),
         };
         if let Some(Server::Stream(upload)) = &self.server {

@@ -35,8 +35,8 @@ pub(super) struct Detachable {
 
 impl Detachable {
     /// What an exchange with this permit holds; none if the permit has no slots, so that it ends with its client.
-    pub fn of(permit: &Permit, counted: Option<&Rc<ClientRequest>>, limit: Duration) -> Option<Self> {
-        permit.slots().map(|slots| Self { _slots: slots, _counted: counted.cloned(), limit })
+    pub fn of(permit: &Permit, counted: Option<&Rc<ClientRequest>>, limit: Duration) -> Option<Box<Self>> {
+        permit.slots().map(|slots| Box::new(Self { _slots: slots, _counted: counted.cloned(), limit }))
     }
 }
 
@@ -46,7 +46,8 @@ impl Detachable {
 pub(super) struct ResponseStream {
     /// None after its end.
     source: Option<Source>,
-    detachable: Option<Detachable>,
+    /// In a box, since few responses have it.
+    detachable: Option<Box<Detachable>>,
 }
 
 #[derive(Debug)]
@@ -55,17 +56,13 @@ struct Source {
     link: Answering,
 }
 
-/// Sends a request as [`Link::send`] does, or in a task that goes on if the caller is dropped.
+/// Sends a request as [`Link::send`] does, but in a task that goes on if the caller is dropped.
 pub(super) async fn send(
     link: Link,
     request: &mut Request<RequestBody>,
     deadline: Option<Instant>,
-    detachable: Option<Detachable>,
+    detachable: Box<Detachable>,
 ) -> Result<Response<ResponseStream>, SendError> {
-    let Some(detachable) = detachable else {
-        let (response, link) = link.send(request, deadline).await?;
-        return Ok(ResponseStream::of(response, link, None));
-    };
     let mut sent = std::mem::replace(request, Request::new(RequestBody::empty()));
     let (result, received) = oneshot::channel();
     tokio::task::spawn_local(async move {
@@ -81,7 +78,7 @@ pub(super) async fn send(
 }
 
 /// Reads a response to its end, for as long as that may take.
-async fn drain(mut source: Source, held: Detachable) {
+async fn drain(mut source: Source, held: Box<Detachable>) {
     let rest = async { while let Some(Ok(_)) = poll_fn(|cx| source.poll_frame(cx)).await {} };
     if timeout(held.limit, rest).await.is_err() {
         tracing::debug!("a response that no client waits for was not complete in time");
@@ -89,7 +86,12 @@ async fn drain(mut source: Source, held: Detachable) {
 }
 
 impl ResponseStream {
-    fn of(response: Response<Incoming>, link: Answering, detachable: Option<Detachable>) -> Response<Self> {
+    /// The response that comes over this connection.
+    pub fn of(
+        response: Response<Incoming>,
+        link: Answering,
+        detachable: Option<Box<Detachable>>,
+    ) -> Response<Self> {
         // An event stream has no end to wait for: closing the connection is how it is ended.
         let detachable = detachable.filter(|_| !super::is_open_ended(response.headers()));
         response.map(|incoming| Self { source: Some(Source { incoming, link }), detachable })

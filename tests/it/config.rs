@@ -227,7 +227,7 @@ fn a_limit_needs_nothing_but_a_rate() {
     let upstream = UpstreamSpec::new("u", Vec::new());
     assert_eq!(
         (upstream.connect_timeout, upstream.pending_timeout),
-        (Duration::from_secs(5), Duration::from_secs(1))
+        (Duration::from_secs(5), Duration::from_secs(3))
     );
 }
 
