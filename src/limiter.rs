@@ -137,8 +137,7 @@ impl Limiter {
         self.answered();
         self.counts.asked(&limits.policies, &asked, &decisions);
         let ruling = Ruling::of(&limits.policies, &asked, &decisions, slots);
-        let origin = || Origin::Store(SharesTaken::new());
-        ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, origin()))
+        ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, Origin::Store(Vec::new())))
     }
 
     /// Has Redis decide.
@@ -166,7 +165,9 @@ impl Limiter {
                 if !redis.may_give_back() {
                     self.denials.remember(&limits.policies, &asked, &decisions, since);
                 }
-                ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, Origin::Store(shares)))
+                ruling.reserving(|| {
+                    Reservation::of(self, limits, &asked, &decisions, Origin::Store(shares.into_vec()))
+                })
             }
             Err(error) => {
                 self.failed(&error);

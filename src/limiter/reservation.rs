@@ -24,7 +24,7 @@ pub struct Reservation {
 #[derive(Debug)]
 pub(super) enum Origin {
     /// In the store, and these refunds say what was taken from the shares of this process as well.
-    Store(SharesTaken),
+    Store(Vec<Charge>),
     /// In this process, while the store was unavailable.
     Fallback {
         /// Whether the store is to be charged afterwards: not where it may have been charged by a call whose reply was

@@ -197,11 +197,7 @@ impl Wire {
             // Left to itself, hyper sends a GET without the body whose length it doesn't know.
             request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        if !request.body().is_incoming() {
-            // No client is waited for. A stored body must not set the time when it has been read: hyper looks at the
-            // socket before it reads the body, and would not see that it has to wait for a limited time now.
-            self.patience.set(Reading::Until(recent() + self.response_timeout));
-        } else {
+        if request.body().is_incoming() {
             self.patience.set(Reading::Unbounded);
             let connection = Arc::clone(self.place.connection());
             request.body_mut().then_expect_answer(
@@ -209,6 +205,10 @@ impl Wire {
                 self.response_timeout,
                 connection,
             );
+        } else {
+            // No client is waited for. A stored body must not set the time when it has been read: hyper looks at the
+            // socket before it reads the body, and would not see that it has to wait for a limited time now.
+            self.patience.set(Reading::Until(recent() + self.response_timeout));
         }
         self.patience.set_limit(deadline);
         self.patience.expect_answer(HEADS);
