@@ -58,12 +58,14 @@ fn before(server: &Upstream, listener: &str, upstream: &str) -> Tidegate {
 }
 
 /// What a slow client does.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Slow {
     /// Sends a body whose length it has announced.
     Announced,
     /// Sends a body of unknown length.
     Streaming,
+    /// The same over HTTP/2, and says that it is a gRPC call, for which a server over HTTP/1.1 has no use.
+    Call,
     /// Reads a large response.
     Reading,
 }
@@ -76,6 +78,9 @@ impl Slow {
         if matches!(self, Self::Announced) {
             fields.push(("content-length", "1000"));
         }
+        if matches!(self, Self::Call) {
+            fields.push(("content-type", "application/grpc"));
+        }
         fields
     }
 
@@ -83,7 +88,9 @@ impl Slow {
     fn head(self) -> &'static str {
         match self {
             Self::Announced => "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n",
-            Self::Streaming => "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Self::Streaming | Self::Call => {
+                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            }
             Self::Reading => "GET /large HTTP/1.1\r\nHost: a\r\n\r\n",
         }
     }
@@ -102,7 +109,7 @@ impl Http2Swarm {
             let mut connection = Frames::over(stream).begin(&[(4, 1)]);
             let flags = match slow {
                 Slow::Reading => frames::END_HEADERS | frames::END_STREAM,
-                Slow::Announced | Slow::Streaming => frames::END_HEADERS,
+                Slow::Announced | Slow::Streaming | Slow::Call => frames::END_HEADERS,
             };
             for stream in Self::streams() {
                 connection.send(frames::HEADERS, flags, stream, &frames::block(&slow.fields()));
@@ -130,7 +137,9 @@ impl Http2Swarm {
                 // Those that have been ended may be closed.
                 let _ = match self.1 {
                     Slow::Reading => connection.try_send(frames::WINDOW_UPDATE, 0, stream, &[0, 0, 0, 1]),
-                    Slow::Announced | Slow::Streaming => connection.try_send(frames::DATA, 0, stream, b"x"),
+                    Slow::Announced | Slow::Streaming | Slow::Call => {
+                        connection.try_send(frames::DATA, 0, stream, b"x")
+                    }
                 };
             }
         }
@@ -144,7 +153,7 @@ fn http1_swarm(proxy: &Tidegate, slow: Slow) -> Vec<TcpStream> {
         stream.write_all(slow.head().as_bytes()).unwrap();
         let begun = match slow {
             Slow::Announced => "x",
-            Slow::Streaming => "1\r\nx\r\n",
+            Slow::Streaming | Slow::Call => "1\r\nx\r\n",
             Slow::Reading => "",
         };
         stream.write_all(begun.as_bytes()).unwrap();
@@ -203,12 +212,12 @@ fn a_small_body_reaches_the_server_whole_whatever_its_pieces() {
 
 #[test]
 fn slow_uploads_give_way_to_requests_of_others() {
-    for over_http2 in [true, false] {
+    for (over_http2, slow) in [(true, Slow::Streaming), (true, Slow::Call), (false, Slow::Streaming)] {
         let server = server();
         let proxy = before(&server, "", "");
         let (mut http2, mut http1) = (None, Vec::new());
         if over_http2 {
-            http2 = Some(Http2Swarm::start(&proxy, Slow::Streaming));
+            http2 = Some(Http2Swarm::start(&proxy, slow));
         } else {
             http1 = http1_swarm(&proxy, Slow::Streaming);
         }
@@ -221,7 +230,7 @@ fn slow_uploads_give_way_to_requests_of_others() {
                 let _ = stream.write_all(b"1\r\nx\r\n");
             }
         });
-        assert_eq!(statuses, [200; ATTEMPTS], "over HTTP/2: {over_http2}");
+        assert_eq!(statuses, [200; ATTEMPTS], "over HTTP/2: {over_http2}, {slow:?}");
     }
 }
 

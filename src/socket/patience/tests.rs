@@ -1,3 +1,5 @@
+//! Limits of time over a socket that goes on and on.
+
 use std::io;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
