@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::{CONNECTION, EXPECT};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
+use http::{HeaderValue, Method, Request, Response, Version, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 
@@ -41,14 +41,14 @@ pub use reply::ReplyBody;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
-use self::call_body::CallBody;
+use self::call_body::settle;
 use self::entry::Entry;
 use self::outgoing::Outgoing;
 use self::passage::{carried, returned, with_head};
 use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
 use crate::gate::{Examined, Gate, Located, RouteId};
-use crate::limiter::{Denial, Limiter, Permit, Reservation, Ruling, Standing, Standings};
+use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
 use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
@@ -324,30 +324,6 @@ impl Proxy {
         let now = || self.clock.now();
         stamp::stamp(response.headers_mut(), &self.site.answers, policies, standings, retry_after, now);
     }
-}
-
-/// Gives back the units that a request with this response does not pay, and only then lets the response go: the next
-/// request of the client finds them. The status of a gRPC call may come in its trailers; then its body does it.
-async fn settle(
-    reservation: Box<Reservation>,
-    response: Response<Source>,
-    is_call: bool,
-    standings: &mut Standings,
-) -> Response<Source> {
-    let (head, source) = response.into_parts();
-    let grpc_status = grpc::http_status(&head.headers).filter(|_| is_call);
-    let source = match source {
-        Source::Upstream(body) if is_call && grpc_status.is_none() && head.status == StatusCode::OK => {
-            let body = CallBody::new(body, reservation);
-            return Response::from_parts(head, Source::Call(Box::new(body)));
-        }
-        source => source,
-    };
-    let status = grpc_status.unwrap_or(head.status.as_u16());
-    for after in reservation.settle(status).await {
-        standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
-    }
-    Response::from_parts(head, source)
 }
 
 /// Whether a client's connection can be kept after this response to a request with a body; `unread` is the body if no

@@ -1,14 +1,40 @@
-//! The response body of a gRPC call whose limits charge by its status, which may come in the trailers.
+//! Charges by the final status of a request, which of a gRPC call may come in the trailers of its response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::{Response, StatusCode};
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::grpc;
-use crate::limiter::Reservation;
+use super::reply::Source;
+use crate::limiter::{Reservation, Standings};
 use crate::upstream::{BodyError, ResponseBody};
+
+/// Gives back the units that a request with this response does not pay, and only then lets the response go: the next
+/// request of the client finds them. The status of a gRPC call may come in its trailers; then its body does it.
+pub(super) async fn settle(
+    reservation: Box<Reservation>,
+    response: Response<Source>,
+    is_call: bool,
+    standings: &mut Standings,
+) -> Response<Source> {
+    let (head, source) = response.into_parts();
+    let grpc_status = grpc::http_status(&head.headers).filter(|_| is_call);
+    let source = match source {
+        Source::Upstream(body) if is_call && grpc_status.is_none() && head.status == StatusCode::OK => {
+            let body = CallBody::new(body, reservation);
+            return Response::from_parts(head, Source::Call(Box::new(body)));
+        }
+        source => source,
+    };
+    let status = grpc_status.unwrap_or(head.status.as_u16());
+    for after in reservation.settle(status).await {
+        standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
+    }
+    Response::from_parts(head, source)
+}
 
 /// A response body with the units that its call holds. The trailers are passed on when the units that their status
 /// does not charge have been given back; without trailers all stay charged.

@@ -1,5 +1,6 @@
 //! Outages in virtual time: several proxies over one store, each with a clock that the test moves.
 
+mod by_status;
 mod recovery;
 
 use std::num::NonZeroU64;
@@ -346,86 +347,4 @@ fn only_what_was_admitted_is_owed() {
         world.proxies[0].ledger.take(9).0.iter().map(|debtor| (debtor.policy.0, debtor.units())).collect();
     owed.sort_unstable();
     assert_eq!(owed, [(0, 2), (1, 2), (2, 1)]);
-}
-
-/// A world whose limit charges requests that end with 401.
-fn charging_by_status(quota: Quota) -> World {
-    let mut policy = Policy::new("a", quota);
-    policy.charge_on = [401].into();
-    World::new(policy, 1, 0)
-}
-
-/// Units that one request holds in an outage.
-fn reserve(world: &World, cost: u64) -> Option<Box<Reservation>> {
-    world.proxies[0].decide_alone(&world.limits, &[charge(cost)], None).reservation
-}
-
-#[tokio::test]
-async fn only_units_that_the_final_status_charges_are_owed() {
-    let world = charging_by_status(per_second(4));
-    let left = |standings: Standings| standings[0].decision.remaining;
-    let (good, bad, abandoned) =
-        (reserve(&world, 2).unwrap(), reserve(&world, 1).unwrap(), reserve(&world, 1).unwrap());
-    assert!(reserve(&world, 1).is_none());
-    assert!(world.proxies[0].ledger.is_empty());
-    assert_eq!(left(good.settle(200).await), 2);
-    assert!(world.proxies[0].ledger.is_empty());
-    assert!(bad.settle(401).await.is_empty());
-    // A client that disconnected before its response has paid.
-    drop(abandoned);
-    world.pay(0);
-    assert_eq!(world.ask(0, 0).remaining, 2);
-}
-
-#[tokio::test]
-async fn units_whose_take_had_no_reply_are_not_owed() {
-    let world = charging_by_status(per_second(4));
-    let lost = Some(&StoreError::Deadline);
-    let held = world.proxies[0].decide_alone(&world.limits, &[charge(3)], lost).reservation;
-    assert!(held.unwrap().settle(401).await.is_empty());
-    assert!(world.proxies[0].ledger.is_empty());
-}
-
-#[test]
-fn a_refund_forgets_no_ban() {
-    let mut policy = Policy::new("a", per_second(4));
-    policy.ban = Some(Ban { after: 1, within: Micros::SECOND, length: Micros(60_000_000) });
-    policy.charge_on = [401].into();
-    let world = World::new(policy, 1, 0);
-    let held = [charge(4)];
-    let taken = world.store.take(&world.limits.policies, &held);
-    assert_eq!(world.ask(0, 1).cause, Cause::Ban);
-    let refund = [held[0].refund(taken[0].at)];
-    let said = world.store.settle(&world.limits.policies, &refund);
-    world.proxies[0].learn(&world.limits, &refund, &said);
-    assert!(!world.ask_alone(0, 1));
-}
-
-#[tokio::test]
-async fn the_store_does_not_know_all_of_a_key_while_a_request_holds_units_of_it() {
-    let world = charging_by_status(per_second(4));
-    let is_settled = || world.proxies[0].is_settled(&world.limits, &[charge(1)]);
-    let (good, bad) = (reserve(&world, 2).unwrap(), reserve(&world, 2).unwrap());
-    assert!(!is_settled() && !world.ask_on_trial(0, 1));
-    good.settle(200).await;
-    assert!(!is_settled() && world.ask_on_trial(0, 1));
-    bad.settle(401).await;
-    assert!(!is_settled());
-    world.pay(0);
-    assert!(is_settled());
-}
-
-/// Many requests are under way at once: only those that the limit admits are owed.
-#[test]
-fn requests_under_way_never_owe_more_than_the_limit() {
-    for quota in [per_second(5), Quota::interval_bucket(rate(1, 1_000_000), 5).unwrap()] {
-        let world = charging_by_status(quota.clone());
-        let _ = world.ask(0, 3);
-        let held: Vec<_> = (0..20).filter_map(|_| reserve(&world, 1)).collect();
-        assert_eq!(held.len(), 2, "{quota:?}");
-        drop(held);
-        world.set_clock(START + 5_000_000);
-        world.pay(0);
-        assert_eq!(world.left(&world.store).remaining, 5, "{quota:?}");
-    }
 }
