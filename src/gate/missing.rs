@@ -18,7 +18,7 @@ pub struct MissingPart {
 }
 
 impl MissingPart {
-    /// What the client is told, in its own terms.
+    /// The `detail` of the response: what the request lacks, in terms of HTTP.
     #[must_use]
     pub fn detail(&self) -> String {
         match &self.part {

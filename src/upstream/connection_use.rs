@@ -18,7 +18,7 @@ pub(super) const CONTENDED_GRACE: Duration = Duration::from_secs(2);
 const NOT_WAITING: u64 = u64::MAX;
 /// The connection was reclaimed.
 const RECLAIMED: u64 = u64::MAX - 1;
-/// The longest time that is told apart, in microseconds: some thousand years.
+/// The longest time that can be represented, in microseconds: some thousand years.
 const LATEST: u64 = u64::MAX >> 8;
 
 /// The use of one connection to a server. The worker that has the connection writes it; any worker may read it and

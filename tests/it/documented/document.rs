@@ -16,7 +16,7 @@ const TIMEOUTS: &str = "Each time-out is from";
 /// What is said of one key.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// Its tables and its name, with dots between them; a star stands for a name that the user chooses.
+    /// Its tables and its name, with dots between them; a star is the placeholder of a name that the user chooses.
     pub path: String,
     pub default: Default,
     pub range: Option<(i64, i64)>,

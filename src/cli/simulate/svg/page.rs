@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::WIDTH;
 
-/// Names of colours, on light paper and on dark. Blue, vermilion and green are told apart by nearly everybody; the
+/// Names of colours, on light paper and on dark. Blue, vermilion and green can be distinguished by nearly all readers; the
 /// shapes by all.
 const COLOURS: [(&str, &str, &str); 11] = [
     ("paper", "#fff", "#0d1117"),
