@@ -10,6 +10,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod gate;
+pub mod http1;
 pub mod jwt;
 pub mod limit;
 pub mod limiter;

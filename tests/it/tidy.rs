@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 20] = [
     "suggest",
     "time",
     "limit",
+    "http1",
     "telemetry",
     "socket",
     "tls",

@@ -1,0 +1,132 @@
+//! Bodies as they are read.
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+
+use super::chunked::{ChunkedDecoder, take};
+use super::parse::Framing;
+
+/// Finds the end of a body.
+#[derive(Clone, Debug)]
+pub struct BodyDecoder(State);
+
+#[derive(Clone, Debug)]
+enum State {
+    Length(u64),
+    Chunked(ChunkedDecoder),
+    UntilClose,
+    End,
+}
+
+/// A part of a body.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// Bytes of it.
+    Data(Bytes),
+    /// Its end, with its trailers if it has any.
+    End(Option<HeaderMap>),
+}
+
+/// Why a body can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyFault {
+    /// A chunk is malformed.
+    #[error("a chunk of the body is malformed")]
+    Chunk,
+    /// The trailers are malformed.
+    #[error("the trailers are malformed")]
+    Trailers,
+    /// The connection has ended before the body.
+    #[error("the connection ended before the body")]
+    Incomplete,
+}
+
+impl BodyDecoder {
+    /// A decoder for the body of a request.
+    #[must_use]
+    pub fn of_request(framing: Framing) -> Self {
+        Self::new(framing, false)
+    }
+
+    /// A decoder for the body of a response.
+    #[must_use]
+    pub fn of_response(framing: Framing) -> Self {
+        Self::new(framing, true)
+    }
+
+    fn new(framing: Framing, is_response: bool) -> Self {
+        Self(match framing {
+            Framing::Empty | Framing::Length(0) => State::End,
+            Framing::Length(length) => State::Length(length),
+            Framing::Chunked => State::Chunked(ChunkedDecoder::new(is_response)),
+            Framing::UntilClose => State::UntilClose,
+        })
+    }
+
+    /// Takes the next part out of the buffer; none if it is not there. At the end of the body the same end is returned
+    /// again, without trailers.
+    ///
+    /// # Errors
+    /// A body that is malformed. What follows it can't be read either.
+    pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Decoded>, BodyFault> {
+        match &mut self.0 {
+            State::End => Ok(Some(Decoded::End(None))),
+            State::Chunked(chunked) => chunked.decode(buffer),
+            _ if buffer.is_empty() => Ok(None),
+            State::UntilClose => Ok(Some(Decoded::Data(take(buffer, buffer.len())))),
+            State::Length(left) => {
+                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
+                *left -= taken as u64;
+                if *left == 0 {
+                    self.0 = State::End;
+                }
+                Ok(Some(Decoded::Data(take(buffer, taken))))
+            }
+        }
+    }
+
+    /// The connection has ended.
+    ///
+    /// # Errors
+    /// When the body has not.
+    pub fn finish(&mut self) -> Result<(), BodyFault> {
+        match self.0 {
+            State::UntilClose => self.0 = State::End,
+            State::End => {}
+            _ if self.is_end() => {}
+            _ => return Err(BodyFault::Incomplete),
+        }
+        Ok(())
+    }
+
+    /// Whether the body has come to its end.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        match &self.0 {
+            State::End => true,
+            State::Chunked(chunked) => chunked.is_end(),
+            State::Length(_) | State::UntilClose => false,
+        }
+    }
+
+    /// Whether the connection must not be used after the body, since it is not certain where that has ended.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        match &self.0 {
+            State::Chunked(chunked) => chunked.is_last(),
+            State::UntilClose => true,
+            State::Length(_) | State::End => false,
+        }
+    }
+
+    /// Bytes that are still to come, if that is known.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        match &self.0 {
+            State::Length(left) => Some(*left),
+            State::End => Some(0),
+            State::Chunked(chunked) => chunked.is_end().then_some(0),
+            State::UntilClose => None,
+        }
+    }
+}

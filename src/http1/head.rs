@@ -1,0 +1,54 @@
+//! Heads of messages.
+
+use http::{Method, StatusCode, Uri, Version};
+
+use super::fields::Fields;
+
+/// The head of a request.
+#[derive(Clone, Debug)]
+pub struct RequestHead {
+    /// Its method.
+    pub method: Method,
+    /// Its target.
+    pub uri: Uri,
+    /// The version in which its client has sent it.
+    pub version: Version,
+    /// Its header fields.
+    pub fields: Fields,
+}
+
+/// The head of a response.
+#[derive(Clone, Debug)]
+pub struct ResponseHead {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its reason phrase, if that is another than the usual one.
+    pub reason: Option<Box<[u8]>>,
+    /// The version in which its server has sent it.
+    pub version: Version,
+    /// Its header fields.
+    pub fields: Fields,
+}
+
+impl RequestHead {
+    /// A head without fields.
+    #[must_use]
+    pub fn new(method: Method, uri: Uri) -> Self {
+        Self { method, uri, version: Version::HTTP_11, fields: Fields::new() }
+    }
+}
+
+impl ResponseHead {
+    /// A head without fields.
+    #[must_use]
+    pub fn new(status: StatusCode) -> Self {
+        Self { status, reason: None, version: Version::HTTP_11, fields: Fields::new() }
+    }
+
+    /// Whether no response with this status has a body (RFC 9112 §6.3).
+    #[must_use]
+    pub fn is_bodiless(&self) -> bool {
+        self.status.is_informational()
+            || matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+    }
+}

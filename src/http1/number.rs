@@ -1,0 +1,54 @@
+//! Decimal numbers as bytes.
+
+/// The largest number of digits of a `u64`.
+const MAX_DIGITS: usize = 20;
+
+/// Writes the decimal digits of a number into `digits` and returns them.
+pub fn decimal(mut number: u64, digits: &mut [u8; MAX_DIGITS]) -> &[u8] {
+    let mut first = MAX_DIGITS;
+    loop {
+        first -= 1;
+        // Less than ten.
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[first..];
+        }
+    }
+}
+
+/// Appends the decimal digits of a number.
+pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(decimal(number, &mut [0; MAX_DIGITS]));
+}
+
+/// The number that has these digits and nothing else, neither a sign nor a blank; none if it does not fit.
+#[must_use]
+pub fn parse_decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_and_read() {
+        for number in [0, 1, 9, 10, 99, 100, 1_234_567_890, u64::MAX] {
+            let mut out = Vec::new();
+            push_decimal(&mut out, number);
+            assert_eq!(out, number.to_string().as_bytes());
+            assert_eq!(parse_decimal(&out), Some(number));
+        }
+        assert_eq!(parse_decimal(b"007"), Some(7));
+        for odd in [&b""[..], b"+1", b"-1", b" 1", b"1 ", b"0x1", b"18446744073709551616", b"1,1"] {
+            assert_eq!(parse_decimal(odd), None, "{odd:?}");
+        }
+    }
+}
