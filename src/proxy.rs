@@ -279,10 +279,11 @@ impl Proxy {
                 };
                 let mut request = with_head(head, body);
                 let counted = client_ip.counted(client);
-                let sender = Sender { client: counted, is_timed: peer.has_min_body_rate(), key: choice };
+                let is_timed = peer.has_min_body_rate();
+                let sender = Sender { client: counted, is_timed, polls_upload: false, key: choice };
                 let upstream = &self.upstreams[upstream.0 as usize];
                 let answer = upstream.forward(permit, &mut request, &rewrite.host, sender, forwarding).await;
-                let answer = answer.inspect_err(|_| *incoming = request.body_mut().take_unread())?;
+                let answer = answer.inspect_err(|_| *incoming = request.body.take_unread())?;
                 returned(answer, handshake.as_ref())?
             }
         };

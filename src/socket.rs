@@ -5,6 +5,7 @@
 //! connection costs no timer operation per request.
 
 mod alarm;
+mod buffered;
 mod framing;
 mod heads;
 mod options;
@@ -23,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 pub use alarm::{Alarm, TooLate, Waiting};
+pub use buffered::BufferedStream;
 pub use framing::Framing;
 pub use heads::Heads;
 pub use options::set_options;

@@ -2,20 +2,22 @@
 
 mod balance;
 mod body;
+mod body_channel;
 mod budget;
 mod buffered;
 mod clients;
+mod connection;
 mod connection_use;
 mod detached;
-mod driven;
+mod early_upload;
 mod endpoint;
 mod error;
 mod failing;
 mod header_names;
+mod http1;
 mod http2;
 mod keeper;
 mod lineup;
-mod link;
 mod members;
 mod pace;
 mod pool;
@@ -26,7 +28,6 @@ mod response;
 mod room;
 mod scrub;
 mod shared;
-mod spare;
 mod spec;
 mod standing;
 mod stream;
@@ -35,19 +36,19 @@ mod tunnel;
 mod turns;
 mod upload;
 mod waiting;
-mod wire;
 
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::header::TRANSFER_ENCODING;
+use http::{HeaderMap, StatusCode, Uri};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 pub use body::{BodyError, RequestBody};
+pub use body_channel::{BodyReceiver, BodySender, Demand, body_channel};
 pub use buffered::BufferBudget;
 pub use connection_use::ConnectionUse;
 pub use error::ForwardError;
@@ -65,11 +66,12 @@ pub use tunnel::ServerEnd;
 
 use self::budget::RetryBudget;
 use self::detached::{Detachable, ResponseStream};
+use self::error::SendError;
 use self::lineup::{Lineup, Pick};
 use self::pool::{Pool, Visit};
-use self::spare::Spare;
 use self::waiting::Turn;
-use self::wire::SendError;
+use crate::http1::names::{CONTENT_TYPE, HOST};
+use crate::http1::{Fields, RequestHead, ResponseHead};
 use crate::limiter::Permit;
 use crate::telemetry::{Attempt, Event, Forwarding, UpstreamCounts};
 use crate::time::{monotonic, recent};
@@ -86,6 +88,15 @@ pub struct Upstream {
     worker: WorkerBell,
 }
 
+/// A request to a server.
+#[derive(Debug)]
+pub struct UpstreamRequest {
+    /// Its head, whose target is path and query.
+    pub head: RequestHead,
+    /// Its body.
+    pub body: RequestBody,
+}
+
 /// Who sends a request, and how its server is chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
@@ -93,6 +104,8 @@ pub struct Sender {
     pub client: IpAddr,
     /// Whether the client has to take a response in time.
     pub is_timed: bool,
+    /// Whether the sender calls [`ResponseBody::poll_upload`] while it can't take the response.
+    pub polls_upload: bool,
     /// The key that chooses the server, where the upstream balances by a hash.
     pub key: Option<u64>,
 }
@@ -109,12 +122,13 @@ struct Terms {
     has_others: bool,
     /// When all must be over, the response's body too.
     deadline: Option<Instant>,
+    polls_upload: bool,
 }
 
 /// An attempt that got no response.
 struct Failed {
     error: ForwardError,
-    /// Whether the request stands where it stood, and may be sent again.
+    /// Whether the request may be sent again.
     again: bool,
 }
 
@@ -143,9 +157,9 @@ impl Upstream {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// Sends a request, whose URI is its path and query, and returns the response as soon as its head is
-    /// there; the body streams. `permit` rides along until its last byte; if it holds slots, what has been sent goes on
-    /// without the caller. The request is taken out of where it stands: it is too large to be handed on by value. If the request is logged, its way is written into `forwarding`.
+    /// Sends a request and returns the response as soon as its head is there; the body streams. `permit` is held until
+    /// its last byte; if it has slots, what has been sent goes on without the caller. If the request is logged, its way is
+    /// written into `forwarding`.
     ///
     /// A request goes once more, over a new connection, where that is safe: when a connection that was kept
     /// turns out to be dead before any of it was sent; or, as often as `retries` and the budget allow, when a
@@ -159,14 +173,14 @@ impl Upstream {
     pub async fn forward(
         &self,
         permit: Permit,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         host: &HostRule,
         sender: Sender,
         mut forwarding: Option<&mut Forwarding>,
-    ) -> Result<Response<ResponseBody>, ForwardError> {
-        let Sender { client, is_timed, key } = sender;
+    ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
+        let Sender { client, is_timed, polls_upload, key } = sender;
         let admitted = self.shared.admit(client)?.map(Rc::new);
-        let target = self.has_bases.then(|| request.uri().clone());
+        let target = self.has_bases.then(|| request.head.uri.clone());
         let spec = self.shared.spec();
         let deadline = spec.total_timeout.map(|total| recent() + total);
         let lineup = Rc::clone(&self.lineup.borrow());
@@ -203,17 +217,17 @@ impl Upstream {
                 may_retry: tried.len() < spec.retries as usize,
                 has_others: lineup.pools.len() > 1,
                 deadline,
+                polls_upload,
             };
             let mut visit = Visit::begin(pool);
             let detachable = Detachable::of(&permit, admitted.as_ref(), spec.response_timeout);
             match attempt(pool, turn, request, terms, detachable).await {
-                Ok(response) => {
+                Ok((head, stream)) => {
                     if let Some(forwarding) = forwarding {
                         forwarding.head_came();
                     }
-                    visit.tell(Some(came_to(response.status())));
-                    let admitted = (permit, admitted);
-                    return Ok(response.map(|stream| ResponseBody::new(stream, visit, admitted, is_timed)));
+                    visit.tell(Some(came_to(head.status)));
+                    return Ok((head, ResponseBody::new(stream, visit, (permit, admitted), is_timed)));
                 }
                 Err(Failed { error, again }) => {
                     if let Some(forwarding) = forwarding.as_deref_mut().filter(|_| error.has_head()) {
@@ -288,55 +302,52 @@ impl Upstream {
 async fn attempt(
     pool: &Pool,
     mut turn: Option<Turn>,
-    request: &mut Request<RequestBody>,
+    request: &mut UpstreamRequest,
     terms: Terms,
     detachable: Option<Box<Detachable>>,
-) -> Result<Response<ResponseStream>, Failed> {
-    let Terms { client, mut is_fresh, may_retry, has_others, deadline } = terms;
+) -> Result<(ResponseHead, ResponseStream), Failed> {
+    let Terms { client, mut is_fresh, may_retry, has_others, deadline, polls_upload } = terms;
     loop {
-        let wire = pool.checkout(turn.take(), client, is_fresh, deadline).await.map_err(|error| {
+        let connection = pool.checkout(turn.take(), client, is_fresh, deadline).await.map_err(|error| {
             let again = has_others && !matches!(error, ForwardError::Full(_));
             Failed { error, again }
         })?;
-        wire.begin(client);
-        let was_kept = wire.was_kept();
-        let is_idempotent = request.method().is_idempotent();
+        connection.begin(client);
+        let was_kept = connection.was_kept();
+        let is_idempotent = request.head.method.is_idempotent();
         // Over a shared connection a server can say that it has not looked at a request, whatever that is.
-        let may_repeat = may_retry && (wire.is_shared() || is_idempotent && (was_kept || has_others));
-        let spare = if may_repeat { Spare::of(request) } else { None };
-        let may_switch = request.body().is_handshake();
+        let may_repeat = may_retry && (connection.is_shared() || is_idempotent && (was_kept || has_others));
+        let may_repeat = may_repeat && request.body.keep_record();
+        let may_switch = request.body.is_handshake();
         let never = |error| Err(Failed { error, again: false });
         let sent = match detachable.clone() {
             None => {
-                wire.send(request, deadline).await.map(|(head, wire)| ResponseStream::of(head, wire, None))
+                let sent = connection.send(request, deadline, polls_upload).await;
+                sent.map(|(head, exchange)| {
+                    let stream = ResponseStream::new(&head, exchange, None);
+                    (head, stream)
+                })
             }
             // Boxed so that few requests do not enlarge the future of all others.
-            Some(detachable) => Box::pin(detached::send(wire, request, deadline, detachable)).await,
+            Some(detachable) => Box::pin(detached::send(connection, request, deadline, detachable)).await,
         };
         let failed = match sent {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
+            Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
                 return never(ForwardError::Switched(pool.server().authority()));
             }
-            Ok(response) if !is_clearly_framed(response.headers()) => {
-                return never(ForwardError::Framing(pool.server().authority()));
-            }
-            Ok(answered) => return Ok(answered),
+            Ok(response) => return Ok(response),
             Err(failed) => failed,
         };
         let SendError { cause, is_unsent, is_unanswered } = failed;
-        if is_unsent && was_kept {
+        if is_unsent && was_kept && request.body.rewind() {
             // It was dead, and that says nothing of the server. So may be the next one that is shared; each is left.
             is_fresh = true;
             continue;
         }
         let error = ForwardError::of(cause, pool.server());
         let may_again = error.is_refused() || is_idempotent && is_unanswered && error.is_dead_connection();
-        let again = if is_unsent {
-            has_others
-        } else {
-            spare.filter(|_| may_again).and_then(Spare::whole).map(|whole| *request = whole).is_some()
-        };
-        return Err(Failed { error, again });
+        let again = if is_unsent { has_others } else { may_repeat && may_again };
+        return Err(Failed { again: again && request.body.rewind(), error });
     }
 }
 
@@ -352,23 +363,23 @@ fn came_to(status: StatusCode) -> Attempt {
 
 /// Puts the server's own path before `target`, and the right name into its Host header.
 fn direct(
-    request: &mut Request<RequestBody>,
+    request: &mut UpstreamRequest,
     target: Option<&Uri>,
     pool: &Pool,
     host: &HostRule,
 ) -> Result<(), ForwardError> {
     if let Some(target) = target {
         let base = &pool.server().base_path;
-        *request.uri_mut() = format!("{base}{target}").parse().map_err(ForwardError::Target)?;
+        request.head.uri = format!("{base}{target}").parse().map_err(ForwardError::Target)?;
     }
     let named = match host {
         HostRule::Named(name) => Some(name),
         HostRule::Upstream => Some(pool.authority()),
         // HTTP/1.0 can do without, HTTP/1.1 can't.
-        HostRule::Client => (!request.headers().contains_key(HOST)).then(|| pool.authority()),
+        HostRule::Client => (!request.head.fields.contains(HOST)).then(|| pool.authority()),
     };
     if let Some(name) = named {
-        request.headers_mut().insert(HOST, name.clone());
+        request.head.fields.set(HOST, name.as_bytes());
     }
     Ok(())
 }
@@ -381,20 +392,11 @@ pub(crate) fn is_plainly_coded(headers: &HeaderMap) -> bool {
     first_is_chunked && codings.next().is_none()
 }
 
-/// Whether there is one way only to find the end of a response. hyper reads a response that has both chunks and
-/// a length by its chunks, but its length would go on to the client.
-fn is_clearly_framed(headers: &HeaderMap) -> bool {
-    match headers.get(TRANSFER_ENCODING) {
-        None => true,
-        Some(_) => is_plainly_coded(headers) && !headers.contains_key(CONTENT_LENGTH),
-    }
-}
-
 /// Whether a body may be silent for as long as it likes: events come when they come.
-fn is_open_ended(headers: &HeaderMap) -> bool {
+fn is_open_ended(fields: &Fields) -> bool {
     let begins =
         |kind: &[u8], with: &[u8]| kind.get(..with.len()).is_some_and(|it| it.eq_ignore_ascii_case(with));
-    headers.get(CONTENT_TYPE).is_some_and(|kind| {
-        begins(kind.as_bytes(), b"text/event-stream") || begins(kind.as_bytes(), b"application/grpc")
-    })
+    fields
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| begins(kind, b"text/event-stream") || begins(kind, b"application/grpc"))
 }

@@ -1,12 +1,14 @@
 //! Requests and answers from one side to the other.
 
-use http::{HeaderValue, Request, Response, StatusCode, Version, request};
+use http::{HeaderValue, Response, StatusCode, Version, request};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
+use hyper::ext::ReasonPhrase;
 
 use super::reply::Source;
 use super::{Peer, hop, http2, websocket};
-use crate::upstream::{ForwardError, RequestBody, ResponseBody};
+use crate::http1::{Fields, RequestHead, ResponseHead};
+use crate::upstream::{ForwardError, RequestBody, ResponseBody, UpstreamRequest};
 
 /// A body as it goes on. A small one is read whole before, unless it belongs to a call of gRPC. One that has no bytes by
 /// its length, and has not ended, has to end first in any case: without a body its request would be whole before more
@@ -30,20 +32,24 @@ pub(super) async fn carried(
 }
 
 /// A request with this head, which is left empty. What is spoken with the server, its connection knows.
-pub(super) fn with_head(head: &mut request::Parts, body: RequestBody) -> Request<RequestBody> {
-    let mut request = Request::new(body);
-    *request.method_mut() = std::mem::take(&mut head.method);
-    *request.uri_mut() = std::mem::take(&mut head.uri);
-    *request.headers_mut() = std::mem::take(&mut head.headers);
-    request
+pub(super) fn with_head(head: &mut request::Parts, body: RequestBody) -> UpstreamRequest {
+    let mut request = RequestHead::new(std::mem::take(&mut head.method), std::mem::take(&mut head.uri));
+    request.fields = Fields::from(&std::mem::take(&mut head.headers));
+    UpstreamRequest { head: request, body }
 }
 
 /// A server's response as it goes back; `handshake` is the key of a WebSocket that was asked for.
 pub(super) fn returned(
-    mut response: Response<ResponseBody>,
+    (head, body): (ResponseHead, ResponseBody),
     handshake: Option<&HeaderValue>,
 ) -> Result<Response<Source>, ForwardError> {
-    let is_http2 = response.version() == Version::HTTP_2;
+    let is_http2 = head.version == Version::HTTP_2;
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.fields.to_map();
+    if let Some(reason) = head.reason.and_then(|reason| ReasonPhrase::try_from(&*reason).ok()) {
+        response.extensions_mut().insert(reason);
+    }
     let agrees = |key| websocket::is_agreed(response.headers(), key) || is_http2;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS && !handshake.is_some_and(agrees) {
         return Err(ForwardError::Switched(response.body().server()));

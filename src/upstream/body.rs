@@ -11,22 +11,30 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
+use super::body_channel::BodyReceiver;
 use super::buffered::{self, Buffer, BufferBudget, Reserved};
-use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::pace::Pace;
-use super::record::{Parts, Record};
+use super::record::{Record, StoredBody};
 use super::scrub::HeaderScrub;
+use super::stream::ClientStream;
 use super::trailers::{self, may_trail};
 use super::upload::Upload;
+use crate::http1::BodyFault;
 use crate::socket::{Patience, Reading, TooLate};
-use crate::time::{monotonic, recent};
+use crate::time::recent;
 
 /// Why a body ends before its end.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// What it came over broke, or it was no HTTP.
+    /// What it came over broke, or it was no HTTP/2.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
+    /// It was no HTTP/1.1, or its connection has ended before it.
+    #[error("{0}")]
+    Malformed(#[from] BodyFault),
+    /// Its connection failed.
+    #[error("its connection failed: {0}")]
+    Lost(#[from] std::io::Error),
     /// Its stream was given up before its end.
     #[error("the body broke off")]
     BrokenOff,
@@ -41,126 +49,84 @@ pub enum BodyError {
     TooLarge,
 }
 
-impl Stored {
-    fn is_empty(&self) -> bool {
-        match self {
-            Self::Nothing => true,
-            Self::Bytes(bytes) => bytes.is_empty(),
-            Self::Parts(parts) => parts.is_empty(),
-        }
-    }
-
-    fn length(&self) -> u64 {
-        match self {
-            Self::Nothing => 0,
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Parts(parts) => parts.length(),
-        }
-    }
-}
-
-/// Who waits for the end of a request's body.
-#[derive(Debug)]
-enum Server {
-    /// The connection, which owes us an answer in this time then.
-    Socket(Rc<Patience>, Duration, Arc<ConnectionUse>),
-    /// Whoever waits for the answer.
-    Stream(Rc<Upload>),
-}
-
 /// A request's body as it goes upstream.
 #[derive(Debug)]
 pub struct RequestBody {
-    incoming: Option<Incoming>,
-    /// How many more bytes it may have, if that is bounded.
+    source: Source,
+    /// How many more bytes may come from the client, if that is bounded.
     left: Option<u64>,
-    client: Option<Pace>,
-    server: Option<Server>,
     is_handshake: bool,
+    /// Whether a part of it has come from the client.
+    is_begun: bool,
     /// Which trailers may go on, besides what holds for all.
     scrub: Option<Arc<HeaderScrub>>,
-    /// Where what goes by is kept, if it may have to go again.
+    /// Where what is sent is kept, if it may have to go again.
     record: Option<Rc<Record>>,
-    /// What goes in place of `incoming`, of a body that was read before or goes again.
-    stored: Stored,
     /// Memory for a body that was read before it goes.
     reserved: Option<Box<Reserved>>,
+    /// What is told how it goes on, where it goes over HTTP/2.
+    upload: Option<Rc<Upload>>,
 }
 
-/// A body that is here.
-#[derive(Clone, Debug, Default)]
-enum Stored {
+/// Where a body comes from.
+#[derive(Debug, Default)]
+enum Source {
+    /// There is none, or it has come to its end.
     #[default]
-    Nothing,
-    /// In a box, so that requests without a body are cheaper to move.
-    Bytes(Box<Bytes>),
-    Parts(Box<Parts>),
+    Empty,
+    /// It was read before, or goes again.
+    Stored(Box<StoredBody>),
+    /// From a client over HTTP/1.1.
+    Channel(BodyReceiver),
+    /// From a client over HTTP/1.1, read by hyper.
+    Socket(Box<Incoming>, Rc<Patience>),
+    /// From a client over HTTP/2.
+    Stream(Box<Incoming>, Box<ClientStream>),
+    /// It was handed over to a connection.
+    Sent,
 }
 
 impl RequestBody {
     /// No body.
     #[must_use]
     pub fn empty() -> Self {
-        Self::new(None, None, false)
+        Self::new(Source::Empty)
     }
 
     /// No body, and the wish to go on in another protocol.
     #[must_use]
     pub fn handshake() -> Self {
-        Self::new(None, None, true)
-    }
-
-    fn new(incoming: Option<Incoming>, client: Option<Pace>, is_handshake: bool) -> Self {
-        Self {
-            incoming,
-            left: None,
-            client,
-            server: None,
-            is_handshake,
-            scrub: None,
-            record: None,
-            stored: Stored::Nothing,
-            reserved: None,
-        }
-    }
-
-    /// Whether the server may switch protocols.
-    pub(super) fn is_handshake(&self) -> bool {
-        self.is_handshake
-    }
-
-    /// Keeps what goes by of a body that comes from a client, so that it can go again; none if that is too much.
-    pub(super) fn record(&mut self) -> Option<Rc<Record>> {
-        let record = Record::of(self.size_hint().lower()).map(Rc::new);
-        self.record.clone_from(&record);
-        record
-    }
-
-    /// The same for another attempt, of a body of which nothing comes from a client any more.
-    pub(super) fn twin(&self) -> Self {
-        let mut twin = Self::new(None, None, self.is_handshake);
-        twin.stored.clone_from(&self.stored);
-        twin
-    }
-
-    /// A body that has gone once.
-    pub(super) fn again(parts: Parts) -> Self {
         let mut body = Self::empty();
-        if !parts.is_empty() {
-            body.stored = Stored::Parts(Box::new(parts));
-        }
+        body.is_handshake = true;
         body
-    }
-
-    /// Whether something of it is still to come from a client.
-    pub(super) fn is_incoming(&self) -> bool {
-        self.held().is_some() || self.incoming.as_ref().is_some_and(|incoming| !incoming.is_end_stream())
     }
 
     /// A body that streams in, at the client's pace.
     #[must_use]
     pub fn streaming(incoming: Incoming, client: Pace) -> Self {
-        Self::new(Some(incoming), Some(client), false)
+        Self::new(match client {
+            Pace::Socket(patience) => Source::Socket(Box::new(incoming), patience),
+            Pace::Stream(stream) => Source::Stream(Box::new(incoming), stream),
+        })
+    }
+
+    /// A body that a client's connection reads.
+    #[must_use]
+    pub fn received(receiver: BodyReceiver) -> Self {
+        Self::new(Source::Channel(receiver))
+    }
+
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            left: None,
+            is_handshake: false,
+            is_begun: false,
+            scrub: None,
+            record: None,
+            reserved: None,
+            upload: None,
+        }
     }
 
     /// The same body, which fails where it has more than so many bytes.
@@ -196,78 +162,166 @@ impl RequestBody {
                 }
             }
         }
-        let mut body = Self::empty();
-        body.stored = match buffer.trailers.take() {
-            None => Stored::Bytes(Box::new(buffer.into_bytes())),
-            Some(trailers) => Stored::Parts(Box::new(Parts::new(buffer.into_bytes(), trailers))),
-        };
+        let trailers = buffer.trailers.take();
+        let mut body = Self::new(Source::Stored(Box::new(StoredBody::new(buffer.into_bytes(), trailers))));
         body.reserved = Some(Box::new(reserved));
         Ok(body)
-    }
-
-    fn set_limit(&mut self, limit: Option<Instant>) {
-        if let Some(client) = &mut self.client {
-            client.set_limit(limit);
-        }
     }
 
     /// The body as it came, if nothing of it was read: it goes nowhere, and its client is still to send it.
     #[must_use]
     pub fn take_unread(&mut self) -> Option<Incoming> {
-        self.client = None;
-        self.server = None;
-        self.incoming.take()
+        match std::mem::take(&mut self.source) {
+            Source::Socket(incoming, _) | Source::Stream(incoming, _) => Some(*incoming),
+            _ => None,
+        }
     }
 
-    pub(super) fn then_expect_answer(
-        &mut self,
-        server: Rc<Patience>,
-        within: Duration,
-        connection: Arc<ConnectionUse>,
-    ) {
-        self.server = Some(Server::Socket(server, within, connection));
+    /// Whether the server may switch protocols.
+    pub(super) fn is_handshake(&self) -> bool {
+        self.is_handshake
     }
 
-    /// Has it note how it goes on.
-    pub(super) fn then_note(&mut self, upload: Rc<Upload>) {
-        self.server = Some(Server::Stream(upload));
+    /// Whether something of it is still to come from a client.
+    pub(super) fn is_incoming(&self) -> bool {
+        match &self.source {
+            Source::Empty | Source::Stored(_) | Source::Sent => false,
+            Source::Channel(receiver) => !receiver.is_end(),
+            Source::Socket(incoming, _) => !incoming.is_end_stream(),
+            Source::Stream(incoming, stream) => stream.held().is_some() || !incoming.is_end_stream(),
+        }
     }
 
-    fn held(&self) -> Option<usize> {
-        self.client.as_ref().and_then(Pace::held)
+    /// How much longer its client may be waited for with this grace; none without a minimum rate.
+    pub(super) fn allowance(&self, grace: Duration) -> Option<Duration> {
+        match &self.source {
+            Source::Channel(receiver) => receiver.allowance(grace),
+            Source::Socket(_, patience) => patience.receiving_allowance(grace),
+            Source::Stream(_, stream) => stream.allowance(grace),
+            Source::Empty | Source::Stored(_) | Source::Sent => None,
+        }
     }
 
-    fn next_part(&mut self) -> Option<Frame<Bytes>> {
-        let part = match &mut self.stored {
-            Stored::Nothing => return None,
-            Stored::Bytes(bytes) => Some(Frame::data(std::mem::take(&mut **bytes))),
-            Stored::Parts(parts) => parts.next(),
+    /// Keeps what is sent of a body that comes from a client, so that it can be sent again; says whether it can,
+    /// provided that all of it is sent.
+    pub(super) fn keep_record(&mut self) -> bool {
+        if self.is_incoming() {
+            self.record = Record::of(self.size_hint().lower()).map(Rc::new);
+            return self.record.is_some();
+        }
+        true
+    }
+
+    /// Begins anew; says whether all of it can be sent again.
+    pub(super) fn rewind(&mut self) -> bool {
+        match &mut self.source {
+            Source::Empty => {}
+            Source::Stored(stored) => stored.rewind(),
+            Source::Channel(_) | Source::Socket(..) | Source::Stream(..) if !self.is_begun => {}
+            _ => match self.record.as_ref().and_then(|record| record.whole()) {
+                Some(stored) => self.source = Source::Stored(Box::new(stored)),
+                None => return false,
+            },
+        }
+        true
+    }
+
+    /// The body for a connection that takes it over. What can be sent again stays here.
+    pub(super) fn hand_over(&mut self, upload: &Rc<Upload>) -> Self {
+        let source = match &self.source {
+            Source::Empty => Source::Empty,
+            Source::Stored(stored) => Source::Stored(stored.clone()),
+            _ => std::mem::replace(&mut self.source, Source::Sent),
         };
-        if let Some(Server::Stream(upload)) = &self.server {
-            upload.asked(part.is_some());
+        self.is_begun = true;
+        Self {
+            source,
+            left: self.left,
+            is_handshake: self.is_handshake,
+            is_begun: false,
+            scrub: self.scrub.take(),
+            record: self.record.clone(),
+            reserved: self.reserved.take(),
+            upload: Some(Rc::clone(upload)),
         }
-        if self.stored.is_empty() {
-            self.stored = Stored::Nothing;
-            self.end();
+    }
+
+    /// Takes back a body of which nothing was sent.
+    pub(super) fn take_back(&mut self, mut body: Self) {
+        body.upload = None;
+        *self = body;
+    }
+
+    fn set_limit(&mut self, limit: Option<Instant>) {
+        match &mut self.source {
+            Source::Channel(receiver) => receiver.set_limit(limit),
+            Source::Socket(_, patience) => patience.set_limit(limit),
+            Source::Stream(_, stream) => stream.set_limit(limit),
+            Source::Empty | Source::Stored(_) | Source::Sent => {}
         }
-        part
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.source {
+            Source::Empty | Source::Sent => Poll::Ready(None),
+            Source::Stored(stored) => Poll::Ready(stored.next().map(Ok)),
+            Source::Channel(receiver) => receiver.poll_part(cx),
+            Source::Socket(incoming, patience) => poll_socket(incoming, patience, cx),
+            Source::Stream(incoming, stream) => stream.poll_frame(incoming, cx),
+        }
+    }
+
+    /// What has come of it goes on only within its bounds.
+    fn check(&mut self, frame: &mut Option<Result<Frame<Bytes>, BodyError>>) {
+        let Some(Ok(part)) = frame else { return };
+        trailers::cut(part, |name| match &self.scrub {
+            Some(scrub) => scrub.may_trail(name),
+            None => may_trail(name.as_str()),
+        });
+        if let (Some(left), Some(data)) = (&mut self.left, part.data_ref()) {
+            match left.checked_sub(data.len() as u64) {
+                Some(still) => *left = still,
+                None => *frame = Some(Err(BodyError::TooLarge)),
+            }
+        }
     }
 
     fn end(&mut self) {
-        self.incoming = None;
-        if let Some(Pace::Socket(client)) = self.client.take() {
+        if let Source::Socket(_, client) = &self.source {
             client.set_limit(None);
             client.set(Reading::Unbounded);
         }
-        // Once an answer has begun, its own times hold.
-        match self.server.take() {
-            Some(Server::Socket(server, within, _)) if server.is_unbounded() => {
-                server.set(Reading::Until(monotonic() + within));
-            }
-            Some(Server::Stream(upload)) => upload.has_ended(),
-            _ => {}
+        if !matches!(self.source, Source::Stored(_)) {
+            self.source = if self.is_begun { Source::Sent } else { Source::Empty };
+        }
+        if let Some(upload) = self.upload.take() {
+            upload.has_ended();
         }
     }
+}
+
+/// The next part of a body that hyper reads.
+fn poll_socket(
+    incoming: &mut Incoming,
+    client: &Patience,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    let frame = match Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken) {
+        // The end of the client's connection is not the end of a body over it.
+        Poll::Ready(None) if client.is_gone() => Poll::Ready(Some(Err(BodyError::BrokenOff))),
+        frame => frame,
+    };
+    match &frame {
+        // What a client had sent before it closed its sending side was not all of its body.
+        Poll::Pending if client.starve() => cx.waker().wake_by_ref(),
+        // hyper may have read a request as trailers.
+        Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => client.set_last(),
+        _ => {}
+    }
+    if matches!(frame, Poll::Ready(None)) || incoming.is_end_stream() {
+        client.set_unfinished(false);
+    }
+    frame
 }
 
 impl Body for RequestBody {
@@ -279,90 +333,56 @@ impl Body for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let Some(incoming) = &mut this.incoming else {
-            return Poll::Ready(this.next_part().map(Ok));
-        };
-        let mut frame = match &mut this.client {
-            Some(Pace::Stream(stream)) => stream.poll_frame(incoming, cx),
-            _ => Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken),
-        };
-        if let Poll::Ready(Some(Ok(frame))) = &mut frame {
-            trailers::cut(frame, |name| match &this.scrub {
-                Some(scrub) => scrub.may_trail(name),
-                None => may_trail(name.as_str()),
-            });
+        let is_incoming = !matches!(this.source, Source::Empty | Source::Stored(_) | Source::Sent);
+        let mut frame = this.poll_source(cx);
+        if let Poll::Ready(frame) = &mut frame
+            && is_incoming
+        {
+            this.is_begun = true;
+            this.check(frame);
         }
-        // The end of the client's connection is not the end of a body over it.
-        if matches!(frame, Poll::Ready(None)) && this.client.as_ref().is_some_and(Pace::is_gone) {
-            frame = Poll::Ready(Some(Err(BodyError::BrokenOff)));
-        }
-        let holds = this.client.as_ref().and_then(Pace::held).is_some();
-        let is_whole = matches!(frame, Poll::Ready(None)) || (incoming.is_end_stream() && !holds);
-        if let Some(Pace::Socket(client)) = &this.client {
-            match &frame {
-                // What a client had sent before it closed its sending side was not all of its body.
-                Poll::Pending if client.starve() => cx.waker().wake_by_ref(),
-                // hyper reads trailers up to an empty line that ends in CR LF, and takes an earlier one that ends
-                // in LF for their end: a request may have been lost in between, and the next answer would seem to
-                // be its.
-                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => client.set_last(),
-                _ => {}
-            }
-            if is_whole {
-                client.set_unfinished(false);
-            }
-        }
-        if let (Some(Server::Socket(_, _, connection)), Some(client)) = (&this.server, &this.client) {
-            match &frame {
-                Poll::Pending => connection.wait_for_client(client.allowance(CONTENDED_GRACE)),
-                Poll::Ready(_) => connection.go_on(),
-            }
-        }
-        if let (Some(left), Poll::Ready(Some(Ok(some)))) = (&mut this.left, &frame) {
-            let length = some.data_ref().map_or(0, Bytes::len) as u64;
-            match left.checked_sub(length) {
-                Some(still) => *left = still,
-                None => frame = Poll::Ready(Some(Err(BodyError::TooLarge))),
-            }
-        }
-        if let Some(Server::Stream(upload)) = &this.server {
+        if let Some(upload) = &this.upload {
             upload.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
             if let Poll::Ready(Some(Err(error))) = &frame {
                 upload.flaw.set(Some(error.flaw()));
             }
         }
         let has_failed = matches!(frame, Poll::Ready(Some(Err(_))));
-        if let Some(record) = &this.record
-            && !has_failed
-        {
+        let is_whole =
+            matches!(frame, Poll::Ready(None)) || (frame.is_ready() && !has_failed && this.is_end_stream());
+        if let Some(record) = this.record.as_ref().filter(|_| is_incoming && !has_failed) {
             record.note(&frame, is_whole);
         }
         if is_whole || has_failed {
-            self.end();
+            this.end();
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        !self.is_incoming() && self.stored.is_empty()
+        match &self.source {
+            Source::Empty | Source::Sent => true,
+            Source::Stored(stored) => stored.is_end(),
+            Source::Channel(_) | Source::Socket(..) | Source::Stream(..) => !self.is_incoming(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.held() {
-            Some(length) => SizeHint::with_exact(length as u64),
-            None => self
-                .incoming
-                .as_ref()
-                .map_or_else(|| SizeHint::with_exact(self.stored.length()), Body::size_hint),
+        match &self.source {
+            Source::Empty | Source::Sent => SizeHint::with_exact(0),
+            Source::Stored(stored) => SizeHint::with_exact(stored.length()),
+            Source::Channel(receiver) => receiver.size_hint(),
+            Source::Socket(incoming, _) => incoming.size_hint(),
+            Source::Stream(incoming, stream) => {
+                stream.held().map_or_else(|| incoming.size_hint(), |held| SizeHint::with_exact(held as u64))
+            }
         }
     }
 }
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        // Dropped before its end: the response came early, or nothing will. Whoever holds the server's
-        // connection has set its patience already.
-        self.server = None;
+        // Dropped before its end: the response came early, or there is none.
         self.end();
     }
 }

@@ -11,16 +11,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Frame, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
+use super::UpstreamRequest;
 use super::body::{BodyError, RequestBody};
 use super::clients::ClientRequest;
-use super::link::{Answering, Link};
-use super::tunnel::Duplex;
-use super::wire::{Cause, SendError};
+use super::connection::{ActiveExchange, Connection};
+use super::error::{Cause, SendError};
+use crate::http1::ResponseHead;
 use crate::limiter::{HeldSlots, Permit};
 
 /// What an exchange holds that goes on when its client disconnects.
@@ -45,41 +45,38 @@ impl Detachable {
 #[derive(Debug)]
 pub(super) struct ResponseStream {
     /// None after its end.
-    source: Option<Source>,
+    exchange: Option<ActiveExchange>,
     /// In a box, since few responses have it.
     detachable: Option<Box<Detachable>>,
 }
 
-#[derive(Debug)]
-struct Source {
-    incoming: Incoming,
-    link: Answering,
-}
-
-/// Sends a request as [`Link::send`] does, but in a task that goes on if the caller is dropped.
+/// Sends a request as [`Connection::send`] does, but in a task that goes on if the caller is dropped.
 pub(super) async fn send(
-    link: Link,
-    request: &mut Request<RequestBody>,
+    connection: Connection,
+    request: &mut UpstreamRequest,
     deadline: Option<Instant>,
     detachable: Box<Detachable>,
-) -> Result<Response<ResponseStream>, SendError> {
-    let mut sent = std::mem::replace(request, Request::new(RequestBody::empty()));
+) -> Result<(ResponseHead, ResponseStream), SendError> {
+    let placeholder = UpstreamRequest { head: request.head.clone(), body: RequestBody::empty() };
+    let mut sent = std::mem::replace(request, placeholder);
     let (result, received) = oneshot::channel();
     tokio::task::spawn_local(async move {
-        let response = link.send(&mut sent, deadline).await;
-        let response = response.map(|(response, link)| ResponseStream::of(response, link, Some(detachable)));
+        // If the client has disconnected nothing else polls the upload.
+        let response = connection.send(&mut sent, deadline, false).await;
+        let response =
+            response.map(|(head, exchange)| (ResponseStream::new(&head, exchange, Some(detachable)), head));
         // If the client has disconnected, the response is dropped here, and read to its end by another task.
         let _ = result.send((response, sent));
     });
     // The task is dropped only with the runtime, and then so is this one.
     let (response, returned) = received.await.map_err(|_| SendError::of(Cause::TooLate))?;
     *request = returned;
-    response
+    response.map(|(stream, head)| (head, stream))
 }
 
 /// Reads a response to its end, for as long as that may take.
-async fn drain(mut source: Source, held: Box<Detachable>) {
-    let rest = async { while let Some(Ok(_)) = poll_fn(|cx| source.poll_frame(cx)).await {} };
+async fn drain(mut exchange: ActiveExchange, held: Box<Detachable>) {
+    let rest = async { while let Some(Ok(_)) = poll_fn(|cx| exchange.poll_frame(cx)).await {} };
     if timeout(held.limit, rest).await.is_err() {
         tracing::debug!("a response that no client waits for was not complete in time");
     }
@@ -87,20 +84,16 @@ async fn drain(mut source: Source, held: Box<Detachable>) {
 
 impl ResponseStream {
     /// The response that comes over this connection.
-    pub fn of(
-        response: Response<Incoming>,
-        link: Answering,
-        detachable: Option<Box<Detachable>>,
-    ) -> Response<Self> {
+    pub fn new(head: &ResponseHead, exchange: ActiveExchange, detachable: Option<Box<Detachable>>) -> Self {
         // An event stream has no end to wait for: closing the connection is how it is ended.
-        let detachable = detachable.filter(|_| !super::is_open_ended(response.headers()));
-        response.map(|incoming| Self { source: Some(Source { incoming, link }), detachable })
+        let detachable = detachable.filter(|_| !super::is_open_ended(&head.fields));
+        Self { exchange: Some(exchange), detachable }
     }
 
     /// The next part of the body.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(source) = &mut self.source else { return Poll::Ready(None) };
-        let frame = source.poll_frame(cx);
+        let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
+        let frame = exchange.poll_frame(cx);
         if matches!(frame, Poll::Ready(Some(Err(_)))) {
             // There is no rest to wait for.
             self.detachable = None;
@@ -108,45 +101,39 @@ impl ResponseStream {
         frame
     }
 
+    /// Goes on with what is still to be sent of the request.
+    pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+        self.exchange.as_mut().map_or(Ok(()), |exchange| exchange.poll_upload(cx))
+    }
+
     pub fn is_end_stream(&self) -> bool {
-        self.source.as_ref().is_none_or(|source| source.incoming.is_end_stream())
+        self.exchange.as_ref().is_none_or(ActiveExchange::is_end_stream)
     }
 
     pub fn size_hint(&self) -> SizeHint {
-        self.source.as_ref().map_or(SizeHint::with_exact(0), |source| source.incoming.size_hint())
+        self.exchange.as_ref().map_or(SizeHint::with_exact(0), ActiveExchange::size_hint)
     }
 
     /// The connection, until the end of the body.
-    pub fn link(&self) -> Option<&Answering> {
-        self.source.as_ref().map(|source| &source.link)
+    pub fn exchange(&self) -> Option<&ActiveExchange> {
+        self.exchange.as_ref()
     }
 
-    /// The connection after the end of the body.
-    pub fn finish(&mut self) -> Option<Answering> {
-        self.source.take().map(|source| source.link)
-    }
-
-    /// The server's end of the connection after it has switched protocols.
-    pub fn leave(&mut self) -> Option<Box<dyn Duplex>> {
+    /// The connection after the end of the body, or after the server has switched protocols.
+    pub fn finish(&mut self) -> Option<ActiveExchange> {
         self.detachable = None;
-        self.source.as_mut()?.link.leave()
+        self.exchange.take()
     }
 }
 
 impl Drop for ResponseStream {
     fn drop(&mut self) {
-        if let (Some(source), Some(detachable)) = (self.source.take(), self.detachable.take())
-            && !source.incoming.is_end_stream()
+        if let (Some(exchange), Some(detachable)) = (self.exchange.take(), self.detachable.take())
+            && !exchange.is_end_stream()
             // Other clients wait for the connection of this one, which was too slow.
-            && !source.link.connection().is_some_and(|connection| connection.is_reclaimed())
+            && !exchange.connection().is_some_and(|connection| connection.is_reclaimed())
         {
-            tokio::task::spawn_local(drain(source, detachable));
+            tokio::task::spawn_local(drain(exchange, detachable));
         }
-    }
-}
-
-impl Source {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.link.poll_body(cx, &mut self.incoming)
     }
 }

@@ -4,10 +4,12 @@ use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
 
+use http::uri::InvalidUri;
+
 use super::body::BodyError;
 use super::spec::ServerSpec;
 use super::upload::Flaw;
-use super::wire::Cause;
+use crate::http1::ParseError;
 use crate::telemetry::Attempt;
 
 /// Why no response came.
@@ -42,7 +44,7 @@ pub enum ForwardError {
         /// Which server.
         server: String,
         /// Why.
-        error: hyper::Error,
+        error: ResponseError,
     },
     /// It switched protocols though nobody had asked.
     #[error("{0} switched protocols unasked")]
@@ -67,7 +69,73 @@ pub enum ForwardError {
     Loop,
     /// The path does not fit behind the server's own.
     #[error("the path can't be put behind the server's own: {0}")]
-    Target(http::uri::InvalidUri),
+    Target(InvalidUri),
+}
+
+/// Why a response can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ResponseError {
+    /// Over HTTP/2.
+    #[error(transparent)]
+    Http2(hyper::Error),
+    /// Its head is no HTTP/1.1.
+    #[error(transparent)]
+    Malformed(ParseError),
+    /// Its connection has ended.
+    #[error("the connection was closed before the response")]
+    Closed,
+    /// Its connection has failed.
+    #[error("the connection failed: {0}")]
+    Io(io::Error),
+}
+
+/// What has gone wrong with a request that was sent.
+#[derive(Debug)]
+pub(super) enum Cause {
+    /// The connection has ended.
+    Closed,
+    /// The connection has failed.
+    Io(io::Error),
+    /// The response is no HTTP/1.1.
+    Malformed(ParseError),
+    /// The request's body has failed.
+    Body(BodyError),
+    /// The connection over HTTP/2, or one of the bodies.
+    Http2(hyper::Error),
+    /// The request's body, and what came of it where a task of the library sends it.
+    Upload(Flaw, hyper::Error),
+    /// There was no response in time.
+    TooLate,
+    /// The client sends too slowly, and others needed the connection.
+    Reclaimed,
+    /// The server takes no tunnels.
+    NoTunnels,
+    /// The Host header does not fit into a target.
+    Target(InvalidUri),
+}
+
+/// Why a request got no response.
+#[derive(Debug)]
+pub(super) struct SendError {
+    pub cause: Cause,
+    /// Whether nothing of the request was sent.
+    pub is_unsent: bool,
+    /// Whether not even a part of a response came.
+    pub is_unanswered: bool,
+}
+
+impl Cause {
+    /// Whether the client is the cause.
+    pub fn is_by_client(&self) -> bool {
+        matches!(self, Self::Body(_) | Self::Upload(..) | Self::Reclaimed)
+    }
+}
+
+impl SendError {
+    /// One after which the request is not to be sent again.
+    pub fn of(cause: Cause) -> Self {
+        Self { cause, is_unsent: false, is_unanswered: false }
+    }
 }
 
 /// A server that has not agreed to HTTP/2.
@@ -77,8 +145,19 @@ pub(super) struct OtherProtocol;
 
 impl ForwardError {
     pub(super) fn of(cause: Cause, server: &ServerSpec) -> Self {
+        let broken = |error| Self::Broken { server: server.authority(), error };
         let error = match cause {
-            Cause::Hyper(error) => error,
+            Cause::Http2(error) => error,
+            Cause::Closed => return broken(ResponseError::Closed),
+            Cause::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Self::ResponseTimeout(server.authority());
+            }
+            Cause::Io(error) => return broken(ResponseError::Io(error)),
+            Cause::Malformed(ParseError::TransferCoding | ParseError::Ambiguous) => {
+                return Self::Framing(server.authority());
+            }
+            Cause::Malformed(error) => return broken(ResponseError::Malformed(error)),
+            Cause::Body(error) => return Self::of_body(error),
             Cause::Upload(Flaw::TooLarge, _) => return Self::RequestBodyTooLarge,
             Cause::Upload(Flaw::TooLate, _) | Cause::Reclaimed => return Self::RequestBodyTimeout,
             Cause::Upload(Flaw::Broken, error) => return Self::RequestBody(BodyError::Broken(error)),
@@ -97,7 +176,7 @@ impl ForwardError {
         } else if io_kind(&error) == Some(io::ErrorKind::TimedOut) {
             Self::ResponseTimeout(server.authority())
         } else {
-            Self::Broken { server: server.authority(), error }
+            broken(ResponseError::Http2(error))
         }
     }
 
@@ -160,7 +239,11 @@ impl ForwardError {
     /// Whether the connection ended before anything was answered, as one does that the server closed while it
     /// was kept.
     pub(super) fn is_dead_connection(&self) -> bool {
-        let Self::Broken { error, .. } = self else { return false };
+        let error = match self {
+            Self::Broken { error: ResponseError::Http2(error), .. } => error,
+            Self::Broken { error: ResponseError::Closed | ResponseError::Io(_), .. } => return true,
+            _ => return false,
+        };
         error.is_incomplete_message()
             || error.is_canceled()
             || error.is_closed()
@@ -174,7 +257,7 @@ impl ForwardError {
     pub(super) fn hint(&self, server: &ServerSpec) -> &'static str {
         match self {
             _ if self.is_other_protocol() => "; is `protocol = \"h2\"` right for it?",
-            Self::Broken { error, .. } if error.is_parse() && !server.is_tls => {
+            Self::Broken { error: ResponseError::Malformed(_), .. } if !server.is_tls => {
                 "; if it expects TLS, its URL must begin with https://"
             }
             _ => "",
@@ -187,16 +270,18 @@ impl ForwardError {
             Self::Connect { error, .. } => {
                 error.get_ref().and_then(|error| error.downcast_ref::<OtherProtocol>()).is_some()
             }
-            Self::Broken { error, .. } => cause(error).is_some_and(|error: &h2::Error| {
-                error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR) && !error.is_remote()
-            }),
+            Self::Broken { error: ResponseError::Http2(error), .. } => {
+                cause(error).is_some_and(|error: &h2::Error| {
+                    error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR) && !error.is_remote()
+                })
+            }
             _ => false,
         }
     }
 
     /// Whether the server has said that it has not looked at the request, so that any may be sent again.
     pub(super) fn is_refused(&self) -> bool {
-        let Self::Broken { error, .. } = self else { return false };
+        let Self::Broken { error: ResponseError::Http2(error), .. } = self else { return false };
         cause(error).is_some_and(is_refused)
     }
 }
@@ -221,7 +306,7 @@ impl BodyError {
     pub(super) fn flaw(&self) -> Flaw {
         match self {
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => Flaw::TooLate,
-            Self::Broken(_) | Self::BrokenOff => Flaw::Broken,
+            Self::Broken(_) | Self::BrokenOff | Self::Malformed(_) | Self::Lost(_) => Flaw::Broken,
             Self::TooLate(_) | Self::Reclaimed => Flaw::TooLate,
             Self::TooLarge => Flaw::TooLarge,
         }
@@ -234,7 +319,9 @@ impl BodyError {
             Self::TooLate(_) => "response_stalled",
             Self::Reclaimed => "client_too_slow",
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => "response_stalled",
-            Self::Broken(_) | Self::BrokenOff | Self::TooLarge => "response_broken",
+            Self::Broken(_) | Self::BrokenOff | Self::Malformed(_) | Self::Lost(_) | Self::TooLarge => {
+                "response_broken"
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Connections to a server that many requests share: HTTP/2.
 //!
-//! Unlike a [`Wire`](super::wire::Wire) such a connection has a task of its own, since none of its requests can carry
+//! Unlike an [`Http1Connection`](super::http1::Http1Connection) such a connection has a task of its own, since none of its requests can carry
 //! the others along. What may be waited for is bounded for each request by itself.
 
 mod form;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::Scheme;
-use http::{Request, Response, StatusCode};
+use http::{Response, StatusCode, Version};
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper::upgrade::Upgraded;
@@ -24,14 +24,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use self::form::{put_in_form, take_out_of_form};
 use self::within::{turns_out, within};
+use super::UpstreamRequest;
 use super::body::{BodyError, RequestBody};
-use super::error::OtherProtocol;
+use super::error::{Cause, OtherProtocol, SendError};
 use super::room::Place;
 use super::stream::poll_whole;
 use super::upload::{Carriers, Upload};
-use super::wire::{Cause, SendError};
+use crate::http1::{Fields, ResponseHead};
 use crate::socket::{Patience, Reading, Timed, Waiting};
 use crate::time::{monotonic, recent};
 use crate::tls::Transport;
@@ -270,63 +270,51 @@ impl Lane {
         self.was_kept
     }
 
-    /// Sends a request, which it takes out of where it stands, and waits for the head of its response. If
-    /// nothing of it was sent, it stands there again after a failure. All must be over by `deadline`, the
-    /// response's body too.
+    /// Sends a request and waits for the head of its response. All must be over by `deadline`, the response's body too.
+    ///
+    /// # Errors
+    /// When there is no response. The head of the request stays as it is, and so does what is stored of its body.
     pub async fn send(
         mut self,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         deadline: Option<Instant>,
-    ) -> Result<(Response<Incoming>, Self), SendError> {
-        let is_handshake = request.body().is_handshake();
+    ) -> Result<(ResponseHead, Incoming, Self), SendError> {
+        let is_handshake = request.body.is_handshake();
         if is_handshake && !turns_out(|| self.connection.takes_tunnels()).await {
             return Err(SendError::of(Cause::NoTunnels));
         }
-        put_in_form(request, &self.connection.scheme).map_err(|error| SendError::of(Cause::Target(error)))?;
         let began = recent();
         let upload = Upload::new(&self.connection.carriers);
-        if request.body().is_end_stream() {
+        if request.body.is_end_stream() {
             upload.sent.set(Some(began));
-        } else {
-            request.body_mut().then_note(Rc::clone(&upload));
         }
-        // Whoever stops waiting, at whatever moment, takes it along.
+        let body = request.body.hand_over(&upload);
+        let sent = form::request(&request.head, body, &self.connection.scheme);
+        let sent = sent.map_err(|error| SendError::of(Cause::Target(error)))?;
+        // If the caller stops waiting, the upload is abandoned.
         self.upload = Some(Rc::clone(&upload));
-        let taken = std::mem::replace(request, Request::new(RequestBody::empty()));
-        let answer = self.connection.sender.clone().try_send_request(taken);
+        let answer = self.connection.sender.clone().try_send_request(sent);
         let (response, stall) = (self.connection.response_timeout, self.connection.stall_timeout);
         let due = || {
             let due = upload.answered_by(response, stall);
             deadline.map_or(due, |deadline| due.min(deadline))
         };
         match within(response.min(stall), due, answer).await {
-            Some(Ok(mut response)) => {
-                if is_handshake && response.status() == StatusCode::OK {
-                    self.tunnel = hyper::upgrade::on(&mut response).await.ok();
-                    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                } else {
-                    self.is_open_ended = super::is_open_ended(response.headers());
-                    self.upload = self.upload.take_if(|upload| upload.is_carried());
-                    let stall = (!self.is_open_ended || self.upload.is_some()).then_some(stall);
-                    self.waiting = Waiting::within(stall, deadline).map(Box::new);
-                }
-                Ok((response, self))
-            }
+            Some(Ok(response)) => Ok(self.begin_response(response, is_handshake, deadline).await),
             Some(Err(mut failed)) => {
                 let unsent = failed.take_message();
                 let is_unsent = unsent.is_some();
                 if let Some(unsent) = unsent {
                     // It takes none any more.
                     self.connection.is_doubtful.set(true);
-                    *request = unsent;
-                    take_out_of_form(request);
+                    request.body.take_back(unsent.into_body());
                 }
                 let error = failed.into_error();
                 // All that the library says of such a body is that it has reset its own stream.
                 let flaw = upload.flaw.take();
                 let cause = match flaw {
                     Some(flaw) => Cause::Upload(flaw, error),
-                    None => Cause::Hyper(error),
+                    None => Cause::Http2(error),
                 };
                 Err(SendError { cause, is_unsent, is_unanswered: true })
             }
@@ -335,6 +323,31 @@ impl Lane {
                 Err(SendError::of(Cause::TooLate))
             }
         }
+    }
+
+    /// The head of the response has come.
+    async fn begin_response(
+        mut self,
+        mut response: Response<Incoming>,
+        is_handshake: bool,
+        deadline: Option<Instant>,
+    ) -> (ResponseHead, Incoming, Self) {
+        let mut head = ResponseHead {
+            version: Version::HTTP_2,
+            fields: Fields::from(response.headers()),
+            ..ResponseHead::new(response.status())
+        };
+        if is_handshake && head.status == StatusCode::OK {
+            self.tunnel = hyper::upgrade::on(&mut response).await.ok();
+            head.status = StatusCode::SWITCHING_PROTOCOLS;
+        } else {
+            self.is_open_ended = super::is_open_ended(&head.fields);
+            self.upload = self.upload.take_if(|upload| upload.is_carried());
+            let stall = self.connection.stall_timeout;
+            let stall = (!self.is_open_ended || self.upload.is_some()).then_some(stall);
+            self.waiting = Waiting::within(stall, deadline).map(Box::new);
+        }
+        (head, response.into_body(), self)
     }
 
     /// The next part of the response's body, or that it has not come in time.

@@ -16,15 +16,15 @@ use tokio::time::{Instant, timeout_at};
 pub use self::visit::Visit;
 
 use super::ForwardError;
+use super::connection::Connection;
 use super::endpoint::{Endpoint, dial};
+use super::http1::Http1Connection;
 use super::http2::Multiplexed;
-use super::link::Link;
 use super::members::Member;
 use super::room::{Grant, Next, Place, Room, WorkerBell};
 use super::shared::{Pending, SharedUpstream};
 use super::spec::{Balance, ServerSpec};
 use super::waiting::{self, Turn};
-use super::wire::Wire;
 use crate::telemetry::UpstreamCounts;
 use crate::time::monotonic;
 
@@ -47,10 +47,10 @@ pub struct Pool {
     /// Whether the choice of a server goes by requests in flight.
     counts_in_flight: bool,
     worker: WorkerBell,
-    #[allow(clippy::vec_box)] // A wire is large, and it goes from hand to hand.
-    kept: RefCell<Vec<Box<Wire>>>,
+    #[allow(clippy::vec_box)] // A connection is large, and it is moved often.
+    kept: RefCell<Vec<Box<Http1Connection>>>,
     /// Those that have been given to requests that waited, by their numbers in the line.
-    handed: RefCell<Vec<(u64, Box<Wire>)>>,
+    handed: RefCell<Vec<(u64, Box<Http1Connection>)>>,
     /// Those that requests share, where HTTP/2 is spoken.
     multiplexed: Option<Multiplexed>,
     /// Whether it gets no more requests: what comes back is not kept.
@@ -114,9 +114,7 @@ impl Pool {
         if let Some(multiplexed) = &self.multiplexed {
             return multiplexed.has_some();
         }
-        let mut kept = self.kept.borrow_mut();
-        while kept.pop_if(|wire| !wire.is_free()).is_some() {}
-        !kept.is_empty()
+        !self.kept.borrow().is_empty()
     }
 
     /// A connection that was kept, or with `fresh` and where there is none a new one; or what it has waited for.
@@ -127,21 +125,21 @@ impl Pool {
         client: IpAddr,
         fresh: bool,
         deadline: Option<Instant>,
-    ) -> Result<Link, ForwardError> {
+    ) -> Result<Connection, ForwardError> {
         if let Some(turn) = turn {
-            return Box::pin(self.open(turn, fresh, deadline)).await.map(Link::Http1);
+            return Box::pin(self.open(turn, fresh, deadline)).await.map(Connection::Http1);
         }
-        if !fresh && let Some(wire) = self.kept() {
-            return Ok(Link::Http1(wire));
+        if !fresh && let Some(connection) = self.kept() {
+            return Ok(Connection::Http1(connection));
         }
         if let Some(multiplexed) = &self.multiplexed {
             return match multiplexed.free() {
-                Some(lane) => Ok(Link::Http2(lane)),
+                Some(lane) => Ok(Connection::Http2(lane)),
                 None => Box::pin(self.open_shared(multiplexed, client, deadline)).await,
             };
         }
         // Apart, because it is large, and most requests find a connection that was kept.
-        Box::pin(self.wait_and_open(client, fresh, deadline)).await.map(Link::Http1)
+        Box::pin(self.wait_and_open(client, fresh, deadline)).await.map(Connection::Http1)
     }
 
     /// That every connection is in use.
@@ -174,18 +172,14 @@ impl Pool {
     }
 
     /// Keeps a connection whose response has been read to its end, if it is good for another.
-    pub(super) fn give_back(&self, mut wire: Box<Wire>) {
-        wire.keep();
-        if !wire.is_free() {
-            wire.settle();
-        }
-        if !wire.is_free() {
+    pub(super) fn give_back(&self, mut connection: Box<Http1Connection>) {
+        if !connection.keep() {
             return;
         }
         if self.endpoint.room.is_awaited() {
-            return self.pass_on(wire);
+            return self.pass_on(connection);
         }
-        self.store(wire);
+        self.store(connection);
     }
 
     /// Has the log say that requests fail at the server, if that is news.
@@ -199,10 +193,9 @@ impl Pool {
         if let Some(multiplexed) = &self.multiplexed {
             multiplexed.sweep();
         }
-        self.kept.borrow_mut().retain_mut(|wire| {
-            wire.settle();
-            wire.idle_for() < KEPT_FOR && wire.is_free()
-        });
+        self.kept
+            .borrow_mut()
+            .retain_mut(|connection| connection.idle_for() < KEPT_FOR && !connection.is_dead());
     }
 
     /// Closes kept connections for requests of other workers that wait for one.
@@ -220,17 +213,15 @@ impl Pool {
         }
     }
 
-    /// A kept connection. It may have died since somebody last looked: then it does not send the request, and
-    /// gives it back.
-    fn kept(&self) -> Option<Box<Wire>> {
-        let mut kept = self.kept.borrow_mut();
-        std::iter::from_fn(|| kept.pop()).find(|wire| wire.is_free())
+    /// A kept connection. The server may have closed it meanwhile, which is found before a request is sent.
+    fn kept(&self) -> Option<Box<Http1Connection>> {
+        self.kept.borrow_mut().pop()
     }
 
-    fn store(&self, wire: Box<Wire>) {
+    fn store(&self, connection: Box<Http1Connection>) {
         let mut kept = self.kept.borrow_mut();
         if kept.len() < MAX_KEPT && !self.is_retired.get() {
-            kept.push(wire);
+            kept.push(connection);
         }
     }
 
@@ -239,28 +230,27 @@ impl Pool {
         if let Some(multiplexed) = &self.multiplexed {
             return multiplexed.close_idle();
         }
-        let wire = self.kept.borrow_mut().pop();
-        wire.is_some()
+        self.kept.borrow_mut().pop().is_some()
     }
 
     /// Gives a connection to the request that has waited longest. To another worker only its place can go.
-    fn pass_on(&self, wire: Box<Wire>) {
+    fn pass_on(&self, connection: Box<Http1Connection>) {
         match self.endpoint.room.next_for(&self.worker) {
-            Next::Nobody => self.store(wire),
-            Next::Elsewhere => drop(wire),
+            Next::Nobody => self.store(connection),
+            Next::Elsewhere => drop(connection),
             Next::Here(waiter) => {
                 let number = waiter.number;
-                self.handed.borrow_mut().push((number, wire));
+                self.handed.borrow_mut().push((number, connection));
                 if !waiter.tell(Grant::Handed)
-                    && let Some(wire) = self.take_handed(number)
+                    && let Some(connection) = self.take_handed(number)
                 {
-                    self.pass_on(wire);
+                    self.pass_on(connection);
                 }
             }
         }
     }
 
-    pub(super) fn take_handed(&self, number: u64) -> Option<Box<Wire>> {
+    pub(super) fn take_handed(&self, number: u64) -> Option<Box<Http1Connection>> {
         let mut handed = self.handed.borrow_mut();
         let place = handed.iter().position(|(other, _)| *other == number)?;
         Some(handed.swap_remove(place).1)
@@ -271,7 +261,7 @@ impl Pool {
         client: IpAddr,
         fresh: bool,
         deadline: Option<Instant>,
-    ) -> Result<Box<Wire>, ForwardError> {
+    ) -> Result<Box<Http1Connection>, ForwardError> {
         let turn = waiting::turn(&[self], client, self.turn_by(deadline)).await;
         let (_, turn) = turn.ok_or_else(|| self.full())?;
         self.open(turn, fresh, deadline).await
@@ -282,11 +272,11 @@ impl Pool {
         turn: Turn,
         fresh: bool,
         deadline: Option<Instant>,
-    ) -> Result<Box<Wire>, ForwardError> {
+    ) -> Result<Box<Http1Connection>, ForwardError> {
         let place = match turn {
             // One that has served may be as dead as the one before.
-            Turn::Wire(wire) if fresh => wire.into_place(),
-            Turn::Wire(wire) => return Ok(wire),
+            Turn::Connection(connection) if fresh => connection.into_place(),
+            Turn::Connection(connection) => return Ok(connection),
             Turn::Place(place) => place,
         };
         // However long it has waited for its turn: those who come first have waited longest, and the server is not to
@@ -315,18 +305,18 @@ impl Pool {
         multiplexed: &Multiplexed,
         client: IpAddr,
         deadline: Option<Instant>,
-    ) -> Result<Link, ForwardError> {
+    ) -> Result<Connection, ForwardError> {
         let spec = self.shared.spec();
         let by = self.connected_by(deadline);
         let in_time = |_| ForwardError::ConnectTimeout(self.server.authority());
         let _turn = timeout_at(by, multiplexed.connecting()).await.map_err(in_time)?;
         if let Some(lane) = multiplexed.free() {
-            return Ok(Link::Http2(lane));
+            return Ok(Connection::Http2(lane));
         }
         let place = match self.endpoint.room.enter() {
             Some(place) => place,
             None => match multiplexed.any() {
-                Some(lane) => return Ok(Link::Http2(lane)),
+                Some(lane) => return Ok(Connection::Http2(lane)),
                 // Another worker may use its connections for ever, and none can be lent.
                 None if multiplexed.is_empty() => self.endpoint.room.enter_over(),
                 None => match waiting::turn(&[self], client, self.turn_by(deadline)).await {
@@ -345,13 +335,13 @@ impl Pool {
             multiplexed.forget();
         }
         let failed = |error| ForwardError::Connect { server: self.server.authority(), error };
-        lane.map(Link::Http2).map_err(failed)
+        lane.map(Connection::Http2).map_err(failed)
     }
 
-    async fn connect(&self, place: Place) -> io::Result<Box<Wire>> {
+    async fn connect(&self, place: Place) -> io::Result<Box<Http1Connection>> {
         let spec = self.shared.spec();
         let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
-        Wire::over(stream, place, spec.response_timeout, spec.stall_timeout).await
+        Ok(Http1Connection::new(stream, place, spec.response_timeout, spec.stall_timeout))
     }
 }
 

@@ -1,87 +1,94 @@
-//! What has gone of a request's body, in case it has to be sent again.
+//! What was sent of a request's body, in case it has to be sent again.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::task::Poll;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use hyper::body::Frame;
+use smallvec::SmallVec;
 
 /// Bytes of a body that are kept at most: as many as may wait on their way to a server.
 const MAX_BYTES: u64 = 64 * 1024;
 /// Parts of it that are kept at most, since tiny ones cost more than their bytes.
 const MAX_PARTS: usize = 64;
 
-/// A whole body, or what is left of it.
+/// A whole body, which can be sent any number of times.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parts {
-    data: VecDeque<Bytes>,
-    /// How many bytes these are.
-    length: u64,
+pub(super) struct StoredBody {
+    data: SmallVec<[Bytes; 1]>,
     trailers: Option<HeaderMap>,
+    /// How many of its frames have been sent.
+    sent: usize,
 }
 
-/// What a body leaves behind on its way, as long as that is little.
+/// A copy of what was sent of a body, as long as that is little.
 #[derive(Debug)]
 pub(super) struct Record {
     /// None if it was too much.
-    parts: RefCell<Option<Parts>>,
+    parts: RefCell<Option<StoredBody>>,
     is_whole: Cell<bool>,
 }
 
-impl Parts {
-    /// A body with these trailers.
-    pub fn new(data: Bytes, trailers: HeaderMap) -> Self {
-        Self { length: data.len() as u64, data: VecDeque::from([data]), trailers: Some(trailers) }
+impl StoredBody {
+    pub fn new(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self { data: SmallVec::from_buf([data]), trailers, sent: 0 }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.data.is_empty() && self.trailers.is_none()
-    }
-
-    /// Bytes of data.
-    pub fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// Takes the next one out.
+    /// The next frame; none at the end.
     pub fn next(&mut self) -> Option<Frame<Bytes>> {
-        let Some(data) = self.data.pop_front() else { return self.trailers.take().map(Frame::trailers) };
-        self.length -= data.len() as u64;
-        Some(Frame::data(data))
-    }
-
-    fn add(&mut self, frame: &Frame<Bytes>) {
-        if let Some(data) = frame.data_ref() {
-            self.length += data.len() as u64;
-            self.data.push_back(data.clone());
-        } else {
-            self.trailers = frame.trailers_ref().cloned();
+        self.sent += 1;
+        match self.data.get(self.sent - 1) {
+            Some(data) => Some(Frame::data(data.clone())),
+            None if self.sent == self.data.len() + 1 => self.trailers.clone().map(Frame::trailers),
+            None => None,
         }
     }
 
-    fn are_few(&self) -> bool {
-        self.length <= MAX_BYTES && self.data.len() <= MAX_PARTS
+    /// Whether there is no next frame.
+    pub fn is_end(&self) -> bool {
+        self.sent >= self.data.len() + usize::from(self.trailers.is_some())
+    }
+
+    /// Begins anew.
+    pub fn rewind(&mut self) {
+        self.sent = 0;
+    }
+
+    /// Bytes of data that have not been sent.
+    pub fn length(&self) -> u64 {
+        self.data.iter().skip(self.sent).map(|data| data.len() as u64).sum()
+    }
+
+    fn add(&mut self, frame: &Frame<Bytes>) {
+        match frame.data_ref() {
+            Some(data) => self.data.push(data.clone()),
+            None => self.trailers = frame.trailers_ref().cloned(),
+        }
+    }
+
+    fn is_small(&self) -> bool {
+        let length: u64 = self.data.iter().map(|data| data.len() as u64).sum();
+        length <= MAX_BYTES && self.data.len() <= MAX_PARTS
     }
 }
 
 impl Record {
     /// Of a body that has at least so many bytes; none if those are too many.
     pub fn of(bytes: u64) -> Option<Self> {
-        let parts = RefCell::new(Some(Parts::default()));
+        let parts = RefCell::new(Some(StoredBody::default()));
         (bytes <= MAX_BYTES).then(|| Self { parts, is_whole: Cell::new(false) })
     }
 
-    /// Keeps a part that goes by, if it is one; with it, or without, the body may be at its end.
+    /// Keeps a frame that is sent, if there is one; with it, or without, the body may be at its end.
     pub fn note<E>(&self, frame: &Poll<Option<Result<Frame<Bytes>, E>>>, is_whole: bool) {
         if let Poll::Ready(Some(Ok(frame))) = frame {
             let mut parts = self.parts.borrow_mut();
             if let Some(some) = &mut *parts {
                 some.add(frame);
             }
-            parts.take_if(|parts| !parts.are_few());
-            // Nobody asks for more after these.
+            parts.take_if(|parts| !parts.is_small());
+            // No frame follows trailers.
             self.is_whole.set(frame.is_trailers());
         }
         if is_whole {
@@ -90,7 +97,7 @@ impl Record {
     }
 
     /// The whole body, if it has come to its end and was not too much.
-    pub fn whole(&self) -> Option<Parts> {
+    pub fn whole(&self) -> Option<StoredBody> {
         self.parts.borrow().clone().filter(|_| self.is_whole.get())
     }
 }

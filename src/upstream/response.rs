@@ -10,9 +10,9 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::body::BodyError;
 use super::clients::ClientRequest;
+use super::connection::ActiveExchange;
 use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::detached::ResponseStream;
-use super::link::Answering;
 use super::pool::Visit;
 use super::trailers::{self, may_trail};
 use super::tunnel::ServerEnd;
@@ -36,7 +36,7 @@ impl ResponseBody {
         admitted: (Permit, Option<Rc<ClientRequest>>),
         is_timed: bool,
     ) -> Self {
-        let is_timed = is_timed && !stream.link().is_some_and(Answering::is_open_ended);
+        let is_timed = is_timed && !stream.exchange().is_some_and(ActiveExchange::is_open_ended);
         let body = Self { stream, visit, is_timed, _admitted: admitted };
         // It may not even take the first part.
         body.is_handed_on();
@@ -46,13 +46,13 @@ impl ResponseBody {
     /// Whether it has no time limit, as an event stream or a gRPC call.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
-        self.stream.link().is_some_and(Answering::is_open_ended)
+        self.stream.exchange().is_some_and(ActiveExchange::is_open_ended)
     }
 
     /// Who uses the connection that it comes over, if no other request does.
     #[must_use]
     pub fn connection(&self) -> Option<&Arc<ConnectionUse>> {
-        self.stream.link().and_then(Answering::connection)
+        self.stream.exchange().and_then(ActiveExchange::connection)
     }
 
     /// The client has taken what there was.
@@ -76,8 +76,8 @@ impl ResponseBody {
     /// The server's end of the tunnel, once it has switched protocols.
     #[must_use]
     pub fn into_tunnel(mut self) -> Option<ServerEnd> {
-        let stream = self.stream.leave()?;
-        Some(ServerEnd::new(stream, self))
+        let (stream, held) = self.stream.finish().and_then(ActiveExchange::into_switched)?;
+        Some(ServerEnd::new(stream, self, held))
     }
 
     /// The server that it comes from, for messages.
@@ -86,9 +86,17 @@ impl ResponseBody {
         self.visit.pool().server().authority()
     }
 
+    /// Goes on with what is still to be sent of the request, while no more of the response can be taken.
+    ///
+    /// # Errors
+    /// When the client has broken off the request.
+    pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+        self.stream.poll_upload(cx)
+    }
+
     fn give_back(&mut self) {
-        if let Some(wire) = self.stream.finish().and_then(Answering::into_wire) {
-            self.visit.pool().give_back(wire);
+        if let Some(connection) = self.stream.finish().and_then(ActiveExchange::into_kept) {
+            self.visit.pool().give_back(connection);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::connection::TunnelHold;
 use super::response::ResponseBody;
 
 /// Bytes both ways.
@@ -19,11 +20,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 pub struct ServerEnd {
     stream: Box<dyn Duplex>,
     _request: ResponseBody,
+    _held: TunnelHold,
 }
 
 impl ServerEnd {
-    pub(super) fn new(stream: Box<dyn Duplex>, request: ResponseBody) -> Self {
-        Self { stream, _request: request }
+    pub(super) fn new(stream: Box<dyn Duplex>, request: ResponseBody, held: TunnelHold) -> Self {
+        Self { stream, _request: request, _held: held }
     }
 }
 

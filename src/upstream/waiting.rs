@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::http1::Http1Connection;
 use super::pool::Pool;
 use super::room::{Grant, Place, Share};
-use super::wire::Wire;
 use crate::time::monotonic;
 
 /// How often a waiting request looks for a slow client whose connection it can have.
@@ -21,7 +21,7 @@ const RECLAIM_EVERY: Duration = Duration::from_millis(250);
 /// What a request that needs a connection is given.
 pub(super) enum Turn {
     /// One that has come free.
-    Wire(Box<Wire>),
+    Connection(Box<Http1Connection>),
     /// Room for a new one.
     Place(Place),
 }
@@ -74,8 +74,8 @@ async fn wait(pools: &[&Pool], client: IpAddr) -> Option<(usize, Turn)> {
         match grant {
             Ok(Grant::Place(place)) => return Some((which, Turn::Place(place))),
             Ok(Grant::Handed) => {
-                if let Some(wire) = waiting.pool.take_handed(waiting.number) {
-                    return Some((which, Turn::Wire(wire)));
+                if let Some(connection) = waiting.pool.take_handed(waiting.number) {
+                    return Some((which, Turn::Connection(connection)));
                 }
             }
             // It was displaced.
@@ -115,9 +115,9 @@ impl Drop for Waiting<'_> {
         // Who goes away gets nothing more, and what it was given goes to the next.
         self.granted.close();
         if let Ok(Grant::Handed) = self.granted.try_recv()
-            && let Some(wire) = self.pool.take_handed(self.number)
+            && let Some(connection) = self.pool.take_handed(self.number)
         {
-            self.pool.give_back(wire);
+            self.pool.give_back(connection);
         }
         self.pool.room().leave(self.number);
     }
