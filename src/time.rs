@@ -10,8 +10,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+/// How old the text of a date may be.
+const DATE_AGE: Duration = Duration::from_millis(250);
+
 thread_local! {
     static RECENT: Cell<Option<Instant>> = const { Cell::new(None) };
+    static DATE: Cell<Option<(Instant, [u8; 29])>> = const { Cell::new(None) };
 }
 
 /// The present on the clock that never runs backwards, for waits and ages; a test's runtime can move it.
@@ -28,6 +32,24 @@ pub fn monotonic() -> Instant {
 #[must_use]
 pub fn recent() -> Instant {
     RECENT.get().unwrap_or_else(monotonic)
+}
+
+/// The present as a Date header has it (RFC 9110 §6.6.1), a quarter of a second late at most.
+#[must_use]
+pub fn http_date() -> [u8; 29] {
+    let now = recent();
+    if let Some((made, date)) = DATE.get()
+        && now.saturating_duration_since(made) < DATE_AGE
+    {
+        return date;
+    }
+    let mut date = [b' '; 29];
+    // It always has this length.
+    for (place, byte) in date.iter_mut().zip(httpdate::fmt_http_date(SystemTime::now()).bytes()) {
+        *place = byte;
+    }
+    DATE.set(Some((now, date)));
+    date
 }
 
 /// An instant: microseconds since the Unix epoch.

@@ -383,6 +383,7 @@ impl Body for RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         // Dropped before its end: the response came early, or there is none.
+        self.upload = None;
         self.end();
     }
 }

@@ -129,7 +129,7 @@ impl ActiveExchange {
     pub fn is_end_stream(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.is_end_stream(),
-            Self::Early(upload) => upload.ask(Http1Connection::is_end_stream).unwrap_or(true),
+            Self::Early(upload) => upload.is_end_stream(),
             Self::Http2(_, incoming) => incoming.is_end_stream(),
         }
     }

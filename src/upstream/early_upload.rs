@@ -63,6 +63,13 @@ impl EarlyUpload {
         shared.connection.as_mut().map_or(Poll::Ready(None), |connection| connection.poll_frame(cx))
     }
 
+    /// Whether the response has come to its end.
+    pub fn is_end_stream(&self) -> bool {
+        let shared = self.shared.borrow();
+        shared.error.is_none()
+            && shared.connection.as_ref().is_none_or(|connection| connection.is_end_stream())
+    }
+
     /// What the connection says.
     pub fn ask<T>(&self, question: impl FnOnce(&Http1Connection) -> T) -> Option<T> {
         self.shared.borrow().connection.as_deref().map(question)
@@ -79,6 +86,8 @@ impl Shared {
         let Some(connection) = &mut self.connection else { return Poll::Ready(()) };
         if let Err(error) = connection.poll_upload(cx) {
             self.error = Some(error);
+            // The response may wait for its client, and the server need not.
+            self.connection = None;
             self.reader.wake_by_ref();
             return Poll::Ready(());
         }

@@ -220,6 +220,7 @@ impl Exchange {
     pub fn poll_early_upload(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Some(mut body) = self.early_body.take() else { return Ok(()) };
         match self.poll_upload(io, &mut body, cx) {
+            Poll::Pending if io.is_upload_late(self.deadline, cx) => return Err(TooLate.into()),
             Poll::Pending => self.early_body = Some(body),
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(Cause::Body(error))) => {

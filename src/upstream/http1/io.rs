@@ -19,7 +19,10 @@ pub(super) struct Io {
     pub response_timeout: Duration,
     /// How long each read of a response's body and each write may take.
     pub stall_timeout: Duration,
+    /// Wakes the task that waits for the response.
     alarm: Alarm,
+    /// Wakes the task that sends the rest of a request whose response has begun.
+    upload_alarm: Alarm,
     read_since: Option<Instant>,
     write_since: Option<Instant>,
 }
@@ -32,6 +35,7 @@ impl Io {
             response_timeout,
             stall_timeout,
             alarm: Alarm::default(),
+            upload_alarm: Alarm::default(),
             read_since: None,
             write_since: None,
         }
@@ -87,5 +91,11 @@ impl Io {
     pub fn is_late(&mut self, times: [Option<Instant>; 3], cx: &mut Context<'_>) -> bool {
         let earliest = times.into_iter().flatten().min();
         earliest.is_some_and(|earliest| self.alarm.wait_until(earliest, cx).is_ready())
+    }
+
+    /// The same for the task that sends the rest of a request whose response has begun.
+    pub fn is_upload_late(&mut self, deadline: Option<Instant>, cx: &mut Context<'_>) -> bool {
+        let earliest = [self.write_by(), deadline].into_iter().flatten().min();
+        earliest.is_some_and(|earliest| self.upload_alarm.wait_until(earliest, cx).is_ready())
     }
 }
