@@ -48,6 +48,7 @@ use self::passage::{carried, returned, with_head};
 use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{X_REQUEST_ID, request_id};
 use crate::gate::{Examined, Gate, Located, RouteId};
+use crate::http1::{Fields, RequestHead};
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
 use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
@@ -111,7 +112,7 @@ impl Proxy {
                 self.answer(peer, &id, &mut head, &mut incoming, entry, route).await
             }
             Err(error) => {
-                asked.route = self.note_malformed(peer, &head, &error, asked.entry.as_deref_mut());
+                asked.route = self.note_malformed(peer, &read(&head), &error, asked.entry.as_deref_mut());
                 refusal::malformed(&error).map(Source::Own)
             }
         };
@@ -182,10 +183,11 @@ impl Proxy {
         route: &mut Option<RouteId>,
     ) -> Response<Source> {
         let gate = &self.site.gate;
-        let mut examined = match gate.examine(peer.caller(), head) {
+        let seen = read(head);
+        let mut examined = match gate.examine(peer.caller(), &seen) {
             Ok(examined) => examined,
             Err(error) => {
-                *route = self.note_malformed(peer, head, &error, entry);
+                *route = self.note_malformed(peer, &seen, &error, entry);
                 return refusal::malformed(&error).map(Source::Own);
             }
         };
@@ -208,7 +210,7 @@ impl Proxy {
             peer.patience().set(reading);
             let _ = monotonic();
         }
-        let way = self.way(peer, head, examined, id);
+        let way = self.way(peer, &seen, examined, id);
         let is_call = reservation.is_some() && grpc::is_call(head);
         let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
         let mut response = match (missing, way) {
@@ -295,7 +297,7 @@ impl Proxy {
     fn way<'a>(
         &self,
         peer: &Peer,
-        head: &request::Parts,
+        head: &RequestHead,
         examined: Examined<'_>,
         id: &'a HeaderValue,
     ) -> Option<Way<'a>> {
@@ -324,6 +326,16 @@ impl Proxy {
         let policies = &self.site.gate.limits.policies;
         let now = || self.clock.now();
         stamp::stamp(response.headers_mut(), &self.site.answers, policies, standings, retry_after, now);
+    }
+}
+
+/// What the gate reads of a head.
+fn read(head: &request::Parts) -> RequestHead {
+    RequestHead {
+        method: head.method.clone(),
+        uri: head.uri.clone(),
+        version: head.version,
+        fields: Fields::from(&head.headers),
     }
 }
 

@@ -272,6 +272,14 @@ impl<'f> Iterator for Values<'f, '_> {
     }
 }
 
+impl DoubleEndedIterator for Values<'_, '_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let Self { text, lines, name } = self;
+        let line = lines.rfind(|line| line.is_named(text, *name))?;
+        Some(slice(text, line.value, line.value_length))
+    }
+}
+
 impl PartialEq for Fields {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
@@ -299,7 +307,8 @@ fn slice(text: &[u8], begin: u32, length: u32) -> &[u8] {
 }
 
 /// A value as text, if it has visible ASCII characters, blanks and tabs only.
-fn ascii(value: &[u8]) -> Option<&str> {
+#[must_use]
+pub fn ascii(value: &[u8]) -> Option<&str> {
     std::str::from_utf8(value).ok().filter(|text| text.is_ascii())
 }
 
@@ -343,6 +352,20 @@ mod tests {
         assert!(!fields.contains(TE));
         fields.clear();
         assert!(fields.is_empty() && fields.iter().next().is_none());
+    }
+
+    #[test]
+    fn values_are_read_from_both_ends() {
+        let lines = [("via", "1"), ("host", "a"), ("via", "2"), ("x-one", "b"), ("via", "3")];
+        let fields: Fields = lines.into_iter().collect();
+        assert_eq!(fields.get_all(VIA).rev().collect::<Vec<_>>(), [b"3", b"2", b"1"]);
+        let mut values = fields.get_all(VIA);
+        assert_eq!((values.next_back(), values.next()), (Some(&b"3"[..]), Some(&b"1"[..])));
+        assert_eq!((values.next_back(), values.next()), (Some(&b"2"[..]), None));
+        assert_eq!(
+            (fields.get_all(name("x-one")).next_back(), fields.get_all(TE).next_back()),
+            (Some(&b"b"[..]), None)
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{Peer, Proxy};
 use crate::gate::{Examined, Malformed, RouteId};
+use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::Ruling;
 use crate::telemetry::{AccessWriter, Forwarding, Outcome, Record};
@@ -51,7 +52,7 @@ impl Proxy {
     pub(super) fn note_malformed(
         &self,
         peer: &Peer,
-        head: &request::Parts,
+        head: &RequestHead,
         error: &Malformed,
         entry: Option<&mut Entry>,
     ) -> Option<RouteId> {
@@ -64,7 +65,7 @@ impl Proxy {
         }
         if let Some(entry) = entry {
             let record = &mut entry.record;
-            record.client = gate.client_ip.client(peer.ip(), &head.headers);
+            record.client = gate.client_ip.client(peer.ip(), &head.fields);
             record.host = located.map(|located| located.host.into_owned()).unwrap_or_default();
             record.route = route.map(|route| self.route_name(route));
             record.is_denied = blocked_by.is_some();

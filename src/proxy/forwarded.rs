@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue};
 use super::Peer;
 use super::peer::{element, text_of};
 use crate::gate::{ClientIp, forwarded_value, host_of};
+use crate::http1::Fields;
 
 pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -55,8 +56,10 @@ pub(super) fn introduce(headers: &mut HeaderMap, peer: &Peer, client: IpAddr, cl
 impl Original {
     /// Reads it from the dialect that is believed.
     fn read(headers: &HeaderMap, peer: &Peer, client_ip: &ClientIp) -> Self {
+        let fields;
         let (scheme, host) = if client_ip.header == FORWARDED {
-            let entry = client_ip.client_entry(peer.ip(), headers);
+            fields = Fields::from(headers);
+            let entry = client_ip.client_entry(peer.ip(), &fields);
             (forwarded_value(entry, "proto"), forwarded_value(entry, "host"))
         } else {
             let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
