@@ -30,6 +30,8 @@ struct Line {
     id: u8,
     /// Whether the text has `name: value CRLF` there.
     is_canonical: bool,
+    /// Whether its value must not enter a compression table.
+    is_sensitive: bool,
 }
 
 /// The values of the lines with one name.
@@ -79,12 +81,24 @@ impl Fields {
         let is_canonical = value == name + name_length + 2
             && self.text[value - 1] == b' '
             && self.text.get(end..end + 2) == Some(b"\r\n");
-        self.present.insert(id);
-        // A head that the parser takes is far shorter than 4 GiB.
+        self.push_line([name, name_length, value, value_length], id, is_canonical);
+    }
+
+    /// Adds a line of the text: where its name begins, how long that is, and the same of its value.
+    fn push_line(&mut self, places: [usize; 4], id: u8, is_canonical: bool) {
+        // A head that the parser takes is far shorter than 4 GiB, and so is what the configuration adds.
         #[allow(clippy::cast_possible_truncation)]
-        let [name, name_length, value, value_length] =
-            [name, name_length, value, value_length].map(|it| it as u32);
-        self.lines.push(Line { name, name_length, value, value_length, id, is_canonical });
+        let [name, name_length, value, value_length] = places.map(|it| it as u32);
+        self.present.insert(id);
+        self.lines.push(Line {
+            name,
+            name_length,
+            value,
+            value_length,
+            id,
+            is_canonical,
+            is_sensitive: false,
+        });
     }
 
     /// How many lines there are.
@@ -102,6 +116,11 @@ impl Fields {
     /// The lines in their order.
     pub fn iter(&self) -> impl Iterator<Item = Field<'_>> + Clone {
         self.lines.iter().map(|line| self.field(line))
+    }
+
+    /// The lines in their order, and whether the value of each is a secret.
+    pub(super) fn iter_marked(&self) -> impl Iterator<Item = (Field<'_>, bool)> {
+        self.lines.iter().map(|line| (self.field(line), line.is_sensitive))
     }
 
     /// The value of the first line with this name.
@@ -122,6 +141,12 @@ impl Fields {
         // Most names that are looked for are not there.
         let lines = if self.may_contain(name) { &self.lines[..] } else { &[] };
         Values { text: &self.text, lines: lines.iter(), name }
+    }
+
+    /// The elements of the list that all lines with this name make together, without the blanks around them
+    /// (RFC 9110 §5.6.1). For fields whose elements have no quoted commas.
+    pub fn elements<'n>(&self, name: impl Into<FieldName<'n>>) -> impl Iterator<Item = &[u8]> {
+        self.get_all(name).flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
     }
 
     /// Whether there is a line with this name.
@@ -156,19 +181,15 @@ impl Fields {
             "a value has no control characters"
         );
         self.text.extend_from_slice(b"\r\n");
-        self.present.insert(name.id());
-        // As in `add_line`: what is added is bounded by the configuration and by the head.
-        #[allow(clippy::cast_possible_truncation)]
-        let [begin, name_length, value, value_length] =
-            [begin, name.as_bytes().len(), value, value_length].map(|it| it as u32);
-        self.lines.push(Line {
-            name: begin,
-            name_length,
-            value,
-            value_length,
-            id: name.id(),
-            is_canonical: true,
-        });
+        self.push_line([begin, name.as_bytes().len(), value, value_length], name.id(), true);
+    }
+
+    /// Adds a line with a secret value: HTTP/2 writes it as a literal that is never indexed (RFC 7541 §7.1.3).
+    pub fn push_sensitive<'n>(&mut self, name: impl Into<FieldName<'n>>, value: &[u8]) {
+        self.push(name, value);
+        if let Some(line) = self.lines.last_mut() {
+            line.is_sensitive = true;
+        }
     }
 
     /// Puts a line in the place of all lines with this name.
@@ -352,6 +373,15 @@ mod tests {
         fields.add_line((15, 4), (20, 1));
         fields.add_line((22, 3), (27, 1));
         assert_eq!(written(&fields), "host: a\r\nx-y: b\r\n");
+    }
+
+    #[test]
+    fn the_elements_of_all_lines_are_one_list() {
+        let fields: Fields =
+            [("TE", "gzip;q=0.5,\t trailers"), ("te", ""), ("TE", "a,")].into_iter().collect();
+        let elements: Vec<&[u8]> = fields.elements(TE).collect();
+        assert_eq!(elements, [&b"gzip;q=0.5"[..], b"trailers", b"", b"a", b""]);
+        assert_eq!(fields.elements(VIA).count(), 0);
     }
 
     #[test]
