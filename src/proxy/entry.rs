@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, request};
+use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::{Peer, Proxy};
+use super::request_id::RequestId;
+use super::{Peer, Proxy, passage};
 use crate::gate::{Examined, Malformed, RouteId};
+use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::Ruling;
 use crate::telemetry::{AccessWriter, Forwarding, Outcome, Record};
@@ -24,7 +26,7 @@ pub(super) struct Entry {
 
 impl Proxy {
     /// Begins a line of the access log, if there is one.
-    pub(super) fn entry(&self, peer: &Peer, head: &request::Parts, id: &HeaderValue) -> Option<Box<Entry>> {
+    pub(super) fn entry(&self, peer: &Peer, head: &RequestHead, id: &RequestId) -> Option<Box<Entry>> {
         let writer = self.access.as_ref().filter(|writer| writer.draws())?.clone();
         let record = Record {
             time: self.clock.now(),
@@ -34,7 +36,8 @@ impl Proxy {
             host: String::new(),
             target: head.uri.clone(),
             route: None,
-            request_id: id.clone(),
+            // An id is visible ASCII.
+            request_id: HeaderValue::from_bytes(id.as_bytes()).unwrap_or(HeaderValue::from_static("")),
             forwarding: Forwarding::default(),
             is_denied: false,
             denied_by: None,
@@ -51,12 +54,13 @@ impl Proxy {
     pub(super) fn note_malformed(
         &self,
         peer: &Peer,
-        head: &request::Parts,
+        head: &RequestHead,
         error: &Malformed,
         entry: Option<&mut Entry>,
     ) -> Option<RouteId> {
         let gate = &self.site.gate;
-        let located = gate.locate(head).ok();
+        let parts = passage::parts(head);
+        let located = gate.locate(&parts).ok();
         let route = located.as_ref().and_then(|located| located.route);
         let blocked_by = if let Malformed::Blocked(limit) = error { Some(*limit) } else { None };
         if let Some(limit) = blocked_by {
@@ -64,7 +68,7 @@ impl Proxy {
         }
         if let Some(entry) = entry {
             let record = &mut entry.record;
-            record.client = gate.client_ip.client(peer.ip(), &head.headers);
+            record.client = gate.client_ip.client(peer.ip(), &parts.headers);
             record.host = located.map(|located| located.host.into_owned()).unwrap_or_default();
             record.route = route.map(|route| self.route_name(route));
             record.is_denied = blocked_by.is_some();

@@ -1,11 +1,13 @@
 //! Requests and answers from one side to the other.
 
-use http::{HeaderValue, Request, Response, StatusCode, Version, request};
+use http::{Request, Response, StatusCode, Version, request};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
+use hyper::ext::ReasonPhrase;
 
 use super::reply::Source;
-use super::{Peer, hop, http2, websocket};
+use super::{Peer, ProxyResponse, hop, http2, websocket};
+use crate::http1::{RequestHead, ResponseHead};
 use crate::upstream::{ForwardError, RequestBody, ResponseBody};
 
 /// A body as it goes on. A small one is read whole before, unless it belongs to a call of gRPC. One that has no bytes by
@@ -29,34 +31,47 @@ pub(super) async fn carried(
     Ok(RequestBody::empty())
 }
 
-/// A request with this head, which is left empty. What is spoken with the server, its connection knows.
-pub(super) fn with_head(head: &mut request::Parts, body: RequestBody) -> Request<RequestBody> {
+/// The head of a request in the form in which the gate reads it.
+pub(super) fn parts(head: &RequestHead) -> request::Parts {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    parts.method = head.method.clone();
+    parts.uri = head.uri.clone();
+    parts.version = head.version;
+    parts.headers = head.fields.to_map();
+    parts
+}
+
+/// A request with this head, of which method and target are left empty. What is spoken with the server, its connection
+/// knows.
+pub(super) fn with_head(head: &mut RequestHead, body: RequestBody) -> Request<RequestBody> {
     let mut request = Request::new(body);
     *request.method_mut() = std::mem::take(&mut head.method);
     *request.uri_mut() = std::mem::take(&mut head.uri);
-    *request.headers_mut() = std::mem::take(&mut head.headers);
+    *request.headers_mut() = head.fields.to_map();
     request
 }
 
 /// A server's response as it goes back; `handshake` is the key of a WebSocket that was asked for.
 pub(super) fn returned(
-    mut response: Response<ResponseBody>,
-    handshake: Option<&HeaderValue>,
-) -> Result<Response<Source>, ForwardError> {
-    let is_http2 = response.version() == Version::HTTP_2;
-    let agrees = |key| websocket::is_agreed(response.headers(), key) || is_http2;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS && !handshake.is_some_and(agrees) {
-        return Err(ForwardError::Switched(response.body().server()));
+    response: Response<ResponseBody>,
+    handshake: Option<&[u8]>,
+) -> Result<ProxyResponse<Source>, ForwardError> {
+    let (mut parts, body) = response.into_parts();
+    let reason = parts.extensions.remove::<ReasonPhrase>();
+    let reason = reason.map(|reason| reason.as_bytes().into());
+    let mut head = ResponseHead { reason, ..ResponseHead::from(parts) };
+    let is_http2 = head.version == Version::HTTP_2;
+    let agrees = |key| websocket::is_agreed(&head.fields, key) || is_http2;
+    let is_switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    if is_switched && !handshake.is_some_and(agrees) {
+        return Err(ForwardError::Switched(body.server()));
     }
-    let is_named = !is_http2 || http2::has_names(response.headers());
-    if !is_named || !hop::remove_hop_by_hop(response.headers_mut()).has_one_length {
-        return Err(ForwardError::Framing(response.body().server()));
+    let is_named = !is_http2 || http2::has_names(&head.fields);
+    if !is_named || !hop::remove_hop_by_hop(&mut head.fields).has_one_length {
+        return Err(ForwardError::Framing(body.server()));
     }
-    if let Some(key) = handshake.filter(|_| is_http2 && response.status() == StatusCode::SWITCHING_PROTOCOLS)
-    {
-        websocket::answer(response.headers_mut(), key);
+    if let Some(key) = handshake.filter(|_| is_http2 && is_switched) {
+        websocket::answer(&mut head.fields, key);
     }
-    // Each side speaks its own version, whatever the other's is.
-    *response.version_mut() = Version::HTTP_11;
-    Ok(response.map(Source::Upstream))
+    Ok(ProxyResponse { head, body: Source::Upstream(body) })
 }
