@@ -24,7 +24,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::HeaderName;
-use http::{Method, StatusCode, request};
+use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
 use self::host::requested_host;
@@ -41,10 +41,10 @@ pub use subject::Subject;
 pub use table::{RouteId, RouteTable};
 pub use terms::{Cost, Numbers, Stance, Terms, Tiers, Trust};
 
+use crate::http1::{RequestHead, is_plainly_coded};
 use crate::jwt::{Token, Verifier};
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
 use crate::limiter::{Limiter, Limits, Ruling};
-use crate::upstream::is_plainly_coded;
 
 /// Everything that decides whether a request may pass, but for the counts themselves. Immutable.
 #[derive(Debug)]
@@ -209,11 +209,7 @@ impl Gate {
     ///
     /// # Errors
     /// A request that must be refused whatever the counts are.
-    pub fn examine<'a>(
-        &self,
-        caller: Caller<'_>,
-        head: &'a request::Parts,
-    ) -> Result<Examined<'a>, Malformed> {
+    pub fn examine<'a>(&self, caller: Caller<'_>, head: &'a RequestHead) -> Result<Examined<'a>, Malformed> {
         let located = self.locate(head)?;
         let route = located.route.map(|id| self.routes.get(id));
         if route.is_some_and(|route| route.refuses_body(head)) {
@@ -231,14 +227,14 @@ impl Gate {
     ///
     /// # Errors
     /// A request that must be refused whatever its limits are.
-    pub fn locate<'a>(&self, head: &'a request::Parts) -> Result<Located<'a>, Malformed> {
+    pub fn locate<'a>(&self, head: &'a RequestHead) -> Result<Located<'a>, Malformed> {
         if head.method == Method::CONNECT {
             return Err(Malformed::Connect);
         }
         if self.routes.has_method_in_other_case(&head.method) {
             return Err(Malformed::MethodCase);
         }
-        if !is_plainly_coded(&head.headers) {
+        if !is_plainly_coded(&head.fields) {
             return Err(Malformed::TransferCoding);
         }
         let path = normalize(head.uri.path())?;
@@ -263,10 +259,10 @@ impl Gate {
     pub fn subject<'a>(
         &'a self,
         caller: Caller<'a>,
-        head: &'a request::Parts,
+        head: &'a RequestHead,
         located: &'a Located<'_>,
     ) -> Subject<'a> {
-        let address = self.client_ip.client(caller.address, &head.headers);
+        let address = self.client_ip.client(caller.address, &head.fields);
         Subject {
             head,
             query: &located.query,
@@ -290,8 +286,8 @@ impl Gate {
 
     /// The token of a request; it is looked at only when a claim is asked for.
     #[must_use]
-    pub fn token<'a>(&'a self, head: &'a request::Parts) -> Token<'a> {
-        Token::new(self.jwt.as_deref(), &head.headers)
+    pub fn token<'a>(&'a self, head: &'a RequestHead) -> Token<'a> {
+        Token::new(self.jwt.as_deref(), &head.fields)
     }
 
     /// Has the limiter decide what was examined.

@@ -13,8 +13,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName};
+use http::header::{AUTHORIZATION, HeaderName};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Validation, decode, decode_header};
 use tokio::sync::Notify;
@@ -26,6 +25,7 @@ pub use keys::{JwksError, Keys};
 pub use refresh::Refresher;
 
 use self::cache::Cache;
+use crate::http1::Fields;
 use crate::time::Clock;
 
 /// The longest token that is looked at, in bytes.
@@ -138,15 +138,15 @@ type Verdict = Result<Arc<Claims>, TokenError>;
 #[derive(Debug)]
 pub struct Token<'a> {
     verifier: Option<&'a Verifier>,
-    headers: &'a HeaderMap,
+    fields: &'a Fields,
     verdict: OnceCell<Verdict>,
 }
 
 impl<'a> Token<'a> {
-    /// The token among these headers. Without a verifier there is none.
+    /// The token among these fields. Without a verifier there is none.
     #[must_use]
-    pub fn new(verifier: Option<&'a Verifier>, headers: &'a HeaderMap) -> Self {
-        Self { verifier, headers, verdict: OnceCell::new() }
+    pub fn new(verifier: Option<&'a Verifier>, fields: &'a Fields) -> Self {
+        Self { verifier, fields, verdict: OnceCell::new() }
     }
 
     /// The header that has several tokens which differ, if it has.
@@ -162,7 +162,7 @@ impl<'a> Token<'a> {
     /// When it is not to be believed.
     pub fn claims(&self) -> Result<&Claims, TokenError> {
         let look = || {
-            let verdict = self.verifier.ok_or(TokenError::Absent)?.claims(self.headers);
+            let verdict = self.verifier.ok_or(TokenError::Absent)?.claims(self.fields);
             if let Err(error) = &verdict {
                 tracing::debug!("no token is believed: {error}");
             }
@@ -195,12 +195,12 @@ impl Verifier {
         &self.clock
     }
 
-    /// What the token among these headers says.
+    /// What the token among these fields says.
     ///
     /// # Errors
     /// When there is none that is to be believed.
-    pub fn claims(&self, headers: &HeaderMap) -> Result<Arc<Claims>, TokenError> {
-        let token = self.token(headers)?;
+    pub fn claims(&self, fields: &Fields) -> Result<Arc<Claims>, TokenError> {
+        let token = self.token(fields)?;
         if token.len() > MAX_TOKEN {
             return Err(TokenError::TooLong);
         }
@@ -218,8 +218,8 @@ impl Verifier {
     }
 
     /// The token itself. Several headers must agree: a server may read another one than we do.
-    fn token<'h>(&self, headers: &'h HeaderMap) -> Result<&'h [u8], TokenError> {
-        let mut tokens = headers.get_all(&self.spec.header).iter().map(|value| self.bare(value.as_bytes()));
+    fn token<'f>(&self, fields: &'f Fields) -> Result<&'f [u8], TokenError> {
+        let mut tokens = fields.get_all(&self.spec.header).map(|value| self.bare(value));
         let first = tokens.next().flatten();
         if tokens.any(|other| other != first) {
             return Err(TokenError::Differing);

@@ -28,7 +28,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Method, request};
+use http::Method;
 use hyper::body::{Body as _, Incoming};
 use hyper::ext::Protocol;
 
@@ -187,8 +187,7 @@ impl Proxy {
         route: &mut Option<RouteId>,
     ) -> ProxyResponse<Source> {
         let gate = &self.site.gate;
-        let parts = passage::parts(head);
-        let mut examined = match gate.examine(peer.caller(), &parts) {
+        let mut examined = match gate.examine(peer.caller(), head) {
             Ok(examined) => examined,
             Err(error) => {
                 *route = self.note_malformed(peer, head, &error, entry);
@@ -214,7 +213,7 @@ impl Proxy {
             peer.patience().set(reading);
             let _ = monotonic();
         }
-        let way = self.way(peer, &parts, examined, id);
+        let way = self.way(peer, head, examined, id);
         let is_call = reservation.is_some() && grpc::is_call(head);
         let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
         let mut response = match (missing, way) {
@@ -299,7 +298,7 @@ impl Proxy {
     fn way<'a>(
         &self,
         peer: &Peer,
-        head: &request::Parts,
+        head: &RequestHead,
         examined: Examined<'_>,
         id: &'a RequestId,
     ) -> Option<Way<'a>> {

@@ -39,8 +39,8 @@ impl Candidates {
         };
         offer(&self.plain);
         for (name, values) in &self.by_header {
-            for value in request.head.headers.get_all(name) {
-                values.get(value.as_bytes()).into_iter().for_each(|numbers| offer(numbers));
+            for value in request.head.fields.get_all(name) {
+                values.get(value).into_iter().for_each(|numbers| offer(numbers));
             }
         }
         for (name, values) in &self.by_query {

@@ -6,10 +6,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use http::HeaderMap;
 use http::header::{FORWARDED, HeaderName};
 use ipnet::IpNet;
 
+use crate::http1::{Fields, ascii};
 use crate::upstream::HeaderNames;
 
 /// Headers by which a client could pass itself off as another one, or as a proxy, to a server that believes them.
@@ -65,23 +65,23 @@ impl ClientIp {
 
     /// The client's whole address, for logs and forwarding headers.
     #[must_use]
-    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        self.find(peer, headers).0
+    pub fn client(&self, peer: IpAddr, fields: &Fields) -> IpAddr {
+        self.find(peer, fields).0
     }
 
     /// The entry of the header that names the client; empty where the peer speaks for itself.
     #[must_use]
-    pub fn client_entry<'h>(&self, peer: IpAddr, headers: &'h HeaderMap) -> &'h str {
-        self.find(peer, headers).1
+    pub fn client_entry<'f>(&self, peer: IpAddr, fields: &'f Fields) -> &'f str {
+        self.find(peer, fields).1
     }
 
-    fn find<'h>(&self, peer: IpAddr, headers: &'h HeaderMap) -> (IpAddr, &'h str) {
+    fn find<'f>(&self, peer: IpAddr, fields: &'f Fields) -> (IpAddr, &'f str) {
         let mut found = (peer.to_canonical(), "");
         if !self.is_trusted(found.0) {
             return found;
         }
-        for value in headers.get_all(&self.header).iter().rev() {
-            let Ok(text) = value.to_str() else { return found };
+        for value in fields.get_all(&self.header).rev() {
+            let Some(text) = ascii(value) else { return found };
             let knows_quotes = self.header == FORWARDED;
             for entry in (FromRight { rest: Some(text), separator: b',', knows_quotes }) {
                 let Some(address) = self.address(entry) else { return found };
@@ -185,11 +185,8 @@ mod tests {
             header: header.parse().unwrap(),
             ..ClientIp::default()
         };
-        let mut headers = HeaderMap::new();
-        for value in values {
-            headers.append(&spec.header, value.parse().unwrap());
-        }
-        spec.client(peer.parse().unwrap(), &headers).to_string()
+        let fields: Fields = values.iter().map(|value| (header, *value)).collect();
+        spec.client(peer.parse().unwrap(), &fields).to_string()
     }
 
     #[test]

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
-use http::header::HOST;
-use http::request;
 use http::uri::Scheme;
 
 use super::Malformed;
+use crate::http1::{RequestHead, names};
 
 /// The longest name that DNS knows, with room for an address literal.
 const MAX_HOST: usize = 255;
@@ -121,14 +120,15 @@ const HOST_BYTES: [bool; 256] = {
 };
 
 /// The host of a request: of an absolute target, else of its one Host header. HTTP/1.0 may go without.
-pub(super) fn requested_host(head: &request::Parts) -> Result<Cow<'_, str>, Malformed> {
-    let mut values = head.headers.get_all(HOST).iter();
+pub(super) fn requested_host(head: &RequestHead) -> Result<Cow<'_, str>, Malformed> {
+    let mut values = head.fields.get_all(names::HOST);
     let (first, more) = (values.next(), values.next());
     if more.is_some() {
         return Err(Malformed::Host);
     }
     let named = match first {
-        Some(value) => Some(value.to_str().map_err(|_| Malformed::Host)?),
+        // `host_of` refuses characters that are not ASCII.
+        Some(value) => Some(std::str::from_utf8(value).map_err(|_| Malformed::Host)?),
         None if head.version <= http::Version::HTTP_10 => None,
         None if head.version >= http::Version::HTTP_2 => None,
         None => return Err(Malformed::Host),

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::header::{AUTHORIZATION, COOKIE, HeaderName};
-use http::{HeaderValue, request};
+use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use super::{Subject, canonical, method};
+use crate::http1::{FieldName, RequestHead, names};
 use crate::limit::{Key, KeyHasher, PartKind, Parts};
 
 /// One part of a limit's key.
@@ -324,17 +324,18 @@ pub(super) fn push_address(parts: &mut Parts, client: IpAddr) {
 }
 
 /// What a request has in a header.
-pub(super) fn header<'a>(head: &'a request::Parts, name: &HeaderName) -> PartValue<'a> {
-    let values = head.headers.get_all(name).iter().map(HeaderValue::as_bytes);
-    if *name == AUTHORIZATION {
+pub(super) fn header<'a>(head: &'a RequestHead, name: &HeaderName) -> PartValue<'a> {
+    let name = FieldName::from(name);
+    let values = head.fields.get_all(name);
+    if name == names::AUTHORIZATION {
         return PartValue::of(values.map(canonical::authorization));
     }
     PartValue::of(values.map(|value| Cow::Borrowed(value.trim_ascii())))
 }
 
-fn cookie<'a>(head: &'a request::Parts, name: &str) -> PartValue<'a> {
-    let headers = head.headers.get_all(COOKIE).iter();
-    PartValue::of(headers.flat_map(|header| canonical::cookies(header.as_bytes(), name)))
+fn cookie<'a>(head: &'a RequestHead, name: &str) -> PartValue<'a> {
+    let headers = head.fields.get_all(names::COOKIE);
+    PartValue::of(headers.flat_map(|header| canonical::cookies(header, name)))
 }
 
 #[cfg(test)]
@@ -374,12 +375,9 @@ mod tests {
 
     #[test]
     fn values_that_differ_are_told_from_one_that_comes_twice() {
-        let (head, ()) = http::Request::builder()
-            .header("cookie", "asid=no; sid=yes; sid=yes; two=1")
-            .header("cookie", "two=2; two=1; empty=; none")
-            .body(())
-            .unwrap()
-            .into_parts();
+        let mut head = RequestHead::new(http::Method::GET, http::Uri::from_static("/"));
+        head.fields.push(names::COOKIE, b"asid=no; sid=yes; sid=yes; two=1");
+        head.fields.push(names::COOKIE, b"two=2; two=1; empty=; none");
         let borrowed = |text: &'static str| Cow::Borrowed(text.as_bytes());
         assert_eq!(cookie(&head, "sid"), PartValue::One(borrowed("yes")));
         assert_eq!(cookie(&head, "two"), PartValue::Several(vec![borrowed("1"), borrowed("2")]));

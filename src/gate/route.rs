@@ -1,11 +1,12 @@
 //! Routes: what a request must look like to be one's own.
 
-use http::header::{CONTENT_LENGTH, HeaderName};
-use http::{HeaderValue, Method, request};
+use http::header::HeaderName;
+use http::{HeaderValue, Method};
 
 use super::host::HostPattern;
 use super::path::{self, PathError};
 use super::query::Query;
+use crate::http1::{RequestHead, names};
 use crate::limit::PolicyId;
 
 /// A route's conditions, all of which must hold, and the limits that it sets.
@@ -34,9 +35,9 @@ pub struct Route {
 impl Route {
     /// Whether a request says that its body is longer than it may be. One that does not say how long it is must be
     /// measured as it comes.
-    pub(super) fn refuses_body(&self, head: &request::Parts) -> bool {
+    pub(super) fn refuses_body(&self, head: &RequestHead) -> bool {
         let Some(most) = self.max_body else { return false };
-        let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        let length = head.fields.get_str(names::CONTENT_LENGTH);
         // All digits and still no number: more than can be counted.
         length.is_some_and(|length| length.parse().map_or(true, |length: u64| length > most))
     }
@@ -46,7 +47,7 @@ impl Route {
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
     /// Its head.
-    pub head: &'a request::Parts,
+    pub head: &'a RequestHead,
     /// Its query.
     pub query: &'a Query<'a>,
 }
@@ -214,8 +215,11 @@ impl Route {
     /// Whether all conditions but host and path hold.
     #[must_use]
     pub fn accepts(&self, RequestView { head, query }: RequestView<'_>) -> bool {
+        let has = |(name, value): &(HeaderName, HeaderValue)| {
+            head.fields.get_all(name).any(|other| other == value.as_bytes())
+        };
         self.accepts_method(&head.method)
-            && self.headers.iter().all(|(name, value)| head.headers.get_all(name).iter().any(|v| v == value))
+            && self.headers.iter().all(has)
             && self.query.iter().all(|(name, value)| query.has(name, value))
     }
 

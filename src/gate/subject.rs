@@ -2,16 +2,15 @@
 
 use std::net::IpAddr;
 
-use http::request;
-
 use super::{Query, Route};
+use crate::http1::RequestHead;
 use crate::jwt::Token;
 
 /// What is known of a request when its key is looked for.
 #[derive(Debug)]
 pub struct Subject<'a> {
     /// Its head.
-    pub head: &'a request::Parts,
+    pub head: &'a RequestHead,
     /// Its query.
     pub query: &'a Query<'a>,
     /// The host that it asks for, in the form in which hosts are compared.

@@ -245,7 +245,7 @@ impl Gate {
         }
         let differs = |name: &HeaderName| {
             // Few requests have a header twice, and only then are its values compared.
-            let is_repeated = subject.head.headers.get_all(name).iter().nth(1).is_some();
+            let is_repeated = subject.head.fields.get_all(name).nth(1).is_some();
             is_repeated && matches!(keys::header(subject.head, name), PartValue::Several(_))
         };
         let mut parts = terms.key.parts.iter().chain(terms.tiers.as_ref().map(|tiers| &tiers.by));

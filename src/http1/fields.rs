@@ -1,5 +1,9 @@
 //! The header fields of a message.
 
+mod values;
+
+pub use values::Values;
+
 use super::name::{FieldName, NameSet};
 
 /// Text that most heads fit in, with what the proxy adds.
@@ -32,14 +36,6 @@ struct Line {
     is_canonical: bool,
     /// Whether its value must not enter a compression table.
     is_sensitive: bool,
-}
-
-/// The values of the lines with one name.
-#[derive(Clone, Debug)]
-pub struct Values<'f, 'n> {
-    text: &'f [u8],
-    lines: std::slice::Iter<'f, Line>,
-    name: FieldName<'n>,
 }
 
 /// One line of a head.
@@ -141,12 +137,6 @@ impl Fields {
         // Most names that are looked for are not there.
         let lines = if self.may_contain(name) { &self.lines[..] } else { &[] };
         Values { text: &self.text, lines: lines.iter(), name }
-    }
-
-    /// The elements of the list that all lines with this name make together, without the blanks around them
-    /// (RFC 9110 §5.6.1). For fields whose elements have no quoted commas.
-    pub fn elements<'n>(&self, name: impl Into<FieldName<'n>>) -> impl Iterator<Item = &[u8]> {
-        self.get_all(name).flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
     }
 
     /// Whether there is a line with this name.
@@ -283,16 +273,6 @@ impl Line {
     }
 }
 
-impl<'f> Iterator for Values<'f, '_> {
-    type Item = &'f [u8];
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let Self { text, lines, name } = self;
-        let line = lines.find(|line| line.is_named(text, *name))?;
-        Some(slice(text, line.value, line.value_length))
-    }
-}
-
 impl PartialEq for Fields {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
@@ -320,7 +300,8 @@ fn slice(text: &[u8], begin: u32, length: u32) -> &[u8] {
 }
 
 /// A value as text, if it has visible ASCII characters, blanks and tabs only.
-fn ascii(value: &[u8]) -> Option<&str> {
+#[must_use]
+pub fn ascii(value: &[u8]) -> Option<&str> {
     std::str::from_utf8(value).ok().filter(|text| text.is_ascii())
 }
 
@@ -373,15 +354,6 @@ mod tests {
         fields.add_line((15, 4), (20, 1));
         fields.add_line((22, 3), (27, 1));
         assert_eq!(written(&fields), "host: a\r\nx-y: b\r\n");
-    }
-
-    #[test]
-    fn the_elements_of_all_lines_are_one_list() {
-        let fields: Fields =
-            [("TE", "gzip;q=0.5,\t trailers"), ("te", ""), ("TE", "a,")].into_iter().collect();
-        let elements: Vec<&[u8]> = fields.elements(TE).collect();
-        assert_eq!(elements, [&b"gzip;q=0.5"[..], b"trailers", b"", b"a", b""]);
-        assert_eq!(fields.elements(VIA).count(), 0);
     }
 
     #[test]

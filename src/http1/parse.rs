@@ -121,6 +121,12 @@ pub(super) fn is_chunked(fields: &Fields) -> Result<bool, ParseError> {
     }
 }
 
+/// Whether the body comes as it is, or in chunks and in no other transfer coding.
+#[must_use]
+pub fn is_plainly_coded(fields: &Fields) -> bool {
+    is_chunked(fields).is_ok()
+}
+
 /// Whether the sender of a head keeps the connection (RFC 9112 §9.3).
 pub(super) fn keeps_alive(fields: &Fields, is_http_10: bool) -> bool {
     if !fields.contains(CONNECTION) {
@@ -164,6 +170,21 @@ mod tests {
             }
         }
         assert_eq!(length(&["5, 5"], false), Err(ParseError::ContentLength));
+    }
+
+    #[test]
+    fn chunked_is_the_only_transfer_coding() {
+        let fields = |codings: &[&str]| -> Fields {
+            codings.iter().map(|coding| ("transfer-encoding", *coding)).collect()
+        };
+        for plain in [&[][..], &["chunked"], &["Chunked"]] {
+            assert!(is_plainly_coded(&fields(plain)), "{plain:?}");
+        }
+        for other in
+            [&["gzip"][..], &["gzip, chunked"], &["chunked", "chunked"], &["chunked, chunked"], &[""]]
+        {
+            assert!(!is_plainly_coded(&fields(other)), "{other:?}");
+        }
     }
 
     #[test]

@@ -73,7 +73,10 @@ pub fn parse_request(
         framing,
         keeps_alive: !is_ambiguous && keeps_alive(&fields, is_http_10),
         expects_continue: !is_http_10
-            && fields.get_all(EXPECT).last().is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
+            && fields
+                .get_all(EXPECT)
+                .next_back()
+                .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
         length,
         head: RequestHead {
             method,

@@ -6,7 +6,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use super::request_id::RequestId;
-use super::{Peer, Proxy, passage};
+use super::{Peer, Proxy};
 use crate::gate::{Examined, Malformed, RouteId};
 use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
@@ -59,8 +59,7 @@ impl Proxy {
         entry: Option<&mut Entry>,
     ) -> Option<RouteId> {
         let gate = &self.site.gate;
-        let parts = passage::parts(head);
-        let located = gate.locate(&parts).ok();
+        let located = gate.locate(head).ok();
         let route = located.as_ref().and_then(|located| located.route);
         let blocked_by = if let Malformed::Blocked(limit) = error { Some(*limit) } else { None };
         if let Some(limit) = blocked_by {
@@ -68,7 +67,7 @@ impl Proxy {
         }
         if let Some(entry) = entry {
             let record = &mut entry.record;
-            record.client = gate.client_ip.client(peer.ip(), &parts.headers);
+            record.client = gate.client_ip.client(peer.ip(), &head.fields);
             record.host = located.map(|located| located.host.into_owned()).unwrap_or_default();
             record.route = route.map(|route| self.route_name(route));
             record.is_denied = blocked_by.is_some();

@@ -51,10 +51,8 @@ pub(super) fn introduce(fields: &mut Fields, peer: &Peer, client: IpAddr, client
 impl Original {
     /// Reads it from the dialect that is believed.
     fn read(fields: &Fields, peer: &Peer, client_ip: &ClientIp) -> Self {
-        let map;
         let (scheme, host) = if FieldName::from(&client_ip.header) == FORWARDED {
-            map = fields.to_map();
-            let entry = client_ip.client_entry(peer.ip(), &map);
+            let entry = client_ip.client_entry(peer.ip(), fields);
             (forwarded_value(entry, "proto"), forwarded_value(entry, "host"))
         } else {
             (fields.get_str(X_FORWARDED_PROTO), fields.get_str(X_FORWARDED_HOST))

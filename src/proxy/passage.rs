@@ -1,6 +1,6 @@
 //! Requests and answers from one side to the other.
 
-use http::{Request, Response, StatusCode, Version, request};
+use http::{Request, Response, StatusCode, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use hyper::ext::ReasonPhrase;
@@ -29,16 +29,6 @@ pub(super) async fn carried(
         frame.map_err(ForwardError::of_body)?;
     }
     Ok(RequestBody::empty())
-}
-
-/// The head of a request in the form in which the gate reads it.
-pub(super) fn parts(head: &RequestHead) -> request::Parts {
-    let (mut parts, ()) = Request::new(()).into_parts();
-    parts.method = head.method.clone();
-    parts.uri = head.uri.clone();
-    parts.version = head.version;
-    parts.headers = head.fields.to_map();
-    parts
 }
 
 /// A request with this head, of which method and target are left empty. What is spoken with the server, its connection

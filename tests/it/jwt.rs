@@ -5,11 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tidegate::http1::{Fields, names};
 use tidegate::jwt::{Endpoint, JwtSpec, KeySource, Refresher, TokenError, Verifier};
 use tidegate::time::Clock;
 
@@ -220,9 +220,9 @@ fn refresher(url: &str) -> (Arc<Verifier>, Refresher) {
 }
 
 fn verdict(verifier: &Verifier, token: &str) -> Option<TokenError> {
-    let mut headers = HeaderMap::new();
-    headers.insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
-    verifier.claims(&headers).err()
+    let mut fields = Fields::new();
+    fields.push(names::AUTHORIZATION, format!("Bearer {token}").as_bytes());
+    verifier.claims(&fields).err()
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{Request, request};
+use http::{Method, Uri};
 use tidegate::config::{self, Loaded};
 use tidegate::gate::{Charges, Gate};
+use tidegate::http1::RequestHead;
 use tidegate::limit::{Charge, Manner, PolicyId};
 
 use crate::support::{Client, Message, RedisServer, Tidegate, eventually, get};
@@ -226,10 +227,9 @@ fn loaded(limit: &str) -> Loaded {
     config::parse(&text, "tidegate.toml", &|_| None).unwrap_or_else(|report| panic!("{report}"))
 }
 
-fn head(headers: &[(&str, &str)]) -> request::Parts {
-    let request = Request::get("/").header("host", "a");
-    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-    request.body(()).unwrap().into_parts().0
+fn head(headers: &[(&str, &str)]) -> RequestHead {
+    let fields = [("host", "a")].iter().chain(headers).copied().collect();
+    RequestHead { fields, ..RequestHead::new(Method::GET, Uri::from_static("/")) }
 }
 
 fn charges(gate: &Gate, headers: &[(&str, &str)]) -> Charges {

@@ -122,7 +122,7 @@ fn no_tier(rows: &mut Rows, gate: &Gate, terms: &Terms, subject: &Subject<'_>) {
 
 fn cost(gate: &Gate, terms: &Terms, subject: &Subject<'_>, cost: u64) -> String {
     let Cost::Header { name, max } = &terms.cost else { return cost.to_string() };
-    if !subject.head.headers.contains_key(name) {
+    if !subject.head.fields.contains(name) {
         return format!("{cost}: the request has no header:{name}");
     }
     if !gate.believes(subject.peer, terms.trust) {

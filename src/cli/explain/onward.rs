@@ -1,11 +1,11 @@
 //! Where a request goes that its limits let pass.
 
-use http::header::{HOST, HeaderName};
-use http::request;
+use http::header::HeaderName;
 
 use super::rows::Rows;
 use crate::config::Loaded;
 use crate::gate::{Gate, KeySpec, Subject};
+use crate::http1::{RequestHead, names};
 use crate::proxy::{HeaderEdits, Rewrite, Target, Treatment};
 use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
@@ -82,14 +82,13 @@ fn servers(rows: &mut Rows, loaded: &Loaded, upstream: &UpstreamSpec, first: usi
     }
 }
 
-fn host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &request::Parts) {
+fn host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &RequestHead) {
     rows.row(
         "as host",
         match &rewrite.host {
-            HostRule::Client => head
-                .headers
-                .get(HOST)
-                .map_or_else(String::new, |host| String::from_utf8_lossy(host.as_bytes()).into_owned()),
+            HostRule::Client => {
+                String::from_utf8_lossy(head.fields.get(names::HOST).unwrap_or_default()).into_owned()
+            }
             HostRule::Named(name) => String::from_utf8_lossy(name.as_bytes()).into_owned(),
             HostRule::Upstream => {
                 upstream.servers.iter().map(ServerSpec::authority).collect::<Vec<_>>().join(" or ")

@@ -1,26 +1,27 @@
 //! From arguments to a request's head.
 
-use http::header::{HOST, HeaderName};
-use http::{HeaderValue, Method, Request, Uri, request};
+use http::header::HeaderName;
+use http::{HeaderValue, Method, Uri};
+
+use crate::http1::{RequestHead, names};
 
 /// The Host of a request that names none.
 const NO_HOST: &str = "localhost";
 
 /// Makes a head as a client would send it: the target without its host, which goes into the Host header.
-pub(super) fn head(method: &str, url: &str, headers: &[String]) -> Result<request::Parts, String> {
+pub(super) fn head(method: &str, url: &str, headers: &[String]) -> Result<RequestHead, String> {
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is not a method"))?;
     let (host, target) = split(url)?;
     let target: Uri = target.parse().map_err(|error| format!("`{url}` can't be asked for: {error}"))?;
-    let (mut head, ()) = Request::new(()).into_parts();
-    head.method = method;
-    head.uri = target;
+    let mut head = RequestHead::new(method, target);
     for header in headers {
         let (name, value) = pair(header)?;
-        head.headers.append(name, value);
+        head.fields.push(&name, value.as_bytes());
     }
-    if !head.headers.contains_key(HOST) {
+    if !head.fields.contains(names::HOST) {
         let host = HeaderValue::from_str(host.unwrap_or(NO_HOST));
-        head.headers.insert(HOST, host.map_err(|_| format!("the host of `{url}` is not valid"))?);
+        let host = host.map_err(|_| format!("the host of `{url}` is not valid"))?;
+        head.fields.push(names::HOST, host.as_bytes());
     }
     Ok(head)
 }
@@ -65,7 +66,7 @@ mod tests {
     fn made(url: &str, headers: &[&str]) -> Result<(String, String), String> {
         let headers: Vec<String> = headers.iter().map(ToString::to_string).collect();
         let head = head("GET", url, &headers)?;
-        Ok((head.headers[HOST].to_str().unwrap().to_owned(), head.uri.to_string()))
+        Ok((head.fields.get_str(names::HOST).unwrap().to_owned(), head.uri.to_string()))
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Which route a request meets, and which it misses by little.
 
-use http::{Method, request};
+use http::Method;
 
 use super::rows::Rows;
 use crate::gate::{Examined, RequestView, Route, RouteTable};
+use crate::http1::RequestHead;
 
 /// No more routes are listed than this that a request nearly met.
 const NEAR_MISSES: usize = 5;
@@ -13,7 +14,7 @@ pub(super) fn tell(
     rows: &mut Rows,
     routes: &[Route],
     place: Option<usize>,
-    head: &request::Parts,
+    head: &RequestHead,
     examined: &Examined<'_>,
 ) {
     let before = place.and_then(|place| routes.get(..place)).unwrap_or(routes);
@@ -29,7 +30,7 @@ pub(super) fn tell(
 /// Routes whose host and path fit, with the condition that does not hold.
 fn near_misses<'r>(
     routes: &'r [Route],
-    head: &'r request::Parts,
+    head: &'r RequestHead,
     examined: &'r Examined<'_>,
 ) -> impl Iterator<Item = (&'r Route, String)> {
     let request = RequestView { head, query: &examined.query };

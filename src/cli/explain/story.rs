@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
-use http::{Method, request};
+use http::Method;
 
 use super::rows::Rows;
 use super::{limits, onward, routing};
 use crate::config::Loaded;
 use crate::gate::{Caller, Examined, Gate, Malformed, normalize};
+use crate::http1::RequestHead;
 
 /// Tells what becomes of a request.
-pub(super) fn tell(loaded: &Loaded, caller: Caller<'_>, head: &request::Parts) -> String {
+pub(super) fn tell(loaded: &Loaded, caller: Caller<'_>, head: &RequestHead) -> String {
     let gate = &loaded.config.site.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {}", head.method, head.uri, caller.address));
@@ -21,7 +22,7 @@ pub(super) fn tell(loaded: &Loaded, caller: Caller<'_>, head: &request::Parts) -
     rows.into_text()
 }
 
-fn refused(rows: &mut Rows, gate: &Gate, caller: Caller<'_>, head: &request::Parts, reason: &Malformed) {
+fn refused(rows: &mut Rows, gate: &Gate, caller: Caller<'_>, head: &RequestHead, reason: &Malformed) {
     if let Ok(path) = normalize(head.uri.path()) {
         rows.row("path", path.matched());
     }
@@ -45,7 +46,7 @@ fn admitted(
     rows: &mut Rows,
     loaded: &Loaded,
     caller: Caller<'_>,
-    head: &request::Parts,
+    head: &RequestHead,
     examined: &Examined<'_>,
 ) {
     let site = &loaded.config.site;
@@ -83,15 +84,15 @@ fn admitted(
 }
 
 /// The client's address, and how it was found.
-fn client(gate: &Gate, caller: Caller<'_>, head: &request::Parts) -> String {
+fn client(gate: &Gate, caller: Caller<'_>, head: &RequestHead) -> String {
     let from = caller.address;
     let rules = &gate.client_ip;
-    let found = rules.client(from, &head.headers);
+    let found = rules.client(from, &head.fields);
     let mut text = found.to_string();
     // Writing to a string can't fail.
     if found != from.to_canonical() {
         let _ = write!(text, " (from {}, sent by the trusted proxy {from})", rules.header);
-    } else if head.headers.contains_key(&rules.header) && !rules.is_trusted(from) {
+    } else if head.fields.contains(&rules.header) && !rules.is_trusted(from) {
         let _ = write!(text, " (it is no trusted proxy: its {} is not believed)", rules.header);
     }
     let counted = rules.counted(found);

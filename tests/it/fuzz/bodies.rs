@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER};
-use http::{HeaderMap, HeaderValue, Request, Uri, request};
+use http::{HeaderMap, HeaderValue, Uri};
 use tidegate::config;
 use tidegate::gate::{Caller, ClientIp, Gate, KeyPart, host_of, normalize};
-use tidegate::http1::Fields;
+use tidegate::http1::{Fields, RequestHead, names};
 use tidegate::proxy::remove_hop_by_hop;
 use tidegate::server::parse_proxy_header;
 use tidegate::socket::{Framing, Heads};
@@ -98,28 +98,28 @@ pub fn address(bytes: &[u8]) {
         ipv6_prefix: kind % 129,
         ..ClientIp::default()
     };
-    let mut headers = HeaderMap::new();
+    let mut fields = Fields::new();
     for value in values.split(|&byte| byte == b'\n').filter_map(|value| HeaderValue::from_bytes(value).ok()) {
-        headers.append(&spec.header, value);
+        fields.push(&spec.header, value.as_bytes().trim_ascii());
     }
     let (stranger, proxy): (IpAddr, IpAddr) = ("192.0.2.7".parse().unwrap(), "10.0.0.1".parse().unwrap());
-    assert_eq!(spec.client(stranger, &headers), stranger);
-    let client = spec.client(proxy, &headers);
+    assert_eq!(spec.client(stranger, &fields), stranger);
+    let client = spec.client(proxy, &fields);
     assert_eq!(client, client.to_canonical());
     let counted = spec.counted(client);
     assert_eq!(spec.counted(counted), counted);
     let behind = |forged: &'static str| {
-        let mut longer = HeaderMap::new();
-        longer.append(&spec.header, HeaderValue::from_static(forged));
-        for value in headers.get_all(&spec.header) {
-            longer.append(&spec.header, value.clone());
+        let mut longer = Fields::new();
+        longer.push(&spec.header, forged.as_bytes());
+        for value in fields.get_all(&spec.header) {
+            longer.push(&spec.header, value);
         }
         spec.client(proxy, &longer)
     };
     if !spec.is_trusted(client) {
-        assert_eq!(behind("6.6.6.6, for=6.6.6.6"), client, "{headers:?}");
+        assert_eq!(behind("6.6.6.6, for=6.6.6.6"), client, "{fields:?}");
     }
-    assert_eq!(behind("6.6.6.6, for=6.6.6.6, what"), client, "nor beyond what nobody can read: {headers:?}");
+    assert_eq!(behind("6.6.6.6, for=6.6.6.6, what"), client, "nor beyond what nobody can read: {fields:?}");
 }
 
 /// Parts of keys read back as they are written.
@@ -143,7 +143,7 @@ pub fn gate(bytes: &[u8]) {
     let Ok(uri) = format!("{}{query}", examined.path.sent).parse::<Uri>() else { return };
     normal.uri = uri;
     if let Some(authority) = head.uri.authority() {
-        normal.headers.insert(HOST, HeaderValue::from_str(authority.as_str()).unwrap());
+        normal.fields.set(names::HOST, authority.as_str().as_bytes());
     }
     let again = GATE_OF_ALL.examine(caller(), &normal).expect("what is let in is let in again");
     assert_eq!((again.route, &again.host, again.client), (examined.route, &examined.host, examined.client));
@@ -247,12 +247,11 @@ pub fn framing(bytes: &[u8]) {
 }
 
 /// A head: a line with method and target, and lines with fields.
-fn head(bytes: &[u8]) -> Option<request::Parts> {
+fn head(bytes: &[u8]) -> Option<RequestHead> {
     let (start, rest) = bytes.split_at(bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len()));
     let (method, target) = std::str::from_utf8(start).ok()?.trim_end().split_once(' ')?;
-    let (mut head, ()) = Request::builder().method(method).uri(target).body(()).ok()?.into_parts();
-    head.headers = fields(rest);
-    Some(head)
+    let head = RequestHead::new(method.parse().ok()?, target.parse().ok()?);
+    Some(RequestHead { fields: Fields::from(&fields(rest)), ..head })
 }
 
 fn fields(bytes: &[u8]) -> HeaderMap {
