@@ -16,6 +16,7 @@ mod protected;
 mod refusal;
 mod reply;
 mod request_id;
+mod response;
 mod stamp;
 mod treatment;
 mod tunnel;
@@ -27,33 +28,37 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::{CONNECTION, EXPECT};
-use http::{HeaderValue, Method, Request, Response, Version, request};
+use http::Method;
 use hyper::body::{Body as _, Incoming};
-use hyper::upgrade::OnUpgrade;
+use hyper::ext::Protocol;
 
 pub use answers::{Answers, CustomDenied, Escaping, RateHeaders, Template};
 pub use hop::{Passing, remove_hop_by_hop};
+pub use http2::Connect;
 pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};
 pub use protected::protected_headers;
 pub use reply::ReplyBody;
+pub use response::ProxyResponse;
 pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
 pub use tunnel::Tunnel;
 
 use self::call_body::settle;
 use self::entry::Entry;
 use self::outgoing::Outgoing;
-use self::passage::{carried, returned, with_head};
+use self::passage::{carried, returned};
 use self::reply::{Source, Timing, Unanswered};
-use self::request_id::{X_REQUEST_ID, request_id};
+use self::request_id::{RequestId, X_REQUEST_ID};
 use crate::gate::{Examined, Gate, Located, RouteId};
-use crate::http1::{Fields, RequestHead};
+use crate::http1::names::EXPECT;
+use crate::http1::{RequestHead, ResponseHead, names};
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
 use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
-use crate::upstream::{ForwardError, HeaderScrub, RequestBody, Sender, Upstream, UpstreamSpec};
+use crate::upstream::{
+    ForwardError, HeaderScrub, RequestBody, Sender, Upstream, UpstreamRequest, UpstreamSpec,
+};
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
 #[derive(Debug)]
@@ -73,7 +78,7 @@ pub struct Site {
 /// Where a request goes that was let pass.
 struct Way<'a> {
     route: RouteId,
-    id: &'a HeaderValue,
+    id: &'a RequestId,
     /// The client's whole address.
     client: IpAddr,
     /// Its normalized path, where that differs from what was sent.
@@ -94,17 +99,23 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Answers a request.
-    pub async fn handle(&self, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<ReplyBody> {
-        let (mut head, incoming) = request.into_parts();
-        let has_body = !incoming.is_end_stream();
-        let is_held_back = has_body && head.headers.contains_key(EXPECT);
+    /// Answers a request. It has a body if that does not end with its head; over HTTP/2 `connect` says that it is a CONNECT.
+    pub async fn handle(
+        &self,
+        peer: &Rc<Peer>,
+        mut head: RequestHead,
+        body: Option<Incoming>,
+        connect: Option<Connect>,
+    ) -> ProxyResponse {
+        let has_body = body.is_some();
+        let is_held_back = has_body && head.fields.contains(EXPECT);
         let is_head = head.method == Method::HEAD;
         let is_call = grpc::is_call(&head);
-        let leveled = http2::level(&mut head, peer.max_headers());
-        let id = request_id(&head.headers, self.trusts(peer.ip()));
+        let protocol = connect.as_ref().and_then(|connect| connect.protocol.as_ref()).map(Protocol::as_str);
+        let leveled = http2::level(&mut head, protocol, peer.max_headers());
+        let id = RequestId::new(&head.fields, self.trusts(peer.ip()));
         let mut asked = Unanswered::new(self.entry(peer, &head, &id), &self.counts);
-        let mut incoming = Some(incoming);
+        let mut incoming = body;
         let begun = recent();
         let mut response = match leveled {
             Ok(()) => {
@@ -112,24 +123,19 @@ impl Proxy {
                 self.answer(peer, &id, &mut head, &mut incoming, entry, route).await
             }
             Err(error) => {
-                asked.route = self.note_malformed(peer, &read(&head), &error, asked.entry.as_deref_mut());
+                asked.route = self.note_malformed(peer, &head, &error, asked.entry.as_deref_mut());
                 refusal::malformed(&error).map(Source::Own)
             }
         };
-        self.tell_id(&mut response, id, asked.route);
+        self.tell_id(&mut response.head, &id, asked.route);
         if has_body && !goes_on(peer, &head, is_held_back, incoming, &response).await {
-            refusal::close(&mut response);
-        }
-        if head.version == Version::HTTP_10 {
-            end_old(&mut response);
+            refusal::close(&mut response.head);
         }
         if peer.is_multiplexed() {
             http2::cut_body(&mut response, is_head);
         }
-        if let Some(handshake) = head.extensions.remove::<OnUpgrade>() {
-            response = tunnel::switch(peer, response, handshake, &mut asked.entry);
-        }
-        let entry = asked.answer(response.status());
+        let mut response = tunnel::switch(peer, response, connect, &mut asked.entry);
+        let entry = asked.answer(response.head.status);
         if is_call {
             grpc::spell(&mut response);
         }
@@ -138,10 +144,10 @@ impl Proxy {
     }
 
     /// Tells the client what its request was called, unless a server or the route has something else to say there.
-    fn tell_id(&self, response: &mut Response<Source>, id: HeaderValue, route: Option<RouteId>) {
+    fn tell_id(&self, head: &mut ResponseHead, id: &RequestId, route: Option<RouteId>) {
         let edits = route.map(|RouteId(place)| &self.site.treatments[place as usize].response_headers);
         if !edits.is_some_and(|edits| edits.concern(&X_REQUEST_ID)) {
-            response.headers_mut().entry(X_REQUEST_ID).or_insert(id);
+            head.fields.set_default(names::X_REQUEST_ID, id.as_bytes());
         }
     }
 
@@ -176,18 +182,17 @@ impl Proxy {
     async fn answer(
         &self,
         peer: &Rc<Peer>,
-        id: &HeaderValue,
-        head: &mut request::Parts,
+        id: &RequestId,
+        head: &mut RequestHead,
         incoming: &mut Option<Incoming>,
         mut entry: Option<&mut Entry>,
         route: &mut Option<RouteId>,
-    ) -> Response<Source> {
+    ) -> ProxyResponse<Source> {
         let gate = &self.site.gate;
-        let seen = read(head);
-        let mut examined = match gate.examine(peer.caller(), &seen) {
+        let mut examined = match gate.examine(peer.caller(), head) {
             Ok(examined) => examined,
             Err(error) => {
-                *route = self.note_malformed(peer, &seen, &error, entry);
+                *route = self.note_malformed(peer, head, &error, entry);
                 return refusal::malformed(&error).map(Source::Own);
             }
         };
@@ -210,7 +215,7 @@ impl Proxy {
             peer.patience().set(reading);
             let _ = monotonic();
         }
-        let way = self.way(peer, &seen, examined, id);
+        let way = self.way(peer, head, examined, id);
         let is_call = reservation.is_some() && grpc::is_call(head);
         let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
         let mut response = match (missing, way) {
@@ -235,7 +240,7 @@ impl Proxy {
             // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
             response = Box::pin(settle(reservation, response, is_call, &mut standings)).await;
         }
-        self.stamp(&mut response, &standings, None);
+        self.stamp(&mut response.head, &standings, None);
         response
     }
 
@@ -244,17 +249,16 @@ impl Proxy {
         &self,
         way: Way<'_>,
         peer: &Rc<Peer>,
-        head: &mut request::Parts,
+        head: &mut RequestHead,
         incoming: &mut Option<Incoming>,
         permit: Permit,
         forwarding: Option<&mut Forwarding>,
-    ) -> Result<Response<Source>, ForwardError> {
+    ) -> Result<ProxyResponse<Source>, ForwardError> {
         let Way { route, id, client, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match (&treatment.target, max_forwards::count_down(head)) {
             (Target::Respond { status, body }, _) => {
-                let text = HeaderValue::from_static("text/plain; charset=utf-8");
-                refusal::own(*status, text, body.clone()).map(Source::Own)
+                refusal::own(*status, b"text/plain; charset=utf-8", body.clone()).map(Source::Own)
             }
             (Target::Forward { .. }, Some(answer)) => answer.map(Source::Own),
             (Target::Forward { upstream, rewrite, .. }, None) => {
@@ -264,7 +268,7 @@ impl Proxy {
                 Outgoing { peer, client, client_ip, id, route, path, rewrite, edits, protected }
                     .prepare(head)?;
                 if handshake.is_some() {
-                    websocket::ask(&mut head.headers);
+                    websocket::ask(&mut head.fields);
                 }
                 // Only a server that speaks HTTP/2 can take a gRPC call, which may be silent for as long as it lasts.
                 let is_call = is_call && self.site.upstreams[upstream.0 as usize].is_http2;
@@ -279,17 +283,17 @@ impl Proxy {
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
                 };
-                let mut request = with_head(head, body);
+                let mut request = UpstreamRequest { head: std::mem::take(head), body };
                 let counted = client_ip.counted(client);
                 let is_timed = peer.has_min_body_rate();
                 let sender = Sender { client: counted, is_timed, polls_upload: false, key: choice };
                 let upstream = &self.upstreams[upstream.0 as usize];
                 let answer = upstream.forward(permit, &mut request, &rewrite.host, sender, forwarding).await;
                 let answer = answer.inspect_err(|_| *incoming = request.body.take_unread())?;
-                returned(answer, handshake.as_ref())?
+                returned(answer, handshake.as_deref())?
             }
         };
-        treatment.response_headers.apply(response.headers_mut());
+        treatment.response_headers.apply(&mut response.head.fields);
         Ok(response)
     }
 
@@ -299,7 +303,7 @@ impl Proxy {
         peer: &Peer,
         head: &RequestHead,
         examined: Examined<'_>,
-        id: &'a HeaderValue,
+        id: &'a RequestId,
     ) -> Option<Way<'a>> {
         let (route, client) = (examined.route?, examined.client);
         let path = examined.path.changed().map(str::to_owned);
@@ -314,28 +318,18 @@ impl Proxy {
         Some(Way { route, id, client, path, choice })
     }
 
-    fn refuse(&self, denial: Denial, standings: &[Standing], id: &HeaderValue) -> refusal::Own {
+    fn refuse(&self, denial: Denial, standings: &[Standing], id: &RequestId) -> refusal::Own {
         let (answers, policies) = (&self.site.answers, &self.site.gate.limits.policies);
         let (mut response, wait) =
             refusal::denied(denial, standings, answers, policies, id, || self.clock.now());
-        self.stamp(&mut response, standings, wait);
+        self.stamp(&mut response.head, standings, wait);
         response
     }
 
-    fn stamp<B>(&self, response: &mut Response<B>, standings: &[Standing], retry_after: Option<u64>) {
+    fn stamp(&self, head: &mut ResponseHead, standings: &[Standing], retry_after: Option<u64>) {
         let policies = &self.site.gate.limits.policies;
         let now = || self.clock.now();
-        stamp::stamp(response.headers_mut(), &self.site.answers, policies, standings, retry_after, now);
-    }
-}
-
-/// What the gate reads of a head.
-fn read(head: &request::Parts) -> RequestHead {
-    RequestHead {
-        method: head.method.clone(),
-        uri: head.uri.clone(),
-        version: head.version,
-        fields: Fields::from(&head.headers),
+        stamp::stamp(&mut head.fields, &self.site.answers, policies, standings, retry_after, now);
     }
 }
 
@@ -344,46 +338,33 @@ fn read(head: &request::Parts) -> RequestHead {
 /// anyway.
 async fn goes_on(
     peer: &Peer,
-    head: &request::Parts,
+    head: &RequestHead,
     is_held_back: bool,
     unread: Option<Incoming>,
-    response: &Response<Source>,
+    response: &ProxyResponse<Source>,
 ) -> bool {
     match unread {
         Some(unread) if peer.is_multiplexed() => {
             let reading = http2::read_on(unread);
-            if response.body().is_empty() {
+            if response.body.is_empty() {
                 // curl 7.88 never notices an answer without a body that comes while it still sends.
                 reading.await;
             }
             true
         }
         Some(unread) => {
-            let ends = is_held_back || refusal::closes(response) || unread::is_last(head);
+            let ends = is_held_back || refusal::closes(&response.head) || unread::is_last(head);
             !ends && peer.read_on(unread)
         }
         // Over HTTP/2 the rest of it is in nobody's way.
         None if peer.is_multiplexed() => true,
         // While a server answers, the rest of it may still go there.
-        None => !matches!(response.body(), Source::Own(_)) || !peer.patience().is_unfinished(),
-    }
-}
-
-/// Makes a response fit for a client that speaks HTTP/1.0, and may have asked to keep its connection: where the length of
-/// the body is unknown, the end of the connection is the end of the body.
-fn end_old(response: &mut Response<Source>) {
-    let is_delimited = response.body().is_end_stream() || response.body().size_hint().exact().is_some();
-    if !is_delimited {
-        refusal::close(response);
-    }
-    if response.headers().contains_key(CONNECTION) {
-        // To a response of HTTP/1.1 hyper would add `keep-alive` for this client.
-        *response.version_mut() = Version::HTTP_10;
+        None => !matches!(response.body, Source::Own(_)) || !peer.patience().is_unfinished(),
     }
 }
 
 /// The answer where no route matches; `OPTIONS *` asks the proxy itself (RFC 9110 §9.3.7).
-fn without_route(head: &request::Parts) -> refusal::Own {
+fn without_route(head: &RequestHead) -> refusal::Own {
     if head.method == Method::OPTIONS && head.uri.path() == "*" {
         return refusal::options();
     }

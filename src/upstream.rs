@@ -42,8 +42,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::TRANSFER_ENCODING;
-use http::{HeaderMap, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -382,14 +381,6 @@ fn direct(
         request.head.fields.set(HOST, name.as_bytes());
     }
     Ok(())
-}
-
-/// Whether a body comes as it is, or in chunks and nothing else.
-pub(crate) fn is_plainly_coded(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    let first_is_chunked =
-        codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    first_is_chunked && codings.next().is_none()
 }
 
 /// Whether a body may be silent for as long as it likes: events come when they come.

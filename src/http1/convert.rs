@@ -1,10 +1,10 @@
 //! Heads from and to the form of the `http` crate, which is that of HTTP/2.
 
 use http::header::{HeaderName, HeaderValue};
-use http::{HeaderMap, request};
+use http::{HeaderMap, Response, request, response};
 
 use super::fields::Fields;
-use super::head::RequestHead;
+use super::head::{RequestHead, ResponseHead};
 use super::name::{FieldName, NameSet, names};
 
 /// Values that hardly come twice. HTTP/2 would keep them in its table, through which it looks for each field.
@@ -21,12 +21,12 @@ impl Fields {
     #[must_use]
     pub fn to_map(&self) -> HeaderMap {
         let mut map = HeaderMap::with_capacity(self.len());
-        for field in self.iter() {
+        for (field, is_sensitive) in self.iter_marked() {
             let (name, value) =
                 (HeaderName::from_bytes(field.name.as_bytes()), HeaderValue::from_bytes(field.value));
             // Both are valid, or they would not be here.
             if let (Ok(name), Ok(mut value)) = (name, value) {
-                value.set_sensitive(SELDOM_REPEATED.contains(field.name));
+                value.set_sensitive(is_sensitive || SELDOM_REPEATED.contains(field.name));
                 map.append(name, value);
             }
         }
@@ -38,7 +38,13 @@ impl From<&HeaderMap> for Fields {
     fn from(map: &HeaderMap) -> Self {
         let mut fields = Self::new();
         for (name, value) in map {
-            fields.push(FieldName::from(name), value.as_bytes().trim_ascii());
+            let (name, text) = (FieldName::from(name), value.as_bytes().trim_ascii());
+            // A proxy must pass the mark on (RFC 7541 §6.2.3).
+            if value.is_sensitive() {
+                fields.push_sensitive(name, text);
+            } else {
+                fields.push(name, text);
+            }
         }
         fields
     }
@@ -48,5 +54,63 @@ impl From<request::Parts> for RequestHead {
     fn from(head: request::Parts) -> Self {
         let fields = Fields::from(&head.headers);
         Self { method: head.method, uri: head.uri, version: head.version, fields }
+    }
+}
+
+impl From<response::Parts> for ResponseHead {
+    /// The same head, with the usual reason phrase.
+    fn from(head: response::Parts) -> Self {
+        let fields = Fields::from(&head.headers);
+        Self { status: head.status, reason: None, version: head.version, fields }
+    }
+}
+
+impl ResponseHead {
+    /// A response of the `http` crate with this head and body. It has no reason phrase, and the version of the connection
+    /// that it is sent over.
+    #[must_use]
+    pub fn into_response<B>(self, body: B) -> Response<B> {
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.fields.to_map();
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn secret_values_are_marked_on_both_sides() {
+        let mut map = HeaderMap::new();
+        let mut secret = HeaderValue::from_static("s");
+        secret.set_sensitive(true);
+        map.append("x-key", secret);
+        map.append("x-key", HeaderValue::from_static("t"));
+        map.append("x-request-id", HeaderValue::from_static("1"));
+        let mut fields = Fields::from(&map);
+        fields.push_sensitive(names::COOKIE, b"c");
+        let marks: Vec<(String, bool)> = fields
+            .to_map()
+            .iter()
+            .map(|(name, value)| (format!("{name}: {}", value.to_str().unwrap()), value.is_sensitive()))
+            .collect();
+        let expected =
+            [("x-key: s", true), ("x-key: t", false), ("x-request-id: 1", true), ("cookie: c", true)];
+        assert_eq!(marks, expected.map(|(line, is_sensitive)| (line.to_owned(), is_sensitive)));
+    }
+
+    #[test]
+    fn responses_are_converted_both_ways() {
+        let mut head = ResponseHead::new(StatusCode::NOT_FOUND);
+        head.fields.push(names::SERVER, b"a");
+        let (parts, body) = head.into_response("body").into_parts();
+        assert_eq!((parts.status, body), (StatusCode::NOT_FOUND, "body"));
+        assert_eq!(parts.headers["server"], "a");
+        let head = ResponseHead::from(parts);
+        assert_eq!((head.status, head.fields.get(names::SERVER)), (StatusCode::NOT_FOUND, Some(&b"a"[..])));
     }
 }

@@ -1,5 +1,9 @@
 //! The header fields of a message.
 
+mod values;
+
+pub use values::Values;
+
 use super::name::{FieldName, NameSet};
 
 /// Text that most heads fit in, with what the proxy adds.
@@ -30,14 +34,8 @@ struct Line {
     id: u8,
     /// Whether the text has `name: value CRLF` there.
     is_canonical: bool,
-}
-
-/// The values of the lines with one name.
-#[derive(Clone, Debug)]
-pub struct Values<'f, 'n> {
-    text: &'f [u8],
-    lines: std::slice::Iter<'f, Line>,
-    name: FieldName<'n>,
+    /// Whether its value must not enter a compression table.
+    is_sensitive: bool,
 }
 
 /// One line of a head.
@@ -79,12 +77,24 @@ impl Fields {
         let is_canonical = value == name + name_length + 2
             && self.text[value - 1] == b' '
             && self.text.get(end..end + 2) == Some(b"\r\n");
-        self.present.insert(id);
-        // A head that the parser takes is far shorter than 4 GiB.
+        self.push_line([name, name_length, value, value_length], id, is_canonical);
+    }
+
+    /// Adds a line of the text: where its name begins, how long that is, and the same of its value.
+    fn push_line(&mut self, places: [usize; 4], id: u8, is_canonical: bool) {
+        // A head that the parser takes is far shorter than 4 GiB, and so is what the configuration adds.
         #[allow(clippy::cast_possible_truncation)]
-        let [name, name_length, value, value_length] =
-            [name, name_length, value, value_length].map(|it| it as u32);
-        self.lines.push(Line { name, name_length, value, value_length, id, is_canonical });
+        let [name, name_length, value, value_length] = places.map(|it| it as u32);
+        self.present.insert(id);
+        self.lines.push(Line {
+            name,
+            name_length,
+            value,
+            value_length,
+            id,
+            is_canonical,
+            is_sensitive: false,
+        });
     }
 
     /// How many lines there are.
@@ -102,6 +112,11 @@ impl Fields {
     /// The lines in their order.
     pub fn iter(&self) -> impl Iterator<Item = Field<'_>> + Clone {
         self.lines.iter().map(|line| self.field(line))
+    }
+
+    /// The lines in their order, and whether the value of each is a secret.
+    pub(super) fn iter_marked(&self) -> impl Iterator<Item = (Field<'_>, bool)> {
+        self.lines.iter().map(|line| (self.field(line), line.is_sensitive))
     }
 
     /// The value of the first line with this name.
@@ -156,19 +171,15 @@ impl Fields {
             "a value has no control characters"
         );
         self.text.extend_from_slice(b"\r\n");
-        self.present.insert(name.id());
-        // As in `add_line`: what is added is bounded by the configuration and by the head.
-        #[allow(clippy::cast_possible_truncation)]
-        let [begin, name_length, value, value_length] =
-            [begin, name.as_bytes().len(), value, value_length].map(|it| it as u32);
-        self.lines.push(Line {
-            name: begin,
-            name_length,
-            value,
-            value_length,
-            id: name.id(),
-            is_canonical: true,
-        });
+        self.push_line([begin, name.as_bytes().len(), value, value_length], name.id(), true);
+    }
+
+    /// Adds a line with a secret value: HTTP/2 writes it as a literal that is never indexed (RFC 7541 §7.1.3).
+    pub fn push_sensitive<'n>(&mut self, name: impl Into<FieldName<'n>>, value: &[u8]) {
+        self.push(name, value);
+        if let Some(line) = self.lines.last_mut() {
+            line.is_sensitive = true;
+        }
     }
 
     /// Puts a line in the place of all lines with this name.
@@ -262,24 +273,6 @@ impl Line {
     }
 }
 
-impl<'f> Iterator for Values<'f, '_> {
-    type Item = &'f [u8];
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let Self { text, lines, name } = self;
-        let line = lines.find(|line| line.is_named(text, *name))?;
-        Some(slice(text, line.value, line.value_length))
-    }
-}
-
-impl DoubleEndedIterator for Values<'_, '_> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        let Self { text, lines, name } = self;
-        let line = lines.rfind(|line| line.is_named(text, *name))?;
-        Some(slice(text, line.value, line.value_length))
-    }
-}
-
 impl PartialEq for Fields {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
@@ -352,20 +345,6 @@ mod tests {
         assert!(!fields.contains(TE));
         fields.clear();
         assert!(fields.is_empty() && fields.iter().next().is_none());
-    }
-
-    #[test]
-    fn values_are_read_from_both_ends() {
-        let lines = [("via", "1"), ("host", "a"), ("via", "2"), ("x-one", "b"), ("via", "3")];
-        let fields: Fields = lines.into_iter().collect();
-        assert_eq!(fields.get_all(VIA).rev().collect::<Vec<_>>(), [b"3", b"2", b"1"]);
-        let mut values = fields.get_all(VIA);
-        assert_eq!((values.next_back(), values.next()), (Some(&b"3"[..]), Some(&b"1"[..])));
-        assert_eq!((values.next_back(), values.next()), (Some(&b"2"[..]), None));
-        assert_eq!(
-            (fields.get_all(name("x-one")).next_back(), fields.get_all(TE).next_back()),
-            (Some(&b"b"[..]), None)
-        );
     }
 
     #[test]

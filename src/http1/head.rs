@@ -5,7 +5,7 @@ use http::{Method, StatusCode, Uri, Version};
 use super::fields::Fields;
 
 /// The head of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RequestHead {
     /// Its method.
     pub method: Method,

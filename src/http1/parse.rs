@@ -88,7 +88,7 @@ pub(super) fn may_be_complete(bytes: &[u8], seen: usize) -> bool {
 ///
 /// # Errors
 /// One that is no number, and several that differ. `lists` says whether a value may repeat the number (RFC 9110 §8.6).
-pub(super) fn content_length(fields: &mut Fields, lists: bool) -> Result<Option<u64>, ParseError> {
+pub fn content_length(fields: &mut Fields, lists: bool) -> Result<Option<u64>, ParseError> {
     let mut values = fields.get_all(CONTENT_LENGTH);
     let Some(first) = values.next() else { return Ok(None) };
     let is_canonical = values.next().is_none() && matches!(first, [b'0'] | [b'1'..=b'9', ..]);

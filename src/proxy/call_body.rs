@@ -4,11 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::grpc;
 use super::reply::Source;
+use super::{ProxyResponse, grpc};
+use crate::http1::names::GRPC_STATUS;
 use crate::limiter::{Reservation, Standings};
 use crate::upstream::{BodyError, ResponseBody};
 
@@ -16,24 +17,24 @@ use crate::upstream::{BodyError, ResponseBody};
 /// request of the client finds them. The status of a gRPC call may come in its trailers; then its body does it.
 pub(super) async fn settle(
     reservation: Box<Reservation>,
-    response: Response<Source>,
+    response: ProxyResponse<Source>,
     is_call: bool,
     standings: &mut Standings,
-) -> Response<Source> {
-    let (head, source) = response.into_parts();
-    let grpc_status = grpc::http_status(&head.headers).filter(|_| is_call);
-    let source = match source {
+) -> ProxyResponse<Source> {
+    let ProxyResponse { head, body } = response;
+    let grpc_status = head.fields.get(GRPC_STATUS).and_then(grpc::http_status).filter(|_| is_call);
+    let body = match body {
         Source::Upstream(body) if is_call && grpc_status.is_none() && head.status == StatusCode::OK => {
             let body = CallBody::new(body, reservation);
-            return Response::from_parts(head, Source::Call(Box::new(body)));
+            return ProxyResponse { head, body: Source::Call(Box::new(body)) };
         }
-        source => source,
+        body => body,
     };
     let status = grpc_status.unwrap_or(head.status.as_u16());
     for after in reservation.settle(status).await {
         standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
     }
-    Response::from_parts(head, source)
+    ProxyResponse { head, body }
 }
 
 /// A response body with the units that its call holds. The trailers are passed on when the units that their status
@@ -74,7 +75,10 @@ impl Body for CallBody {
         if let State::Streaming(reservation) = &mut this.state {
             let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
             let status = match &frame {
-                Some(Ok(frame)) => frame.trailers_ref().and_then(grpc::http_status),
+                Some(Ok(frame)) => {
+                    let status = frame.trailers_ref().and_then(|trailers| trailers.get("grpc-status"));
+                    status.and_then(|status| grpc::http_status(status.as_bytes()))
+                }
                 _ => None,
             };
             let Some((status, reservation)) = status.zip(reservation.take_if(|_| status.is_some())) else {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, request};
+use http::HeaderValue;
 use tokio::time::Instant;
 
+use super::request_id::RequestId;
 use super::{Peer, Proxy};
 use crate::gate::{Examined, Malformed, RouteId};
 use crate::http1::RequestHead;
@@ -25,7 +26,7 @@ pub(super) struct Entry {
 
 impl Proxy {
     /// Begins a line of the access log, if there is one.
-    pub(super) fn entry(&self, peer: &Peer, head: &request::Parts, id: &HeaderValue) -> Option<Box<Entry>> {
+    pub(super) fn entry(&self, peer: &Peer, head: &RequestHead, id: &RequestId) -> Option<Box<Entry>> {
         let writer = self.access.as_ref().filter(|writer| writer.draws())?.clone();
         let record = Record {
             time: self.clock.now(),
@@ -35,7 +36,8 @@ impl Proxy {
             host: String::new(),
             target: head.uri.clone(),
             route: None,
-            request_id: id.clone(),
+            // An id is visible ASCII.
+            request_id: HeaderValue::from_bytes(id.as_bytes()).unwrap_or(HeaderValue::from_static("")),
             forwarding: Forwarding::default(),
             is_denied: false,
             denied_by: None,

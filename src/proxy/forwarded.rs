@@ -2,99 +2,87 @@
 
 use std::net::IpAddr;
 
-use http::header::{FORWARDED, HOST, HeaderName};
-use http::{HeaderMap, HeaderValue};
-
 use super::Peer;
 use super::peer::{element, text_of};
 use crate::gate::{ClientIp, forwarded_value, host_of};
-use crate::http1::Fields;
-
-pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+use crate::http1::names::{FORWARDED, HOST, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use crate::http1::{FieldName, Fields};
 
 /// What a trusted proxy says of the client's own request.
 #[derive(Default)]
 struct Original {
     scheme: Option<&'static str>,
-    host: Option<HeaderValue>,
+    host: Option<String>,
 }
 
 /// Tells the server who is asking. What other clients say of themselves is replaced. Of a trusted proxy, which asks for
 /// `client`, the dialect is continued that `client_ip.header` names, and the other is written anew from it: that one may
 /// be a client's, passed on by a proxy that doesn't know it.
-pub(super) fn introduce(headers: &mut HeaderMap, peer: &Peer, client: IpAddr, client_ip: &ClientIp) {
+pub(super) fn introduce(fields: &mut Fields, peer: &Peer, client: IpAddr, client_ip: &ClientIp) {
     // Only HTTP/1.0 comes without a host.
-    let host = headers.get(HOST).cloned().unwrap_or_else(|| HeaderValue::from_static(""));
+    let said = peer.introduction(fields.get(HOST).unwrap_or_default());
     if !client_ip.is_trusted(peer.ip()) {
-        headers.insert(X_FORWARDED_FOR, peer.text().clone());
-        headers.insert(FORWARDED, peer.forwarded(&host));
-        headers.insert(X_FORWARDED_PROTO, peer.scheme());
-        headers.insert(X_FORWARDED_HOST, host);
+        fields.set(X_FORWARDED_FOR, peer.text());
+        fields.set(FORWARDED, &said.forwarded);
+        fields.set(X_FORWARDED_PROTO, peer.scheme().as_bytes());
+        fields.set(X_FORWARDED_HOST, &said.host);
         return;
     }
-    let original = Original::read(headers, peer, client_ip);
+    let believed = FieldName::from(&client_ip.header);
+    let original = Original::read(fields, peer, client_ip);
     let is_other = client != peer.ip();
-    let chain = |believed: &HeaderName, client: &dyn Fn() -> Vec<u8>| {
-        let list = if *believed == client_ip.header { joined(headers, believed) } else { Vec::new() };
+    let chain = |name: FieldName<'_>, client: &dyn Fn() -> Vec<u8>| {
+        let list = if name == believed { joined(fields, name) } else { Vec::new() };
         if list.is_empty() && is_other { client() } else { list }
     };
-    let addresses = chain(&X_FORWARDED_FOR, &|| text_of(client).as_bytes().to_vec());
-    let elements = chain(&FORWARDED, &|| original.element(client));
-    insert_list(headers, X_FORWARDED_FOR, addresses, peer.text());
-    insert_list(headers, FORWARDED, elements, &peer.forwarded(&host));
-    if client_ip.header == FORWARDED {
-        headers.insert(X_FORWARDED_PROTO, original.scheme.map_or(peer.scheme(), HeaderValue::from_static));
-        headers.insert(X_FORWARDED_HOST, original.host.unwrap_or(host));
+    let addresses = chain(X_FORWARDED_FOR, &|| text_of(client).to_vec());
+    let elements = chain(FORWARDED, &|| original.element(client));
+    set_list(fields, X_FORWARDED_FOR, &addresses, peer.text());
+    set_list(fields, FORWARDED, &elements, &said.forwarded);
+    if believed == FORWARDED {
+        fields.set(X_FORWARDED_PROTO, original.scheme.unwrap_or(peer.scheme()).as_bytes());
+        fields.set(X_FORWARDED_HOST, original.host.as_ref().map_or(&*said.host, String::as_bytes));
     } else {
-        headers.entry(X_FORWARDED_PROTO).or_insert(peer.scheme());
-        headers.entry(X_FORWARDED_HOST).or_insert(host);
+        fields.set_default(X_FORWARDED_PROTO, peer.scheme().as_bytes());
+        fields.set_default(X_FORWARDED_HOST, &said.host);
     }
 }
 
 impl Original {
     /// Reads it from the dialect that is believed.
-    fn read(headers: &HeaderMap, peer: &Peer, client_ip: &ClientIp) -> Self {
-        let fields;
-        let (scheme, host) = if client_ip.header == FORWARDED {
-            fields = Fields::from(headers);
-            let entry = client_ip.client_entry(peer.ip(), &fields);
+    fn read(fields: &Fields, peer: &Peer, client_ip: &ClientIp) -> Self {
+        let (scheme, host) = if FieldName::from(&client_ip.header) == FORWARDED {
+            let entry = client_ip.client_entry(peer.ip(), fields);
             (forwarded_value(entry, "proto"), forwarded_value(entry, "host"))
         } else {
-            let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-            (text(&X_FORWARDED_PROTO), text(&X_FORWARDED_HOST))
+            (fields.get_str(X_FORWARDED_PROTO), fields.get_str(X_FORWARDED_HOST))
         };
         let is = |known: &&str| scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(known));
         Self {
             scheme: ["http", "https"].into_iter().find(is),
-            host: host
-                .filter(|host| host_of(host).is_some())
-                .and_then(|host| HeaderValue::from_str(host).ok()),
+            host: host.filter(|host| host_of(host).is_some()).map(str::to_owned),
         }
     }
 
     /// What Forwarded says of the client.
     fn element(&self, client: IpAddr) -> Vec<u8> {
-        let host = self.host.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
-        element(client, text_of(client).as_bytes(), host, self.scheme).to_vec()
+        let host = self.host.as_deref().unwrap_or_default();
+        element(client, &text_of(client), host.as_bytes(), self.scheme).to_vec()
     }
 }
 
 /// The values of a list in one.
-fn joined(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
-    let values: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    values.join(&b", "[..])
+fn joined(fields: &Fields, name: FieldName<'_>) -> Vec<u8> {
+    fields.get_all(name).collect::<Vec<_>>().join(&b", "[..])
 }
 
 /// Sets a header to a list, which may be empty, with one more element.
-fn insert_list(headers: &mut HeaderMap, name: HeaderName, mut list: Vec<u8>, element: &HeaderValue) {
-    if !list.is_empty() {
-        list.extend_from_slice(b", ");
-    }
-    list.extend_from_slice(element.as_bytes());
-    // Joined valid values are valid.
-    if let Ok(list) = HeaderValue::from_bytes(&list) {
-        headers.insert(name, list);
-    }
+fn set_list(fields: &mut Fields, name: FieldName<'_>, list: &[u8], element: &[u8]) {
+    fields.set_with(name, |out| {
+        if !list.is_empty() {
+            out.extend_from_slice(list);
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(element);
+    });
 }

@@ -5,21 +5,19 @@ mod details;
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, request};
+use http::{Method, StatusCode, Version};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::http2::once;
+use super::ProxyResponse;
 use super::refusal::PROBLEM;
 use super::reply::Source;
+use crate::http1::names::{
+    CACHE_CONTROL, CONTENT_TYPE, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS, GRPC_STATUS_DETAILS_BIN,
+    RETRY_AFTER,
+};
+use crate::http1::{Fields, RequestHead, parse_decimal, push_decimal};
 
 const GRPC: &[u8] = b"application/grpc";
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// When a client may try again by itself (gRFC A6).
-const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
-/// The same for whoever reads the details of a status.
-const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 /// How much of an operator's own answer is told, in bytes. It stands in two headers, in the one with up to three for
 /// each of its bytes, in the other with four for three; and some clients take no more than 8 KiB of headers in all.
@@ -37,41 +35,45 @@ struct Problem<'p> {
 
 /// Whether a request is a call of gRPC: a POST over HTTP/2. What else has its content type gets plain HTTP responses,
 /// which caches understand.
-pub(super) fn is_call(head: &request::Parts) -> bool {
+pub(super) fn is_call(head: &RequestHead) -> bool {
     // Not `application/grpc-web`, whose clients read statuses of HTTP.
-    let is_grpc =
-        |kind: &HeaderValue| matches!(kind.as_bytes().strip_prefix(GRPC), Some([] | [b'+' | b';', ..]));
+    let is_grpc = |kind: &[u8]| matches!(kind.strip_prefix(GRPC), Some([] | [b'+' | b';', ..]));
     head.version == Version::HTTP_2
         && head.method == Method::POST
-        && head.headers.get(CONTENT_TYPE).is_some_and(is_grpc)
+        && head.fields.get(CONTENT_TYPE).is_some_and(is_grpc)
 }
 
 /// Spells an answer of ours to a call, if it is a refusal, as gRPC does: success of HTTP, and what is wrong in headers
 /// that stand for trailers, without a body.
-pub(super) fn spell(response: &mut Response<Source>) {
-    let status = response.status();
-    let Source::Own(body) = response.body_mut() else { return };
+pub(super) fn spell(response: &mut ProxyResponse<Source>) {
+    let ProxyResponse { head, body: Source::Own(body) } = response else { return };
+    let status = head.status;
     if status.is_success() {
         return;
     }
     let body = std::mem::take(body);
-    let (code, wait) = (code(status), seconds(response.headers()));
-    let message = message(response.headers(), &body, status);
+    let (code, wait) = (code(status), seconds(&head.fields));
+    let message = message(&head.fields, &body, status);
     let message = cut(message.trim());
-    *response.status_mut() = StatusCode::OK;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    head.status = StatusCode::OK;
+    let fields = &mut head.fields;
+    fields.set(CONTENT_TYPE, GRPC);
     // A cache would take it for a success.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(STATUS, HeaderValue::from(code));
-    headers.insert(MESSAGE, escaped(message));
+    fields.set(CACHE_CONTROL, b"no-store");
+    fields.set_with(GRPC_STATUS, |out| push_decimal(out, code.into()));
+    fields.set_with(GRPC_MESSAGE, |out| {
+        let parts = utf8_percent_encode(message, ESCAPED);
+        parts.for_each(|part| out.extend_from_slice(part.as_bytes()));
+    });
     // All three say the same time, with what was added at random to keep clients apart.
     if let Some(wait) = wait {
-        headers.insert(PUSHBACK, HeaderValue::from(wait.saturating_mul(1000)));
-        headers.insert(DETAILS, once(details::retry_info(code, message, wait)));
+        // How long a client waits before it tries again by itself (gRFC A6).
+        fields.set_with(GRPC_RETRY_PUSHBACK_MS, |out| push_decimal(out, wait.saturating_mul(1000)));
+        let details = details::retry_info(code, message, wait);
+        fields.set(GRPC_STATUS_DETAILS_BIN, details.as_bytes());
     } else if status == StatusCode::TOO_MANY_REQUESTS {
         // It is of no use.
-        headers.insert(PUSHBACK, HeaderValue::from_static("-1"));
+        fields.set(GRPC_RETRY_PUSHBACK_MS, b"-1");
     }
 }
 
@@ -90,11 +92,9 @@ fn code(status: StatusCode) -> u16 {
     }
 }
 
-/// The HTTP equivalent of the `grpc-status` in a head or in trailers, as google.rpc.Code maps them; none if there is no
-/// status.
-pub(super) fn http_status(headers: &HeaderMap) -> Option<u16> {
-    let code: u16 = headers.get(STATUS)?.to_str().ok()?.parse().ok()?;
-    Some(match code {
+/// The HTTP equivalent of the value of a `grpc-status`, as google.rpc.Code maps them; none if it is no number.
+pub(super) fn http_status(grpc_status: &[u8]) -> Option<u16> {
+    Some(match u16::try_from(parse_decimal(grpc_status)?).ok()? {
         0 => 200,          // OK
         1 => 499,          // CANCELLED
         3 | 9 | 11 => 400, // INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE
@@ -111,8 +111,8 @@ pub(super) fn http_status(headers: &HeaderMap) -> Option<u16> {
 }
 
 /// What is wrong, in words: those of our problems, or the operator's own.
-fn message<'b>(headers: &HeaderMap, body: &'b Bytes, status: StatusCode) -> Cow<'b, str> {
-    let is_problem = headers.get(CONTENT_TYPE) == Some(&PROBLEM);
+fn message<'b>(fields: &Fields, body: &'b Bytes, status: StatusCode) -> Cow<'b, str> {
+    let is_problem = fields.get(CONTENT_TYPE) == Some(PROBLEM);
     match is_problem.then(|| serde_json::from_slice::<Problem<'_>>(body)) {
         Some(Ok(problem)) => problem.detail,
         _ if body.is_empty() => Cow::Borrowed(status.canonical_reason().unwrap_or("refused")),
@@ -122,17 +122,11 @@ fn message<'b>(headers: &HeaderMap, body: &'b Bytes, status: StatusCode) -> Cow<
 
 /// As much of a message as is told, in whole characters.
 fn cut(message: &str) -> &str {
-    // That is where a character begins, or the end.
-    message.split_at(message.floor_char_boundary(MAX_MESSAGE)).0
-}
-
-/// A message as it stands in a header.
-fn escaped(message: &str) -> HeaderValue {
-    let escaped = utf8_percent_encode(message, ESCAPED).to_string();
-    HeaderValue::try_from(escaped).unwrap_or_else(|_| HeaderValue::from_static(""))
+    // That is where a character begins, or the end. No header ends with a blank.
+    message.split_at(message.floor_char_boundary(MAX_MESSAGE)).0.trim_end()
 }
 
 /// In how many seconds to try again, if that is known.
-fn seconds(headers: &HeaderMap) -> Option<u64> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()
+fn seconds(fields: &Fields) -> Option<u64> {
+    parse_decimal(fields.get(RETRY_AFTER)?)
 }

@@ -1,58 +1,29 @@
 //! Headers that belong to one connection and go no further (RFC 9110 §7.6.1).
 
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+use http::header::HeaderName;
+
+use crate::http1::names::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, KEEP_ALIVE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    PROXY_CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderValue};
-
+use crate::http1::{FieldName, Fields, NameSet, content_length};
 use crate::upstream::may_trail;
-
-const KINDS: usize = 9;
 
 /// What is never passed on, in either direction. `Trailer` stays: it announces what comes after the body.
 /// `Expect` goes no further than us: we have said "100 Continue" ourselves by the time a body flows.
-pub(super) static HOP_BY_HOP: [HeaderName; KINDS] = [
+pub(super) const HOP_BY_HOP: [FieldName<'static>; 9] = [
     CONNECTION,
-    HeaderName::from_static("keep-alive"),
+    KEEP_ALIVE,
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
-    HeaderName::from_static("proxy-connection"),
+    PROXY_CONNECTION,
     TE,
     TRANSFER_ENCODING,
     UPGRADE,
     EXPECT,
 ];
 
-/// The place of `Connection` in it.
-const AT_CONNECTION: usize = 0;
-/// The place of `TE` in it.
-const AT_TE: usize = 5;
-
-/// The place of a name in [`HOP_BY_HOP`].
-fn hop_by_hop(name: &HeaderName) -> Option<usize> {
-    Some(match name.as_str() {
-        "connection" => AT_CONNECTION,
-        "keep-alive" => 1,
-        "proxy-authenticate" => 2,
-        "proxy-authorization" => 3,
-        "proxy-connection" => 4,
-        "te" => AT_TE,
-        "transfer-encoding" => 6,
-        "upgrade" => 7,
-        "expect" => 8,
-        _ => return None,
-    })
-}
-
-/// Whether the sender takes trailers.
-fn takes_trailers(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(TE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .any(|value| value.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers")))
-}
+const HOP_BY_HOP_SET: NameSet = NameSet::of(&HOP_BY_HOP);
 
 /// What is known of a message whose head was made fit to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,105 +37,56 @@ pub struct Passing {
 
 /// Removes what belongs to this connection, also what `Connection` names, cuts `Trailer` to what may come there,
 /// and spells Content-Length in the one way in which nobody reads it differently.
-pub fn remove_hop_by_hop(headers: &mut HeaderMap) -> Passing {
-    // One look at every name, because most messages have next to nothing to remove.
-    let mut found = [false; KINDS];
-    let (mut has_trailer, mut lengths, mut is_length_plain) = (false, 0, true);
-    for (name, value) in &*headers {
-        match hop_by_hop(name) {
-            Some(place) => found[place] = true,
-            None if name == CONTENT_LENGTH => {
-                lengths += 1;
-                is_length_plain &= is_plain_number(value.as_bytes());
-            }
-            None => has_trailer |= name == TRAILER,
+pub fn remove_hop_by_hop(fields: &mut Fields) -> Passing {
+    let has_one_length = content_length(fields, true).is_ok();
+    let takes_trailers = takes_trailers(fields);
+    if fields.contains_any(HOP_BY_HOP_SET) {
+        if !fields.get_all(CONNECTION).all(names_no_header) {
+            remove_named(fields);
         }
+        fields.retain(|field| !HOP_BY_HOP_SET.contains(field.name));
     }
-    let has_one_length = (lengths <= 1 && is_length_plain) || respell_length(headers);
-    let takes_trailers = found[AT_TE] && takes_trailers(headers);
-    if found[AT_CONNECTION] && !is_plain(headers.get_all(CONNECTION).iter()) {
-        remove_named(headers);
-    }
-    for (name, _) in HOP_BY_HOP.iter().zip(found).filter(|(_, found)| *found) {
-        headers.remove(name);
-    }
-    if has_trailer {
-        cut_trailer(headers);
-    }
+    unannounce(fields, |name| !may_trail(name.as_str()));
     Passing { takes_trailers, has_one_length }
 }
 
-/// Whether a number is written as everybody writes it, and surely fits: some read a leading zero as the sign of an
-/// octal one.
-fn is_plain_number(digits: &[u8]) -> bool {
-    match digits {
-        [b'0'] => true,
-        [b'1'..=b'9', rest @ ..] => rest.len() < 19 && rest.iter().all(u8::is_ascii_digit),
-        _ => false,
-    }
+/// Whether the sender takes trailers.
+fn takes_trailers(fields: &Fields) -> bool {
+    fields.elements(TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Makes one Content-Length of several that say the same; false if they don't (RFC 9112 §6.3).
-fn respell_length(headers: &mut HeaderMap) -> bool {
-    let values = headers.get_all(CONTENT_LENGTH);
-    let mut numbers =
-        values.iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b',')).map(number);
-    let first = numbers.next().flatten();
-    let Some(length) = first.filter(|_| numbers.all(|other| other == first)) else { return false };
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    true
-}
-
-/// A number that has nothing but digits; unlike Rust's own it has no sign.
-fn number(text: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
-    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Whether a Connection header names no other header, as nearly all do.
-fn is_plain<'v>(mut values: impl Iterator<Item = &'v HeaderValue>) -> bool {
-    let plain =
-        |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
-    values.all(|value| plain(value.as_bytes()))
+/// Whether the value of a Connection header names no other header, as nearly all do.
+fn names_no_header(value: &[u8]) -> bool {
+    value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close")
 }
 
 /// Removes what `Connection` names. Host and Content-Length are no options of a connection: who names them
 /// there means to change what the next one reads.
-fn remove_named(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok())
-        .filter(|name| *name != HOST && *name != CONTENT_LENGTH)
-        .collect();
-    for name in named {
-        headers.remove(name);
-    }
-}
-
-fn cut_trailer(headers: &mut HeaderMap) {
-    unannounce(headers, |name| !may_trail(name.as_str()));
+fn remove_named(fields: &mut Fields) {
+    let list = fields.get_all(CONNECTION).collect::<Vec<_>>().join(&b","[..]).to_ascii_lowercase();
+    let mut named: Vec<&[u8]> = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
+    // A client may name thousands.
+    named.sort_unstable();
+    fields.retain(|field| {
+        let is_kept = field.name == HOST || field.name == CONTENT_LENGTH;
+        is_kept || named.binary_search(&field.name.as_bytes()).is_err()
+    });
 }
 
 /// Cuts names from `Trailer`; what is not announced there is not passed on after the body.
-pub(super) fn unannounce(headers: &mut HeaderMap, is_unwanted: impl Fn(&HeaderName) -> bool) {
-    if !headers.contains_key(TRAILER) {
+pub(super) fn unannounce(fields: &mut Fields, is_unwanted: impl Fn(&HeaderName) -> bool) {
+    if !fields.contains(TRAILER) {
         return;
     }
-    let announced: Vec<HeaderName> = headers
-        .get_all(TRAILER)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+    let announced: Vec<HeaderName> = fields
+        .elements(TRAILER)
+        .filter_map(|name| HeaderName::from_bytes(name).ok())
         .filter(|name| !is_unwanted(name))
         .collect();
-    headers.remove(TRAILER);
-    let names: Vec<&str> = announced.iter().map(HeaderName::as_str).collect();
-    if let Ok(value) = HeaderValue::from_str(&names.join(", "))
-        && !names.is_empty()
-    {
-        headers.insert(TRAILER, value);
+    fields.remove(TRAILER);
+    if !announced.is_empty() {
+        let names: Vec<&str> = announced.iter().map(HeaderName::as_str).collect();
+        fields.push(TRAILER, names.join(", ").as_bytes());
     }
 }
 
@@ -173,13 +95,11 @@ mod tests {
     use super::*;
 
     fn after(pairs: &[(&'static str, &'static str)]) -> Vec<(String, String)> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        remove_hop_by_hop(&mut headers);
+        let mut fields: Fields = pairs.iter().copied().collect();
+        remove_hop_by_hop(&mut fields);
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap().to_owned();
         let mut left: Vec<(String, String)> =
-            headers.iter().map(|(n, v)| (n.to_string(), v.to_str().unwrap().to_owned())).collect();
+            fields.iter().map(|field| (text(field.name.as_bytes()), text(field.value))).collect();
         left.sort();
         left
     }
@@ -203,24 +123,21 @@ mod tests {
     }
 
     #[test]
-    fn places_and_names_agree() {
-        for (place, name) in HOP_BY_HOP.iter().enumerate() {
-            assert_eq!(hop_by_hop(name), Some(place));
+    fn every_name_of_a_connection_goes() {
+        for name in HOP_BY_HOP {
+            assert!(HOP_BY_HOP_SET.contains(name) && after(&[(name.as_str(), "1")]).is_empty());
         }
         assert!(after(&[("connection", "Keep-Alive")]).is_empty());
+        let left = after(&[("connection", "host, content-length, , X-A"), ("host", "a"), ("x-ab", "1")]);
+        assert_eq!(left, [("host".into(), "a".into()), ("x-ab".into(), "1".into())]);
     }
 
     #[test]
     fn a_length_has_one_spelling_or_none() {
         let length = |values: &[&'static str]| {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(CONTENT_LENGTH, HeaderValue::from_static(value));
-            }
-            let found = remove_hop_by_hop(&mut headers);
-            found
-                .has_one_length
-                .then(|| headers.get(CONTENT_LENGTH).map(|it| it.to_str().unwrap().to_owned()))
+            let mut fields: Fields = values.iter().map(|value| ("content-length", *value)).collect();
+            let found = remove_hop_by_hop(&mut fields);
+            found.has_one_length.then(|| fields.get_str(CONTENT_LENGTH).map(str::to_owned))
         };
         for (values, spelled) in [
             (&[][..], None),
@@ -251,9 +168,9 @@ mod tests {
 
     #[test]
     fn trailers_are_taken_by_who_says_so() {
-        let mut headers = HeaderMap::new();
-        assert!(!takes_trailers(&headers));
-        headers.insert(TE, HeaderValue::from_static("gzip;q=0.5, Trailers"));
-        assert!(takes_trailers(&headers));
+        let mut fields = Fields::new();
+        assert!(!takes_trailers(&fields));
+        fields.push(TE, b"gzip;q=0.5, Trailers");
+        assert!(takes_trailers(&fields));
     }
 }

@@ -1,49 +1,57 @@
 //! What HTTP/2 says in another way than HTTP/1.1, whose form everything else is used to.
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::uri::{Scheme, Uri};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, request};
+use http::{StatusCode, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::ext::Protocol;
+use hyper::upgrade::OnUpgrade;
 use tokio::time::timeout;
 
 use super::reply::Source;
-use super::{unread, websocket};
+use super::{ProxyResponse, unread, websocket};
 use crate::gate::{Malformed, PathError};
+use crate::http1::names::{CONTENT_LENGTH, COOKIE, HOST};
+use crate::http1::{Fields, RequestHead, push_decimal};
 use crate::upstream::is_token;
 
 /// How much is read of the body of a refused request: more than a client can have sent before it could read its answer.
 const MAX_READ_ON: usize = 256 * 1024;
 
-/// A value that hardly comes twice. HTTP/2 would remember it, and what it remembers it looks through for each header.
-pub(super) fn once(mut value: HeaderValue) -> HeaderValue {
-    // The library remembers everything but what is marked so; HTTP/1.1 does not see the mark.
-    value.set_sensitive(true);
-    value
+/// A CONNECT request over HTTP/2, whose stream may become a tunnel (RFC 8441).
+#[derive(Debug)]
+pub struct Connect {
+    /// Its `:protocol`, if it has one.
+    pub protocol: Option<Protocol>,
+    /// The stream, once its client has been answered.
+    pub stream: OnUpgrade,
 }
 
-/// Gives a request one form, whichever version it came in: its authority is its Host, its target is path and query
+/// Gives a request one form, whichever version it came in, and with which `:protocol`: its authority is its Host, its target is path and query
 /// alone, and its cookies are one header (RFC 9113 §8.2.3, §8.3.1). The library has refused fields that belong to a
 /// connection, and whatever is malformed by itself.
 ///
 /// # Errors
 /// No host, or several that differ; another scheme; a path without a slash; a malformed header; more than `max_headers`
 /// headers.
-pub(super) fn level(head: &mut request::Parts, max_headers: usize) -> Result<(), Malformed> {
+pub(super) fn level(
+    head: &mut RequestHead,
+    protocol: Option<&str>,
+    max_headers: usize,
+) -> Result<(), Malformed> {
     if head.version != Version::HTTP_2 {
         return Ok(());
     }
-    if head.headers.len() > max_headers {
+    if head.fields.len() > max_headers {
         return Err(Malformed::TooManyHeaders);
     }
-    if !are_plain(&head.headers) {
+    if !are_plain(&head.fields) {
         return Err(Malformed::Header);
     }
-    join_cookies(&mut head.headers);
-    if let Some(protocol) = head.extensions.remove::<Protocol>() {
-        websocket::from_connect(head, protocol.as_str())?;
+    join_cookies(&mut head.fields);
+    if let Some(protocol) = protocol {
+        websocket::from_connect(head, protocol)?;
     }
     let parts = std::mem::take(&mut head.uri).into_parts();
     // The library reads a slash before a query that has none.
@@ -53,38 +61,36 @@ pub(super) fn level(head: &mut request::Parts, max_headers: usize) -> Result<(),
     let is_served = |scheme: &Scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS;
     head.uri = parts.path_and_query.map(Uri::from).unwrap_or_default();
     if let Some(authority) = parts.authority {
-        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| Malformed::Host)?;
-        let mut named = head.headers.get_all(HOST).iter();
-        if named.any(|named| !named.as_bytes().eq_ignore_ascii_case(host.as_bytes())) {
+        let host = authority.as_str().as_bytes();
+        if head.fields.get_all(HOST).any(|named| !named.eq_ignore_ascii_case(host)) {
             return Err(Malformed::Host);
         }
-        head.headers.insert(HOST, host);
-    } else if !head.headers.contains_key(HOST) {
+        head.fields.set(HOST, host);
+    } else if !head.fields.contains(HOST) {
         return Err(Malformed::Host);
     }
     if parts.scheme.is_none_or(|scheme| is_served(&scheme)) { Ok(()) } else { Err(Malformed::Scheme) }
 }
 
 /// Takes the body from an answer of ours that can have none; over HTTP/1.1 hyper does.
-pub(super) fn cut_body(response: &mut Response<Source>, is_to_head: bool) {
-    let never = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let Source::Own(body) = response.body_mut() else { return };
+pub(super) fn cut_body(response: &mut ProxyResponse<Source>, is_to_head: bool) {
+    let ProxyResponse { head, body: Source::Own(body) } = response else { return };
+    let never = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let cut = if is_to_head || never { std::mem::take(body) } else { Bytes::new() };
     if is_to_head && !never {
-        response.headers_mut().insert(CONTENT_LENGTH, cut.len().into());
+        head.fields.set_with(CONTENT_LENGTH, |out| push_decimal(out, cut.len() as u64));
     }
 }
 
 /// Whether names and lengths are what they are over HTTP/1.1 as well.
-fn are_plain(headers: &HeaderMap) -> bool {
-    let is_number =
-        |length: &HeaderValue| !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit);
-    headers.get_all(CONTENT_LENGTH).iter().all(is_number) && has_names(headers)
+fn are_plain(fields: &Fields) -> bool {
+    let is_number = |length: &[u8]| !length.is_empty() && length.iter().all(u8::is_ascii_digit);
+    fields.get_all(CONTENT_LENGTH).all(is_number) && has_names(fields)
 }
 
 /// Whether every name is one.
-pub(super) fn has_names(headers: &HeaderMap) -> bool {
-    headers.keys().all(|name| is_token(name.as_str()))
+pub(super) fn has_names(fields: &Fields) -> bool {
+    fields.iter().all(|field| is_token(field.name.as_str()))
 }
 
 /// Reads the rest of the body of a refused request for a while, during its response. Some clients take a stream
@@ -101,50 +107,46 @@ pub(super) fn read_on(mut unread: Incoming) -> impl Future {
     }))
 }
 
-fn join_cookies(headers: &mut HeaderMap) {
-    let mut crumbs = headers.get_all(COOKIE).iter();
-    if crumbs.next().is_none() || crumbs.next().is_none() {
-        return;
-    }
-    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    // Joined valid values are valid.
-    if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
-        headers.insert(COOKIE, cookie);
+fn join_cookies(fields: &mut Fields) {
+    if fields.get_all(COOKIE).nth(1).is_some() {
+        let cookie = fields.get_all(COOKIE).collect::<Vec<_>>().join(&b"; "[..]);
+        fields.set(COOKIE, &cookie);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use http::Request;
+    use http::Method;
 
     use super::*;
 
-    fn leveled(request: request::Builder) -> Result<request::Parts, String> {
-        let (mut head, ()) = request.version(Version::HTTP_2).body(()).unwrap().into_parts();
-        level(&mut head, 4).map(|()| head).map_err(|error| error.to_string())
+    fn leveled(uri: &str, fields: &[(&str, &str)]) -> Result<RequestHead, String> {
+        let mut head = RequestHead::new(Method::GET, uri.parse().unwrap());
+        head.version = Version::HTTP_2;
+        head.fields = fields.iter().copied().collect();
+        level(&mut head, None, 4).map(|()| head).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_request_takes_the_form_of_http_1() {
-        let request = Request::get("https://A.example:8443/a?b").header("host", "a.example:8443");
-        let head = leveled(request.header("cookie", "a=1").header("cookie", "b=2")).unwrap();
+        let fields = [("host", "a.example:8443"), ("cookie", "a=1"), ("cookie", "b=2")];
+        let head = leveled("https://A.example:8443/a?b", &fields).unwrap();
         assert_eq!(head.uri, "/a?b");
-        assert_eq!(head.headers["host"], "A.example:8443");
-        assert_eq!(head.headers.get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2"]);
+        assert_eq!(head.fields.get_all(HOST).collect::<Vec<_>>(), [b"A.example:8443"]);
+        assert_eq!(head.fields.get_all(COOKIE).collect::<Vec<_>>(), [b"a=1; b=2"]);
     }
 
     #[test]
     fn there_is_one_host() {
         let host = "the request must have exactly one valid Host header";
-        assert_eq!(leveled(Request::get("http://a/").header("host", "b")).unwrap_err(), host);
-        assert_eq!(leveled(Request::get("/")).unwrap_err(), host);
-        assert_eq!(leveled(Request::get("/").header("host", "a")).unwrap().headers["host"], "a");
+        assert_eq!(leveled("http://a/", &[("host", "b")]).unwrap_err(), host);
+        assert_eq!(leveled("/", &[]).unwrap_err(), host);
+        assert_eq!(leveled("/", &[("host", "a")]).unwrap().fields.get(HOST), Some(&b"a"[..]));
     }
 
     #[test]
     fn what_is_not_served_is_refused() {
-        let many = (0..5).fold(Request::get("http://a/"), |request, n| request.header("x", n));
-        assert_eq!(leveled(many).unwrap_err(), "the request has too many headers");
-        assert_eq!(leveled(Request::get("ftp://a/")).unwrap_err(), "only http and https are served");
+        assert_eq!(leveled("http://a/", &[("x", "1"); 5]).unwrap_err(), "the request has too many headers");
+        assert_eq!(leveled("ftp://a/", &[]).unwrap_err(), "only http and https are served");
     }
 }

@@ -1,6 +1,6 @@
 //! The other end of a client's connection.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderValue, Version};
+use http::Version;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 
@@ -55,11 +55,11 @@ pub struct Peer {
     /// How many headers a request over HTTP/2 may have; none over HTTP/1.1, where the parser sees to it.
     multiplexed: Cell<Option<usize>>,
     /// The address as X-Forwarded-For has it.
-    text: HeaderValue,
-    /// The Host of the last request, and what Forwarded says of it.
-    forwarded: RefCell<Option<(HeaderValue, HeaderValue)>>,
-    /// The version and the route of the last request that was forwarded, and what Via says of it.
-    via: RefCell<Option<(Version, RouteId, HeaderValue)>>,
+    text: AddressText,
+    /// What the last request that was forwarded has been introduced with.
+    introduction: RefCell<Option<Introduction>>,
+    /// What Via says of the last request that was forwarded.
+    via: RefCell<Option<Via>>,
     /// Memory for request bodies that are read before they go to a server.
     buffers: BufferBudget,
     /// The connection over which the present response comes to HTTP/1.1, if there is more of it than was taken at once.
@@ -68,6 +68,26 @@ pub struct Peer {
     tunnel: RefCell<Option<Box<Tunnel>>>,
     /// The body of the last request over HTTP/1.1, if that was answered without it.
     unread: RefCell<Option<Box<ReadOn>>>,
+}
+
+/// The text of an address.
+pub(super) type AddressText = SmallVec<[u8; 40]>;
+
+/// What forwarding headers say of requests for one host.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    /// The value of Host.
+    pub host: Box<[u8]>,
+    /// What Forwarded says (RFC 7239).
+    pub forwarded: SmallVec<[u8; 128]>,
+}
+
+/// What Via says of requests in one version that one route forwards.
+#[derive(Debug)]
+struct Via {
+    version: Version,
+    route: RouteId,
+    element: Vec<u8>,
 }
 
 /// A body that is read behind its response.
@@ -91,7 +111,7 @@ impl Peer {
             scheme: "http",
             tls_subject: None,
             text: text_of(address.ip()),
-            forwarded: RefCell::new(None),
+            introduction: RefCell::new(None),
             via: RefCell::new(None),
             buffers: BufferBudget::default(),
             responding: RefCell::new(None),
@@ -244,44 +264,38 @@ impl Peer {
     }
 
     /// How it speaks to us: what X-Forwarded-Proto says of it.
-    pub(super) fn scheme(&self) -> HeaderValue {
-        HeaderValue::from_static(self.scheme)
+    pub(super) fn scheme(&self) -> &'static str {
+        self.scheme
     }
 
     /// What X-Forwarded-For says of it.
-    pub(super) fn text(&self) -> &HeaderValue {
+    pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// What Forwarded says of it (RFC 7239) when it asks for `host`.
-    pub(super) fn forwarded(&self, host: &HeaderValue) -> HeaderValue {
-        let mut last = self.forwarded.borrow_mut();
-        match &*last {
-            Some((of, said)) if of == host => said.clone(),
-            _ => {
-                let said = self.say(host);
-                *last = Some((host.clone(), said.clone()));
-                said
+    /// What is said of it when it asks for `host`.
+    pub(super) fn introduction(&self, host: &[u8]) -> RefMut<'_, Introduction> {
+        RefMut::map(self.introduction.borrow_mut(), |last| {
+            if last.as_ref().is_some_and(|last| *last.host != *host) {
+                *last = None;
             }
-        }
-    }
-
-    fn say(&self, host: &HeaderValue) -> HeaderValue {
-        let host = if host.to_str().is_ok() { host.as_bytes() } else { b"" };
-        value(&element(self.ip(), self.text.as_bytes(), host, Some(self.scheme)))
+            last.get_or_insert_with(|| {
+                let named = if host.is_ascii() { host } else { b"" };
+                let forwarded = element(self.ip(), &self.text, named, Some(self.scheme));
+                Introduction { host: host.into(), forwarded }
+            })
+        })
     }
 
     /// What Via says of a request that came in this version and is forwarded by this route.
-    pub(super) fn via(&self, version: Version, route: RouteId) -> HeaderValue {
-        let mut last = self.via.borrow_mut();
-        match &*last {
-            Some((of, by, element)) if (*of, *by) == (version, route) => element.clone(),
-            _ => {
-                let element = via::element(version, route);
-                *last = Some((version, route, element.clone()));
-                element
+    pub(super) fn via(&self, version: Version, route: RouteId) -> RefMut<'_, [u8]> {
+        RefMut::map(self.via.borrow_mut(), |last| {
+            if last.as_ref().is_some_and(|last| (last.version, last.route) != (version, route)) {
+                *last = None;
             }
-        }
+            let made = || Via { version, route, element: via::element(version, route) };
+            &mut *last.get_or_insert_with(made).element
+        })
     }
 }
 
@@ -310,9 +324,9 @@ pub(super) fn element(
 }
 
 /// An address as text.
-pub(super) fn text_of(address: IpAddr) -> HeaderValue {
-    let IpAddr::V4(v4) = address else { return value(address.to_string().as_bytes()) };
-    let mut text = SmallVec::<[u8; 16]>::new();
+pub(super) fn text_of(address: IpAddr) -> AddressText {
+    let IpAddr::V4(v4) = address else { return AddressText::from_slice(address.to_string().as_bytes()) };
+    let mut text = AddressText::new();
     for (place, octet) in v4.octets().into_iter().enumerate() {
         if place > 0 {
             text.push(b'.');
@@ -321,12 +335,7 @@ pub(super) fn text_of(address: IpAddr) -> HeaderValue {
             text.push(b'0' + octet / power % 10);
         }
     }
-    value(&text)
-}
-
-/// A header value of text that has only visible characters.
-fn value(text: &[u8]) -> HeaderValue {
-    HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    text
 }
 
 #[cfg(test)]
@@ -337,7 +346,7 @@ mod tests {
     fn addresses_are_spelled_as_everybody_spells_them() {
         for text in ["0.0.0.0", "127.0.0.1", "10.20.100.255", "192.0.2.7", "1.2.34.109", "2001:db8::7", "::1"]
         {
-            assert_eq!(text_of(text.parse().unwrap()), text);
+            assert_eq!(*text_of(text.parse().unwrap()), *text.as_bytes());
         }
     }
 }

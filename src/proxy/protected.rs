@@ -1,23 +1,25 @@
 //! The headers that mean something to the proxy.
 
-use http::header::{CONTENT_LENGTH, FORWARDED, HeaderName};
+use http::header::HeaderName;
 
-use super::forwarded::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use super::hop::HOP_BY_HOP;
-use super::request_id::X_REQUEST_ID;
 use super::{Target, Treatment};
 use crate::gate::{Cost, Gate, KeyPart};
+use crate::http1::FieldName;
+use crate::http1::names::{
+    CONTENT_LENGTH, FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REQUEST_ID,
+};
 use crate::upstream::HeaderScrub;
 
 /// Headers that the proxy itself writes or leaves out, besides those of one connection.
-static OWN: [HeaderName; 6] =
+const OWN: [FieldName<'static>; 6] =
     [CONTENT_LENGTH, FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REQUEST_ID];
 
 /// Every header that the proxy writes, and that a limit, a route's conditions or a change of request headers names. It is
 /// made once for a configuration.
 #[must_use]
 pub fn protected_headers(gate: &Gate, treatments: &[Treatment]) -> HeaderScrub {
-    let own = own_headers().chain([&gate.client_ip.header]);
+    let own = [&gate.client_ip.header].into_iter();
     let of_tokens = gate.jwt.iter().map(|verifier| &verifier.spec().header);
     let of_limits = gate.terms.iter().flat_map(|terms| {
         let parts = terms.key.parts.iter().chain(terms.tiers.as_ref().map(|tiers| &tiers.by));
@@ -38,12 +40,16 @@ pub fn protected_headers(gate: &Gate, treatments: &[Treatment]) -> HeaderScrub {
         edited.chain(of_key.iter().filter_map(of_part))
     });
     let names = own.chain(of_tokens).chain(of_limits).chain(of_routes).chain(of_treatments);
-    names.cloned().collect::<HeaderScrub>().without(gate.client_ip.remove_headers.clone())
+    own_headers()
+        .chain(names.cloned())
+        .collect::<HeaderScrub>()
+        .without(gate.client_ip.remove_headers.clone())
 }
 
 /// The headers that the proxy writes or leaves out, whatever the configuration is.
-pub(super) fn own_headers<'a>() -> impl Iterator<Item = &'a HeaderName> {
-    OWN.iter().chain(&HOP_BY_HOP)
+pub(super) fn own_headers() -> impl Iterator<Item = HeaderName> {
+    let names = OWN.iter().chain(&HOP_BY_HOP);
+    names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
 }
 
 fn of_part(part: &KeyPart) -> Option<&HeaderName> {

@@ -1,13 +1,17 @@
 //! Answers that are no server's: the one place that turns a refusal or an error into a response.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use bytes::Bytes;
+use http::StatusCode;
 
+use super::ProxyResponse;
 use super::answers::{Answers, CustomDenied, Field};
-use super::stamp::{number, reset};
+use super::request_id::RequestId;
+use super::stamp::reset;
 use crate::gate::{Malformed, MissingPart};
+use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use crate::http1::{ResponseHead, push_decimal};
 use crate::limit::{Cause, Policy, binding};
 use crate::limiter::{Denial, Standing};
 use crate::time::{Micros, Timestamp};
@@ -16,23 +20,23 @@ use crate::upstream::ForwardError;
 /// Seconds that `{retry_after}` says of a request that can never pass: a year.
 const NEVER: u64 = 31_536_000;
 
-pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub(super) const PROBLEM: &[u8] = b"application/problem+json";
 
 /// The methods that the proxy serves, if a route does.
-const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+const METHODS: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// A response whose body is ours.
-pub(super) type Own = Response<bytes::Bytes>;
+pub(super) type Own = ProxyResponse<Bytes>;
 
 /// The answer to a request that is refused for what it is.
 pub(super) fn malformed(error: &Malformed) -> Own {
     let mut response = problem(error.status(), &error.to_string());
     if !matches!(error, Malformed::Blocked(_) | Malformed::TooLarge) {
         // What else comes over this connection is no more to be trusted.
-        close(&mut response);
+        close(&mut response.head);
     }
     if let Malformed::Connect = error {
-        response.headers_mut().insert(ALLOW, METHODS);
+        response.head.fields.push(ALLOW, METHODS);
     }
     response
 }
@@ -40,25 +44,24 @@ pub(super) fn malformed(error: &Malformed) -> Own {
 /// The answer to a request that lacks a key part which a limit requires.
 pub(super) fn missing_part(missing: &MissingPart) -> Own {
     let mut response = problem(missing.status, &missing.detail());
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.extend(missing.challenge().map(|challenge| (WWW_AUTHENTICATE, challenge)));
+    response.head.fields.push(CACHE_CONTROL, b"no-store");
+    if let Some(challenge) = missing.challenge() {
+        response.head.fields.push(WWW_AUTHENTICATE, challenge.as_bytes());
+    }
     response
 }
 
 /// The answer to an OPTIONS request that asks the proxy itself. What may be done with a resource only its server knows, so
 /// there is no Allow.
 pub(super) fn options() -> Own {
-    let mut response = Own::default();
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
+    Own { head: ResponseHead::new(StatusCode::NO_CONTENT), body: Bytes::new() }
 }
 
 /// The answer to a TRACE request that may go no further. What it has sent is not echoed: it may hold secrets that a script
 /// in a browser must not see.
 pub(super) fn trace() -> Own {
     let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "the proxy itself does not answer TRACE");
-    response.headers_mut().insert(ALLOW, METHODS);
+    response.head.fields.push(ALLOW, METHODS);
     response
 }
 
@@ -110,11 +113,11 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
     let mut response = problem(status, detail);
     if let ForwardError::Full(_) | ForwardError::ClientLimit(_) = error {
         // Nobody knows when one comes free.
-        response.headers_mut().insert(RETRY_AFTER, number(1));
+        response.head.fields.push(RETRY_AFTER, b"1");
     }
     if status.is_client_error() && !matches!(error, ForwardError::ClientLimit(_)) {
         // The rest of the request is still on its way.
-        close(&mut response);
+        close(&mut response.head);
     }
     response
 }
@@ -125,13 +128,13 @@ pub(super) fn not_switched() -> Own {
 }
 
 /// Says that this is the last answer on its connection.
-pub(super) fn close<B>(response: &mut Response<B>) {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+pub(super) fn close(head: &mut ResponseHead) {
+    head.fields.set(CONNECTION, b"close");
 }
 
 /// Whether this is the last answer on its connection.
-pub(super) fn closes<B>(response: &Response<B>) -> bool {
-    response.headers().get(CONNECTION).is_some_and(|connection| connection == "close")
+pub(super) fn closes(head: &ResponseHead) -> bool {
+    head.fields.get(CONNECTION) == Some(b"close")
 }
 
 /// The answer to a request that the limiter refuses, and the seconds that its Retry-After says.
@@ -140,7 +143,7 @@ pub(super) fn denied(
     standings: &[Standing],
     answers: &Answers,
     policies: &[Policy],
-    id: &HeaderValue,
+    id: &RequestId,
     now: impl Fn() -> Timestamp,
 ) -> (Own, Option<u64>) {
     let (mut response, wait) = match denial {
@@ -161,11 +164,11 @@ pub(super) fn denied(
             (problem(StatusCode::SERVICE_UNAVAILABLE, detail), Some(answers.wait(retry_after)))
         }
     };
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let fields = &mut response.head.fields;
+    fields.push(CACHE_CONTROL, b"no-store");
     let retry_after = wait.map(|wait| answers.retry_after(wait));
     if let Some(retry_after) = retry_after {
-        headers.insert(RETRY_AFTER, number(retry_after));
+        fields.push_with(RETRY_AFTER, |out| push_decimal(out, retry_after));
     }
     (response, retry_after)
 }
@@ -199,12 +202,15 @@ impl Answers {
 fn quota_exceeded(policies: &[Policy], standings: &[Standing], place: usize, wait: Option<u64>) -> Own {
     let name = |standing: &Standing| &*policies[standing.policy.0 as usize].name;
     let binding = name(&standings[place]);
-    let mut body = String::with_capacity(384);
-    body.push_str(concat!(
-        r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
-        r#""title":"Request cannot be satisfied as assigned quota has been exceeded","#,
-        r#""status":429,"detail":""#,
-    ));
+    let mut body = Vec::with_capacity(384);
+    body.extend_from_slice(
+        concat!(
+            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+            r#""title":"Request cannot be satisfied as assigned quota has been exceeded","#,
+            r#""status":429,"detail":""#,
+        )
+        .as_bytes(),
+    );
     match wait {
         Some(wait) => {
             let unit = if wait == 1 { "second" } else { "seconds" };
@@ -212,27 +218,28 @@ fn quota_exceeded(policies: &[Policy], standings: &[Standing], place: usize, wai
                 Cause::Ban => "has refused this caller too often and bans it",
                 Cause::Quota | Cause::Block => "is used up",
             };
-            let wait = number(wait);
-            let wait = wait.to_str().unwrap_or_default();
-            for part in ["the limit ", binding, " ", what, "; try again in ", wait, " ", unit] {
-                body.push_str(part);
+            for part in ["the limit ", binding, " ", what, "; try again in "] {
+                body.extend_from_slice(part.as_bytes());
             }
+            push_decimal(&mut body, wait);
+            body.push(b' ');
+            body.extend_from_slice(unit.as_bytes());
         }
         None => {
-            // Writing to a string can't fail.
+            // Writing to memory can't fail.
             let _ = write!(body, "this request costs more than the limit {binding} can ever give");
         }
     }
-    body.push_str(r#"","violated-policies":["#);
+    body.extend_from_slice(br#"","violated-policies":["#);
     let mut separator = "";
     for standing in standings.iter().filter(|standing| !standing.decision.allowed) {
         // Names of limits have nothing to escape.
         for part in [separator, "\"", name(standing), "\""] {
-            body.push_str(part);
+            body.extend_from_slice(part.as_bytes());
         }
         separator = ",";
     }
-    body.push_str("]}\n");
+    body.extend_from_slice(b"]}\n");
     own(StatusCode::TOO_MANY_REQUESTS, PROBLEM, body)
 }
 
@@ -241,7 +248,7 @@ fn in_own_words(
     answers: &Answers,
     binding: &Standing,
     wait: Option<u64>,
-    id: &HeaderValue,
+    id: &RequestId,
     now: impl Fn() -> Timestamp,
 ) -> Own {
     let decision = &binding.decision;
@@ -251,9 +258,9 @@ fn in_own_words(
         Field::Reset => reset(decision, answers, &now).to_string(),
         // A number in any case, so that a body of JSON stays valid.
         Field::RetryAfter => wait.unwrap_or(NEVER).to_string(),
-        Field::RequestId => id.to_str().unwrap_or_default().to_owned(),
+        Field::RequestId => id.as_str().to_owned(),
     });
-    own(custom.status, custom.content_type.clone(), body)
+    own(custom.status, custom.content_type.as_bytes(), body)
 }
 
 /// A problem of no type of its own (RFC 9457).
@@ -268,12 +275,10 @@ fn problem(status: StatusCode, detail: &str) -> Own {
 }
 
 /// A response of ours.
-pub(super) fn own(status: StatusCode, content_type: HeaderValue, body: impl Into<bytes::Bytes>) -> Own {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    *response.headers_mut() = HeaderMap::with_capacity(8);
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
+pub(super) fn own(status: StatusCode, content_type: &[u8], body: impl Into<Bytes>) -> Own {
+    let mut head = ResponseHead::new(status);
+    head.fields.push(CONTENT_TYPE, content_type);
+    Own { head, body: body.into() }
 }
 
 #[cfg(test)]

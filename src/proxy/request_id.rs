@@ -1,9 +1,9 @@
 //! What a request is called, on its way and in logs.
 
 use http::header::HeaderName;
-use http::{HeaderMap, HeaderValue};
+use smallvec::SmallVec;
 
-use super::http2::once;
+use crate::http1::{Fields, names};
 
 /// The header that carries it, in both directions.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -11,11 +11,26 @@ pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-i
 /// The longest that is taken over.
 const MAX_TAKEN: usize = 128;
 
-/// The id that a trusted proxy gives, if it has at most 128 characters, and only such as mean nothing in JSON, HTML, logs
-/// and shells; else 128 random bits, in hex.
-pub(super) fn request_id(headers: &HeaderMap, is_trusted: bool) -> HeaderValue {
-    let given = if is_trusted { headers.get(&X_REQUEST_ID) } else { None };
-    once(given.filter(|id| is_fit(id.as_bytes())).cloned().unwrap_or_else(made))
+/// The id of a request: letters, digits and a few signs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RequestId(SmallVec<[u8; 32]>);
+
+impl RequestId {
+    /// The id that a trusted proxy gives, if it has at most 128 characters, and only such as mean nothing in JSON, HTML,
+    /// logs and shells; else 128 random bits, in hex.
+    pub fn new(fields: &Fields, is_trusted: bool) -> Self {
+        let given = if is_trusted { fields.get(names::X_REQUEST_ID) } else { None };
+        Self(given.filter(|id| is_fit(id)).map_or_else(made, SmallVec::from_slice))
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub fn as_str(&self) -> &str {
+        // It has ASCII characters only.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
 }
 
 fn is_fit(id: &[u8]) -> bool {
@@ -23,16 +38,14 @@ fn is_fit(id: &[u8]) -> bool {
     (1..=MAX_TAKEN).contains(&id.len()) && id.iter().all(is_safe)
 }
 
-fn made() -> HeaderValue {
+fn made() -> SmallVec<[u8; 32]> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let bits = fastrand::u128(..).to_ne_bytes();
     let mut digits = [0; 32];
-    let bits = fastrand::u128(..);
-    for (place, digit) in digits.iter_mut().enumerate() {
-        // Four bits at a time.
-        let value = (bits >> (4 * place) & 15) as u8;
-        *digit = if value < 10 { b'0' + value } else { b'a' + value - 10 };
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bits) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
-    // Hex digits are always valid.
-    HeaderValue::from_bytes(&digits).unwrap_or_else(|_| HeaderValue::from_static("0"))
+    SmallVec::from(digits)
 }
 
 #[cfg(test)]
@@ -42,10 +55,12 @@ mod tests {
     #[test]
     fn only_a_fit_id_of_a_trusted_proxy_is_taken_over() {
         let with = |id: &[u8], is_trusted| {
-            let headers = HeaderMap::from_iter([(X_REQUEST_ID, HeaderValue::from_bytes(id).unwrap())]);
-            request_id(&headers, is_trusted)
+            let mut fields = Fields::new();
+            fields.push(names::X_REQUEST_ID, id);
+            RequestId::new(&fields, is_trusted)
         };
-        assert_eq!(with(b"Root=1-67891233-abc", true), "Root=1-67891233-abc");
+        assert_eq!(with(b"Root=1-67891233-abc", true).as_str(), "Root=1-67891233-abc");
+        assert_eq!(with(&[b'a'; 128], true).as_bytes(), [b'a'; 128]);
         for (id, is_trusted) in [
             (&b"abc"[..], false),
             (b"", true),
@@ -55,10 +70,10 @@ mod tests {
             (b"a\"b", true),
         ] {
             let made = with(id, is_trusted);
-            assert!(made.len() == 32 && made.as_bytes().iter().all(u8::is_ascii_hexdigit), "{made:?}");
+            let is_hex = made.as_bytes().iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            assert!(made.as_bytes().len() == 32 && is_hex, "{made:?}");
         }
-        let none = HeaderMap::new();
-        assert!(request_id(&none, true).is_sensitive());
-        assert_ne!(request_id(&none, true), request_id(&none, true));
+        let none = Fields::new();
+        assert_ne!(RequestId::new(&none, true), RequestId::new(&none, true));
     }
 }

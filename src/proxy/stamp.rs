@@ -1,27 +1,20 @@
 //! Rate headers: the only place that writes them.
 
-use std::fmt::Write as _;
-use std::sync::LazyLock;
-
-use http::header::HeaderName;
-use http::{HeaderMap, HeaderValue};
+use std::io::Write as _;
 
 use super::answers::Answers;
-use super::http2::once;
+use crate::http1::names::{
+    RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
+};
+use crate::http1::{Fields, parse_decimal, push_decimal};
 use crate::limit::{Decision, Policy, binding};
 use crate::limiter::Standing;
 use crate::time::{Micros, Timestamp};
 
-const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-
 /// Writes the rate headers of a request that stands so with its limits. Headers of the server stay, as a
 /// set, if they leave the client no more than ours. `retry_after` is what a denial says, in seconds.
 pub(super) fn stamp(
-    headers: &mut HeaderMap,
+    fields: &mut Fields,
     answers: &Answers,
     policies: &[Policy],
     standings: &[Standing],
@@ -30,15 +23,14 @@ pub(super) fn stamp(
 ) {
     let Some(place) = binding(standings.iter().map(|standing| &standing.decision)) else { return };
     let decision = &standings[place].decision;
-    if answers.rate_headers.x_ratelimit && !is_tighter(headers.get(X_REMAINING), decision) {
-        headers.insert(X_LIMIT, number(decision.limit));
-        headers.insert(X_REMAINING, once(number(decision.remaining)));
-        headers.insert(X_RESET, once(number(reset(decision, answers, now))));
+    if answers.rate_headers.x_ratelimit && !is_tighter(fields, decision) {
+        fields.set_with(X_RATELIMIT_LIMIT, |out| push_decimal(out, decision.limit));
+        fields.set_with(X_RATELIMIT_REMAINING, |out| push_decimal(out, decision.remaining));
+        fields.set_with(X_RATELIMIT_RESET, |out| push_decimal(out, reset(decision, answers, now)));
     }
-    if answers.rate_headers.draft_11 && !is_tighter_draft(headers, decision) {
-        let (policy, limit) = draft(policies, standings, retry_after);
-        headers.insert(POLICY, policy);
-        headers.insert(LIMIT, once(limit));
+    if answers.rate_headers.draft_11 && !is_tighter_draft(fields, decision) {
+        fields.set_with(RATELIMIT_POLICY, |out| write_policies(out, policies, standings));
+        fields.set_with(RATELIMIT, |out| write_limits(out, policies, standings, retry_after));
     }
 }
 
@@ -52,51 +44,40 @@ pub(super) fn reset(decision: &Decision, answers: &Answers, now: impl Fn() -> Ti
 }
 
 /// Whether a server's own remaining count is at most ours.
-fn is_tighter(theirs: Option<&HeaderValue>, ours: &Decision) -> bool {
-    let theirs = theirs.and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
+fn is_tighter(fields: &Fields, ours: &Decision) -> bool {
+    let theirs = fields.get(X_RATELIMIT_REMAINING).and_then(parse_decimal);
     theirs.is_some_and(|remaining| remaining <= ours.remaining)
 }
 
 /// The same of the draft's field: the smallest `r` of all its items counts.
-fn is_tighter_draft(headers: &HeaderMap, ours: &Decision) -> bool {
-    let items = headers.get_all(LIMIT).iter().filter_map(|value| value.to_str().ok());
-    let counts = items.flat_map(|text| text.split([',', ';']));
-    let smallest = counts.filter_map(|part| part.trim().strip_prefix("r=")?.parse::<u64>().ok()).min();
-    smallest.is_some_and(|remaining| remaining <= ours.remaining)
+fn is_tighter_draft(fields: &Fields, ours: &Decision) -> bool {
+    let parameters = fields.elements(RATELIMIT).flat_map(|item| item.split(|byte| *byte == b';'));
+    let counts = parameters.filter_map(|part| parse_decimal(part.trim_ascii().strip_prefix(b"r=")?));
+    counts.min().is_some_and(|remaining| remaining <= ours.remaining)
 }
 
-/// `RateLimit-Policy` and `RateLimit`: an item for each limit.
-fn draft(
-    policies: &[Policy],
-    standings: &[Standing],
-    retry_after: Option<u64>,
-) -> (HeaderValue, HeaderValue) {
-    let (mut policy, mut limit) = (String::new(), String::new());
+/// The value of `RateLimit-Policy`: an item for each limit.
+fn write_policies(out: &mut Vec<u8>, policies: &[Policy], standings: &[Standing]) {
+    let mut separator = "";
     for standing in standings {
         let Policy { name, quota, .. } = &policies[standing.policy.0 as usize];
-        let separator = if policy.is_empty() { "" } else { ", " };
         let (units, window) = quota.advertised();
+        // Writing to memory can't fail.
+        let _ = write!(out, "{separator}\"{name}\";q={units};w={window}");
+        separator = ", ";
+    }
+}
+
+/// The value of `RateLimit`: an item for each limit. No limit is reset later than `retry_after` seconds.
+fn write_limits(out: &mut Vec<u8>, policies: &[Policy], standings: &[Standing], retry_after: Option<u64>) {
+    let mut separator = "";
+    for standing in standings {
+        let name = &policies[standing.policy.0 as usize].name;
         let Decision { remaining, reset_after, .. } = standing.decision;
         let reset = retry_after.map_or(reset_after.ceil_secs(), |most| reset_after.ceil_secs().min(most));
-        // Writing to a string can't fail.
-        let _ = write!(policy, "{separator}\"{name}\";q={units};w={window}");
-        let _ = write!(limit, "{separator}\"{name}\";r={remaining};t={reset}");
+        let _ = write!(out, "{separator}\"{name}\";r={remaining};t={reset}");
+        separator = ", ";
     }
-    (text(policy), text(limit))
-}
-
-/// A header value of what we have written: names of limits are plain, and the rest are digits.
-fn text(written: String) -> HeaderValue {
-    HeaderValue::try_from(written).unwrap_or_else(|_| HeaderValue::from_static(""))
-}
-
-/// A number as a header value; the small ones, which are nearly all, are made once.
-pub(super) fn number(number: u64) -> HeaderValue {
-    static SMALL: LazyLock<Box<[HeaderValue]>> = LazyLock::new(|| {
-        (0..1024_u32).map(|n| HeaderValue::from_static(Box::leak(n.to_string().into_boxed_str()))).collect()
-    });
-    let small = usize::try_from(number).ok().and_then(|place| SMALL.get(place));
-    small.map_or_else(|| HeaderValue::from(number), Clone::clone)
 }
 
 #[cfg(test)]
@@ -105,11 +86,7 @@ mod tests {
     use crate::limit::{Cause, PolicyId, Quota, Rate};
     use crate::proxy::RateHeaders;
 
-    fn stamped(
-        upstream: &[(&'static str, &'static str)],
-        answers: &Answers,
-        denied: Option<u64>,
-    ) -> Vec<String> {
+    fn stamped(upstream: &[(&str, &str)], answers: &Answers, denied: Option<u64>) -> Vec<String> {
         let rate = Rate::new(100, Micros(60_000_000)).unwrap();
         let policies = [
             Policy::new("per-key", Quota::token_bucket(rate, 500).unwrap()),
@@ -129,13 +106,11 @@ mod tests {
             },
         };
         let standings = [standing(0, 412, 52_800_001), standing(1, 2, 4_800_000)];
-        let mut headers = HeaderMap::new();
-        for (name, value) in upstream {
-            headers.insert(*name, HeaderValue::from_static(value));
-        }
-        stamp(&mut headers, answers, &policies, &standings, denied, || Timestamp(1_000_000_000_001));
+        let mut fields: Fields = upstream.iter().copied().collect();
+        stamp(&mut fields, answers, &policies, &standings, denied, || Timestamp(1_000_000_000_001));
+        let text = |bytes| std::str::from_utf8(bytes).unwrap();
         let mut lines: Vec<String> =
-            headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
+            fields.iter().map(|field| format!("{}: {}", field.name.as_str(), text(field.value))).collect();
         lines.sort();
         lines
     }
@@ -174,11 +149,5 @@ mod tests {
         assert_eq!(stamped(&looser, &Answers::default(), None)[0], "x-ratelimit-limit: 10");
         let odd = [("x-ratelimit-remaining", "many")];
         assert_eq!(stamped(&odd, &Answers::default(), None)[1], "x-ratelimit-remaining: 2");
-    }
-
-    #[test]
-    fn large_numbers_are_written_too() {
-        assert_eq!(number(1023), "1023");
-        assert_eq!(number(u64::MAX), u64::MAX.to_string().as_str());
     }
 }

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use http::header::HeaderName;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 
 use crate::gate::{KeySpec, strip_prefix};
+use crate::http1::{FieldName, Fields};
 use crate::upstream::{HostRule, UpstreamId};
 
 /// What a route does with its requests.
@@ -78,12 +79,18 @@ impl HeaderEdits {
     }
 
     /// Makes the changes.
-    pub fn apply(&self, headers: &mut HeaderMap) {
+    pub fn apply(&self, fields: &mut Fields) {
         for name in &self.remove {
-            headers.remove(name);
+            fields.remove(name);
         }
         for (name, value) in &self.set {
-            headers.insert(name, value.clone());
+            let name = FieldName::from(name);
+            fields.remove(name);
+            if value.is_sensitive() {
+                fields.push_sensitive(name, value.as_bytes());
+            } else {
+                fields.push(name, value.as_bytes());
+            }
         }
     }
 }

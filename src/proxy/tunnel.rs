@@ -8,15 +8,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
-use hyper::upgrade::OnUpgrade;
+use http::StatusCode;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::Instant;
 
 use super::entry::Entry;
 use super::reply::Source;
-use super::{Peer, refusal, websocket};
+use super::{Connect, Peer, ProxyResponse, refusal, websocket};
 use crate::socket::Alarm;
 use crate::time::monotonic;
 use crate::upstream::ServerEnd;
@@ -48,26 +47,25 @@ struct Noted<'n, S> {
     heard: &'n Cell<Instant>,
 }
 
-/// Begins a tunnel if the server has agreed to a handshake.
+/// Begins a tunnel if the server has agreed to a handshake: over the stream of `connect`, or over all of the connection.
 pub(super) fn switch(
     peer: &Peer,
-    response: Response<Source>,
-    handshake: OnUpgrade,
+    response: ProxyResponse<Source>,
+    connect: Option<Connect>,
     entry: &mut Option<Box<Entry>>,
-) -> Response<Source> {
-    let is_http2 = peer.is_multiplexed();
+) -> ProxyResponse<Source> {
     // To a CONNECT of HTTP/2 success would mean that there is a tunnel.
-    let is_misleading = is_http2 && response.status().is_success();
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
+    let is_misleading = connect.is_some() && response.head.status.is_success();
+    if response.head.status != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
         return response;
     }
-    let (mut head, source) = response.into_parts();
-    let server = match source {
+    let ProxyResponse { mut head, body } = response;
+    let server = match body {
         Source::Upstream(body) if !is_misleading => body.into_tunnel(),
         _ => None,
     };
     let Some(server) = server else { return refusal::not_switched().map(Source::Own) };
-    websocket::agree(&mut head, is_http2);
+    websocket::agree(&mut head, connect.is_some());
     if let Some(entry) = entry {
         entry.record.status = Some(head.status);
     }
@@ -76,16 +74,16 @@ pub(super) fn switch(
         timeout: peer.tunnel_timeout(),
         line: Line { entry: entry.take(), bytes: Cell::new(0) },
     };
-    if is_http2 {
+    if let Some(connect) = connect {
         tokio::task::spawn_local(async move {
-            if let Ok(client) = handshake.await {
+            if let Ok(client) = connect.stream.await {
                 tunnel.run(TokioIo::new(client)).await;
             }
         });
     } else {
         peer.leave_tunnel(tunnel);
     }
-    Response::from_parts(head, Source::Own(Bytes::new()))
+    ProxyResponse { head, body: Source::Own(Bytes::new()) }
 }
 
 impl Tunnel {

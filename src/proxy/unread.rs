@@ -4,11 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::CONNECTION;
-use http::{Version, request};
+use http::Version;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 
+use crate::http1::RequestHead;
+use crate::http1::names::CONNECTION;
 use crate::socket::Alarm;
 use crate::time::monotonic;
 
@@ -18,13 +19,10 @@ const MAX_LENGTH: u64 = 64 * 1024;
 pub(super) const MAX_TIME: Duration = Duration::from_secs(1);
 
 /// Whether a connection ends after this request because its client wants that (RFC 9112 §9.3).
-pub(super) fn is_last(head: &request::Parts) -> bool {
-    let values = head.headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let mut options = values.flat_map(|value| value.split(',')).map(str::trim);
-    if head.version == Version::HTTP_10 {
-        return !options.any(|option| option.eq_ignore_ascii_case("keep-alive"));
-    }
-    options.any(|option| option.eq_ignore_ascii_case("close"))
+pub(super) fn is_last(head: &RequestHead) -> bool {
+    let has_option =
+        |name: &[u8]| head.fields.elements(CONNECTION).any(|option| option.eq_ignore_ascii_case(name));
+    if head.version == Version::HTTP_10 { !has_option(b"keep-alive") } else { has_option(b"close") }
 }
 
 /// A body over HTTP/1.1 that is read and thrown away while its response is sent, and for a moment after it.

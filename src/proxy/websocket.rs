@@ -3,95 +3,87 @@
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use http::header::{
-    CONNECTION, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TE, UPGRADE,
-};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, request, response};
-use hyper::upgrade::OnUpgrade;
+use http::{Method, StatusCode, Version};
 
 use crate::gate::Malformed;
+use crate::http1::names::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TE, UPGRADE,
+};
+use crate::http1::{FieldName, Fields, RequestHead, ResponseHead};
 
-const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+const WEBSOCKET: &[u8] = b"websocket";
 /// What a server adds to a key (RFC 6455 §1.3).
-const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The key of a request that asks for a WebSocket. Any other upgrade is not passed on.
-pub(super) fn asked(head: &request::Parts) -> Option<HeaderValue> {
-    // hyper puts one there if there is any upgrade to speak of.
-    head.extensions.get::<OnUpgrade>()?;
-    let is_asked = head.method == Method::GET
-        && names(&head.headers, &UPGRADE, "websocket")
-        && names(&head.headers, &CONNECTION, "upgrade");
-    head.headers.get(SEC_WEBSOCKET_KEY).filter(|_| is_asked).cloned()
+pub(super) fn asked(head: &RequestHead) -> Option<Box<[u8]>> {
+    // HTTP/1.0 has no upgrades (RFC 9110 §7.8).
+    let is_asked = head.fields.contains(UPGRADE)
+        && head.version != Version::HTTP_10
+        && head.method == Method::GET
+        && has_element(&head.fields, UPGRADE, WEBSOCKET)
+        && has_element(&head.fields, CONNECTION, b"upgrade");
+    head.fields.get(SEC_WEBSOCKET_KEY).filter(|_| is_asked).map(Into::into)
 }
 
 /// Asks the server for it.
-pub(super) fn ask(headers: &mut HeaderMap) {
-    headers.remove(TE);
-    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(UPGRADE, WEBSOCKET);
+pub(super) fn ask(fields: &mut Fields) {
+    fields.remove(TE);
+    fields.set(CONNECTION, b"upgrade");
+    fields.set(UPGRADE, WEBSOCKET);
 }
 
 /// Gives a CONNECT of HTTP/2 with this `:protocol` the form that a handshake has over HTTP/1.1.
 ///
 /// # Errors
 /// Another protocol.
-pub(super) fn from_connect(head: &mut request::Parts, protocol: &str) -> Result<(), Malformed> {
-    if protocol != "websocket" {
+pub(super) fn from_connect(head: &mut RequestHead, protocol: &str) -> Result<(), Malformed> {
+    if protocol.as_bytes() != WEBSOCKET {
         return Err(Malformed::Connect);
     }
     head.method = Method::GET;
-    ask(&mut head.headers);
+    ask(&mut head.fields);
     // A key is no secret; it shows that the answer is one to this request.
     let key = BASE64_STANDARD.encode(fastrand::u128(..).to_ne_bytes());
-    let key = HeaderValue::from_str(&key).unwrap_or(WEBSOCKET);
-    head.headers.insert(SEC_WEBSOCKET_KEY, key);
-    head.headers.entry(SEC_WEBSOCKET_VERSION).or_insert(HeaderValue::from_static("13"));
+    head.fields.set(SEC_WEBSOCKET_KEY, key.as_bytes());
+    head.fields.set_default(SEC_WEBSOCKET_VERSION, b"13");
     Ok(())
 }
 
 /// Whether an answer of a server agrees to a handshake with this key. `Upgrade` must name `websocket` alone: with another
 /// protocol beside it, that one would be spoken too (RFC 9110 §7.8), which the client has not asked for.
-pub(super) fn is_agreed(headers: &HeaderMap, key: &HeaderValue) -> bool {
-    let mut upgrades = headers.get_all(UPGRADE).iter();
-    let is_websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes());
-    upgrades.next().is_some_and(is_websocket)
+pub(super) fn is_agreed(fields: &Fields, key: &[u8]) -> bool {
+    let mut upgrades = fields.get_all(UPGRADE);
+    upgrades.next().is_some_and(|value| value.eq_ignore_ascii_case(WEBSOCKET))
         && upgrades.next().is_none()
-        && names(headers, &CONNECTION, "upgrade")
-        && headers
-            .get(SEC_WEBSOCKET_ACCEPT)
-            .is_some_and(|accept| accept.as_bytes() == accept_of(key).as_bytes())
+        && has_element(fields, CONNECTION, b"upgrade")
+        && fields.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|accept| accept == accept_of(key).as_bytes())
 }
 
 /// Answers a key in place of a server that has agreed over HTTP/2, where there are none.
-pub(super) fn answer(headers: &mut HeaderMap, key: &HeaderValue) {
-    if let Ok(accept) = HeaderValue::try_from(accept_of(key)) {
-        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
-    }
+pub(super) fn answer(fields: &mut Fields, key: &[u8]) {
+    fields.set(SEC_WEBSOCKET_ACCEPT, accept_of(key).as_bytes());
 }
 
 /// Agrees to a client's handshake.
-pub(super) fn agree(head: &mut response::Parts, is_http2: bool) {
+pub(super) fn agree(head: &mut ResponseHead, is_http2: bool) {
     if is_http2 {
-        head.headers.remove(SEC_WEBSOCKET_ACCEPT);
+        head.fields.remove(SEC_WEBSOCKET_ACCEPT);
         head.status = StatusCode::OK;
     } else {
-        head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        head.headers.insert(UPGRADE, WEBSOCKET);
+        head.fields.set(CONNECTION, b"upgrade");
+        head.fields.set(UPGRADE, WEBSOCKET);
     }
 }
 
 /// What a server answers to a key.
-fn accept_of(key: &HeaderValue) -> String {
-    let keyed = [key.as_bytes(), GUID.as_bytes()].concat();
-    BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &keyed))
+fn accept_of(key: &[u8]) -> String {
+    BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID].concat()))
 }
 
-/// Whether a list of names holds this one, whatever the case.
-fn names(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
-    headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        value.split(',').any(|named| named.trim_matches([' ', '\t']).eq_ignore_ascii_case(token))
-    })
+/// Whether a list has this element, whatever the case.
+fn has_element(fields: &Fields, name: FieldName<'_>, token: &[u8]) -> bool {
+    fields.elements(name).any(|element| element.eq_ignore_ascii_case(token))
 }
 
 #[cfg(test)]
@@ -100,7 +92,6 @@ mod tests {
 
     #[test]
     fn a_key_is_answered_as_the_standard_has_it() {
-        let key = HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ==");
-        assert_eq!(accept_of(&key), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(accept_of(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 }

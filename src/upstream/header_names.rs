@@ -30,8 +30,8 @@ impl HeaderNames {
 
     /// Whether a name, which is in lower case, is in the set.
     #[must_use]
-    pub fn contains(&self, name: &str) -> bool {
-        let name = name.as_bytes();
+    pub fn contains(&self, name: impl AsRef<[u8]>) -> bool {
+        let name = name.as_ref();
         if name.first().is_none_or(|first| self.first & bit(plain(*first)) == 0) {
             return false;
         }

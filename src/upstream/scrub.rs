@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use http::HeaderMap;
 use http::header::HeaderName;
 
 use super::{HeaderNames, may_trail};
+use crate::http1::FieldName;
 
 /// Names of headers that have a meaning for the proxy: a limit, a route or an edit names them, or the proxy writes them.
 ///
@@ -14,7 +14,7 @@ use super::{HeaderNames, may_trail};
 /// server, and no trailer may bring one of them back.
 #[derive(Debug, Default)]
 pub struct HeaderScrub {
-    names: HashSet<HeaderName>,
+    names: HashSet<String>,
     /// The same names, with hyphens in place of underscores.
     hyphenated: HashSet<String>,
     /// Whether a name has an underscore itself, so that names without one may be twins.
@@ -30,23 +30,13 @@ impl HeaderScrub {
         Self { removed, ..self }
     }
 
-    /// Whether this header is a twin: not one of the names, but the same as one of them to some servers.
-    fn is_twin(&self, name: &HeaderName) -> bool {
-        (self.has_underscores || has_underscore(name))
-            && !self.names.contains(name)
-            && self.hyphenated.contains(&hyphenated(name))
-    }
-
-    /// Removes the twins of the names from the head of a request.
-    pub fn remove_twins(&self, headers: &mut HeaderMap) {
+    /// Whether the field is a twin: it has none of the names, but is the same as one of them to some servers.
+    #[must_use]
+    pub fn is_twin(&self, name: FieldName<'_>) -> bool {
         // Next to no request has an underscore in a name.
-        if !self.has_underscores && !headers.keys().any(has_underscore) {
-            return;
-        }
-        let twins: Vec<HeaderName> = headers.keys().filter(|name| self.is_twin(name)).cloned().collect();
-        for name in twins {
-            headers.remove(name);
-        }
+        (self.has_underscores || name.has_underscore())
+            && !self.names.contains(name.as_str())
+            && self.hyphenated.contains(&hyphenated(name.as_str()))
     }
 
     /// Whether a trailer of a request may have this name: none of the names, and no twin of one.
@@ -54,40 +44,32 @@ impl HeaderScrub {
     pub fn may_trail(&self, name: &HeaderName) -> bool {
         may_trail(name.as_str())
             && !self.removed.contains(name.as_str())
-            && !self.hyphenated.contains(&hyphenated(name))
+            && !self.hyphenated.contains(&hyphenated(name.as_str()))
     }
 }
 
 impl FromIterator<HeaderName> for HeaderScrub {
     fn from_iter<I: IntoIterator<Item = HeaderName>>(names: I) -> Self {
-        let names: HashSet<HeaderName> = names.into_iter().collect();
-        let hyphenated = names.iter().map(hyphenated).collect();
-        let has_underscores = names.iter().any(has_underscore);
+        let names: HashSet<String> = names.into_iter().map(|name| name.as_str().to_owned()).collect();
+        let hyphenated = names.iter().map(|name| hyphenated(name)).collect();
+        let has_underscores = names.iter().any(|name| name.contains('_'));
         Self { names, hyphenated, has_underscores, removed: HeaderNames::default() }
     }
 }
 
-fn has_underscore(name: &HeaderName) -> bool {
-    name.as_str().contains('_')
-}
-
-fn hyphenated(name: &HeaderName) -> String {
-    name.as_str().replace('_', "-")
+fn hyphenated(name: &str) -> String {
+    name.replace('_', "-")
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
-    fn left(names: &[&str], sent: &[&str]) -> Vec<String> {
+    fn left<'s>(names: &[&str], sent: &[&'s str]) -> Vec<&'s str> {
         let scrub: HeaderScrub = names.iter().map(|name| name.parse::<HeaderName>().unwrap()).collect();
-        let header = |name: &&str| (name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("1"));
-        let mut headers: HeaderMap = sent.iter().map(header).collect();
-        scrub.remove_twins(&mut headers);
-        let mut left: Vec<String> = headers.keys().map(ToString::to_string).collect();
-        left.sort();
+        let mut left = sent.to_vec();
+        left.retain(|name| !scrub.is_twin(FieldName::new(name.as_bytes())));
+        left.sort_unstable();
         left
     }
 

@@ -7,7 +7,6 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD_NO_PAD;
-use http::HeaderValue;
 
 /// What kind of message is in an `Any`.
 const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
@@ -20,13 +19,12 @@ struct Message(Vec<u8>);
 
 /// The value of `grpc-status-details-bin` for a refusal with this code and message, after which a client may try again
 /// in so many seconds. Binary metadata is sent without padding (gRPC's PROTOCOL-HTTP2).
-pub(super) fn retry_info(code: u16, message: &str, seconds: u64) -> HeaderValue {
+pub(super) fn retry_info(code: u16, message: &str, seconds: u64) -> String {
     let duration = Message::default().number(1, seconds.min(LONGEST));
     let retry_info = Message::default().bytes(1, &duration.0);
     let any = Message::default().bytes(1, RETRY_INFO).bytes(2, &retry_info.0);
     let status = Message::default().number(1, code.into()).bytes(2, message.as_bytes()).bytes(3, &any.0);
-    // All characters of base64 may stand in a header.
-    HeaderValue::try_from(BASE64_STANDARD_NO_PAD.encode(status.0)).unwrap_or(HeaderValue::from_static(""))
+    BASE64_STANDARD_NO_PAD.encode(status.0)
 }
 
 impl Message {

@@ -7,15 +7,17 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::Request;
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, Version};
 use hyper::body::{Body as _, Incoming};
+use hyper::ext::ReasonPhrase;
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{LINGER, MAX_BUFFERED};
-use crate::proxy::{Live, Peer};
+use crate::proxy::{Live, Peer, ProxyResponse, ReplyBody};
 use crate::server::ListenerSpec;
 use crate::server::drain::Open;
 use crate::socket::{Patience, Timed};
@@ -68,8 +70,13 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let serving = Rc::clone(live);
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, peer) = (serving.now(), Rc::clone(&asking));
-        peer.has_asked(!request.body().is_end_stream());
-        async move { Ok::<_, Infallible>(proxy.handle(&peer, request).await) }
+        let (head, body) = request.into_parts();
+        let (version, body) = (head.version, (!body.is_end_stream()).then_some(body));
+        peer.has_asked(body.is_some());
+        async move {
+            let response = proxy.handle(&peer, head.into(), body, None).await;
+            Ok::<_, Infallible>(response_to(version, response))
+        }
     });
     let mut connection = protocol.serve_connection(io, service);
     // Declared behind the connection, and so dropped before it.
@@ -153,4 +160,31 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         return Ok(Some(stream));
     }
     Ok(None)
+}
+
+/// A response as hyper sends it to a client that speaks `version`.
+fn response_to(version: Version, response: ProxyResponse) -> Response<ReplyBody> {
+    let ProxyResponse { mut head, body } = response;
+    let reason = head.reason.take();
+    let mut response = head.into_response(body);
+    if let Some(Ok(reason)) = reason.map(|reason| ReasonPhrase::try_from(&*reason)) {
+        response.extensions_mut().insert(reason);
+    }
+    if version == Version::HTTP_10 {
+        end_old(&mut response);
+    }
+    response
+}
+
+/// Makes a response fit for a client that speaks HTTP/1.0, and may have asked to keep its connection: where the length of
+/// the body is unknown, the end of the connection is the end of the body.
+fn end_old(response: &mut Response<ReplyBody>) {
+    let is_delimited = response.body().is_end_stream() || response.body().size_hint().exact().is_some();
+    if !is_delimited {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if response.headers().contains_key(CONNECTION) {
+        // To a response of HTTP/1.1 hyper would add `keep-alive` for this client.
+        *response.version_mut() = Version::HTTP_10;
+    }
 }

@@ -13,15 +13,19 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::{Body as _, Incoming};
+use hyper::ext::Protocol;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::metered::Metered;
 use super::streams::Streams;
-use crate::proxy::{Live, Peer};
+use crate::proxy::{Connect, Live, Peer, ProxyResponse};
 use crate::server::ListenerSpec;
 use crate::server::drain::Open;
 use crate::socket::{Alarm, Timed};
@@ -81,12 +85,16 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let streams = Streams::new(spec.idle_timeout, spec.min_body_rate);
     let beginning = streams.clone();
     let live = Rc::clone(live);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, peer, progress) = (live.now(), Rc::clone(&peer), beginning.begin());
         // Apart, because it is large, and on its way into a task of its own it is moved several times.
         Box::pin(async move {
-            let response = proxy.handle(&peer, request).await;
-            Ok::<_, Infallible>(response.map(|body| progress.answer(body)))
+            let (mut head, body) = request.into_parts();
+            let protocol = head.extensions.remove::<Protocol>();
+            let connect = head.extensions.remove::<OnUpgrade>().map(|stream| Connect { protocol, stream });
+            let body = (!body.is_end_stream()).then_some(body);
+            let ProxyResponse { head, body } = proxy.handle(&peer, head.into(), body, connect).await;
+            Ok::<_, Infallible>(head.into_response(progress.answer(body)))
         })
     });
     let io = TokioIo::new(Metered::new(stream));

@@ -1,0 +1,69 @@
+//! The values of the lines with one name.
+
+use std::slice::Iter;
+
+use super::super::name::FieldName;
+use super::{Fields, Line, slice};
+
+/// The values of the lines with one name.
+#[derive(Clone, Debug)]
+pub struct Values<'f, 'n> {
+    pub(super) text: &'f [u8],
+    pub(super) lines: Iter<'f, Line>,
+    pub(super) name: FieldName<'n>,
+}
+
+impl Fields {
+    /// The elements of the list that all lines with this name make together, without the blanks around them
+    /// (RFC 9110 §5.6.1). For fields whose elements have no quoted commas.
+    pub fn elements<'n>(&self, name: impl Into<FieldName<'n>>) -> impl Iterator<Item = &[u8]> {
+        self.get_all(name).flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+    }
+}
+
+impl<'f> Iterator for Values<'f, '_> {
+    type Item = &'f [u8];
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Self { text, lines, name } = self;
+        let line = lines.find(|line| line.is_named(text, *name))?;
+        Some(slice(text, line.value, line.value_length))
+    }
+}
+
+impl DoubleEndedIterator for Values<'_, '_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let Self { text, lines, name } = self;
+        let line = lines.rfind(|line| line.is_named(text, *name))?;
+        Some(slice(text, line.value, line.value_length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::name::names::{TE, VIA};
+    use super::*;
+
+    #[test]
+    fn values_are_read_from_both_ends() {
+        let lines = [("via", "1"), ("host", "a"), ("via", "2"), ("x-one", "b"), ("via", "3")];
+        let fields: Fields = lines.into_iter().collect();
+        assert_eq!(fields.get_all(VIA).rev().collect::<Vec<_>>(), [b"3", b"2", b"1"]);
+        let mut values = fields.get_all(VIA);
+        assert_eq!((values.next_back(), values.next()), (Some(&b"3"[..]), Some(&b"1"[..])));
+        assert_eq!((values.next_back(), values.next()), (Some(&b"2"[..]), None));
+        assert_eq!(
+            (fields.get_all(FieldName::new(b"x-one")).next_back(), fields.get_all(TE).next_back()),
+            (Some(&b"b"[..]), None)
+        );
+    }
+
+    #[test]
+    fn the_elements_of_all_lines_are_one_list() {
+        let fields: Fields =
+            [("TE", "gzip;q=0.5,\t trailers"), ("te", ""), ("TE", "a,")].into_iter().collect();
+        let elements: Vec<&[u8]> = fields.elements(TE).collect();
+        assert_eq!(elements, [&b"gzip;q=0.5"[..], b"trailers", b"", b"a", b""]);
+        assert_eq!(fields.elements(VIA).count(), 0);
+    }
+}

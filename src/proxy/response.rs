@@ -1,0 +1,21 @@
+//! Responses as the proxy gives them to a client's connection.
+
+use crate::http1::ResponseHead;
+
+use super::ReplyBody;
+
+/// A response to a client.
+#[derive(Debug)]
+pub struct ProxyResponse<B = ReplyBody> {
+    /// Its head. It has no fields that frame the body, but for a `Content-Length` that a server has sent.
+    pub head: ResponseHead,
+    /// Its body.
+    pub body: B,
+}
+
+impl<B> ProxyResponse<B> {
+    /// The same with another body.
+    pub(super) fn map<C>(self, convert: impl FnOnce(B) -> C) -> ProxyResponse<C> {
+        ProxyResponse { head: self.head, body: convert(self.body) }
+    }
+}
