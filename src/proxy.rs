@@ -2,6 +2,7 @@
 
 mod answers;
 mod call_body;
+mod client_body;
 mod entry;
 mod forwarded;
 mod grpc;
@@ -20,7 +21,6 @@ mod response;
 mod stamp;
 mod treatment;
 mod tunnel;
-mod unread;
 mod via;
 mod websocket;
 
@@ -29,11 +29,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::Method;
-use hyper::body::{Body as _, Incoming};
 use hyper::ext::Protocol;
 
 pub use answers::{Answers, CustomDenied, Escaping, RateHeaders, Template};
-pub use hop::{Passing, remove_hop_by_hop};
+pub use client_body::ClientBody;
+pub use hop::{Passing, remove_hop_by_hop, takes_trailers};
 pub use http2::Connect;
 pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};
@@ -50,10 +50,8 @@ use self::passage::{carried, returned};
 use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{RequestId, X_REQUEST_ID};
 use crate::gate::{Examined, Gate, Located, RouteId};
-use crate::http1::names::EXPECT;
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
-use crate::socket::Reading;
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{
@@ -99,28 +97,25 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Answers a request. It has a body if that does not end with its head; over HTTP/2 `connect` says that it is a CONNECT.
+    /// Answers a request; over HTTP/2 `connect` says that it is a CONNECT.
     pub async fn handle(
         &self,
-        peer: &Rc<Peer>,
+        peer: &Peer,
         mut head: RequestHead,
-        body: Option<Incoming>,
+        mut body: ClientBody,
         connect: Option<Connect>,
     ) -> ProxyResponse {
-        let has_body = body.is_some();
-        let is_held_back = has_body && head.fields.contains(EXPECT);
         let is_head = head.method == Method::HEAD;
         let is_call = grpc::is_call(&head);
         let protocol = connect.as_ref().and_then(|connect| connect.protocol.as_ref()).map(Protocol::as_str);
         let leveled = http2::level(&mut head, protocol, peer.max_headers());
         let id = RequestId::new(&head.fields, self.trusts(peer.ip()));
         let mut asked = Unanswered::new(self.entry(peer, &head, &id), &self.counts);
-        let mut incoming = body;
         let begun = recent();
         let mut response = match leveled {
             Ok(()) => {
                 let (entry, route) = (asked.entry.as_deref_mut(), &mut asked.route);
-                self.answer(peer, &id, &mut head, &mut incoming, entry, route).await
+                self.answer(peer, &id, &mut head, &mut body, entry, route).await
             }
             Err(error) => {
                 asked.route = self.note_malformed(peer, &head, &error, asked.entry.as_deref_mut());
@@ -128,19 +123,22 @@ impl Proxy {
             }
         };
         self.tell_id(&mut response.head, &id, asked.route);
-        if has_body && !goes_on(peer, &head, is_held_back, incoming, &response).await {
-            refusal::close(&mut response.head);
+        if let Some(reading) = body.read_on()
+            && response.body.is_empty()
+        {
+            // curl 7.88 never notices a response without a body that comes while it still sends.
+            reading.await;
         }
         if peer.is_multiplexed() {
             http2::cut_body(&mut response, is_head);
         }
-        let mut response = tunnel::switch(peer, response, connect, &mut asked.entry);
+        let (mut response, tunnel) = tunnel::switch(peer, response, connect, &mut asked.entry);
         let entry = asked.answer(response.head.status);
         if is_call {
             grpc::spell(&mut response);
         }
         let timing = Timing { begun, counts: Arc::clone(&self.counts) };
-        response.map(|source| ReplyBody::new(source, Rc::clone(peer), entry, timing))
+        ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, entry, timing)) }
     }
 
     /// Tells the client what its request was called, unless a server or the route has something else to say there.
@@ -181,10 +179,10 @@ impl Proxy {
 
     async fn answer(
         &self,
-        peer: &Rc<Peer>,
+        peer: &Peer,
         id: &RequestId,
         head: &mut RequestHead,
-        incoming: &mut Option<Incoming>,
+        incoming: &mut ClientBody,
         mut entry: Option<&mut Entry>,
         route: &mut Option<RouteId>,
     ) -> ProxyResponse<Source> {
@@ -209,10 +207,10 @@ impl Proxy {
         };
         let missing = examined.missing.take();
         if delay > Micros::ZERO && missing.is_none() {
-            // A queue's turn: a client that goes away meanwhile takes this wait with it, and goes nowhere.
-            let reading = peer.patience().replace(Reading::UntilItEnds);
+            // A shaped request waits for its delay. If the client disconnects meanwhile, nothing is forwarded.
+            peer.set_queued(true);
             Box::pin(tokio::time::sleep(delay.into())).await;
-            peer.patience().set(reading);
+            peer.set_queued(false);
             let _ = monotonic();
         }
         let way = self.way(peer, head, examined, id);
@@ -248,9 +246,9 @@ impl Proxy {
     async fn treat(
         &self,
         way: Way<'_>,
-        peer: &Rc<Peer>,
+        peer: &Peer,
         head: &mut RequestHead,
-        incoming: &mut Option<Incoming>,
+        incoming: &mut ClientBody,
         permit: Permit,
         forwarding: Option<&mut Forwarding>,
     ) -> Result<ProxyResponse<Source>, ForwardError> {
@@ -273,23 +271,28 @@ impl Proxy {
                 // Only a server that speaks HTTP/2 can take a gRPC call, which may be silent for as long as it lasts.
                 let is_call = is_call && self.site.upstreams[upstream.0 as usize].is_http2;
                 let most = self.site.gate.routes.get(route).max_body;
-                let body = match incoming.take().filter(|incoming| !incoming.is_end_stream()) {
-                    Some(incoming) => {
-                        let body = RequestBody::streaming(incoming, peer.pace(is_call)).at_most(most);
+                let body = match incoming.take(peer, is_call) {
+                    Some(body) => {
+                        let body = body.at_most(most).scrubbed(Arc::clone(&self.site.protected));
                         // Boxed so that its buffer does not enlarge the future of requests without a body.
-                        Box::pin(carried(body.scrubbed(Arc::clone(&self.site.protected)), peer, is_call))
-                            .await?
+                        Box::pin(carried(body, peer, is_call)).await?
                     }
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
                 };
                 let mut request = UpstreamRequest { head: std::mem::take(head), body };
                 let counted = client_ip.counted(client);
-                let is_timed = peer.has_min_body_rate();
-                let sender = Sender { client: counted, is_timed, polls_upload: false, key: choice };
+                // A connection over HTTP/1.1 sees by itself when its client takes nothing.
+                let is_multiplexed = peer.is_multiplexed();
+                let sender = Sender {
+                    client: counted,
+                    is_timed: is_multiplexed && peer.has_min_body_rate(),
+                    polls_upload: !is_multiplexed,
+                    key: choice,
+                };
                 let upstream = &self.upstreams[upstream.0 as usize];
                 let answer = upstream.forward(permit, &mut request, &rewrite.host, sender, forwarding).await;
-                let answer = answer.inspect_err(|_| *incoming = request.body.take_unread())?;
+                let answer = answer.inspect_err(|_| incoming.restore(&mut request.body))?;
                 returned(answer, handshake.as_deref())?
             }
         };
@@ -330,36 +333,6 @@ impl Proxy {
         let policies = &self.site.gate.limits.policies;
         let now = || self.clock.now();
         stamp::stamp(&mut head.fields, &self.site.answers, policies, standings, retry_after, now);
-    }
-}
-
-/// Whether a client's connection can be kept after this response to a request with a body; `unread` is the body if no
-/// part of it was read. The response does not wait for it: it is read after the response, unless the connection closes
-/// anyway.
-async fn goes_on(
-    peer: &Peer,
-    head: &RequestHead,
-    is_held_back: bool,
-    unread: Option<Incoming>,
-    response: &ProxyResponse<Source>,
-) -> bool {
-    match unread {
-        Some(unread) if peer.is_multiplexed() => {
-            let reading = http2::read_on(unread);
-            if response.body.is_empty() {
-                // curl 7.88 never notices an answer without a body that comes while it still sends.
-                reading.await;
-            }
-            true
-        }
-        Some(unread) => {
-            let ends = is_held_back || refusal::closes(&response.head) || unread::is_last(head);
-            !ends && peer.read_on(unread)
-        }
-        // Over HTTP/2 the rest of it is in nobody's way.
-        None if peer.is_multiplexed() => true,
-        // While a server answers, the rest of it may still go there.
-        None => !matches!(response.body, Source::Own(_)) || !peer.patience().is_unfinished(),
     }
 }
 

@@ -25,6 +25,7 @@ pub use places::{Full, Places};
 pub use proxy_protocol::{ProxyHeaderError, parse_proxy_header};
 pub use worker::{Order, Worker};
 
+use crate::proxy::ClientTimes;
 use crate::tls::ServerTls;
 
 /// A place where clients connect.
@@ -79,6 +80,15 @@ impl Protocols {
 }
 
 impl ListenerSpec {
+    /// What the proxy has to know of a client's times.
+    fn client_times(&self) -> ClientTimes {
+        ClientTimes {
+            body: self.body_timeout,
+            tunnel: self.tunnel_timeout,
+            min_body_rate: self.min_body_rate,
+        }
+    }
+
     /// A listener with the default bounds.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {

@@ -19,7 +19,6 @@ mod http2;
 mod keeper;
 mod lineup;
 mod members;
-mod pace;
 mod pool;
 mod probe;
 mod record;
@@ -53,7 +52,6 @@ pub use connection_use::ConnectionUse;
 pub use error::ForwardError;
 pub use header_names::HeaderNames;
 pub use keeper::Keeper;
-pub use pace::Pace;
 pub use response::ResponseBody;
 pub use room::WorkerBell;
 pub use scrub::HeaderScrub;
@@ -112,7 +110,7 @@ pub struct Sender {
 /// How one attempt at a request may go.
 #[derive(Clone, Copy)]
 struct Terms {
-    client: IpAddr,
+    sender: Sender,
     /// Whether it takes a new connection.
     is_fresh: bool,
     /// Whether there may be another attempt after it.
@@ -121,7 +119,6 @@ struct Terms {
     has_others: bool,
     /// When all must be over, the response's body too.
     deadline: Option<Instant>,
-    polls_upload: bool,
 }
 
 /// An attempt that got no response.
@@ -177,7 +174,7 @@ impl Upstream {
         sender: Sender,
         mut forwarding: Option<&mut Forwarding>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
-        let Sender { client, is_timed, polls_upload, key } = sender;
+        let Sender { client, is_timed, key, .. } = sender;
         let admitted = self.shared.admit(client)?.map(Rc::new);
         let target = self.has_bases.then(|| request.head.uri.clone());
         let spec = self.shared.spec();
@@ -211,12 +208,11 @@ impl Upstream {
             }
             direct(request, target.as_ref(), pool, host)?;
             let terms = Terms {
-                client,
+                sender,
                 is_fresh: !tried.is_empty(),
                 may_retry: tried.len() < spec.retries as usize,
                 has_others: lineup.pools.len() > 1,
                 deadline,
-                polls_upload,
             };
             let mut visit = Visit::begin(pool);
             let detachable = Detachable::of(&permit, admitted.as_ref(), spec.response_timeout);
@@ -305,7 +301,8 @@ async fn attempt(
     terms: Terms,
     detachable: Option<Box<Detachable>>,
 ) -> Result<(ResponseHead, ResponseStream), Failed> {
-    let Terms { client, mut is_fresh, may_retry, has_others, deadline, polls_upload } = terms;
+    let Terms { sender: Sender { client, polls_upload, .. }, mut is_fresh, may_retry, has_others, deadline } =
+        terms;
     loop {
         let connection = pool.checkout(turn.take(), client, is_fresh, deadline).await.map_err(|error| {
             let again = has_others && !matches!(error, ForwardError::Full(_));

@@ -1,5 +1,6 @@
 //! What requests and responses have in common: the errors of their heads, and how their bodies are framed.
 
+use http::StatusCode;
 use memchr::memchr_iter;
 
 use super::fields::Fields;
@@ -64,6 +65,25 @@ pub enum ParseError {
     /// A response has a length and a transfer coding.
     #[error("the end of the body is ambiguous")]
     Ambiguous,
+}
+
+impl ParseError {
+    /// The status of a response to a request whose head is refused for this.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::TargetTooLong => StatusCode::URI_TOO_LONG,
+            // RFC 9112 §6.1.
+            Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
+            Self::Malformed(_)
+            | Self::Method
+            | Self::Target
+            | Self::Status
+            | Self::ContentLength
+            | Self::Ambiguous => StatusCode::BAD_REQUEST,
+        }
+    }
 }
 
 impl From<httparse::Error> for ParseError {

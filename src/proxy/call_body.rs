@@ -21,12 +21,12 @@ pub(super) async fn settle(
     is_call: bool,
     standings: &mut Standings,
 ) -> ProxyResponse<Source> {
-    let ProxyResponse { head, body } = response;
+    let ProxyResponse { head, body, tunnel } = response;
     let grpc_status = head.fields.get(GRPC_STATUS).and_then(grpc::http_status).filter(|_| is_call);
     let body = match body {
         Source::Upstream(body) if is_call && grpc_status.is_none() && head.status == StatusCode::OK => {
             let body = CallBody::new(body, reservation);
-            return ProxyResponse { head, body: Source::Call(Box::new(body)) };
+            return ProxyResponse { head, body: Source::Call(Box::new(body)), tunnel };
         }
         body => body,
     };
@@ -34,7 +34,7 @@ pub(super) async fn settle(
     for after in reservation.settle(status).await {
         standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
     }
-    ProxyResponse { head, body }
+    ProxyResponse { head, body, tunnel }
 }
 
 /// A response body with the units that its call holds. The trailers are passed on when the units that their status

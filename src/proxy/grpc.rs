@@ -46,7 +46,7 @@ pub(super) fn is_call(head: &RequestHead) -> bool {
 /// Spells an answer of ours to a call, if it is a refusal, as gRPC does: success of HTTP, and what is wrong in headers
 /// that stand for trailers, without a body.
 pub(super) fn spell(response: &mut ProxyResponse<Source>) {
-    let ProxyResponse { head, body: Source::Own(body) } = response else { return };
+    let ProxyResponse { head, body: Source::Own(body), .. } = response else { return };
     let status = head.status;
     if status.is_success() {
         return;

@@ -51,7 +51,8 @@ pub fn remove_hop_by_hop(fields: &mut Fields) -> Passing {
 }
 
 /// Whether the sender takes trailers.
-fn takes_trailers(fields: &Fields) -> bool {
+#[must_use]
+pub fn takes_trailers(fields: &Fields) -> bool {
     fields.elements(TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
 }
 

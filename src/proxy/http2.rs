@@ -3,21 +3,15 @@
 use bytes::Bytes;
 use http::uri::{Scheme, Uri};
 use http::{StatusCode, Version};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use hyper::ext::Protocol;
 use hyper::upgrade::OnUpgrade;
-use tokio::time::timeout;
 
 use super::reply::Source;
-use super::{ProxyResponse, unread, websocket};
+use super::{ProxyResponse, websocket};
 use crate::gate::{Malformed, PathError};
 use crate::http1::names::{CONTENT_LENGTH, COOKIE, HOST};
 use crate::http1::{Fields, RequestHead, push_decimal};
 use crate::upstream::is_token;
-
-/// How much is read of the body of a refused request: more than a client can have sent before it could read its answer.
-const MAX_READ_ON: usize = 256 * 1024;
 
 /// A CONNECT request over HTTP/2, whose stream may become a tunnel (RFC 8441).
 #[derive(Debug)]
@@ -74,7 +68,7 @@ pub(super) fn level(
 
 /// Takes the body from an answer of ours that can have none; over HTTP/1.1 hyper does.
 pub(super) fn cut_body(response: &mut ProxyResponse<Source>, is_to_head: bool) {
-    let ProxyResponse { head, body: Source::Own(body) } = response else { return };
+    let ProxyResponse { head, body: Source::Own(body), .. } = response else { return };
     let never = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let cut = if is_to_head || never { std::mem::take(body) } else { Bytes::new() };
     if is_to_head && !never {
@@ -91,20 +85,6 @@ fn are_plain(fields: &Fields) -> bool {
 /// Whether every name is one.
 pub(super) fn has_names(fields: &Fields) -> bool {
     fields.iter().all(|field| is_token(field.name.as_str()))
-}
-
-/// Reads the rest of the body of a refused request for a while, during its response. Some clients take a stream
-/// that is reset right behind its answer for a failure, though it is in order (RFC 9113 §8.1).
-/// What is returned ends when no more is read.
-pub(super) fn read_on(mut unread: Incoming) -> impl Future {
-    tokio::task::spawn_local(timeout(unread::MAX_TIME, async move {
-        let mut read = 0;
-        while let Some(Ok(frame)) = unread.frame().await
-            && read < MAX_READ_ON
-        {
-            read += frame.data_ref().map_or(0, Bytes::len);
-        }
-    }))
 }
 
 fn join_cookies(fields: &mut Fields) {

@@ -123,9 +123,8 @@ mod tests {
 
     fn prepared(uri: &str, fields: &[(&str, &str)], path: Option<&str>, prefix: Option<&str>) -> RequestHead {
         let minute = Duration::from_mins(1);
-        let times =
-            ClientTimes { header: minute, body: minute, idle: minute, tunnel: minute, min_body_rate: None };
-        let peer = Peer::new("192.0.2.7:1".parse().unwrap(), times, times.patience());
+        let times = ClientTimes { body: minute, tunnel: minute, min_body_rate: None };
+        let peer = Peer::new("192.0.2.7:1".parse().unwrap(), times);
         let mut head = RequestHead::new(Method::GET, uri.parse().unwrap());
         head.fields = fields.iter().copied().collect();
         let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };

@@ -48,5 +48,5 @@ pub(super) fn returned(
     if let Some(key) = handshake.filter(|_| is_http2 && is_switched) {
         websocket::answer(&mut head.fields, key);
     }
-    Ok(ProxyResponse { head, body: Source::Upstream(body) })
+    Ok(ProxyResponse::new(head, Source::Upstream(body)))
 }

@@ -3,57 +3,38 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Version;
-use hyper::body::Incoming;
 use smallvec::SmallVec;
 
-use super::tunnel::Tunnel;
-use super::unread::Unread;
 use super::via;
 use crate::gate::{Caller, RouteId};
-use crate::socket::{Patience, Reading};
-use crate::time::{monotonic, recent};
-use crate::upstream::{BufferBudget, ClientStream, ConnectionUse, Pace};
+use crate::upstream::{BufferBudget, ClientStream};
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientTimes {
-    /// From the first byte of a head to its last.
-    pub header: Duration,
     /// Between two reads of a request body.
     pub body: Duration,
-    /// Between requests.
-    pub idle: Duration,
     /// Of both sides, after they have switched protocols; and of a client in a call of gRPC.
     pub tunnel: Duration,
     /// The minimum rate of request bodies and responses, in bytes per second, if there is one.
     pub min_body_rate: Option<NonZeroU32>,
 }
 
-impl ClientTimes {
-    /// The patience for a new connection, which owes us its first request.
-    #[must_use]
-    pub fn patience(&self) -> Rc<Patience> {
-        Patience::of_client(Reading::HeadStartsBy(monotonic() + self.idle, self.header), self.idle)
-    }
-}
-
-/// A client's connection while it is used: who it is, how patient we are with it, and what we say of it to servers.
+/// The other end of a client's connection: who it is, and what we say of it to servers.
 #[derive(Debug)]
 pub struct Peer {
     address: SocketAddr,
     times: ClientTimes,
-    patience: Rc<Patience>,
     scheme: &'static str,
     /// The subject of the certificate that it has shown.
     tls_subject: Option<String>,
     /// How many headers a request over HTTP/2 may have; none over HTTP/1.1, where the parser sees to it.
-    multiplexed: Cell<Option<usize>>,
+    multiplexed: Option<usize>,
+    /// Whether its request is delayed, so that it has to stay connected.
+    is_queued: Cell<bool>,
     /// The address as X-Forwarded-For has it.
     text: AddressText,
     /// What the last request that was forwarded has been introduced with.
@@ -62,12 +43,6 @@ pub struct Peer {
     via: RefCell<Option<Via>>,
     /// Memory for request bodies that are read before they go to a server.
     buffers: BufferBudget,
-    /// The connection over which the present response comes to HTTP/1.1, if there is more of it than was taken at once.
-    responding: RefCell<Option<Arc<ConnectionUse>>>,
-    /// What its connection goes on with after HTTP/1.1.
-    tunnel: RefCell<Option<Box<Tunnel>>>,
-    /// The body of the last request over HTTP/1.1, if that was answered without it.
-    unread: RefCell<Option<Box<ReadOn>>>,
 }
 
 /// The text of an address.
@@ -90,33 +65,22 @@ struct Via {
     element: Vec<u8>,
 }
 
-/// A body that is read behind its response.
-#[derive(Debug)]
-struct ReadOn {
-    body: Unread,
-    /// Whether the response has been sent.
-    is_answered: bool,
-}
-
 impl Peer {
-    /// The peer of a connection whose socket has this patience.
+    /// The peer of a connection over HTTP/1.1.
     #[must_use]
-    pub fn new(address: SocketAddr, times: ClientTimes, patience: Rc<Patience>) -> Self {
+    pub fn new(address: SocketAddr, times: ClientTimes) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self {
             address,
             times,
-            patience,
-            multiplexed: Cell::new(None),
+            multiplexed: None,
+            is_queued: Cell::new(false),
             scheme: "http",
             tls_subject: None,
             text: text_of(address.ip()),
             introduction: RefCell::new(None),
             via: RefCell::new(None),
             buffers: BufferBudget::default(),
-            responding: RefCell::new(None),
-            tunnel: RefCell::new(None),
-            unread: RefCell::new(None),
         }
     }
 
@@ -138,28 +102,21 @@ impl Peer {
         self.address.ip()
     }
 
-    /// How patient its socket is.
+    /// The same over HTTP/2, where a request may have so many headers.
     #[must_use]
-    pub fn patience(&self) -> &Rc<Patience> {
-        &self.patience
+    pub fn over_http2(self, max_headers: usize) -> Self {
+        Self { multiplexed: Some(max_headers), ..self }
     }
 
-    /// It speaks HTTP/2, where each stream has times of its own, and its socket none. A request may have so many
-    /// headers.
-    pub fn multiplex(&self, max_headers: usize) {
-        self.multiplexed.set(Some(max_headers));
-        self.patience.set(Reading::UntilItEnds);
-    }
-
-    /// The tunnel that its connection is to be from now on, if any.
+    /// Whether its request is delayed: then it has to stay connected, or nothing is forwarded.
     #[must_use]
-    pub fn take_tunnel(&self) -> Option<Box<Tunnel>> {
-        self.tunnel.take()
+    pub fn is_queued(&self) -> bool {
+        self.is_queued.get()
     }
 
-    /// Leaves a tunnel for its connection to take.
-    pub(super) fn leave_tunnel(&self, tunnel: Tunnel) {
-        self.tunnel.replace(Some(Box::new(tunnel)));
+    /// Notes whether its request is delayed.
+    pub(super) fn set_queued(&self, is_queued: bool) {
+        self.is_queued.set(is_queued);
     }
 
     /// How long a tunnel may be silent.
@@ -169,22 +126,12 @@ impl Peer {
 
     /// Whether it asks over several streams at once.
     pub(super) fn is_multiplexed(&self) -> bool {
-        self.multiplexed.get().is_some()
+        self.multiplexed.is_some()
     }
 
     /// How many headers a request may have, where nobody else has counted them.
     pub(super) fn max_headers(&self) -> usize {
-        self.multiplexed.get().unwrap_or(usize::MAX)
-    }
-
-    /// It has sent a head over HTTP/1.1; `has_body` says whether there is more to come. To be told before its socket
-    /// is read again.
-    pub fn has_asked(&self, has_body: bool) {
-        // The body before this head has come to its end.
-        self.unread.take();
-        self.patience.begin_transfers(self.times.min_body_rate);
-        self.patience.set_unfinished(has_body);
-        self.patience.set(if has_body { Reading::Each(self.times.body) } else { Reading::Unbounded });
+        self.multiplexed.unwrap_or(usize::MAX)
     }
 
     /// Memory for request bodies that are read before they go to a server.
@@ -197,69 +144,12 @@ impl Peer {
         self.times.min_body_rate.is_some()
     }
 
-    /// A response over HTTP/1.1 takes more than one turn, and comes over this connection to a server.
-    pub(super) fn is_responding(&self, connection: &Arc<ConnectionUse>) {
-        if self.responding.borrow().is_none() {
-            self.responding.replace(Some(Arc::clone(connection)));
-        }
-    }
-
-    /// Whether it reads its response so slowly that others needed the connection to the server.
-    #[must_use]
-    pub fn is_reclaimed(&self) -> bool {
-        self.responding.borrow().as_ref().is_some_and(|connection| connection.is_reclaimed())
-    }
-
-    /// It has got its answer.
-    pub(super) fn is_answered(&self) {
-        if !self.is_multiplexed() {
-            self.responding.take();
-        }
-        if let Some(unread) = &mut *self.unread.borrow_mut() {
-            unread.is_answered = true;
-        } else if !self.is_multiplexed() {
-            self.patience.await_next(recent(), self.times.idle, self.times.header);
-        }
-    }
-
-    /// Has the body of a request that is answered without it read behind the answer; says whether it is short enough.
-    pub(super) fn read_on(&self, body: Incoming) -> bool {
-        let unread = Unread::of(body).map(|body| Box::new(ReadOn { body, is_answered: false }));
-        let is_short = unread.is_some();
-        self.unread.replace(unread);
-        is_short
-    }
-
-    /// Reads on a body whose request is answered without it; ready if its connection is to be looked at again: the body
-    /// has come to its end, or no more of it is read, which ends the connection.
-    pub fn poll_unread(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut unread = self.unread.borrow_mut();
-        let Some(ReadOn { body, is_answered }) = unread.as_deref_mut() else { return Poll::Pending };
-        let is_complete = ready!(body.poll(cx));
-        let is_answered = *is_answered;
-        *unread = None;
-        if is_complete {
-            self.patience.set_unfinished(false);
-            self.patience.set(Reading::Unbounded);
-            if is_answered {
-                self.patience.await_next(recent(), self.times.idle, self.times.header);
-            }
-        }
-        Poll::Ready(())
-    }
-
-    /// How the body of a request comes that it has begun to send. A call of gRPC is a conversation, in which it may be
-    /// silent for as long as in a tunnel.
-    pub(super) fn pace(&self, is_call: bool) -> Pace {
-        if self.is_multiplexed() {
-            let stream = if is_call {
-                ClientStream::new(self.times.tunnel, None)
-            } else {
-                ClientStream::new(self.times.body, self.times.min_body_rate)
-            };
-            Pace::Stream(Box::new(stream))
+    /// A stream of it over HTTP/2. A gRPC call is a conversation, in which it may be silent for as long as in a tunnel.
+    pub(super) fn stream(&self, is_call: bool) -> ClientStream {
+        if is_call {
+            ClientStream::new(self.times.tunnel, None)
         } else {
-            Pace::Socket(Rc::clone(&self.patience))
+            ClientStream::new(self.times.body, self.times.min_body_rate)
         }
     }
 

@@ -54,7 +54,7 @@ pub(super) fn missing_part(missing: &MissingPart) -> Own {
 /// The answer to an OPTIONS request that asks the proxy itself. What may be done with a resource only its server knows, so
 /// there is no Allow.
 pub(super) fn options() -> Own {
-    Own { head: ResponseHead::new(StatusCode::NO_CONTENT), body: Bytes::new() }
+    Own::new(ResponseHead::new(StatusCode::NO_CONTENT), Bytes::new())
 }
 
 /// The answer to a TRACE request that may go no further. What it has sent is not echoed: it may hold secrets that a script
@@ -130,11 +130,6 @@ pub(super) fn not_switched() -> Own {
 /// Says that this is the last answer on its connection.
 pub(super) fn close(head: &mut ResponseHead) {
     head.fields.set(CONNECTION, b"close");
-}
-
-/// Whether this is the last answer on its connection.
-pub(super) fn closes(head: &ResponseHead) -> bool {
-    head.fields.get(CONNECTION) == Some(b"close")
 }
 
 /// The answer to a request that the limiter refuses, and the seconds that its Retry-After says.
@@ -278,7 +273,7 @@ fn problem(status: StatusCode, detail: &str) -> Own {
 pub(super) fn own(status: StatusCode, content_type: &[u8], body: impl Into<Bytes>) -> Own {
     let mut head = ResponseHead::new(status);
     head.fields.push(CONTENT_TYPE, content_type);
-    Own { head, body: body.into() }
+    Own::new(head, body.into())
 }
 
 #[cfg(test)]

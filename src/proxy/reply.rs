@@ -1,7 +1,6 @@
 //! The body of an answer, as the client's connection writes it.
 
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,7 +10,6 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use tokio::time::Instant;
 
-use super::Peer;
 use super::call_body::CallBody;
 use super::entry::Entry;
 use crate::gate::RouteId;
@@ -19,12 +17,10 @@ use crate::telemetry::Counts;
 use crate::time::recent;
 use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 
-/// The body of an answer. When it is done, or dropped, its connection owes us the next request, and the
-/// request is logged and its duration counted.
+/// The body of an answer. When it is dropped, the request is logged and its duration counted.
 #[derive(Debug)]
 pub struct ReplyBody {
     source: Source,
-    peer: Rc<Peer>,
     entry: Option<Box<Entry>>,
     timing: Timing,
 }
@@ -127,12 +123,28 @@ impl Source {
 }
 
 impl ReplyBody {
-    pub(super) fn new(source: Source, peer: Rc<Peer>, entry: Option<Box<Entry>>, timing: Timing) -> Self {
-        let body = Self { source, peer, entry, timing };
-        if body.is_open_ended() {
-            body.peer.patience().exempt_response();
-        }
-        body
+    pub(super) fn new(source: Source, entry: Option<Box<Entry>>, timing: Timing) -> Self {
+        Self { source, entry, timing }
+    }
+
+    /// Whether it comes from the proxy itself.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        matches!(self.source, Source::Own(_))
+    }
+
+    /// How long it is, if it comes from the proxy itself.
+    #[must_use]
+    pub fn own_length(&self) -> Option<u64> {
+        if let Source::Own(bytes) = &self.source { Some(bytes.len() as u64) } else { None }
+    }
+
+    /// Goes on with what is still to be sent of the request, while no more of the response can be taken.
+    ///
+    /// # Errors
+    /// When the client has broken off the request.
+    pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+        if let Source::Upstream(body) = &mut self.source { body.poll_upload(cx) } else { Ok(()) }
     }
 
     /// Whether it has no minimum rate, as of event streams and gRPC calls.
@@ -177,12 +189,6 @@ impl Body for ReplyBody {
             Source::Call(body) => Pin::new(body).poll_frame(cx),
         };
         self.note(&frame);
-        if !self.peer.is_multiplexed()
-            && let Poll::Ready(Some(Ok(_))) = &frame
-            && let Some(connection) = self.connection()
-        {
-            self.peer.is_responding(connection);
-        }
         frame
     }
 
@@ -197,7 +203,6 @@ impl Body for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        self.peer.is_answered();
         let is_own = matches!(self.source, Source::Own(_));
         let is_whole = is_own || self.is_end_stream();
         if let Some(entry) = &mut self.entry {

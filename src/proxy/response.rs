@@ -2,7 +2,7 @@
 
 use crate::http1::ResponseHead;
 
-use super::ReplyBody;
+use super::{ReplyBody, Tunnel};
 
 /// A response to a client.
 #[derive(Debug)]
@@ -11,11 +11,18 @@ pub struct ProxyResponse<B = ReplyBody> {
     pub head: ResponseHead,
     /// Its body.
     pub body: B,
+    /// What its connection goes on with behind the head, where that has switched protocols.
+    pub tunnel: Option<Box<Tunnel>>,
 }
 
 impl<B> ProxyResponse<B> {
+    /// A response with this body.
+    pub(super) fn new(head: ResponseHead, body: B) -> Self {
+        Self { head, body, tunnel: None }
+    }
+
     /// The same with another body.
     pub(super) fn map<C>(self, convert: impl FnOnce(B) -> C) -> ProxyResponse<C> {
-        ProxyResponse { head: self.head, body: convert(self.body) }
+        ProxyResponse { head: self.head, body: convert(self.body), tunnel: self.tunnel }
     }
 }

@@ -47,24 +47,25 @@ struct Noted<'n, S> {
     heard: &'n Cell<Instant>,
 }
 
-/// Begins a tunnel if the server has agreed to a handshake: over the stream of `connect`, or over all of the connection.
+/// Begins a tunnel if the server has agreed to a handshake: over the stream of `connect`, or, as it is returned, over the
+/// whole connection.
 pub(super) fn switch(
     peer: &Peer,
     response: ProxyResponse<Source>,
     connect: Option<Connect>,
     entry: &mut Option<Box<Entry>>,
-) -> ProxyResponse<Source> {
+) -> (ProxyResponse<Source>, Option<Box<Tunnel>>) {
     // To a CONNECT of HTTP/2 success would mean that there is a tunnel.
     let is_misleading = connect.is_some() && response.head.status.is_success();
     if response.head.status != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
-        return response;
+        return (response, None);
     }
-    let ProxyResponse { mut head, body } = response;
+    let ProxyResponse { mut head, body, .. } = response;
     let server = match body {
         Source::Upstream(body) if !is_misleading => body.into_tunnel(),
         _ => None,
     };
-    let Some(server) = server else { return refusal::not_switched().map(Source::Own) };
+    let Some(server) = server else { return (refusal::not_switched().map(Source::Own), None) };
     websocket::agree(&mut head, connect.is_some());
     if let Some(entry) = entry {
         entry.record.status = Some(head.status);
@@ -74,16 +75,14 @@ pub(super) fn switch(
         timeout: peer.tunnel_timeout(),
         line: Line { entry: entry.take(), bytes: Cell::new(0) },
     };
-    if let Some(connect) = connect {
-        tokio::task::spawn_local(async move {
-            if let Ok(client) = connect.stream.await {
-                tunnel.run(TokioIo::new(client)).await;
-            }
-        });
-    } else {
-        peer.leave_tunnel(tunnel);
-    }
-    ProxyResponse { head, body: Source::Own(Bytes::new()) }
+    let response = ProxyResponse::new(head, Source::Own(Bytes::new()));
+    let Some(connect) = connect else { return (response, Some(Box::new(tunnel))) };
+    tokio::task::spawn_local(async move {
+        if let Ok(client) = connect.stream.await {
+            tunnel.run(TokioIo::new(client)).await;
+        }
+    });
+    (response, None)
 }
 
 impl Tunnel {

@@ -10,26 +10,24 @@ mod streams;
 
 use std::future::{Future as _, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::server::conn::http1::Builder;
-use tokio::io::{AsyncWrite as _, AsyncWriteExt as _};
+use bytes::Bytes;
+use tokio::io::AsyncWrite as _;
+use tokio::time::Instant;
 
+use self::http1::Parked;
 use super::drain::Open;
 use super::transport::Accepted;
 use super::{ListenerSpec, Protocols};
-use crate::proxy::{ClientTimes, Live, Peer};
-use crate::socket::{Patience, Timed};
+use crate::proxy::{Live, Peer};
+use crate::socket::{Alarm, BufferedStream, TimedStream};
 use crate::time::monotonic;
 use crate::tls::Transport;
-
-pub(super) use http1::protocol;
-
-/// Bytes that are read of a body, or that wait to be written, before more come. hyper would take 400 KiB of each.
-const MAX_BUFFERED: usize = 64 * 1024;
 
 /// How HTTP/2 begins (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -41,7 +39,8 @@ const NO_PREFACE: [u8; 26] = *b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0
 /// before it could know is still answered.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// What a connection begins with, or goes on with.
+/// What a connection begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
     Http1,
     Http2,
@@ -49,121 +48,153 @@ enum Beginning {
     Nothing,
 }
 
+/// A connection that waits for its first bytes, or for those of the next request after a while.
+struct Waiting<'l> {
+    stream: BufferedStream<Transport>,
+    spec: &'l ListenerSpec,
+    open: &'l Open,
+    /// How a connection begins that speaks HTTP/2, where it may.
+    preface: &'static [u8],
+    /// By when the first bytes must be there.
+    by: Instant,
+    has_begun: bool,
+    alarm: Alarm,
+}
+
 /// Serves a connection until either end closes it.
-pub(super) async fn serve(
-    accepted: Accepted,
-    spec: &ListenerSpec,
-    protocol: &Builder,
-    live: &Rc<Live>,
-    open: &Open,
-) {
+pub(super) async fn serve(accepted: Accepted, spec: &ListenerSpec, live: &Rc<Live>, open: &Open) {
     let Accepted { stream, address } = accepted;
     let Protocols { h1, h2 } = spec.protocols;
     // What TLS has agreed on (ALPN) is spoken, and nothing else (RFC 9113 §3.2 and §3.3).
     let must_be_http2 = !h1 || stream.is_http2();
     let may_be_http2 = h2 && (must_be_http2 || matches!(stream, Transport::Plain(_)));
-    let mut preface = if may_be_http2 { PREFACE } else { b"" };
-    let patience = times(spec).patience();
-    let mut stream = Timed::new(stream, Rc::clone(&patience));
+    let mut waiting = Waiting {
+        stream: BufferedStream::new(stream),
+        spec,
+        open,
+        preface: if may_be_http2 { PREFACE } else { b"" },
+        by: monotonic() + spec.idle_timeout,
+        has_begun: false,
+        alarm: Alarm::default(),
+    };
     let end = loop {
-        let begins = beginning(&mut stream, preface, &patience, open).await;
-        let peer = || {
-            let peer = Peer::new(address, times(spec), Rc::clone(&patience));
-            Rc::new(match stream.get_ref() {
-                Transport::Plain(_) => peer,
-                transport @ Transport::Tls(_) => peer.over_tls(transport.peer_subject()),
-            })
-        };
-        // Apart, because they are large, and a connection that waits does not need them.
+        let begins = waiting.begin().await;
+        // Boxed because they are large, and a connection that waits does not need them.
         let served = match begins {
-            Ok(Beginning::Nothing) => {
-                close(stream).await;
+            Beginning::Nothing => {
+                Box::pin(http1::close(waiting.stream, spec, false)).await;
                 break Ok(());
             }
-            Err(error) => {
-                close(stream).await;
-                break Err(error.into());
-            }
-            Ok(Beginning::Http1) if must_be_http2 => {
-                // It may be gone already.
-                let _ = stream.write_all(&NO_PREFACE).await;
-                close(stream).await;
+            Beginning::Http1 if must_be_http2 => {
+                let mut stream = waiting.stream;
+                stream.out().extend_from_slice(&NO_PREFACE);
+                Box::pin(http1::close(stream, spec, true)).await;
                 break Err("the client has to speak HTTP/2, and does not".into());
             }
-            Ok(Beginning::Http1) => {
-                let peer = peer();
-                Box::pin(http1::serve(stream, protocol, peer, live, open)).await
+            Beginning::Http1 => {
+                let peer = peer(address, spec, waiting.stream.get_ref());
+                Box::pin(http1::serve(waiting.stream, peer, spec, live, open)).await
             }
-            Ok(Beginning::Http2) => {
-                let peer = peer();
-                Box::pin(http2::serve(stream, spec, peer, live, open)).await.map(|()| None)
+            Beginning::Http2 => {
+                let peer = peer(address, spec, waiting.stream.get_ref());
+                Box::pin(http2::serve(waiting.stream, spec, peer, live, open)).await.map(|()| None)
             }
         };
         match served {
-            Ok(Some(rested)) => stream = rested,
+            // A connection that has spoken HTTP/1.1 goes on with it.
+            Ok(Some(Parked { stream, by })) => {
+                let alarm = Alarm::default();
+                waiting = Waiting { stream, spec, open, preface: b"", by, has_begun: false, alarm };
+            }
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
         }
-        // What has spoken HTTP/1.1 goes on with it.
-        preface = b"";
     };
     if let Err(error) = end {
         tracing::debug!(%address, "connection ended: {error}");
     }
 }
 
-fn times(spec: &ListenerSpec) -> ClientTimes {
-    ClientTimes {
-        header: spec.header_timeout,
-        body: spec.body_timeout,
-        idle: spec.idle_timeout,
-        tunnel: spec.tunnel_timeout,
-        min_body_rate: spec.min_body_rate,
+fn peer(address: SocketAddr, spec: &ListenerSpec, transport: &Transport) -> Peer {
+    let peer = Peer::new(address, spec.client_times());
+    match transport {
+        Transport::Plain(_) => peer,
+        Transport::Tls(_) => peer.over_tls(transport.peer_subject()),
     }
 }
 
-/// Waits for the first bytes, as many as tell whether they are `preface`; without one, for the first of all.
-async fn beginning(
-    stream: &mut Timed<Transport>,
-    preface: &[u8],
-    patience: &Patience,
-    open: &Open,
-) -> io::Result<Beginning> {
-    let mut begun = pin!(open.begun());
-    let mut is_listening = false;
-    poll_fn(|cx| {
-        // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
-        if !is_listening {
-            is_listening = true;
-            let _ = begun.as_mut().poll(cx);
-            open.watch(cx);
-            open.set_idle(true);
-        }
-        if open.is_draining() {
-            patience.hasten(monotonic() + LINGER);
-        }
-        let is_enough =
-            |first: &[u8]| !first.is_empty() && (first.len() >= preface.len() || !preface.starts_with(first));
-        let begins = stream.poll_ahead(cx, is_enough).map_ok(|first| match first {
-            [] => Beginning::Nothing,
-            _ if !preface.is_empty() && first.starts_with(preface) => Beginning::Http2,
-            _ => Beginning::Http1,
-        });
-        match begins {
-            Poll::Pending if open.is_evicted() => Poll::Ready(Ok(Beginning::Nothing)),
-            // TLS has answers of its own.
-            Poll::Pending => match Pin::new(&mut *stream).poll_flush(cx) {
-                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
-            },
-            ready @ Poll::Ready(_) => ready,
-        }
-    })
-    .await
+/// A client's end of a tunnel, of which some bytes were read before.
+fn tunnel_end(stream: Transport, read: Bytes, spec: &ListenerSpec) -> TimedStream<Transport> {
+    TimedStream::new(stream, read, spec.idle_timeout)
 }
 
-/// Closes a connection on which nothing is under way.
-async fn close(mut stream: Timed<Transport>) {
-    // It may be broken, and is then closed as well.
-    let _ = poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await;
+impl Waiting<'_> {
+    /// Waits for the first bytes, as many as tell whether they are the preface; without one, for the first of all.
+    async fn begin(&mut self) -> Beginning {
+        let mut drain_begun = pin!(self.open.begun());
+        let (open, mut is_listening) = (self.open, false);
+        poll_fn(|cx| {
+            // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
+            if !is_listening {
+                is_listening = true;
+                let _ = drain_begun.as_mut().poll(cx);
+                open.watch(cx);
+                open.set_idle(true);
+            }
+            self.poll_begin(cx)
+        })
+        .await
+    }
+
+    fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<Beginning> {
+        loop {
+            if let Some(beginning) = self.beginning() {
+                return Poll::Ready(beginning);
+            }
+            match self.stream.poll_fill(cx) {
+                Poll::Ready(Ok(1..)) if !self.has_begun => {
+                    self.has_begun = true;
+                    self.by = monotonic() + self.spec.header_timeout;
+                }
+                Poll::Ready(Ok(1..)) => {}
+                // What has come is the beginning of nothing else.
+                Poll::Ready(Ok(0)) if self.stream.unread_length() > 0 => {
+                    return Poll::Ready(Beginning::Http1);
+                }
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Beginning::Nothing),
+                Poll::Pending => break,
+            }
+        }
+        // Its buffer is for others meanwhile.
+        self.stream.release();
+        if self.open.is_draining() && !self.has_begun {
+            self.by = self.by.min(monotonic() + LINGER);
+        }
+        // TLS has messages of its own.
+        let is_broken = matches!(self.poll_flush(cx), Poll::Ready(Err(_)));
+        if is_broken || self.open.is_evicted() || self.alarm.wait_until(self.by, cx).is_ready() {
+            return Poll::Ready(Beginning::Nothing);
+        }
+        Poll::Pending
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.stream.get_mut() {
+            Transport::Plain(_) => Poll::Ready(Ok(())),
+            stream @ Transport::Tls(_) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    /// What the bytes that have come are the beginning of, if they are enough to tell.
+    fn beginning(&mut self) -> Option<Beginning> {
+        let (unread, preface) = (&self.stream.unread()[..], self.preface);
+        if unread.is_empty() || unread.len() < preface.len() && preface.starts_with(unread) {
+            return None;
+        }
+        Some(if !preface.is_empty() && unread.starts_with(preface) {
+            Beginning::Http2
+        } else {
+            Beginning::Http1
+        })
+    }
 }

@@ -5,14 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::ListenerSpec;
-use super::connection::{protocol, serve};
+use super::connection::serve;
 use super::drain::{Connections, Stage, time_to_drain};
 use super::listen::{BACKLOG, Listener};
 use super::transport;
@@ -131,21 +130,21 @@ async fn accept(
     connections: &Rc<Connections>,
     mut drain: watch::Receiver<Stage>,
 ) -> io::Result<()> {
-    let mut bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
-    let start = |stream: TcpStream, address, bounds: &Rc<Bounds>| {
-        let place = match transport::place(&listener.places, address, &bounds.spec, &live) {
+    let mut spec = listener.spec.borrow_and_update().clone();
+    let start = |stream: TcpStream, address, spec: &Arc<ListenerSpec>| {
+        let place = match transport::place(&listener.places, address, spec, &live) {
             Ok(place) => place,
             Err(full) => {
                 tracing::debug!(%address, "refused: {full}");
                 return;
             }
         };
-        let (bounds, live, open) = (Rc::clone(bounds), Rc::clone(&live), connections.open(place.occupant()));
+        let (spec, live, open) = (Arc::clone(spec), Rc::clone(&live), connections.open(place.occupant()));
         tokio::task::spawn_local(async move {
             let mut place = place;
-            let accepted = transport::accept(stream, address, &bounds.spec, &live, &mut place).await;
+            let accepted = transport::accept(stream, address, &spec, &live, &mut place).await;
             if let Some(accepted) = accepted {
-                serve(accepted, &bounds.spec, &bounds.protocol, &live, &open).await;
+                serve(accepted, &spec, &live, &open).await;
             }
         });
     };
@@ -161,17 +160,17 @@ async fn accept(
                     // The configuration has it no more.
                     break;
                 }
-                bounds = Rc::new(Bounds::new(listener.spec.borrow_and_update().clone()));
+                spec = listener.spec.borrow_and_update().clone();
                 continue;
             }
             accepted = socket.accept() => accepted,
         };
         match accepted {
-            Ok((stream, address)) => start(stream, address, &bounds),
+            Ok((stream, address)) => start(stream, address, &spec),
             Err(error) if is_about_one(&error) => {}
             Err(error) => {
                 if failing.is_due() {
-                    tracing::warn!("can't accept connections on {}: {error}", bounds.spec.address);
+                    tracing::warn!("can't accept connections on {}: {error}", spec.address);
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -185,25 +184,13 @@ async fn accept(
         if stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
-            start(stream, address, &bounds);
+            start(stream, address, &spec);
         }
     }
     drop(socket);
     // Whoever has it closed has waited for this.
     drop(listener.is_open);
     Ok(())
-}
-
-/// What holds for new connections of a listener.
-struct Bounds {
-    spec: Arc<ListenerSpec>,
-    protocol: http1::Builder,
-}
-
-impl Bounds {
-    fn new(spec: Arc<ListenerSpec>) -> Self {
-        Self { protocol: protocol(&spec), spec }
-    }
 }
 
 /// Whether an error of accept is one connection's own.

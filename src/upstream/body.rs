@@ -13,14 +13,13 @@ use tokio::time::Instant;
 
 use super::body_channel::BodyReceiver;
 use super::buffered::{self, Buffer, BufferBudget, Reserved};
-use super::pace::Pace;
 use super::record::{Record, StoredBody};
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
 use super::trailers::{self, may_trail};
 use super::upload::Upload;
 use crate::http1::BodyFault;
-use crate::socket::{Patience, Reading, TooLate};
+use crate::socket::TooLate;
 use crate::time::recent;
 
 /// Why a body ends before its end.
@@ -78,8 +77,6 @@ enum Source {
     Stored(Box<StoredBody>),
     /// From a client over HTTP/1.1.
     Channel(BodyReceiver),
-    /// From a client over HTTP/1.1, read by hyper.
-    Socket(Box<Incoming>, Rc<Patience>),
     /// From a client over HTTP/2.
     Stream(Box<Incoming>, Box<ClientStream>),
     /// It was handed over to a connection.
@@ -103,11 +100,8 @@ impl RequestBody {
 
     /// A body that streams in, at the client's pace.
     #[must_use]
-    pub fn streaming(incoming: Incoming, client: Pace) -> Self {
-        Self::new(match client {
-            Pace::Socket(patience) => Source::Socket(Box::new(incoming), patience),
-            Pace::Stream(stream) => Source::Stream(Box::new(incoming), stream),
-        })
+    pub fn streaming(incoming: Incoming, client: ClientStream) -> Self {
+        Self::new(Source::Stream(Box::new(incoming), Box::new(client)))
     }
 
     /// A body that a client's connection reads.
@@ -168,11 +162,11 @@ impl RequestBody {
         Ok(body)
     }
 
-    /// The body as it came, if nothing of it was read: it goes nowhere, and its client is still to send it.
+    /// The body as it came over HTTP/2, if it was not read: it goes nowhere, and its client is still to send it.
     #[must_use]
     pub fn take_unread(&mut self) -> Option<Incoming> {
         match std::mem::take(&mut self.source) {
-            Source::Socket(incoming, _) | Source::Stream(incoming, _) => Some(*incoming),
+            Source::Stream(incoming, _) => Some(*incoming),
             _ => None,
         }
     }
@@ -187,7 +181,6 @@ impl RequestBody {
         match &self.source {
             Source::Empty | Source::Stored(_) | Source::Sent => false,
             Source::Channel(receiver) => !receiver.is_end(),
-            Source::Socket(incoming, _) => !incoming.is_end_stream(),
             Source::Stream(incoming, stream) => stream.held().is_some() || !incoming.is_end_stream(),
         }
     }
@@ -196,7 +189,6 @@ impl RequestBody {
     pub(super) fn allowance(&self, grace: Duration) -> Option<Duration> {
         match &self.source {
             Source::Channel(receiver) => receiver.allowance(grace),
-            Source::Socket(_, patience) => patience.receiving_allowance(grace),
             Source::Stream(_, stream) => stream.allowance(grace),
             Source::Empty | Source::Stored(_) | Source::Sent => None,
         }
@@ -217,7 +209,7 @@ impl RequestBody {
         match &mut self.source {
             Source::Empty => {}
             Source::Stored(stored) => stored.rewind(),
-            Source::Channel(_) | Source::Socket(..) | Source::Stream(..) if !self.is_begun => {}
+            Source::Channel(_) | Source::Stream(..) if !self.is_begun => {}
             _ => match self.record.as_ref().and_then(|record| record.whole()) {
                 Some(stored) => self.source = Source::Stored(Box::new(stored)),
                 None => return false,
@@ -255,7 +247,6 @@ impl RequestBody {
     fn set_limit(&mut self, limit: Option<Instant>) {
         match &mut self.source {
             Source::Channel(receiver) => receiver.set_limit(limit),
-            Source::Socket(_, patience) => patience.set_limit(limit),
             Source::Stream(_, stream) => stream.set_limit(limit),
             Source::Empty | Source::Stored(_) | Source::Sent => {}
         }
@@ -266,7 +257,6 @@ impl RequestBody {
             Source::Empty | Source::Sent => Poll::Ready(None),
             Source::Stored(stored) => Poll::Ready(stored.next().map(Ok)),
             Source::Channel(receiver) => receiver.poll_part(cx),
-            Source::Socket(incoming, patience) => poll_socket(incoming, patience, cx),
             Source::Stream(incoming, stream) => stream.poll_frame(incoming, cx),
         }
     }
@@ -287,10 +277,6 @@ impl RequestBody {
     }
 
     fn end(&mut self) {
-        if let Source::Socket(_, client) = &self.source {
-            client.set_limit(None);
-            client.set(Reading::Unbounded);
-        }
         if !matches!(self.source, Source::Stored(_)) {
             self.source = if self.is_begun { Source::Sent } else { Source::Empty };
         }
@@ -298,30 +284,6 @@ impl RequestBody {
             upload.has_ended();
         }
     }
-}
-
-/// The next part of a body that hyper reads.
-fn poll_socket(
-    incoming: &mut Incoming,
-    client: &Patience,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-    let frame = match Pin::new(&mut *incoming).poll_frame(cx).map_err(BodyError::Broken) {
-        // The end of the client's connection is not the end of a body over it.
-        Poll::Ready(None) if client.is_gone() => Poll::Ready(Some(Err(BodyError::BrokenOff))),
-        frame => frame,
-    };
-    match &frame {
-        // What a client had sent before it closed its sending side was not all of its body.
-        Poll::Pending if client.starve() => cx.waker().wake_by_ref(),
-        // hyper may have read a request as trailers.
-        Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => client.set_last(),
-        _ => {}
-    }
-    if matches!(frame, Poll::Ready(None)) || incoming.is_end_stream() {
-        client.set_unfinished(false);
-    }
-    frame
 }
 
 impl Body for RequestBody {
@@ -363,7 +325,7 @@ impl Body for RequestBody {
         match &self.source {
             Source::Empty | Source::Sent => true,
             Source::Stored(stored) => stored.is_end(),
-            Source::Channel(_) | Source::Socket(..) | Source::Stream(..) => !self.is_incoming(),
+            Source::Channel(_) | Source::Stream(..) => !self.is_incoming(),
         }
     }
 
@@ -372,7 +334,6 @@ impl Body for RequestBody {
             Source::Empty | Source::Sent => SizeHint::with_exact(0),
             Source::Stored(stored) => SizeHint::with_exact(stored.length()),
             Source::Channel(receiver) => receiver.size_hint(),
-            Source::Socket(incoming, _) => incoming.size_hint(),
             Source::Stream(incoming, stream) => {
                 stream.held().map_or_else(|| incoming.size_hint(), |held| SizeHint::with_exact(held as u64))
             }

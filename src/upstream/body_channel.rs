@@ -72,6 +72,7 @@ pub fn body_channel(length: Option<u64>, rate: TransferRate) -> (BodySender, Bod
 
 impl BodySender {
     /// What the other end wants. The task is woken when that changes.
+    #[must_use]
     pub fn demand(&self, cx: &Context<'_>) -> Demand {
         let mut channel = self.0.borrow_mut();
         if !channel.sender.will_wake(cx.waker()) {

@@ -82,8 +82,16 @@ impl ConnectionUse {
         }
     }
 
+    /// The client has to take a part of a response before it gets more. `waker` wakes the task that uses the connection.
+    pub fn wait_for_reader(&self, waker: &Waker) {
+        if self.slow_from.load(Ordering::Relaxed) == NOT_WAITING {
+            self.set_waker(waker.clone());
+            self.wait_for_client(Some(CONTENDED_GRACE));
+        }
+    }
+
     /// The client is not waited for any more.
-    pub(super) fn go_on(&self) {
+    pub fn go_on(&self) {
         // Read first: most requests never wait.
         if self.slow_from.load(Ordering::Relaxed) < RECLAIMED {
             self.slow_from.store(NOT_WAITING, Ordering::Relaxed);

@@ -27,7 +27,7 @@ use super::connection_use::ConnectionUse;
 use super::error::{Cause, SendError};
 use super::room::Place;
 use crate::http1::{ResponseHead, write_request};
-use crate::socket::{Patience, Reading, Timed};
+use crate::socket::TimedStream;
 use crate::time::{monotonic, recent};
 use crate::tls::Transport;
 
@@ -123,12 +123,11 @@ impl Http1Connection {
     }
 
     /// The stream after the server has switched protocols, and its right to be there.
-    pub fn into_switched(self: Box<Self>) -> Option<(Timed<Transport>, Place)> {
+    pub fn into_switched(self: Box<Self>) -> Option<(TimedStream<Transport>, Place)> {
         let has_switched = matches!(&self.state, State::Receiving(exchange) if exchange.has_switched());
         let Io { stream, place, stall_timeout, .. } = self.io;
         let (stream, read) = stream.into_parts();
-        let patience = Patience::new(Reading::Unbounded, stall_timeout);
-        has_switched.then(|| (Timed::new(stream, patience).release(read), place))
+        has_switched.then(|| (TimedStream::new(stream, read, stall_timeout), place))
     }
 
     /// Sends a request and waits for the head of its response. All must be over by `deadline`, the response's body too.

@@ -32,7 +32,7 @@ use super::room::Place;
 use super::stream::poll_whole;
 use super::upload::{Carriers, Upload};
 use crate::http1::{Fields, ResponseHead};
-use crate::socket::{Patience, Reading, Timed, Waiting};
+use crate::socket::{Activity, TimedStream, Waiting};
 use crate::time::{monotonic, recent};
 use crate::tls::Transport;
 
@@ -68,7 +68,7 @@ pub(super) struct Multiplexed {
     alive: Rc<()>,
 }
 
-type Running = http2::Connection<TokioIo<Timed<Transport>>, RequestBody, Carriers>;
+type Running = http2::Connection<TokioIo<TimedStream<Transport>>, RequestBody, Carriers>;
 
 /// A connection, as its requests see it.
 struct Connection {
@@ -85,7 +85,7 @@ struct Connection {
     /// What its task drives, and what knows what the server has said of itself.
     running: Rc<RefCell<Option<Running>>>,
     /// Knows when the server was last heard.
-    patience: Rc<Patience>,
+    activity: Rc<Activity>,
     /// Whether the server seems to be gone: no more requests go over it.
     is_doubtful: Cell<bool>,
 }
@@ -181,8 +181,9 @@ async fn open(
     if is_tls && !stream.is_http2() {
         return Err(io::Error::other(OtherProtocol));
     }
-    let patience = Patience::new(Reading::Unbounded, stall_timeout);
-    let io = TokioIo::new(Timed::new(stream, Rc::clone(&patience)));
+    let stream = TimedStream::new(stream, Bytes::new(), stall_timeout);
+    let activity = Rc::clone(stream.activity());
+    let io = TokioIo::new(stream);
     let carriers = Carriers::new(stall_timeout);
     let (sender, running) = http2::Builder::new(carriers.clone())
         .timer(TokioTimer::new())
@@ -208,7 +209,7 @@ async fn open(
         requests: Cell::new(0),
         idle_since: Cell::new(recent()),
         running: Rc::clone(&running),
-        patience,
+        activity,
         is_doubtful: Cell::new(false),
     });
     // It ends when its last sender is gone.
@@ -239,7 +240,7 @@ impl Connection {
     fn doubt(&self, since: Instant) {
         let now = monotonic();
         let waited = (now - since).min(self.response_timeout);
-        if self.patience.heard().is_none_or(|heard| now - heard >= waited / 2) {
+        if self.activity.heard().is_none_or(|heard| now - heard >= waited / 2) {
             self.is_doubtful.set(true);
         }
     }
@@ -249,7 +250,7 @@ impl Connection {
     fn has_room(&self) -> bool {
         let running = self.running.borrow();
         let room = running.as_ref().map_or(0, Running::current_max_send_streams);
-        let is_settled = room != UNSETTLED || self.patience.heard().is_some();
+        let is_settled = room != UNSETTLED || self.activity.heard().is_some();
         self.requests.get() < if is_settled { room.min(MAX_STREAMS) } else { MAX_STREAMS }
     }
 

@@ -27,8 +27,6 @@ fn what_must_hold_holds_for_the_corpus() {
     over("corpus/gate", "", bodies::gate);
     over("corpus/headers", "", bodies::headers);
     over("corpus/proxy_header", "", bodies::proxy_header);
-    over("corpus/heads", "", bodies::heads);
-    over("corpus/framing", "", bodies::framing);
     over("it/reports", ".toml", bodies::file);
     over("it", ".toml", bodies::file);
 }
@@ -89,22 +87,6 @@ proptest! {
         bodies::proxy_header(&bytes);
         let fixed = [0x21, family, 0, u8::try_from(length).unwrap()];
         bodies::proxy_header(&[&b"\r\n\r\n\0\r\nQUIT\n"[..], &fixed, &block].concat());
-    }
-
-    #[test]
-    fn what_must_hold_before_an_answer_holds(
-        piece in 1..40_u8, pieces in prop::collection::vec("(HTTP/1\\.1 (103|200)( OK)?|x: y|)?\r?\n", 0..300),
-    ) {
-        bodies::heads(&[&[piece, 255], pieces.concat().as_bytes()].concat());
-    }
-
-    #[test]
-    fn what_must_hold_of_framing_holds(
-        piece in 1..40_u8,
-        heads in prop::collection::vec("(POST / HTTP/1.1\r?\n|)((content-length|Transfer-Encoding|x): ?([0-9]{1,2}|chunked|5x)?\r?\n){0,3}\r?\n\
-            ([0-9a-f]{1,2} ?(;[a-z=\"\u{0}]{0,4})?\r?\n[a-z]{0,6}\r?\n){0,3}", 1..4),
-    ) {
-        bodies::framing(&[&[piece], heads.concat().as_bytes()].concat());
     }
 
     #[test]

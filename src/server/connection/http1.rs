@@ -1,190 +1,249 @@
-//! HTTP/1.1: requests that come one after the other.
+//! A client's connection over HTTP/1.1: requests that come one after the other.
+//!
+//! One task does all of it: it reads a head, has the proxy answer the request, reads the request's body as far as it is
+//! wanted, writes the response, and begins anew. What may be waited for, and for how long, follows from the [`State`].
 
-use std::convert::Infallible;
+mod closing;
+mod exchange;
+mod io;
+mod upload;
+
 use std::error::Error;
 use std::future::{Future as _, poll_fn};
-use std::pin::{Pin, pin};
-use std::rc::Rc;
-use std::task::Poll;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, Version};
-use hyper::body::{Body as _, Incoming};
-use hyper::ext::ReasonPhrase;
-use hyper::server::conn::http1::Builder;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use http::Uri;
+use tokio::time::Instant;
 
-use super::{LINGER, MAX_BUFFERED};
-use crate::proxy::{Live, Peer, ProxyResponse, ReplyBody};
+use self::exchange::Next;
+use self::io::ClientIo;
+use self::upload::Upload;
+use super::LINGER;
+use crate::http1::{HeadLimits, ParseError, ParsedRequest, ResponseHead, parse_request, write_response};
+use crate::proxy::{Live, Peer, Tunnel};
 use crate::server::ListenerSpec;
 use crate::server::drain::Open;
-use crate::socket::{Patience, Timed};
-use crate::time::monotonic;
+use crate::socket::BufferedStream;
+use crate::time::{http_date, monotonic, recent};
+use crate::tls::Transport;
+use crate::upstream::BodyError;
 
-/// hyper's own number of headers; to set it, even to the same, makes every request slower.
-const USUAL_HEADERS: usize = 100;
+/// How long a connection is idle before it is parked.
+const PARK_AFTER: Duration = Duration::from_millis(500);
 
-/// How connections of one listener speak HTTP/1.1. Times are kept by the socket, not by hyper.
-pub(in crate::server) fn protocol(spec: &ListenerSpec) -> Builder {
-    let mut protocol = Builder::new();
-    let max_buffered = MAX_BUFFERED.max(spec.max_header_bytes);
-    protocol.header_read_timeout(None).max_header_size(spec.max_header_bytes).max_buf_size(max_buffered);
-    if spec.max_headers != USUAL_HEADERS {
-        protocol.max_headers(spec.max_headers);
-    }
-    protocol
+/// A connection that is being used.
+struct Connection<'l> {
+    io: ClientIo,
+    peer: Peer,
+    spec: &'l ListenerSpec,
+    live: &'l Live,
+    open: &'l Open,
+    /// By when the next head has to begin once the server drains.
+    drained_by: Option<Instant>,
+    /// The target of the last request, which is often that of the next one too.
+    last_target: Option<Uri>,
 }
 
-/// A connection that is read, until this is dropped. A request can outlive its connection, and hyper then ends its body
-/// as if that were complete.
-struct ReadConnection(Rc<Patience>);
-
-impl ReadConnection {
-    fn new(patience: &Rc<Patience>) -> Self {
-        patience.set_gone(false);
-        Self(Rc::clone(patience))
-    }
+/// What a connection does.
+enum State {
+    /// It waits for the first byte of a head, until `by`, and is parked at `parks_at`.
+    AwaitingHead { by: Instant, parks_at: Instant },
+    /// It reads a head, which has to be complete by then.
+    ReadingHead { by: Instant },
+    /// The proxy answers a request.
+    Responding(Box<ParsedRequest>),
+    /// It reads the rest of the body of a request that is answered, and throws it away.
+    Discarding(Upload),
+    /// It has been idle for a while, and needs no buffers until the first byte of a head, which has to come by then.
+    Parked { by: Instant },
+    /// It goes on with bytes both ways.
+    Switched(Box<Tunnel>),
+    /// It ends. The client may still be sending a head or a body.
+    Closing { is_sending: bool },
 }
 
-impl Drop for ReadConnection {
-    fn drop(&mut self) {
-        self.0.set_gone(true);
-    }
+/// Why a connection ends before its time.
+#[derive(Debug, thiserror::Error)]
+enum ConnectionError {
+    #[error("the client has disconnected")]
+    Disconnected,
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("the response broke off: {0}")]
+    Response(#[from] BodyError),
+    #[error("the response is shorter than announced")]
+    Incomplete,
+    #[error("it reads its response too slowly, and others need the connection to the server")]
+    Reclaimed,
 }
 
-/// Serves requests until either end closes the connection, or it rests; then there is its stream.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
-    mut stream: Timed<S>,
-    protocol: &Builder,
-    peer: Rc<Peer>,
-    live: &Rc<Live>,
+/// A connection that is parked.
+pub(super) struct Parked {
+    pub stream: BufferedStream<Transport>,
+    /// By when the next head has to begin.
+    pub by: Instant,
+}
+
+/// Closes a connection on which no request is under way, after what waits was written.
+pub(super) async fn close(stream: BufferedStream<Transport>, spec: &ListenerSpec, is_sending: bool) {
+    closing::close(&mut ClientIo::new(stream, spec.idle_timeout), is_sending).await;
+}
+
+/// Serves requests until either side ends the connection, or it is parked. The first bytes of a head are in the stream's
+/// buffer.
+pub(super) async fn serve(
+    stream: BufferedStream<Transport>,
+    peer: Peer,
+    spec: &ListenerSpec,
+    live: &Live,
     open: &Open,
-) -> Result<Option<Timed<S>>, Box<dyn Error>> {
-    let patience = Rc::clone(peer.patience());
-    stream.check_framing();
-    let io = TokioIo::new(stream);
-    let (asking, client) = (Rc::clone(&peer), Rc::clone(&peer));
-    let mut is_reclaimed = false;
-    let serving = Rc::clone(live);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (proxy, peer) = (serving.now(), Rc::clone(&asking));
-        let (head, body) = request.into_parts();
-        let (version, body) = (head.version, (!body.is_end_stream()).then_some(body));
-        peer.has_asked(body.is_some());
-        async move {
-            let response = proxy.handle(&peer, head.into(), body, None).await;
-            Ok::<_, Infallible>(response_to(version, response))
-        }
-    });
-    let mut connection = protocol.serve_connection(io, service);
-    // Declared behind the connection, and so dropped before it.
-    let _read = ReadConnection::new(&patience);
-    let mut begun = pin!(open.begun());
-    let (mut is_listening, mut is_ending, mut linger) = (false, false, None);
-    let end = poll_fn(|cx| {
+) -> Result<Option<Parked>, Box<dyn Error>> {
+    let io = ClientIo::new(stream, spec.idle_timeout);
+    let mut connection = Connection { io, peer, spec, live, open, drained_by: None, last_target: None };
+    let mut drain_begun = pin!(open.begun());
+    poll_fn(|cx| {
         // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
-        if !is_listening {
-            is_listening = true;
-            let _ = begun.as_mut().poll(cx);
-            open.watch(cx);
-        }
-        if open.is_draining() {
-            patience.hasten(*linger.get_or_insert_with(|| monotonic() + LINGER));
-            // To shut down while nothing has been asked would close at once, over a request on its way: hyper must
-            // have seen its whole head.
-            if !is_ending && patience.is_asked() {
-                is_ending = true;
-                Pin::new(&mut connection).graceful_shutdown();
+        let _ = drain_begun.as_mut().poll(cx);
+        open.watch(cx);
+        Poll::Ready(())
+    })
+    .await;
+    let mut state = State::ReadingHead { by: recent() + spec.header_timeout };
+    loop {
+        state = match state {
+            State::AwaitingHead { by, parks_at } => {
+                poll_fn(|cx| connection.poll_first_byte((by, parks_at), cx)).await
             }
-        }
-        let mut end = Pin::new(&mut connection).poll(cx);
-        if let Some(linger) = linger {
-            patience.hasten(linger);
-        }
-        if end.is_pending() && patience.is_last() && !is_ending {
-            is_ending = true;
-            Pin::new(&mut connection).graceful_shutdown();
-        }
-        if end.is_pending() && peer.poll_unread(cx).is_ready() {
-            end = Pin::new(&mut connection).poll(cx);
-        }
-        if end.is_pending() && patience.is_unwatched() {
-            // hyper has answered after it had looked for the next request: it must look again.
-            end = Pin::new(&mut connection).poll(cx);
-        }
-        // hyper may still hold the end of the last response.
-        let is_idle = !patience.is_asked() && !patience.is_writing();
-        open.set_idle(is_idle);
-        if end.is_pending() && open.is_evicted() && is_idle {
-            return Poll::Ready(Ok(()));
-        }
-        if end.is_pending() && client.is_reclaimed() {
-            is_reclaimed = true;
-            return Poll::Ready(Ok(()));
-        }
-        if end.is_pending() && patience.rests() {
-            if !is_ending {
-                // hyper is idle, so it is done at once; its closing leaves open what rests.
-                is_ending = true;
-                Pin::new(&mut connection).graceful_shutdown();
-                end = Pin::new(&mut connection).poll(cx);
+            State::ReadingHead { by } => connection.read_head(by).await,
+            State::Responding(request) => connection.respond_to(*request).await?,
+            State::Discarding(upload) => connection.discard(upload).await,
+            State::Parked { by } => {
+                let mut stream = connection.io.stream;
+                stream.release();
+                return Ok(Some(Parked { stream, by }));
             }
-            if end.is_pending() {
-                patience.stir();
+            State::Switched(tunnel) => {
+                let (stream, read) = connection.io.stream.into_parts();
+                Box::pin(tunnel.run(super::tunnel_end(stream, read, spec))).await;
+                return Ok(None);
             }
-        }
-        end
-    });
-    if let Err(error) = end.await {
-        if patience.is_reading_head() {
-            // hyper drops such a connection, and the client could not tell this end from an attacker's: TLS says that
-            // it is one (close_notify). Not where a response breaks off, which must not look complete.
-            let mut stream = connection.into_parts().io.into_inner();
-            let _ = poll_fn(|cx| stream.poll_end(cx)).await;
-        }
-        return Err(error.into());
+            State::Closing { is_sending } => {
+                Box::pin(closing::close(&mut connection.io, is_sending)).await;
+                return Ok(None);
+            }
+        };
     }
-    if is_reclaimed {
-        return Err("it reads its response too slowly, and others need the connection to the server".into());
-    }
-    if let Some(tunnel) = peer.take_tunnel() {
-        let parts = connection.into_parts();
-        Box::pin(tunnel.run(parts.io.into_inner().release(parts.read_buf))).await;
-    } else if patience.rests() {
-        patience.stir();
-        let parts = connection.into_parts();
-        let mut stream = parts.io.into_inner();
-        stream.put_back(parts.read_buf);
-        return Ok(Some(stream));
-    }
-    Ok(None)
 }
 
-/// A response as hyper sends it to a client that speaks `version`.
-fn response_to(version: Version, response: ProxyResponse) -> Response<ReplyBody> {
-    let ProxyResponse { mut head, body } = response;
-    let reason = head.reason.take();
-    let mut response = head.into_response(body);
-    if let Some(Ok(reason)) = reason.map(|reason| ReasonPhrase::try_from(&*reason)) {
-        response.extensions_mut().insert(reason);
+impl Connection<'_> {
+    /// The next request may come.
+    fn await_head(&self) -> State {
+        let now = recent();
+        State::AwaitingHead { by: now + self.spec.idle_timeout, parks_at: now + PARK_AFTER }
     }
-    if version == Version::HTTP_10 {
-        end_old(&mut response);
-    }
-    response
-}
 
-/// Makes a response fit for a client that speaks HTTP/1.0, and may have asked to keep its connection: where the length of
-/// the body is unknown, the end of the connection is the end of the body.
-fn end_old(response: &mut Response<ReplyBody>) {
-    let is_delimited = response.body().is_end_stream() || response.body().size_hint().exact().is_some();
-    if !is_delimited {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    /// Waits for the first byte of a head.
+    fn poll_first_byte(&mut self, (by, parks_at): (Instant, Instant), cx: &mut Context<'_>) -> Poll<State> {
+        if self.io.stream.unread_length() == 0 {
+            match self.io.poll_fill(cx) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(State::Closing { is_sending: false }),
+                Poll::Pending => return self.poll_idle((by, parks_at), cx),
+            }
+        }
+        self.open.set_idle(false);
+        Poll::Ready(State::ReadingHead { by: recent() + self.spec.header_timeout })
     }
-    if response.headers().contains_key(CONNECTION) {
-        // To a response of HTTP/1.1 hyper would add `keep-alive` for this client.
-        *response.version_mut() = Version::HTTP_10;
+
+    /// Nothing has come.
+    fn poll_idle(&mut self, (by, parks_at): (Instant, Instant), cx: &mut Context<'_>) -> Poll<State> {
+        self.open.set_idle(true);
+        let by = if self.open.is_draining() {
+            by.min(*self.drained_by.get_or_insert_with(|| monotonic() + LINGER))
+        } else {
+            by
+        };
+        if self.open.is_evicted() {
+            return Poll::Ready(State::Closing { is_sending: false });
+        }
+        if !self.io.is_past(by.min(parks_at), cx) {
+            return Poll::Pending;
+        }
+        let is_over = by <= parks_at;
+        Poll::Ready(if is_over { State::Closing { is_sending: false } } else { State::Parked { by } })
+    }
+
+    /// Reads a head.
+    async fn read_head(&mut self, by: Instant) -> State {
+        let mut seen = 0;
+        let read = poll_fn(|cx| {
+            loop {
+                if let Some(request) = self.parse(seen)? {
+                    return Poll::Ready(Ok(Some(request)));
+                }
+                seen = self.io.stream.unread_length();
+                match self.io.poll_fill(cx) {
+                    Poll::Ready(Ok(1..)) => {}
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(None)),
+                    Poll::Pending if self.io.is_past(by, cx) || self.open.is_evicted() => {
+                        return Poll::Ready(Ok(None));
+                    }
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        });
+        match read.await {
+            Ok(Some(request)) => State::Responding(Box::new(request)),
+            Ok(None) => State::Closing { is_sending: !self.io.is_half_closed() },
+            Err(error) => self.refuse(error),
+        }
+    }
+
+    /// The head of a request, if all of it has come.
+    fn parse(&mut self, seen: usize) -> Result<Option<ParsedRequest>, ParseError> {
+        let ListenerSpec { max_header_bytes, max_headers, .. } = *self.spec;
+        let limits = HeadLimits { max_bytes: max_header_bytes, max_headers };
+        let unread = self.io.stream.unread();
+        if unread.len() == seen {
+            return Ok(None);
+        }
+        let parsed = parse_request(unread, seen, limits, self.last_target.as_ref())?;
+        if let Some(request) = &parsed {
+            bytes::Buf::advance(unread, request.length);
+        }
+        Ok(parsed)
+    }
+
+    /// Answers a head that can't be read. What follows it can't be read either.
+    fn refuse(&mut self, error: ParseError) -> State {
+        tracing::debug!("a request is refused: {error}");
+        let head = ResponseHead::new(error.status());
+        let framing = (http::Version::HTTP_11, crate::http1::Framing::Length(0));
+        write_response(self.io.stream.out(), &head, framing, true, &http_date());
+        State::Closing { is_sending: true }
+    }
+
+    /// Has the proxy answer a request.
+    async fn respond_to(&mut self, request: ParsedRequest) -> Result<State, ConnectionError> {
+        self.open.set_idle(false);
+        self.last_target = Some(request.head.uri.clone());
+        Ok(match self.serve_request(request).await? {
+            Next::Request => self.await_head(),
+            Next::Discard(upload) => State::Discarding(upload),
+            Next::Tunnel(tunnel) => State::Switched(tunnel),
+            Next::End { is_sending } => State::Closing { is_sending },
+        })
+    }
+
+    /// Reads the rest of a body.
+    async fn discard(&mut self, mut upload: Upload) -> State {
+        let is_complete = poll_fn(|cx| upload.poll_discard(&mut self.io, cx)).await;
+        if is_complete && !upload.is_last() {
+            self.await_head()
+        } else {
+            State::Closing { is_sending: !is_complete }
+        }
     }
 }

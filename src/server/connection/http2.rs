@@ -14,13 +14,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::ext::Protocol;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::metered::Metered;
@@ -28,8 +27,9 @@ use super::streams::Streams;
 use crate::proxy::{Connect, Live, Peer, ProxyResponse};
 use crate::server::ListenerSpec;
 use crate::server::drain::Open;
-use crate::socket::{Alarm, Timed};
+use crate::socket::{Alarm, BufferedStream, TimedStream};
 use crate::time::monotonic;
+use crate::tls::Transport;
 
 /// Requests at once on a connection.
 const MAX_STREAMS: u32 = 128;
@@ -70,18 +70,19 @@ fn protocol(spec: &ListenerSpec, streams: Streams) -> http2::Builder<Streams> {
 }
 
 /// Serves a connection until either end closes it.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: Timed<S>,
+pub(super) async fn serve(
+    stream: BufferedStream<Transport>,
     spec: &ListenerSpec,
-    peer: Rc<Peer>,
+    peer: Peer,
     live: &Rc<Live>,
     open: &Open,
 ) -> Result<(), Box<dyn Error>> {
-    peer.multiplex(spec.max_headers);
-    // A client has always something to say, such as how much more it would take: when the connection is closed its
-    // socket reads on, or a reset would take the last answers along.
-    let patience = Rc::clone(peer.patience());
-    patience.set_unfinished(true);
+    let peer = Rc::new(peer.over_http2(spec.max_headers));
+    let (stream, read) = stream.into_parts();
+    // A client has always something to send, such as how much more it would take: when the connection is closed its
+    // socket reads on, or a reset would take the last responses along.
+    let stream = TimedStream::new(stream, read, spec.idle_timeout).lingering();
+    let activity = Rc::clone(stream.activity());
     let streams = Streams::new(spec.idle_timeout, spec.min_body_rate);
     let beginning = streams.clone();
     let live = Rc::clone(live);
@@ -92,8 +93,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             let (mut head, body) = request.into_parts();
             let protocol = head.extensions.remove::<Protocol>();
             let connect = head.extensions.remove::<OnUpgrade>().map(|stream| Connect { protocol, stream });
-            let body = (!body.is_end_stream()).then_some(body);
-            let ProxyResponse { head, body } = proxy.handle(&peer, head.into(), body, connect).await;
+            let ProxyResponse { head, body, .. } =
+                proxy.handle(&peer, head.into(), body.into(), connect).await;
             Ok::<_, Infallible>(head.into_response(progress.answer(body)))
         })
     });
@@ -119,7 +120,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             if let Poll::Ready(end) = connection.as_mut().poll(cx) {
                 return Poll::Ready(end.map_err(Into::into));
             }
-            open.set_idle(streams.idle_since().is_some() && !patience.is_writing());
+            open.set_idle(streams.idle_since().is_some() && !activity.is_writing());
             if streams.are_abused() {
                 return Poll::Ready(Err("it takes back most of what it asks for".into()));
             }
@@ -136,7 +137,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             };
             let idle_since = idle_since.map(|since| ending.map_or(since, |ending| ending.max(since)));
             // What waits to be written, when all requests are done, is the last of their answers, and has its own time.
-            let idle_since = idle_since.filter(|_| !patience.is_writing());
+            let idle_since = idle_since.filter(|_| !activity.is_writing());
             look_at = idle_since.unwrap_or(now) + span;
             if look_at <= now {
                 if ending.is_some() {

@@ -204,7 +204,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use super::*;
-    use crate::socket::{Patience, Reading, Timed};
+    use crate::socket::TimedStream;
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -239,10 +239,9 @@ mod tests {
     }
 
     /// A client's end, and a proxy's that has read the preface.
-    async fn begun() -> (DuplexStream, Metered<Timed<DuplexStream>>) {
+    async fn begun() -> (DuplexStream, Metered<TimedStream<DuplexStream>>) {
         let (mut near, far) = duplex(1 << 22);
-        let mut far =
-            Metered::new(Timed::new(far, Patience::new(Reading::Unbounded, Duration::from_secs(1))));
+        let mut far = Metered::new(TimedStream::new(far, bytes::Bytes::new(), Duration::from_secs(1)));
         near.write_all(&[0; PREFACE]).await.unwrap();
         far.read_exact(&mut [0; PREFACE]).await.unwrap();
         (near, far)
@@ -250,7 +249,7 @@ mod tests {
 
     async fn pings(
         near: &mut DuplexStream,
-        far: &mut Metered<Timed<DuplexStream>>,
+        far: &mut Metered<TimedStream<DuplexStream>>,
         count: usize,
     ) -> io::Result<usize> {
         let ping = frame(PING, 0, &[0; 8]);

@@ -11,7 +11,6 @@ use tidegate::gate::{Caller, ClientIp, Gate, KeyPart, host_of, normalize};
 use tidegate::http1::{Fields, RequestHead, names};
 use tidegate::proxy::remove_hop_by_hop;
 use tidegate::server::parse_proxy_header;
-use tidegate::socket::{Framing, Heads};
 
 /// A gate with keys of every kind that a head alone can make.
 const GATE: &str = r#"
@@ -211,39 +210,6 @@ pub fn proxy_header(bytes: &[u8]) {
         let port = text.split(' ').nth(4).expect("the client's port");
         assert_eq!((port, text.contains("TCP4")), (&*client.port().to_string(), client.is_ipv4()), "{text}");
     }
-}
-
-/// However the bytes before an answer come in pieces, the same number of them may come.
-pub fn heads(bytes: &[u8]) {
-    let [piece, room, bytes @ ..] = bytes else { return };
-    let mut whole = Heads::new(usize::from(*room) * 64);
-    let mut parts = whole;
-    let may_come = whole.take(bytes);
-    let is_parted = bytes.chunks(usize::from(*piece).max(1)).all(|piece| parts.take(piece));
-    assert_eq!(may_come, is_parted);
-    assert!(!may_come || bytes.len() <= usize::from(*room) * 64);
-    // Each has a head that is empty but for its status line, at the least.
-    let most = bytes.windows(2).filter(|pair| pair == b"\n\n" || pair == b"\n\r").count();
-    assert!(may_come || most > 100 || bytes.len() > usize::from(*room) * 64);
-}
-
-/// However requests come in pieces, the same bytes of them are spoilt, one at most; and none of a body that has a
-/// length.
-pub fn framing(bytes: &[u8]) {
-    let [piece, bytes @ ..] = bytes else { return };
-    let mut whole = bytes.to_vec();
-    Framing::default().check(&mut whole);
-    let (mut parts, mut framing) = (bytes.to_vec(), Framing::default());
-    parts.chunks_mut(usize::from(*piece).max(1)).for_each(|piece| framing.check(piece));
-    assert_eq!(whole, parts);
-    let spoilt: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != whole[at]).collect();
-    assert!(spoilt.len() <= 1, "{spoilt:?} of {bytes:?}");
-    // What was spoilt is refused wherever it stands, also where the rest of it never comes.
-    assert!(spoilt.iter().all(|&at| matches!(whole[at], b'\0' | b'\n')));
-    let head = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", bytes.len());
-    let mut behind = [head.as_bytes(), bytes].concat();
-    Framing::default().check(&mut behind);
-    assert_eq!(&behind[head.len()..], bytes);
 }
 
 /// A head: a line with method and target, and lines with fields.

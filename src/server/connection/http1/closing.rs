@@ -1,0 +1,48 @@
+//! The end of a client's connection.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::Poll;
+
+use tokio::io::AsyncWrite as _;
+
+use super::io::ClientIo;
+use crate::socket::Lingering;
+use crate::tls::Transport;
+
+/// Closes a connection after what waits was written. `is_sending` says that the client has not sent all of a head or of a
+/// body.
+pub(super) async fn close(io: &mut ClientIo, is_sending: bool) {
+    let is_sending = is_sending || io.stream.unread_length() > 0;
+    let flushed = poll_fn(|cx| match io.poll_flush(cx) {
+        Poll::Pending if io.is_late(None, cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        flushed => flushed,
+    });
+    if flushed.await.is_err() {
+        return;
+    }
+    let is_plain = matches!(io.stream.get_ref(), Transport::Plain(_));
+    if is_plain && !is_sending && !has_input(io).await {
+        // Closing the socket ends the connection in order.
+        return;
+    }
+    if shutdown(io).await.is_ok() {
+        let mut lingering = Lingering::begin(is_sending);
+        poll_fn(|cx| io.poll_linger(&mut lingering, cx)).await;
+    }
+}
+
+/// Tells the client that nothing more is sent.
+async fn shutdown(io: &mut ClientIo) -> io::Result<()> {
+    poll_fn(|cx| {
+        let ended = Pin::new(io.stream.get_mut()).poll_shutdown(cx);
+        io.bound_write(ended, cx)
+    })
+    .await
+}
+
+/// Whether the client has sent something that was not read.
+async fn has_input(io: &mut ClientIo) -> bool {
+    poll_fn(|cx| Poll::Ready(matches!(io.stream.poll_fill(cx), Poll::Ready(Ok(1..))))).await
+}
