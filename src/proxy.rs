@@ -97,7 +97,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Answers a request. It has a body if that does not end with its head; over HTTP/2 `connect` says that it is a CONNECT.
+    /// Answers a request. `body` is none if the request ends with its head; `connect` is there for a CONNECT over HTTP/2.
     pub async fn handle(
         &self,
         peer: &Rc<Peer>,
