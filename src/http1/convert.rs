@@ -36,7 +36,7 @@ impl Fields {
 
 impl From<&HeaderMap> for Fields {
     fn from(map: &HeaderMap) -> Self {
-        let mut fields = Self::new();
+        let mut fields = Self::over(b"");
         for (name, value) in map {
             let (name, text) = (FieldName::from(name), value.as_bytes().trim_ascii());
             // A proxy must pass the mark on (RFC 7541 §6.2.3).

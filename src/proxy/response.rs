@@ -7,7 +7,8 @@ use super::{ReplyBody, Tunnel};
 /// A response to a client.
 #[derive(Debug)]
 pub struct ProxyResponse<B = ReplyBody> {
-    /// Its head. It has no fields that frame the body, but for a `Content-Length` that a server has sent.
+    /// Its head. `Connection: close` in it means that the connection ends after the response. Of the fields that frame a
+    /// body it has `Content-Length` at most.
     pub head: ResponseHead,
     /// Its body.
     pub body: B,

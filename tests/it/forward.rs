@@ -213,6 +213,16 @@ fn the_host_upstream_is_the_one_that_is_wanted() {
 }
 
 #[test]
+fn a_servers_reason_phrase_is_passed_on() {
+    for phrase in ["OK", "Fine", ""] {
+        let server = Upstream::answering(format!("HTTP/1.1 200 {phrase}\r\nContent-Length: 0\r\n\r\n"));
+        let proxy = before(&server.url(), "");
+        let answer = get(proxy.addr(), "/", &["Host: a"]);
+        assert_eq!(answer.start.trim_end(), format!("HTTP/1.1 200 {phrase}").trim_end());
+    }
+}
+
+#[test]
 fn paths_are_rewritten_by_whole_segments() {
     let server = Upstream::echo();
     let base = format!("{}/base/", server.url());
