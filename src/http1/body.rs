@@ -130,3 +130,67 @@ impl BodyDecoder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(text: &'static str) -> Decoded {
+        Decoded::Data(Bytes::from_static(text.as_bytes()))
+    }
+
+    const END: Result<Option<Decoded>, BodyFault> = Ok(Some(Decoded::End(None)));
+
+    #[test]
+    fn a_length_ends_a_body_and_leaves_the_rest() {
+        let (mut decoder, mut buffer) = (BodyDecoder::of_request(Framing::Length(5)), BytesMut::new());
+        assert_eq!(decoder.decode(&mut buffer), Ok(None));
+        buffer.extend_from_slice(b"he");
+        assert_eq!((decoder.decode(&mut buffer), decoder.remaining()), (Ok(Some(data("he"))), Some(3)));
+        assert_eq!((decoder.decode(&mut buffer), decoder.is_end()), (Ok(None), false));
+        assert_eq!(decoder.finish(), Err(BodyFault::Incomplete));
+        buffer.extend_from_slice(b"lloGET");
+        assert_eq!((decoder.decode(&mut buffer), decoder.remaining()), (Ok(Some(data("llo"))), Some(0)));
+        assert!(decoder.is_end() && !decoder.is_last());
+        assert_eq!((decoder.decode(&mut buffer), decoder.decode(&mut buffer)), (END, END));
+        assert_eq!((&buffer[..], decoder.finish()), (&b"GET"[..], Ok(())));
+    }
+
+    #[test]
+    fn an_empty_body_takes_nothing() {
+        for framing in [Framing::Empty, Framing::Length(0)] {
+            let (mut decoder, mut buffer) = (BodyDecoder::of_response(framing), BytesMut::from("GET"));
+            assert!(decoder.is_end() && !decoder.is_last() && decoder.remaining() == Some(0));
+            assert_eq!((decoder.decode(&mut buffer), buffer.len(), decoder.finish()), (END, 3, Ok(())));
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_connection_ends_a_body_that_has_no_other() {
+        let (mut decoder, mut buffer) = (BodyDecoder::of_response(Framing::UntilClose), BytesMut::from("hi"));
+        assert_eq!(
+            (decoder.decode(&mut buffer), decoder.decode(&mut buffer)),
+            (Ok(Some(data("hi"))), Ok(None))
+        );
+        assert!(!decoder.is_end() && decoder.is_last() && decoder.remaining().is_none());
+        assert_eq!((decoder.finish(), decoder.decode(&mut buffer)), (Ok(()), END));
+        assert!(decoder.is_end());
+    }
+
+    #[test]
+    fn chunks_have_their_own_end() {
+        for (text, end) in [
+            ("1\r\nx\r\n0\r\n\r\n", Ok(())),
+            ("1\r\nx\r\n0\r\n\r", Err(BodyFault::Incomplete)),
+            ("1\r\nx\r\n0\r\nX: y\r\n", Err(BodyFault::Incomplete)),
+            ("1\r\nx", Err(BodyFault::Incomplete)),
+        ] {
+            let (mut decoder, mut buffer) = (BodyDecoder::of_request(Framing::Chunked), BytesMut::from(text));
+            assert_eq!(decoder.remaining(), None);
+            assert_eq!(decoder.decode(&mut buffer), Ok(Some(data("x"))));
+            let next = decoder.decode(&mut buffer);
+            assert_eq!(next, if end.is_ok() { END } else { Ok(None) }, "{text:?}");
+            assert_eq!((decoder.is_end(), decoder.finish()), (end.is_ok(), end), "{text:?}");
+        }
+    }
+}

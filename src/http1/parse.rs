@@ -215,4 +215,55 @@ mod tests {
             assert_eq!(found, Some(head.len()), "{head:?}");
         }
     }
+
+    #[test]
+    fn a_head_that_comes_byte_by_byte_is_parsed_once() {
+        for line_end in ["\r\n", "\n"] {
+            let head = format!("GET / HTTP/1.1{line_end}{}{line_end}", format!("X: y{line_end}").repeat(50));
+            let parsed = (2..=head.len()).filter(|&end| may_be_complete(&head.as_bytes()[..end], end - 1));
+            assert_eq!(parsed.collect::<Vec<_>>(), [head.len()]);
+        }
+    }
+
+    #[test]
+    fn codings_are_chunked_alone() {
+        let coded = |values: &[&'static str]| {
+            is_chunked(&values.iter().map(|value| ("transfer-encoding", *value)).collect::<Fields>())
+        };
+        assert_eq!((coded(&[]), coded(&["chunked"]), coded(&["CHUNKED"])), (Ok(false), Ok(true), Ok(true)));
+        for odd in [
+            &["gzip"][..],
+            &["gzip, chunked"],
+            &["chunked, chunked"],
+            &["chunked", "chunked"],
+            &[""],
+            &["chunked;a"],
+        ] {
+            assert_eq!(coded(odd), Err(ParseError::TransferCoding), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_kept_as_its_options_say() {
+        for (values, in_11, in_10) in [
+            (&[][..], true, false),
+            (&["keep-alive"], true, true),
+            (&["Keep-Alive , x"], true, true),
+            (&["x"], true, false),
+            (&["x", "keep-alive"], true, true),
+            (&["close"], false, false),
+            (&["x,\tCLOSE"], false, false),
+            (&["keep-alive", "close"], false, false),
+            (&["close", "keep-alive"], false, false),
+            (&["closed, xclose, keep-alives"], true, false),
+            (&[",,"], true, false),
+        ] {
+            let fields: Fields = values.iter().map(|value| ("connection", *value)).collect();
+            assert_eq!(
+                (keeps_alive(&fields, false), keeps_alive(&fields, true)),
+                (in_11, in_10),
+                "{values:?}"
+            );
+        }
+    }
 }

@@ -114,3 +114,149 @@ fn framing(fields: &mut Fields, is_http_10: bool) -> Result<(Framing, bool), Par
     }
     Ok((length.filter(|length| *length > 0).map_or(Framing::Empty, Framing::Length), false))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::name::FieldName;
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits { max_bytes: 1 << 20, max_headers: 100 };
+
+    /// Parses a head in one piece and byte by byte, which must come to the same.
+    fn parse(text: &str, limits: HeadLimits) -> Result<Option<ParsedRequest>, ParseError> {
+        let whole = parse_request(text.as_bytes(), 0, limits, None);
+        let mut pieces = (1..=text.len()).filter_map(|end| {
+            let seen = if end == 1 { 0 } else { end - 1 };
+            parse_request(&text.as_bytes()[..end], seen, limits, None).transpose()
+        });
+        let length = |parsed: Result<ParsedRequest, ParseError>| parsed.map(|parsed| parsed.length);
+        let of_whole = whole.as_ref().map(|parsed| parsed.as_ref().map(|parsed| parsed.length));
+        assert_eq!(pieces.next().map(length).transpose(), of_whole.map_err(|error| *error));
+        whole
+    }
+
+    fn with_lines(lines: &str) -> Result<ParsedRequest, ParseError> {
+        parse(&format!("POST / HTTP/1.1\r\n{lines}\r\n"), LIMITS).map(Option::unwrap)
+    }
+
+    #[test]
+    fn a_head_is_read_with_its_lines() {
+        let parsed = parse("\r\nPOST /a?b HTTP/1.1\r\nHost: a\nX:\ty \r\nEmpty:\r\n\r\nbody", LIMITS);
+        let ParsedRequest { head, framing, keeps_alive, expects_continue, length } = parsed.unwrap().unwrap();
+        assert_eq!(
+            (head.method, head.uri.to_string(), head.version),
+            (Method::POST, "/a?b".to_owned(), Version::HTTP_11)
+        );
+        let lines: Vec<_> = head.fields.iter().map(|field| (field.name.as_str(), field.value)).collect();
+        assert_eq!(lines, [("host", &b"a"[..]), ("x", b"y"), ("empty", b"")]);
+        assert_eq!((framing, keeps_alive, expects_continue, length), (Framing::Empty, true, false, 47));
+        let mut out = Vec::new();
+        head.fields.write(&mut out);
+        assert_eq!(out, b"host: a\r\nx: y\r\nempty: \r\n");
+    }
+
+    #[test]
+    fn the_same_target_is_not_parsed_again() {
+        for (last, target) in
+            [("/a?b", "/a?b"), ("/a?b", "/a"), ("http://b/a", "/a"), ("/a", "http://b/a"), ("a:443", "a:443")]
+        {
+            let head = format!("GET {target} HTTP/1.1\r\n\r\n");
+            let parsed = parse_request(head.as_bytes(), 0, LIMITS, Some(&last.parse().unwrap()));
+            assert_eq!(parsed.unwrap().unwrap().head.uri, *target, "behind {last}");
+        }
+    }
+
+    #[test]
+    fn framing_is_a_length_or_chunks() {
+        for (lines, framing, keeps) in [
+            ("", Framing::Empty, true),
+            ("Content-Length: 0\r\n", Framing::Empty, true),
+            ("Content-Length: 05\r\ncontent-length: 5\r\n", Framing::Length(5), true),
+            ("Content-Length: 9223372036854775807\r\n", Framing::Length(i64::MAX.unsigned_abs()), true),
+            ("Transfer-Encoding: Chunked\r\n", Framing::Chunked, true),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", Framing::Chunked, false),
+            ("Content-Length: 0\r\nTransfer-Encoding: chunked\r\n", Framing::Chunked, false),
+        ] {
+            let parsed = with_lines(lines).unwrap();
+            assert_eq!((parsed.framing, parsed.keeps_alive), (framing, keeps), "{lines:?}");
+            assert!(framing != Framing::Chunked || !parsed.head.fields.contains(CONTENT_LENGTH), "{lines:?}");
+        }
+        for lines in [
+            "Content-Length: 5, 5\r\n",
+            "Content-Length: 5\r\nContent-Length: 6\r\n",
+            "Content-Length: x\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: 9223372036854775808\r\n",
+        ] {
+            assert_eq!(with_lines(lines).unwrap_err(), ParseError::ContentLength, "{lines:?}");
+        }
+        assert_eq!(with_lines("Transfer-Encoding: gzip\r\n").unwrap_err(), ParseError::TransferCoding);
+        let old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(parse(old, LIMITS).unwrap_err(), ParseError::Malformed(httparse::Error::HeaderValue));
+    }
+
+    #[test]
+    fn only_a_client_of_http_11_expects_100_continue() {
+        assert!(with_lines("Expect: 100-Continue\r\n").unwrap().expects_continue);
+        assert!(!with_lines("Expect: 100-continue\r\nExpect: x\r\n").unwrap().expects_continue);
+        let old = parse("POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n", LIMITS).unwrap().unwrap();
+        assert_eq!(
+            (old.expects_continue, old.keeps_alive, old.head.version),
+            (false, false, Version::HTTP_10)
+        );
+    }
+
+    #[test]
+    fn a_head_may_have_as_many_bytes_as_the_limit_says() {
+        let head = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(500));
+        let limited = |max_bytes, text: &str| {
+            parse(text, HeadLimits { max_bytes, ..LIMITS }).map(|parsed| parsed.is_some())
+        };
+        assert_eq!(limited(head.len(), &head), Ok(true));
+        assert_eq!(limited(head.len(), &format!("{head}body")), Ok(true));
+        assert_eq!(limited(head.len() - 1, &head), Err(ParseError::TooLarge));
+        assert_eq!(limited(100, &head[..99]), Ok(false));
+        assert_eq!(limited(100, &head[..100]), Err(ParseError::TooLarge));
+    }
+
+    #[test]
+    fn a_head_may_have_as_many_lines_as_the_limit_says() {
+        for max_headers in [0, 1, 10, 99, 100, 101, 250] {
+            let limited = |count: usize| {
+                let head = format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(count));
+                parse(&head, HeadLimits { max_headers, ..LIMITS })
+                    .map(|parsed| parsed.unwrap().head.fields.len())
+            };
+            assert_eq!(limited(max_headers), Ok(max_headers));
+            assert_eq!(limited(max_headers + 1), Err(ParseError::TooLarge));
+        }
+    }
+
+    #[test]
+    fn a_target_has_a_bound() {
+        let of = |length: usize| {
+            let head = format!("GET /{} HTTP/1.1\r\n\r\n", "y".repeat(length - 1));
+            parse_request(head.as_bytes(), 0, LIMITS, None)
+                .map(|parsed| parsed.unwrap().head.uri.path().len())
+        };
+        assert_eq!(of(MAX_TARGET), Ok(65_534));
+        assert_eq!(of(MAX_TARGET + 1), Err(ParseError::TargetTooLong));
+    }
+
+    #[test]
+    fn errors_name_the_part_that_is_wrong() {
+        for (head, error) in [
+            ("G(T / HTTP/1.1\r\n\r\n", ParseError::Method),
+            ("GET /\u{1} HTTP/1.1\r\n\r\n", ParseError::Target),
+            ("GET ?a HTTP/1.1\r\n\r\n", ParseError::Target),
+            ("GET / HTTP/1.2\r\n\r\n", ParseError::Malformed(httparse::Error::Version)),
+            ("GET / HTTP/1.1\r\nX : y\r\n\r\n", ParseError::Malformed(httparse::Error::HeaderName)),
+            ("GET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n", ParseError::Malformed(httparse::Error::HeaderName)),
+            ("GET / HTTP/1.1\r\nX: \0\r\n\r\n", ParseError::Malformed(httparse::Error::HeaderValue)),
+        ] {
+            assert_eq!(parse(head, LIMITS).unwrap_err(), error, "{head:?}");
+        }
+        assert!(parse("GET / HTTP/1.1\r\nHost: a\r\n", LIMITS).unwrap().is_none());
+        let parsed = with_lines("X-Y: 1\r\n").unwrap();
+        assert_eq!(parsed.head.fields.get(FieldName::new(b"x-y")), Some(&b"1"[..]));
+    }
+}

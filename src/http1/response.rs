@@ -91,3 +91,124 @@ fn framing(head: &mut ResponseHead, is_http_10: bool, method: &Method) -> Result
         None => Framing::UntilClose,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::name::names::{CONTENT_LENGTH, LOCATION, UPGRADE};
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits { max_bytes: 4096, max_headers: 100 };
+
+    fn parse(method: &Method, text: &str) -> Result<Option<ParsedResponse>, ParseError> {
+        parse_response(text.as_bytes(), 0, LIMITS, method)
+    }
+
+    /// The framing of a response with this status line and these lines, and whether the connection is kept.
+    fn framed(method: &Method, status: &str, lines: &str) -> Result<(Framing, bool), ParseError> {
+        let parsed = parse(method, &format!("{status}\r\n{lines}\r\n"))?.unwrap();
+        Ok((parsed.framing, parsed.keeps_alive))
+    }
+
+    /// RFC 9112 §6.3, in the order of its rules.
+    #[test]
+    fn the_body_ends_as_the_head_says() {
+        let (get, head) = (&Method::GET, &Method::HEAD);
+        let (length, chunked, both) = (
+            "Content-Length: 5\r\n",
+            "Transfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        );
+        let ok = "HTTP/1.1 200 OK";
+        for (method, status, lines, expected) in [
+            (head, ok, length, Ok((Framing::Empty, true))),
+            (head, ok, chunked, Ok((Framing::Empty, true))),
+            (head, ok, "", Ok((Framing::Empty, true))),
+            (get, "HTTP/1.1 204 No Content", length, Ok((Framing::Empty, true))),
+            (get, "HTTP/1.1 304 Not Modified", chunked, Ok((Framing::Empty, true))),
+            (get, "HTTP/1.1 101 Switching Protocols", "", Ok((Framing::Empty, true))),
+            (get, ok, both, Err(ParseError::Ambiguous)),
+            (head, ok, both, Err(ParseError::Ambiguous)),
+            (get, ok, chunked, Ok((Framing::Chunked, true))),
+            (get, ok, "Transfer-Encoding: gzip\r\n", Err(ParseError::TransferCoding)),
+            (get, ok, "Transfer-Encoding: gzip, chunked\r\n", Err(ParseError::TransferCoding)),
+            (get, "HTTP/1.0 200 OK", chunked, Err(ParseError::TransferCoding)),
+            (get, ok, "Content-Length: 5\r\nContent-Length: 6\r\n", Err(ParseError::ContentLength)),
+            (head, ok, "Content-Length: x\r\n", Err(ParseError::ContentLength)),
+            (get, ok, length, Ok((Framing::Length(5), true))),
+            (get, ok, "Content-Length: 0\r\n", Ok((Framing::Length(0), true))),
+            (get, ok, "Content-Length: 5, 05\r\nContent-Length: 5\r\n", Ok((Framing::Length(5), true))),
+            (get, ok, "Connection: close\r\nContent-Length: 5\r\n", Ok((Framing::Length(5), false))),
+            (get, "HTTP/1.0 200 OK", length, Ok((Framing::Length(5), false))),
+            (
+                get,
+                "HTTP/1.0 200 OK",
+                "Connection: keep-alive\r\nContent-Length: 5\r\n",
+                Ok((Framing::Length(5), true)),
+            ),
+            (get, ok, "", Ok((Framing::UntilClose, false))),
+            (get, "HTTP/1.0 200 OK", "Connection: keep-alive\r\n", Ok((Framing::UntilClose, false))),
+        ] {
+            assert_eq!(framed(method, status, lines), expected, "{method} {status} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_length_leaves_in_one_line_and_the_chunks_of_no_body_not_at_all() {
+        let parsed =
+            parse(&Method::HEAD, "HTTP/1.1 200 OK\r\nContent-Length: 5, 05\r\n\r\n").unwrap().unwrap();
+        assert_eq!(parsed.head.fields.get_all(CONTENT_LENGTH).collect::<Vec<_>>(), [b"5"]);
+        let parsed =
+            parse(&Method::HEAD, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap().unwrap();
+        assert!(parsed.head.fields.is_empty());
+    }
+
+    #[test]
+    fn an_interim_response_has_no_fields_but_101_has() {
+        let interim = "HTTP/1.1 103 Early Hints\r\nLocation: x\r\nContent-Length: x\r\n\r\n";
+        let parsed = parse(&Method::GET, &format!("{interim}HTTP/1.1 200 OK\r\n\r\n")).unwrap().unwrap();
+        assert_eq!(
+            (parsed.length, parsed.framing, parsed.keeps_alive),
+            (interim.len(), Framing::Empty, true)
+        );
+        assert!(parsed.head.fields.is_empty() && !parsed.head.fields.contains(LOCATION));
+        let switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n";
+        assert!(parse(&Method::GET, switching).unwrap().unwrap().head.fields.contains(UPGRADE));
+    }
+
+    #[test]
+    fn only_an_unusual_reason_is_kept() {
+        for (status, reason) in [
+            ("200 OK", None),
+            ("200 Fine", Some("Fine")),
+            ("200 ", Some("")),
+            ("200", Some("")),
+            ("299 ", Some("")),
+            ("299 x y", Some("x y")),
+            // What is not ASCII is left out.
+            ("200 \u{e9}", Some("")),
+        ] {
+            let parsed = parse(&Method::GET, &format!("HTTP/1.1 {status}\r\n\r\n")).unwrap().unwrap();
+            assert_eq!(parsed.head.reason.as_deref(), reason.map(str::as_bytes), "{status:?}");
+        }
+        for status in ["000 x", "099 x", "20 x", "2000 x", "+20 x", "x"] {
+            assert!(parse(&Method::GET, &format!("HTTP/1.1 {status}\r\n\r\n")).is_err(), "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_has_bounds() {
+        let with_lines = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: y\r\n".repeat(count));
+        assert_eq!(parse(&Method::GET, &with_lines(100)).unwrap().unwrap().head.fields.len(), 100);
+        assert_eq!(parse(&Method::GET, &with_lines(101)).unwrap_err(), ParseError::TooLarge);
+        let of = |bytes: usize| format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(bytes - 24));
+        assert_eq!(parse(&Method::GET, &of(4096)).unwrap().unwrap().length, 4096);
+        assert_eq!(parse(&Method::GET, &of(4097)).unwrap_err(), ParseError::TooLarge);
+        let (long, method) = (of(5000), Method::GET);
+        for end in 1..5000 {
+            let seen = if end == 1 { 0 } else { end - 1 };
+            let parsed = parse_response(&long.as_bytes()[..end], seen, LIMITS, &method);
+            let is_over = end >= 4096;
+            assert!(if is_over { parsed.is_err() } else { matches!(parsed, Ok(None)) }, "{end}");
+        }
+    }
+}

@@ -17,6 +17,10 @@ pub fn write_request(out: &mut Vec<u8>, head: &RequestHead, framing: Framing) {
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    if target.starts_with('?') {
+        // The path of an absolute form may be empty.
+        out.push(b'/');
+    }
     out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     write_fields(out, &head.fields);
@@ -48,7 +52,8 @@ pub fn write_response(
         None => out.extend_from_slice(head.status.canonical_reason().unwrap_or_default().as_bytes()),
     }
     out.extend_from_slice(b"\r\n");
-    if framing == Framing::Empty && head.status != StatusCode::NO_CONTENT {
+    let has_no_length = head.status.is_informational() || head.status == StatusCode::NO_CONTENT;
+    if framing == Framing::Empty && !has_no_length {
         // The length is that of a body which is not sent.
         head.fields.write(out);
     } else {
@@ -189,4 +194,187 @@ fn push_hex(out: &mut Vec<u8>, number: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = (usize::BITS - number.leading_zeros()).div_ceil(4).max(1);
     out.extend((0..digits).rev().map(|place| DIGITS[number >> (4 * place) & 15]));
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    fn request(target: &str, lines: &[(&'static str, &'static str)], framing: Framing) -> String {
+        let fields = lines.iter().copied().collect();
+        let head = RequestHead { fields, ..RequestHead::new(Method::POST, target.parse().unwrap()) };
+        let mut out = Vec::new();
+        write_request(&mut out, &head, framing);
+        String::from_utf8(out).unwrap()
+    }
+
+    /// A response with these lines, without the end of its head.
+    fn response(status: u16, lines: &str, version: Version, framing: Framing, is_last: bool) -> String {
+        let mut head = ResponseHead::new(StatusCode::from_u16(status).unwrap());
+        head.fields = lines.split_terminator('|').map(|line| line.split_once(": ").unwrap()).collect();
+        let mut out = Vec::new();
+        write_response(&mut out, &head, (version, framing), is_last, b"now");
+        let text = String::from_utf8(out).unwrap();
+        text.strip_suffix("\r\n\r\n").unwrap().replace("\r\n", "|")
+    }
+
+    #[test]
+    fn a_request_is_for_path_and_query() {
+        for (target, sent) in
+            [("/a?b", "/a?b"), ("http://b/c?d", "/c?d"), ("http://b", "/"), ("http://b?c", "/?c"), ("*", "*")]
+        {
+            assert_eq!(request(target, &[], Framing::Empty), format!("POST {sent} HTTP/1.1\r\n\r\n"));
+        }
+    }
+
+    #[test]
+    fn a_request_says_how_its_body_is_framed() {
+        let lines = &[("Content-Length", "7"), ("Host", "a"), ("Transfer-Encoding", "x")];
+        for (lines, framing, written) in [
+            (&lines[1..2], Framing::Empty, ""),
+            (lines, Framing::Empty, "content-length: 0\r\n"),
+            (lines, Framing::Length(5), "content-length: 5\r\n"),
+            (lines, Framing::Length(0), "content-length: 0\r\n"),
+            (lines, Framing::Chunked, "transfer-encoding: chunked\r\n"),
+            (lines, Framing::UntilClose, ""),
+        ] {
+            let expected = format!("POST / HTTP/1.1\r\nhost: a\r\n{written}\r\n");
+            assert_eq!(request("/", lines, framing), expected, "{framing:?}");
+        }
+    }
+
+    #[test]
+    fn a_response_says_how_its_body_is_framed() {
+        let lines = "x: y|content-length: 7|transfer-encoding: z";
+        for (framing, written) in [
+            (Framing::Length(5), "|content-length: 5"),
+            (Framing::Length(0), "|content-length: 0"),
+            (Framing::Chunked, "|transfer-encoding: chunked"),
+            (Framing::UntilClose, ""),
+        ] {
+            let expected = format!("HTTP/1.1 200 OK|x: y|date: now{written}");
+            assert_eq!(response(200, lines, Version::HTTP_11, framing, false), expected);
+        }
+    }
+
+    #[test]
+    fn a_response_without_a_body_keeps_its_length_but_for_1xx_and_204() {
+        for (status, start, length) in [
+            (200, "200 OK", "|content-length: 5"),
+            (304, "304 Not Modified", "|content-length: 5"),
+            (204, "204 No Content", ""),
+            (101, "101 Switching Protocols", ""),
+        ] {
+            let expected = format!("HTTP/1.1 {start}{length}|date: now");
+            assert_eq!(
+                response(status, "content-length: 5", Version::HTTP_11, Framing::Empty, false),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn a_response_says_whether_the_connection_is_kept() {
+        let (old, new) = (Version::HTTP_10, Version::HTTP_11);
+        for (version, is_last, lines, written) in [
+            (new, false, "", ""),
+            (new, true, "", "|connection: close"),
+            (old, false, "", "|connection: keep-alive"),
+            (old, true, "", "|connection: close"),
+            (new, false, "connection: upgrade", ""),
+            (new, true, "connection: upgrade", ""),
+        ] {
+            let before = if lines.is_empty() { String::new() } else { format!("|{lines}") };
+            let expected = format!("{version:?} 200 OK{before}|date: now|content-length: 0{written}");
+            assert_eq!(response(200, lines, version, Framing::Length(0), is_last), expected);
+        }
+    }
+
+    #[test]
+    fn a_response_has_one_date_and_its_own_reason() {
+        let dated = response(200, "date: then", Version::HTTP_11, Framing::Length(0), false);
+        assert_eq!(dated, "HTTP/1.1 200 OK|date: then|content-length: 0");
+        for (status, reason, start) in [
+            (404, None, "404 Not Found"),
+            (404, Some("Nothing"), "404 Nothing"),
+            (404, Some(""), "404 "),
+            (299, None, "299 "),
+        ] {
+            let reason = reason.map(|reason: &str| reason.as_bytes().into());
+            let head = ResponseHead { reason, ..ResponseHead::new(StatusCode::from_u16(status).unwrap()) };
+            let mut out = Vec::new();
+            write_response(&mut out, &head, (Version::HTTP_11, Framing::UntilClose), false, b"now");
+            assert_eq!(out, format!("HTTP/1.1 {start}\r\ndate: now\r\n\r\n").as_bytes());
+        }
+    }
+
+    fn encode(
+        encoder: &mut BodyEncoder,
+        parts: &[&str],
+        trailers: &[(&'static str, &str)],
+    ) -> (String, bool) {
+        let mut out = Vec::new();
+        for part in parts {
+            let taken = encoder.begin_data(part.len(), &mut out);
+            out.extend_from_slice(&part.as_bytes()[..taken]);
+            out.extend_from_slice(encoder.end_data(taken));
+        }
+        let trailers: HeaderMap = trailers
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect();
+        let is_whole = encoder.end((!trailers.is_empty()).then_some(&trailers), &mut out);
+        (String::from_utf8(out).unwrap(), is_whole)
+    }
+
+    #[test]
+    fn chunks_are_written_without_an_empty_one() {
+        let mut encoder = BodyEncoder::new(Framing::Chunked, &Fields::new(), true);
+        let long = "x".repeat(0x10f);
+        let (text, is_whole) = encode(&mut encoder, &["hello", "", &long], &[("x-sum", "1")]);
+        assert_eq!(text, format!("5\r\nhello\r\n10f\r\n{long}\r\n0\r\n\r\n"));
+        assert!(is_whole && !encoder.is_complete());
+    }
+
+    #[test]
+    fn only_announced_trailers_are_written_to_those_who_take_them() {
+        let fields: Fields = [("trailer", "X-Sum , x-y"), ("trailer", "z")].into_iter().collect();
+        let trailers = &[("x-sum", "1"), ("x", "2"), ("z", "3")];
+        for (takes_trailers, written) in [(true, "x-sum: 1\r\nz: 3\r\n"), (false, "")] {
+            let mut encoder = BodyEncoder::new(Framing::Chunked, &fields, takes_trailers);
+            assert_eq!(encode(&mut encoder, &[], trailers), (format!("0\r\n{written}\r\n"), true));
+        }
+    }
+
+    #[test]
+    fn no_more_is_written_than_was_announced_and_less_is_noticed() {
+        for (parts, written, is_whole) in [
+            (&["hel", "lo"][..], "hello", true),
+            (&["hello", "", "!"], "hello", true),
+            (&["hel", "lo!"], "hello", true),
+            (&["hell"], "hell", false),
+            (&[], "", false),
+        ] {
+            let mut encoder = BodyEncoder::new(Framing::Length(5), &Fields::new(), true);
+            assert!(!encoder.is_complete());
+            assert_eq!(
+                encode(&mut encoder, parts, &[("x", "y")]),
+                (written.to_owned(), is_whole),
+                "{parts:?}"
+            );
+            assert_eq!(encoder.is_complete(), is_whole);
+        }
+    }
+
+    #[test]
+    fn a_body_until_the_end_of_the_connection_is_written_as_it_is() {
+        let mut encoder = BodyEncoder::new(Framing::UntilClose, &Fields::new(), false);
+        assert_eq!(encode(&mut encoder, &["a", "", "b"], &[]), ("ab".to_owned(), true));
+        assert!(!encoder.is_complete(), "its end is that of the connection");
+        let mut empty = BodyEncoder::new(Framing::Empty, &Fields::new(), false);
+        assert!(empty.is_complete());
+        assert_eq!(encode(&mut empty, &["a"], &[]), (String::new(), true));
+    }
 }

@@ -2,6 +2,9 @@
 //! bodies for as long as one likes; what it finds belongs into the corpus.
 
 mod bodies;
+mod cuts;
+mod http1;
+mod messages;
 
 use std::fs;
 use std::path::Path;
@@ -27,6 +30,8 @@ fn what_must_hold_holds_for_the_corpus() {
     over("corpus/gate", "", bodies::gate);
     over("corpus/headers", "", bodies::headers);
     over("corpus/proxy_header", "", bodies::proxy_header);
+    over("corpus/http1_request", "", http1::requests);
+    over("corpus/http1_response", "", http1::responses);
     over("it/reports", ".toml", bodies::file);
     over("it", ".toml", bodies::file);
 }
@@ -113,5 +118,21 @@ proptest! {
             text.splice(start..end, new.chars());
         }
         bodies::file(text.into_iter().collect::<String>().as_bytes());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(768))]
+
+    #[test]
+    fn requests_are_read_as_hyper_reads_them(seed in any::<u8>(), bytes in messages::requests()) {
+        http1::requests(&[&[seed], &*bytes].concat());
+    }
+
+    #[test]
+    fn responses_are_read_as_hyper_reads_them(
+        seed in any::<u8>(), method in any::<u8>(), bytes in messages::response(),
+    ) {
+        http1::responses(&[&[seed, method], &*bytes].concat());
     }
 }

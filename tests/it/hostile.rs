@@ -1,7 +1,7 @@
 //! Requests that mean harm, or look as if they did.
 
 mod answers;
-mod cases;
+pub mod cases;
 mod conformance;
 mod replies;
 mod requests;
