@@ -77,6 +77,8 @@ use crate::time::{monotonic, recent};
 #[derive(Debug)]
 pub struct Upstream {
     shared: Arc<SharedUpstream>,
+    /// What the access log calls it.
+    label: Rc<str>,
     lineup: RefCell<Rc<Lineup>>,
     /// Whether any server has a path of its own.
     has_bases: bool,
@@ -137,6 +139,7 @@ impl Upstream {
         shared.register(worker);
         let upstream = Self {
             has_bases: spec.servers.iter().any(|server| !server.base_path.is_empty()),
+            label: spec.label().into(),
             budget: RetryBudget::new(spec.retry_budget),
             lineup: RefCell::default(),
             counts,
@@ -184,7 +187,7 @@ impl Upstream {
         let mut tried = SmallVec::<[usize; 4]>::new();
         self.budget.requested();
         if let Some(forwarding) = &mut forwarding {
-            forwarding.begin(spec.label());
+            forwarding.begin(&self.label);
         }
         loop {
             let picked = lineup.pick(&tried, key);
