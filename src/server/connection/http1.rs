@@ -62,6 +62,8 @@ enum State {
     Switched(Box<Tunnel>),
     /// It ends. The client may still be sending a head or a body.
     Closing { is_sending: bool },
+    /// It ends without a response, since the client has not sent all of a head in time.
+    Abandoned,
 }
 
 /// Why a connection ends before its time.
@@ -133,6 +135,10 @@ pub(super) async fn serve(
                 Box::pin(closing::close(&mut connection.io, is_sending)).await;
                 return Ok(None);
             }
+            State::Abandoned => {
+                Box::pin(closing::abandon(&mut connection.io)).await;
+                return Ok(None);
+            }
         };
     }
 }
@@ -153,7 +159,6 @@ impl Connection<'_> {
                 Poll::Pending => return self.poll_idle((by, parks_at), cx),
             }
         }
-        self.open.set_idle(false);
         Poll::Ready(State::ReadingHead { by: recent() + self.spec.header_timeout })
     }
 
@@ -196,7 +201,7 @@ impl Connection<'_> {
         });
         match read.await {
             Ok(Some(request)) => State::Responding(Box::new(request)),
-            Ok(None) => State::Closing { is_sending: !self.io.is_half_closed() },
+            Ok(None) => State::Abandoned,
             Err(error) => self.refuse(error),
         }
     }

@@ -33,6 +33,14 @@ pub(super) async fn close(io: &mut ClientIo, is_sending: bool) {
     }
 }
 
+/// Closes a connection whose client gets no response. Over TLS the client is told that this end is in order.
+pub(super) async fn abandon(io: &mut ClientIo) {
+    if let Transport::Tls(_) = io.stream.get_ref() {
+        // It may be broken already.
+        let _ = shutdown(io).await;
+    }
+}
+
 /// Tells the client that nothing more is sent.
 async fn shutdown(io: &mut ClientIo) -> io::Result<()> {
     poll_fn(|cx| {
