@@ -66,7 +66,7 @@ pub(super) fn level(
     if parts.scheme.is_none_or(|scheme| is_served(&scheme)) { Ok(()) } else { Err(Malformed::Scheme) }
 }
 
-/// Takes the body from an answer of ours that can have none; over HTTP/1.1 hyper does.
+/// Takes the body from a response of our own that can have none; over HTTP/1.1 the connection does.
 pub(super) fn cut_body(response: &mut ProxyResponse<Source>, is_to_head: bool) {
     let ProxyResponse { head, body: Source::Own(body), .. } = response else { return };
     let never = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);

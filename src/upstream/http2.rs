@@ -4,12 +4,11 @@
 //! the others along. What may be waited for is bounded for each request by itself.
 
 mod form;
+mod open;
 mod within;
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future as _, poll_fn};
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,14 +19,15 @@ use http::{Response, StatusCode, Version};
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper::upgrade::Upgraded;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
+use self::open::open;
 use self::within::{turns_out, within};
 use super::UpstreamRequest;
 use super::body::{BodyError, RequestBody};
-use super::error::{Cause, OtherProtocol, SendError};
+use super::error::{Cause, SendError};
 use super::room::Place;
 use super::stream::poll_whole;
 use super::upload::{Carriers, Upload};
@@ -36,23 +36,8 @@ use crate::socket::{Activity, TimedStream, Waiting};
 use crate::time::{monotonic, recent};
 use crate::tls::Transport;
 
-/// Bytes of an answer's body that a server may send ahead of its client.
-const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same of all answers of a connection together: as much as all of them have, so that clients that do not read hold
-/// up nobody else.
-const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 128;
-/// Bytes of a request's body that wait for a server to read them.
-const MAX_UNREAD: usize = 64 * 1024;
-/// The largest head of an answer.
-const MAX_HEAD: u32 = 256 * 1024;
 /// Requests at once on a connection before another one is made.
 const MAX_STREAMS: usize = 128;
-const _: () = assert!(CONNECTION_WINDOW as usize >= MAX_STREAMS * STREAM_WINDOW as usize);
-/// After so much silence while an answer is waited for, a server is asked whether it is there. gRPC's servers take
-/// offence at less than five minutes.
-const PING_AFTER: Duration = Duration::from_secs(310);
-/// How long it may take to answer that.
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests at once until the server has said how many it takes.
 const UNSETTLED: usize = 1;
 /// How long a connection without requests is kept.
@@ -167,67 +152,6 @@ impl Multiplexed {
             connection.is_good() && !(is_idle && monotonic() - connection.idle_since.get() >= KEPT_FOR)
         });
     }
-}
-
-/// Begins to speak HTTP/2 over a stream.
-async fn open(
-    stream: Transport,
-    place: Place,
-    alive: Rc<()>,
-    response_timeout: Duration,
-    stall_timeout: Duration,
-) -> io::Result<Rc<Connection>> {
-    let is_tls = matches!(stream, Transport::Tls(_));
-    if is_tls && !stream.is_http2() {
-        return Err(io::Error::other(OtherProtocol));
-    }
-    let stream = TimedStream::new(stream, Bytes::new(), stall_timeout);
-    let activity = Rc::clone(stream.activity());
-    let io = TokioIo::new(stream);
-    let carriers = Carriers::new(stall_timeout);
-    let (sender, running) = http2::Builder::new(carriers.clone())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(MAX_UNREAD)
-        .max_header_list_size(MAX_HEAD)
-        .initial_max_send_streams(UNSETTLED)
-        .keep_alive_interval(PING_AFTER)
-        .keep_alive_timeout(PING_TIMEOUT)
-        .handshake(io)
-        .await
-        .map_err(io::Error::other)?;
-    let running = Rc::new(RefCell::new(Some(running)));
-    let connection = Rc::new(Connection {
-        sender,
-        _place: place,
-        _alive: alive,
-        response_timeout,
-        stall_timeout,
-        carriers,
-        scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
-        requests: Cell::new(0),
-        idle_since: Cell::new(recent()),
-        running: Rc::clone(&running),
-        activity,
-        is_doubtful: Cell::new(false),
-    });
-    // It ends when its last sender is gone.
-    tokio::task::spawn_local(async move {
-        let end = poll_fn(|cx| {
-            let mut running = running.borrow_mut();
-            let end = running.as_mut().map_or(Poll::Ready(Ok(())), |running| Pin::new(running).poll(cx));
-            if end.is_ready() {
-                // Now, so that who waits for something from it hears of its end.
-                *running = None;
-            }
-            end
-        });
-        if let Err(error) = end.await {
-            tracing::debug!("a connection to a server ended: {error}");
-        }
-    });
-    Ok(connection)
 }
 
 impl Connection {
