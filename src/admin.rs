@@ -35,7 +35,7 @@ use crate::proxy::Site;
 use crate::server::{Places, Stage};
 use crate::store::{Memory, Store};
 use crate::telemetry::{
-    AccessWriter, CONTENT_TYPE, Levels, ListenerLevels, Metrics, UpstreamLevels, dropped_log_lines,
+    AccessOutput, CONTENT_TYPE, Levels, ListenerLevels, Metrics, UpstreamLevels, dropped_log_lines,
 };
 use crate::time::Clock;
 use crate::upstream::SharedUpstream;
@@ -73,7 +73,7 @@ pub struct Gauges {
     /// What is owed to the store.
     pub ledger: Arc<Ledger>,
     /// The access log, if there is one, which knows how many of its lines were dropped.
-    pub access: Option<AccessWriter>,
+    pub access: Option<AccessOutput>,
     /// Where requests go.
     pub upstreams: Vec<Arc<SharedUpstream>>,
 }
@@ -171,7 +171,7 @@ impl Admin {
             owed_keys: ledger.len(),
             charge_back: ledger.units(),
             dropped_log_lines: dropped_log_lines(),
-            dropped_lines: access.as_ref().map_or(0, AccessWriter::dropped),
+            dropped_lines: access.as_ref().map_or(0, AccessOutput::dropped),
             upstreams: UpstreamLevels::merged(upstreams.iter().map(|upstream| upstream.levels()).collect()),
         }
     }

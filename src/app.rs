@@ -13,7 +13,7 @@ use self::signals::{Signals, Told, is_ready, is_reloading, is_stopping};
 use crate::config::{Config, Loaded};
 use crate::reload::{Source, Watch, words};
 use crate::server::{self, Inherited, Stage, Stages};
-use crate::telemetry::{AccessWriter, set_log_level, write_log};
+use crate::telemetry::{AccessOutput, set_log_level, write_log};
 
 /// How long the end waits for the last lines of the access log to be taken.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn serve(source: Source, config: Config, inherited: Inherited) -> anyhow::Result<Option<AccessWriter>> {
+async fn serve(source: Source, config: Config, inherited: Inherited) -> anyhow::Result<Option<AccessOutput>> {
     let mut signals = Signals::new()?;
     let (stages, stage) = server::stages();
     let watches = config.watch;
@@ -59,7 +59,7 @@ async fn end(
     signals: &mut Signals,
     stages: &Stages,
     running: Running,
-) -> anyhow::Result<Option<AccessWriter>> {
+) -> anyhow::Result<Option<AccessOutput>> {
     let (delay, grace) = running.patience();
     if delay > Duration::ZERO {
         tracing::info!("{signal}: not ready any more, and draining in {delay:?}");

@@ -6,15 +6,15 @@ mod charge_back;
 mod colours;
 mod counts;
 mod escape;
-mod lines;
 mod log;
 mod metrics;
+mod output;
 mod seldom;
 mod upstreams;
 
 use tracing::Level;
 
-pub use access::{AccessWriter, Forwarding, Record};
+pub use access::{AccessOutput, AccessWriter, Forwarding, Record, RequestText};
 pub use charge_back::ChargeBack;
 pub use colours::has_colours;
 pub use counts::{Counts, Outcome, StoreCall};

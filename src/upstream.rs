@@ -78,6 +78,8 @@ use crate::time::{monotonic, recent};
 #[derive(Debug)]
 pub struct Upstream {
     shared: Arc<SharedUpstream>,
+    /// What the access log calls it.
+    label: Rc<str>,
     lineup: RefCell<Rc<Lineup>>,
     /// Whether any server has a path of its own.
     has_bases: bool,
@@ -127,6 +129,7 @@ impl Upstream {
         shared.register(worker);
         let upstream = Self {
             has_bases: spec.servers.iter().any(|server| !server.base_path.is_empty()),
+            label: spec.label().into(),
             budget: RetryBudget::new(spec.retry_budget),
             lineup: RefCell::default(),
             counts,
@@ -174,7 +177,7 @@ impl Upstream {
         let mut tried = SmallVec::<[usize; 4]>::new();
         self.budget.requested();
         if let Some(forwarding) = &mut forwarding {
-            forwarding.begin(spec.label());
+            forwarding.begin(&self.label);
         }
         loop {
             let picked = lineup.pick(&tried, key);
@@ -342,12 +345,8 @@ async fn attempt(
 
 /// What an answer with this status says of an attempt.
 fn came_to(status: StatusCode) -> Attempt {
-    match status {
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            Attempt::Unavailable
-        }
-        _ => Attempt::Answered,
-    }
+    let is_unavailable = matches!(status.as_u16(), 502..=504);
+    if is_unavailable { Attempt::Unavailable } else { Attempt::Answered }
 }
 
 /// Puts the server's own path before `target`, and the right name into its Host header.

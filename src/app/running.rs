@@ -20,7 +20,7 @@ use crate::server::{
 };
 use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{
-    AccessLog, AccessWriter, LogSpec, Losses, Metrics, UpstreamCounts, dropped_log_lines,
+    AccessLog, AccessOutput, LogSpec, Losses, Metrics, UpstreamCounts, dropped_log_lines,
 };
 use crate::time::Clock;
 use crate::upstream::{Keeper, ServerSpec, SharedUpstream, UpstreamSpec};
@@ -36,7 +36,7 @@ pub(super) struct Running {
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     stage: watch::Receiver<Stage>,
-    access: Option<AccessWriter>,
+    access: Option<AccessOutput>,
     /// Of the access log, and of the log.
     losses: [Losses; 2],
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
@@ -203,7 +203,7 @@ impl Running {
     }
 
     /// Ends what is not needed for what has begun; gives the workers, and who writes the access log.
-    pub fn stop(self) -> (Vec<Worker>, Option<AccessWriter>) {
+    pub fn stop(self) -> (Vec<Worker>, Option<AccessOutput>) {
         self.sweeping.abort();
         self.refreshing.inspect(JoinHandle::abort);
         (self.workers, self.access)
@@ -212,7 +212,7 @@ impl Running {
     /// Says how many lines of the logs were dropped, if it was not said a moment ago.
     pub fn tell_of_dropped_lines(&mut self) {
         let [access, log] = &mut self.losses;
-        access.tell(self.access.as_ref().map_or(0, AccessWriter::dropped));
+        access.tell(self.access.as_ref().map_or(0, AccessOutput::dropped));
         log.tell(dropped_log_lines());
     }
 
@@ -267,7 +267,7 @@ impl Running {
             store: self.store.clone(),
             shared: self.shared.clone(),
             counts: Arc::new(self.metrics.counts(worker, &self.site.gate.limits.policies, self.routes())),
-            access: self.access.as_ref().and_then(|writer| writer.with(self.log)),
+            access: self.access.as_ref().and_then(|output| output.writer(self.log)),
         }
     }
 
@@ -289,7 +289,7 @@ impl Running {
     /// Starts the thread that writes the access log, when the first configuration wants one.
     fn begin_access_log(&mut self) {
         if self.log.access != AccessLog::Off && self.access.is_none() {
-            self.access = AccessWriter::start();
+            self.access = AccessOutput::start();
         }
     }
 

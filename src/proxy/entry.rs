@@ -1,16 +1,16 @@
 //! The line of the access log of a request, from its head on.
 
-use std::time::Duration;
+use std::borrow::Cow;
 
-use http::{HeaderValue, request};
+use http::{HeaderValue, Uri, Version, request};
 use tokio::time::Instant;
 
 use super::{Peer, Proxy};
 use crate::gate::{Examined, Malformed, RouteId};
 use crate::limit::{PolicyId, binding};
 use crate::limiter::Ruling;
-use crate::telemetry::{AccessWriter, Forwarding, Outcome, Record};
-use crate::time::monotonic;
+use crate::telemetry::{AccessWriter, Outcome, Record, RequestText};
+use crate::time::{monotonic, recent};
 
 /// A line of the access log that is not written yet.
 #[derive(Debug)]
@@ -26,25 +26,15 @@ impl Proxy {
     /// Begins a line of the access log, if there is one.
     pub(super) fn entry(&self, peer: &Peer, head: &request::Parts, id: &HeaderValue) -> Option<Box<Entry>> {
         let writer = self.access.as_ref().filter(|writer| writer.draws())?.clone();
-        let record = Record {
-            time: self.clock.now(),
-            client: peer.ip(),
-            version: head.version,
-            method: head.method.clone(),
-            host: String::new(),
-            target: head.uri.clone(),
-            route: None,
-            request_id: id.clone(),
-            forwarding: Forwarding::default(),
-            is_denied: false,
-            denied_by: None,
-            shadow_denied_by: Vec::new(),
-            error: None,
-            status: None,
-            bytes: 0,
-            took: Duration::ZERO,
+        let target = target(&head.uri);
+        let request = RequestText {
+            method: head.method.as_str().as_bytes(),
+            target: target.as_bytes(),
+            request_id: id.as_bytes(),
+            protocol: protocol(head.version),
         };
-        Some(Box::new(Entry { record, is_whole: false, started: monotonic(), writer }))
+        let record = Record::begin(self.clock.now(), peer.ip(), request);
+        Some(Box::new(Entry { record, is_whole: false, started: recent(), writer }))
     }
 
     /// Counts and logs a request that is refused for what it is; says which route it matches, if that is known.
@@ -65,10 +55,14 @@ impl Proxy {
         if let Some(entry) = entry {
             let record = &mut entry.record;
             record.client = gate.client_ip.client(peer.ip(), &head.headers);
-            record.host = located.map(|located| located.host.into_owned()).unwrap_or_default();
-            record.route = route.map(|route| self.route_name(route));
-            record.is_denied = blocked_by.is_some();
-            record.denied_by = blocked_by.map(|limit| self.name_of(limit));
+            record.set_host(located.as_ref().map_or("", |located| &located.host));
+            if let Some(route) = route {
+                record.set_route(self.route_name(route));
+            }
+            if let Some(limit) = blocked_by {
+                record.is_denied = true;
+                record.set_denied_by(self.name_of(limit));
+            }
         }
         route
     }
@@ -77,24 +71,31 @@ impl Proxy {
     pub(super) fn describe(&self, record: &mut Record, examined: &Examined<'_>, ruling: &Ruling) {
         let standings = &ruling.standings;
         record.client = examined.client;
-        record.host = examined.host.to_string();
-        record.route = examined.route.map(|route| self.route_name(route));
-        record.shadow_denied_by = ruling.shadow_denials.iter().map(|limit| self.name_of(*limit)).collect();
+        record.set_host(&examined.host);
+        if let Some(route) = examined.route {
+            record.set_route(self.route_name(route));
+        }
+        for limit in &ruling.shadow_denials {
+            record.add_shadow_denied_by(self.name_of(*limit));
+        }
         let binding = binding(standings.iter().map(|standing| &standing.decision));
         let denied = binding.map(|place| standings[place]).filter(|standing| !standing.decision.allowed);
         record.is_denied = ruling.verdict.is_err();
-        record.denied_by = denied.map(|standing| self.name_of(standing.policy));
+        let mut denied_by = denied.map(|standing| standing.policy);
         if let (Some(missing), Ok(_)) = (&examined.missing, &ruling.verdict) {
-            (record.is_denied, record.denied_by) = (true, Some(self.name_of(missing.limit)));
+            (record.is_denied, denied_by) = (true, Some(missing.limit));
+        }
+        if let Some(limit) = denied_by {
+            record.set_denied_by(self.name_of(limit));
         }
     }
 
-    fn route_name(&self, route: RouteId) -> String {
-        self.site.gate.routes.get(route).name.to_string()
+    fn route_name(&self, route: RouteId) -> &str {
+        &self.site.gate.routes.get(route).name
     }
 
-    fn name_of(&self, limit: PolicyId) -> String {
-        self.site.gate.limits.policies[limit.0 as usize].name.to_string()
+    fn name_of(&self, limit: PolicyId) -> &str {
+        &self.site.gate.limits.policies[limit.0 as usize].name
     }
 }
 
@@ -103,5 +104,21 @@ impl Entry {
     pub fn write(&mut self) {
         self.record.took = monotonic() - self.started;
         self.writer.write(&self.record);
+    }
+}
+
+/// A target as it was sent.
+fn target(uri: &Uri) -> Cow<'_, str> {
+    match uri.path_and_query() {
+        Some(path) if uri.authority().is_none() => path.as_str().into(),
+        _ => uri.to_string().into(),
+    }
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2",
+        _ => "HTTP/1.1",
     }
 }

@@ -1,28 +1,74 @@
 //! Text from clients in log lines: characters that act on terminals or on readers of lines are escaped, and long
 //! text is cut.
 
-use std::borrow::Cow;
-use std::fmt;
-use std::io;
-
-use serde_json::ser::Formatter;
+use std::io::Write as _;
 
 /// The most bytes of one text from a client that a line has.
 const MAX_TEXT: usize = 2 * 1024;
+/// Bytes that are looked at together.
+const BLOCK: usize = 16;
 
-/// Text that is displayed with its unsafe characters escaped as `\u0085`.
-pub(super) struct Escaped<'a>(pub &'a str);
-
-/// Writes JSON in which unsafe characters are escaped. `serde_json` itself escapes those below U+0020 only.
-pub(super) struct SafeJson;
-
-/// The text itself, or its beginning followed by `…` and the number of its bytes.
-pub(super) fn cut(text: &str) -> Cow<'_, str> {
+/// Appends the text itself, or its beginning followed by `…` and the number of its bytes.
+pub(super) fn push_cut(out: &mut Vec<u8>, text: &[u8]) {
     if text.len() <= MAX_TEXT {
-        return Cow::Borrowed(text);
+        out.extend_from_slice(text);
+        return;
     }
-    let kept = &text[..text.floor_char_boundary(MAX_TEXT)];
-    Cow::Owned(format!("{kept}…({} bytes)", text.len()))
+    let is_boundary = |at: &usize| text[*at] & 0xc0 != 0x80;
+    // No character has more than four bytes.
+    let end = (MAX_TEXT - 3..=MAX_TEXT).rev().find(is_boundary).unwrap_or(MAX_TEXT);
+    out.extend_from_slice(&text[..end]);
+    // Writing to memory can't fail.
+    let _ = write!(out, "…({} bytes)", text.len());
+}
+
+/// Whether the text has printable ASCII only, and nothing that JSON escapes: nearly all text.
+pub(super) fn is_plain(text: &[u8]) -> bool {
+    // It looks at every byte of a block, which the compiler turns into vector code.
+    let is_plain = |block: &[u8]| {
+        let is_odd = |byte: u8| {
+            u8::from(!(0x20..0x7f).contains(&byte)) | u8::from(byte == b'"') | u8::from(byte == b'\\')
+        };
+        block.iter().fold(0, |odd, byte| odd | is_odd(*byte)) == 0
+    };
+    let (blocks, _) = text.as_chunks::<BLOCK>();
+    match text.last_chunk::<BLOCK>() {
+        // It overlaps the last whole block.
+        Some(last) => blocks.iter().all(|block| is_plain(block)) && is_plain(last),
+        None => is_plain(text),
+    }
+}
+
+/// Appends text with its unsafe characters escaped as `\u0085`.
+pub(super) fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
+    for character in String::from_utf8_lossy(text).chars() {
+        push_character(out, character);
+    }
+}
+
+/// The same inside of a JSON string.
+pub(super) fn push_json(out: &mut Vec<u8>, text: &[u8]) {
+    for character in String::from_utf8_lossy(text).chars() {
+        match character {
+            '"' => out.extend_from_slice(br#"\""#),
+            '\\' => out.extend_from_slice(br"\\"),
+            '\u{8}' => out.extend_from_slice(br"\b"),
+            '\t' => out.extend_from_slice(br"\t"),
+            '\n' => out.extend_from_slice(br"\n"),
+            '\u{c}' => out.extend_from_slice(br"\f"),
+            '\r' => out.extend_from_slice(br"\r"),
+            _ => push_character(out, character),
+        }
+    }
+}
+
+fn push_character(out: &mut Vec<u8>, character: char) {
+    if is_unsafe(character) {
+        let digit = |shift: u32| b"0123456789abcdef"[(u32::from(character) >> shift) as usize & 0xf];
+        out.extend_from_slice(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)]);
+    } else {
+        out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+    }
 }
 
 /// Whether a character is escaped: it could control a terminal, end a line for some readers, or reorder the text
@@ -32,45 +78,15 @@ fn is_unsafe(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Passes on the text piece by piece, unsafe characters escaped.
-fn escape<E>(text: &str, mut write: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-    // Nearly all text is printable ASCII. The fold looks at every byte, which the compiler turns into vector code.
-    if text.bytes().fold(true, |is_plain, byte| is_plain & (0x20..0x7f).contains(&byte)) {
-        return write(text);
-    }
-    for piece in text.split_inclusive(is_unsafe) {
-        match piece.char_indices().next_back().filter(|(_, last)| is_unsafe(*last)) {
-            Some((at, last)) => {
-                write(&piece[..at])?;
-                let digit = |shift: u32| b"0123456789abcdef"[(u32::from(last) >> shift) as usize & 0xf];
-                let sequence = [b'\\', b'u', digit(12), digit(8), digit(4), digit(0)];
-                write(str::from_utf8(&sequence).unwrap_or_default())?;
-            }
-            None => write(piece)?,
-        }
-    }
-    Ok(())
-}
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        escape(self.0, |piece| f.write_str(piece))
-    }
-}
-
-impl Formatter for SafeJson {
-    fn write_string_fragment<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        escape(fragment, |piece| writer.write_all(piece.as_bytes()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pushed(push: fn(&mut Vec<u8>, &[u8]), text: &[u8]) -> String {
+        let mut out = Vec::new();
+        push(&mut out, text);
+        String::from_utf8(out).unwrap()
+    }
 
     #[test]
     fn unsafe_characters_are_escaped() {
@@ -78,7 +94,7 @@ mod tests {
             ("/a?b=%22", "/a?b=%22"),
             ("é…日", "é…日"),
             ("a\u{85}\u{9b}b", "a\\u0085\\u009bb"),
-            ("\u{7f}\u{1b}[31m\n", "\\u007f\\u001b[31m\\u000a"),
+            ("\u{7f}\u{1b}[31m\0", "\\u007f\\u001b[31m\\u0000"),
             ("\u{2028}x\u{2029}", "\\u2028x\\u2029"),
             (
                 "\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}",
@@ -86,15 +102,43 @@ mod tests {
             ),
             ("\u{2027}\u{202f}\u{2065}\u{206a}", "\u{2027}\u{202f}\u{2065}\u{206a}"),
         ] {
-            assert_eq!(Escaped(text).to_string(), shown);
+            assert_eq!(pushed(push_escaped, text.as_bytes()), shown);
+            assert_eq!(pushed(push_json, text.as_bytes()), shown);
+        }
+        let odd = "\"\\\u{8}\t\n\u{c}\r";
+        assert_eq!(pushed(push_escaped, odd.as_bytes()), "\"\\\\u0008\\u0009\\u000a\\u000c\\u000d");
+        assert_eq!(pushed(push_json, odd.as_bytes()), r#"\"\\\b\t\n\f\r"#);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        for push in [push_escaped, push_json] {
+            assert_eq!(pushed(push, b"/\xff\xc3("), "/\u{fffd}\u{fffd}(");
+        }
+    }
+
+    #[test]
+    fn plain_text_is_the_same_in_every_form() {
+        for byte in 0..=u8::MAX {
+            let text = [b'a', byte];
+            let is_same = [push_escaped, push_json].map(|push| pushed(push, &text).as_bytes() == text);
+            assert_eq!(is_plain(&text), is_same == [true, true], "{byte}");
         }
     }
 
     #[test]
     fn long_text_is_cut_between_characters() {
         let whole = "a".repeat(MAX_TEXT);
-        assert_eq!(cut(&whole), whole);
-        let long = format!("{}é", "a".repeat(MAX_TEXT - 1));
-        assert_eq!(cut(&long), format!("{}…(2049 bytes)", "a".repeat(MAX_TEXT - 1)));
+        assert_eq!(pushed(push_cut, whole.as_bytes()), whole);
+        for (character, kept) in [("é", 1), ("日", 1), ("日", 2), ("🦀", 1), ("🦀", 3)] {
+            let start = "a".repeat(MAX_TEXT - kept);
+            let long = format!("{start}{character}");
+            let expected = format!("{start}…({} bytes)", long.len());
+            assert_eq!(pushed(push_cut, long.as_bytes()), expected);
+        }
+        // Bytes that are no characters are cut anywhere.
+        let mut odd = Vec::new();
+        push_cut(&mut odd, &[0x80; MAX_TEXT + 1]);
+        assert!(odd.starts_with(&[0x80; MAX_TEXT]));
     }
 }

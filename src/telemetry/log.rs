@@ -14,12 +14,12 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, reload};
 
 use super::colours::has_colours;
-use super::lines::Lines;
+use super::output::{LogBuffer, LogOutput};
 
 /// What lets the level of the log be changed.
 static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 /// Who writes it; none if no thread could be had.
-static LINES: OnceLock<Lines> = OnceLock::new();
+static OUTPUT: OnceLock<(LogOutput, LogBuffer)> = OnceLock::new();
 
 /// Starts the log. Only the first call of a process has an effect.
 pub fn start_log(level: Level) {
@@ -33,8 +33,9 @@ pub fn start_log(level: Level) {
         let _ = FILTER.set(handle);
         // A descriptor of its own, so that whoever writes to standard error directly does not wait either.
         let out = io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);
-        if let Ok(lines) = out.and_then(|out| Lines::to(out, "log")) {
-            let _ = LINES.set(lines);
+        if let Ok(output) = out.and_then(|out| LogOutput::start(out, "log")) {
+            let buffer = output.buffer();
+            let _ = OUTPUT.set((output, buffer));
         }
     }
 }
@@ -50,8 +51,8 @@ pub fn set_log_level(level: Level) {
 /// Writes text of several lines, whatever the level.
 pub fn write_log(text: &str) {
     let text = text.trim_end_matches('\n');
-    match LINES.get() {
-        Some(lines) => lines.put(text.as_bytes().to_vec()),
+    match OUTPUT.get() {
+        Some((_, buffer)) => buffer.append(|lines| lines.extend_from_slice(text.as_bytes())),
         // Where that is closed nobody wants to know.
         None => drop(writeln!(io::stderr(), "{text}")),
     }
@@ -60,13 +61,13 @@ pub fn write_log(text: &str) {
 /// Lines that were dropped since the start.
 #[must_use]
 pub fn dropped_log_lines() -> u64 {
-    LINES.get().map_or(0, Lines::dropped)
+    OUTPUT.get().map_or(0, |(output, _)| output.dropped())
 }
 
 /// Waits until everything that was logged is written, so long at most.
 pub fn flush_log(patience: Duration) {
     // If not, there is nobody to tell.
-    let _ = LINES.get().is_none_or(|lines| lines.flush(patience));
+    let _ = OUTPUT.get().is_none_or(|(output, _)| output.flush(patience));
 }
 
 /// What the Redis client says of its connections is said once, by the limiter; h2 speaks of every frame.

@@ -1,5 +1,6 @@
 //! The access log: what it says of a request.
 
+mod delivery;
 mod forwarding;
 
 use std::fs::OpenOptions;

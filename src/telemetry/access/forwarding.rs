@@ -11,7 +11,7 @@ use crate::time::recent;
 #[derive(Debug, Default)]
 pub struct Forwarding {
     /// The upstream's label; none if the request was not meant for one, or did not get so far.
-    pub(super) upstream: Option<Box<str>>,
+    pub(super) upstream: Option<Rc<str>>,
     /// The label of the server that was chosen last.
     pub(super) server: Option<Rc<str>>,
     /// How often one was chosen.
@@ -24,8 +24,8 @@ pub struct Forwarding {
 
 impl Forwarding {
     /// The upstream of this label has the request now.
-    pub fn begin(&mut self, upstream: &str) {
-        self.upstream = Some(upstream.into());
+    pub fn begin(&mut self, upstream: &Rc<str>) {
+        self.upstream = Some(Rc::clone(upstream));
         self.begun = Some(recent());
     }
 

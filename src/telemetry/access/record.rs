@@ -1,0 +1,150 @@
+//! What the access log says of one request.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use http::StatusCode;
+use smallvec::SmallVec;
+
+use super::forwarding::Forwarding;
+use crate::telemetry::escape::push_cut;
+use crate::time::Timestamp;
+
+/// The status of a request whose client was gone before it had a response, as in many logs.
+const CLIENT_GONE: u16 = 499;
+/// Bytes that the host and the names of a route and a limit have in most records, together.
+const NAMES: usize = 96;
+
+/// The texts of a request's head that the log has.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestText<'a> {
+    /// Its method.
+    pub method: &'a [u8],
+    /// Its target, with its query.
+    pub target: &'a [u8],
+    /// Its id.
+    pub request_id: &'a [u8],
+    /// The version of the protocol that the client speaks: `HTTP/1.1`.
+    pub protocol: &'static str,
+}
+
+/// What the access log says of one request.
+#[derive(Debug)]
+pub struct Record {
+    /// When the head of the request was there.
+    pub time: Timestamp,
+    /// The client's address.
+    pub client: IpAddr,
+    /// Where it went.
+    pub forwarding: Forwarding,
+    /// Whether a limit refused it.
+    pub is_denied: bool,
+    /// In a word, why no server gave a response, or not all of it.
+    pub error: Option<&'static str>,
+    /// The status of the response; none if the client was gone before that.
+    pub status: Option<StatusCode>,
+    /// Bytes of the response's body.
+    pub bytes: u64,
+    /// From the head of the request to the last byte of the response.
+    pub took: Duration,
+    pub(super) protocol: &'static str,
+    pub(super) method: Span,
+    pub(super) target: Span,
+    pub(super) request_id: Span,
+    pub(super) host: Span,
+    pub(super) route: Option<Span>,
+    pub(super) denied_by: Option<Span>,
+    pub(super) shadow_denied_by: SmallVec<[Span; 2]>,
+    /// All texts of the record, one behind the other: a copy costs less than a reference that workers share.
+    texts: Vec<u8>,
+}
+
+/// The place of a text in [`Record::texts`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Record {
+    /// The record of a request whose head was there at `time`.
+    #[must_use]
+    pub fn begin(time: Timestamp, client: IpAddr, request: RequestText<'_>) -> Self {
+        let RequestText { method, target, request_id, protocol } = request;
+        let mut texts = Vec::with_capacity(method.len() + target.len() + request_id.len() + NAMES);
+        let mut append = |text| append(&mut texts, |texts| push_cut(texts, text));
+        let (method, target, request_id) = (append(method), append(target), append(request_id));
+        Self {
+            time,
+            client,
+            forwarding: Forwarding::default(),
+            is_denied: false,
+            error: None,
+            status: None,
+            bytes: 0,
+            took: Duration::ZERO,
+            protocol,
+            method,
+            target,
+            request_id,
+            host: Span::default(),
+            route: None,
+            denied_by: None,
+            shadow_denied_by: SmallVec::new(),
+            texts,
+        }
+    }
+
+    /// Notes the host that was asked for.
+    pub fn set_host(&mut self, host: &str) {
+        self.host = append(&mut self.texts, |texts| push_cut(texts, host.as_bytes()));
+    }
+
+    /// Notes the name of the route that it matches.
+    pub fn set_route(&mut self, name: &str) {
+        self.route = Some(self.append_name(name));
+    }
+
+    /// Notes the name of the limit that refused it by itself.
+    pub fn set_denied_by(&mut self, limit: &str) {
+        self.denied_by = Some(self.append_name(limit));
+    }
+
+    /// Notes the name of a limit in shadow mode that would have refused it.
+    pub fn add_shadow_denied_by(&mut self, limit: &str) {
+        let name = self.append_name(limit);
+        self.shadow_denied_by.push(name);
+    }
+
+    /// All texts, one behind the other.
+    pub(super) fn all_texts(&self) -> &[u8] {
+        &self.texts
+    }
+
+    pub(super) fn text(&self, span: Span) -> &[u8] {
+        self.texts.get(Range::from(span)).unwrap_or_default()
+    }
+
+    fn append_name(&mut self, name: &str) -> Span {
+        append(&mut self.texts, |texts| texts.extend_from_slice(name.as_bytes()))
+    }
+
+    pub(super) fn status_code(&self) -> u64 {
+        self.status.map_or(CLIENT_GONE, |status| status.as_u16()).into()
+    }
+}
+
+impl From<Span> for Range<usize> {
+    fn from(span: Span) -> Self {
+        span.start as usize..span.end as usize
+    }
+}
+
+/// The place of the text that `push` appends.
+fn append(texts: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) -> Span {
+    let place = |texts: &Vec<u8>| u32::try_from(texts.len()).unwrap_or(u32::MAX);
+    let start = place(texts);
+    push(texts);
+    Span { start, end: place(texts) }
+}

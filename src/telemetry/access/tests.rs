@@ -1,0 +1,166 @@
+//! Tests of the access log's lines.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::time::Timestamp;
+
+const REQUEST: RequestText<'_> =
+    RequestText { method: b"GET", target: b"/a?b=%22", request_id: b"4a5b", protocol: "HTTP/2" };
+
+/// When the request came that the tests log.
+const TIME: Timestamp = Timestamp(1_790_000_000_123_456);
+
+/// A record with nothing but what all have.
+fn bare(request: RequestText<'_>) -> Record {
+    let mut record = Record::begin(TIME, [192, 0, 2, 7].into(), request);
+    record.set_host("api.example.com");
+    record.status = Some(http::StatusCode::OK);
+    record.bytes = 244;
+    record.took = Duration::from_micros(87);
+    record
+}
+
+/// A record with everything.
+fn full(request: RequestText<'_>) -> Record {
+    let mut record = bare(request);
+    record.status = Some(http::StatusCode::TOO_MANY_REQUESTS);
+    record.set_route("search");
+    record.set_denied_by("per-key");
+    record.add_shadow_denied_by("strict");
+    record.add_shadow_denied_by("wide");
+    record.error = Some("connect_failed");
+    record.forwarding.begin(&"search".into());
+    record.forwarding.try_at(&"http://10.0.0.7:8080".into(), 2);
+    record.forwarding.head_took = Some(Duration::from_micros(61));
+    record
+}
+
+fn json(record: &Record) -> String {
+    let mut line = Vec::new();
+    record.push_json(&mut line);
+    String::from_utf8(line).unwrap()
+}
+
+fn text(record: &Record) -> String {
+    let mut line = Vec::new();
+    record.push_text(&mut line);
+    String::from_utf8(line).unwrap()
+}
+
+fn parsed(record: &Record) -> Value {
+    let line = json(record);
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+#[test]
+fn json_is_one_object() {
+    assert_eq!(
+        json(&bare(REQUEST)),
+        r#"{"time":"2026-09-21T14:13:20.123Z","client":"192.0.2.7","method":"GET","host":"api.example.com","target":"/a?b=%22","status":200,"bytes":244,"took_us":87,"request_id":"4a5b","protocol":"HTTP/2"}"#
+    );
+    let rest = r#""request_id":"4a5b","route":"search","denied_by":"per-key","error":"connect_failed","shadow_denied_by":["strict","wide"],"protocol":"HTTP/2","upstream":"search","server":"http://10.0.0.7:8080","attempts":2,"upstream_us":61}"#;
+    let line = json(&full(REQUEST));
+    assert!(line.ends_with(rest), "{line}");
+    let line = parsed(&full(REQUEST));
+    assert_eq!(line["shadow_denied_by"], json!(["strict", "wide"]));
+    assert_eq!((&line["status"], &line["took_us"]), (&json!(429), &json!(87)));
+}
+
+#[test]
+fn text_is_one_line() {
+    let line = "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us request_id=4a5b \
+                protocol=HTTP/1.0";
+    assert_eq!(text(&bare(RequestText { protocol: "HTTP/1.0", ..REQUEST })), line);
+    let rest = " request_id=4a5b route=search denied_by=per-key error=connect_failed shadow_denied_by=strict,wide \
+                protocol=HTTP/2 upstream=search server=http://10.0.0.7:8080 attempts=2 upstream_us=61";
+    let line = text(&full(REQUEST));
+    assert!(line.ends_with(rest), "{line}");
+}
+
+#[test]
+fn times_have_milliseconds() {
+    for (time, formatted) in [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (999, "1970-01-01T00:00:00.000Z"),
+        (1_709_164_799_009_000, "2024-02-28T23:59:59.009Z"),
+        (1_709_164_800_000_000, "2024-02-29T00:00:00.000Z"),
+        (1_709_164_800_070_000, "2024-02-29T00:00:00.070Z"),
+        (u64::MAX, "9999-12-31T23:59:59.551Z"),
+    ] {
+        let mut record = bare(REQUEST);
+        record.time = Timestamp(time);
+        assert!(text(&record).starts_with(formatted), "{}", text(&record));
+    }
+}
+
+#[test]
+fn what_clients_choose_is_cut_and_escaped() {
+    let odd = "/?\u{85}\u{2028}\u{202e}";
+    let request = RequestText {
+        method: &[b'M'; 5_000],
+        target: odd.as_bytes(),
+        request_id: &[b'i'; 5_000],
+        protocol: "HTTP/1.1",
+    };
+    let mut record = full(request);
+    record.set_host(&"h".repeat(5_000));
+    let (json, text) = (json(&record), text(&record));
+    assert!(json.len().max(text.len()) < 8_000);
+    let line = parsed(&record);
+    assert_eq!(line["target"], odd);
+    for field in ["host", "method", "request_id"] {
+        assert!(line[field].as_str().unwrap().ends_with("…(5000 bytes)"), "{field}");
+    }
+    for line in [&json, &text] {
+        assert!(line.contains("/?\\u0085\\u2028\\u202e"), "{line}");
+    }
+}
+
+/// Text with all that is escaped in some form, and all that is not.
+fn odd_text() -> impl Strategy<Value = String> {
+    let odd = "[\"\\\\/ -~\u{0}-\u{ff}\u{61c}\u{200e}-\u{2030}\u{2060}-\u{2070}日🦀]{0,40}";
+    prop_oneof!["[ -~]{0,40}", odd, any::<String>()]
+}
+
+proptest! {
+    #[test]
+    fn every_json_line_says_what_was_logged(
+        texts in prop::array::uniform5(odd_text()),
+        names in prop::collection::vec(odd_text(), 0..4),
+        client: std::net::IpAddr,
+        numbers: [u32; 3],
+    ) {
+        let [method, target, id, host, route] = &texts;
+        let request = RequestText {
+            method: method.as_bytes(),
+            target: target.as_bytes(),
+            request_id: id.as_bytes(),
+            protocol: "HTTP/1.1",
+        };
+        let mut record = Record::begin(TIME, client, request);
+        record.set_host(host);
+        record.set_route(route);
+        record.bytes = numbers[0].into();
+        record.took = Duration::from_micros(numbers[1].into());
+        record.forwarding.begin(&(**route).into());
+        record.forwarding.try_at(&(**host).into(), 2 + numbers[2] as usize / 2);
+        for name in &names {
+            record.add_shadow_denied_by(name);
+        }
+        let mut expected = json!({
+            "time": "2026-09-21T14:13:20.123Z", "client": client, "method": method, "host": host, "target": target,
+            "status": 499, "bytes": numbers[0], "took_us": numbers[1], "request_id": id, "route": route,
+            "protocol": "HTTP/1.1", "upstream": route, "server": host, "attempts": 2 + numbers[2] / 2,
+        });
+        if !names.is_empty() {
+            expected["shadow_denied_by"] = json!(names);
+        }
+        prop_assert_eq!(parsed(&record), expected);
+        // In no form does a character act on a terminal or end the line.
+        for line in [json(&record), text(&record)] {
+            prop_assert!(!line.chars().any(char::is_control), "{:?}", line);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! When lines of the access log are written, and in how many writes.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::time::Instant;
+
+use super::*;
+use crate::support::PATIENCE;
+
+const LOG: &str = "workers = 1\n[log]\naccess = \"json\"\n";
+const RESPOND: &str = "[[routes]]\npath = \"/*\"\nrespond = { status = 200 }\n";
+
+/// Sends requests for these targets behind each other on one connection, and reads their responses.
+fn ask_all(proxy: &Tidegate, targets: &[String]) {
+    let mut client = Client::connect(proxy.addr());
+    let request = |target| format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(targets.iter().map(request).collect::<Vec<_>>().concat());
+    for _ in targets {
+        assert_eq!(client.read().status(), 200);
+    }
+}
+
+fn targets(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("/{number}")).collect()
+}
+
+fn target(line: &str) -> String {
+    let line: Value = serde_json::from_str(line).unwrap();
+    line["target"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn lines_of_many_requests_leave_in_few_writes() {
+    // Each write is a datagram.
+    let (output, reader) = UnixDatagram::pair().unwrap();
+    reader.set_read_timeout(Some(PATIENCE)).unwrap();
+    let targets = targets(400);
+    let count = targets.len();
+    let reading = std::thread::spawn(move || {
+        let (mut writes, mut lines, mut datagram) = (0, Vec::new(), vec![0; 256 * 1024]);
+        while lines.len() < count {
+            let length = reader.recv(&mut datagram).unwrap();
+            let text = str::from_utf8(&datagram[..length]).unwrap();
+            assert!(text.ends_with('\n'), "{text}");
+            lines.extend(text.lines().map(target));
+            writes += 1;
+        }
+        (writes, lines)
+    });
+    let proxy = Tidegate::start_into(OwnedFd::from(output), &format!("{LOG}{RESPOND}"));
+    ask_all(&proxy, &targets);
+    let (writes, lines) = reading.join().unwrap();
+    assert_eq!(lines, targets);
+    assert!(writes * 8 <= count, "{writes} writes");
+}
+
+#[test]
+fn a_lone_request_is_logged_at_once() {
+    let proxy = Tidegate::start(&format!("{LOG}{RESPOND}"));
+    let mut client = Client::connect(proxy.addr());
+    let late = |number: usize| {
+        client.get("/", &[]);
+        let responded = Instant::now();
+        proxy.accesses(number);
+        responded.elapsed()
+    };
+    // A machine that is busy delays some of them.
+    let late = (1..=10).map(late).min().unwrap();
+    assert!(late < Duration::from_millis(50), "{late:?}");
+}
+
+#[test]
+fn lines_that_gather_are_written_at_the_end() {
+    let held = Upstream::scripted(|caller| {
+        let _ = caller.request();
+        let _ = caller.request();
+    });
+    for (grace, is_held) in [("10s", false), ("50ms", true)] {
+        let mut proxy = Tidegate::start(&format!(
+            "shutdown_grace = \"{grace}\"\n{LOG}[[routes]]\npath = \"/held\"\nupstream = \"{}\"\n{RESPOND}",
+            held.url()
+        ));
+        let mut client = Client::connect(proxy.addr());
+        if is_held {
+            // Its worker has not ended when the process does.
+            client.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+            eventually("it is asked", || held.requests().len() == 1);
+        }
+        let targets = targets(200);
+        ask_all(&proxy, &targets);
+        proxy.signal("TERM");
+        assert_eq!(proxy.wait().code(), Some(0));
+        let lines = proxy.accesses(targets.len());
+        assert_eq!(lines.iter().map(|line| target(line)).collect::<Vec<_>>(), targets);
+    }
+}
