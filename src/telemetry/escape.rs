@@ -9,11 +9,17 @@ const MAX_TEXT: usize = 2 * 1024;
 const BLOCK: usize = 16;
 
 /// Appends the text itself, or its beginning followed by `…` and the number of its bytes.
+#[inline]
 pub(super) fn push_cut(out: &mut Vec<u8>, text: &[u8]) {
     if text.len() <= MAX_TEXT {
         out.extend_from_slice(text);
-        return;
+    } else {
+        push_start(out, text);
     }
+}
+
+#[cold]
+fn push_start(out: &mut Vec<u8>, text: &[u8]) {
     let is_boundary = |at: &usize| text[*at] & 0xc0 != 0x80;
     // No character has more than four bytes.
     let end = (MAX_TEXT - 3..=MAX_TEXT).rev().find(is_boundary).unwrap_or(MAX_TEXT);
@@ -24,19 +30,24 @@ pub(super) fn push_cut(out: &mut Vec<u8>, text: &[u8]) {
 
 /// Whether the text has printable ASCII only, and nothing that JSON escapes: nearly all text.
 pub(super) fn is_plain(text: &[u8]) -> bool {
-    // It looks at every byte of a block, which the compiler turns into vector code.
-    let is_plain = |block: &[u8]| {
-        let is_odd = |byte: u8| {
-            u8::from(!(0x20..0x7f).contains(&byte)) | u8::from(byte == b'"') | u8::from(byte == b'\\')
-        };
-        block.iter().fold(0, |odd, byte| odd | is_odd(*byte)) == 0
+    // A mark for each place of a block, so that the compiler makes vector code of it.
+    let mut odd = [0; BLOCK];
+    let mut mark = |block: &[u8; BLOCK]| {
+        for (odd, &byte) in odd.iter_mut().zip(block) {
+            *odd |=
+                u8::from(!(0x20..0x7f).contains(&byte)) | u8::from(byte == b'"') | u8::from(byte == b'\\');
+        }
     };
-    let (blocks, _) = text.as_chunks::<BLOCK>();
-    match text.last_chunk::<BLOCK>() {
+    if let Some(last) = text.last_chunk() {
+        text.as_chunks().0.iter().for_each(&mut mark);
         // It overlaps the last whole block.
-        Some(last) => blocks.iter().all(|block| is_plain(block)) && is_plain(last),
-        None => is_plain(text),
+        mark(last);
+    } else {
+        let mut block = [b' '; BLOCK];
+        block[..text.len()].copy_from_slice(text);
+        mark(&block);
     }
+    odd == [0; BLOCK]
 }
 
 /// Appends text with its unsafe characters escaped as `\u0085`.

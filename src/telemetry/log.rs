@@ -18,7 +18,7 @@ use super::output::{LogBuffer, LogOutput};
 
 /// What lets the level of the log be changed.
 static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
-/// Who writes it; none if no thread could be had.
+/// Where it is written; none if no thread could be had.
 static OUTPUT: OnceLock<(LogOutput, LogBuffer)> = OnceLock::new();
 
 /// Starts the log. Only the first call of a process has an effect.

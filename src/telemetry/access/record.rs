@@ -12,7 +12,7 @@ use crate::telemetry::escape::push_cut;
 use crate::time::Timestamp;
 
 /// The status of a request whose client was gone before it had a response, as in many logs.
-const CLIENT_GONE: u16 = 499;
+const CLIENT_GONE: [u8; 3] = *b"499";
 /// Bytes that the host and the names of a route and a limit have in most records, together.
 const NAMES: usize = 96;
 
@@ -130,8 +130,13 @@ impl Record {
         append(&mut self.texts, |texts| texts.extend_from_slice(name.as_bytes()))
     }
 
-    pub(super) fn status_code(&self) -> u64 {
-        self.status.map_or(CLIENT_GONE, |status| status.as_u16()).into()
+    pub(super) fn status_digits(&self) -> [u8; 3] {
+        // A status code always has three digits.
+        self.status
+            .as_ref()
+            .and_then(|status| status.as_str().as_bytes().first_chunk())
+            .copied()
+            .unwrap_or(CLIENT_GONE)
     }
 }
 

@@ -96,6 +96,17 @@ fn times_have_milliseconds() {
 }
 
 #[test]
+fn addresses_are_as_the_standard_library_has_them() {
+    for octet in 0..=u8::MAX {
+        let client = [octet, u8::MAX - octet, octet / 10, 0].into();
+        let record = Record::begin(TIME, client, REQUEST);
+        assert!(text(&record).contains(&format!("Z {client} GET ")), "{}", text(&record));
+    }
+    let client: std::net::IpAddr = "2001:db8::ffff:0:7".parse().unwrap();
+    assert!(text(&Record::begin(TIME, client, REQUEST)).contains(&format!("Z {client} GET ")));
+}
+
+#[test]
 fn what_clients_choose_is_cut_and_escaped() {
     let odd = "/?\u{85}\u{2028}\u{202e}";
     let request = RequestText {
