@@ -38,7 +38,7 @@ impl From<&HeaderMap> for Fields {
     fn from(map: &HeaderMap) -> Self {
         let mut fields = Self::over(b"");
         for (name, value) in map {
-            let (name, text) = (FieldName::from(name), value.as_bytes());
+            let (name, text) = (FieldName::from(name), value.as_bytes().trim_ascii());
             // A proxy must pass the mark on (RFC 7541 §6.2.3).
             if value.is_sensitive() {
                 fields.push_sensitive(name, text);

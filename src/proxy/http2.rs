@@ -76,12 +76,10 @@ pub(super) fn cut_body(response: &mut ProxyResponse<Source>, is_to_head: bool) {
     }
 }
 
-/// Whether names, values and lengths are what they are over HTTP/1.1 as well (RFC 9113 §8.2.1).
+/// Whether names and lengths are what they are over HTTP/1.1 as well.
 fn are_plain(fields: &Fields) -> bool {
     let is_number = |length: &[u8]| !length.is_empty() && length.iter().all(u8::is_ascii_digit);
-    let is_trimmed = |value: &[u8]| value.trim_ascii().len() == value.len();
-    fields.get_all(CONTENT_LENGTH).all(is_number)
-        && fields.iter().all(|field| is_trimmed(field.value) && is_token(field.name.as_str()))
+    fields.get_all(CONTENT_LENGTH).all(is_number) && has_names(fields)
 }
 
 /// Whether every name is one.

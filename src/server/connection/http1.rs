@@ -62,6 +62,8 @@ enum State {
     Switched(Box<Tunnel>),
     /// It ends. The client may still be sending a head or a body.
     Closing { is_sending: bool },
+    /// It has answered a head that can't be read, and ends.
+    Refused(ParseError),
     /// It ends without a response, since the client has not sent all of a head in time.
     Abandoned,
 }
@@ -134,6 +136,10 @@ pub(super) async fn serve(
             State::Closing { is_sending } => {
                 Box::pin(closing::close(&mut connection.io, is_sending)).await;
                 return Ok(None);
+            }
+            State::Refused(error) => {
+                Box::pin(closing::close(&mut connection.io, true)).await;
+                return Err(error.into());
             }
             State::Abandoned => {
                 Box::pin(closing::abandon(&mut connection.io)).await;
@@ -223,11 +229,10 @@ impl Connection<'_> {
 
     /// Answers a head that can't be read. What follows it can't be read either.
     fn refuse(&mut self, error: ParseError) -> State {
-        tracing::debug!("a request is refused: {error}");
         let head = ResponseHead::new(error.status());
         let framing = (http::Version::HTTP_11, crate::http1::Framing::Length(0));
         write_response(self.io.stream.out(), &head, framing, true, &http_date());
-        State::Closing { is_sending: true }
+        State::Refused(error)
     }
 
     /// Has the proxy answer a request.
