@@ -50,3 +50,24 @@ impl From<request::Parts> for RequestHead {
         Self { method: head.method, uri: head.uri, version: head.version, fields }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_the_same_as_a_map() {
+        let fields: Fields =
+            [("host", "a"), ("x", "1"), ("x-request-id", "b"), ("x", "2")].into_iter().collect();
+        let map = fields.to_map();
+        assert_eq!(map.get_all("x").iter().collect::<Vec<_>>(), ["1", "2"]);
+        assert!(map["x-request-id"].is_sensitive() && !map["host"].is_sensitive());
+        assert_eq!(Fields::from(&map).to_map(), map);
+        let request = Request::put("/a?b").header("X", "\t y ").body(()).unwrap();
+        let head = RequestHead::from(request.into_parts().0);
+        assert_eq!((head.method.as_str(), head.uri.to_string()), ("PUT", "/a?b".to_owned()));
+        assert_eq!(head.fields.iter().next().map(|field| field.value), Some(&b"y"[..]));
+    }
+}
