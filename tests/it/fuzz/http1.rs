@@ -1,5 +1,5 @@
-//! The parser of HTTP/1.1 against hyper's: the same bytes to both, in different pieces. Ours may refuse more; what it
-//! accepts it must read as hyper does.
+//! Compares our parser of HTTP/1.1 with hyper's: both get the same bytes, in different pieces. Ours may refuse more than
+//! hyper; a message that it accepts it must read as hyper does.
 
 // The paths are written out since the fuzz targets include this file from another folder.
 #[path = "http1/hyper.rs"]
@@ -54,7 +54,7 @@ pub fn responses(bytes: &[u8]) {
     let ours = read_response(&method, pieces(*seed, bytes));
     let (mut theirs, is_reusable) = by_hyper::read_response(&method, pieces(!*seed, bytes));
     for message in &mut theirs {
-        // We remove the coding of a body that is not sent: hyper passes it on to its user.
+        // Our parser removes the transfer coding of a body that is not sent; hyper leaves it in the head.
         let is_bodiless = ["101 ", "204 ", "304 "].iter().any(|status| message.start.starts_with(status));
         if is_bodiless || method == Method::HEAD {
             message.lines.retain(|(name, _)| name != "transfer-encoding");
@@ -64,7 +64,7 @@ pub fn responses(bytes: &[u8]) {
     assert!(ours.end != End::Open || is_reusable, "hyper does not use the connection again: {ours:?}");
 }
 
-/// Ours may end earlier than hyper; as far as it goes, both must be the same.
+/// Compares the messages up to the point where ours refuses one or closes the connection.
 fn check(ours: &Reading, theirs: &[Message], bytes: &[u8]) {
     for (place, message) in ours.messages.iter().enumerate() {
         let other = theirs.get(place).unwrap_or_else(|| panic!("hyper does not accept it: {message:?}"));
