@@ -240,7 +240,10 @@ mod tests {
             assert_eq!(is_fine(format!("{zeros}0\r\n\r\n").as_bytes()), is_right, "{digits}");
         }
         assert_eq!(both(b"fffffffffffffff\r\nx"), Ok(None));
-        for odd in ["", "x", "-1", "+1", " 1", "0x1", "1_", "1\n", "1\r\r", "1 1", ";a", "1\0", "1,"] {
+        for odd in [
+            "", "x", "-1", "+1", " 1", "0x1", "1_", "1\n", "1\n\n", "1;a\n\n", "1\r\r", "1 1", ";a", "1\0",
+            "1,",
+        ] {
             assert_eq!(both(format!("{odd}\r\nx\r\n0\r\n\r\n").as_bytes()), Err(BodyFault::Chunk), "{odd:?}");
         }
         for odd in ["1\r\nxx\r\n", "1\r\nx\n", "1\r\nx\rx", "1\r\nx0\r\n\r\n", "2\r\nx\r\n0\r\n\r\n"] {
@@ -283,6 +286,7 @@ mod tests {
         for over in 1..6 {
             assert_eq!(long(MAX_TRAILERS + over), Err(BodyFault::Trailers), "{over} too many");
         }
+        assert_eq!(both(b"0\r\nX: y\n\r\n"), Ok(None), "their end has two CRLFs");
         let many = |lines: usize| is_fine(format!("0\r\n{}\r\n", "X: y\r\n".repeat(lines)).as_bytes());
         assert!(many(MAX_TRAILER_LINES) && !many(MAX_TRAILER_LINES + 1));
         for odd in [

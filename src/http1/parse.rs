@@ -13,6 +13,9 @@ pub const MAX_INTERIM: u8 = 100;
 /// The longest body that a Content-Length may announce, so that no sum of lengths overflows.
 const MAX_LENGTH: u64 = u64::MAX >> 1;
 
+/// The most bytes of empty lines before a head.
+const MAX_EMPTY: usize = 64;
+
 /// How large a head may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
@@ -104,6 +107,19 @@ pub(super) fn may_be_complete(bytes: &[u8], seen: usize) -> bool {
             .any(|at| matches!(&bytes[begin + at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
+/// Refuses a head behind many empty lines. Each of these could be its end, so that they would be looked through whenever
+/// more comes.
+///
+/// # Errors
+/// When there are more of them than it may have.
+pub(super) fn check_empty_lines(bytes: &[u8]) -> Result<(), ParseError> {
+    let begin = bytes.get(..MAX_EMPTY).unwrap_or_default();
+    if !begin.is_empty() && begin.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
+        return Err(ParseError::Malformed(httparse::Error::NewLine));
+    }
+    Ok(())
+}
+
 /// The Content-Length of a head, in one line and in its shortest form afterwards; none if there is none.
 ///
 /// # Errors
@@ -156,7 +172,11 @@ pub(super) fn keeps_alive(fields: &Fields, is_http_10: bool) -> bool {
         let mut options = fields.get_all(CONNECTION).flat_map(|value| value.split(|byte| *byte == b','));
         options.any(|it| it.trim_ascii().eq_ignore_ascii_case(option))
     };
-    !has(b"close") && (!is_http_10 || has(b"keep-alive"))
+    if has(b"close") {
+        return false;
+    }
+    // Not every server finds an option beside bytes beyond ASCII.
+    !is_http_10 || (has(b"keep-alive") && fields.get_all(CONNECTION).all(<[u8]>::is_ascii))
 }
 
 #[cfg(test)]
@@ -257,6 +277,9 @@ mod tests {
             (&["close", "keep-alive"], false, false),
             (&["closed, xclose, keep-alives"], true, false),
             (&[",,"], true, false),
+            (&["\u{e9}, keep-alive"], true, false),
+            (&["\u{e9}", "keep-alive"], true, false),
+            (&["\u{e9}, close"], false, false),
         ] {
             let fields: Fields = values.iter().map(|value| ("connection", *value)).collect();
             assert_eq!(

@@ -9,7 +9,8 @@ use super::fields::Fields;
 use super::head::RequestHead;
 use super::name::names::{CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
 use super::parse::{
-    Framing, HeadLimits, ParseError, content_length, is_chunked, keeps_alive, may_be_complete,
+    Framing, HeadLimits, ParseError, check_empty_lines, content_length, is_chunked, keeps_alive,
+    may_be_complete,
 };
 
 /// Lines for which there is room without an allocation.
@@ -44,6 +45,7 @@ pub fn parse_request(
     limits: HeadLimits,
     last: Option<&Uri>,
 ) -> Result<Option<ParsedRequest>, ParseError> {
+    check_empty_lines(bytes)?;
     if !may_be_complete(bytes, seen) {
         return if bytes.len() < limits.max_bytes { Ok(None) } else { Err(ParseError::TooLarge) };
     }
@@ -240,6 +242,19 @@ mod tests {
         };
         assert_eq!(of(MAX_TARGET), Ok(65_534));
         assert_eq!(of(MAX_TARGET + 1), Err(ParseError::TargetTooLong));
+    }
+
+    #[test]
+    fn a_head_may_follow_a_few_empty_lines() {
+        for (lines, is_right) in [(1, true), (31, true), (32, false), (5000, false)] {
+            let head = format!("{}GET / HTTP/1.1\r\n\r\n", "\r\n".repeat(lines));
+            assert_eq!(parse(&head, LIMITS).is_ok(), is_right, "{lines}");
+        }
+        let (empty, mut parsed) = ("\n".repeat(100), 0);
+        while parse_request(&empty.as_bytes()[..parsed], 0, LIMITS, None).is_ok() {
+            parsed += 1;
+        }
+        assert_eq!(parsed, 64);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::fields::Fields;
 use super::head::ResponseHead;
 use super::name::names::TRANSFER_ENCODING;
 use super::parse::{
-    Framing, HeadLimits, ParseError, content_length, is_chunked, keeps_alive, may_be_complete,
+    Framing, HeadLimits, ParseError, check_empty_lines, content_length, is_chunked, keeps_alive,
+    may_be_complete,
 };
 
 /// The most lines of a response.
@@ -38,6 +39,7 @@ pub fn parse_response(
     limits: HeadLimits,
     method: &Method,
 ) -> Result<Option<ParsedResponse>, ParseError> {
+    check_empty_lines(bytes)?;
     if !may_be_complete(bytes, seen) {
         return if bytes.len() < limits.max_bytes { Ok(None) } else { Err(ParseError::TooLarge) };
     }

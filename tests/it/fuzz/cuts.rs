@@ -10,7 +10,7 @@ use crate::hostile::cases;
 const HOSTILE_REQUESTS: &str = include_str!("../hostile/requests.txt");
 const HOSTILE_RESPONSES: &str = include_str!("../hostile/answers.txt");
 
-/// Requests as they are every day; `|` is the end of a line.
+/// Ordinary requests; `|` is a CRLF.
 const REQUESTS: &[&str] = &[
     "GET / HTTP/1.1|Host: a.test|User-Agent: curl/8.5.0|Accept: */*||",
     "POST /a?b=c HTTP/1.1|Host: a|Content-Type: text/plain|Content-Length: 11||hello world",
@@ -26,7 +26,7 @@ const REQUESTS: &[&str] = &[
     "GET /chat HTTP/1.1|Host: a|Connection: Upgrade|Upgrade: websocket||",
 ];
 
-/// Responses as they are every day, and the method that they answer.
+/// The method of an ordinary request, and the response to it.
 const RESPONSES: &[(&str, &str)] = &[
     ("GET", "HTTP/1.1 200 OK|Date: Sun, 06 Nov 1994 08:49:37 GMT|Server: x|Content-Length: 5||hello"),
     ("HEAD", "HTTP/1.1 200 OK|Content-Length: 5||"),
