@@ -215,6 +215,25 @@ impl Fields {
         self.lines.len() < before
     }
 
+    /// Removes all lines that have one of these names.
+    pub fn remove_all(&mut self, names: NameSet) {
+        if self.present.intersects(names) {
+            self.lines.retain(|line| !names.contains_id(line.id));
+            self.present.remove_all(names);
+        }
+    }
+
+    /// Adds the lines of other fields.
+    pub fn extend(&mut self, other: &Self) {
+        // Both texts are far shorter than 4 GiB.
+        #[allow(clippy::cast_possible_truncation)]
+        let offset = self.text.len() as u32;
+        self.text.extend_from_slice(&other.text);
+        self.present.insert_all(other.present);
+        let moved = |line: &Line| Line { name: line.name + offset, value: line.value + offset, ..*line };
+        self.lines.extend(other.lines.iter().map(moved));
+    }
+
     /// Keeps the lines for which this holds.
     pub fn retain(&mut self, mut keeps: impl FnMut(Field<'_>) -> bool) {
         let text = &self.text;

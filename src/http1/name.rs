@@ -203,6 +203,14 @@ impl NameSet {
         self.0 |= Self::bit(id);
     }
 
+    pub(super) fn insert_all(&mut self, names: Self) {
+        self.0 |= names.0;
+    }
+
+    pub(super) fn remove_all(&mut self, names: Self) {
+        self.0 &= !names.0;
+    }
+
     pub(super) fn remove(&mut self, id: u8) {
         self.0 &= !Self::bit(id);
     }

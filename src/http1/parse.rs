@@ -168,6 +168,12 @@ pub(super) fn keeps_alive(fields: &Fields, is_http_10: bool) -> bool {
     if !fields.contains(CONNECTION) {
         return !is_http_10;
     }
+    let mut values = fields.get_all(CONNECTION);
+    if let (Some(value), None) = (values.next(), values.next())
+        && value.eq_ignore_ascii_case(b"keep-alive")
+    {
+        return true;
+    }
     let has = |option: &[u8]| {
         let mut options = fields.get_all(CONNECTION).flat_map(|value| value.split(|byte| *byte == b','));
         options.any(|it| it.trim_ascii().eq_ignore_ascii_case(option))

@@ -3,7 +3,6 @@
 use std::mem::MaybeUninit;
 
 use http::{Method, Uri, Version};
-use smallvec::{SmallVec, smallvec_inline};
 
 use super::fields::Fields;
 use super::head::RequestHead;
@@ -49,11 +48,15 @@ pub fn parse_request(
     if !may_be_complete(bytes, seen) {
         return if bytes.len() < limits.max_bytes { Ok(None) } else { Err(ParseError::TooLarge) };
     }
-    let mut lines: SmallVec<[MaybeUninit<httparse::Header<'_>>; USUAL_HEADERS]> =
-        smallvec_inline![MaybeUninit::uninit(); USUAL_HEADERS];
-    lines.resize(limits.max_headers, MaybeUninit::uninit());
+    let (mut usual, mut many) = ([MaybeUninit::uninit(); USUAL_HEADERS], Vec::new());
+    let lines = if let Some(lines) = usual.get_mut(..limits.max_headers) {
+        lines
+    } else {
+        many.resize(limits.max_headers, MaybeUninit::uninit());
+        &mut many
+    };
     let mut request = httparse::Request::new(&mut []);
-    let length = match request.parse_with_uninit_headers(bytes, &mut lines) {
+    let length = match request.parse_with_uninit_headers(bytes, lines) {
         Ok(httparse::Status::Complete(length)) if length <= limits.max_bytes => length,
         Ok(httparse::Status::Partial) if bytes.len() < limits.max_bytes => return Ok(None),
         Ok(_) => return Err(ParseError::TooLarge),

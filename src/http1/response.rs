@@ -52,7 +52,8 @@ pub fn parse_response(
         _ => return Err(ParseError::TooLarge),
     };
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(ParseError::Status)?;
-    let mut head = ResponseHead { fields: Fields::default(), ..ResponseHead::new(status) };
+    let mut head =
+        ResponseHead { status, reason: None, version: Version::HTTP_11, fields: Fields::default() };
     if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(Some(ParsedResponse { head, framing: Framing::Empty, keeps_alive: true, length }));
     }

@@ -6,7 +6,10 @@ use super::Peer;
 use super::peer::{element, text_of};
 use crate::gate::{ClientIp, forwarded_value, host_of};
 use crate::http1::names::{FORWARDED, HOST, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
-use crate::http1::{FieldName, Fields};
+use crate::http1::{FieldName, Fields, NameSet};
+
+/// The headers that tell a server who is asking.
+const INTRODUCTION: NameSet = NameSet::of(&[X_FORWARDED_FOR, FORWARDED, X_FORWARDED_PROTO, X_FORWARDED_HOST]);
 
 /// What a trusted proxy says of the client's own request.
 #[derive(Default)]
@@ -22,10 +25,8 @@ pub(super) fn introduce(fields: &mut Fields, peer: &Peer, client: IpAddr, client
     // Only HTTP/1.0 comes without a host.
     let said = peer.introduction(fields.get(HOST).unwrap_or_default());
     if !client_ip.is_trusted(peer.ip()) {
-        fields.set(X_FORWARDED_FOR, peer.text());
-        fields.set(FORWARDED, &said.forwarded);
-        fields.set(X_FORWARDED_PROTO, peer.scheme().as_bytes());
-        fields.set(X_FORWARDED_HOST, &said.host);
+        fields.remove_all(INTRODUCTION);
+        fields.extend(&said.fields);
         return;
     }
     let believed = FieldName::from(&client_ip.header);

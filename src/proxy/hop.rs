@@ -44,7 +44,7 @@ pub fn remove_hop_by_hop(fields: &mut Fields) -> Passing {
         if !fields.get_all(CONNECTION).all(names_no_header) {
             remove_named(fields);
         }
-        fields.retain(|field| !HOP_BY_HOP_SET.contains(field.name));
+        fields.remove_all(HOP_BY_HOP_SET);
     }
     unannounce(fields, |name| !may_trail(name.as_str()));
     Passing { takes_trailers, has_one_length }
@@ -53,7 +53,7 @@ pub fn remove_hop_by_hop(fields: &mut Fields) -> Passing {
 /// Whether the sender takes trailers.
 #[must_use]
 pub fn takes_trailers(fields: &Fields) -> bool {
-    fields.elements(TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
+    fields.contains(TE) && fields.elements(TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Whether the value of a Connection header names no other header, as nearly all do.

@@ -10,6 +10,8 @@ use smallvec::SmallVec;
 
 use super::via;
 use crate::gate::{Caller, RouteId};
+use crate::http1::Fields;
+use crate::http1::names::{FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::upstream::{BufferBudget, ClientStream};
 
 /// How long a client may take.
@@ -55,6 +57,8 @@ pub(super) struct Introduction {
     pub host: Box<[u8]>,
     /// What Forwarded says (RFC 7239).
     pub forwarded: SmallVec<[u8; 128]>,
+    /// All of these headers, for a client that is not a trusted proxy.
+    pub fields: Fields,
 }
 
 /// What Via says of requests in one version that one route forwards.
@@ -172,7 +176,12 @@ impl Peer {
             last.get_or_insert_with(|| {
                 let named = if host.is_ascii() { host } else { b"" };
                 let forwarded = element(self.ip(), &self.text, named, Some(self.scheme));
-                Introduction { host: host.into(), forwarded }
+                let mut fields = Fields::new();
+                fields.push(X_FORWARDED_FOR, &self.text);
+                fields.push(FORWARDED, &forwarded);
+                fields.push(X_FORWARDED_PROTO, self.scheme.as_bytes());
+                fields.push(X_FORWARDED_HOST, host);
+                Introduction { host: host.into(), forwarded, fields }
             })
         })
     }

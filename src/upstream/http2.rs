@@ -260,7 +260,8 @@ impl Lane {
         let mut head = ResponseHead {
             version: Version::HTTP_2,
             fields: Fields::from(response.headers()),
-            ..ResponseHead::new(response.status())
+            status: response.status(),
+            reason: None,
         };
         if is_handshake && head.status == StatusCode::OK {
             self.tunnel = hyper::upgrade::on(&mut response).await.ok();

@@ -53,7 +53,7 @@ enum State {
     /// It reads a head, which has to be complete by then.
     ReadingHead { by: Instant },
     /// The proxy answers a request.
-    Responding(Box<ParsedRequest>),
+    Responding(ParsedRequest),
     /// It reads the rest of the body of a request that is answered, and throws it away.
     Discarding(Upload),
     /// It has been idle for a while, and needs no buffers until the first byte of a head, which has to come by then.
@@ -121,7 +121,7 @@ pub(super) async fn serve(
                 poll_fn(|cx| connection.poll_first_byte((by, parks_at), cx)).await
             }
             State::ReadingHead { by } => connection.read_head(by).await,
-            State::Responding(request) => connection.respond_to(*request).await?,
+            State::Responding(request) => connection.respond_to(request).await?,
             State::Discarding(upload) => connection.discard(upload).await,
             State::Parked { by } => {
                 let mut stream = connection.io.stream;
@@ -206,7 +206,7 @@ impl Connection<'_> {
             }
         });
         match read.await {
-            Ok(Some(request)) => State::Responding(Box::new(request)),
+            Ok(Some(request)) => State::Responding(request),
             Ok(None) => State::Abandoned,
             Err(error) => self.refuse(error),
         }
@@ -238,7 +238,9 @@ impl Connection<'_> {
     /// Has the proxy answer a request.
     async fn respond_to(&mut self, request: ParsedRequest) -> Result<State, ConnectionError> {
         self.open.set_idle(false);
-        self.last_target = Some(request.head.uri.clone());
+        if self.last_target.as_ref() != Some(&request.head.uri) {
+            self.last_target = Some(request.head.uri.clone());
+        }
         Ok(match self.serve_request(request).await? {
             Next::Request => self.await_head(),
             Next::Discard(upload) => State::Discarding(upload),
