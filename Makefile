@@ -5,13 +5,13 @@ CONFIG ?= config/quickstart.toml
 URL ?= http://127.0.0.1:8080/
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt pictures bench bench-compare
+.PHONY: help run test lint fmt pictures bench bench-compare bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
 	@bold=; plain=; if [ -t 1 ]; then bold=$$(printf '\033[1m'); plain=$$(printf '\033[0m'); fi; \
 	awk -F ':.*## ' -v b="$$bold" -v p="$$plain" \
-	  '/^[a-z-]+:.*## / { printf "  %smake %-14s%s %s\n", b, $$1, p, $$2 }' $(firstword $(MAKEFILE_LIST))
+	  '/^[a-z-]+:.*## / { printf "  %smake %-19s%s %s\n", b, $$1, p, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@printf '\nVariables: CONFIG=%s, CARGO=%s\n' '$(CONFIG)' '$(CARGO)'
 
 # A debug build: it is there sooner than an optimised one, and quick enough to look around.
@@ -56,3 +56,6 @@ bench: ## Measure the parts: one step, a route match, a key, a take
 
 bench-compare: ## Measure side by side with nginx and HAProxy (four minutes, after a release build)
 	@benches/compare.sh
+
+bench-instructions: ## Count instructions per request (needs valgrind; a minute after a release build)
+	@benches/instructions.py

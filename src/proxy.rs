@@ -49,7 +49,7 @@ use self::outgoing::Outgoing;
 use self::passage::{carried, returned};
 use self::reply::{Source, Timing, Unanswered};
 use self::request_id::{RequestId, X_REQUEST_ID};
-use crate::gate::{Examined, Gate, Located, RouteId};
+use crate::gate::{Examined, Gate, RouteId};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
@@ -213,7 +213,7 @@ impl Proxy {
             peer.set_queued(false);
             let _ = monotonic();
         }
-        let way = self.way(peer, head, examined, id);
+        let way = self.way(peer, head, &examined, id);
         let is_call = reservation.is_some() && grpc::is_call(head);
         let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
         let mut response = match (missing, way) {
@@ -305,15 +305,15 @@ impl Proxy {
         &self,
         peer: &Peer,
         head: &RequestHead,
-        examined: Examined<'_>,
+        examined: &Examined<'_>,
         id: &'a RequestId,
     ) -> Option<Way<'a>> {
         let (route, client) = (examined.route?, examined.client);
         let path = examined.path.changed().map(str::to_owned);
         let choice = match &self.site.treatments[route.0 as usize].target {
             Target::Forward { key: Some(key), .. } => {
-                let Examined { path, host, route, query, .. } = examined;
-                let (gate, located) = (&self.site.gate, Located { path, host, route, query });
+                // It was located before, but few routes need that again.
+                let (gate, located) = (&self.site.gate, self.site.gate.locate(head).ok()?);
                 gate.choice(key, &gate.subject(peer.caller(), head, &located))
             }
             _ => None,

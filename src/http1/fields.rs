@@ -71,12 +71,13 @@ impl Fields {
         (name, name_length): (usize, usize),
         (value, value_length): (usize, usize),
     ) {
-        self.text[name..name + name_length].make_ascii_lowercase();
-        let id = FieldName::new(&self.text[name..name + name_length]).id();
-        let end = value + value_length;
-        let is_canonical = value == name + name_length + 2
-            && self.text[value - 1] == b' '
-            && self.text.get(end..end + 2) == Some(b"\r\n");
+        let (before, end) = (name + name_length, value + value_length);
+        let text = &mut self.text[name..before];
+        text.make_ascii_lowercase();
+        let id = FieldName::new(text).id();
+        let is_canonical = value == before + 2
+            && matches!(self.text[before..], [b':', b' ', ..])
+            && matches!(self.text[end..], [b'\r', b'\n', ..]);
         self.push_line([name, name_length, value, value_length], id, is_canonical);
     }
 
@@ -122,7 +123,12 @@ impl Fields {
     /// The value of the first line with this name.
     #[must_use]
     pub fn get<'n>(&self, name: impl Into<FieldName<'n>>) -> Option<&[u8]> {
-        self.get_all(name).next()
+        let name = name.into();
+        if !self.may_contain(name) {
+            return None;
+        }
+        let line = self.lines.iter().find(|line| line.is_named(&self.text, name))?;
+        Some(slice(&self.text, line.value, line.value_length))
     }
 
     /// The value of the first line with this name, if it has visible ASCII characters, blanks and tabs only.

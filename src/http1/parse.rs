@@ -125,6 +125,9 @@ pub(super) fn check_empty_lines(bytes: &[u8]) -> Result<(), ParseError> {
 /// # Errors
 /// One that is no number, and several that differ. `lists` says whether a value may repeat the number (RFC 9110 §8.6).
 pub fn content_length(fields: &mut Fields, lists: bool) -> Result<Option<u64>, ParseError> {
+    if !fields.contains(CONTENT_LENGTH) {
+        return Ok(None);
+    }
     let mut values = fields.get_all(CONTENT_LENGTH);
     let Some(first) = values.next() else { return Ok(None) };
     let is_canonical = values.next().is_none() && matches!(first, [b'0'] | [b'1'..=b'9', ..]);
@@ -149,6 +152,9 @@ pub fn content_length(fields: &mut Fields, lists: bool) -> Result<Option<u64>, P
 /// # Errors
 /// Other transfer codings, or several.
 pub(super) fn is_chunked(fields: &Fields) -> Result<bool, ParseError> {
+    if !fields.contains(TRANSFER_ENCODING) {
+        return Ok(false);
+    }
     let mut codings = fields.get_all(TRANSFER_ENCODING);
     match (codings.next(), codings.next()) {
         (None, _) => Ok(false),

@@ -77,11 +77,7 @@ pub fn parse_request(
     Ok(Some(ParsedRequest {
         framing,
         keeps_alive: !is_ambiguous && keeps_alive(&fields, is_http_10),
-        expects_continue: !is_http_10
-            && fields
-                .get_all(EXPECT)
-                .next_back()
-                .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
+        expects_continue: !is_http_10 && fields.contains(EXPECT) && expects_continue(&fields),
         length,
         head: RequestHead {
             method,
@@ -90,6 +86,10 @@ pub fn parse_request(
             fields,
         },
     }))
+}
+
+fn expects_continue(fields: &Fields) -> bool {
+    fields.get_all(EXPECT).next_back().is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }
 
 fn uri(target: &str, last: Option<&Uri>) -> Result<Uri, ParseError> {

@@ -55,7 +55,7 @@ enum State {
     /// The proxy answers a request.
     Responding(ParsedRequest),
     /// It reads the rest of the body of a request that is answered, and throws it away.
-    Discarding(Upload),
+    Discarding(Box<Upload>),
     /// It has been idle for a while, and needs no buffers until the first byte of a head, which has to come by then.
     Parked { by: Instant },
     /// It goes on with bytes both ways.
@@ -250,7 +250,7 @@ impl Connection<'_> {
     }
 
     /// Reads the rest of a body.
-    async fn discard(&mut self, mut upload: Upload) -> State {
+    async fn discard(&mut self, mut upload: Box<Upload>) -> State {
         let is_complete = poll_fn(|cx| upload.poll_discard(&mut self.io, cx)).await;
         if is_complete && !upload.is_last() {
             self.await_head()

@@ -21,7 +21,7 @@ pub(super) enum Next {
     /// With another request.
     Request,
     /// With the rest of the request's body, which is thrown away, and then with another request.
-    Discard(Upload),
+    Discard(Box<Upload>),
     /// With bytes both ways.
     Tunnel(Box<Tunnel>),
     /// It ends. The client may still be sending.
@@ -85,15 +85,14 @@ impl Connection<'_> {
         &mut self,
         asked: &Asked,
         response: ProxyResponse,
-        mut upload: Option<Upload>,
+        mut upload: Option<Box<Upload>>,
     ) -> Result<Next, ConnectionError> {
         let ProxyResponse { head, body, tunnel } = response;
         let is_own = body.is_own();
-        let is_unread = |upload: &Upload| is_own && !upload.is_discardable();
         let mut is_last = !asked.keeps_alive
             || self.open.is_draining()
             || tunnel.is_none() && head.fields.contains(CONNECTION)
-            || upload.as_ref().is_some_and(is_unread);
+            || is_own && upload.as_ref().is_some_and(|upload| !upload.is_discardable());
         let framing = framing(asked, &head, &body);
         is_last |= framing == Framing::UntilClose;
         if body.is_open_ended() {
@@ -143,7 +142,7 @@ impl Connection<'_> {
 /// Waits for the client while a request is with the proxy: an error if it has disconnected.
 fn poll_client<T>(
     io: &mut ClientIo,
-    (upload, progress): (&mut Option<Upload>, Progress),
+    (upload, progress): (&mut Option<Box<Upload>>, Progress),
     peer: &Peer,
     cx: &mut Context<'_>,
 ) -> Poll<Result<T, ConnectionError>> {
@@ -151,7 +150,7 @@ fn poll_client<T>(
         Progress::Waiting(by) => Some(by),
         Progress::Moved | Progress::Idle => None,
     };
-    if by.is_none() && upload.as_ref().is_none_or(Upload::is_complete) {
+    if by.is_none() && upload.as_ref().is_none_or(|upload| upload.is_complete()) {
         io.read_ahead(cx)?;
     }
     let is_gone = io.is_half_closed() && peer.is_queued();
@@ -183,7 +182,7 @@ impl Responding {
     fn poll(
         &mut self,
         io: &mut ClientIo,
-        upload: &mut Option<Upload>,
+        upload: &mut Option<Box<Upload>>,
         is_timed: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), ConnectionError>> {
@@ -227,7 +226,8 @@ impl Responding {
                     if is_writing {
                         self.wait_for_client(is_timed, cx)?;
                     }
-                    if progress == Progress::Idle && upload.as_ref().is_none_or(Upload::is_complete) {
+                    if progress == Progress::Idle && upload.as_ref().is_none_or(|upload| upload.is_complete())
+                    {
                         io.read_ahead(cx)?;
                     }
                     return wait(io, progress, cx);
@@ -247,7 +247,7 @@ impl Responding {
     fn go_on(
         &mut self,
         io: &mut ClientIo,
-        upload: &mut Option<Upload>,
+        upload: &mut Option<Box<Upload>>,
         cx: &mut Context<'_>,
     ) -> Result<Progress, ConnectionError> {
         let Some(upload) = upload else { return Ok(Progress::Idle) };

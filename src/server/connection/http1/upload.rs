@@ -52,14 +52,15 @@ impl Upload {
         expects_continue: bool,
         timeout: Duration,
         min_rate: Option<NonZeroU32>,
-    ) -> Option<(Self, BodyReceiver)> {
+    ) -> Option<(Box<Self>, BodyReceiver)> {
         let decoder = BodyDecoder::of_request(framing);
         if decoder.is_end() {
             return None;
         }
         let rate = TransferRate::new(min_rate);
         let (sender, receiver) = body_channel(decoder.remaining(), rate);
-        let upload = Self {
+        // Boxed so that requests without a body, which are most, have less to move.
+        let upload = Box::new(Self {
             decoder,
             sender,
             rate,
@@ -68,7 +69,7 @@ impl Upload {
             awaits_continue: expects_continue,
             began: recent(),
             has_failed: false,
-        };
+        });
         Some((upload, receiver))
     }
 
