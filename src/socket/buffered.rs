@@ -234,3 +234,70 @@ fn give_back(mut buffer: BytesMut) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::{AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_written_keeps_its_order() {
+        // Room for little, so that each part is written in pieces.
+        let (near, mut far) = duplex(7);
+        let mut stream = BufferedStream::new(near);
+        let large = Bytes::from(vec![b'x'; COPIED + 1]);
+        stream.out().extend_from_slice(b"head ");
+        stream.push_data(Bytes::from_static(b"small"), b" ");
+        assert!(stream.has_room() && stream.has_pending());
+        stream.push_data(large.clone(), b"\r\n");
+        assert!(!stream.has_room());
+        let reading = async {
+            let mut read = vec![0; 11 + large.len() + 2];
+            far.read_exact(&mut read).await.unwrap();
+            read
+        };
+        let (flushed, read) = tokio::join!(poll_fn(|cx| stream.poll_flush(cx)), reading);
+        flushed.unwrap();
+        assert_eq!(read, [b"head small ", &large[..], b"\r\n"].concat());
+        assert!(!stream.has_pending() && stream.total_written() == read.len() as u64);
+    }
+
+    #[tokio::test]
+    async fn what_is_read_stays_until_it_is_taken() {
+        let (near, mut far) = duplex(256 * 1024);
+        let mut stream = BufferedStream::new(near);
+        far.write_all(&vec![b'x'; 100_000]).await.unwrap();
+        drop(far);
+        let mut counts = Vec::new();
+        while let count @ 1.. = poll_fn(|cx| stream.poll_fill(cx)).await.unwrap() {
+            counts.push(count);
+        }
+        assert_eq!((stream.unread_length(), counts.iter().sum::<usize>()), (100_000, 100_000));
+        assert!(counts[0] <= 2 * SMALL_READ && counts.len() < 8, "reads grow with what comes: {counts:?}");
+        assert_eq!(stream.into_parts().1.len(), 100_000);
+    }
+
+    #[tokio::test]
+    async fn buffers_of_idle_streams_are_used_again() {
+        let read = async |text: &'static [u8]| {
+            let (near, mut far) = duplex(64);
+            let mut stream = BufferedStream::new(near);
+            far.write_all(text).await.unwrap();
+            poll_fn(|cx| stream.poll_fill(cx)).await.unwrap();
+            assert_eq!(stream.unread(), text);
+            (stream.unread().as_ptr(), stream)
+        };
+        let (first, mut stream) = read(b"first").await;
+        stream.unread().clear();
+        stream.release();
+        let (second, _stream) = read(b"second").await;
+        assert_eq!(first, second);
+        // What was not taken is kept.
+        let (_, mut stream) = read(b"third").await;
+        stream.release();
+        assert_eq!(stream.unread(), &b"third"[..]);
+    }
+}

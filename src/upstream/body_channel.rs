@@ -197,3 +197,63 @@ impl Drop for BodySender {
         self.fail(BodyError::BrokenOff);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(length: Option<u64>) -> (BodySender, BodyReceiver, Context<'static>) {
+        let (sender, receiver) = body_channel(length, TransferRate::new(None));
+        (sender, receiver, Context::from_waker(Waker::noop()))
+    }
+
+    fn data(text: &'static str) -> Frame<Bytes> {
+        Frame::data(Bytes::from_static(text.as_bytes()))
+    }
+
+    fn text(polled: Poll<Option<Result<Frame<Bytes>, BodyError>>>) -> Option<Bytes> {
+        let Poll::Ready(part) = polled else { panic!("nothing has come") };
+        part.map(|part| part.unwrap().into_data().unwrap())
+    }
+
+    #[test]
+    fn a_part_is_wanted_only_when_it_is_polled_for() {
+        let (sender, mut receiver, mut cx) = channel(Some(5));
+        assert_eq!((sender.demand(&cx), sender.is_begun()), (Demand::None, false));
+        assert_eq!(receiver.size_hint().exact(), Some(5));
+        assert!(receiver.poll_part(&mut cx).is_pending());
+        assert_eq!((sender.demand(&cx), sender.is_begun()), (Demand::Next(None), true));
+        sender.send(data("abc"), Some(2), false);
+        assert_eq!((sender.demand(&cx), receiver.size_hint().exact()), (Demand::None, Some(5)));
+        assert_eq!(text(receiver.poll_part(&mut cx)).unwrap(), "abc");
+        assert!(receiver.poll_part(&mut cx).is_pending() && !receiver.is_end());
+        sender.send(data("de"), Some(0), true);
+        assert_eq!(text(receiver.poll_part(&mut cx)).unwrap(), "de");
+        assert!(receiver.is_end() && text(receiver.poll_part(&mut cx)).is_none());
+        drop(sender);
+        assert!(text(receiver.poll_part(&mut cx)).is_none(), "it was complete");
+    }
+
+    #[test]
+    fn a_sender_that_is_gone_leaves_an_error() {
+        let (sender, mut receiver, mut cx) = channel(None);
+        drop(sender);
+        assert!(matches!(receiver.poll_part(&mut cx), Poll::Ready(Some(Err(BodyError::BrokenOff)))));
+        assert!(text(receiver.poll_part(&mut cx)).is_none());
+        let (sender, receiver, cx) = channel(None);
+        drop(receiver);
+        assert_eq!(sender.demand(&cx), Demand::Closed);
+    }
+
+    #[test]
+    fn a_limit_goes_along_with_what_is_wanted() {
+        let (sender, mut receiver, mut cx) = channel(None);
+        let limit = crate::time::recent();
+        receiver.set_limit(Some(limit));
+        assert_eq!(sender.demand(&cx), Demand::None);
+        assert!(receiver.poll_part(&mut cx).is_pending());
+        assert_eq!(sender.demand(&cx), Demand::Next(Some(limit)));
+        receiver.set_limit(None);
+        assert_eq!(sender.demand(&cx), Demand::Next(None));
+    }
+}
