@@ -19,7 +19,7 @@ pub use body::{BodyDecoder, BodyFault, Decoded};
 pub use fields::{Field, Fields, Values, ascii};
 pub use head::{RequestHead, ResponseHead};
 pub use name::{FieldName, NameSet, names};
-pub use number::{decimal, parse_decimal, push_decimal};
+pub use number::{parse_decimal, push_decimal};
 pub use parse::{Framing, HeadLimits, MAX_INTERIM, ParseError, content_length, is_plainly_coded};
 pub use request::{ParsedRequest, parse_request};
 pub use response::{ParsedResponse, parse_response};

@@ -1,20 +1,16 @@
 //! The header fields of a message.
 
+mod spare;
 mod values;
 
 pub use values::Values;
 
 use super::name::{FieldName, NameSet};
 
-/// Text that most heads fit in, with what the proxy adds.
-const USUAL_TEXT: usize = 1024;
-/// Lines that most heads have at most, with those that the proxy adds.
-const USUAL_LINES: usize = 24;
-
 /// The header fields of a message, in their order: one buffer of text, and where each line is in it.
 ///
 /// Names are in lower case, and values have no blanks around them and no control characters but tabs: the parser and those
-/// who call [`Fields::push`] see to it.
+/// who call [`Fields::push`] see to it. The default has no memory.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     text: Vec<u8>,
@@ -48,21 +44,18 @@ pub struct Field<'a> {
 }
 
 impl Fields {
-    /// No fields, with room for those that a response of the proxy's own usually has.
+    /// No fields, with room for those that most messages have.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            text: Vec::with_capacity(USUAL_TEXT / 2),
-            lines: Vec::with_capacity(12),
-            present: NameSet::default(),
-        }
+        let (text, lines) = spare::take();
+        Self { text, lines, present: NameSet::default() }
     }
 
     /// Fields whose lines are in the text of this head, to be named by [`Fields::add_line`].
     pub(super) fn over(head: &[u8]) -> Self {
-        let mut text = Vec::with_capacity(USUAL_TEXT.max(head.len() + USUAL_TEXT / 2));
-        text.extend_from_slice(head);
-        Self { text, lines: Vec::with_capacity(USUAL_LINES), present: NameSet::default() }
+        let mut fields = Self::new();
+        fields.text.extend_from_slice(head);
+        fields
     }
 
     /// Adds a line of the text: where its name and its value begin, and how long they are. Puts the name into lower case.
@@ -295,6 +288,12 @@ impl Fields {
 impl Line {
     fn is_named(&self, text: &[u8], name: FieldName<'_>) -> bool {
         self.id == name.id() && (self.id != 0 || slice(text, self.name, self.name_length) == name.as_bytes())
+    }
+}
+
+impl Drop for Fields {
+    fn drop(&mut self) {
+        spare::give(std::mem::take(&mut self.text), std::mem::take(&mut self.lines));
     }
 }
 

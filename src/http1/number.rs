@@ -1,25 +1,8 @@
 //! Decimal numbers as bytes.
 
-/// The largest number of digits of a `u64`.
-const MAX_DIGITS: usize = 20;
-
-/// Writes the decimal digits of a number into `digits` and returns them.
-pub fn decimal(mut number: u64, digits: &mut [u8; MAX_DIGITS]) -> &[u8] {
-    let mut first = MAX_DIGITS;
-    loop {
-        first -= 1;
-        // Less than ten.
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[first..];
-        }
-    }
-}
-
 /// Appends the decimal digits of a number.
 pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(decimal(number, &mut [0; MAX_DIGITS]));
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// The number that has these digits and nothing else, neither a sign nor a blank; none if it does not fit.

@@ -64,6 +64,14 @@ struct Waiting<'l> {
 /// Serves a connection until either end closes it.
 pub(super) async fn serve(accepted: Accepted, spec: &ListenerSpec, live: &Rc<Live>, open: &Open) {
     let Accepted { stream, address } = accepted;
+    let mut drain_begun = pin!(open.begun());
+    // Once is enough for all of the connection: a task's waker stays the same.
+    poll_fn(|cx| {
+        let _ = drain_begun.as_mut().poll(cx);
+        open.watch(cx);
+        Poll::Ready(())
+    })
+    .await;
     let Protocols { h1, h2 } = spec.protocols;
     // What TLS has agreed on (ALPN) is spoken, and nothing else (RFC 9113 §3.2 and §3.3).
     let must_be_http2 = !h1 || stream.is_http2();
@@ -131,19 +139,8 @@ fn tunnel_end(stream: Transport, read: Bytes, spec: &ListenerSpec) -> TimedStrea
 impl Waiting<'_> {
     /// Waits for the first bytes, as many as tell whether they are the preface; without one, for the first of all.
     async fn begin(&mut self) -> Beginning {
-        let mut drain_begun = pin!(self.open.begun());
-        let (open, mut is_listening) = (self.open, false);
-        poll_fn(|cx| {
-            // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
-            if !is_listening {
-                is_listening = true;
-                let _ = drain_begun.as_mut().poll(cx);
-                open.watch(cx);
-                open.set_idle(true);
-            }
-            self.poll_begin(cx)
-        })
-        .await
+        self.open.set_idle(true);
+        poll_fn(|cx| self.poll_begin(cx)).await
     }
 
     fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<Beginning> {

@@ -9,8 +9,7 @@ mod io;
 mod upload;
 
 use std::error::Error;
-use std::future::{Future as _, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -96,7 +95,7 @@ pub(super) async fn close(stream: BufferedStream<Transport>, spec: &ListenerSpec
 }
 
 /// Serves requests until either side ends the connection, or it is parked. The first bytes of a head are in the stream's
-/// buffer.
+/// buffer. The task is woken when the server drains.
 pub(super) async fn serve(
     stream: BufferedStream<Transport>,
     peer: Peer,
@@ -106,14 +105,6 @@ pub(super) async fn serve(
 ) -> Result<Option<Parked>, Box<dyn Error>> {
     let io = ClientIo::new(stream, spec.idle_timeout);
     let mut connection = Connection { io, peer, spec, live, open, drained_by: None, last_target: None };
-    let mut drain_begun = pin!(open.begun());
-    poll_fn(|cx| {
-        // Once is enough to be woken at the beginning of the end: a task's waker stays the same.
-        let _ = drain_begun.as_mut().poll(cx);
-        open.watch(cx);
-        Poll::Ready(())
-    })
-    .await;
     let mut state = State::ReadingHead { by: recent() + spec.header_timeout };
     loop {
         state = match state {

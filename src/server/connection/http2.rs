@@ -7,7 +7,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -101,16 +101,9 @@ pub(super) async fn serve(
     let io = TokioIo::new(Metered::new(stream));
     let connection = protocol(spec, streams.clone()).serve_connection(io, service);
     let mut connection = pin!(connection);
-    let mut begun = pin!(open.begun());
     let mut alarm = Alarm::default();
-    let (mut is_listening, mut ending, mut look_at) =
-        (false, None::<Instant>, monotonic() + spec.idle_timeout);
+    let (mut ending, mut look_at) = (None::<Instant>, monotonic() + spec.idle_timeout);
     poll_fn(|cx| {
-        if !is_listening {
-            is_listening = true;
-            let _ = begun.as_mut().poll(cx);
-            open.watch(cx);
-        }
         if open.is_draining() && ending.is_none() {
             ending = Some(monotonic());
             look_at = monotonic();
