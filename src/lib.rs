@@ -2,8 +2,8 @@
 //!
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
 //!
-//! `suggest < time < limit < telemetry < socket < tls < store < limiter < upstream < jwt < gate < proxy < server < admin <
-//! config < reload < app < cli`
+//! `suggest < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < gate < proxy < server <
+//! admin < config < reload < app < cli`
 
 pub mod admin;
 pub mod app;
