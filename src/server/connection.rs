@@ -90,13 +90,13 @@ pub(super) async fn serve(accepted: Accepted, spec: &ListenerSpec, live: &Rc<Liv
         // Boxed because they are large, and a connection that waits does not need them.
         let served = match begins {
             Beginning::Nothing => {
-                Box::pin(http1::close(waiting.stream, spec, false)).await;
+                Box::pin(http1::close(waiting.stream, spec, open, false)).await;
                 break Ok(());
             }
             Beginning::Http1 if must_be_http2 => {
                 let mut stream = waiting.stream;
                 stream.out().extend_from_slice(&NO_PREFACE);
-                Box::pin(http1::close(stream, spec, true)).await;
+                Box::pin(http1::close(stream, spec, open, true)).await;
                 break Err("the client has to speak HTTP/2, and does not".into());
             }
             Beginning::Http1 => {

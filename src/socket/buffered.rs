@@ -100,6 +100,11 @@ impl<S> BufferedStream<S> {
     /// Has this data written, and `tail` behind it, after all that waits. To be asked for only while no data waits that
     /// was not copied.
     pub fn push_data(&mut self, data: Bytes, tail: &'static [u8]) {
+        if self.written >= COPIED {
+            // A stream that always takes a little would never come to an end of what waits.
+            self.out.drain(..self.written);
+            self.written = 0;
+        }
         let out = self.out();
         if data.len() <= COPIED {
             out.extend_from_slice(&data);
@@ -137,7 +142,6 @@ impl<S> BufferedStream<S> {
     pub fn shrink(&mut self) {
         if self.read.is_empty() {
             give_back(std::mem::take(&mut self.read));
-            self.expected = SMALL_READ;
         }
         if self.out.is_empty() && self.out.capacity() > KEPT_OUT {
             self.out = Vec::new();
@@ -174,7 +178,7 @@ impl<S: AsyncRead + Unpin> BufferedStream<S> {
     /// # Errors
     /// As those of the stream.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.read.capacity() == 0 {
+        if self.read.capacity() == 0 && self.expected <= 2 * SMALL_READ {
             self.read = spare();
         }
         if self.read.capacity() - self.read.len() < self.expected / 4 {
@@ -182,8 +186,12 @@ impl<S: AsyncRead + Unpin> BufferedStream<S> {
         }
         let room = self.read.capacity() - self.read.len();
         let count = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx))?;
-        // What fills its room is large.
-        self.expected = if count == room { LARGE_READ.min(4 * self.expected) } else { self.expected };
+        // Messages on one connection are often alike.
+        if count == room {
+            self.expected = LARGE_READ.min(4 * self.expected);
+        } else if count < self.expected / 8 {
+            self.expected = SMALL_READ.max(self.expected / 2);
+        }
         Poll::Ready(Ok(count))
     }
 }

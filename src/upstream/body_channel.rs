@@ -30,8 +30,6 @@ pub enum Demand {
     None,
     /// The next part, by then if that is given.
     Next(Option<Instant>),
-    /// Nothing any more.
-    Closed,
 }
 
 #[derive(Debug)]
@@ -116,9 +114,7 @@ impl BodySender {
             channel.part = part;
         }
         (channel.remaining, channel.is_complete) = (remaining, is_complete);
-        if channel.demand != Demand::Closed {
-            channel.demand = Demand::None;
-        }
+        channel.demand = Demand::None;
         // A task that is both ends looks again by itself.
         if !channel.receiver.will_wake(&channel.sender) {
             channel.receiver.wake_by_ref();
@@ -184,7 +180,7 @@ impl BodyReceiver {
 impl Drop for BodyReceiver {
     fn drop(&mut self) {
         let mut channel = self.0.borrow_mut();
-        channel.demand = Demand::Closed;
+        channel.demand = Demand::None;
         if !channel.is_complete {
             channel.sender.wake_by_ref();
         }
@@ -242,7 +238,7 @@ mod tests {
         assert!(text(receiver.poll_part(&mut cx)).is_none());
         let (sender, receiver, cx) = channel(None);
         drop(receiver);
-        assert_eq!(sender.demand(&cx), Demand::Closed);
+        assert_eq!(sender.demand(&cx), Demand::None);
     }
 
     #[test]

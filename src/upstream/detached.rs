@@ -20,7 +20,7 @@ use super::body::{BodyError, RequestBody};
 use super::clients::ClientRequest;
 use super::connection::{ActiveExchange, Connection};
 use super::error::{Cause, SendError};
-use crate::http1::ResponseHead;
+use crate::http1::{RequestHead, ResponseHead};
 use crate::limiter::{HeldSlots, Permit};
 
 /// What an exchange holds that goes on when its client disconnects.
@@ -57,7 +57,7 @@ pub(super) async fn send(
     deadline: Option<Instant>,
     detachable: Box<Detachable>,
 ) -> Result<(ResponseHead, ResponseStream), SendError> {
-    let placeholder = UpstreamRequest { head: request.head.clone(), body: RequestBody::empty() };
+    let placeholder = UpstreamRequest { head: RequestHead::default(), body: RequestBody::empty() };
     let mut sent = std::mem::replace(request, placeholder);
     let (result, received) = oneshot::channel();
     tokio::task::spawn_local(async move {
@@ -71,11 +71,24 @@ pub(super) async fn send(
     // The task is dropped only with the runtime, and then so is this one.
     let (response, returned) = received.await.map_err(|_| SendError::of(Cause::TooLate))?;
     *request = returned;
+    if let Ok((stream, _)) = &response
+        && let Some(connection) = stream.exchange().and_then(ActiveExchange::connection)
+    {
+        // From now on this task uses the connection.
+        poll_fn(|cx| {
+            connection.set_waker(cx.waker().clone());
+            Poll::Ready(())
+        })
+        .await;
+    }
     response.map(|(stream, head)| (head, stream))
 }
 
 /// Reads a response to its end, for as long as that may take.
 async fn drain(mut exchange: ActiveExchange, held: Box<Detachable>) {
+    if let Some(connection) = exchange.connection() {
+        connection.go_on();
+    }
     let rest = async { while let Some(Ok(_)) = poll_fn(|cx| exchange.poll_frame(cx)).await {} };
     if timeout(held.limit, rest).await.is_err() {
         tracing::debug!("a response that no client waits for was not complete in time");

@@ -165,15 +165,7 @@ impl ForwardError {
             Cause::NoTunnels => return Self::NoTunnels(server.authority()),
             Cause::Target(error) => return Self::Target(error),
         };
-        // What the library says of a body, it says as the error of a user.
-        let is_body = error.is_user() && body_error(&error).is_some();
-        if is_body && is_too_large(&error) {
-            Self::RequestBodyTooLarge
-        } else if is_body && (is_late(&error) || io_kind(&error) == Some(io::ErrorKind::TimedOut)) {
-            Self::RequestBodyTimeout
-        } else if is_body {
-            Self::RequestBody(error.into())
-        } else if io_kind(&error) == Some(io::ErrorKind::TimedOut) {
+        if io_kind(&error) == Some(io::ErrorKind::TimedOut) {
             Self::ResponseTimeout(server.authority())
         } else {
             broken(ResponseError::Http2(error))
@@ -244,8 +236,7 @@ impl ForwardError {
             Self::Broken { error: ResponseError::Closed | ResponseError::Io(_), .. } => return true,
             _ => return false,
         };
-        error.is_incomplete_message()
-            || error.is_canceled()
+        error.is_canceled()
             || error.is_closed()
             // What waited in a connection that ended: the library says that its user has dropped it.
             || error.is_user()
@@ -296,11 +287,6 @@ fn is_refused(error: &h2::Error) -> bool {
     }
 }
 
-/// Whether the body was late by its own clock.
-fn is_late(error: &hyper::Error) -> bool {
-    matches!(body_error(error), Some(BodyError::TooLate(_)))
-}
-
 impl BodyError {
     /// What it says of a request's body.
     pub(super) fn flaw(&self) -> Flaw {
@@ -324,14 +310,6 @@ impl BodyError {
             }
         }
     }
-}
-
-fn is_too_large(error: &hyper::Error) -> bool {
-    matches!(body_error(error), Some(BodyError::TooLarge))
-}
-
-fn body_error(error: &hyper::Error) -> Option<&BodyError> {
-    cause(error)
 }
 
 fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {

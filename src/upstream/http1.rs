@@ -97,7 +97,7 @@ impl Http1Connection {
     /// Whether an idle connection has ended, or the server has sent something unasked. No task is woken if that happens
     /// later.
     pub fn is_dead(&mut self) -> bool {
-        self.connection().set_waker(Waker::noop().clone());
+        self.io.forget_tasks();
         !matches!(self.state, State::Idle) || self.has_input(&mut Context::from_waker(Waker::noop()))
     }
 

@@ -282,7 +282,7 @@ impl Pool {
         // However long it has waited for its turn: those who come first have waited longest, and the server is not to
         // be judged by what they have left.
         match timeout_at(self.connected_by(deadline), self.connect(place)).await {
-            Ok(Ok(wire)) => Ok(wire),
+            Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
             Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
         }

@@ -193,7 +193,7 @@ fn who_hangs_up_in_the_queue_never_reaches_the_server() {
         [limits.even]
         algorithm = "leaky_bucket"
         rate = "2/s"
-        queue = 2
+        queue = 3
         key = "global"
         [[routes]]
         path = "/*"
@@ -207,6 +207,11 @@ fn who_hangs_up_in_the_queue_never_reaches_the_server() {
     let mut leaving = Client::connect(proxy.addr());
     leaving.send("GET /leaving HTTP/1.1\r\nHost: a\r\n\r\n");
     // Time for the proxy to read it; its turn comes later. Were it not read yet, it would not go on either.
+    std::thread::sleep(Duration::from_millis(100));
+    drop(leaving);
+    // So does one that has sent a body, which is not read yet.
+    let mut leaving = Client::connect(proxy.addr());
+    leaving.send("POST /leaving HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
     std::thread::sleep(Duration::from_millis(100));
     drop(leaving);
     // The turn of this one comes after that.

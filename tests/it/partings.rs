@@ -145,6 +145,20 @@ fn an_answer_that_comes_early_reaches_a_client_that_sends_everything_first() {
 }
 
 #[test]
+fn a_broken_response_is_seen_to_be_broken_whatever_its_end_is() {
+    let server = Upstream::scripted(|caller| {
+        let _ = caller.request();
+        let _ = caller.try_send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n");
+    });
+    let proxy = before(&server);
+    let mut client = Client::connect(proxy.addr());
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    let mut read = Vec::new();
+    let error = client.stream().read_to_end(&mut read).expect_err("the connection is reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{}", String::from_utf8_lossy(&read));
+}
+
+#[test]
 fn what_is_sent_without_end_is_not_read_without_end() {
     let proxy = Tidegate::start("[[routes]]\npath = \"/elsewhere\"\nrespond = { status = 200 }\n");
     let client = Client::connect(proxy.addr());

@@ -128,6 +128,22 @@ fn a_connection_with_a_request_under_way_keeps_its_place() {
 }
 
 #[test]
+fn a_connection_without_a_whole_request_makes_room_too() {
+    let proxy = Tidegate::start(&config("max_connections = 2\nheader_timeout = \"60s\"", ""));
+    // Behind a response, with nothing before it, and one whose head was refused and that sends on.
+    for begun in ["GET / HTTP/1.1\r\nHost: a\r\n\r\nGET", "GET", "no request\r\n\r\nmore"] {
+        let mut crowd: Vec<Client> =
+            (0..2).map(|_| served(|| Client::connect_from("127.0.0.2", proxy.addr()))).collect();
+        for client in &mut crowd {
+            client.send(begun);
+            let _ = client.read_response("GET");
+        }
+        let mut newcomer = Client::connect(proxy.addr());
+        assert_eq!(newcomer.get("/", &[]).status(), 200, "{begun:?}");
+    }
+}
+
+#[test]
 fn an_idle_connection_of_http2_is_told_to_go() {
     let proxy = Tidegate::start(&config("max_connections = 1", ""));
     let stream = crate::support::connect_from("127.0.0.2", proxy.addr()).unwrap();

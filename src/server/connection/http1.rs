@@ -32,6 +32,9 @@ use crate::upstream::BodyError;
 /// How long a connection is idle before it is parked.
 const PARK_AFTER: Duration = Duration::from_millis(500);
 
+/// How long the rest of the body of a request that is answered is read in all.
+const DISCARD_TIME: Duration = Duration::from_secs(1);
+
 /// A connection that is being used.
 struct Connection<'l> {
     io: ClientIo,
@@ -90,8 +93,13 @@ pub(super) struct Parked {
 }
 
 /// Closes a connection on which no request is under way, after what waits was written.
-pub(super) async fn close(stream: BufferedStream<Transport>, spec: &ListenerSpec, is_sending: bool) {
-    closing::close(&mut ClientIo::new(stream, spec.idle_timeout), is_sending).await;
+pub(super) async fn close(
+    stream: BufferedStream<Transport>,
+    spec: &ListenerSpec,
+    open: &Open,
+    is_sending: bool,
+) {
+    closing::close(&mut ClientIo::new(stream, spec.idle_timeout), open, is_sending).await;
 }
 
 /// Serves requests until either side ends the connection, or it is parked. The first bytes of a head are in the stream's
@@ -125,15 +133,15 @@ pub(super) async fn serve(
                 return Ok(None);
             }
             State::Closing { is_sending } => {
-                Box::pin(closing::close(&mut connection.io, is_sending)).await;
+                Box::pin(closing::close(&mut connection.io, open, is_sending)).await;
                 return Ok(None);
             }
             State::Refused(error) => {
-                Box::pin(closing::close(&mut connection.io, true)).await;
+                Box::pin(closing::close(&mut connection.io, open, true)).await;
                 return Err(error.into());
             }
             State::Abandoned => {
-                Box::pin(closing::abandon(&mut connection.io)).await;
+                Box::pin(closing::abandon(&mut connection.io, open)).await;
                 return Ok(None);
             }
         };
@@ -189,10 +197,12 @@ impl Connection<'_> {
                 match self.io.poll_fill(cx) {
                     Poll::Ready(Ok(1..)) => {}
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(None)),
-                    Poll::Pending if self.io.is_past(by, cx) || self.open.is_evicted() => {
-                        return Poll::Ready(Ok(None));
+                    Poll::Pending => {
+                        // A connection that has not sent a whole head makes room before others do.
+                        self.open.set_idle(true);
+                        let is_over = self.io.is_past(by, cx) || self.open.is_evicted();
+                        return if is_over { Poll::Ready(Ok(None)) } else { Poll::Pending };
                     }
-                    Poll::Pending => return Poll::Pending,
                 }
             }
         });
@@ -242,7 +252,8 @@ impl Connection<'_> {
 
     /// Reads the rest of a body.
     async fn discard(&mut self, mut upload: Box<Upload>) -> State {
-        let is_complete = poll_fn(|cx| upload.poll_discard(&mut self.io, cx)).await;
+        let by = monotonic() + DISCARD_TIME;
+        let is_complete = poll_fn(|cx| upload.poll_discard(&mut self.io, by, cx)).await;
         if is_complete && !upload.is_last() {
             self.await_head()
         } else {

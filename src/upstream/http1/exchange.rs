@@ -111,7 +111,11 @@ impl Exchange {
         if let Poll::Ready(Err(cause)) = self.poll_upload(io, body, cx) {
             match cause {
                 // A server may close its receiving side behind a response that it has sent.
-                Cause::Io(_) if io.stream.total_written() > 0 => self.upload = Upload::Refused,
+                Cause::Io(_) if io.stream.total_written() > 0 => {
+                    self.upload = Upload::Refused;
+                    self.answered_by.get_or_insert_with(|| monotonic() + io.response_timeout);
+                    io.stream.discard_pending();
+                }
                 cause => return Poll::Ready(Err(cause)),
             }
         }

@@ -1,7 +1,7 @@
 //! The socket of a connection to a server, and how long it may be waited for.
 
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -39,6 +39,12 @@ impl Io {
             read_since: None,
             write_since: None,
         }
+    }
+
+    /// Forgets the tasks that are to be woken, since nothing uses the connection.
+    pub fn forget_tasks(&mut self) {
+        self.place.connection().set_waker(Waker::noop().clone());
+        (self.alarm, self.upload_alarm) = (Alarm::default(), Alarm::default());
     }
 
     /// A request begins or ends: nothing is waited for.

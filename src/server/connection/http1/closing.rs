@@ -1,27 +1,35 @@
 //! The end of a client's connection.
 
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use tokio::io::AsyncWrite as _;
 
 use super::io::ClientIo;
+use crate::server::drain::Open;
 use crate::socket::Lingering;
 use crate::tls::Transport;
 
 /// Closes a connection after what waits was written. `is_sending` says that the client has not sent all of a head or of a
-/// body.
-pub(super) async fn close(io: &mut ClientIo, is_sending: bool) {
+/// body. A connection that has to make room is not waited for.
+pub(super) async fn close(io: &mut ClientIo, open: &Open, is_sending: bool) {
     let is_sending = is_sending || io.stream.unread_length() > 0;
     let flushed = poll_fn(|cx| match io.poll_flush(cx) {
-        Poll::Pending if io.is_late(None, cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        Poll::Pending if io.is_late(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         flushed => flushed,
     });
     if flushed.await.is_err() {
         return;
     }
+    open.set_idle(true);
+    let mut ending = pin!(end(io, is_sending));
+    poll_fn(|cx| if open.is_evicted() { Poll::Ready(()) } else { ending.as_mut().poll(cx) }).await;
+}
+
+/// Ends a connection on which nothing waits to be written.
+async fn end(io: &mut ClientIo, is_sending: bool) {
     let is_plain = matches!(io.stream.get_ref(), Transport::Plain(_));
     if is_plain && !is_sending && !has_input(io).await {
         // Closing the socket ends the connection in order.
@@ -34,10 +42,12 @@ pub(super) async fn close(io: &mut ClientIo, is_sending: bool) {
 }
 
 /// Closes a connection whose client gets no response. Over TLS the client is told that this end is in order.
-pub(super) async fn abandon(io: &mut ClientIo) {
+pub(super) async fn abandon(io: &mut ClientIo, open: &Open) {
     if let Transport::Tls(_) = io.stream.get_ref() {
+        let mut ending = pin!(shutdown(io));
         // It may be broken already.
-        let _ = shutdown(io).await;
+        poll_fn(|cx| if open.is_evicted() { Poll::Ready(()) } else { ending.as_mut().poll(cx).map(drop) })
+            .await;
     }
 }
 

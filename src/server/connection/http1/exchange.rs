@@ -87,6 +87,9 @@ impl Connection<'_> {
         response: ProxyResponse,
         mut upload: Option<Box<Upload>>,
     ) -> Result<Next, ConnectionError> {
+        if let Some(upload) = &mut upload {
+            upload.begin_response();
+        }
         let ProxyResponse { head, body, tunnel } = response;
         let is_own = body.is_own();
         let mut is_last = !asked.keeps_alive
@@ -100,7 +103,12 @@ impl Connection<'_> {
         }
         let mut responding = self.begin(asked, head, (body, framing), is_last);
         let (io, is_timed) = (&mut self.io, self.spec.min_body_rate.is_some());
-        poll_fn(|cx| responding.poll(io, &mut upload, is_timed, cx)).await?;
+        let written = poll_fn(|cx| responding.poll(io, &mut upload, is_timed, cx)).await;
+        if written.is_err() && framing == Framing::UntilClose {
+            // The end of the connection would be that of the body.
+            self.io.reset_on_close();
+        }
+        written?;
         if let Some(tunnel) = tunnel {
             return Ok(Next::Tunnel(tunnel));
         }
@@ -146,11 +154,8 @@ fn poll_client<T>(
     peer: &Peer,
     cx: &mut Context<'_>,
 ) -> Poll<Result<T, ConnectionError>> {
-    let by = match progress {
-        Progress::Waiting(by) => Some(by),
-        Progress::Moved | Progress::Idle => None,
-    };
-    if by.is_none() && upload.as_ref().is_none_or(|upload| upload.is_complete()) {
+    let is_read = upload.as_ref().is_none_or(|upload| upload.is_complete());
+    if progress != Progress::Waiting && (is_read || peer.is_queued()) {
         io.read_ahead(cx)?;
     }
     let is_gone = io.is_half_closed() && peer.is_queued();
@@ -158,11 +163,7 @@ fn poll_client<T>(
     if let Poll::Ready(Err(error)) = io.poll_flush(cx) {
         return Poll::Ready(Err(error.into()));
     }
-    if is_gone || io.is_late(by, cx) {
-        Poll::Ready(Err(ConnectionError::Disconnected))
-    } else {
-        Poll::Pending
-    }
+    if is_gone || io.is_late(cx) { Poll::Ready(Err(ConnectionError::Disconnected)) } else { Poll::Pending }
 }
 
 /// How the body of a response is framed for its client.
@@ -192,12 +193,9 @@ impl Responding {
                 && let Poll::Pending = io.poll_flush(cx)?
             {
                 // The client takes nothing, but may still be sending.
-                let progress = self.go_on(io, upload, cx)?;
-                if progress == Progress::Moved {
-                    continue;
-                }
+                self.go_on(io, upload, cx)?;
                 self.wait_for_client(is_timed, cx)?;
-                return wait(io, progress, cx);
+                return wait(io, cx);
             }
             let Some(body) = &mut self.body else { return Poll::Ready(Ok(())) };
             if let Some(connection) = body.connection() {
@@ -219,18 +217,14 @@ impl Responding {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
                 Poll::Pending => {
                     let is_writing = io.poll_flush(cx)?.is_pending();
-                    let progress = self.go_on(io, upload, cx)?;
-                    if progress == Progress::Moved {
-                        continue;
-                    }
+                    self.go_on(io, upload, cx)?;
                     if is_writing {
                         self.wait_for_client(is_timed, cx)?;
                     }
-                    if progress == Progress::Idle && upload.as_ref().is_none_or(|upload| upload.is_complete())
-                    {
+                    if upload.as_ref().is_none_or(|upload| upload.is_complete()) {
                         io.read_ahead(cx)?;
                     }
-                    return wait(io, progress, cx);
+                    return wait(io, cx);
                 }
             }
         }
@@ -249,15 +243,14 @@ impl Responding {
         io: &mut ClientIo,
         upload: &mut Option<Box<Upload>>,
         cx: &mut Context<'_>,
-    ) -> Result<Progress, ConnectionError> {
-        let Some(upload) = upload else { return Ok(Progress::Idle) };
+    ) -> Result<(), ConnectionError> {
+        let Some(upload) = upload else { return Ok(()) };
         loop {
             if let Some(body) = &mut self.body {
                 body.poll_upload(cx)?;
             }
-            let progress = upload.poll(io, cx);
-            if progress != Progress::Moved || self.body.is_none() {
-                return Ok(progress);
+            if upload.poll(io, cx) != Progress::Moved || self.body.is_none() {
+                return Ok(());
             }
         }
     }
@@ -276,9 +269,8 @@ impl Responding {
 }
 
 /// Waits for the client, and for what else the task waits for.
-fn wait(io: &mut ClientIo, progress: Progress, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-    let by = if let Progress::Waiting(by) = progress { Some(by) } else { None };
-    if io.is_late(by, cx) {
+fn wait(io: &mut ClientIo, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+    if io.is_late(cx) {
         return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
     }
     Poll::Pending

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::time::Instant;
 
 use crate::socket::{Alarm, BufferedStream, Lingering, RATE_GRACE, TransferRate};
@@ -94,7 +95,7 @@ impl ClientIo {
             return progress;
         }
         self.write_since.get_or_insert_with(monotonic);
-        if self.is_late(None, cx) { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
+        if self.is_late(cx) { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
     }
 
     /// Reads on after the connection was closed in one direction, and throws away what comes.
@@ -126,16 +127,25 @@ impl ClientIo {
         Ok(())
     }
 
-    /// Whether the client takes its response too slowly, has closed its sending side and takes nothing, or `by` is past;
-    /// if not, the task is woken then.
-    pub fn is_late(&mut self, by: Option<Instant>, cx: &mut Context<'_>) -> bool {
+    /// Whether the client takes its response too slowly, or has closed its sending side and takes nothing; if not, the task
+    /// is woken then.
+    pub fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
         let write_by = self.write_since.map(|since| {
             let allowance = self.sending.allowance(RATE_GRACE).unwrap_or(self.write_timeout);
             since + allowance.min(self.write_timeout)
         });
         let taken_by = self.half_closed.map(|since| since + HALF_CLOSED);
-        let earliest = [write_by, taken_by, by].into_iter().flatten().min();
+        let earliest = [write_by, taken_by].into_iter().flatten().min();
         earliest.is_some_and(|earliest| self.is_past(earliest, cx))
+    }
+
+    /// Has the connection reset when it is closed, so that the client sees that its response is not complete. Over TLS a
+    /// missing `close_notify` says so.
+    pub fn reset_on_close(&self) {
+        if let Transport::Plain(stream) = self.stream.get_ref() {
+            // A connection that is broken already needs no reset.
+            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        }
     }
 
     /// Whether an instant is past; if not, the task is woken then.

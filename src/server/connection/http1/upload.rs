@@ -15,9 +15,6 @@ use crate::upstream::{BodyError, BodyReceiver, BodySender, Demand, body_channel}
 
 /// The longest body that is read and thrown away so that its connection can be used again, in bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;
-/// How long such a body is read in all.
-const MAX_DISCARD_TIME: Duration = Duration::from_secs(1);
-
 /// A body that is not read to its end.
 pub(super) struct Upload {
     decoder: BodyDecoder,
@@ -28,9 +25,10 @@ pub(super) struct Upload {
     timeout: Duration,
     /// Since when the next part is waited for.
     read_since: Option<Instant>,
-    /// Whether the client waits for `100 Continue` before it sends anything.
-    awaits_continue: bool,
-    began: Instant,
+    /// Whether the client has asked for `100 Continue` before it sends anything.
+    expects_continue: bool,
+    /// Whether that may still be written: no part of the body and no response has come.
+    may_continue: bool,
     has_failed: bool,
 }
 
@@ -39,8 +37,8 @@ pub(super) struct Upload {
 pub(super) enum Progress {
     /// A part, the end or an error was handed over: the receiver has to be polled.
     Moved,
-    /// The client is waited for, until then.
-    Waiting(Instant),
+    /// The client is waited for.
+    Waiting,
     /// Nothing is wanted at the moment.
     Idle,
 }
@@ -66,8 +64,8 @@ impl Upload {
             rate,
             timeout,
             read_since: None,
-            awaits_continue: expects_continue,
-            began: recent(),
+            expects_continue,
+            may_continue: expects_continue,
             has_failed: false,
         });
         Some((upload, receiver))
@@ -86,12 +84,12 @@ impl Upload {
             match self.decoder.decode(io.stream.unread()) {
                 Ok(None) => {}
                 Ok(Some(part)) => {
-                    self.read_since = None;
+                    (self.read_since, self.may_continue) = (None, false);
                     return self.send(part);
                 }
                 Err(fault) => return self.fail(fault.into()),
             }
-            if std::mem::take(&mut self.awaits_continue) {
+            if std::mem::take(&mut self.may_continue) {
                 write_continue(io.stream.out());
                 if let Poll::Ready(Err(error)) = io.poll_flush(cx) {
                     return self.fail(error.into());
@@ -114,7 +112,7 @@ impl Upload {
         if io.is_past(by, cx) {
             return self.fail(TooLate.into());
         }
-        Progress::Waiting(by)
+        Progress::Waiting
     }
 
     fn send(&mut self, part: Decoded) -> Progress {
@@ -158,11 +156,12 @@ impl Upload {
     /// wanted and it is short enough to be read behind the response.
     pub fn is_discardable(&self) -> bool {
         let is_short = self.decoder.remaining().is_some_and(|remaining| remaining <= MAX_DISCARDED);
-        self.is_complete() || !self.has_failed && !self.sender.is_begun() && !self.awaits_continue && is_short
+        self.is_complete()
+            || !self.has_failed && !self.sender.is_begun() && !self.expects_continue && is_short
     }
 
-    /// Reads on and throws away what comes; ready with whether the body has come to its end.
-    pub fn poll_discard(&mut self, io: &mut ClientIo, cx: &mut Context<'_>) -> Poll<bool> {
+    /// Reads on and throws away what comes, until then; ready with whether the body has come to its end.
+    pub fn poll_discard(&mut self, io: &mut ClientIo, by: Instant, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             if self.discard_buffered(io) {
                 return Poll::Ready(true);
@@ -174,7 +173,12 @@ impl Upload {
                 Poll::Pending => break,
             }
         }
-        if io.is_past(self.began + MAX_DISCARD_TIME, cx) { Poll::Ready(false) } else { Poll::Pending }
+        if io.is_past(by, cx) { Poll::Ready(false) } else { Poll::Pending }
+    }
+
+    /// A response begins: `100 Continue` would come too late.
+    pub fn begin_response(&mut self) {
+        self.may_continue = false;
     }
 
     /// Throws away what was read of the body; says whether that is all of it.
