@@ -201,7 +201,7 @@ impl Shared {
     /// Lets the writing thread sleep until there is something to do.
     fn wait(&self) {
         self.phase.store(IDLE, Ordering::Relaxed);
-        // What was added before the phase was visible has woken nobody.
+        // Lines that were added before the phase was visible did not wake this thread.
         if !self.has_work() {
             while self.phase.load(Ordering::Relaxed) == IDLE {
                 thread::park();

@@ -63,7 +63,7 @@ pub struct RequestBody {
     record: Option<Rc<Record>>,
     /// Memory for a body that was read before it goes.
     reserved: Option<Box<Reserved>>,
-    /// What is told how it goes on, where it goes over HTTP/2.
+    /// The progress of its upload over HTTP/2.
     upload: Option<Rc<Upload>>,
 }
 

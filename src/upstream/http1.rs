@@ -101,7 +101,7 @@ impl Http1Connection {
         !matches!(self.state, State::Idle) || self.has_input(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Whether there is something to read, or the end. Nobody may read after that.
+    /// Whether a read returns data or the end of the stream. The connection can't be used after that.
     fn has_input(&mut self, cx: &mut Context<'_>) -> bool {
         let mut room = [MaybeUninit::uninit(); 1];
         Pin::new(self.io.stream.get_mut()).poll_read(cx, &mut ReadBuf::uninit(&mut room)).is_ready()

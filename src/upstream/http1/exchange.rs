@@ -175,7 +175,7 @@ impl Exchange {
         }
     }
 
-    /// The head has come: what is left of the request's body is sent while the response is read.
+    /// The head has been read: the rest of the request's body is sent while the response is read.
     pub fn begin_response(&mut self, io: &mut Io, head: &ResponseHead, body: &mut RequestBody) {
         self.is_open_ended = crate::upstream::is_open_ended(&head.fields);
         io.reset();

@@ -23,8 +23,8 @@ use crate::upstream::upload::Carriers;
 
 /// Bytes of an answer's body that a server may send ahead of its client.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same of all answers of a connection together: as much as all of them have, so that clients that do not read hold
-/// up nobody else.
+/// The same of all responses of a connection together: as much as all of them have, so that a client that does not read
+/// delays no other.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 128;
 const _: () = assert!(CONNECTION_WINDOW as usize >= MAX_STREAMS * STREAM_WINDOW as usize);
 /// Bytes of a request's body that wait for a server to read them.

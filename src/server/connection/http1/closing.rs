@@ -41,7 +41,7 @@ async fn end(io: &mut ClientIo, is_sending: bool) {
     }
 }
 
-/// Closes a connection whose client gets no response. Over TLS the client is told that this end is in order.
+/// Closes a connection whose client gets no response; over TLS with a `close_notify`.
 pub(super) async fn abandon(io: &mut ClientIo, open: &Open) {
     if let Transport::Tls(_) = io.stream.get_ref() {
         let mut ending = pin!(shutdown(io));
