@@ -101,7 +101,7 @@ impl Proxy {
     pub async fn handle(
         &self,
         peer: &Peer,
-        mut head: RequestHead,
+        mut head: Box<RequestHead>,
         mut body: ClientBody,
         connect: Option<Connect>,
     ) -> ProxyResponse {
@@ -115,7 +115,7 @@ impl Proxy {
         let mut response = match leveled {
             Ok(()) => {
                 let (entry, route) = (asked.entry.as_deref_mut(), &mut asked.route);
-                self.answer(peer, &id, &mut head, &mut body, entry, route).await
+                self.answer(peer, &id, head, &mut body, entry, route).await
             }
             Err(error) => {
                 asked.route = self.note_malformed(peer, &head, &error, asked.entry.as_deref_mut());
@@ -181,16 +181,16 @@ impl Proxy {
         &self,
         peer: &Peer,
         id: &RequestId,
-        head: &mut RequestHead,
+        head: Box<RequestHead>,
         incoming: &mut ClientBody,
         mut entry: Option<&mut Entry>,
         route: &mut Option<RouteId>,
     ) -> ProxyResponse<Source> {
         let gate = &self.site.gate;
-        let mut examined = match gate.examine(peer.caller(), head) {
+        let mut examined = match gate.examine(peer.caller(), &head) {
             Ok(examined) => examined,
             Err(error) => {
-                *route = self.note_malformed(peer, head, &error, entry);
+                *route = self.note_malformed(peer, &head, &error, entry);
                 return refusal::malformed(&error).map(Source::Own);
             }
         };
@@ -213,15 +213,16 @@ impl Proxy {
             peer.set_queued(false);
             let _ = monotonic();
         }
-        let way = self.way(peer, head, &examined, id);
-        let is_call = reservation.is_some() && grpc::is_call(head);
+        let way = self.way(peer, &head, &examined, id);
+        drop(examined);
+        let is_call = reservation.is_some() && grpc::is_call(&head);
         let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
         let mut response = match (missing, way) {
             (Some(missing), _) => {
                 self.counts.decided(missing.limit, Outcome::MissingKey);
                 refusal::missing_part(&missing).map(Source::Own)
             }
-            (None, None) => without_route(head).map(Source::Own),
+            (None, None) => without_route(&head).map(Source::Own),
             (None, Some(way)) => match self.treat(way, peer, head, incoming, permit, forwarding).await {
                 Ok(response) => response,
                 Err(error) => {
@@ -247,24 +248,24 @@ impl Proxy {
         &self,
         way: Way<'_>,
         peer: &Peer,
-        head: &mut RequestHead,
+        mut head: Box<RequestHead>,
         incoming: &mut ClientBody,
         permit: Permit,
         forwarding: Option<&mut Forwarding>,
     ) -> Result<ProxyResponse<Source>, ForwardError> {
         let Way { route, id, client, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
-        let mut response = match (&treatment.target, max_forwards::count_down(head)) {
+        let mut response = match (&treatment.target, max_forwards::count_down(&mut head)) {
             (Target::Respond { status, body }, _) => {
                 refusal::own(*status, b"text/plain; charset=utf-8", body.clone()).map(Source::Own)
             }
             (Target::Forward { .. }, Some(answer)) => answer.map(Source::Own),
             (Target::Forward { upstream, rewrite, .. }, None) => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
-                let (handshake, is_call) = (websocket::asked(head), grpc::is_call(head));
+                let (handshake, is_call) = (websocket::asked(&head), grpc::is_call(&head));
                 let (path, protected) = (path.as_deref(), &self.site.protected);
                 Outgoing { peer, client, client_ip, id, route, path, rewrite, edits, protected }
-                    .prepare(head)?;
+                    .prepare(&mut head)?;
                 if handshake.is_some() {
                     websocket::ask(&mut head.fields);
                 }
@@ -280,7 +281,7 @@ impl Proxy {
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
                 };
-                let mut request = UpstreamRequest { head: std::mem::take(head), body };
+                let mut request = UpstreamRequest { head, body };
                 let counted = client_ip.counted(client);
                 // A connection over HTTP/1.1 sees by itself when its client takes nothing.
                 let is_multiplexed = peer.is_multiplexed();

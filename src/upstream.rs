@@ -91,7 +91,7 @@ pub struct Upstream {
 #[derive(Debug)]
 pub struct UpstreamRequest {
     /// Its head, whose target is path and query.
-    pub head: RequestHead,
+    pub head: Box<RequestHead>,
     /// Its body.
     pub body: RequestBody,
 }

@@ -1,10 +1,12 @@
 //! The header fields of a message.
 
+mod lines;
 mod spare;
 mod values;
 
 pub use values::Values;
 
+use self::lines::{Lines, NO_LINES};
 use super::name::{FieldName, NameSet};
 
 /// The header fields of a message, in their order: one buffer of text, and where each line is in it.
@@ -13,25 +15,8 @@ use super::name::{FieldName, NameSet};
 /// who call [`Fields::push`] see to it. The default has no memory.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
-    text: Vec<u8>,
-    lines: Vec<Line>,
-    /// The known names among the lines.
-    present: NameSet,
-}
-
-/// Where a line is in the text.
-#[derive(Clone, Copy, Debug)]
-struct Line {
-    name: u32,
-    name_length: u32,
-    value: u32,
-    value_length: u32,
-    /// The number of its name.
-    id: u8,
-    /// Whether the text has `name: value CRLF` there.
-    is_canonical: bool,
-    /// Whether its value must not enter a compression table.
-    is_sensitive: bool,
+    /// Boxed because heads are moved often.
+    lines: Option<Box<Lines>>,
 }
 
 /// One line of a head.
@@ -47,81 +32,49 @@ impl Fields {
     /// No fields, with room for those that most messages have.
     #[must_use]
     pub fn new() -> Self {
-        let (text, lines) = spare::take();
-        Self { text, lines, present: NameSet::default() }
+        Self { lines: Some(spare::take()) }
     }
 
     /// Fields whose lines are in the text of this head, to be named by [`Fields::add_line`].
     pub(super) fn over(head: &[u8]) -> Self {
-        let mut fields = Self::new();
-        fields.text.extend_from_slice(head);
-        fields
+        let mut lines = spare::take();
+        lines.text.extend_from_slice(head);
+        Self { lines: Some(lines) }
     }
 
     /// Adds a line of the text: where its name and its value begin, and how long they are. Puts the name into lower case.
-    pub(super) fn add_line(
-        &mut self,
-        (name, name_length): (usize, usize),
-        (value, value_length): (usize, usize),
-    ) {
-        let (before, end) = (name + name_length, value + value_length);
-        let text = &mut self.text[name..before];
-        text.make_ascii_lowercase();
-        let id = FieldName::new(text).id();
-        let is_canonical = value == before + 2
-            && matches!(self.text[before..], [b':', b' ', ..])
-            && matches!(self.text[end..], [b'\r', b'\n', ..]);
-        self.push_line([name, name_length, value, value_length], id, is_canonical);
-    }
-
-    /// Adds a line of the text: where its name begins, how long that is, and the same of its value.
-    fn push_line(&mut self, places: [usize; 4], id: u8, is_canonical: bool) {
-        // A head that the parser takes is far shorter than 4 GiB, and so is what the configuration adds.
-        #[allow(clippy::cast_possible_truncation)]
-        let [name, name_length, value, value_length] = places.map(|it| it as u32);
-        self.present.insert(id);
-        self.lines.push(Line {
-            name,
-            name_length,
-            value,
-            value_length,
-            id,
-            is_canonical,
-            is_sensitive: false,
-        });
+    pub(super) fn add_line(&mut self, name: (usize, usize), value: (usize, usize)) {
+        self.lines_mut().add(name, value);
     }
 
     /// How many lines there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lines.len()
+        self.lines().places.len()
     }
 
     /// Whether there is no line.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.len() == 0
     }
 
     /// The lines in their order.
     pub fn iter(&self) -> impl Iterator<Item = Field<'_>> + Clone {
-        self.lines.iter().map(|line| self.field(line))
+        let Lines { text, places, .. } = self.lines();
+        places.iter().map(|line| line.field(text))
     }
 
     /// The lines in their order, and whether the value of each is a secret.
     pub(super) fn iter_marked(&self) -> impl Iterator<Item = (Field<'_>, bool)> {
-        self.lines.iter().map(|line| (self.field(line), line.is_sensitive))
+        let Lines { text, places, .. } = self.lines();
+        places.iter().map(|line| (line.field(text), line.is_sensitive))
     }
 
     /// The value of the first line with this name.
     #[must_use]
     pub fn get<'n>(&self, name: impl Into<FieldName<'n>>) -> Option<&[u8]> {
-        let name = name.into();
-        if !self.may_contain(name) {
-            return None;
-        }
-        let line = self.lines.iter().find(|line| line.is_named(&self.text, name))?;
-        Some(slice(&self.text, line.value, line.value_length))
+        self.get_all(name).next()
     }
 
     /// The value of the first line with this name, if it has visible ASCII characters, blanks and tabs only.
@@ -132,23 +85,23 @@ impl Fields {
 
     /// The values of all lines with this name.
     pub fn get_all<'n>(&self, name: impl Into<FieldName<'n>>) -> Values<'_, 'n> {
-        let name = name.into();
+        let (name, lines) = (name.into(), self.lines());
         // Most names that are looked for are not there.
-        let lines = if self.may_contain(name) { &self.lines[..] } else { &[] };
-        Values { text: &self.text, lines: lines.iter(), name }
+        let places = if lines.may_contain(name) { &lines.places[..] } else { &[] };
+        Values { text: &lines.text, lines: places.iter(), name }
     }
 
     /// Whether there is a line with this name.
     #[must_use]
     pub fn contains<'n>(&self, name: impl Into<FieldName<'n>>) -> bool {
         let name = name.into();
-        if name.id() != 0 { self.present.contains(name) } else { self.get(name).is_some() }
+        if name.id() != 0 { self.lines().present.contains(name) } else { self.get(name).is_some() }
     }
 
     /// Whether there is a line with any of these names.
     #[must_use]
     pub fn contains_any(&self, names: NameSet) -> bool {
-        self.present.intersects(names)
+        self.lines().present.intersects(names)
     }
 
     /// Adds a line.
@@ -158,25 +111,13 @@ impl Fields {
 
     /// Adds a line whose value `write` appends.
     pub fn push_with<'n>(&mut self, name: impl Into<FieldName<'n>>, write: impl FnOnce(&mut Vec<u8>)) {
-        let name = name.into();
-        let begin = self.text.len();
-        self.text.extend_from_slice(name.as_bytes());
-        self.text.extend_from_slice(b": ");
-        let value = self.text.len();
-        write(&mut self.text);
-        let value_length = self.text.len() - value;
-        debug_assert!(
-            self.text[value..].iter().all(|byte| is_valid(*byte)),
-            "a value has no control characters"
-        );
-        self.text.extend_from_slice(b"\r\n");
-        self.push_line([begin, name.as_bytes().len(), value, value_length], name.id(), true);
+        self.lines_mut().push_with(name.into(), write);
     }
 
     /// Adds a line with a secret value: HTTP/2 writes it as a literal that is never indexed (RFC 7541 §7.1.3).
     pub fn push_sensitive<'n>(&mut self, name: impl Into<FieldName<'n>>, value: &[u8]) {
         self.push(name, value);
-        if let Some(line) = self.lines.last_mut() {
+        if let Some(line) = self.lines_mut().places.last_mut() {
             line.is_sensitive = true;
         }
     }
@@ -204,54 +145,50 @@ impl Fields {
     /// Removes all lines with this name; says whether there was one.
     pub fn remove<'n>(&mut self, name: impl Into<FieldName<'n>>) -> bool {
         let name = name.into();
-        if !self.may_contain(name) {
+        if !self.lines().may_contain(name) {
             return false;
         }
-        let before = self.lines.len();
-        let text = &self.text;
-        self.lines.retain(|line| !line.is_named(text, name));
-        self.present.remove(name.id());
-        self.lines.len() < before
+        let Lines { text, places, present } = self.lines_mut();
+        let before = places.len();
+        places.retain(|line| !line.is_named(text, name));
+        present.remove(name.id());
+        places.len() < before
     }
 
     /// Removes all lines that have one of these names.
     pub fn remove_all(&mut self, names: NameSet) {
-        if self.present.intersects(names) {
-            self.lines.retain(|line| !names.contains_id(line.id));
-            self.present.remove_all(names);
+        if self.contains_any(names) {
+            let lines = self.lines_mut();
+            lines.places.retain(|line| !names.contains_id(line.id));
+            lines.present.remove_all(names);
         }
     }
 
     /// Adds the lines of other fields.
     pub fn extend(&mut self, other: &Self) {
-        // Both texts are far shorter than 4 GiB.
-        #[allow(clippy::cast_possible_truncation)]
-        let offset = self.text.len() as u32;
-        self.text.extend_from_slice(&other.text);
-        self.present.insert_all(other.present);
-        let moved = |line: &Line| Line { name: line.name + offset, value: line.value + offset, ..*line };
-        self.lines.extend(other.lines.iter().map(moved));
+        let other = other.lines();
+        if !other.places.is_empty() {
+            self.lines_mut().extend(other);
+        }
     }
 
     /// Keeps the lines for which this holds.
     pub fn retain(&mut self, mut keeps: impl FnMut(Field<'_>) -> bool) {
-        let text = &self.text;
+        let lines = self.lines_mut();
         let mut present = NameSet::default();
-        self.lines.retain(|line| {
-            let is_kept = keeps(field(text, line));
+        lines.places.retain(|line| {
+            let is_kept = keeps(line.field(&lines.text));
             if is_kept {
                 present.insert(line.id);
             }
             is_kept
         });
-        self.present = present;
+        lines.present = present;
     }
 
     /// Removes all lines.
     pub fn clear(&mut self) {
-        self.text.clear();
-        self.lines.clear();
-        self.present = NameSet::default();
+        self.lines_mut().clear();
     }
 
     /// Appends the lines as they are sent, each with its CRLF.
@@ -261,39 +198,23 @@ impl Fields {
 
     /// The same without the lines that have one of these names.
     pub(super) fn write_without(&self, names: NameSet, out: &mut Vec<u8>) {
-        for line in self.lines.iter().filter(|line| !names.contains_id(line.id)) {
-            if line.is_canonical {
-                // Its blank, and CRLF.
-                let length = line.name_length + line.value_length + 4;
-                out.extend_from_slice(slice(&self.text, line.name, length));
-            } else {
-                out.extend_from_slice(slice(&self.text, line.name, line.name_length));
-                out.extend_from_slice(b": ");
-                out.extend_from_slice(slice(&self.text, line.value, line.value_length));
-                out.extend_from_slice(b"\r\n");
-            }
-        }
+        self.lines().write_without(names, out);
     }
 
-    /// Whether a line may have this name: sure of a known name, and unknown of others.
-    fn may_contain(&self, name: FieldName<'_>) -> bool {
-        name.id() == 0 || self.present.contains(name)
+    fn lines(&self) -> &Lines {
+        self.lines.as_deref().unwrap_or(&NO_LINES)
     }
 
-    fn field(&self, line: &Line) -> Field<'_> {
-        field(&self.text, line)
-    }
-}
-
-impl Line {
-    fn is_named(&self, text: &[u8], name: FieldName<'_>) -> bool {
-        self.id == name.id() && (self.id != 0 || slice(text, self.name, self.name_length) == name.as_bytes())
+    fn lines_mut(&mut self) -> &mut Lines {
+        self.lines.get_or_insert_with(spare::take)
     }
 }
 
 impl Drop for Fields {
     fn drop(&mut self) {
-        spare::give(std::mem::take(&mut self.text), std::mem::take(&mut self.lines));
+        if let Some(lines) = self.lines.take() {
+            spare::give(lines);
+        }
     }
 }
 
@@ -314,24 +235,10 @@ impl<'f> FromIterator<(&'f str, &'f str)> for Fields {
     }
 }
 
-fn field<'t>(text: &'t [u8], line: &Line) -> Field<'t> {
-    let name = FieldName::of(line.id, slice(text, line.name, line.name_length));
-    Field { name, value: slice(text, line.value, line.value_length) }
-}
-
-fn slice(text: &[u8], begin: u32, length: u32) -> &[u8] {
-    &text[begin as usize..(begin + length) as usize]
-}
-
 /// A value as text, if it has visible ASCII characters, blanks and tabs only.
 #[must_use]
 pub fn ascii(value: &[u8]) -> Option<&str> {
     std::str::from_utf8(value).ok().filter(|text| text.is_ascii())
-}
-
-/// Whether a value may have this byte (RFC 9110 §5.5).
-fn is_valid(byte: u8) -> bool {
-    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
 #[cfg(test)]
@@ -369,6 +276,7 @@ mod tests {
         assert!(!fields.contains(TE));
         fields.clear();
         assert!(fields.is_empty() && fields.iter().next().is_none());
+        assert!(Fields::default().is_empty() && !Fields::default().contains(HOST));
     }
 
     #[test]

@@ -22,7 +22,7 @@ macro_rules! known_names {
         enum Id { UNKNOWN, $($constant,)+ }
 
         /// The known names by their numbers.
-        const KNOWN: &[&[u8]] = &[b"", $($text,)+];
+        pub(super) const KNOWN: &[&[u8]] = &[b"", $($text,)+];
 
         /// Names that have a number.
         pub mod names {
@@ -92,6 +92,9 @@ known_names! {
     X_REQUEST_ID = b"x-request-id",
 }
 
+/// The bit that letters in lower case have; of known names, `-` has it as well.
+const LOWER: u8 = 0x20;
+
 /// Places of the table in which names are looked up.
 const SLOTS: usize = 256;
 
@@ -112,10 +115,11 @@ const TABLE: [u8; SLOTS] = {
     table
 };
 
-/// The place of a name that is not empty. No two known names have the same.
+/// The place of a name that is not empty, in any case. No two known names have the same.
 const fn slot(name: &[u8]) -> usize {
-    let (length, first, last) = (name.len(), name[0] as usize, name[name.len() - 1] as usize);
-    let fourth_last = name[length.saturating_sub(4)] as usize;
+    let (length, first, last) = (name.len(), name[0] | LOWER, name[name.len() - 1] | LOWER);
+    let fourth_last = (name[length.saturating_sub(4)] | LOWER) as usize;
+    let (first, last) = (first as usize, last as usize);
     (length + first + 3 * last + 61 * fourth_last) % SLOTS
 }
 
@@ -130,6 +134,12 @@ impl<'a> FieldName<'a> {
     /// A known name by its number, or the name with this text.
     pub(super) fn of(id: u8, text: &'a [u8]) -> Self {
         Self { id, text }
+    }
+
+    /// The number of the name that this token is in any case; 0 for a name that is not known.
+    pub(super) fn id_of_token(text: &[u8]) -> u8 {
+        let id = if text.is_empty() { 0 } else { TABLE[slot(text)] };
+        if KNOWN[usize::from(id)].eq_ignore_ascii_case(text) { id } else { 0 }
     }
 
     pub(super) fn id(self) -> u8 {
@@ -172,6 +182,9 @@ impl<'a> From<&'a HeaderName> for FieldName<'a> {
 }
 
 impl NameSet {
+    /// No names.
+    pub const EMPTY: Self = Self(0);
+
     /// A set of these names; those that are not known are left out.
     #[must_use]
     pub const fn of(names: &[FieldName<'_>]) -> Self {
@@ -233,6 +246,11 @@ mod tests {
         }
         for text in [&b""[..], b"x", b"hosts", b"hxst", b"content_length", b"Host"] {
             assert_eq!(FieldName::new(text).id, 0, "{text:?}");
+        }
+        for (text, id) in
+            [(&b""[..], 0), (b"Host", names::HOST.id), (b"vIA", names::VIA.id), (b"Content_Length", 0)]
+        {
+            assert_eq!(FieldName::id_of_token(text), id, "{text:?}");
         }
         assert_eq!(FieldName::new(b"x-a"), FieldName::new(b"x-a"));
         assert_ne!(FieldName::new(b"x-a"), FieldName::new(b"x-b"));

@@ -21,8 +21,8 @@ const MAX_TARGET: usize = 65_534;
 /// A request whose head is complete.
 #[derive(Debug)]
 pub struct ParsedRequest {
-    /// The head.
-    pub head: RequestHead,
+    /// The head; boxed because it is large, and moved often.
+    pub head: Box<RequestHead>,
     /// How the end of the body is found.
     pub framing: Framing,
     /// Whether the client keeps the connection for another request.
@@ -79,12 +79,12 @@ pub fn parse_request(
         keeps_alive: !is_ambiguous && keeps_alive(&fields, is_http_10),
         expects_continue: !is_http_10 && fields.contains(EXPECT) && expects_continue(&fields),
         length,
-        head: RequestHead {
+        head: Box::new(RequestHead {
             method,
             uri,
             version: if is_http_10 { Version::HTTP_10 } else { Version::HTTP_11 },
             fields,
-        },
+        }),
     }))
 }
 

@@ -26,7 +26,7 @@ pub(super) enum Connection {
     /// One of its own.
     Http1(Box<Http1Connection>),
     /// Its stream in one.
-    Http2(Lane),
+    Http2(Box<Lane>),
 }
 
 /// The same once its response has begun.
@@ -37,7 +37,7 @@ pub(super) enum ActiveExchange {
     /// One with a response that came before its request was sent, which a task goes on with.
     Early(EarlyUpload),
     /// A stream in one, with its response.
-    Http2(Lane, Incoming),
+    Http2(Box<Lane>, Box<Incoming>),
 }
 
 /// What a tunnel holds at the server until its end.
@@ -46,7 +46,7 @@ pub(super) enum TunnelHold {
     /// A connection's right to be there.
     Connection(#[expect(dead_code, reason = "held until it is dropped")] Place),
     /// A stream in a connection.
-    Stream(#[expect(dead_code, reason = "held until it is dropped")] Lane),
+    Stream(#[expect(dead_code, reason = "held until it is dropped")] Box<Lane>),
 }
 
 impl Connection {

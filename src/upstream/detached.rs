@@ -20,7 +20,7 @@ use super::body::{BodyError, RequestBody};
 use super::clients::ClientRequest;
 use super::connection::{ActiveExchange, Connection};
 use super::error::{Cause, SendError};
-use crate::http1::{RequestHead, ResponseHead};
+use crate::http1::ResponseHead;
 use crate::limiter::{HeldSlots, Permit};
 
 /// What an exchange holds that goes on when its client disconnects.
@@ -57,7 +57,7 @@ pub(super) async fn send(
     deadline: Option<Instant>,
     detachable: Box<Detachable>,
 ) -> Result<(ResponseHead, ResponseStream), SendError> {
-    let placeholder = UpstreamRequest { head: RequestHead::default(), body: RequestBody::empty() };
+    let placeholder = UpstreamRequest { head: Box::default(), body: RequestBody::empty() };
     let mut sent = std::mem::replace(request, placeholder);
     let (result, received) = oneshot::channel();
     tokio::task::spawn_local(async move {

@@ -94,16 +94,16 @@ impl Multiplexed {
     }
 
     /// A part in a connection that has room.
-    pub fn free(&self) -> Option<Lane> {
+    pub fn free(&self) -> Option<Box<Lane>> {
         self.find(Connection::has_room)
     }
 
     /// A part in any connection, where the request may have to wait for others.
-    pub fn any(&self) -> Option<Lane> {
+    pub fn any(&self) -> Option<Box<Lane>> {
         self.find(|_| true)
     }
 
-    fn find(&self, suits: impl Fn(&Connection) -> bool) -> Option<Lane> {
+    fn find(&self, suits: impl Fn(&Connection) -> bool) -> Option<Box<Lane>> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| connection.is_good());
         let found = connections.iter().find(|connection| suits(connection));
@@ -117,7 +117,7 @@ impl Multiplexed {
         place: Place,
         response_timeout: Duration,
         stall_timeout: Duration,
-    ) -> io::Result<Lane> {
+    ) -> io::Result<Box<Lane>> {
         let connection = open(stream, place, Rc::clone(&self.alive), response_timeout, stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
         Ok(Lane::new(connection, false))
@@ -185,9 +185,17 @@ impl Connection {
 }
 
 impl Lane {
-    fn new(connection: Rc<Connection>, was_kept: bool) -> Self {
+    /// Boxed because it is large, and moved often.
+    fn new(connection: Rc<Connection>, was_kept: bool) -> Box<Self> {
         connection.requests.set(connection.requests.get() + 1);
-        Self { connection, was_kept, waiting: None, upload: None, is_open_ended: false, tunnel: None }
+        Box::new(Self {
+            connection,
+            was_kept,
+            waiting: None,
+            upload: None,
+            is_open_ended: false,
+            tunnel: None,
+        })
     }
 
     /// Whether its connection was there already.
@@ -200,10 +208,10 @@ impl Lane {
     /// # Errors
     /// When there is no response. The head of the request stays as it is, and so does what is stored of its body.
     pub async fn send(
-        mut self,
+        mut self: Box<Self>,
         request: &mut UpstreamRequest,
         deadline: Option<Instant>,
-    ) -> Result<(ResponseHead, Incoming, Self), SendError> {
+    ) -> Result<(ResponseHead, Box<Incoming>, Box<Self>), SendError> {
         let is_handshake = request.body.is_handshake();
         if is_handshake && !turns_out(|| self.connection.takes_tunnels()).await {
             return Err(SendError::of(Cause::NoTunnels));
@@ -252,11 +260,11 @@ impl Lane {
 
     /// The head of the response has come.
     async fn begin_response(
-        mut self,
+        mut self: Box<Self>,
         mut response: Response<Incoming>,
         is_handshake: bool,
         deadline: Option<Instant>,
-    ) -> (ResponseHead, Incoming, Self) {
+    ) -> (ResponseHead, Box<Incoming>, Box<Self>) {
         let mut head = ResponseHead {
             version: Version::HTTP_2,
             fields: Fields::from(response.headers()),
@@ -273,7 +281,7 @@ impl Lane {
             let stall = (!self.is_open_ended || self.upload.is_some()).then_some(stall);
             self.waiting = Waiting::within(stall, deadline).map(Box::new);
         }
-        (head, response.into_body(), self)
+        (head, Box::new(response.into_body()), self)
     }
 
     /// The next part of the response's body, or that it has not come in time.
@@ -296,7 +304,7 @@ impl Lane {
     }
 
     /// The response has come to its end. What is left of the request may still be sent.
-    pub fn finish(mut self) {
+    pub fn finish(mut self: Box<Self>) {
         self.upload = None;
     }
 

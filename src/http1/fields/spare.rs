@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 
-use super::Line;
+use super::lines::Lines;
+use crate::http1::NameSet;
 
 /// Text that most heads fit in, with what the proxy adds.
 const USUAL_TEXT: usize = 1024;
@@ -13,30 +14,34 @@ const MAX_TEXT: usize = 4 * USUAL_TEXT;
 const MAX_LINES: usize = 4 * USUAL_LINES;
 const MAX_KEPT: usize = 64;
 
-type Memory = (Vec<u8>, Vec<Line>);
-
 thread_local! {
-    static SPARE: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
+    #[allow(clippy::vec_box)] // What is kept is the boxes.
+    static SPARE: RefCell<Vec<Box<Lines>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Empty memory.
-pub(super) fn take() -> Memory {
+pub(super) fn take() -> Box<Lines> {
     let spare = SPARE.with_borrow_mut(Vec::pop);
-    spare.unwrap_or_else(|| (Vec::with_capacity(USUAL_TEXT), Vec::with_capacity(USUAL_LINES)))
+    spare.unwrap_or_else(|| {
+        Box::new(Lines {
+            text: Vec::with_capacity(USUAL_TEXT),
+            places: Vec::with_capacity(USUAL_LINES),
+            present: NameSet::EMPTY,
+        })
+    })
 }
 
 /// Keeps memory, unless it is large.
-pub(super) fn give(mut text: Vec<u8>, mut lines: Vec<Line>) {
-    if text.capacity() < USUAL_TEXT || text.capacity() > MAX_TEXT || lines.capacity() > MAX_LINES {
+pub(super) fn give(mut lines: Box<Lines>) {
+    if lines.text.capacity() > MAX_TEXT || lines.places.capacity() > MAX_LINES {
         return;
     }
-    text.clear();
     lines.clear();
     // When the thread ends it may be gone.
     let _ = SPARE.try_with(|spare| {
         let mut spare = spare.borrow_mut();
         if spare.len() < MAX_KEPT {
-            spare.push((text, lines));
+            spare.push(lines);
         }
     });
 }

@@ -3,7 +3,8 @@
 use std::slice::Iter;
 
 use super::super::name::FieldName;
-use super::{Fields, Line, slice};
+use super::Fields;
+use super::lines::Line;
 
 /// The values of the lines with one name.
 #[derive(Clone, Debug)]
@@ -26,16 +27,14 @@ impl<'f> Iterator for Values<'f, '_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let Self { text, lines, name } = self;
-        let line = lines.find(|line| line.is_named(text, *name))?;
-        Some(slice(text, line.value, line.value_length))
+        lines.find(|line| line.is_named(text, *name)).map(|line| line.value(text))
     }
 }
 
 impl DoubleEndedIterator for Values<'_, '_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         let Self { text, lines, name } = self;
-        let line = lines.rfind(|line| line.is_named(text, *name))?;
-        Some(slice(text, line.value, line.value_length))
+        lines.rfind(|line| line.is_named(text, *name)).map(|line| line.value(text))
     }
 }
 

@@ -94,7 +94,7 @@ pub(super) async fn serve(
             let protocol = head.extensions.remove::<Protocol>();
             let connect = head.extensions.remove::<OnUpgrade>().map(|stream| Connect { protocol, stream });
             let ProxyResponse { head, body, .. } =
-                proxy.handle(&peer, head.into(), body.into(), connect).await;
+                proxy.handle(&peer, Box::new(head.into()), body.into(), connect).await;
             Ok::<_, Infallible>(head.into_response(progress.answer(body)))
         })
     });
