@@ -181,7 +181,7 @@ impl ActiveExchange {
         match self {
             Self::Http1(connection) => Some(connection),
             Self::Early(upload) => upload.stop(),
-            Self::Http2(lane, _) => {
+            Self::Http2(mut lane, _) => {
                 lane.finish();
                 None
             }

@@ -107,7 +107,7 @@ impl Multiplexed {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| connection.is_good());
         let found = connections.iter().find(|connection| suits(connection));
-        found.map(|connection| Lane::new(Rc::clone(connection), true))
+        found.map(|connection| Box::new(Lane::new(Rc::clone(connection), true)))
     }
 
     /// Makes a connection over this stream, which has this place, and gives the first part in it.
@@ -120,7 +120,7 @@ impl Multiplexed {
     ) -> io::Result<Box<Lane>> {
         let connection = open(stream, place, Rc::clone(&self.alive), response_timeout, stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
-        Ok(Lane::new(connection, false))
+        Ok(Box::new(Lane::new(connection, false)))
     }
 
     /// Whether there is no connection at all, not even one that ends.
@@ -185,17 +185,9 @@ impl Connection {
 }
 
 impl Lane {
-    /// Boxed because it is large, and moved often.
-    fn new(connection: Rc<Connection>, was_kept: bool) -> Box<Self> {
+    fn new(connection: Rc<Connection>, was_kept: bool) -> Self {
         connection.requests.set(connection.requests.get() + 1);
-        Box::new(Self {
-            connection,
-            was_kept,
-            waiting: None,
-            upload: None,
-            is_open_ended: false,
-            tunnel: None,
-        })
+        Self { connection, was_kept, waiting: None, upload: None, is_open_ended: false, tunnel: None }
     }
 
     /// Whether its connection was there already.
@@ -304,7 +296,7 @@ impl Lane {
     }
 
     /// The response has come to its end. What is left of the request may still be sent.
-    pub fn finish(mut self: Box<Self>) {
+    pub fn finish(&mut self) {
         self.upload = None;
     }
 

@@ -15,11 +15,12 @@ const MAX_LINES: usize = 4 * USUAL_LINES;
 const MAX_KEPT: usize = 64;
 
 thread_local! {
-    #[allow(clippy::vec_box)] // What is kept is the boxes.
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     static SPARE: RefCell<Vec<Box<Lines>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Empty memory.
+#[expect(clippy::unnecessary_box_returns, reason = "the box is what is kept")]
 pub(super) fn take() -> Box<Lines> {
     let spare = SPARE.with_borrow_mut(Vec::pop);
     spare.unwrap_or_else(|| {
