@@ -33,7 +33,7 @@ use hyper::ext::Protocol;
 
 pub use answers::{Answers, CustomDenied, Escaping, RateHeaders, Template};
 pub use client_body::ClientBody;
-pub use hop::{Passing, remove_hop_by_hop, takes_trailers};
+pub use hop::{normalize_length, remove_hop_by_hop, takes_trailers};
 pub use http2::Connect;
 pub use live::{Generation, Live};
 pub use peer::{ClientTimes, Peer};

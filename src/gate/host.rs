@@ -91,26 +91,15 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
 
 /// Where a name ends; `None` if a label of it is empty.
 fn end_of_name(bytes: &[u8]) -> Option<usize> {
-    let mut is_label_empty = true;
-    for (place, &byte) in bytes.iter().enumerate() {
-        if byte == b'.' {
-            if is_label_empty {
-                return None;
-            }
-            is_label_empty = true;
-        } else if HOST_BYTES[usize::from(byte)] {
-            is_label_empty = false;
-        } else {
-            return Some(place);
-        }
-    }
-    Some(bytes.len())
+    let end = bytes.iter().position(|byte| !NAME_BYTES[usize::from(*byte)]).unwrap_or(bytes.len());
+    let has_empty_label = bytes.first() == Some(&b'.') || bytes[..end].windows(2).any(|pair| pair == b"..");
+    (!has_empty_label).then_some(end)
 }
 
-/// What a label may be made of; a table, because every byte of every Host is looked up.
-const HOST_BYTES: [bool; 256] = {
+/// The bytes of labels, and the dot between them. A table, because every byte of every Host is looked up.
+const NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
-    let allowed = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~";
+    let allowed = b".ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~";
     let mut at = 0;
     while at < allowed.len() {
         table[allowed[at] as usize] = true;

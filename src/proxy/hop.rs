@@ -1,5 +1,6 @@
 //! Headers that belong to one connection and go no further (RFC 9110 §7.6.1).
 
+use http::Version;
 use http::header::HeaderName;
 
 use crate::http1::names::{
@@ -25,21 +26,14 @@ pub(super) const HOP_BY_HOP: [FieldName<'static>; 9] = [
 
 const HOP_BY_HOP_SET: NameSet = NameSet::of(&HOP_BY_HOP);
 
-/// What is known of a message whose head was made fit to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passing {
-    /// Whether the sender takes trailers.
-    pub takes_trailers: bool,
-    /// Whether there is one Content-Length at most. Where there are several that differ, or one that is no
-    /// number, they stay as they were.
-    pub has_one_length: bool,
+/// Writes the Content-Length of a message in one line and in its shortest form, which all servers read alike; returns
+/// whether that is possible. The parser of HTTP/1.1 has done so.
+pub fn normalize_length(fields: &mut Fields, version: Version) -> bool {
+    version != Version::HTTP_2 || content_length(fields, true).is_ok()
 }
 
-/// Removes what belongs to this connection, also what `Connection` names, cuts `Trailer` to what may come there,
-/// and spells Content-Length in the one way in which nobody reads it differently.
-pub fn remove_hop_by_hop(fields: &mut Fields) -> Passing {
-    let has_one_length = content_length(fields, true).is_ok();
-    let takes_trailers = takes_trailers(fields);
+/// Removes what belongs to this connection, also what `Connection` names, and cuts `Trailer` to what may come there.
+pub fn remove_hop_by_hop(fields: &mut Fields) {
     if fields.contains_any(HOP_BY_HOP_SET) {
         if !fields.get_all(CONNECTION).all(names_no_header) {
             remove_named(fields);
@@ -47,7 +41,6 @@ pub fn remove_hop_by_hop(fields: &mut Fields) -> Passing {
         fields.remove_all(HOP_BY_HOP_SET);
     }
     unannounce(fields, |name| !may_trail(name.as_str()));
-    Passing { takes_trailers, has_one_length }
 }
 
 /// Whether the sender takes trailers.
@@ -137,8 +130,8 @@ mod tests {
     fn a_length_has_one_spelling_or_none() {
         let length = |values: &[&'static str]| {
             let mut fields: Fields = values.iter().map(|value| ("content-length", *value)).collect();
-            let found = remove_hop_by_hop(&mut fields);
-            found.has_one_length.then(|| fields.get_str(CONTENT_LENGTH).map(str::to_owned))
+            let is_one = normalize_length(&mut fields, Version::HTTP_2);
+            is_one.then(|| fields.get_str(CONTENT_LENGTH).map(str::to_owned))
         };
         for (values, spelled) in [
             (&[][..], None),

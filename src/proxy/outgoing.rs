@@ -6,7 +6,7 @@ use http::uri::{InvalidUri, PathAndQuery, Uri};
 use percent_encoding::{AsciiSet, percent_encode};
 
 use super::forwarded::introduce;
-use super::hop::{remove_hop_by_hop, unannounce};
+use super::hop::{normalize_length, remove_hop_by_hop, takes_trailers, unannounce};
 use super::request_id::RequestId;
 use super::treatment::{HeaderEdits, Rewrite};
 use super::{Peer, via};
@@ -46,13 +46,14 @@ impl Outgoing<'_> {
         take_authority(head);
         retarget(head, self.path, self.rewrite).map_err(ForwardError::Target)?;
         let fields = &mut head.fields;
-        let passing = remove_hop_by_hop(fields);
-        if !passing.has_one_length {
+        if !normalize_length(fields, head.version) {
             // Where the body ends is known by now; its connection says it anew.
             fields.remove(CONTENT_LENGTH);
         }
+        let takes_trailers = takes_trailers(fields);
+        remove_hop_by_hop(fields);
         self.remove_twins_and_claims(fields);
-        if passing.takes_trailers {
+        if takes_trailers {
             fields.push(TE, b"trailers");
             fields.push(CONNECTION, b"te");
         }

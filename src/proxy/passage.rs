@@ -42,9 +42,10 @@ pub(super) fn returned(
         return Err(ForwardError::Switched(body.server()));
     }
     let is_named = !is_http2 || http2::has_names(&head.fields);
-    if !is_named || !hop::remove_hop_by_hop(&mut head.fields).has_one_length {
+    if !is_named || !hop::normalize_length(&mut head.fields, head.version) {
         return Err(ForwardError::Framing(body.server()));
     }
+    hop::remove_hop_by_hop(&mut head.fields);
     if let Some(key) = handshake.filter(|_| is_http2 && is_switched) {
         websocket::answer(&mut head.fields, key);
     }

@@ -24,7 +24,7 @@ use self::io::Io;
 use super::UpstreamRequest;
 use super::body::BodyError;
 use super::connection_use::ConnectionUse;
-use super::error::{Cause, SendError};
+use super::error::SendError;
 use super::room::Place;
 use crate::http1::{ResponseHead, write_request};
 use crate::socket::TimedStream;
@@ -98,13 +98,10 @@ impl Http1Connection {
     /// later.
     pub fn is_dead(&mut self) -> bool {
         self.io.forget_tasks();
-        !matches!(self.state, State::Idle) || self.has_input(&mut Context::from_waker(Waker::noop()))
-    }
-
-    /// Whether a read returns data or the end of the stream. The connection can't be used after that.
-    fn has_input(&mut self, cx: &mut Context<'_>) -> bool {
         let mut room = [MaybeUninit::uninit(); 1];
-        Pin::new(self.io.stream.get_mut()).poll_read(cx, &mut ReadBuf::uninit(&mut room)).is_ready()
+        let (room, cx) = (&mut ReadBuf::uninit(&mut room), &mut Context::from_waker(Waker::noop()));
+        !matches!(self.state, State::Idle)
+            || Pin::new(self.io.stream.get_mut()).poll_read(cx, room).is_ready()
     }
 
     /// Whether the response may be silent without a time limit.
@@ -140,15 +137,12 @@ impl Http1Connection {
         deadline: Option<Instant>,
     ) -> Result<ResponseHead, SendError> {
         let sent_before = self.io.stream.total_written();
-        let mut exchange = Exchange::begin(request, deadline, self.io.response_timeout);
+        let mut exchange = Exchange::begin(request, deadline, &self.io, self.was_kept());
         write_request(self.io.stream.out(), &request.head, exchange.framing);
         let mut is_first = true;
         let result = poll_fn(|cx| {
             if std::mem::take(&mut is_first) {
                 self.connection().set_waker(cx.waker().clone());
-                if self.was_kept() && self.has_input(cx) {
-                    return Poll::Ready(Err(Cause::Closed));
-                }
             }
             exchange.poll_head(&mut self.io, &mut request.body, cx)
         })

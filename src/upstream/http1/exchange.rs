@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
@@ -36,6 +35,9 @@ pub(super) struct Exchange {
     /// The request's body, if its response has begun before that was sent.
     early_body: Option<Box<RequestBody>>,
     response: Response,
+    /// On a kept connection, the bytes that were written before this request: what the server sends while no more are
+    /// written is no response to it.
+    unasked_until: Option<u64>,
     /// Bytes of responses that have been read before the head was complete.
     head_bytes: usize,
     /// Whether the server keeps the connection.
@@ -73,8 +75,8 @@ enum Response {
 }
 
 impl Exchange {
-    /// A request that is to be sent now.
-    pub fn begin(request: &UpstreamRequest, deadline: Option<Instant>, response_timeout: Duration) -> Self {
+    /// A request that is to be sent now, on a connection that `was_kept` or is new.
+    pub fn begin(request: &UpstreamRequest, deadline: Option<Instant>, io: &Io, was_kept: bool) -> Self {
         let body = &request.body;
         let framing = match body.size_hint().exact() {
             _ if body.is_end_stream() => Framing::Empty,
@@ -92,11 +94,12 @@ impl Exchange {
             upload,
             early_body: None,
             response: Response::AwaitingHead { seen: 0, interim: 0 },
+            unasked_until: was_kept.then(|| io.stream.total_written()),
             head_bytes: 0,
             keeps_alive: true,
             is_open_ended: false,
             // Where no client is waited for, the server's time begins at once.
-            answered_by: (!body.is_incoming()).then(|| recent() + response_timeout),
+            answered_by: (!body.is_incoming()).then(|| recent() + io.response_timeout),
             deadline,
         }
     }
@@ -108,29 +111,19 @@ impl Exchange {
         body: &mut RequestBody,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ResponseHead, Cause>> {
-        if let Poll::Ready(Err(cause)) = self.poll_upload(io, body, cx) {
-            match cause {
+        loop {
+            if let Poll::Ready(head) = self.poll_response_head(io, cx) {
+                return Poll::Ready(head);
+            }
+            match self.poll_upload(io, body, cx) {
                 // A server may close its receiving side behind a response that it has sent.
-                Cause::Io(_) if io.stream.total_written() > 0 => {
+                Poll::Ready(Err(Cause::Io(_))) if io.stream.total_written() > 0 => {
                     self.upload = Upload::Refused;
                     self.answered_by.get_or_insert_with(|| monotonic() + io.response_timeout);
                     io.stream.discard_pending();
                 }
-                cause => return Poll::Ready(Err(cause)),
-            }
-        }
-        loop {
-            if let Some(head) = self.parse(io)? {
-                return Poll::Ready(Ok(head));
-            }
-            match io.poll_fill(cx) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(Cause::Closed)),
-                Poll::Ready(Ok(count)) => self.head_bytes += count,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(Cause::Io(error))),
-                Poll::Pending => break,
-            }
-            if self.head_bytes > MAX_BEFORE_HEAD {
-                return Poll::Ready(Err(Cause::Malformed(ParseError::TooLarge)));
+                Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
+                Poll::Ready(Ok(())) | Poll::Pending => break,
             }
         }
         if io.place.connection().is_reclaimed() {
@@ -140,6 +133,26 @@ impl Exchange {
             return Poll::Ready(Err(Cause::TooLate));
         }
         Poll::Pending
+    }
+
+    /// Reads the head of the response.
+    fn poll_response_head(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Cause>> {
+        loop {
+            let is_unasked = self.unasked_until == Some(io.stream.total_written());
+            match ready!(io.poll_fill(cx)) {
+                // The server has closed the connection, or has sent a response to nothing: 408 before it closes.
+                _ if is_unasked => return Poll::Ready(Err(Cause::Closed)),
+                Ok(0) => return Poll::Ready(Err(Cause::Closed)),
+                Ok(count) => self.head_bytes += count,
+                Err(error) => return Poll::Ready(Err(Cause::Io(error))),
+            }
+            if self.head_bytes > MAX_BEFORE_HEAD {
+                return Poll::Ready(Err(Cause::Malformed(ParseError::TooLarge)));
+            }
+            if let Some(head) = self.parse(io)? {
+                return Poll::Ready(Ok(head));
+            }
+        }
     }
 
     /// The head of the response, if that has come.
