@@ -111,19 +111,17 @@ impl Exchange {
         body: &mut RequestBody,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ResponseHead, Cause>> {
+        // A kept connection may have been closed meanwhile, so the read comes first there. On a new one the server may
+        // respond before it reads, as one does that has too many connections: that response counts.
+        if self.unasked_until.is_none() {
+            self.send(io, body, cx)?;
+        }
         loop {
             if let Poll::Ready(head) = self.poll_response_head(io, cx) {
                 return Poll::Ready(head);
             }
-            match self.poll_upload(io, body, cx) {
-                // A server may close its receiving side behind a response that it has sent.
-                Poll::Ready(Err(Cause::Io(_))) if io.stream.total_written() > 0 => {
-                    self.upload = Upload::Refused;
-                    self.answered_by.get_or_insert_with(|| monotonic() + io.response_timeout);
-                    io.stream.discard_pending();
-                }
-                Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
-                Poll::Ready(Ok(())) | Poll::Pending => break,
+            if self.unasked_until.is_none() || self.send(io, body, cx)? {
+                break;
             }
         }
         if io.place.connection().is_reclaimed() {
@@ -133,6 +131,24 @@ impl Exchange {
             return Poll::Ready(Err(Cause::TooLate));
         }
         Poll::Pending
+    }
+
+    /// Sends the request as far as the server takes it; returns false when it has just refused the rest, behind which
+    /// there may be its response.
+    fn send(&mut self, io: &mut Io, body: &mut RequestBody, cx: &mut Context<'_>) -> Result<bool, Cause> {
+        match self.poll_upload(io, body, cx) {
+            // A server may close its receiving side behind a response that it has sent.
+            Poll::Ready(Err(Cause::Io(_))) if io.stream.total_written() > 0 => {
+                self.upload = Upload::Refused;
+                // The error of a write over TLS may come behind a part that was written.
+                self.unasked_until = None;
+                self.answered_by.get_or_insert_with(|| monotonic() + io.response_timeout);
+                io.stream.discard_pending();
+                Ok(false)
+            }
+            Poll::Ready(Err(cause)) => Err(cause),
+            Poll::Ready(Ok(())) | Poll::Pending => Ok(true),
+        }
     }
 
     /// Reads the head of the response.
