@@ -10,8 +10,8 @@ use http::header::AUTHORIZATION;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{EncodingKey, Header};
 use tidegate::gate::{
-    ClientIp, Cost, Gate, KeyPart, KeySpec, OnMissing, PathPattern, Query, RequestView, Route, RouteId,
-    RouteTable, Terms,
+    ClientIp, Cost, Gate, KeyPart, KeySpec, LimitRule, OnMissing, PathPattern, Query, RequestView, Route,
+    RouteId, RouteTable,
 };
 use tidegate::http1::{FieldName, Fields, RequestHead, names};
 use tidegate::jwt::{Algorithm, JwtSpec, KeySource, Keys, Verifier};
@@ -156,7 +156,7 @@ fn find(table: &RouteTable, host: &str, path: &str, head: &RequestHead) -> Optio
 /// A gate whose one route is limited by a key of these parts.
 fn gate(parts: &[&str]) -> Gate {
     let parts = parts.iter().map(|part| KeyPart::parse(part).expect("a key part")).collect();
-    let terms = Terms::new(KeySpec { parts, on_missing: OnMissing::ClientIp }, Cost::Fixed(1));
+    let terms = LimitRule::new(KeySpec { parts, on_missing: OnMissing::ClientIp }, Cost::Fixed(1));
     let policy = Policy::new("bench", quotas()[0].1.clone());
     Gate {
         routes: RouteTable::new(vec![route(1, vec![PolicyId(0)])]),

@@ -30,12 +30,12 @@ pub use spec::{AdminAddress, AdminSpec, Token, TokenError};
 use self::answer::{Answer, Refusal};
 use self::sessions::Session;
 use crate::gate::Gate;
-use crate::limiter::{Breakers, Denials, Ledger};
-use crate::proxy::Site;
-use crate::server::{Places, Stage};
+use crate::limiter::{Breakers, DenialCache, OutageLedger};
+use crate::proxy::ConfigSnapshot;
+use crate::server::{ConnectionLimiter, Lifecycle};
 use crate::store::{Memory, Store};
 use crate::telemetry::{
-    AccessOutput, CONTENT_TYPE, Levels, ListenerLevels, Metrics, UpstreamLevels, dropped_log_lines,
+    AccessOutput, CONTENT_TYPE, GaugeValues, ListenerValues, Metrics, UpstreamValues, dropped_log_lines,
 };
 use crate::time::Clock;
 use crate::upstream::SharedUpstream;
@@ -46,32 +46,32 @@ pub struct Admin {
     /// Who may ask.
     pub spec: AdminSpec,
     /// The configuration that is served.
-    pub site: Arc<Site>,
+    pub site: Arc<ConfigSnapshot>,
     /// Where its limits are counted.
     pub store: Store,
     /// What the workers remember of the store's denials.
-    pub denials: Arc<Denials>,
+    pub denials: Arc<DenialCache>,
     /// What the workers have counted.
     pub metrics: Arc<Metrics>,
     /// What is read when somebody asks.
-    pub gauges: Gauges,
+    pub gauges: GaugeSources,
     /// How far the server is on the way to its end.
-    pub stage: watch::Receiver<Stage>,
+    pub stage: watch::Receiver<Lifecycle>,
     /// What time it is.
     pub clock: Clock,
 }
 
 /// Values that others keep, and that are read when somebody asks.
 #[derive(Debug)]
-pub struct Gauges {
+pub struct GaugeSources {
     /// Connections of clients, by listener.
-    pub listeners: Vec<(SocketAddr, Arc<Places>)>,
+    pub listeners: Vec<(SocketAddr, Arc<ConnectionLimiter>)>,
     /// The workers' breakers before the store.
     pub breakers: Arc<Breakers>,
     /// The in-process store.
     pub memory: Arc<Memory>,
     /// What is owed to the store.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<OutageLedger>,
     /// The access log, if there is one, which knows how many of its lines were dropped.
     pub access: Option<AccessOutput>,
     /// Where requests go.
@@ -136,9 +136,9 @@ impl Admin {
     /// A store that is away makes nobody unready: each limit then does what its `on_store_failure` says.
     fn ready(&self) -> Answer {
         let (status, word) = match *self.stage.borrow() {
-            Stage::Serving => (StatusCode::OK, "ready"),
-            Stage::Leaving => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
-            Stage::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+            Lifecycle::Serving => (StatusCode::OK, "ready"),
+            Lifecycle::Leaving => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
+            Lifecycle::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         };
         let store = match (&self.store, self.gauges.breakers.open()) {
             (Store::Memory(_), _) => "in this process",
@@ -156,13 +156,13 @@ impl Admin {
         answer::text(StatusCode::OK, CONTENT_TYPE, self.metrics.text(self.levels(), policies))
     }
 
-    fn levels(&self) -> Levels {
-        let Gauges { listeners, breakers, memory, ledger, access, upstreams } = &self.gauges;
-        let listener = |(address, places): &(SocketAddr, Arc<Places>)| {
+    fn levels(&self) -> GaugeValues {
+        let GaugeSources { listeners, breakers, memory, ledger, access, upstreams } = &self.gauges;
+        let listener = |(address, places): &(SocketAddr, Arc<ConnectionLimiter>)| {
             let [over_all, over_own] = places.refused();
-            ListenerLevels { address: *address, connections: places.taken(), over_all, over_own }
+            ListenerValues { address: *address, connections: places.taken(), over_all, over_own }
         };
-        Levels {
+        GaugeValues {
             listeners: listeners.iter().map(listener).collect(),
             breakers_open: breakers.open(),
             breaker_openings: breakers.openings(),
@@ -172,7 +172,7 @@ impl Admin {
             charge_back: ledger.units(),
             dropped_log_lines: dropped_log_lines(),
             dropped_lines: access.as_ref().map_or(0, AccessOutput::dropped),
-            upstreams: UpstreamLevels::merged(upstreams.iter().map(|upstream| upstream.levels()).collect()),
+            upstreams: UpstreamValues::merged(upstreams.iter().map(|upstream| upstream.levels()).collect()),
         }
     }
 }

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::running::Running;
-use self::signals::{Signals, Told, is_ready, is_reloading, is_stopping};
+use self::signals::{SignalEvent, Signals, is_ready, is_reloading, is_stopping};
 use crate::config::{Config, Loaded};
 use crate::reload::{Source, Watch, words};
-use crate::server::{self, Inherited, Stage, Stages};
+use crate::server::{self, InheritedSockets, Lifecycle, Stages};
 use crate::telemetry::{AccessOutput, set_log_level, write_log};
 
 /// How long the end waits for the last lines of the access log to be taken.
@@ -26,7 +26,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     memory::take_small_pages();
     files::allow_all(&loaded.config.listeners);
-    let inherited = Inherited::from_env();
+    let inherited = InheritedSockets::from_env();
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let source = Source::new(path, &loaded);
     let ended = control.block_on(serve(source, loaded.config, inherited));
@@ -40,11 +40,16 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn serve(source: Source, config: Config, inherited: Inherited) -> anyhow::Result<Option<AccessOutput>> {
+async fn serve(
+    source: Source,
+    config: Config,
+    inherited: InheritedSockets,
+) -> anyhow::Result<Option<AccessOutput>> {
     let mut signals = Signals::new()?;
     let (stages, stage) = server::stages();
     let watches = config.watch;
-    let mut served = Served { running: Running::start(config, inherited, stage).await?, source, watch: None };
+    let mut served =
+        RunningServer { running: Running::start(config, inherited, stage).await?, source, watch: None };
     served.watch(watches);
     is_ready();
     let signal = served.until_ended(&mut signals).await?;
@@ -63,14 +68,14 @@ async fn end(
     let (delay, grace) = running.patience();
     if delay > Duration::ZERO {
         tracing::info!("{signal}: not ready any more, and draining in {delay:?}");
-        stages.begin(Stage::Leaving);
+        stages.begin(Lifecycle::Leaving);
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             () = signals.interrupted() => tracing::info!("SIGINT: not waiting"),
         }
     }
     tracing::info!("{signal}: draining");
-    stages.begin(Stage::Draining);
+    stages.begin(Lifecycle::Draining);
     let (workers, access) = running.stop();
     let ends = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(server::Worker::join));
     tokio::select! {
@@ -85,21 +90,21 @@ async fn end(
 }
 
 /// What runs, and the file that says so.
-struct Served {
+struct RunningServer {
     running: Running,
     source: Source,
     watch: Option<Watch>,
 }
 
-impl Served {
+impl RunningServer {
     /// Waits for a signal to end, which it names, and reads the file again when it is time; a worker that ends before is an error.
     async fn until_ended(&mut self, signals: &mut Signals) -> anyhow::Result<&'static str> {
         let mut look = tokio::time::interval(Duration::from_secs(1));
         loop {
             tokio::select! {
                 told = signals.next() => match told {
-                    Told::End(signal) => return Ok(signal),
-                    Told::Reload => self.reload("SIGHUP").await,
+                    SignalEvent::End(signal) => return Ok(signal),
+                    SignalEvent::Reload => self.reload("SIGHUP").await,
                 },
                 () = changed(&mut self.watch) => {
                     if self.source.has_changed() {
@@ -119,7 +124,7 @@ impl Served {
         is_reloading();
         let file = self.source.name();
         let refused = match self.source.read().await {
-            Ok(Ok(loaded)) => self.take_up(loaded, why).await,
+            Ok(Ok(loaded)) => self.apply(loaded, why).await,
             Ok(Err(report)) => {
                 write_log(&report.text());
                 let plural = if report.len() == 1 { "" } else { "s" };
@@ -136,7 +141,7 @@ impl Served {
         is_ready();
     }
 
-    async fn take_up(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<()> {
+    async fn apply(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<()> {
         let changes = self.source.changes(&loaded);
         let Loaded { config, warnings, outline, .. } = loaded;
         let (watches, level) = (config.watch, config.log.level);

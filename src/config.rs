@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-pub use outline::{Change, Outline, Part};
+pub use outline::{Change, Fingerprint, Part};
 pub use report::Report;
 
 use self::limits::{Naming, Policies, ReadLimits};
@@ -49,7 +49,7 @@ use crate::gate::{ClientIp, Gate, RouteTable};
 use crate::jwt::Verifier;
 use crate::limit::{KeyHasher, PolicyId};
 use crate::limiter::Limits;
-use crate::proxy::{Site, protected_headers};
+use crate::proxy::{ConfigSnapshot, protected_headers};
 use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
 use crate::suggest;
@@ -77,7 +77,7 @@ pub struct Config {
     /// The bound on keys that this process counts by itself.
     pub max_keys: usize,
     /// Routes, limits, upstreams and answers.
-    pub site: Site,
+    pub site: ConfigSnapshot,
     /// What is logged.
     pub log: LogSpec,
     /// The admin interface, if there is one.
@@ -94,7 +94,7 @@ pub struct Loaded {
     /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
     pub limits: Vec<WrittenLimit>,
     /// What stands in the file, part by part.
-    pub outline: Outline,
+    pub outline: Fingerprint,
     /// The other files that it names: keys and certificates.
     pub files: Vec<PathBuf>,
     variables: Variables,
@@ -156,7 +156,7 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
             config,
             warnings: Report::new(file, text, warnings),
             limits,
-            outline: Outline::of(root.get_ref(), &read_files),
+            outline: Fingerprint::of(root.get_ref(), &read_files),
             files,
             variables,
         }),
@@ -253,7 +253,7 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
         watch: watch?,
         store: store.spec,
         max_keys: store.max_keys,
-        site: Site { answers: answers?, ..site },
+        site: ConfigSnapshot { answers: answers?, ..site },
         log: log?,
         admin: admin?,
     };
@@ -271,7 +271,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn site(self, store: &ReadStore) -> Option<(Site, Vec<WrittenLimit>)> {
+    fn site(self, store: &ReadStore) -> Option<(ConfigSnapshot, Vec<WrittenLimit>)> {
         let Policies { all: policies, written, terms, variants } = self.limits.into_policies()?;
         let (routes, treatments): (_, Vec<_>) =
             self.routes.into_iter().map(|read| (read.route, read.treatment)).unzip();
@@ -288,7 +288,13 @@ impl Parts {
         let upstreams = self.upstreams.into_all()?;
         let protected = Arc::new(protected_headers(&gate, &treatments));
         Some((
-            Site { gate, treatments, upstreams, answers: crate::proxy::Answers::default(), protected },
+            ConfigSnapshot {
+                gate,
+                treatments,
+                upstreams,
+                answers: crate::proxy::ResponsePolicy::default(),
+                protected,
+            },
             written,
         ))
     }

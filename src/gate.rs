@@ -30,21 +30,21 @@ use smallvec::SmallVec;
 use self::host::requested_host;
 pub use client_ip::{ClientIp, forwarded_value};
 pub use host::{HostPattern, host_of};
-pub use keys::{Found, KeyPart, KeySpec, OnMissing, PartValue};
+pub use keys::{KeyLookup, KeyPart, KeySpec, OnMissing, PartValue};
 pub use method::{OTHER_METHOD, is_method_value};
 pub use missing::MissingPart;
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use query::{MAX_PARAMETERS, Query};
 pub use route::{PathPattern, PatternError, RequestView, Route};
-pub use rules::{Match, Networks, Remark, Rules};
+pub use rules::{KeyRule, Match, Networks, Rules};
 pub use subject::Subject;
 pub use table::{RouteId, RouteTable};
-pub use terms::{Cost, Numbers, Stance, Terms, Tiers, Trust};
+pub use terms::{Cost, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
 
 use crate::http1::{RequestHead, is_plainly_coded};
 use crate::jwt::{Token, Verifier};
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
-use crate::limiter::{Limiter, Limits, Ruling};
+use crate::limiter::{Admission, Limiter, Limits};
 
 /// Everything that decides whether a request may pass, but for the counts themselves. Immutable.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub struct Gate {
     /// What the limits are: first each limit by itself, then the tiers and overrides.
     pub limits: Limits,
     /// How each limit finds its key and what it charges, by [`PolicyId`].
-    pub terms: Vec<Terms>,
+    pub terms: Vec<LimitRule>,
     /// To which limit each of the tiers and overrides belongs, in the order in which they follow the limits.
     pub variants: Vec<PolicyId>,
     /// Limits of a request that matches no route.
@@ -69,14 +69,14 @@ pub struct Gate {
 
 /// The other end of the connection that a request comes over.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller<'a> {
+pub struct ClientIdentity<'a> {
     /// Its address: the client's, or that of a proxy before us.
     pub address: IpAddr,
     /// The subject of the certificate that it has shown, as RFC 4514 writes it; none without TLS or certificate.
     pub tls_subject: Option<&'a str>,
 }
 
-impl From<IpAddr> for Caller<'_> {
+impl From<IpAddr> for ClientIdentity<'_> {
     /// Somebody without a certificate.
     fn from(address: IpAddr) -> Self {
         Self { address, tls_subject: None }
@@ -98,7 +98,7 @@ pub struct Located<'a> {
 
 /// What a request's head says, and what it would be charged.
 #[derive(Debug)]
-pub struct Examined<'a> {
+pub struct RequestPlan<'a> {
     /// Its path in one spelling.
     pub path: NormalPath<'a>,
     /// The host that it asks for, without port; empty if it names none.
@@ -130,7 +130,7 @@ pub type Charges = SmallVec<[Charge; 4]>;
 
 /// Why a request is refused before any limit is asked.
 #[derive(Debug, thiserror::Error)]
-pub enum Malformed {
+pub enum RequestError {
     /// Its path can be read in more than one way.
     #[error("{0}")]
     Path(#[from] PathError),
@@ -179,7 +179,7 @@ pub enum Malformed {
     Blocked(PolicyId),
 }
 
-impl Malformed {
+impl RequestError {
     /// The status that says so.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -209,47 +209,51 @@ impl Gate {
     ///
     /// # Errors
     /// A request that must be refused whatever the counts are.
-    pub fn examine<'a>(&self, caller: Caller<'_>, head: &'a RequestHead) -> Result<Examined<'a>, Malformed> {
+    pub fn examine<'a>(
+        &self,
+        caller: ClientIdentity<'_>,
+        head: &'a RequestHead,
+    ) -> Result<RequestPlan<'a>, RequestError> {
         let located = self.locate(head)?;
         let route = located.route.map(|id| self.routes.get(id));
         if route.is_some_and(|route| route.refuses_body(head)) {
-            return Err(Malformed::TooLarge);
+            return Err(RequestError::TooLarge);
         }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
         let subject = self.subject(caller, head, &located);
         let Demands { charges, exempt, missing } = self.demands(limits, &subject)?;
         let client = subject.address;
         let Located { path, host, route, query } = located;
-        Ok(Examined { path, host, client, route, query, charges, exempt, missing })
+        Ok(RequestPlan { path, host, client, route, query, charges, exempt, missing })
     }
 
     /// Reads what a request asks for, and which route it matches.
     ///
     /// # Errors
     /// A request that must be refused whatever its limits are.
-    pub fn locate<'a>(&self, head: &'a RequestHead) -> Result<Located<'a>, Malformed> {
+    pub fn locate<'a>(&self, head: &'a RequestHead) -> Result<Located<'a>, RequestError> {
         if head.method == Method::CONNECT {
-            return Err(Malformed::Connect);
+            return Err(RequestError::Connect);
         }
         if self.routes.has_method_in_other_case(&head.method) {
-            return Err(Malformed::MethodCase);
+            return Err(RequestError::MethodCase);
         }
         if !is_plainly_coded(&head.fields) {
-            return Err(Malformed::TransferCoding);
+            return Err(RequestError::TransferCoding);
         }
         let path = normalize(head.uri.path())?;
         if path.sent == "*" && head.method != Method::OPTIONS {
-            return Err(Malformed::Asterisk);
+            return Err(RequestError::Asterisk);
         }
         let host = requested_host(head)?;
         let query = Query::new(head.uri.query());
         let route = self.routes.find(&host, path.matched(), RequestView { head, query: &query });
         if query.has_too_many_parameters() {
-            return Err(Malformed::TooManyParameters);
+            return Err(RequestError::TooManyParameters);
         }
         let keeps = route.is_some_and(|id| self.routes.get(id).keeps_encoded_slash);
         if path.encoded_slash && !keeps {
-            return Err(Malformed::EncodedSlash);
+            return Err(RequestError::EncodedSlash);
         }
         Ok(Located { path, host, route, query })
     }
@@ -258,7 +262,7 @@ impl Gate {
     #[must_use]
     pub fn subject<'a>(
         &'a self,
-        caller: Caller<'a>,
+        caller: ClientIdentity<'a>,
         head: &'a RequestHead,
         located: &'a Located<'_>,
     ) -> Subject<'a> {
@@ -293,9 +297,9 @@ impl Gate {
     /// Has the limiter decide what was examined.
     pub fn admit<'a>(
         &'a self,
-        examined: &'a Examined<'_>,
+        examined: &'a RequestPlan<'_>,
         limiter: &'a Limiter,
-    ) -> impl Future<Output = Ruling> + 'a {
+    ) -> impl Future<Output = Admission> + 'a {
         limiter.decide(&self.limits, &examined.charges)
     }
 
@@ -317,30 +321,30 @@ impl Gate {
         (0..).map(PolicyId).zip(&self.limits.policies[..self.terms.len()])
     }
 
-    fn terms(&self, limit: PolicyId) -> &Terms {
+    fn terms(&self, limit: PolicyId) -> &LimitRule {
         &self.terms[limit.0 as usize]
     }
 
     /// What the limits charge, which of them let the request off, and which refuses it because a key part is missing.
-    fn demands(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Demands, Malformed> {
+    fn demands(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Demands, RequestError> {
         let differing = limits.iter().find_map(|limit| self.differing_header(*limit, subject));
         if let Some(header) = differing {
-            return Err(Malformed::DifferingHeader(header.clone()));
+            return Err(RequestError::DifferingHeader(header.clone()));
         }
         let mut demands = Demands::default();
-        let mut keys: SmallVec<[Found; 4]> = SmallVec::new();
+        let mut keys: SmallVec<[KeyLookup; 4]> = SmallVec::new();
         for (place, &limit) in limits.iter().enumerate() {
             let spec = &self.terms(limit).key;
             // Limits often share a key: hash it once.
             let twin = limits[..place].iter().position(|other| self.terms(*other).key == *spec);
             let found = twin.map_or_else(|| spec.find(subject, &self.hasher), |twin| keys[twin].clone());
             match self.stance(limit, subject, &found) {
-                Stance::Charged { charge, .. } => demands.charges.push(charge),
-                Stance::Allowed(_) => demands.exempt.push(limit),
-                Stance::Skipped => {}
-                Stance::Blocked(_) => return Err(Malformed::Blocked(limit)),
-                Stance::TooManyValues(part) => return Err(Malformed::TooManyValues(part.clone())),
-                Stance::Missing(part) => {
+                LimitMatch::Charged { charge, .. } => demands.charges.push(charge),
+                LimitMatch::Allowed(_) => demands.exempt.push(limit),
+                LimitMatch::Skipped => {}
+                LimitMatch::Blocked(_) => return Err(RequestError::Blocked(limit)),
+                LimitMatch::TooManyValues(part) => return Err(RequestError::TooManyValues(part.clone())),
+                LimitMatch::Missing(part) => {
                     let (part, status) = (part.clone(), self.terms(limit).missing_status);
                     let missing = || Box::new(MissingPart { limit, part, status });
                     demands.missing.get_or_insert_with(missing);
@@ -349,7 +353,7 @@ impl Gate {
             keys.push(found);
         }
         if subject.query.has_too_many_parameters() {
-            return Err(Malformed::TooManyParameters);
+            return Err(RequestError::TooManyParameters);
         }
         Ok(demands)
     }

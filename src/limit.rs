@@ -22,12 +22,12 @@ mod window;
 
 pub use bucket::{Bucket, Debt};
 pub use calendar::{Calendar, CalendarUnit, UnknownZone};
-pub use decision::{Cause, Decision, Step, binding};
-pub use hold::{Ban, Hold};
-pub use interval::{Interval, Missing};
+pub use decision::{Decision, DenyReason, Step, binding};
+pub use hold::{Ban, Penalty};
+pub use interval::{Interval, Shortfall};
 pub use key::{Key, KeyHasher, PartKind, Parts};
-pub use owed::{Account, LateCharges, Owed};
-pub use policy::{Charge, Manner, Outcome, Policy, PolicyId, Record};
+pub use owed::{LateCharges, OwedBucket, OwedCharges};
+pub use policy::{Charge, ChargeKind, Outcome, Policy, PolicyId, Record};
 pub use quota::{Algorithm, Quota, State};
 pub use rate::{MAX_TICKS, QuotaError, Rate};
 pub use sliding_log::{Log, SlidingLog};

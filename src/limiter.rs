@@ -18,16 +18,16 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 pub use self::breaker::Breakers;
-pub use self::denials::Denials;
-pub use self::ledger::Ledger;
+pub use self::denials::DenialCache;
+pub use self::ledger::OutageLedger;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::reservation::Reservation;
-pub use self::ruling::{Denial, HeldSlots, Permit, Ruling, Standing, Standings};
+pub use self::ruling::{Admission, Denial, HeldSlots, LimitStatus, LimitStatuses, Permit};
 
 use self::alone::SharesTaken;
 use self::breaker::Breaker;
 use self::reservation::Origin;
-use self::slots::{Place, Slots};
+use self::slots::{SlotLease, Slots};
 use crate::limit::Charge;
 use crate::store::{Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, Outcome, StoreCall};
@@ -42,9 +42,9 @@ pub struct Limiter {
     /// Keeps this worker from asking a store that does not answer.
     breaker: Rc<Breaker>,
     /// What the store has refused; not used where to ask costs no more than to remember.
-    denials: Arc<Denials>,
+    denials: Arc<DenialCache>,
     /// What was admitted while the store was away, and is not paid yet.
-    ledger: Arc<Ledger>,
+    ledger: Arc<OutageLedger>,
     /// Wakes the keeper when the store answers and is owed something.
     payable: Rc<Notify>,
     slots: Arc<Slots>,
@@ -59,9 +59,9 @@ pub struct Shared {
     /// The breakers of all workers, which say whether it is away.
     pub breakers: Arc<Breakers>,
     /// What is remembered of the store's denials; who gives something back has to have it forgotten.
-    pub denials: Arc<Denials>,
+    pub denials: Arc<DenialCache>,
     /// What was admitted while it was away, and is not paid yet.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<OutageLedger>,
     /// How many proxies share it.
     pub instances: NonZeroU64,
 }
@@ -102,18 +102,18 @@ impl Limiter {
 
     /// Whether it asks the store that this is known of.
     #[must_use]
-    pub fn knows(&self, shared: &Shared) -> bool {
+    pub fn uses_same_store(&self, shared: &Shared) -> bool {
         Arc::ptr_eq(&self.denials, &shared.denials)
     }
 
     /// Decides a request: all of its charges are made, or none.
-    pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
+    pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         if charges.is_empty() {
-            return Ruling::pass();
+            return Admission::pass();
         }
         if let Some(never) = limits.never(charges) {
             never.iter().for_each(|standing| self.counts.decided(standing.policy, Outcome::Denied));
-            return Ruling::refuse(never);
+            return Admission::refuse(never);
         }
         let Store::Redis(redis) = &self.store else { return self.ask_here(limits, charges) };
         if self.breaker.is_open() {
@@ -122,26 +122,26 @@ impl Limiter {
         if let Some(known) = self.denials.refuse(&limits.policies, charges, recent()) {
             let all = known.iter().map(|standing| (standing.policy, &standing.decision));
             self.counts.refused(&limits.policies, all);
-            return Ruling::refuse(known);
+            return Admission::refuse(known);
         }
         // Apart, because it is large, and whoever does not ask Redis would carry it about.
         Box::pin(self.ask(redis, limits, charges)).await
     }
 
     /// Has the store in this process decide.
-    fn ask_here(&self, limits: &Limits, charges: &[Charge]) -> Ruling {
+    fn ask_here(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         let Store::Memory(memory) = &self.store else { return self.decide_alone(limits, charges, None) };
-        let place = || Place::here(memory, &limits.policies);
+        let place = || SlotLease::here(memory, &limits.policies);
         let (asked, slots) = self.slots.ask(&limits.policies, &limits.shares, place, charges);
         let decisions = memory.take(&limits.policies, &asked);
         self.answered();
         self.counts.asked(&limits.policies, &asked, &decisions);
-        let ruling = Ruling::of(&limits.policies, &asked, &decisions, slots);
+        let ruling = Admission::of(&limits.policies, &asked, &decisions, slots);
         ruling.reserving(|| Reservation::of(self, limits, &asked, &decisions, Origin::Store(Vec::new())))
     }
 
     /// Has Redis decide.
-    async fn ask(&self, redis: &Redis, limits: &Limits, charges: &[Charge]) -> Ruling {
+    async fn ask(&self, redis: &Redis, limits: &Limits, charges: &[Charge]) -> Admission {
         let shares = if self.is_settled(limits, charges) {
             SharesTaken::new()
         } else {
@@ -151,13 +151,13 @@ impl Limiter {
             }
         };
         // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
-        let (asked, slots) = self.slots.ask(&limits.policies, &limits.shares, Place::shared, charges);
-        let since = self.denials.asked(recent());
+        let (asked, slots) = self.slots.ask(&limits.policies, &limits.shares, SlotLease::shared, charges);
+        let since = self.denials.lookup(recent());
         match redis.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();
                 self.counts.asked(&limits.policies, &asked, &decisions);
-                let ruling = Ruling::of(&limits.policies, &asked, &decisions, slots);
+                let ruling = Admission::of(&limits.policies, &asked, &decisions, slots);
                 if ruling.verdict.is_err() {
                     self.return_shares(limits, &shares);
                 }
@@ -179,9 +179,9 @@ impl Limiter {
 
     /// Gives back units that were taken in the store, and says what their limits have left then. What the store does
     /// not take back stays charged.
-    async fn refund(&self, limits: &Limits, refunds: &[Charge]) -> Standings {
+    async fn refund(&self, limits: &Limits, refunds: &[Charge]) -> LimitStatuses {
         if self.breaker.is_open() {
-            return Standings::new();
+            return LimitStatuses::new();
         }
         match &self.store {
             // Nodes of a cluster fail each by itself.
@@ -195,8 +195,8 @@ impl Limiter {
     }
 
     /// Gives back what goes to the store in one call.
-    async fn refund_together(&self, limits: &Limits, refunds: &[Charge]) -> Standings {
-        match self.store.settle(&limits.policies, refunds).await {
+    async fn refund_together(&self, limits: &Limits, refunds: &[Charge]) -> LimitStatuses {
+        match self.store.charge_late(&limits.policies, refunds).await {
             Ok(decisions) => {
                 self.answered();
                 if let Store::Redis(_) = self.store {
@@ -206,20 +206,20 @@ impl Limiter {
             }
             Err(error) => {
                 self.failed(&error);
-                Standings::new()
+                LimitStatuses::new()
             }
         }
     }
 
     /// Finds out whether the store is there, which takes half a second at most.
-    pub async fn begin(&self) {
+    pub async fn connect(&self) {
         self.breaker.begin(&self.store).await;
     }
 
     /// Does what is to be done beside requests, for as long as others have a clone of it or a slot that it has
     /// given: gives slots back, renews their leases, probes a store that does not answer, or that nobody asks, and
     /// pays what it is owed.
-    pub async fn keep(self) {
+    pub async fn run_maintenance(self) {
         tokio::select! {
             () = self.slots.keep(&self.store) => {}
             () = self.keep_probing() => {}
@@ -246,7 +246,7 @@ impl Limiter {
             }
             self.slots.put_back(&self.store).await;
             // It may have lost what it knew, and be another one altogether.
-            self.denials.forget();
+            self.denials.clear();
             self.breaker.close();
         }
     }

@@ -31,27 +31,27 @@ use std::sync::Arc;
 use http::Method;
 use hyper::ext::Protocol;
 
-pub use answers::{Answers, CustomDenied, Escaping, RateHeaders, Template};
+pub use answers::{CustomDenied, Escaping, RateHeaders, ResponsePolicy, Template};
 pub use client_body::ClientBody;
 pub use hop::{normalize_length, remove_hop_by_hop, takes_trailers};
 pub use http2::Connect;
-pub use live::{Generation, Live};
-pub use peer::{ClientTimes, Peer};
+pub use live::{ActiveProxy, ProxyConfig};
+pub use peer::{ClientConnection, ClientTimes};
 pub use protected::protected_headers;
 pub use reply::ReplyBody;
 pub use response::ProxyResponse;
-pub use treatment::{HeaderEdits, Rewrite, Target, Treatment};
+pub use treatment::{HeaderEdits, Rewrite, RouteAction, Target};
 pub use tunnel::Tunnel;
 
 use self::call_body::settle;
-use self::entry::Entry;
+use self::entry::LogEntry;
 use self::outgoing::Outgoing;
 use self::passage::{carried, returned};
-use self::reply::{Source, Timing, Unanswered};
+use self::reply::{BodySource, ResponseGuard, Timing};
 use self::request_id::{RequestId, X_REQUEST_ID};
-use crate::gate::{Examined, Gate, RouteId};
+use crate::gate::{Gate, RequestPlan, RouteId};
 use crate::http1::{RequestHead, ResponseHead, names};
-use crate::limiter::{Denial, Limiter, Permit, Ruling, Standing};
+use crate::limiter::{Admission, Denial, LimitStatus, Limiter, Permit};
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{
@@ -60,21 +60,21 @@ use crate::upstream::{
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
 #[derive(Debug)]
-pub struct Site {
+pub struct ConfigSnapshot {
     /// Who may pass.
     pub gate: Gate,
     /// What becomes of a request, by the route that it matches.
-    pub treatments: Vec<Treatment>,
+    pub treatments: Vec<RouteAction>,
     /// Where requests go.
     pub upstreams: Vec<UpstreamSpec>,
     /// What clients see.
-    pub answers: Answers,
+    pub answers: ResponsePolicy,
     /// Headers that mean something to the proxy: their twins go to no server.
     pub protected: Arc<HeaderScrub>,
 }
 
 /// Where a request goes that was let pass.
-struct Way<'a> {
+struct ForwardPlan<'a> {
     route: RouteId,
     id: &'a RequestId,
     /// The client's whole address.
@@ -88,7 +88,7 @@ struct Way<'a> {
 /// One worker's proxy, over one snapshot of the configuration.
 #[derive(Debug)]
 pub struct Proxy {
-    site: Arc<Site>,
+    site: Arc<ConfigSnapshot>,
     limiter: Limiter,
     upstreams: Vec<Rc<Upstream>>,
     access: Option<AccessWriter>,
@@ -100,7 +100,7 @@ impl Proxy {
     /// Answers a request; over HTTP/2 `connect` says that it is a CONNECT.
     pub async fn handle(
         &self,
-        peer: &Peer,
+        peer: &ClientConnection,
         mut head: Box<RequestHead>,
         mut body: ClientBody,
         connect: Option<Connect>,
@@ -108,9 +108,9 @@ impl Proxy {
         let is_head = head.method == Method::HEAD;
         let is_call = grpc::is_call(&head);
         let protocol = connect.as_ref().and_then(|connect| connect.protocol.as_ref()).map(Protocol::as_str);
-        let leveled = http2::level(&mut head, protocol, peer.max_headers());
+        let leveled = http2::normalize(&mut head, protocol, peer.max_headers());
         let id = RequestId::new(&head.fields, self.trusts(peer.ip()));
-        let mut asked = Unanswered::new(self.entry(peer, &head, &id), &self.counts);
+        let mut asked = ResponseGuard::new(self.entry(peer, &head, &id), &self.counts);
         let begun = recent();
         let mut response = match leveled {
             Ok(()) => {
@@ -119,7 +119,7 @@ impl Proxy {
             }
             Err(error) => {
                 asked.route = self.note_malformed(peer, &head, &error, asked.entry.as_deref_mut());
-                refusal::malformed(&error).map(Source::Own)
+                refusal::malformed(&error).map(BodySource::Own)
             }
         };
         self.tell_id(&mut response.head, &id, asked.route);
@@ -135,7 +135,7 @@ impl Proxy {
         let (mut response, tunnel) = tunnel::switch(peer, response, connect, &mut asked.entry);
         let entry = asked.answer(response.head.status);
         if is_call {
-            grpc::spell(&mut response);
+            grpc::to_grpc_error(&mut response);
         }
         let timing = Timing { begun, counts: Arc::clone(&self.counts) };
         ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, entry, timing)) }
@@ -179,19 +179,19 @@ impl Proxy {
 
     async fn answer(
         &self,
-        peer: &Peer,
+        peer: &ClientConnection,
         id: &RequestId,
         head: Box<RequestHead>,
         incoming: &mut ClientBody,
-        mut entry: Option<&mut Entry>,
+        mut entry: Option<&mut LogEntry>,
         route: &mut Option<RouteId>,
-    ) -> ProxyResponse<Source> {
+    ) -> ProxyResponse<BodySource> {
         let gate = &self.site.gate;
         let mut examined = match gate.examine(peer.caller(), &head) {
             Ok(examined) => examined,
             Err(error) => {
                 *route = self.note_malformed(peer, &head, &error, entry);
-                return refusal::malformed(&error).map(Source::Own);
+                return refusal::malformed(&error).map(BodySource::Own);
             }
         };
         *route = examined.route;
@@ -200,10 +200,10 @@ impl Proxy {
         if let Some(entry) = &mut entry {
             self.describe(&mut entry.record, &examined, &ruling);
         }
-        let Ruling { verdict, reservation, delay, mut standings, .. } = ruling;
+        let Admission { verdict, reservation, delay, mut standings, .. } = ruling;
         let permit = match verdict {
             Ok(permit) => permit,
-            Err(denial) => return self.refuse(denial, &standings, id).map(Source::Own),
+            Err(denial) => return self.refuse(denial, &standings, id).map(BodySource::Own),
         };
         let missing = examined.missing.take();
         if delay > Micros::ZERO && missing.is_none() {
@@ -213,17 +213,17 @@ impl Proxy {
             peer.set_queued(false);
             let _ = monotonic();
         }
-        let way = self.way(peer, &head, &examined, id);
+        let way = self.plan(peer, &head, &examined, id);
         drop(examined);
         let is_call = reservation.is_some() && grpc::is_call(&head);
         let forwarding = entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
         let mut response = match (missing, way) {
             (Some(missing), _) => {
                 self.counts.decided(missing.limit, Outcome::MissingKey);
-                refusal::missing_part(&missing).map(Source::Own)
+                refusal::missing_part(&missing).map(BodySource::Own)
             }
-            (None, None) => without_route(&head).map(Source::Own),
-            (None, Some(way)) => match self.treat(way, peer, head, incoming, permit, forwarding).await {
+            (None, None) => without_route(&head).map(BodySource::Own),
+            (None, Some(way)) => match self.dispatch(way, peer, head, incoming, permit, forwarding).await {
                 Ok(response) => response,
                 Err(error) => {
                     let name = route.map_or("", |route| &gate.routes.get(route).name);
@@ -231,7 +231,7 @@ impl Proxy {
                     if let Some(entry) = entry {
                         entry.record.error = Some(error.word());
                     }
-                    refusal::not_forwarded(&error).map(Source::Own)
+                    refusal::not_forwarded(&error).map(BodySource::Own)
                 }
             },
         };
@@ -244,22 +244,22 @@ impl Proxy {
     }
 
     /// Does with an admitted request what its route says; an error means that no server gave an answer.
-    async fn treat(
+    async fn dispatch(
         &self,
-        way: Way<'_>,
-        peer: &Peer,
+        way: ForwardPlan<'_>,
+        peer: &ClientConnection,
         mut head: Box<RequestHead>,
         incoming: &mut ClientBody,
         permit: Permit,
         forwarding: Option<&mut Forwarding>,
-    ) -> Result<ProxyResponse<Source>, ForwardError> {
-        let Way { route, id, client, path, choice } = way;
+    ) -> Result<ProxyResponse<BodySource>, ForwardError> {
+        let ForwardPlan { route, id, client, path, choice } = way;
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match (&treatment.target, max_forwards::count_down(&mut head)) {
             (Target::Respond { status, body }, _) => {
-                refusal::own(*status, b"text/plain; charset=utf-8", body.clone()).map(Source::Own)
+                refusal::own(*status, b"text/plain; charset=utf-8", body.clone()).map(BodySource::Own)
             }
-            (Target::Forward { .. }, Some(answer)) => answer.map(Source::Own),
+            (Target::Forward { .. }, Some(answer)) => answer.map(BodySource::Own),
             (Target::Forward { upstream, rewrite, .. }, None) => {
                 let (client_ip, edits) = (&self.site.gate.client_ip, &treatment.request_headers);
                 let (handshake, is_call) = (websocket::asked(&head), grpc::is_call(&head));
@@ -302,13 +302,13 @@ impl Proxy {
     }
 
     /// Where a request goes, if it matches a route.
-    fn way<'a>(
+    fn plan<'a>(
         &self,
-        peer: &Peer,
+        peer: &ClientConnection,
         head: &RequestHead,
-        examined: &Examined<'_>,
+        examined: &RequestPlan<'_>,
         id: &'a RequestId,
-    ) -> Option<Way<'a>> {
+    ) -> Option<ForwardPlan<'a>> {
         let (route, client) = (examined.route?, examined.client);
         let path = examined.path.changed().map(str::to_owned);
         let choice = match &self.site.treatments[route.0 as usize].target {
@@ -319,10 +319,10 @@ impl Proxy {
             }
             _ => None,
         };
-        Some(Way { route, id, client, path, choice })
+        Some(ForwardPlan { route, id, client, path, choice })
     }
 
-    fn refuse(&self, denial: Denial, standings: &[Standing], id: &RequestId) -> refusal::Own {
+    fn refuse(&self, denial: Denial, standings: &[LimitStatus], id: &RequestId) -> refusal::LocalReply {
         let (answers, policies) = (&self.site.answers, &self.site.gate.limits.policies);
         let (mut response, wait) =
             refusal::denied(denial, standings, answers, policies, id, || self.clock.now());
@@ -330,7 +330,7 @@ impl Proxy {
         response
     }
 
-    fn stamp(&self, head: &mut ResponseHead, standings: &[Standing], retry_after: Option<u64>) {
+    fn stamp(&self, head: &mut ResponseHead, standings: &[LimitStatus], retry_after: Option<u64>) {
         let policies = &self.site.gate.limits.policies;
         let now = || self.clock.now();
         stamp::stamp(&mut head.fields, &self.site.answers, policies, standings, retry_after, now);
@@ -338,7 +338,7 @@ impl Proxy {
 }
 
 /// The answer where no route matches; `OPTIONS *` asks the proxy itself (RFC 9110 §9.3.7).
-fn without_route(head: &RequestHead) -> refusal::Own {
+fn without_route(head: &RequestHead) -> refusal::LocalReply {
     if head.method == Method::OPTIONS && head.uri.path() == "*" {
         return refusal::options();
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::task::JoinError;
 
-use crate::config::{self, Change, Loaded, Outline, Part, Report};
+use crate::config::{self, Change, Fingerprint, Loaded, Part, Report};
 
 pub use watch::Watch;
 
@@ -16,7 +16,7 @@ pub struct Source {
     path: PathBuf,
     /// The other files.
     files: Vec<PathBuf>,
-    outline: Outline,
+    outline: Fingerprint,
     /// What stood in all of them when they were last read, whether it was taken up or not.
     seen: blake3::Hash,
 }
@@ -68,7 +68,7 @@ impl Source {
     }
 
     /// From now on this is what is served.
-    pub fn accept(&mut self, outline: Outline) {
+    pub fn accept(&mut self, outline: Fingerprint) {
         self.outline = outline;
     }
 }

@@ -18,10 +18,10 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-pub use drain::{Stage, Stages, stages};
-pub use inherit::Inherited;
+pub use drain::{Lifecycle, Stages, stages};
+pub use inherit::InheritedSockets;
 pub use listen::{ListenError, Listener, ListenerHandle, listen};
-pub use places::{Full, Places};
+pub use places::{ConnectionLimiter, Full};
 pub use proxy_protocol::{ProxyHeaderError, parse_proxy_header};
 pub use worker::{Order, Worker};
 

@@ -7,7 +7,7 @@ mod options;
 mod rate;
 mod timed;
 
-pub use alarm::{Alarm, TooLate, Waiting};
+pub use alarm::{Deadline, LazyTimer, TooLate};
 pub use buffered::BufferedStream;
 pub use lingering::Lingering;
 pub use options::set_options;

@@ -115,7 +115,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store can't be asked; never for a memory store.
-    pub async fn settle(
+    pub async fn charge_late(
         &self,
         policies: &Arc<[Policy]>,
         charges: &[Charge],
@@ -130,7 +130,7 @@ impl Store {
     ///
     /// # Errors
     /// Why there is none; never for a memory store.
-    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+    pub async fn wait_connected(&self, patience: Duration) -> Result<(), StoreError> {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Redis(redis) => redis.reach(patience).await,

@@ -19,9 +19,9 @@ pub use charge_back::ChargeBack;
 pub use colours::has_colours;
 pub use counts::{Counts, Outcome, StoreCall};
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
-pub use metrics::{CONTENT_TYPE, Levels, ListenerLevels, Metrics};
-pub use seldom::{Losses, Seldom};
-pub use upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels};
+pub use metrics::{CONTENT_TYPE, GaugeValues, ListenerValues, Metrics};
+pub use seldom::{DroppedLines, LogThrottle};
+pub use upstreams::{Attempt, Event, ServerValues, UpstreamCounts, UpstreamValues};
 
 /// What is logged.
 #[derive(Clone, Copy, Debug, PartialEq)]

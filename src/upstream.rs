@@ -51,9 +51,9 @@ pub use buffered::BufferBudget;
 pub use connection_use::ConnectionUse;
 pub use error::ForwardError;
 pub use header_names::HeaderNames;
-pub use keeper::Keeper;
+pub use keeper::HealthMonitor;
 pub use response::ResponseBody;
-pub use room::WorkerBell;
+pub use room::WorkerWaker;
 pub use scrub::HeaderScrub;
 pub use shared::SharedUpstream;
 pub use spec::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
@@ -64,9 +64,9 @@ pub use tunnel::ServerEnd;
 use self::budget::RetryBudget;
 use self::detached::{Detachable, ResponseStream};
 use self::error::SendError;
-use self::lineup::{Lineup, Pick};
-use self::pool::{Pool, Visit};
-use self::waiting::Turn;
+use self::lineup::{EndpointSet, Selection};
+use self::pool::{InFlight, Pool};
+use self::waiting::Acquired;
 use crate::http1::names::{CONTENT_TYPE, HOST};
 use crate::http1::{Fields, RequestHead, ResponseHead};
 use crate::limiter::Permit;
@@ -79,12 +79,12 @@ pub struct Upstream {
     shared: Arc<SharedUpstream>,
     /// What the access log calls it.
     label: Rc<str>,
-    lineup: RefCell<Rc<Lineup>>,
+    lineup: RefCell<Rc<EndpointSet>>,
     /// Whether any server has a path of its own.
     has_bases: bool,
     budget: RetryBudget,
     counts: UpstreamCounts,
-    worker: WorkerBell,
+    worker: WorkerWaker,
 }
 
 /// A request to a server.
@@ -111,7 +111,7 @@ pub struct Sender {
 
 /// How one attempt at a request may go.
 #[derive(Clone, Copy)]
-struct Terms {
+struct AttemptOptions {
     sender: Sender,
     /// Whether it takes a new connection.
     is_fresh: bool,
@@ -134,7 +134,7 @@ impl Upstream {
     /// A worker's part of an upstream, without connections yet; to be used within its runtime. `worker` rings when
     /// [`Upstream::make_room`] is wanted.
     #[must_use]
-    pub fn new(shared: Arc<SharedUpstream>, counts: UpstreamCounts, worker: &WorkerBell) -> Self {
+    pub fn new(shared: Arc<SharedUpstream>, counts: UpstreamCounts, worker: &WorkerWaker) -> Self {
         let spec = shared.spec();
         shared.register(worker);
         let upstream = Self {
@@ -192,9 +192,9 @@ impl Upstream {
         loop {
             let picked = lineup.pick(&tried, key);
             let (place, turn) = match picked.ok_or_else(|| ForwardError::Unresolved(spec.label().into()))? {
-                Pick::At(place) => (place, None),
-                Pick::New(place, room) => (place, Some(Turn::Place(room))),
-                Pick::Full(place) => {
+                Selection::At(place) => (place, None),
+                Selection::New(place, room) => (place, Some(Acquired::Place(room))),
+                Selection::Full(place) => {
                     if let Some(forwarding) = &mut forwarding {
                         forwarding.try_at(lineup.pools[place].label(), tried.len() + 1);
                     }
@@ -210,29 +210,29 @@ impl Upstream {
                 forwarding.try_at(pool.label(), tried.len() + 1);
             }
             direct(request, target.as_ref(), pool, host)?;
-            let terms = Terms {
+            let terms = AttemptOptions {
                 sender,
                 is_fresh: !tried.is_empty(),
                 may_retry: tried.len() < spec.retries as usize,
                 has_others: lineup.pools.len() > 1,
                 deadline,
             };
-            let mut visit = Visit::begin(pool);
+            let mut visit = InFlight::begin(pool);
             let detachable = Detachable::of(&permit, admitted.as_ref(), spec.response_timeout);
             match attempt(pool, turn, request, terms, detachable).await {
                 Ok((head, stream)) => {
                     if let Some(forwarding) = forwarding {
                         forwarding.head_came();
                     }
-                    visit.tell(Some(came_to(head.status)));
+                    visit.report_result(Some(outcome(head.status)));
                     return Ok((head, ResponseBody::new(stream, visit, (permit, admitted), is_timed)));
                 }
                 Err(Failed { error, again }) => {
                     if let Some(forwarding) = forwarding.as_deref_mut().filter(|_| error.has_head()) {
                         forwarding.head_came();
                     }
-                    visit.tell(error.attempt());
-                    pool.note(&error);
+                    visit.report_result(error.attempt());
+                    pool.record(&error);
                     // Past its deadline nobody could answer, and would be thought badly of.
                     let is_over = || deadline.is_some_and(|deadline| deadline <= monotonic());
                     if !(again && terms.may_retry && !is_over() && self.takes_retry()) {
@@ -299,13 +299,18 @@ impl Upstream {
 /// Sends a request to one server, at first over the connection that it has waited for, if it has.
 async fn attempt(
     pool: &Pool,
-    mut turn: Option<Turn>,
+    mut turn: Option<Acquired>,
     request: &mut UpstreamRequest,
-    terms: Terms,
+    terms: AttemptOptions,
     detachable: Option<Box<Detachable>>,
 ) -> Result<(ResponseHead, ResponseStream), Failed> {
-    let Terms { sender: Sender { client, polls_upload, .. }, mut is_fresh, may_retry, has_others, deadline } =
-        terms;
+    let AttemptOptions {
+        sender: Sender { client, polls_upload, .. },
+        mut is_fresh,
+        may_retry,
+        has_others,
+        deadline,
+    } = terms;
     loop {
         let connection = pool.checkout(turn.take(), client, is_fresh, deadline).await.map_err(|error| {
             let again = has_others && !matches!(error, ForwardError::Full(_));
@@ -351,7 +356,7 @@ async fn attempt(
 }
 
 /// What an answer with this status says of an attempt.
-fn came_to(status: StatusCode) -> Attempt {
+fn outcome(status: StatusCode) -> Attempt {
     match status {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Attempt::Unavailable

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::client::ClientId;
-use crate::telemetry::Seldom;
+use crate::telemetry::LogThrottle;
 
 /// How many wrong tokens a client may show in a row before it has to wait.
 const BURST: u32 = 5;
@@ -20,7 +20,7 @@ const MAX_CLIENTS: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     clients: Mutex<HashMap<ClientId, Instant>>,
-    logged: Mutex<Seldom>,
+    logged: Mutex<LogThrottle>,
 }
 
 impl Failures {

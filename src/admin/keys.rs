@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::answer::Refusal;
 use super::api::{Block, Done, OneKey, Standing, Standings};
 use super::{Admin, limits, names};
-use crate::limit::{Cause, Charge, Decision, Key, Policy, PolicyId};
+use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
 use crate::store::{Change, StoreError};
 use crate::suggest::nearest;
 use crate::time::{Micros, Timestamp};
@@ -94,7 +94,7 @@ impl Admin {
         let all = &self.gate().limits.policies;
         let changed = self.store.change(all, &keys, change).await;
         changed.map_err(|error| unavailable(&error))?;
-        self.denials.forget();
+        self.denials.clear();
         let key = names::tag(key);
         tracing::info!("{key} of limit {limit} was {done} by hand");
         Ok(Done { limit: limit.to_owned(), key, done: done.to_owned(), until: None })
@@ -174,13 +174,13 @@ fn unavailable(error: &StoreError) -> Refusal {
 }
 
 fn standing(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) -> Standing {
-    let held = decision.cause != Cause::Quota;
+    let held = decision.cause != DenyReason::Quota;
     // A look that costs nothing is refused only by a ban or a block.
     let cause = match (decision.allowed, decision.cause) {
         (true, _) if decision.remaining > 0 => None,
-        (_, Cause::Quota) => Some("quota"),
-        (_, Cause::Ban) => Some("ban"),
-        (_, Cause::Block) => Some("block"),
+        (_, DenyReason::Quota) => Some("quota"),
+        (_, DenyReason::Ban) => Some("ban"),
+        (_, DenyReason::Block) => Some("block"),
     };
     Standing {
         limit: policy.name.to_string(),

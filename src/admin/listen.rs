@@ -11,7 +11,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::client::ClientId;
 use super::spec::AdminAddress;
-use crate::server::Inherited;
+use crate::server::InheritedSockets;
 
 /// Connections that may wait to be accepted on a Unix socket.
 const BACKLOG: i32 = 1024;
@@ -73,7 +73,10 @@ pub struct AdminListenError {
 /// # Errors
 /// When the address can't be had: also when another process serves the Unix socket, or its name is that of another
 /// kind of file.
-pub fn listen(address: &AdminAddress, inherited: &Inherited) -> Result<AdminListener, AdminListenError> {
+pub fn listen(
+    address: &AdminAddress,
+    inherited: &InheritedSockets,
+) -> Result<AdminListener, AdminListenError> {
     let bound = match address {
         AdminAddress::Tcp(address) => {
             let socket = inherited.handle(*address).unwrap_or_else(|| TcpListener::bind(address));

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Admin;
 use super::listen::{AdminListener, Stream};
 use super::sessions::{Session, Sessions};
-use crate::telemetry::Seldom;
+use crate::telemetry::LogThrottle;
 
 /// How long a head may take, from the beginning of its connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> io::Result<()> {
     let listener = listener.open()?;
     let sessions = Arc::new(Sessions::default());
-    let mut failing = Seldom::default();
+    let mut failing = LogThrottle::default();
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {

@@ -10,20 +10,20 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::admin::{self, Admin, AdminListener, AdminSpec, Gauges};
+use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources};
 use crate::config::{Change, Config, Part};
 use crate::jwt::{Refresher, Verifier};
 use crate::limiter::Shared;
-use crate::proxy::{Generation, Site};
+use crate::proxy::{ConfigSnapshot, ProxyConfig};
 use crate::server::{
-    self, Inherited, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Stage, Worker,
+    self, InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Worker,
 };
 use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{
-    AccessLog, AccessOutput, LogSpec, Losses, Metrics, UpstreamCounts, dropped_log_lines,
+    AccessLog, AccessOutput, DroppedLines, LogSpec, Metrics, UpstreamCounts, dropped_log_lines,
 };
 use crate::time::Clock;
-use crate::upstream::{Keeper, ServerSpec, SharedUpstream, UpstreamSpec};
+use crate::upstream::{HealthMonitor, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// The in-process store is swept in so many parts, one a second.
 const SWEEP_PARTS: usize = 60;
@@ -32,18 +32,18 @@ const SWEEP_PARTS: usize = 60;
 pub(super) struct Running {
     workers: Vec<Worker>,
     listeners: Vec<ListenerHandle>,
-    inherited: Inherited,
+    inherited: InheritedSockets,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<Lifecycle>,
     access: Option<AccessOutput>,
     /// Of the access log, and of the log.
-    losses: [Losses; 2],
+    losses: [DroppedLines; 2],
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
     refreshing: Option<JoinHandle<()>>,
     sweeping: JoinHandle<()>,
     /// What is served.
-    site: Arc<Site>,
+    site: Arc<ConfigSnapshot>,
     upstreams: Vec<Arc<SharedUpstream>>,
     /// What is done for them beside requests.
     keeping: JoinSet<()>,
@@ -61,8 +61,8 @@ impl Running {
     /// Starts to serve.
     pub async fn start(
         config: Config,
-        inherited: Inherited,
-        stage: watch::Receiver<Stage>,
+        inherited: InheritedSockets,
+        stage: watch::Receiver<Lifecycle>,
     ) -> anyhow::Result<Self> {
         inherited.warn_of_others(|address| {
             config.listeners.iter().any(|spec| spec.address == address)
@@ -84,7 +84,10 @@ impl Running {
             metrics: Arc::new(Metrics::new(Clock::System.now())),
             stage,
             access: None,
-            losses: [Losses::of("access log", "standard output"), Losses::of("log", "standard error")],
+            losses: [
+                DroppedLines::of("access log", "standard output"),
+                DroppedLines::of("log", "standard error"),
+            ],
             admin: None,
             refreshing,
             sweeping: tokio::spawn(sweep(Arc::clone(&memory))),
@@ -159,11 +162,11 @@ impl Running {
         self.begin_access_log();
         let workers = self.workers.iter().zip(sockets).enumerate();
         join_all(workers.map(|(number, (worker, listeners))| {
-            worker.take_up(Order { generation: self.generation(number), listeners })
+            worker.apply(Order { generation: self.generation(number), listeners })
         }))
         .await;
         // What was refused by other numbers must not be refused by heart.
-        self.shared.denials.forget();
+        self.shared.denials.clear();
         for listener in &listeners {
             self.say_listening(listener);
         }
@@ -232,7 +235,7 @@ impl Running {
     }
 
     /// The upstreams of another configuration: those that have not changed are the same as before.
-    fn next_upstreams(&self, site: &Site, changes: &[(Part, Change)]) -> Vec<Arc<SharedUpstream>> {
+    fn next_upstreams(&self, site: &ConfigSnapshot, changes: &[(Part, Change)]) -> Vec<Arc<SharedUpstream>> {
         let has_changed =
             |name: &str| changes.iter().any(|(part, _)| *part == Part::Upstream(name.to_owned()));
         let next = |spec: &UpstreamSpec| match self.upstreams.iter().find(|own| own.spec().name == spec.name)
@@ -260,8 +263,8 @@ impl Running {
     }
 
     /// What a worker is to serve with.
-    fn generation(&self, worker: usize) -> Generation {
-        Generation {
+    fn generation(&self, worker: usize) -> ProxyConfig {
+        ProxyConfig {
             site: Arc::clone(&self.site),
             upstreams: self.upstreams.iter().map(|upstream| self.counted(worker, upstream)).collect(),
             store: self.store.clone(),
@@ -301,7 +304,7 @@ impl Running {
             store: self.control.clone(),
             denials: Arc::clone(&self.shared.denials),
             metrics: Arc::clone(&self.metrics),
-            gauges: Gauges {
+            gauges: GaugeSources {
                 listeners: listeners.collect(),
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
@@ -333,7 +336,7 @@ impl Running {
 fn listen(
     specs: &[ListenerSpec],
     workers: usize,
-    inherited: &Inherited,
+    inherited: &InheritedSockets,
     ours: &[SocketAddr],
 ) -> Result<(Vec<ListenerHandle>, Vec<Vec<Listener>>), ListenError> {
     let mut handles = Vec::new();
@@ -356,7 +359,7 @@ async fn refresh(verifier: Option<&Arc<Verifier>>) -> Option<JoinHandle<()>> {
 
 /// Resolves the names of servers, in two seconds at most, and begins to keep them and to check who is well.
 async fn keep(upstreams: &[Arc<SharedUpstream>]) -> JoinSet<()> {
-    let mut keeper = Keeper::new(upstreams);
+    let mut keeper = HealthMonitor::new(upstreams);
     keeper.resolve().await;
     keeper.start()
 }

@@ -5,7 +5,7 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a server is told from outside.
-pub(super) enum Told {
+pub(super) enum SignalEvent {
     /// To end; by which signal.
     End(&'static str),
     /// To read its configuration again.
@@ -30,11 +30,11 @@ impl Signals {
     }
 
     /// Waits for the next signal.
-    pub async fn next(&mut self) -> Told {
+    pub async fn next(&mut self) -> SignalEvent {
         tokio::select! {
-            _ = self.terminate.recv() => Told::End("SIGTERM"),
-            _ = self.interrupt.recv() => Told::End("SIGINT"),
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => SignalEvent::End("SIGTERM"),
+            _ = self.interrupt.recv() => SignalEvent::End("SIGINT"),
+            _ = self.hangup.recv() => SignalEvent::Reload,
         }
     }
 

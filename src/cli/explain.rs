@@ -13,7 +13,7 @@ use clap::Args;
 
 use super::output::{complain, print};
 use super::{Failure, FileArgs, Outcome, load};
-use crate::gate::Caller;
+use crate::gate::ClientIdentity;
 
 /// The request to explain.
 #[derive(Debug, Args)]
@@ -42,6 +42,6 @@ pub(super) fn explain(args: &ExplainArgs) -> Outcome {
         Failure::Usage
     })?;
     let loaded = load(&args.file)?;
-    let caller = Caller { address: args.from, tls_subject: args.tls_subject.as_deref() };
+    let caller = ClientIdentity { address: args.from, tls_subject: args.tls_subject.as_deref() };
     print(&story::tell(&loaded, caller, &head))
 }

@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 
 use self::arrivals::Arrival;
 use self::player::Player;
-use self::venue::Venue;
+use self::venue::Backend;
 use super::output::{self, complain};
 use super::{Failure, FileArgs, Outcome, load};
 use crate::config::Loaded;
@@ -204,7 +204,7 @@ fn read_arrivals(args: &SimulateArgs) -> Result<Vec<Arrival>, String> {
 async fn play(script: &Script<'_>, target: Option<&Target>, format: Format) -> Result<(), Problem> {
     let keys = script.keys();
     let away = |error| Problem::Away(target.map_or_else(String::new, ToString::to_string), error);
-    let venue = Venue::open(target, keys.len()).await.map_err(away)?;
+    let venue = Backend::open(target, keys.len()).await.map_err(away)?;
     let players =
         script.casts.iter().map(|limits| Player::new(script.gate, &venue, limits.clone())).collect();
     // In memory nothing waits, so that nothing could be interrupted but by the signal itself.

@@ -8,7 +8,7 @@ use tracing::Level;
 
 use super::headers;
 use super::reader::Item;
-use crate::proxy::{Answers, CustomDenied, Escaping, RateHeaders, Template};
+use crate::proxy::{CustomDenied, Escaping, RateHeaders, ResponsePolicy, Template};
 use crate::telemetry::{AccessLog, AccessOnly, LogSpec};
 
 const RETRY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(8_760);
@@ -16,8 +16,8 @@ const RETRY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration:
 const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
 /// Reads how answers speak of limits.
-pub(super) fn answers(item: Option<Item<'_>>) -> Option<Answers> {
-    let default = Answers::default();
+pub(super) fn answers(item: Option<Item<'_>>) -> Option<ResponsePolicy> {
+    let default = ResponsePolicy::default();
     let Some(item) = item else { return Some(default) };
     let mut table = item.table("[answers]")?;
     let rate_headers = table.item("rate_headers").map_or(Some(default.rate_headers), rate_headers);
@@ -32,7 +32,7 @@ pub(super) fn answers(item: Option<Item<'_>>) -> Option<Answers> {
         .map_or(Some(default.retry_after_jitter), |item| item.decimal(&SHARE));
     let denied = table.item("denied").map_or(Some(None), |item| denied(item).map(Some));
     table.close();
-    Some(Answers {
+    Some(ResponsePolicy {
         rate_headers: rate_headers?,
         reset_is_epoch: reset_is_epoch?,
         retry_after_max: retry_after_max?,

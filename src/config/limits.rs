@@ -22,7 +22,7 @@ use super::quota::{quota, warn, written};
 use super::reader::{Item, Reader};
 use super::report::Problem;
 use super::table::{Name, Table};
-use crate::gate::{Cost, KeyPart, KeySpec, Networks, Remark, Rules, Terms, Tiers, Trust};
+use crate::gate::{Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 use crate::limiter::OnStoreFailure;
 use crate::suggest::nearest;
@@ -39,7 +39,7 @@ pub(super) struct ReadLimits {
 /// One limit.
 pub(super) struct ReadLimit {
     pub policy: Policy,
-    pub terms: Terms,
+    pub terms: LimitRule,
     pub on_failure: OnStoreFailure,
     pub written: WrittenLimit,
     /// Its tiers and overrides, in the order of their ids.
@@ -52,7 +52,7 @@ pub(super) struct Policies {
     pub all: Vec<(Policy, OnStoreFailure)>,
     pub written: Vec<WrittenLimit>,
     /// Of the limits.
-    pub terms: Vec<Terms>,
+    pub terms: Vec<LimitRule>,
     /// To which limit each of the others belongs.
     pub variants: Vec<PolicyId>,
 }
@@ -183,7 +183,7 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: u32) -> Option<
     let (block, allow) = networks?;
     (rules.block, rules.allow) = (block, allow);
     let missing_status = missing_status?;
-    let terms = Terms { key: spec?, missing_status, cost: cost?, trust: trust?, rules, tiers };
+    let terms = LimitRule { key: spec?, missing_status, cost: cost?, trust: trust?, rules, tiers };
     let (ban, shadow, charge_on) = (ban?, shadow?, charge_on?);
     let made = |mut policy: Policy| {
         (policy.ban, policy.shadow, policy.charge_on) = (ban, shadow, Arc::clone(&charge_on));
@@ -207,8 +207,8 @@ fn networks(
     if let Some(item) = block.filter(|_| is_shadow) {
         manner::ignored(item, "blocks");
     }
-    let block = names::list(block, names, Remark::Block, rules);
-    let allow = names::list(table.item("allow"), names, Remark::Allow, rules);
+    let block = names::list(block, names, KeyRule::Block, rules);
+    let allow = names::list(table.item("allow"), names, KeyRule::Allow, rules);
     Some((block?, allow?))
 }
 

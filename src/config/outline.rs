@@ -38,9 +38,9 @@ pub enum Change {
 
 /// Hashes of the parts of a file, and of the files that they name: what they say is not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outline(BTreeMap<Part, blake3::Hash>);
+pub struct Fingerprint(BTreeMap<Part, blake3::Hash>);
 
-impl Outline {
+impl Fingerprint {
     /// The outline of a file.
     pub(super) fn of(root: &DeTable<'_>, files: &FilesRead) -> Self {
         let mut parts = BTreeMap::new();
@@ -148,8 +148,8 @@ fn feed(hasher: &mut blake3::Hasher, value: &Spanned<DeValue<'_>>, files: &Files
 mod tests {
     use super::*;
 
-    fn outline(text: &str) -> Outline {
-        Outline::of(DeTable::parse(text).unwrap().get_ref(), &FilesRead::default())
+    fn outline(text: &str) -> Fingerprint {
+        Fingerprint::of(DeTable::parse(text).unwrap().get_ref(), &FilesRead::default())
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         let with = |bytes: &[u8]| {
             let hash = blake3::hash(bytes);
             let files = FilesRead::from([(text.find("\"keys").unwrap(), ("keys.json".into(), hash))]);
-            Outline::of(table.get_ref(), &files)
+            Fingerprint::of(table.get_ref(), &files)
         };
         let changes = with(b"2").changes_since(&with(b"1"));
         assert_eq!(changes, [(Part::Table("jwt".to_owned()), Change::Changed)]);

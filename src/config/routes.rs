@@ -18,7 +18,7 @@ use super::unmatched;
 use super::upstreams::{ReadKey, ReadUpstreams};
 use crate::gate::{HostPattern, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
-use crate::proxy::{Target, Treatment};
+use crate::proxy::{RouteAction, Target};
 
 /// The most limits of one route: all of them are decided in one call.
 pub(super) const MAX_LIMITS: usize = 1_000;
@@ -31,7 +31,7 @@ const BODY: RangeInclusive<u64> = 0..=1 << 50;
 /// One route.
 pub(super) struct ReadRoute {
     pub route: Route,
-    pub treatment: Treatment,
+    pub treatment: RouteAction,
     /// Where it starts.
     pub span: Range<usize>,
     /// Where its name stands, if it has one.
@@ -211,7 +211,7 @@ fn treatment(
     path: Option<&PathPattern>,
     number: usize,
     upstreams: &mut ReadUpstreams,
-) -> Option<Treatment> {
+) -> Option<RouteAction> {
     let (upstream, respond_item) = (table.item("upstream"), table.item("respond"));
     let rewrite_item = table.item("rewrite");
     let request_item = table.item("request_headers");
@@ -257,7 +257,7 @@ fn treatment(
             return None;
         }
     };
-    Some(Treatment { target, request_headers: request_headers?, response_headers: response_headers? })
+    Some(RouteAction { target, request_headers: request_headers?, response_headers: response_headers? })
 }
 
 fn respond(item: Item<'_>) -> Option<(StatusCode, Bytes)> {

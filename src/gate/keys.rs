@@ -62,7 +62,7 @@ pub struct KeySpec {
 
 /// What a limit counts a request under.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum KeyLookup {
     /// This key.
     Key(Key),
     /// A cookie or query parameter has several values that differ, so the client's address stands in for it.
@@ -238,7 +238,7 @@ impl<'a> PartValue<'a> {
 impl KeySpec {
     /// The key of a request, or what its absence means.
     #[must_use]
-    pub fn find(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> Found {
+    pub fn find(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> KeyLookup {
         let mut parts = Parts::default();
         let (mut is_ambiguous, mut combinations) = (false, 1_usize);
         for part in &self.parts {
@@ -256,13 +256,13 @@ impl KeySpec {
                 }
                 PartValue::Missing => match self.on_missing {
                     OnMissing::ClientIp => push_address(&mut parts, subject.client),
-                    OnMissing::Skip => return Found::Skip,
-                    OnMissing::Deny => return Found::Deny(part.clone()),
+                    OnMissing::Skip => return KeyLookup::Skip,
+                    OnMissing::Deny => return KeyLookup::Deny(part.clone()),
                 },
             }
         }
         let key = hasher.key(&parts);
-        if is_ambiguous { Found::Ambiguous { key, combinations } } else { Found::Key(key) }
+        if is_ambiguous { KeyLookup::Ambiguous { key, combinations } } else { KeyLookup::Key(key) }
     }
 
     /// The keys that the values of the first part alone would make.
@@ -289,7 +289,7 @@ impl KeySpec {
     }
 }
 
-impl Found {
+impl KeyLookup {
     /// The key, if there is one.
     #[must_use]
     pub fn key(&self) -> Option<Key> {

@@ -39,7 +39,7 @@ struct Rule {
 
 /// One thing that holds for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remark {
+pub enum KeyRule {
     /// It is turned away.
     Block,
     /// It is let off.
@@ -58,7 +58,7 @@ pub enum Match<'a> {
 }
 
 /// The rules for the keys of a request: for the whole of them, and then for their first part.
-pub(super) struct Remarks<'a>([Matched<'a>; 2]);
+pub(super) struct KeyRules<'a>([Matched<'a>; 2]);
 
 /// What holds for several keys of which the server may read any.
 #[derive(Clone, Copy, Default)]
@@ -97,7 +97,7 @@ impl Networks {
 impl Rules {
     /// Adds what holds for a name. Of two names for one key both hold; the name of an earlier one is returned
     /// if both give it numbers, which can't be.
-    pub fn add(&mut self, named: Named, name: &str, remark: Remark) -> Option<&str> {
+    pub fn add(&mut self, named: Named, name: &str, remark: KeyRule) -> Option<&str> {
         let rules = match named {
             Named::Key(_) => &mut self.keys,
             Named::FirstPart(_) => &mut self.first_parts,
@@ -105,10 +105,10 @@ impl Rules {
         let (Named::Key(key) | Named::FirstPart(key)) = named;
         let rule = rules.entry(key).or_insert_with(|| Rule::of(name));
         match remark {
-            Remark::Block => rule.is_blocked = true,
-            Remark::Allow => rule.is_allowed = true,
-            Remark::Numbers(_) if rule.numbers.is_some() => return Some(&rule.name),
-            Remark::Numbers(policy) => {
+            KeyRule::Block => rule.is_blocked = true,
+            KeyRule::Allow => rule.is_allowed = true,
+            KeyRule::Numbers(_) if rule.numbers.is_some() => return Some(&rule.name),
+            KeyRule::Numbers(policy) => {
                 rule.numbers = Some(policy);
                 rule.name = name.into();
             }
@@ -137,8 +137,8 @@ impl Rules {
 
     /// What holds for a request: its key or, where a value is ambiguous, all keys that it could have; and the same for
     /// the first parts of keys.
-    pub(super) fn on_keys(&self, whole: &[Key], first_parts: &[Key]) -> Remarks<'_> {
-        Remarks([Matched::of(&self.keys, whole), Matched::of(&self.first_parts, first_parts)])
+    pub(super) fn on_keys(&self, whole: &[Key], first_parts: &[Key]) -> KeyRules<'_> {
+        KeyRules([Matched::of(&self.keys, whole), Matched::of(&self.first_parts, first_parts)])
     }
 }
 
@@ -162,7 +162,7 @@ impl<'a> Matched<'a> {
     }
 }
 
-impl<'a> Remarks<'a> {
+impl<'a> KeyRules<'a> {
     pub fn block(&self) -> Option<Match<'a>> {
         self.0.iter().find_map(|matched| matched.block).map(|rule| Match::Name(&rule.name))
     }
@@ -217,10 +217,10 @@ mod tests {
     fn the_whole_key_goes_before_its_first_part() {
         let (whole, first) = (Key([1; 16]), Key([2; 16]));
         let mut rules = Rules::default();
-        assert_eq!(rules.add(Named::FirstPart(first), "a", Remark::Numbers(PolicyId(7))), None);
-        assert_eq!(rules.add(Named::Key(whole), "a|b", Remark::Numbers(PolicyId(8))), None);
-        assert_eq!(rules.add(Named::Key(whole), "twice", Remark::Numbers(PolicyId(9))), Some("a|b"));
-        assert_eq!(rules.add(Named::FirstPart(first), "a", Remark::Allow), None);
+        assert_eq!(rules.add(Named::FirstPart(first), "a", KeyRule::Numbers(PolicyId(7))), None);
+        assert_eq!(rules.add(Named::Key(whole), "a|b", KeyRule::Numbers(PolicyId(8))), None);
+        assert_eq!(rules.add(Named::Key(whole), "twice", KeyRule::Numbers(PolicyId(9))), Some("a|b"));
+        assert_eq!(rules.add(Named::FirstPart(first), "a", KeyRule::Allow), None);
         let numbers = |key, part| rules.on_keys(&[key], &[part]).numbers();
         assert_eq!(numbers(whole, first), Some((PolicyId(8), "a|b")));
         assert_eq!(numbers(Key([3; 16]), first), Some((PolicyId(7), "a")));
@@ -234,10 +234,10 @@ mod tests {
         let [friend, foe, other, unknown] = [1, 2, 3, 4].map(|number| Key([number; 16]));
         let mut rules = Rules::default();
         for (key, name, remark) in [
-            (friend, "friend", Remark::Allow),
-            (other, "other", Remark::Allow),
-            (other, "other", Remark::Numbers(PolicyId(7))),
-            (foe, "foe", Remark::Block),
+            (friend, "friend", KeyRule::Allow),
+            (other, "other", KeyRule::Allow),
+            (other, "other", KeyRule::Numbers(PolicyId(7))),
+            (foe, "foe", KeyRule::Block),
         ] {
             rules.add(Named::Key(key), name, remark);
         }

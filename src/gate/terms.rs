@@ -7,8 +7,8 @@ use http::StatusCode;
 use http::header::HeaderName;
 use smallvec::SmallVec;
 
-use super::rules::{Match, Remarks, Rules};
-use super::{Found, Gate, KeyPart, KeySpec, PartValue, Subject, keys};
+use super::rules::{KeyRules, Match, Rules};
+use super::{Gate, KeyLookup, KeyPart, KeySpec, PartValue, Subject, keys};
 use crate::limit::{Charge, Key, PolicyId};
 
 /// The most keys that the values of an ambiguous request may make where rules name keys: each is looked up.
@@ -16,7 +16,7 @@ const MAX_COMBINATIONS: usize = 256;
 
 /// What a limit wants of a request.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct LimitRule {
     /// Whose count it is.
     pub key: KeySpec,
     /// The status of a request that is refused because a part of its key is missing.
@@ -65,7 +65,7 @@ pub struct Tiers {
 
 /// What a limit has to do with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stance<'a> {
+pub enum LimitMatch<'a> {
     /// It refuses it, whatever the counts are.
     Blocked(Match<'a>),
     /// It lets it off.
@@ -81,13 +81,13 @@ pub enum Stance<'a> {
         /// What for.
         charge: Charge,
         /// By which numbers.
-        numbers: Numbers<'a>,
+        numbers: PolicySource<'a>,
     },
 }
 
 /// Whose numbers decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbers<'a> {
+pub enum PolicySource<'a> {
     /// The limit's own.
     Base,
     /// Those of a tier.
@@ -96,7 +96,7 @@ pub enum Numbers<'a> {
     Override(&'a str),
 }
 
-impl Terms {
+impl LimitRule {
     /// Terms under which each request pays `cost` when it arrives, and all have the same numbers.
     #[must_use]
     pub fn new(key: KeySpec, cost: Cost) -> Self {
@@ -111,16 +111,16 @@ impl Terms {
     }
 }
 
-impl Terms {
+impl LimitRule {
     /// A part of the key that has more values than rules are looked up for, where there are rules for keys.
-    fn has_too_many_values(&self, subject: &Subject<'_>, found: &Found) -> Option<&KeyPart> {
+    fn has_too_many_values(&self, subject: &Subject<'_>, found: &KeyLookup) -> Option<&KeyPart> {
         let has_rules = self.rules.has_keys() || self.rules.has_first_parts();
         match found {
-            Found::Ambiguous { combinations, .. } if has_rules && *combinations > MAX_COMBINATIONS => {
+            KeyLookup::Ambiguous { combinations, .. } if has_rules && *combinations > MAX_COMBINATIONS => {
                 self.key.parts.iter().find(|part| matches!(part.value(subject), PartValue::Several(_)))
             }
             // A part is missing, but rules for the first one are looked up all the same.
-            Found::Skip | Found::Deny(_) if self.rules.has_first_parts() => {
+            KeyLookup::Skip | KeyLookup::Deny(_) if self.rules.has_first_parts() => {
                 let first = self.key.parts.first();
                 first.filter(|part| part.choices(subject).len() > MAX_COMBINATIONS)
             }
@@ -183,47 +183,55 @@ impl Gate {
     /// What a limit has to do with a request whose key there is `found`: block, then allow, then override, then
     /// tier, then the limit's own numbers. A limit in shadow mode refuses no request.
     #[must_use]
-    pub fn stance<'a>(&'a self, limit: PolicyId, subject: &Subject<'_>, found: &'a Found) -> Stance<'a> {
+    pub fn stance<'a>(
+        &'a self,
+        limit: PolicyId,
+        subject: &Subject<'_>,
+        found: &'a KeyLookup,
+    ) -> LimitMatch<'a> {
         let (terms, enforces) = (self.terms(limit), !self.limits.policies[limit.0 as usize].shadow);
         if let Some(part) = terms.has_too_many_values(subject, found)
             && enforces
         {
-            return Stance::TooManyValues(part);
+            return LimitMatch::TooManyValues(part);
         }
         let remarks = self.remarks(terms, subject, found);
         if enforces && let Some(by) = terms.rules.block.matches(subject.address).or_else(|| remarks.block()) {
-            return Stance::Blocked(by);
+            return LimitMatch::Blocked(by);
         }
         if let Some(by) = terms.rules.allow.matches(subject.address).or_else(|| remarks.allow()) {
-            return Stance::Allowed(by);
+            return LimitMatch::Allowed(by);
         }
         let key = match found {
-            Found::Key(key) | Found::Ambiguous { key, .. } => *key,
-            Found::Deny(part) if enforces => return Stance::Missing(part),
-            Found::Deny(_) | Found::Skip => return Stance::Skipped,
+            KeyLookup::Key(key) | KeyLookup::Ambiguous { key, .. } => *key,
+            KeyLookup::Deny(part) if enforces => return LimitMatch::Missing(part),
+            KeyLookup::Deny(_) | KeyLookup::Skip => return LimitMatch::Skipped,
         };
         let is_believed = || self.believes(subject.peer, terms.trust);
         let tier = || terms.tiers.as_ref().and_then(|tiers| tiers.of(subject, is_believed));
         let (policy, numbers) = match remarks.numbers() {
-            Some((policy, name)) => (policy, Numbers::Override(name)),
+            Some((policy, name)) => (policy, PolicySource::Override(name)),
             None => match tier() {
-                Some((name, policy)) => (policy, Numbers::Tier(name)),
-                None => (limit, Numbers::Base),
+                Some((name, policy)) => (policy, PolicySource::Tier(name)),
+                None => (limit, PolicySource::Base),
             },
         };
-        Stance::Charged { charge: Charge::take(policy, key, terms.cost.of(subject, is_believed)), numbers }
+        LimitMatch::Charged {
+            charge: Charge::take(policy, key, terms.cost.of(subject, is_believed)),
+            numbers,
+        }
     }
 
     /// The rules for a request. Those that name keys are looked up for each value that it has.
-    fn remarks<'a>(&self, terms: &'a Terms, subject: &Subject<'_>, found: &Found) -> Remarks<'a> {
+    fn remarks<'a>(&self, terms: &'a LimitRule, subject: &Subject<'_>, found: &KeyLookup) -> KeyRules<'a> {
         let (mut whole, mut first_parts) = (SmallVec::<[Key; 1]>::new(), SmallVec::new());
         if terms.rules.has_keys() {
             match found {
-                Found::Key(key) => whole.push(*key),
-                Found::Ambiguous { combinations, .. } if *combinations <= MAX_COMBINATIONS => {
+                KeyLookup::Key(key) => whole.push(*key),
+                KeyLookup::Ambiguous { combinations, .. } if *combinations <= MAX_COMBINATIONS => {
                     whole = terms.key.combinations(subject, &self.hasher);
                 }
-                Found::Ambiguous { .. } | Found::Skip | Found::Deny(_) => {}
+                KeyLookup::Ambiguous { .. } | KeyLookup::Skip | KeyLookup::Deny(_) => {}
             }
         }
         if terms.rules.has_first_parts() {

@@ -21,7 +21,7 @@ impl Fields {
     #[must_use]
     pub fn to_map(&self) -> HeaderMap {
         let mut map = HeaderMap::with_capacity(self.len());
-        for (field, is_sensitive) in self.iter_marked() {
+        for (field, is_sensitive) in self.iter_with_sensitivity() {
             let (name, value) =
                 (HeaderName::from_bytes(field.name.as_bytes()), HeaderValue::from_bytes(field.value));
             // Both are valid, or they would not be here.

@@ -66,7 +66,7 @@ impl Fields {
     }
 
     /// The lines in their order, and whether the value of each is a secret.
-    pub(super) fn iter_marked(&self) -> impl Iterator<Item = (Field<'_>, bool)> {
+    pub(super) fn iter_with_sensitivity(&self) -> impl Iterator<Item = (Field<'_>, bool)> {
         let Lines { text, places, .. } = self.lines();
         places.iter().map(|line| (line.field(text), line.is_sensitive))
     }

@@ -39,7 +39,7 @@ pub struct Debt {
 }
 
 /// A debt brought forward to the present.
-struct Settled {
+struct Updated {
     at: Timestamp,
     ticks: u64,
     set_back: bool,
@@ -183,17 +183,17 @@ impl Bucket {
         Micros(ticks.div_ceil(self.drain.get()).saturating_add(at.0).saturating_sub(now.0))
     }
 
-    fn settle(&self, state: Option<&Debt>, now: Timestamp) -> Settled {
+    fn settle(&self, state: Option<&Debt>, now: Timestamp) -> Updated {
         let Some(debt) = state else {
-            return Settled { at: now, ticks: 0, set_back: false };
+            return Updated { at: now, ticks: 0, set_back: false };
         };
         let ticks = self.in_own_unit(debt).min(self.most());
         if debt.stamp > now.after(SET_BACK) {
-            return Settled { at: now, ticks, set_back: true };
+            return Updated { at: now, ticks, set_back: true };
         }
         let at = now.max(debt.stamp);
         let drained = (at.0 - debt.stamp.0).saturating_mul(self.drain.get());
-        Settled { at, ticks: ticks.saturating_sub(drained), set_back: false }
+        Updated { at, ticks: ticks.saturating_sub(drained), set_back: false }
     }
 
     /// The debt in this bucket's ticks. After a change of the rate whole units stay whole and the rest of

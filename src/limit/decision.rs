@@ -22,14 +22,14 @@ pub struct Decision {
     /// How long to hold an allowed request before it is forwarded.
     pub delay: Micros,
     /// On denial: what refuses.
-    pub cause: Cause,
+    pub cause: DenyReason,
     /// When it was decided, by the clock of the store; [`Policy::decide`](super::Policy::decide) sets it.
     pub at: Timestamp,
 }
 
 /// What in a limit refuses a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cause {
+pub enum DenyReason {
     /// The quota is used up.
     #[default]
     Quota,
@@ -50,7 +50,7 @@ impl Decision {
             reset_after,
             retry_after: Some(Micros::ZERO),
             delay: Micros::ZERO,
-            cause: Cause::Quota,
+            cause: DenyReason::Quota,
             at: Timestamp::default(),
         }
     }

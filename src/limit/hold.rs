@@ -19,7 +19,7 @@ pub struct Ban {
 
 /// What is remembered of a key's denials, its ban and its block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hold {
+pub struct Penalty {
     /// When it last changed.
     pub stamp: Timestamp,
     /// Denials in the present window.
@@ -32,7 +32,7 @@ pub struct Hold {
     pub blocked: Timestamp,
 }
 
-impl Hold {
+impl Penalty {
     /// What it is at `now`, and whether the clock was found set back, so that it had to move.
     #[must_use]
     pub fn settled(self, now: Timestamp) -> (Self, bool) {
@@ -103,13 +103,13 @@ mod tests {
 
     const BAN: Ban = Ban { after: 3, within: Micros(10), length: Micros(100) };
 
-    fn at(stamp: u64, hold: Hold) -> Hold {
+    fn at(stamp: u64, hold: Penalty) -> Penalty {
         hold.settled(Timestamp(stamp)).0
     }
 
     #[test]
     fn denials_count_in_a_window_that_the_first_opens() {
-        let one = at(5, Hold::default()).denied(&BAN);
+        let one = at(5, Penalty::default()).denied(&BAN);
         let two = at(14, one).denied(&BAN);
         assert!(!two.is_banned());
         assert!(at(14, two).denied(&BAN).is_banned());
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_ban_ends() {
-        let banned = (0..3).fold(at(50, Hold::default()), |hold, _| hold.denied(&BAN));
+        let banned = (0..3).fold(at(50, Penalty::default()), |hold, _| hold.denied(&BAN));
         assert_eq!(banned.end(), Some(Timestamp(150)));
         assert_eq!(banned.lifetime(Some(&BAN), Timestamp(50)), Micros(100));
         assert!(at(149, banned).is_banned() && !at(150, banned).is_banned());
@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn a_clock_set_back_keeps_what_is_left_of_a_ban() {
-        let hold = Hold { stamp: Timestamp(90_000_000), banned: Timestamp(95_000_000), ..Hold::default() };
+        let hold =
+            Penalty { stamp: Timestamp(90_000_000), banned: Timestamp(95_000_000), ..Penalty::default() };
         let (moved, set_back) = hold.settled(Timestamp(20_000_000));
         assert!(set_back && moved.is_banned());
         assert_eq!(moved.end(), Some(Timestamp(25_000_000)));

@@ -19,7 +19,7 @@ pub struct Interval {
 
 /// What is remembered of a key whose bucket is not full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct Shortfall {
     /// When it last changed.
     pub stamp: Timestamp,
     /// The last tick of its grid at or before `stamp`.
@@ -29,7 +29,7 @@ pub struct Missing {
 }
 
 /// A state brought forward to the present.
-struct Settled {
+struct Updated {
     at: Timestamp,
     tick: Timestamp,
     missing: u64,
@@ -81,35 +81,35 @@ impl Interval {
 
     /// Decides a request of `cost` tokens at `now`. A cost of zero looks and changes nothing.
     #[must_use]
-    pub fn step(&self, state: Option<&Missing>, now: Timestamp, cost: u64) -> Step {
+    pub fn step(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64) -> Step {
         let settled = self.settle(state, now);
         if cost > self.limit() - settled.missing {
             let decision = self.refused(&settled, now, cost);
-            let moved = Missing { stamp: settled.at, tick: settled.tick, tokens: settled.missing };
+            let moved = Shortfall { stamp: settled.at, tick: settled.tick, tokens: settled.missing };
             return Step { decision, next: settled.set_back.then_some(State::Missing(moved)) };
         }
         let tick = if settled.missing == 0 { settled.at } else { settled.tick };
-        let next = Missing { stamp: settled.at, tick, tokens: settled.missing + cost };
-        let after = Settled { tick, missing: next.tokens, ..settled };
+        let next = Shortfall { stamp: settled.at, tick, tokens: settled.missing + cost };
+        let after = Updated { tick, missing: next.tokens, ..settled };
         Step { decision: self.standing(&after, now), next: (cost > 0).then_some(State::Missing(next)) }
     }
 
     /// Gives back `cost` tokens that were taken at `taken`, but for those that have come since, and no more than are
     /// missing.
     #[must_use]
-    pub fn refund(&self, state: Option<&Missing>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+    pub fn refund(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
         let settled = self.settle(state, now);
         let ticks = settled.tick.since(taken).0.div_ceil(self.rate.period().0);
         let back = cost.saturating_sub(ticks.saturating_mul(self.rate.units())).min(settled.missing);
-        let next = Missing { stamp: settled.at, tick: settled.tick, tokens: settled.missing - back };
-        let after = Settled { missing: next.tokens, ..settled };
+        let next = Shortfall { stamp: settled.at, tick: settled.tick, tokens: settled.missing - back };
+        let after = Updated { missing: next.tokens, ..settled };
         Step { decision: self.standing(&after, now), next: (back > 0).then_some(State::Missing(next)) }
     }
 
     /// Charges `cost` tokens that were taken at `taken`, but for those that have come since, and no more than there
     /// are. Where the bucket is full, they were the ones that its grid began with.
     #[must_use]
-    pub fn late(&self, state: Option<&Missing>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+    pub fn late(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
         let settled = self.settle(state, now);
         let taken = taken.min(settled.at);
         let last = if settled.missing == 0 { settled.at } else { settled.tick };
@@ -119,41 +119,41 @@ impl Interval {
         let owed = cost.min(self.limit()).saturating_sub(ticks.saturating_mul(self.rate.units()));
         let tokens = (settled.missing + owed).min(self.limit());
         let is_more = tokens > settled.missing;
-        let next = Missing { stamp: settled.at, tick, tokens };
-        let after = if is_more { Settled { tick, missing: tokens, ..settled } } else { settled };
+        let next = Shortfall { stamp: settled.at, tick, tokens };
+        let after = if is_more { Updated { tick, missing: tokens, ..settled } } else { settled };
         Step { decision: self.standing(&after, now), next: is_more.then_some(State::Missing(next)) }
     }
 
     /// The state in which `tokens` are missing, the last of which come after `reset_after`, or later where the
     /// period is too long for that.
-    pub(super) fn seed(&self, tokens: u64, reset_after: Micros, now: Timestamp) -> Missing {
+    pub(super) fn seed(&self, tokens: u64, reset_after: Micros, now: Timestamp) -> Shortfall {
         let period = self.rate.period().0;
         let until_back = tokens.div_ceil(self.rate.units()).saturating_mul(period);
         let tick = now.after(reset_after).0.saturating_sub(until_back);
         let tick = tick.max((now.0 + 1).saturating_sub(period)).min(now.0);
-        Missing { stamp: now, tick: Timestamp(tick), tokens }
+        Shortfall { stamp: now, tick: Timestamp(tick), tokens }
     }
 
     /// How long `state` differs from no state at all, counted from `now`.
     #[must_use]
-    pub fn lifetime(&self, state: &Missing, now: Timestamp) -> Micros {
+    pub fn lifetime(&self, state: &Shortfall, now: Timestamp) -> Micros {
         let settled = self.settle(Some(state), now);
         self.until_back(settled.missing, &settled, now)
     }
 
-    fn refused(&self, settled: &Settled, now: Timestamp, cost: u64) -> Decision {
+    fn refused(&self, settled: &Updated, now: Timestamp, cost: u64) -> Decision {
         let room = self.limit() - settled.missing;
         let retry_after = (cost <= self.limit()).then(|| self.until_back(cost - room, settled, now));
         Decision { allowed: false, retry_after, ..self.standing(settled, now) }
     }
 
-    fn standing(&self, settled: &Settled, now: Timestamp) -> Decision {
+    fn standing(&self, settled: &Updated, now: Timestamp) -> Decision {
         let reset_after = self.until_back(settled.missing, settled, now);
         Decision::allowed(self.limit(), self.limit() - settled.missing, reset_after)
     }
 
     /// Time from `now` until `tokens` have come.
-    fn until_back(&self, tokens: u64, settled: &Settled, now: Timestamp) -> Micros {
+    fn until_back(&self, tokens: u64, settled: &Updated, now: Timestamp) -> Micros {
         if tokens == 0 {
             return Micros::ZERO;
         }
@@ -162,9 +162,9 @@ impl Interval {
         Micros(ticks * self.rate.period().0 - since + (settled.at.0 - now.0))
     }
 
-    fn settle(&self, state: Option<&Missing>, now: Timestamp) -> Settled {
+    fn settle(&self, state: Option<&Shortfall>, now: Timestamp) -> Updated {
         let Some(state) = state else {
-            return Settled { at: now, tick: now, missing: 0, set_back: false };
+            return Updated { at: now, tick: now, missing: 0, set_back: false };
         };
         let set_back = state.stamp > now.after(SET_BACK);
         let at = if set_back { now } else { now.max(state.stamp) };
@@ -173,10 +173,10 @@ impl Interval {
         let ticks = (at.0 - tick) / self.rate.period().0;
         let missing = state.tokens.min(self.limit());
         if ticks >= missing.div_ceil(self.rate.units()) {
-            return Settled { at, tick: at, missing: 0, set_back };
+            return Updated { at, tick: at, missing: 0, set_back };
         }
         let tick = Timestamp(tick + ticks * self.rate.period().0);
-        Settled { at, tick, missing: missing - ticks * self.rate.units(), set_back }
+        Updated { at, tick, missing: missing - ticks * self.rate.units(), set_back }
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
         Interval::new(Rate::new(units, Micros(period)).unwrap(), limit).unwrap()
     }
 
-    fn state(step: &Step) -> Missing {
+    fn state(step: &Step) -> Shortfall {
         match step.next {
             Some(State::Missing(missing)) => missing,
             _ => panic!("nothing was written"),

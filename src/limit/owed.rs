@@ -16,16 +16,16 @@ const STEPS: u64 = 100;
 
 /// What is owed of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owed {
+pub enum OwedCharges {
     /// Of a bucket.
-    Account(Account),
+    Account(OwedBucket),
     /// Of what counts by time: when the last units of each step were taken, and how many.
     Steps(Vec<(Timestamp, u64)>),
 }
 
 /// A debt in ticks, or missing tokens; in the terms of the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct OwedBucket {
     /// When it was so; of a bucket that refills at intervals the last tick.
     as_of: Timestamp,
     /// What was there before, which comes back first.
@@ -37,12 +37,12 @@ pub struct Account {
 /// Units to be charged, and when they were taken.
 pub type LateCharges = SmallVec<[(u64, Timestamp); 2]>;
 
-impl Owed {
+impl OwedCharges {
     /// What is owed after the first `cost` units, to a store that counts by `whole`; `said` is what the share said when
     /// it admitted them.
     #[must_use]
     pub fn new(share: &Quota, whole: &Quota, said: &Decision, cost: u64, now: Timestamp) -> Self {
-        match Account::new(share, whole, said, cost, now) {
+        match OwedBucket::new(share, whole, said, cost, now) {
             Some(account) => Self::Account(account),
             None => Self::Steps(vec![(taken(share, whole, said, now), cost)]),
         }
@@ -53,7 +53,7 @@ impl Owed {
         match self {
             Self::Account(account) => {
                 account.settle(share, now);
-                let Some(anew) = Account::new(share, whole, said, cost, now) else { return };
+                let Some(anew) = OwedBucket::new(share, whole, said, cost, now) else { return };
                 if account.owed > 0 {
                     // Another worker may have admitted a unit earlier and write it down later: it was not there before.
                     account.before = account.before.min(anew.before);
@@ -145,7 +145,7 @@ impl Owed {
     }
 }
 
-impl Account {
+impl OwedBucket {
     fn new(share: &Quota, whole: &Quota, said: &Decision, cost: u64, now: Timestamp) -> Option<Self> {
         let taken = ticks(share, cost.min(said.limit));
         let mut account = match share {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::hold::{Ban, Hold};
+use super::hold::{Ban, Penalty};
 use super::key::Key;
 use super::quota::{Quota, State};
 use super::slots::Holder;
 use super::window::Align;
-use super::{Cause, Decision, Step};
+use super::{Decision, DenyReason, Step};
 use crate::time::{Micros, Timestamp};
 
 /// The place of a policy in the list of all policies of a configuration.
@@ -43,7 +43,7 @@ pub struct Charge {
     /// How many units.
     pub cost: u64,
     /// What is to be done with them.
-    pub manner: Manner,
+    pub manner: ChargeKind,
     /// Who takes or gives back a slot; means nothing to other algorithms.
     pub holder: Holder,
     /// When the units were taken: of a refund by the clock of the store, of a late charge by that of this process.
@@ -54,7 +54,7 @@ pub struct Charge {
 /// What is to be done with the units of a charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Manner {
+pub enum ChargeKind {
     /// Take them, if they are there.
     #[default]
     Take = 0,
@@ -76,7 +76,7 @@ pub struct Record {
     /// What the algorithm remembers.
     pub state: Option<State>,
     /// What holds the key back beside its quota.
-    pub hold: Option<Hold>,
+    pub hold: Option<Penalty>,
 }
 
 /// What a policy says to a charge, and what to keep if that changed.
@@ -94,30 +94,30 @@ impl Charge {
     #[must_use]
     pub fn take(policy: PolicyId, key: Key, cost: u64) -> Self {
         let (holder, taken) = (Holder::default(), Timestamp::default());
-        Self { policy, key, cost, manner: Manner::Take, holder, taken }
+        Self { policy, key, cost, manner: ChargeKind::Take, holder, taken }
     }
 
     /// A free look at what is there.
     #[must_use]
-    pub fn look(self) -> Self {
-        Self { cost: 0, manner: Manner::Take, ..self }
+    pub fn peek(self) -> Self {
+        Self { cost: 0, manner: ChargeKind::Take, ..self }
     }
 
     /// Gives back what this charge took at `taken`.
     #[must_use]
     pub fn refund(self, taken: Timestamp) -> Self {
-        Self { manner: Manner::Refund, taken, ..self }
+        Self { manner: ChargeKind::Refund, taken, ..self }
     }
 
     /// Charges what this charge took at `taken`, where the store could not be asked.
     #[must_use]
     pub fn late(self, taken: Timestamp) -> Self {
-        Self { manner: Manner::Late, taken, ..self }
+        Self { manner: ChargeKind::Late, taken, ..self }
     }
 
     /// The same charge, done otherwise.
     #[must_use]
-    pub fn with(self, manner: Manner) -> Self {
+    pub fn with(self, manner: ChargeKind) -> Self {
         Self { manner, ..self }
     }
 }
@@ -127,7 +127,7 @@ impl Record {
     #[must_use]
     pub fn blocked(self, now: Timestamp, length: Micros) -> Self {
         let (hold, _) = self.hold.unwrap_or_default().settled(now);
-        Self { hold: Some(Hold { blocked: hold.until(length), ..hold }), ..self }
+        Self { hold: Some(Penalty { blocked: hold.until(length), ..hold }), ..self }
     }
 
     /// The record without block and ban.
@@ -139,8 +139,8 @@ impl Record {
     /// The record of a key that has spent nothing and was never refused; a block stays.
     #[must_use]
     pub fn reset(self, now: Timestamp) -> Self {
-        let hold = self.hold.map(|hold| hold.settled(now).0).filter(Hold::is_blocked);
-        let kept = |hold: Hold| Hold { stamp: hold.stamp, blocked: hold.blocked, ..Hold::default() };
+        let hold = self.hold.map(|hold| hold.settled(now).0).filter(Penalty::is_blocked);
+        let kept = |hold: Penalty| Penalty { stamp: hold.stamp, blocked: hold.blocked, ..Penalty::default() };
         Self { state: None, hold: hold.map(kept) }
     }
 }
@@ -212,16 +212,16 @@ impl Policy {
         let state = record.and_then(|record| record.state.as_ref());
         let hold = record.and_then(|record| record.hold);
         let step = match charge.manner {
-            Manner::Take | Manner::Look => return self.admit(state, hold, now, charge),
-            Manner::GiveBack => self.quota.give_back(state, now, charge.holder),
-            Manner::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
-            Manner::Refund => self.quota.refund(state, now, charge.cost, charge.taken, charge.holder),
-            Manner::Late => self.quota.late(state, now, charge.cost, charge.taken),
+            ChargeKind::Take | ChargeKind::Look => return self.admit(state, hold, now, charge),
+            ChargeKind::GiveBack => self.quota.give_back(state, now, charge.holder),
+            ChargeKind::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
+            ChargeKind::Refund => self.quota.refund(state, now, charge.cost, charge.taken, charge.holder),
+            ChargeKind::Late => self.quota.late(state, now, charge.cost, charge.taken),
         };
         let hold = hold.filter(|hold| hold.lifetime(self.ban.as_ref(), now) > Micros::ZERO);
         // What was all given back is no state any more, also where a hold stays.
         let stays = |state: &State| {
-            charge.manner != Manner::Refund
+            charge.manner != ChargeKind::Refund
                 || matches!(state, State::Leases(_))
                 || self.quota.lifetime(state, now) > Micros::ZERO
         };
@@ -237,7 +237,13 @@ impl Policy {
         state.max(hold)
     }
 
-    fn admit(&self, state: Option<&State>, hold: Option<Hold>, now: Timestamp, charge: &Charge) -> Outcome {
+    fn admit(
+        &self,
+        state: Option<&State>,
+        hold: Option<Penalty>,
+        now: Timestamp,
+        charge: &Charge,
+    ) -> Outcome {
         let step = self.quota.step(state, now, charge.cost, charge.holder);
         if hold.is_none() && (self.ban.is_none() || step.decision.allowed) {
             // By far the most common, and all there is without bans and blocks.
@@ -260,7 +266,7 @@ impl Policy {
     /// A denial by the quota, which may be the one that begins a ban.
     fn refused(
         &self,
-        hold: Hold,
+        hold: Penalty,
         set_back: bool,
         state: Option<&State>,
         step: &Step,
@@ -282,7 +288,7 @@ impl Policy {
     /// The decision on a key that is held back, whatever its quota says.
     fn held(
         &self,
-        hold: &Hold,
+        hold: &Penalty,
         state: Option<&State>,
         own: &Decision,
         now: Timestamp,
@@ -296,14 +302,14 @@ impl Policy {
             reset_after: present.reset_after.max(rest),
             retry_after: own.retry_after.map(|wait| wait.max(rest)),
             delay: Micros::ZERO,
-            cause: if hold.is_blocked() { Cause::Block } else { Cause::Ban },
+            cause: if hold.is_blocked() { DenyReason::Block } else { DenyReason::Ban },
             ..present
         }
     }
 
     /// The outcome as it is shown: who only looks is told what is there, and takes nothing.
     fn shown(&self, outcome: Outcome, state: Option<&State>, now: Timestamp, charge: &Charge) -> Outcome {
-        if charge.manner == Manner::Take || !outcome.decision.allowed {
+        if charge.manner == ChargeKind::Take || !outcome.decision.allowed {
             return outcome;
         }
         Outcome { decision: self.quota.step(state, now, 0, charge.holder).decision, next: None }
@@ -329,37 +335,45 @@ mod tests {
         Policy { ban: Some(ban), ..Policy::new("a", Quota::token_bucket(rate, 1).unwrap()) }
     }
 
-    fn ask(cost: u64, manner: Manner) -> Charge {
+    fn ask(cost: u64, manner: ChargeKind) -> Charge {
         Charge::take(PolicyId(0), Key([0; 16]), cost).with(manner)
     }
 
     #[test]
     fn the_denial_that_is_too_many_begins_the_ban() {
         let policy = policy();
-        let taken = policy.decide(None, Timestamp(0), &ask(1, Manner::Take)).next.unwrap();
-        let once = policy.decide(Some(&taken), Timestamp(0), &ask(1, Manner::Take));
-        assert_eq!((once.decision.cause, once.decision.retry_after), (Cause::Quota, Some(Micros::SECOND)));
+        let taken = policy.decide(None, Timestamp(0), &ask(1, ChargeKind::Take)).next.unwrap();
+        let once = policy.decide(Some(&taken), Timestamp(0), &ask(1, ChargeKind::Take));
+        assert_eq!(
+            (once.decision.cause, once.decision.retry_after),
+            (DenyReason::Quota, Some(Micros::SECOND))
+        );
         let record = once.next.unwrap();
-        let twice = policy.decide(Some(&record), Timestamp(1), &ask(1, Manner::Take));
-        assert_eq!((twice.decision.cause, twice.decision.retry_after), (Cause::Ban, Some(Micros(5_000_000))));
+        let twice = policy.decide(Some(&record), Timestamp(1), &ask(1, ChargeKind::Take));
+        assert_eq!(
+            (twice.decision.cause, twice.decision.retry_after),
+            (DenyReason::Ban, Some(Micros(5_000_000)))
+        );
         let record = twice.next.unwrap();
         assert_eq!(policy.lifetime(&record, Timestamp(1)), Micros(5_000_000));
         // A free look is refused as well, and a ban is not made longer by those that it refuses.
-        let look = policy.decide(Some(&record), Timestamp(5_000_000), &ask(0, Manner::Take));
+        let look = policy.decide(Some(&record), Timestamp(5_000_000), &ask(0, ChargeKind::Take));
         assert_eq!(
             (look.decision.allowed, look.decision.retry_after, look.next),
             (false, Some(Micros(1)), None)
         );
-        assert!(policy.decide(Some(&record), Timestamp(5_000_001), &ask(1, Manner::Take)).decision.allowed);
+        assert!(
+            policy.decide(Some(&record), Timestamp(5_000_001), &ask(1, ChargeKind::Take)).decision.allowed
+        );
     }
 
     #[test]
     fn a_look_at_a_price_decides_and_takes_nothing() {
         let policy = policy();
-        let look = policy.decide(None, Timestamp(0), &ask(1, Manner::Look));
+        let look = policy.decide(None, Timestamp(0), &ask(1, ChargeKind::Look));
         assert_eq!((look.decision.allowed, look.decision.remaining, look.next), (true, 1, None));
-        let taken = policy.decide(None, Timestamp(0), &ask(1, Manner::Take)).next.unwrap();
-        assert!(!policy.decide(Some(&taken), Timestamp(0), &ask(1, Manner::Look)).decision.allowed);
+        let taken = policy.decide(None, Timestamp(0), &ask(1, ChargeKind::Take)).next.unwrap();
+        assert!(!policy.decide(Some(&taken), Timestamp(0), &ask(1, ChargeKind::Look)).decision.allowed);
     }
 
     #[test]

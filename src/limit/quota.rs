@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::bucket::{Bucket, Debt};
 use super::decision::Step;
-use super::interval::{Interval, Missing};
+use super::interval::{Interval, Shortfall};
 use super::rate::{QuotaError, Rate};
 use super::sliding_log::{Log, SlidingLog};
 use super::sliding_window::{PartCounts, SlidingWindow};
@@ -88,7 +88,7 @@ pub enum State {
     /// Of a token bucket that refills smoothly, a GCRA, or a leaky bucket.
     Debt(Debt),
     /// Of a token bucket that refills at intervals.
-    Missing(Missing),
+    Missing(Shortfall),
     /// Of a fixed window.
     Count(Count),
     /// Of a sliding log.
@@ -362,7 +362,7 @@ fn debt(state: Option<&State>) -> Option<&Debt> {
     if let Some(State::Debt(debt)) = state { Some(debt) } else { None }
 }
 
-fn missing(state: Option<&State>) -> Option<&Missing> {
+fn missing(state: Option<&State>) -> Option<&Shortfall> {
     if let Some(State::Missing(missing)) = state { Some(missing) } else { None }
 }
 

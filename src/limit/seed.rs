@@ -7,8 +7,8 @@
 
 use std::num::NonZeroU64;
 
-use super::decision::{Cause, Decision};
-use super::hold::Hold;
+use super::decision::{Decision, DenyReason};
+use super::hold::Penalty;
 use super::key::Key;
 use super::policy::{Charge, Policy, PolicyId, Record};
 use super::quota::{Quota, State};
@@ -26,13 +26,13 @@ impl Policy {
         now: Timestamp,
     ) -> Record {
         let rest = said.retry_after.unwrap_or(said.reset_after);
-        let none = Hold { stamp: now, ..Hold::default() };
+        let none = Penalty { stamp: now, ..Penalty::default() };
         let hold = match said.cause {
-            Cause::Quota => {
+            DenyReason::Quota => {
                 return Record { state: self.quota.seed(said, instances, now), hold: None };
             }
-            Cause::Ban => Hold { banned: none.until(rest), ..none },
-            Cause::Block => Hold { blocked: none.until(rest), ..none },
+            DenyReason::Ban => Penalty { banned: none.until(rest), ..none },
+            DenyReason::Block => Penalty { blocked: none.until(rest), ..none },
         };
         // Who is held back is not told what is spent.
         Record { state: known.and_then(|known| known.state.clone()), hold: Some(hold) }
@@ -51,7 +51,7 @@ impl Policy {
         let look = Charge::take(PolicyId(0), Key([0; 16]), 0);
         let remaining = |record: &Record| self.decide(Some(record), now, &look).decision.remaining;
         match known {
-            Some(known) if said.cause == Cause::Quota && remaining(known) <= remaining(&seed) => {
+            Some(known) if said.cause == DenyReason::Quota && remaining(known) <= remaining(&seed) => {
                 known.clone()
             }
             _ => seed,

@@ -43,7 +43,7 @@ pub struct Count {
 }
 
 /// A state brought forward to the present: the window that `at` lies in, and what it holds.
-struct Settled {
+struct Updated {
     at: Timestamp,
     start: Timestamp,
     end: Timestamp,
@@ -126,7 +126,7 @@ impl Window {
             let decision = Decision { allowed: false, retry_after, ..self.standing(&settled, now) };
             return Step { decision, next: settled.set_back.then(|| self.state(&settled)) };
         }
-        let after = Settled { units: settled.units + cost, ..settled };
+        let after = Updated { units: settled.units + cost, ..settled };
         Step { decision: self.standing(&after, now), next: (cost > 0).then(|| self.state(&after)) }
     }
 
@@ -135,7 +135,7 @@ impl Window {
     pub fn refund(&self, state: Option<&Count>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
         let settled = self.settle(state, now);
         let back = if settled.start <= taken { cost.min(settled.units) } else { 0 };
-        let after = Settled { units: settled.units - back, ..settled };
+        let after = Updated { units: settled.units - back, ..settled };
         Step { decision: self.standing(&after, now), next: (back > 0).then(|| self.state(&after)) }
     }
 
@@ -149,12 +149,12 @@ impl Window {
             return Step { decision: self.standing(&settled, now), next: None };
         };
         let end = if start == settled.start { settled.end } else { start.after(self.rate.period()) };
-        let after = Settled { start, end, units, ..settled };
+        let after = Updated { start, end, units, ..settled };
         Step { decision: self.standing(&after, now), next: Some(self.state(&after)) }
     }
 
     /// When the window began that holds what was taken at `taken`, if it is still open.
-    fn start_of_late(&self, state: Option<&Count>, settled: &Settled, taken: Timestamp) -> Option<Timestamp> {
+    fn start_of_late(&self, state: Option<&Count>, settled: &Updated, taken: Timestamp) -> Option<Timestamp> {
         if self.align != Align::FirstRequest {
             return (settled.start <= taken).then_some(settled.start);
         }
@@ -189,31 +189,31 @@ impl Window {
         if settled.units == 0 { Micros::ZERO } else { Micros(settled.end.0 - now.0) }
     }
 
-    fn standing(&self, settled: &Settled, now: Timestamp) -> Decision {
+    fn standing(&self, settled: &Updated, now: Timestamp) -> Decision {
         let reset = if settled.units == 0 { Micros::ZERO } else { Micros(settled.end.0 - now.0) };
         Decision::allowed(self.limit(), self.limit() - settled.units, reset)
     }
 
-    fn state(&self, settled: &Settled) -> State {
-        let Settled { at: stamp, start, units, .. } = *settled;
+    fn state(&self, settled: &Updated) -> State {
+        let Updated { at: stamp, start, units, .. } = *settled;
         State::Count(Count { stamp, start, grid: self.grid(), units })
     }
 
-    fn settle(&self, state: Option<&Count>, now: Timestamp) -> Settled {
+    fn settle(&self, state: Option<&Count>, now: Timestamp) -> Updated {
         let Some(count) = state.filter(|count| count.grid == self.grid()) else {
             let (start, end) = self.window(now, None);
-            return Settled { at: now, start, end, units: 0, set_back: false };
+            return Updated { at: now, start, end, units: 0, set_back: false };
         };
         let units = count.units.min(self.limit());
         if count.stamp > now.after(SET_BACK) {
             // All that was spent comes along: into the window of now, or with a window of its own.
             let own = count.start.0.saturating_sub(count.stamp.0 - now.0);
             let (start, end) = self.window(now, Some(Timestamp(own)));
-            return Settled { at: now, start, end, units, set_back: true };
+            return Updated { at: now, start, end, units, set_back: true };
         }
         let at = now.max(count.stamp);
         let (start, end) = self.window(at, Some(count.start));
-        Settled { at, start, end, units: if start == count.start { units } else { 0 }, set_back: false }
+        Updated { at, start, end, units: if start == count.start { units } else { 0 }, set_back: false }
     }
 
     /// The window that `at` lies in; `own` is when the one of the state began.

@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 
-use super::ledger::Debtor;
+use super::ledger::DebtEntry;
 use super::reservation::{Origin, Reservation};
-use super::slots::Place;
-use super::{Denial, Limiter, Limits, OnStoreFailure, RETRY, Ruling, Standing, Standings};
-use crate::limit::{Charge, Decision, Manner, Policy, Quota, Record};
+use super::slots::SlotLease;
+use super::{Admission, Denial, LimitStatus, LimitStatuses, Limiter, Limits, OnStoreFailure, RETRY};
+use crate::limit::{Charge, ChargeKind, Decision, Policy, Quota, Record};
 use crate::store::{Decisions, Redis, Store, StoreError};
 use crate::telemetry::{ChargeBack, Outcome};
 use crate::time::monotonic;
@@ -38,7 +38,7 @@ pub(super) type SharesTaken = SmallVec<[Charge; 4]>;
 /// One call that pays, and for whom.
 struct Payment {
     policies: Arc<[Policy]>,
-    debtors: Vec<Debtor>,
+    debtors: Vec<DebtEntry>,
     charges: Vec<Charge>,
 }
 
@@ -54,7 +54,7 @@ impl Limiter {
                 self.alone.replace(share, charge.key, |known, now| {
                     let record = seed(share, known, said, limits.instances, now);
                     // A refund is decided without a look at bans and blocks.
-                    let hold = if charge.manner == Manner::Refund {
+                    let hold = if charge.manner == ChargeKind::Refund {
                         known.and_then(|known| known.hold)
                     } else {
                         record.hold
@@ -81,12 +81,12 @@ impl Limiter {
         &self,
         limits: &Limits,
         charges: &[Charge],
-    ) -> Result<SharesTaken, Box<Ruling>> {
+    ) -> Result<SharesTaken, Box<Admission>> {
         let mut own = limits.local(charges);
         own.retain(|charge| !is_slot(limits.policy(charge)));
         let fitting = limits.fitting(&own);
         let decisions = self.alone.take(&limits.shares, &fitting);
-        let ruling = Ruling::of(&limits.shares, &fitting, &decisions, None);
+        let ruling = Admission::of(&limits.shares, &fitting, &decisions, None);
         if ruling.verdict.is_err() {
             self.counts.decided_alone(&limits.shares, &fitting, &decisions);
             self.count_allowing(limits, charges);
@@ -95,7 +95,7 @@ impl Limiter {
         let made = fitting
             .iter()
             .zip(&decisions)
-            .filter(|(charge, said)| said.allowed && charge.manner == Manner::Take && charge.cost > 0);
+            .filter(|(charge, said)| said.allowed && charge.manner == ChargeKind::Take && charge.cost > 0);
         Ok(made.map(|(charge, said)| charge.refund(said.at)).collect())
     }
 
@@ -111,7 +111,7 @@ impl Limiter {
         limits: &Limits,
         charges: &[Charge],
         error: Option<&StoreError>,
-    ) -> Ruling {
+    ) -> Admission {
         let denies = |charge: &Charge| {
             limits.on_failure(charge) == OnStoreFailure::Deny && !limits.policy(charge).shadow
         };
@@ -119,17 +119,17 @@ impl Limiter {
             let denying = charges.iter().filter(|charge| denies(charge));
             denying.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedDenied));
             let verdict = Err(Denial::Unavailable { retry_after: self.breaker.until_probe().max(RETRY) });
-            return Ruling { verdict, ..Ruling::pass() };
+            return Admission { verdict, ..Admission::pass() };
         }
         let own = limits.local(charges);
-        let place = || Place::here(&self.alone, &limits.shares);
+        let place = || SlotLease::here(&self.alone, &limits.shares);
         let (own, slots) = self.slots.ask(&limits.policies, &limits.shares, place, &own);
         let fitting = limits.fitting(&own);
         let decisions = self.alone.take(&limits.shares, &fitting);
         self.write_down_all(limits, &own, &decisions, error);
         self.counts.decided_alone(&limits.shares, &fitting, &decisions);
         self.count_allowing(limits, charges);
-        let ruling = Ruling::of(&limits.shares, &fitting, &decisions, slots);
+        let ruling = Admission::of(&limits.shares, &fitting, &decisions, slots);
         ruling.reserving(|| Reservation::of(self, limits, &own, &decisions, Origin::fallback(error)))
     }
 
@@ -143,7 +143,7 @@ impl Limiter {
     }
 
     /// Gives back units that were taken here, and says what their limits have left then.
-    pub(super) fn refund_alone(&self, limits: &Limits, refunds: &[Charge]) -> Standings {
+    pub(super) fn refund_alone(&self, limits: &Limits, refunds: &[Charge]) -> LimitStatuses {
         let fitting = limits.fitting(refunds);
         let decisions = self.alone.settle(&limits.shares, &fitting);
         limits.standings(&fitting, &decisions)
@@ -163,7 +163,7 @@ impl Limiter {
         let is_owed = error.is_none_or(StoreError::charges_nothing);
         for (charge, said) in all() {
             let (is_charge, policy) =
-                (charge.manner == Manner::Take && charge.cost > 0, limits.policy(charge));
+                (charge.manner == ChargeKind::Take && charge.cost > 0, limits.policy(charge));
             if passes && said.allowed && is_charge && !is_slot(policy) && !policy.charges_by_status() {
                 self.write_down(limits, charge, said, is_owed);
             }
@@ -227,7 +227,7 @@ impl Limiter {
     }
 
     /// Puts those together that are paid in one call.
-    fn payments(&self, debtors: Vec<Debtor>, are_apart: bool) -> Vec<Payment> {
+    fn payments(&self, debtors: Vec<DebtEntry>, are_apart: bool) -> Vec<Payment> {
         let now = self.alone.clock().now();
         let mut payments: Vec<Payment> = Vec::new();
         for debtor in debtors {
@@ -255,7 +255,7 @@ impl Limiter {
 
     /// Sends a payment; gives back who was refused, or nothing if the store did not answer. One whose answer is lost is
     /// not sent again.
-    async fn send(&self, redis: &Redis, payment: Payment) -> Option<Vec<Debtor>> {
+    async fn send(&self, redis: &Redis, payment: Payment) -> Option<Vec<DebtEntry>> {
         let Payment { policies, mut debtors, charges } = payment;
         let units = charges.iter().map(|charge| charge.cost).sum();
         match redis.settle(&policies, &charges).await {
@@ -276,9 +276,9 @@ impl Limiter {
                 for debtor in &mut debtors {
                     debtor.refusals += 1;
                 }
-                let (given_up, left): (Vec<Debtor>, Vec<Debtor>) =
+                let (given_up, left): (Vec<DebtEntry>, Vec<DebtEntry>) =
                     debtors.into_iter().partition(|debtor| debtor.refusals >= MOST_REFUSALS);
-                self.ledger.count(ChargeBack::Dropped, given_up.iter().map(Debtor::units).sum());
+                self.ledger.count(ChargeBack::Dropped, given_up.iter().map(DebtEntry::units).sum());
                 Some(left)
             }
             Err(error) if error.charges_nothing() => {
@@ -297,10 +297,10 @@ impl Limiter {
 
 impl Limits {
     /// Where charges stand after these decisions; those that only watch show nothing.
-    pub(super) fn standings(&self, charges: &[Charge], decisions: &[Decision]) -> Standings {
+    pub(super) fn standings(&self, charges: &[Charge], decisions: &[Decision]) -> LimitStatuses {
         let all = charges.iter().zip(decisions);
         let shown = all.filter(|(charge, _)| !self.policy(charge).shadow);
-        shown.map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision }).collect()
+        shown.map(|(charge, decision)| LimitStatus { policy: charge.policy, decision: *decision }).collect()
     }
 }
 

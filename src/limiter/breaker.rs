@@ -188,7 +188,7 @@ impl Breaker {
 
     /// Asks the store for the first time: who comes after that need not find out by waiting whether it is there.
     pub async fn begin(&self, store: &Store) {
-        let reached = match store.reach(PATIENCE).await {
+        let reached = match store.wait_connected(PATIENCE).await {
             Ok(()) => store.probe().await,
             Err(error) => Err(error),
         };

@@ -13,8 +13,8 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Standing, Standings};
-use crate::limit::{Cause, Charge, Decision, Policy, Quota};
+use super::{LimitStatus, LimitStatuses};
+use crate::limit::{Charge, Decision, DenyReason, Policy, Quota};
 use crate::time::Micros;
 
 /// The longest that a denial is remembered.
@@ -26,7 +26,7 @@ const MOST: usize = 65_536;
 
 /// What is remembered, shared by all workers.
 #[derive(Debug)]
-pub struct Denials {
+pub struct DenialCache {
     shards: Box<[Mutex<HashMap<u128, Denied>>]>,
     hasher: DefaultHashBuilder,
     /// How often everything was forgotten. What was asked before that is not remembered after it.
@@ -35,7 +35,7 @@ pub struct Denials {
 
 /// When a question was sent to the store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct CacheLookup {
     at: Instant,
     forgotten: u64,
 }
@@ -50,7 +50,7 @@ struct Denied {
     decision: Decision,
 }
 
-impl Default for Denials {
+impl Default for DenialCache {
     fn default() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -60,22 +60,27 @@ impl Default for Denials {
     }
 }
 
-impl Denials {
+impl DenialCache {
     /// To be called before the store is asked.
-    pub(super) fn asked(&self, now: Instant) -> Asked {
-        Asked { at: now, forgotten: self.forgotten.load(Ordering::Acquire) }
+    pub(super) fn lookup(&self, now: Instant) -> CacheLookup {
+        CacheLookup { at: now, forgotten: self.forgotten.load(Ordering::Acquire) }
     }
 
     /// Where a request stands with those of its limits that are known to refuse it; `None` if none is.
-    pub(super) fn refuse(&self, policies: &[Policy], charges: &[Charge], now: Instant) -> Option<Standings> {
+    pub(super) fn refuse(
+        &self,
+        policies: &[Policy],
+        charges: &[Charge],
+        now: Instant,
+    ) -> Option<LimitStatuses> {
         let known = |charge: &Charge| {
             let policy = &policies[charge.policy.0 as usize];
             let id = id(policy, charge);
             let denied = *self.shard(id).lock().get(&id)?;
             let refuses = !policy.shadow && charge.cost >= denied.cost && now < denied.until;
-            refuses.then(|| Standing { policy: charge.policy, decision: denied.decision_at(now) })
+            refuses.then(|| LimitStatus { policy: charge.policy, decision: denied.decision_at(now) })
         };
-        let standings: Standings = charges.iter().filter_map(known).collect();
+        let standings: LimitStatuses = charges.iter().filter_map(known).collect();
         (!standings.is_empty()).then_some(standings)
     }
 
@@ -85,7 +90,7 @@ impl Denials {
         policies: &[Policy],
         charges: &[Charge],
         decisions: &[Decision],
-        asked: Asked,
+        asked: CacheLookup,
     ) {
         for (charge, decision) in charges.iter().zip(decisions) {
             let policy = &policies[charge.policy.0 as usize];
@@ -98,14 +103,14 @@ impl Denials {
     }
 
     /// Forgets everything: something was given back, or may have been.
-    pub fn forget(&self) {
+    pub fn clear(&self) {
         self.forgotten.fetch_add(1, Ordering::AcqRel);
         for shard in &self.shards {
             shard.lock().clear();
         }
     }
 
-    fn insert(&self, id: u128, denied: Denied, asked: Asked) {
+    fn insert(&self, id: u128, denied: Denied, asked: CacheLookup) {
         let mut shard = self.shard(id).lock();
         if self.forgotten.load(Ordering::Acquire) != asked.forgotten {
             return;
@@ -159,9 +164,9 @@ fn id(policy: &Policy, charge: &Charge) -> u128 {
 /// For how long a denial holds, a little less than it says because clocks differ in speed; `None` if it may end
 /// sooner because units are given back, or if each denial has to be counted because it may be the one that begins a ban.
 fn lasting(policy: &Policy, decision: &Decision) -> Option<Micros> {
-    let is_counted = policy.ban.is_some() && decision.cause == Cause::Quota;
+    let is_counted = policy.ban.is_some() && decision.cause == DenyReason::Quota;
     let returns = matches!(policy.quota, Quota::Concurrency(_)) || policy.charges_by_status();
-    let may_end = returns && decision.cause == Cause::Quota;
+    let may_end = returns && decision.cause == DenyReason::Quota;
     if decision.allowed || policy.shadow || is_counted || may_end {
         return None;
     }
@@ -206,7 +211,7 @@ mod tests {
             events in prop::collection::vec((0..400_000_u64, 0..8_u32, 1..5_u64, any::<bool>(), 0..3_000_u64), 1..80)
         ) {
             let (policies, begin) = (policies(), monotonic());
-            let (denials, memory) = (Denials::default(), Memory::new(1_000, Clock::manual(Timestamp(0))));
+            let (denials, memory) = (DenialCache::default(), Memory::new(1_000, Clock::manual(Timestamp(0))));
             let mut now = 0;
             for (step, policy, cost, elsewhere, travel) in events {
                 now += step;
@@ -219,13 +224,13 @@ mod tests {
                     continue;
                 }
                 if let Some(refused) = denials.refuse(&policies, &[charge], instant) {
-                    let look = memory.take(&policies, &[charge.with(crate::limit::Manner::Look)])[0];
+                    let look = memory.take(&policies, &[charge.with(crate::limit::ChargeKind::Look)])[0];
                     prop_assert!(!look.allowed);
                     let known = refused[0].decision.retry_after;
                     prop_assert!(look.retry_after.is_none_or(|wait| known <= Some(wait)));
                     continue;
                 }
-                let asked = denials.asked(instant);
+                let asked = denials.lookup(instant);
                 now += travel;
                 memory.clock().set(Timestamp(1_000_000_000 + now));
                 let decisions = memory.take(&policies, &[charge]);
@@ -236,29 +241,29 @@ mod tests {
 
     #[test]
     fn waits_count_down_and_end() {
-        let (policies, denials, begin) = (policies(), Denials::default(), monotonic());
+        let (policies, denials, begin) = (policies(), DenialCache::default(), monotonic());
         let charge = |cost| [Charge::take(PolicyId(0), Key([1; 16]), cost)];
         let said = Decision {
             allowed: false,
             retry_after: Some(Micros(400_000)),
             ..Decision::allowed(4, 1, Micros(900_000))
         };
-        denials.remember(&policies, &charge(2), &[said], denials.asked(begin));
+        denials.remember(&policies, &charge(2), &[said], denials.lookup(begin));
         let at = |millis| begin + Duration::from_millis(millis);
         assert!(denials.refuse(&policies, &charge(1), at(100)).is_none());
         let refused = denials.refuse(&policies, &charge(3), at(100)).unwrap()[0].decision;
         assert_eq!((refused.retry_after, refused.reset_after), (Some(Micros(300_000)), Micros(800_000)));
         assert!(denials.refuse(&policies, &charge(2), at(400)).is_none());
-        denials.forget();
+        denials.clear();
         assert!(denials.refuse(&policies, &charge(3), at(100)).is_none());
     }
 
     #[test]
     fn what_was_asked_before_everything_was_forgotten_is_not_remembered() {
-        let (policies, denials, begin) = (policies(), Denials::default(), monotonic());
+        let (policies, denials, begin) = (policies(), DenialCache::default(), monotonic());
         let charge = [Charge::take(PolicyId(0), Key([1; 16]), 1)];
-        let asked = denials.asked(begin);
-        denials.forget();
+        let asked = denials.lookup(begin);
+        denials.clear();
         let said = Decision {
             allowed: false,
             retry_after: Some(Micros::SECOND),

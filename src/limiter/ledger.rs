@@ -12,7 +12,7 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use parking_lot::Mutex;
 
 use super::Limits;
-use crate::limit::{Charge, Decision, Key, Owed, Policy, PolicyId};
+use crate::limit::{Charge, Decision, Key, OwedCharges, Policy, PolicyId};
 use crate::store::Memory;
 use crate::telemetry::ChargeBack;
 use crate::time::Timestamp;
@@ -24,8 +24,8 @@ const MOST: usize = 100_000;
 
 /// What is owed, shared by all workers.
 #[derive(Debug)]
-pub struct Ledger {
-    shards: Box<[Mutex<HashMap<u128, Debtor>>]>,
+pub struct OutageLedger {
+    shards: Box<[Mutex<HashMap<u128, DebtEntry>>]>,
     hasher: DefaultHashBuilder,
     keys: AtomicUsize,
     /// The keys that are being paid, each as often as it was taken off.
@@ -40,24 +40,24 @@ pub struct Ledger {
 
 /// A key that owes something.
 #[derive(Clone, Debug)]
-pub(super) struct Debtor {
+pub(super) struct DebtEntry {
     pub policies: Arc<[Policy]>,
     shares: Arc<[Policy]>,
     pub policy: PolicyId,
     pub key: Key,
     instances: NonZeroU64,
-    owed: Owed,
+    owed: OwedCharges,
     /// How often the store has answered a payment with an error.
     pub refusals: u16,
 }
 
-impl Default for Ledger {
+impl Default for OutageLedger {
     fn default() -> Self {
         Self::new(MOST)
     }
 }
 
-impl Ledger {
+impl OutageLedger {
     /// One of at most `most` keys, but for a few.
     fn new(most: usize) -> Self {
         Self {
@@ -119,10 +119,10 @@ impl Ledger {
             self.make_room(&mut shard);
         }
         let (policies, shares) = (Arc::clone(&limits.policies), Arc::clone(&limits.shares));
-        let owed = Owed::new(own, whole, said, charge.cost, now);
+        let owed = OwedCharges::new(own, whole, said, charge.cost, now);
         shard.insert(
             id,
-            Debtor {
+            DebtEntry {
                 policies,
                 shares,
                 policy: charge.policy,
@@ -179,7 +179,7 @@ impl Ledger {
     }
 
     /// Takes some keys off, at most `most`; none if nothing is owed. They count as owed for as long as the guard lives.
-    pub(super) fn take(&self, most: usize) -> (Vec<Debtor>, Paying<'_>) {
+    pub(super) fn take(&self, most: usize) -> (Vec<DebtEntry>, Paying<'_>) {
         let mut taken = Vec::new();
         let mut guard = Paying { ledger: self, ids: Vec::new() };
         for shard in &self.shards {
@@ -197,7 +197,7 @@ impl Ledger {
     }
 
     /// Puts back what was taken off and could not be paid.
-    pub(super) fn put_back(&self, debtor: Debtor) {
+    pub(super) fn put_back(&self, debtor: DebtEntry) {
         let id = id(debtor.policy(), debtor.key);
         let mut shard = self.shard(id).lock();
         if let Some(known) = shard.get_mut(&id) {
@@ -211,8 +211,8 @@ impl Ledger {
     }
 
     /// Drops that eighth of a shard's keys that owes least, so that it is seldom done.
-    fn make_room(&self, shard: &mut HashMap<u128, Debtor>) {
-        let mut owed: Vec<u64> = shard.values().map(Debtor::units).collect();
+    fn make_room(&self, shard: &mut HashMap<u128, DebtEntry>) {
+        let mut owed: Vec<u64> = shard.values().map(DebtEntry::units).collect();
         let (_, least, _) = owed.select_nth_unstable(self.most / 8);
         let (least, before) = (*least, shard.len());
         let mut left = self.most / 8 + 1;
@@ -230,7 +230,7 @@ impl Ledger {
         self.count(ChargeBack::Dropped, dropped);
     }
 
-    fn shard(&self, id: u128) -> &Mutex<HashMap<u128, Debtor>> {
+    fn shard(&self, id: u128) -> &Mutex<HashMap<u128, DebtEntry>> {
         let hash = self.hasher.hash_one(id);
         &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
     }
@@ -239,7 +239,7 @@ impl Ledger {
 /// Keys that are being paid.
 #[derive(Debug)]
 pub(super) struct Paying<'a> {
-    ledger: &'a Ledger,
+    ledger: &'a OutageLedger,
     ids: Vec<u128>,
 }
 
@@ -261,7 +261,7 @@ impl Drop for Paying<'_> {
     }
 }
 
-impl Debtor {
+impl DebtEntry {
     /// The whole policy.
     pub fn policy(&self) -> &Policy {
         &self.policies[self.policy.0 as usize]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Standing, Standings};
+use super::{LimitStatus, LimitStatuses};
 use crate::limit::{Charge, Policy};
 use crate::time::Timestamp;
 
@@ -78,16 +78,16 @@ impl Limits {
 
     /// Where a request stands that no store needs to be asked about, because it costs more than one of its
     /// limits could ever give.
-    pub(super) fn never(&self, charges: &[Charge]) -> Option<Standings> {
+    pub(super) fn never(&self, charges: &[Charge]) -> Option<LimitStatuses> {
         let stands = |charge: &Charge| {
             let policy = self.policy(charge);
             let refused = charge.cost > policy.quota.limit() && !policy.shadow;
-            refused.then(|| Standing {
+            refused.then(|| LimitStatus {
                 policy: charge.policy,
                 decision: policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder).decision,
             })
         };
-        let refused: Standings = charges.iter().filter_map(stands).collect();
+        let refused: LimitStatuses = charges.iter().filter_map(stands).collect();
         (!refused.is_empty()).then_some(refused)
     }
 }

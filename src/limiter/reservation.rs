@@ -6,8 +6,8 @@
 use smallvec::SmallVec;
 
 use super::alone::SharesTaken;
-use super::{Limiter, Limits, Standings};
-use crate::limit::{Charge, Decision, Manner, Policy};
+use super::{LimitStatuses, Limiter, Limits};
+use crate::limit::{Charge, ChargeKind, Decision, Policy};
 use crate::store::StoreError;
 
 /// Units that a request holds. [`Reservation::settle`] gives back those that its final status does not charge; all of
@@ -75,14 +75,14 @@ impl Reservation {
     }
 
     /// Gives back the units that a request with this final status does not pay; says what its limits have left then.
-    pub async fn settle(mut self: Box<Self>, status: u16) -> Standings {
+    pub async fn settle(mut self: Box<Self>, status: u16) -> LimitStatuses {
         let held = std::mem::take(&mut self.held);
         let is_charged = |held: &Held| self.limits.policy(&held.charge).charge_on.contains(&status);
         let (charged, returned): (SmallVec<[Held; 2]>, SmallVec<[Held; 2]>) =
             held.into_iter().partition(is_charged);
         self.held = charged;
         if returned.is_empty() {
-            return Standings::new();
+            return LimitStatuses::new();
         }
         let refunds: Vec<Charge> = returned.iter().map(Held::refund).collect();
         match &self.origin {
@@ -126,7 +126,7 @@ impl Held {
     /// Whether a status may give it back. A limit that only watches takes as well if it would have let pass.
     fn is_taken(&self, limits: &Limits) -> bool {
         let policy: &Policy = limits.policy(&self.charge);
-        let takes = self.charge.manner == Manner::Take && self.charge.cost > 0;
+        let takes = self.charge.manner == ChargeKind::Take && self.charge.cost > 0;
         policy.charges_by_status() && takes && self.decision.allowed
     }
 

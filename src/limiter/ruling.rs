@@ -46,7 +46,7 @@ pub enum Denial {
 
 /// What the limiter says to a request.
 #[derive(Debug)]
-pub struct Ruling {
+pub struct Admission {
     /// Whether it may pass.
     pub verdict: Result<Permit, Denial>,
     /// Units that it holds until its final status is known.
@@ -54,14 +54,14 @@ pub struct Ruling {
     /// How long to hold it before it goes on.
     pub delay: Micros,
     /// Where it stands with the limits that enforce, in the order of the route.
-    pub standings: Standings,
+    pub standings: LimitStatuses,
     /// The limits that only watch, and would have refused it.
     pub shadow_denials: SmallVec<[PolicyId; 2]>,
 }
 
 /// Where a request stands with one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct LimitStatus {
     /// Which limit.
     pub policy: PolicyId,
     /// What it says.
@@ -69,9 +69,9 @@ pub struct Standing {
 }
 
 /// Where a request stands with all its limits.
-pub type Standings = SmallVec<[Standing; 2]>;
+pub type LimitStatuses = SmallVec<[LimitStatus; 2]>;
 
-impl Ruling {
+impl Admission {
     /// What these decisions on these charges come to.
     pub(super) fn of(
         policies: &[Policy],
@@ -80,11 +80,11 @@ impl Ruling {
         slots: Option<SlotSet>,
     ) -> Self {
         let shadow = |charge: &Charge| policies[charge.policy.0 as usize].shadow;
-        let standings: Standings = charges
+        let standings: LimitStatuses = charges
             .iter()
             .zip(decisions)
             .filter(|(charge, _)| !shadow(charge))
-            .map(|(charge, decision)| Standing { policy: charge.policy, decision: *decision })
+            .map(|(charge, decision)| LimitStatus { policy: charge.policy, decision: *decision })
             .collect();
         let shadow_denials = charges
             .iter()
@@ -114,12 +114,12 @@ impl Ruling {
             verdict: Ok(permit),
             reservation: None,
             delay: Micros::ZERO,
-            standings: Standings::new(),
+            standings: LimitStatuses::new(),
             shadow_denials: SmallVec::new(),
         }
     }
 
-    pub(super) fn refuse(standings: Standings) -> Self {
+    pub(super) fn refuse(standings: LimitStatuses) -> Self {
         Self { verdict: Err(Denial::Limited), standings, ..Self::pass() }
     }
 }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::limit::{Charge, Decision, Holder, Manner, Policy, Quota};
+use crate::limit::{Charge, ChargeKind, Decision, Holder, Policy, Quota};
 use crate::store::{Memory, Store};
 use crate::time::monotonic;
 
@@ -27,12 +27,12 @@ const MOST_RETURNED: usize = 65_536;
 /// The slots of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    live: Mutex<Live>,
+    live: Mutex<LiveLeases>,
     returned: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Live {
+struct LiveLeases {
     held: HashMap<Holder, Held>,
     /// Given back by their requests, and not yet to the store.
     returned: Vec<Held>,
@@ -45,7 +45,7 @@ struct Live {
 struct Held {
     policies: Arc<[Policy]>,
     shares: Arc<[Policy]>,
-    place: Place,
+    place: SlotLease,
     charge: Charge,
     /// When it is renewed, or given up.
     due: Instant,
@@ -58,20 +58,20 @@ pub(super) struct SlotSet {
     policies: Arc<[Policy]>,
     shares: Arc<[Policy]>,
     /// Where they are asked for.
-    place: Place,
+    place: SlotLease,
     charges: SmallVec<[Charge; 2]>,
 }
 
 /// Where slots are counted.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct SlotLease {
     /// In the store of the worker.
     shared: bool,
     /// In this process, by these policies.
     here: Option<(Arc<Memory>, Arc<[Policy]>)>,
 }
 
-impl Place {
+impl SlotLease {
     /// In the store of the worker.
     pub fn shared() -> Self {
         Self { shared: true, here: None }
@@ -90,7 +90,7 @@ impl Slots {
         self: &Arc<Self>,
         policies: &Arc<[Policy]>,
         shares: &Arc<[Policy]>,
-        place: impl FnOnce() -> Place,
+        place: impl FnOnce() -> SlotLease,
         charges: &'a [Charge],
     ) -> (Cow<'a, [Charge]>, Option<SlotSet>) {
         if !charges.iter().any(|charge| is_slot(policies, charge)) {
@@ -141,7 +141,7 @@ impl Slots {
         };
         let now = monotonic();
         returned.retain(|held| held.due > now);
-        let left = settle(store, returned, Manner::GiveBack).await;
+        let left = settle(store, returned, ChargeKind::GiveBack).await;
         let is_taken = left.is_empty();
         let mut live = self.live.lock();
         live.is_returning = false;
@@ -154,7 +154,7 @@ impl Slots {
     pub fn count_here(&self, alone: &Arc<Memory>) {
         for held in self.live.lock().held.values_mut().filter(|held| held.place.here.is_none()) {
             held.place.here = Some((Arc::clone(alone), Arc::clone(&held.shares)));
-            held.settle_here(Manner::Renew);
+            held.settle_here(ChargeKind::Renew);
         }
     }
 
@@ -180,10 +180,10 @@ impl Slots {
             .collect()
         };
         for held in &due {
-            held.settle_here(Manner::Renew);
+            held.settle_here(ChargeKind::Renew);
         }
         let shared = due.into_iter().filter(|held| held.place.shared).collect();
-        let missed = settle(store, shared, Manner::Renew).await;
+        let missed = settle(store, shared, ChargeKind::Renew).await;
         let mut live = self.live.lock();
         for held in missed {
             // Soon again.
@@ -227,7 +227,7 @@ impl Drop for SlotSet {
         for charge in &self.charges {
             // One that was not granted yet may have been given all the same.
             let mut held = live.held.remove(&charge.holder).unwrap_or_else(|| self.held(*charge));
-            held.settle_here(Manner::GiveBack);
+            held.settle_here(ChargeKind::GiveBack);
             if held.place.shared {
                 is_shared = true;
                 held.due = monotonic() + held.lease();
@@ -243,7 +243,7 @@ impl Drop for SlotSet {
 
 impl Held {
     /// Settles it in this process, if it is counted here.
-    fn settle_here(&self, manner: Manner) {
+    fn settle_here(&self, manner: ChargeKind) {
         if let Some((memory, policies)) = &self.place.here {
             let _ = memory.settle(policies, &[self.charge.with(manner)]);
         }
@@ -259,11 +259,11 @@ impl Held {
 
 fn is_slot(policies: &[Policy], charge: &Charge) -> bool {
     let has_slots = matches!(policies[charge.policy.0 as usize].quota, Quota::Concurrency(_));
-    has_slots && charge.manner == Manner::Take && charge.cost > 0
+    has_slots && charge.manner == ChargeKind::Take && charge.cost > 0
 }
 
 /// Settles slots in the store in this manner; gives back those that it did not take.
-async fn settle(store: &Store, mut slots: Vec<Held>, manner: Manner) -> Vec<Held> {
+async fn settle(store: &Store, mut slots: Vec<Held>, manner: ChargeKind) -> Vec<Held> {
     let mut left = Vec::new();
     while let Some(first) = slots.first() {
         // Nearly always all of them: only a new configuration brings others.
@@ -271,7 +271,7 @@ async fn settle(store: &Store, mut slots: Vec<Held>, manner: Manner) -> Vec<Held
         let (same, others): (Vec<Held>, Vec<Held>) =
             slots.into_iter().partition(|held| Arc::ptr_eq(&held.policies, &policies));
         let charges: Vec<Charge> = same.iter().map(|held| held.charge.with(manner)).collect();
-        if store.settle(&policies, &charges).await.is_err() {
+        if store.charge_late(&policies, &charges).await.is_err() {
             left.extend(same);
         }
         slots = others;

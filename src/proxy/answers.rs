@@ -6,7 +6,7 @@ use http::{HeaderValue, StatusCode};
 
 /// How answers speak of limits.
 #[derive(Clone, Debug)]
-pub struct Answers {
+pub struct ResponsePolicy {
     /// Which rate headers are sent.
     pub rate_headers: RateHeaders,
     /// Whether `X-RateLimit-Reset` is a Unix time instead of a number of seconds.
@@ -39,7 +39,7 @@ pub struct CustomDenied {
     pub body: Template,
 }
 
-impl Default for Answers {
+impl Default for ResponsePolicy {
     fn default() -> Self {
         Self {
             rate_headers: RateHeaders { x_ratelimit: true, draft_11: false },

@@ -7,26 +7,26 @@ use bytes::Bytes;
 use http::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::reply::Source;
+use super::reply::BodySource;
 use super::{ProxyResponse, grpc};
 use crate::http1::names::GRPC_STATUS;
-use crate::limiter::{Reservation, Standings};
+use crate::limiter::{LimitStatuses, Reservation};
 use crate::upstream::{BodyError, ResponseBody};
 
 /// Gives back the units that a request with this response does not pay, and only then lets the response go: the next
 /// request of the client finds them. The status of a gRPC call may come in its trailers; then its body does it.
 pub(super) async fn settle(
     reservation: Box<Reservation>,
-    response: ProxyResponse<Source>,
+    response: ProxyResponse<BodySource>,
     is_call: bool,
-    standings: &mut Standings,
-) -> ProxyResponse<Source> {
+    standings: &mut LimitStatuses,
+) -> ProxyResponse<BodySource> {
     let ProxyResponse { head, body, tunnel } = response;
     let grpc_status = head.fields.get(GRPC_STATUS).and_then(grpc::http_status).filter(|_| is_call);
     let body = match body {
-        Source::Upstream(body) if is_call && grpc_status.is_none() && head.status == StatusCode::OK => {
+        BodySource::Upstream(body) if is_call && grpc_status.is_none() && head.status == StatusCode::OK => {
             let body = CallBody::new(body, reservation);
-            return ProxyResponse { head, body: Source::Call(Box::new(body)), tunnel };
+            return ProxyResponse { head, body: BodySource::Call(Box::new(body)), tunnel };
         }
         body => body,
     };

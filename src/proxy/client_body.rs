@@ -6,7 +6,7 @@ use hyper::body::{Body as _, Incoming};
 use std::time::Duration;
 use tokio::time::timeout;
 
-use super::Peer;
+use super::ClientConnection;
 use crate::upstream::{BodyReceiver, RequestBody};
 
 /// How much is read of the body of a refused request over HTTP/2: more than a client can have sent before it could read
@@ -41,7 +41,7 @@ impl From<Incoming> for ClientBody {
 
 impl ClientBody {
     /// The body on its way to a server; none if there is none. `is_call` says that it belongs to a gRPC call.
-    pub(super) fn take(&mut self, peer: &Peer, is_call: bool) -> Option<RequestBody> {
+    pub(super) fn take(&mut self, peer: &ClientConnection, is_call: bool) -> Option<RequestBody> {
         match std::mem::take(self) {
             Self::None => None,
             Self::Http1(receiver) => Some(RequestBody::received(receiver)),

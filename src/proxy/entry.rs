@@ -6,17 +6,17 @@ use http::{Uri, Version};
 use tokio::time::Instant;
 
 use super::request_id::RequestId;
-use super::{Peer, Proxy};
-use crate::gate::{Examined, Malformed, RouteId};
+use super::{ClientConnection, Proxy};
+use crate::gate::{RequestError, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
-use crate::limiter::Ruling;
+use crate::limiter::Admission;
 use crate::telemetry::{AccessWriter, Outcome, Record, RequestText};
 use crate::time::{monotonic, recent};
 
 /// A line of the access log that is not written yet.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct LogEntry {
     pub record: Record,
     /// Whether a server's answer has come to its end.
     pub is_whole: bool,
@@ -26,7 +26,12 @@ pub(super) struct Entry {
 
 impl Proxy {
     /// Begins a line of the access log, if there is one.
-    pub(super) fn entry(&self, peer: &Peer, head: &RequestHead, id: &RequestId) -> Option<Box<Entry>> {
+    pub(super) fn entry(
+        &self,
+        peer: &ClientConnection,
+        head: &RequestHead,
+        id: &RequestId,
+    ) -> Option<Box<LogEntry>> {
         let writer = self.access.as_ref().filter(|writer| writer.draws())?.clone();
         let target = target(&head.uri);
         let request = RequestText {
@@ -36,21 +41,21 @@ impl Proxy {
             protocol: protocol(head.version),
         };
         let record = Record::begin(self.clock.now(), peer.ip(), request);
-        Some(Box::new(Entry { record, is_whole: false, started: recent(), writer }))
+        Some(Box::new(LogEntry { record, is_whole: false, started: recent(), writer }))
     }
 
     /// Counts and logs a request that is refused for what it is; says which route it matches, if that is known.
     pub(super) fn note_malformed(
         &self,
-        peer: &Peer,
+        peer: &ClientConnection,
         head: &RequestHead,
-        error: &Malformed,
-        entry: Option<&mut Entry>,
+        error: &RequestError,
+        entry: Option<&mut LogEntry>,
     ) -> Option<RouteId> {
         let gate = &self.site.gate;
         let located = gate.locate(head).ok();
         let route = located.as_ref().and_then(|located| located.route);
-        let blocked_by = if let Malformed::Blocked(limit) = error { Some(*limit) } else { None };
+        let blocked_by = if let RequestError::Blocked(limit) = error { Some(*limit) } else { None };
         if let Some(limit) = blocked_by {
             self.counts.decided(limit, Outcome::Blocked);
         }
@@ -70,7 +75,7 @@ impl Proxy {
     }
 
     /// Notes who asks for what, and what the limits say of it.
-    pub(super) fn describe(&self, record: &mut Record, examined: &Examined<'_>, ruling: &Ruling) {
+    pub(super) fn describe(&self, record: &mut Record, examined: &RequestPlan<'_>, ruling: &Admission) {
         let standings = &ruling.standings;
         record.client = examined.client;
         record.set_host(&examined.host);
@@ -101,7 +106,7 @@ impl Proxy {
     }
 }
 
-impl Entry {
+impl LogEntry {
     /// Writes the line, now that the request has come to its end.
     pub fn write(&mut self) {
         self.record.took = monotonic() - self.started;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::Peer;
+use super::ClientConnection;
 use super::peer::{element, text_of};
 use crate::gate::{ClientIp, forwarded_value, host_of};
 use crate::http1::names::{FORWARDED, HOST, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
@@ -21,7 +21,7 @@ struct Original {
 /// Tells the server who is asking. What other clients say of themselves is replaced. Of a trusted proxy, which asks for
 /// `client`, the dialect is continued that `client_ip.header` names, and the other is written anew from it: that one may
 /// be a client's, passed on by a proxy that doesn't know it.
-pub(super) fn introduce(fields: &mut Fields, peer: &Peer, client: IpAddr, client_ip: &ClientIp) {
+pub(super) fn introduce(fields: &mut Fields, peer: &ClientConnection, client: IpAddr, client_ip: &ClientIp) {
     // Only HTTP/1.0 comes without a host.
     let said = peer.introduction(fields.get(HOST).unwrap_or_default());
     if !client_ip.is_trusted(peer.ip()) {
@@ -51,7 +51,7 @@ pub(super) fn introduce(fields: &mut Fields, peer: &Peer, client: IpAddr, client
 
 impl Original {
     /// Reads it from the dialect that is believed.
-    fn read(fields: &Fields, peer: &Peer, client_ip: &ClientIp) -> Self {
+    fn read(fields: &Fields, peer: &ClientConnection, client_ip: &ClientIp) -> Self {
         let (scheme, host) = if FieldName::from(&client_ip.header) == FORWARDED {
             let entry = client_ip.client_entry(peer.ip(), fields);
             (forwarded_value(entry, "proto"), forwarded_value(entry, "host"))

@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::ProxyResponse;
 use super::refusal::PROBLEM;
-use super::reply::Source;
+use super::reply::BodySource;
 use crate::http1::names::{
     CACHE_CONTROL, CONTENT_TYPE, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS, GRPC_STATUS_DETAILS_BIN,
     RETRY_AFTER,
@@ -45,8 +45,8 @@ pub(super) fn is_call(head: &RequestHead) -> bool {
 
 /// Spells an answer of ours to a call, if it is a refusal, as gRPC does: success of HTTP, and what is wrong in headers
 /// that stand for trailers, without a body.
-pub(super) fn spell(response: &mut ProxyResponse<Source>) {
-    let ProxyResponse { head, body: Source::Own(body), .. } = response else { return };
+pub(super) fn to_grpc_error(response: &mut ProxyResponse<BodySource>) {
+    let ProxyResponse { head, body: BodySource::Own(body), .. } = response else { return };
     let status = head.status;
     if status.is_success() {
         return;

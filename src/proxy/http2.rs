@@ -6,9 +6,9 @@ use http::{StatusCode, Version};
 use hyper::ext::Protocol;
 use hyper::upgrade::OnUpgrade;
 
-use super::reply::Source;
+use super::reply::BodySource;
 use super::{ProxyResponse, websocket};
-use crate::gate::{Malformed, PathError};
+use crate::gate::{PathError, RequestError};
 use crate::http1::names::{CONTENT_LENGTH, COOKIE, HOST};
 use crate::http1::{Fields, RequestHead, push_decimal};
 use crate::upstream::is_token;
@@ -29,19 +29,19 @@ pub struct Connect {
 /// # Errors
 /// No host, or several that differ; another scheme; a path without a slash; a malformed header; more than `max_headers`
 /// headers.
-pub(super) fn level(
+pub(super) fn normalize(
     head: &mut RequestHead,
     protocol: Option<&str>,
     max_headers: usize,
-) -> Result<(), Malformed> {
+) -> Result<(), RequestError> {
     if head.version != Version::HTTP_2 {
         return Ok(());
     }
     if head.fields.len() > max_headers {
-        return Err(Malformed::TooManyHeaders);
+        return Err(RequestError::TooManyHeaders);
     }
     if !are_plain(&head.fields) {
-        return Err(Malformed::Header);
+        return Err(RequestError::Header);
     }
     join_cookies(&mut head.fields);
     if let Some(protocol) = protocol {
@@ -57,18 +57,18 @@ pub(super) fn level(
     if let Some(authority) = parts.authority {
         let host = authority.as_str().as_bytes();
         if head.fields.get_all(HOST).any(|named| !named.eq_ignore_ascii_case(host)) {
-            return Err(Malformed::Host);
+            return Err(RequestError::Host);
         }
         head.fields.set(HOST, host);
     } else if !head.fields.contains(HOST) {
-        return Err(Malformed::Host);
+        return Err(RequestError::Host);
     }
-    if parts.scheme.is_none_or(|scheme| is_served(&scheme)) { Ok(()) } else { Err(Malformed::Scheme) }
+    if parts.scheme.is_none_or(|scheme| is_served(&scheme)) { Ok(()) } else { Err(RequestError::Scheme) }
 }
 
 /// Takes the body from a response of our own that can have none; over HTTP/1.1 the connection does.
-pub(super) fn cut_body(response: &mut ProxyResponse<Source>, is_to_head: bool) {
-    let ProxyResponse { head, body: Source::Own(body), .. } = response else { return };
+pub(super) fn cut_body(response: &mut ProxyResponse<BodySource>, is_to_head: bool) {
+    let ProxyResponse { head, body: BodySource::Own(body), .. } = response else { return };
     let never = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let cut = if is_to_head || never { std::mem::take(body) } else { Bytes::new() };
     if is_to_head && !never {
@@ -104,7 +104,7 @@ mod tests {
         let mut head = RequestHead::new(Method::GET, uri.parse().unwrap());
         head.version = Version::HTTP_2;
         head.fields = fields.iter().copied().collect();
-        level(&mut head, None, 4).map(|()| head).map_err(|error| error.to_string())
+        normalize(&mut head, None, 4).map(|()| head).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::{Proxy, Site};
+use super::{ConfigSnapshot, Proxy};
 use crate::limiter::{Limiter, Shared};
 use crate::store::{Store, StoreSpec};
 use crate::telemetry::{AccessWriter, Counts, UpstreamCounts};
 use crate::time::Clock;
-use crate::upstream::{SharedUpstream, Upstream, WorkerBell};
+use crate::upstream::{SharedUpstream, Upstream, WorkerWaker};
 
 /// What makes one worker's proxy of a configuration.
 #[derive(Debug)]
-pub struct Generation {
+pub struct ProxyConfig {
     /// The configuration.
-    pub site: Arc<Site>,
+    pub site: Arc<ConfigSnapshot>,
     /// Where limits are counted.
     pub store: StoreSpec,
     /// Where requests go, in the places of the configuration, and where that is counted. A worker that has one
@@ -36,20 +36,20 @@ pub struct Generation {
 
 /// A worker's proxy as it is at the moment.
 #[derive(Debug)]
-pub struct Live {
+pub struct ActiveProxy {
     now: RefCell<Rc<Proxy>>,
     /// What limiters do beside requests: the present one, and earlier ones until nobody needs them.
     keeping: RefCell<JoinSet<()>>,
     /// Rings when other workers wait for connections that this one keeps.
-    bell: WorkerBell,
+    bell: WorkerWaker,
 }
 
-impl Live {
+impl ActiveProxy {
     /// The first proxy of a worker, within its runtime; ready in half a second at most, whether the store is or not.
-    pub async fn new(first: Generation) -> Self {
+    pub async fn new(first: ProxyConfig) -> Self {
         let mut keeping = JoinSet::new();
         let limiter = limiter(&first, &mut keeping).await;
-        let bell = WorkerBell::default();
+        let bell = WorkerWaker::default();
         let proxy = Proxy::new(first, &limiter, &[], &bell);
         Self { now: RefCell::new(Rc::new(proxy)), keeping: RefCell::new(keeping), bell }
     }
@@ -61,9 +61,9 @@ impl Live {
     }
 
     /// Takes up another configuration, in half a second at most. Requests that begin then begin with that.
-    pub async fn take_up(&self, next: Generation) {
+    pub async fn apply(&self, next: ProxyConfig) {
         let earlier = self.now();
-        let limiter = if earlier.limiter.knows(&next.shared) {
+        let limiter = if earlier.limiter.uses_same_store(&next.shared) {
             earlier.limiter.clone()
         } else {
             let mut keeping = self.keeping.take();
@@ -91,18 +91,18 @@ impl Live {
 }
 
 /// A limiter over a connection of its own, and what it does beside requests.
-async fn limiter(generation: &Generation, keeping: &mut JoinSet<()>) -> Limiter {
+async fn limiter(generation: &ProxyConfig, keeping: &mut JoinSet<()>) -> Limiter {
     let shared = generation.shared.clone();
     let limiter = Limiter::new(Store::open(&generation.store, &shared.alone), shared);
-    limiter.begin().await;
-    keeping.spawn_local(limiter.clone().keep());
+    limiter.connect().await;
+    keeping.spawn_local(limiter.clone().run_maintenance());
     limiter
 }
 
 impl Proxy {
     /// A proxy of `generation`, which takes over what it can of the `earlier` upstreams.
-    fn new(generation: Generation, limiter: &Limiter, earlier: &[Rc<Upstream>], bell: &WorkerBell) -> Self {
-        let Generation { site, upstreams, counts, access, .. } = generation;
+    fn new(generation: ProxyConfig, limiter: &Limiter, earlier: &[Rc<Upstream>], bell: &WorkerWaker) -> Self {
+        let ProxyConfig { site, upstreams, counts, access, .. } = generation;
         let upstream = |(shared, counts)| {
             let kept = earlier.iter().find(|upstream| upstream.is_of(&shared));
             kept.map_or_else(|| Rc::new(Upstream::new(shared, counts, bell)), Rc::clone)

@@ -7,7 +7,7 @@ use crate::http1::names::MAX_FORWARDS;
 use crate::http1::{RequestHead, parse_decimal, push_decimal};
 
 /// Counts down the Max-Forwards of a request. A response means that the request goes no further.
-pub(super) fn count_down(head: &mut RequestHead) -> Option<refusal::Own> {
+pub(super) fn count_down(head: &mut RequestHead) -> Option<refusal::LocalReply> {
     if !head.fields.contains(MAX_FORWARDS) || !matches!(head.method, Method::OPTIONS | Method::TRACE) {
         return None;
     }

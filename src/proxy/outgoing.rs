@@ -9,7 +9,7 @@ use super::forwarded::introduce;
 use super::hop::{normalize_length, remove_hop_by_hop, takes_trailers, unannounce};
 use super::request_id::RequestId;
 use super::treatment::{HeaderEdits, Rewrite};
-use super::{Peer, via};
+use super::{ClientConnection, via};
 use crate::gate::{ClientIp, RouteId};
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, X_REQUEST_ID};
 use crate::http1::{FieldName, Fields, RequestHead};
@@ -20,7 +20,7 @@ const BEYOND_ASCII: AsciiSet = AsciiSet::EMPTY;
 
 /// What is known of a request that goes upstream, beside its head.
 pub(super) struct Outgoing<'a> {
-    pub peer: &'a Peer,
+    pub peer: &'a ClientConnection,
     /// The client's whole address; the peer's own unless that is a trusted proxy.
     pub client: IpAddr,
     pub client_ip: &'a ClientIp,
@@ -125,7 +125,7 @@ mod tests {
     fn prepared(uri: &str, fields: &[(&str, &str)], path: Option<&str>, prefix: Option<&str>) -> RequestHead {
         let minute = Duration::from_mins(1);
         let times = ClientTimes { body: minute, tunnel: minute, min_body_rate: None };
-        let peer = Peer::new("192.0.2.7:1".parse().unwrap(), times);
+        let peer = ClientConnection::new("192.0.2.7:1".parse().unwrap(), times);
         let mut head = RequestHead::new(Method::GET, uri.parse().unwrap());
         head.fields = fields.iter().copied().collect();
         let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };

@@ -4,8 +4,8 @@ use http::{StatusCode, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 
-use super::reply::Source;
-use super::{Peer, ProxyResponse, hop, http2, websocket};
+use super::reply::BodySource;
+use super::{ClientConnection, ProxyResponse, hop, http2, websocket};
 use crate::http1::ResponseHead;
 use crate::upstream::{ForwardError, RequestBody, ResponseBody};
 
@@ -14,7 +14,7 @@ use crate::upstream::{ForwardError, RequestBody, ResponseBody};
 /// could come.
 pub(super) async fn carried(
     mut body: RequestBody,
-    peer: &Peer,
+    peer: &ClientConnection,
     is_call: bool,
 ) -> Result<RequestBody, ForwardError> {
     if body.size_hint().exact() != Some(0) {
@@ -34,7 +34,7 @@ pub(super) async fn carried(
 pub(super) fn returned(
     (mut head, body): (ResponseHead, ResponseBody),
     handshake: Option<&[u8]>,
-) -> Result<ProxyResponse<Source>, ForwardError> {
+) -> Result<ProxyResponse<BodySource>, ForwardError> {
     let is_http2 = head.version == Version::HTTP_2;
     let agrees = |key| websocket::is_agreed(&head.fields, key) || is_http2;
     let is_switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
@@ -49,5 +49,5 @@ pub(super) fn returned(
     if let Some(key) = handshake.filter(|_| is_http2 && is_switched) {
         websocket::answer(&mut head.fields, key);
     }
-    Ok(ProxyResponse::new(head, Source::Upstream(body)))
+    Ok(ProxyResponse::new(head, BodySource::Upstream(body)))
 }

@@ -9,7 +9,7 @@ use http::Version;
 use smallvec::SmallVec;
 
 use super::via;
-use crate::gate::{Caller, RouteId};
+use crate::gate::{ClientIdentity, RouteId};
 use crate::http1::Fields;
 use crate::http1::names::{FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::upstream::{BufferBudget, ClientStream};
@@ -27,7 +27,7 @@ pub struct ClientTimes {
 
 /// The other end of a client's connection: who it is, and what we say of it to servers.
 #[derive(Debug)]
-pub struct Peer {
+pub struct ClientConnection {
     address: SocketAddr,
     times: ClientTimes,
     scheme: &'static str,
@@ -69,7 +69,7 @@ struct Via {
     element: Vec<u8>,
 }
 
-impl Peer {
+impl ClientConnection {
     /// The peer of a connection over HTTP/1.1.
     #[must_use]
     pub fn new(address: SocketAddr, times: ClientTimes) -> Self {
@@ -96,8 +96,8 @@ impl Peer {
 
     /// Whom the gate sees.
     #[must_use]
-    pub fn caller(&self) -> Caller<'_> {
-        Caller { address: self.address.ip(), tls_subject: self.tls_subject.as_deref() }
+    pub fn caller(&self) -> ClientIdentity<'_> {
+        ClientIdentity { address: self.address.ip(), tls_subject: self.tls_subject.as_deref() }
     }
 
     /// Its address.

@@ -3,7 +3,7 @@
 use http::header::HeaderName;
 
 use super::hop::HOP_BY_HOP;
-use super::{Target, Treatment};
+use super::{RouteAction, Target};
 use crate::gate::{Cost, Gate, KeyPart};
 use crate::http1::FieldName;
 use crate::http1::names::{
@@ -18,7 +18,7 @@ const OWN: [FieldName<'static>; 6] =
 /// Every header that the proxy writes, and that a limit, a route's conditions or a change of request headers names. It is
 /// made once for a configuration.
 #[must_use]
-pub fn protected_headers(gate: &Gate, treatments: &[Treatment]) -> HeaderScrub {
+pub fn protected_headers(gate: &Gate, treatments: &[RouteAction]) -> HeaderScrub {
     let own = [&gate.client_ip.header].into_iter();
     let of_tokens = gate.jwt.iter().map(|verifier| &verifier.spec().header);
     let of_limits = gate.terms.iter().flat_map(|terms| {

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::ProxyResponse;
-use super::answers::{Answers, CustomDenied, Field};
+use super::answers::{CustomDenied, Field, ResponsePolicy};
 use super::request_id::RequestId;
 use super::stamp::reset;
-use crate::gate::{Malformed, MissingPart};
+use crate::gate::{MissingPart, RequestError};
 use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use crate::http1::{ResponseHead, push_decimal};
-use crate::limit::{Cause, Policy, binding};
-use crate::limiter::{Denial, Standing};
+use crate::limit::{DenyReason, Policy, binding};
+use crate::limiter::{Denial, LimitStatus};
 use crate::time::{Micros, Timestamp};
 use crate::upstream::ForwardError;
 
@@ -26,23 +26,23 @@ pub(super) const PROBLEM: &[u8] = b"application/problem+json";
 const METHODS: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// A response whose body is ours.
-pub(super) type Own = ProxyResponse<Bytes>;
+pub(super) type LocalReply = ProxyResponse<Bytes>;
 
 /// The answer to a request that is refused for what it is.
-pub(super) fn malformed(error: &Malformed) -> Own {
+pub(super) fn malformed(error: &RequestError) -> LocalReply {
     let mut response = problem(error.status(), &error.to_string());
-    if !matches!(error, Malformed::Blocked(_) | Malformed::TooLarge) {
+    if !matches!(error, RequestError::Blocked(_) | RequestError::TooLarge) {
         // What else comes over this connection is no more to be trusted.
         close(&mut response.head);
     }
-    if let Malformed::Connect = error {
+    if let RequestError::Connect = error {
         response.head.fields.push(ALLOW, METHODS);
     }
     response
 }
 
 /// The answer to a request that lacks a key part which a limit requires.
-pub(super) fn missing_part(missing: &MissingPart) -> Own {
+pub(super) fn missing_part(missing: &MissingPart) -> LocalReply {
     let mut response = problem(missing.status, &missing.detail());
     response.head.fields.push(CACHE_CONTROL, b"no-store");
     if let Some(challenge) = missing.challenge() {
@@ -53,30 +53,30 @@ pub(super) fn missing_part(missing: &MissingPart) -> Own {
 
 /// The answer to an OPTIONS request that asks the proxy itself. What may be done with a resource only its server knows, so
 /// there is no Allow.
-pub(super) fn options() -> Own {
-    Own::new(ResponseHead::new(StatusCode::NO_CONTENT), Bytes::new())
+pub(super) fn options() -> LocalReply {
+    LocalReply::new(ResponseHead::new(StatusCode::NO_CONTENT), Bytes::new())
 }
 
 /// The answer to a TRACE request that may go no further. What it has sent is not echoed: it may hold secrets that a script
 /// in a browser must not see.
-pub(super) fn trace() -> Own {
+pub(super) fn trace() -> LocalReply {
     let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "the proxy itself does not answer TRACE");
     response.head.fields.push(ALLOW, METHODS);
     response
 }
 
 /// The answer to a request whose Max-Forwards can't be counted down.
-pub(super) fn malformed_max_forwards() -> Own {
+pub(super) fn malformed_max_forwards() -> LocalReply {
     problem(StatusCode::BAD_REQUEST, "Max-Forwards must be one number")
 }
 
 /// The answer where no route matches.
-pub(super) fn no_route() -> Own {
+pub(super) fn no_route() -> LocalReply {
     problem(StatusCode::NOT_FOUND, "no route matches this request")
 }
 
 /// The answer where no server gave one. It says what went wrong, but not where: that is for the log.
-pub(super) fn not_forwarded(error: &ForwardError) -> Own {
+pub(super) fn not_forwarded(error: &ForwardError) -> LocalReply {
     let (status, detail) = match error {
         ForwardError::Connect { .. } | ForwardError::Unresolved(_) => {
             (StatusCode::BAD_GATEWAY, "the upstream can't be reached")
@@ -123,7 +123,7 @@ pub(super) fn not_forwarded(error: &ForwardError) -> Own {
 }
 
 /// The answer where the server has not agreed to switch protocols as it should have.
-pub(super) fn not_switched() -> Own {
+pub(super) fn not_switched() -> LocalReply {
     problem(StatusCode::BAD_GATEWAY, "the upstream did not switch protocols as it was asked")
 }
 
@@ -135,12 +135,12 @@ pub(super) fn close(head: &mut ResponseHead) {
 /// The answer to a request that the limiter refuses, and the seconds that its Retry-After says.
 pub(super) fn denied(
     denial: Denial,
-    standings: &[Standing],
-    answers: &Answers,
+    standings: &[LimitStatus],
+    answers: &ResponsePolicy,
     policies: &[Policy],
     id: &RequestId,
     now: impl Fn() -> Timestamp,
-) -> (Own, Option<u64>) {
+) -> (LocalReply, Option<u64>) {
     let (mut response, wait) = match denial {
         Denial::Limited if standings.iter().any(is_blocked) => {
             (problem(StatusCode::FORBIDDEN, "this caller is blocked"), None)
@@ -169,11 +169,11 @@ pub(super) fn denied(
 }
 
 /// Whether it is refused by a block that somebody set, and not by its quota.
-fn is_blocked(standing: &Standing) -> bool {
-    !standing.decision.allowed && standing.decision.cause == Cause::Block
+fn is_blocked(standing: &LimitStatus) -> bool {
+    !standing.decision.allowed && standing.decision.cause == DenyReason::Block
 }
 
-impl Answers {
+impl ResponsePolicy {
     /// Whole seconds to wait, rounded up, at least one, with the configured jitter.
     fn wait(&self, wait: Micros) -> u64 {
         let wait = wait.ceil_secs().max(1);
@@ -194,8 +194,13 @@ impl Answers {
 
 /// A problem of the type for used-up quotas (draft-ietf-httpapi-ratelimit-headers). The body is put together
 /// by hand: it is what an attacker makes us write most.
-fn quota_exceeded(policies: &[Policy], standings: &[Standing], place: usize, wait: Option<u64>) -> Own {
-    let name = |standing: &Standing| &*policies[standing.policy.0 as usize].name;
+fn quota_exceeded(
+    policies: &[Policy],
+    standings: &[LimitStatus],
+    place: usize,
+    wait: Option<u64>,
+) -> LocalReply {
+    let name = |standing: &LimitStatus| &*policies[standing.policy.0 as usize].name;
     let binding = name(&standings[place]);
     let mut body = Vec::with_capacity(384);
     body.extend_from_slice(
@@ -210,8 +215,8 @@ fn quota_exceeded(policies: &[Policy], standings: &[Standing], place: usize, wai
         Some(wait) => {
             let unit = if wait == 1 { "second" } else { "seconds" };
             let what = match standings[place].decision.cause {
-                Cause::Ban => "has refused this caller too often and bans it",
-                Cause::Quota | Cause::Block => "is used up",
+                DenyReason::Ban => "has refused this caller too often and bans it",
+                DenyReason::Quota | DenyReason::Block => "is used up",
             };
             for part in ["the limit ", binding, " ", what, "; try again in "] {
                 body.extend_from_slice(part.as_bytes());
@@ -240,12 +245,12 @@ fn quota_exceeded(policies: &[Policy], standings: &[Standing], place: usize, wai
 
 fn in_own_words(
     custom: &CustomDenied,
-    answers: &Answers,
-    binding: &Standing,
+    answers: &ResponsePolicy,
+    binding: &LimitStatus,
     wait: Option<u64>,
     id: &RequestId,
     now: impl Fn() -> Timestamp,
-) -> Own {
+) -> LocalReply {
     let decision = &binding.decision;
     let body = custom.body.fill(|field| match field {
         Field::Limit => decision.limit.to_string(),
@@ -259,7 +264,7 @@ fn in_own_words(
 }
 
 /// A problem of no type of its own (RFC 9457).
-fn problem(status: StatusCode, detail: &str) -> Own {
+fn problem(status: StatusCode, detail: &str) -> LocalReply {
     let title = status.canonical_reason().unwrap_or("Error");
     let detail = serde_json::Value::from(detail);
     let body = format!(
@@ -270,10 +275,10 @@ fn problem(status: StatusCode, detail: &str) -> Own {
 }
 
 /// A response of ours.
-pub(super) fn own(status: StatusCode, content_type: &[u8], body: impl Into<Bytes>) -> Own {
+pub(super) fn own(status: StatusCode, content_type: &[u8], body: impl Into<Bytes>) -> LocalReply {
     let mut head = ResponseHead::new(status);
     head.fields.push(CONTENT_TYPE, content_type);
-    Own::new(head, body.into())
+    LocalReply::new(head, body.into())
 }
 
 #[cfg(test)]
@@ -284,17 +289,18 @@ mod tests {
 
     #[test]
     fn retry_after_is_at_least_one_and_at_most_the_maximum() {
-        let answers = Answers::default();
+        let answers = ResponsePolicy::default();
         assert_eq!(answers.wait(Micros(1)), 1);
         assert_eq!(answers.wait(Micros(1_000_001)), 2);
         assert_eq!(answers.retry_after(86_400), 86_400);
-        let short = Answers { retry_after_max: Some(Duration::from_secs(10)), ..Answers::default() };
+        let short =
+            ResponsePolicy { retry_after_max: Some(Duration::from_secs(10)), ..ResponsePolicy::default() };
         assert_eq!((short.wait(Micros(90_000_000)), short.retry_after(90)), (90, 10));
     }
 
     #[test]
     fn jitter_only_adds() {
-        let answers = Answers { retry_after_jitter: 0.5, ..Answers::default() };
+        let answers = ResponsePolicy { retry_after_jitter: 0.5, ..ResponsePolicy::default() };
         let waits: Vec<u64> = (0..200).map(|_| answers.wait(Micros(100_000_000))).collect();
         assert!(waits.iter().all(|wait| (100..=150).contains(wait)));
         assert!(waits.iter().any(|wait| *wait > 100));

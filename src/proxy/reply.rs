@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::call_body::CallBody;
-use super::entry::Entry;
+use super::entry::LogEntry;
 use crate::gate::RouteId;
 use crate::telemetry::Counts;
 use crate::time::recent;
@@ -20,8 +20,8 @@ use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 /// The body of an answer. When it is dropped, the request is logged and its duration counted.
 #[derive(Debug)]
 pub struct ReplyBody {
-    source: Source,
-    entry: Option<Box<Entry>>,
+    source: BodySource,
+    entry: Option<Box<LogEntry>>,
     timing: Timing,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Timing {
 
 /// Where a body comes from.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum BodySource {
     /// From us.
     Own(Bytes),
     /// From a server.
@@ -43,7 +43,7 @@ pub(super) enum Source {
     Call(Box<CallBody>),
 }
 
-impl Source {
+impl BodySource {
     /// The body that comes from a server.
     fn of_server(&self) -> Option<&ResponseBody> {
         match self {
@@ -62,20 +62,20 @@ impl Source {
 /// A request that has no answer yet. If it is dropped without one, its client has gone away, and that is counted and
 /// logged.
 #[derive(Debug)]
-pub(super) struct Unanswered<'p> {
+pub(super) struct ResponseGuard<'p> {
     pub route: Option<RouteId>,
-    pub entry: Option<Box<Entry>>,
+    pub entry: Option<Box<LogEntry>>,
     counts: &'p Counts,
     is_answered: bool,
 }
 
-impl<'p> Unanswered<'p> {
-    pub fn new(entry: Option<Box<Entry>>, counts: &'p Counts) -> Self {
+impl<'p> ResponseGuard<'p> {
+    pub fn new(entry: Option<Box<LogEntry>>, counts: &'p Counts) -> Self {
         Self { route: None, entry, counts, is_answered: false }
     }
 
     /// It is answered in this way; the entry is still to be written.
-    pub fn answer(&mut self, status: StatusCode) -> Option<Box<Entry>> {
+    pub fn answer(&mut self, status: StatusCode) -> Option<Box<LogEntry>> {
         self.is_answered = true;
         self.counts.answered(self.place(), status);
         if let Some(entry) = &mut self.entry {
@@ -89,7 +89,7 @@ impl<'p> Unanswered<'p> {
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for ResponseGuard<'_> {
     fn drop(&mut self) {
         if self.is_answered {
             return;
@@ -102,7 +102,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-impl Source {
+impl BodySource {
     /// Whether there is no more to come.
     pub fn is_end_stream(&self) -> bool {
         match self {
@@ -123,20 +123,20 @@ impl Source {
 }
 
 impl ReplyBody {
-    pub(super) fn new(source: Source, entry: Option<Box<Entry>>, timing: Timing) -> Self {
+    pub(super) fn new(source: BodySource, entry: Option<Box<LogEntry>>, timing: Timing) -> Self {
         Self { source, entry, timing }
     }
 
     /// Whether it comes from the proxy itself.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        matches!(self.source, Source::Own(_))
+        matches!(self.source, BodySource::Own(_))
     }
 
     /// How long it is, if it comes from the proxy itself.
     #[must_use]
     pub fn own_length(&self) -> Option<u64> {
-        if let Source::Own(bytes) = &self.source { Some(bytes.len() as u64) } else { None }
+        if let BodySource::Own(bytes) = &self.source { Some(bytes.len() as u64) } else { None }
     }
 
     /// Goes on with what is still to be sent of the request, while no more of the response can be taken.
@@ -144,7 +144,7 @@ impl ReplyBody {
     /// # Errors
     /// When the client has broken off the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
-        if let Source::Upstream(body) = &mut self.source { body.poll_upload(cx) } else { Ok(()) }
+        if let BodySource::Upstream(body) = &mut self.source { body.poll_upload(cx) } else { Ok(()) }
     }
 
     /// Whether it has no minimum rate, as of event streams and gRPC calls.
@@ -183,10 +183,10 @@ impl Body for ReplyBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match &mut self.source {
-            Source::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Source::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Source::Upstream(body) => Pin::new(body).poll_frame(cx),
-            Source::Call(body) => Pin::new(body).poll_frame(cx),
+            BodySource::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
+            BodySource::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            BodySource::Upstream(body) => Pin::new(body).poll_frame(cx),
+            BodySource::Call(body) => Pin::new(body).poll_frame(cx),
         };
         self.note(&frame);
         frame
@@ -203,7 +203,7 @@ impl Body for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        let is_own = matches!(self.source, Source::Own(_));
+        let is_own = matches!(self.source, BodySource::Own(_));
         let is_whole = is_own || self.is_end_stream();
         if let Some(entry) = &mut self.entry {
             if !is_whole && !entry.is_whole {

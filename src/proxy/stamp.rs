@@ -2,22 +2,22 @@
 
 use std::io::Write as _;
 
-use super::answers::Answers;
+use super::answers::ResponsePolicy;
 use crate::http1::names::{
     RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
 };
 use crate::http1::{Fields, parse_decimal, push_decimal};
 use crate::limit::{Decision, Policy, binding};
-use crate::limiter::Standing;
+use crate::limiter::LimitStatus;
 use crate::time::{Micros, Timestamp};
 
 /// Writes the rate headers of a request that stands so with its limits. Headers of the server stay, as a
 /// set, if they leave the client no more than ours. `retry_after` is what a denial says, in seconds.
 pub(super) fn stamp(
     fields: &mut Fields,
-    answers: &Answers,
+    answers: &ResponsePolicy,
     policies: &[Policy],
-    standings: &[Standing],
+    standings: &[LimitStatus],
     retry_after: Option<u64>,
     now: impl Fn() -> Timestamp,
 ) {
@@ -35,7 +35,7 @@ pub(super) fn stamp(
 }
 
 /// What `X-RateLimit-Reset` says.
-pub(super) fn reset(decision: &Decision, answers: &Answers, now: impl Fn() -> Timestamp) -> u64 {
+pub(super) fn reset(decision: &Decision, answers: &ResponsePolicy, now: impl Fn() -> Timestamp) -> u64 {
     if answers.reset_is_epoch {
         Micros(now().after(decision.reset_after).0).ceil_secs()
     } else {
@@ -57,7 +57,7 @@ fn is_tighter_draft(fields: &Fields, ours: &Decision) -> bool {
 }
 
 /// The value of `RateLimit-Policy`: an item for each limit.
-fn write_policies(out: &mut Vec<u8>, policies: &[Policy], standings: &[Standing]) {
+fn write_policies(out: &mut Vec<u8>, policies: &[Policy], standings: &[LimitStatus]) {
     let mut separator = "";
     for standing in standings {
         let Policy { name, quota, .. } = &policies[standing.policy.0 as usize];
@@ -69,7 +69,7 @@ fn write_policies(out: &mut Vec<u8>, policies: &[Policy], standings: &[Standing]
 }
 
 /// The value of `RateLimit`: an item for each limit. No limit is reset later than `retry_after` seconds.
-fn write_limits(out: &mut Vec<u8>, policies: &[Policy], standings: &[Standing], retry_after: Option<u64>) {
+fn write_limits(out: &mut Vec<u8>, policies: &[Policy], standings: &[LimitStatus], retry_after: Option<u64>) {
     let mut separator = "";
     for standing in standings {
         let name = &policies[standing.policy.0 as usize].name;
@@ -83,16 +83,16 @@ fn write_limits(out: &mut Vec<u8>, policies: &[Policy], standings: &[Standing], 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Cause, PolicyId, Quota, Rate};
+    use crate::limit::{DenyReason, PolicyId, Quota, Rate};
     use crate::proxy::RateHeaders;
 
-    fn stamped(upstream: &[(&str, &str)], answers: &Answers, denied: Option<u64>) -> Vec<String> {
+    fn stamped(upstream: &[(&str, &str)], answers: &ResponsePolicy, denied: Option<u64>) -> Vec<String> {
         let rate = Rate::new(100, Micros(60_000_000)).unwrap();
         let policies = [
             Policy::new("per-key", Quota::token_bucket(rate, 500).unwrap()),
             Policy::new("even", Quota::gcra(rate, 9).unwrap()),
         ];
-        let standing = |policy: u32, remaining, reset: u64| Standing {
+        let standing = |policy: u32, remaining, reset: u64| LimitStatus {
             policy: PolicyId(policy),
             decision: Decision {
                 allowed: denied.is_none(),
@@ -101,7 +101,7 @@ mod tests {
                 reset_after: Micros(reset),
                 retry_after: Some(Micros::ZERO),
                 delay: Micros::ZERO,
-                cause: Cause::Quota,
+                cause: DenyReason::Quota,
                 at: Timestamp::default(),
             },
         };
@@ -118,17 +118,17 @@ mod tests {
     #[test]
     fn the_binding_limit_is_shown() {
         assert_eq!(
-            stamped(&[], &Answers::default(), None),
+            stamped(&[], &ResponsePolicy::default(), None),
             ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 2", "x-ratelimit-reset: 5"]
         );
-        let epoch = Answers { reset_is_epoch: true, ..Answers::default() };
+        let epoch = ResponsePolicy { reset_is_epoch: true, ..ResponsePolicy::default() };
         assert_eq!(stamped(&[], &epoch, None)[2], "x-ratelimit-reset: 1000005");
     }
 
     #[test]
     fn the_draft_shows_every_limit() {
         let rate_headers = RateHeaders { x_ratelimit: false, draft_11: true };
-        let answers = Answers { rate_headers, ..Answers::default() };
+        let answers = ResponsePolicy { rate_headers, ..ResponsePolicy::default() };
         assert_eq!(
             stamped(&[], &answers, None),
             [
@@ -138,16 +138,19 @@ mod tests {
         );
         assert!(stamped(&[], &answers, Some(3))[1].ends_with("r=412;t=3, \"even\";r=2;t=3"));
         let none = RateHeaders { x_ratelimit: false, draft_11: false };
-        assert!(stamped(&[], &Answers { rate_headers: none, ..Answers::default() }, None).is_empty());
+        assert!(
+            stamped(&[], &ResponsePolicy { rate_headers: none, ..ResponsePolicy::default() }, None)
+                .is_empty()
+        );
     }
 
     #[test]
     fn a_servers_own_headers_stay_if_they_leave_no_more() {
         let own = [("x-ratelimit-limit", "7"), ("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "9")];
-        assert_eq!(stamped(&own, &Answers::default(), None)[0], "x-ratelimit-limit: 7");
+        assert_eq!(stamped(&own, &ResponsePolicy::default(), None)[0], "x-ratelimit-limit: 7");
         let looser = [("x-ratelimit-remaining", "3"), ("x-ratelimit-limit", "7")];
-        assert_eq!(stamped(&looser, &Answers::default(), None)[0], "x-ratelimit-limit: 10");
+        assert_eq!(stamped(&looser, &ResponsePolicy::default(), None)[0], "x-ratelimit-limit: 10");
         let odd = [("x-ratelimit-remaining", "many")];
-        assert_eq!(stamped(&odd, &Answers::default(), None)[1], "x-ratelimit-remaining: 2");
+        assert_eq!(stamped(&odd, &ResponsePolicy::default(), None)[1], "x-ratelimit-remaining: 2");
     }
 }

@@ -10,7 +10,7 @@ use crate::upstream::{HostRule, UpstreamId};
 
 /// What a route does with its requests.
 #[derive(Clone, Debug)]
-pub struct Treatment {
+pub struct RouteAction {
     /// Where they go.
     pub target: Target,
     /// Changes to what goes upstream.

@@ -13,10 +13,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::Instant;
 
-use super::entry::Entry;
-use super::reply::Source;
-use super::{Connect, Peer, ProxyResponse, refusal, websocket};
-use crate::socket::Alarm;
+use super::entry::LogEntry;
+use super::reply::BodySource;
+use super::{ClientConnection, Connect, ProxyResponse, refusal, websocket};
+use crate::socket::LazyTimer;
 use crate::time::monotonic;
 use crate::upstream::ServerEnd;
 
@@ -35,7 +35,7 @@ pub struct Tunnel {
 /// The tunnel's line of the access log, which is written when this is dropped, however the tunnel ends.
 #[derive(Debug)]
 struct Line {
-    entry: Option<Box<Entry>>,
+    entry: Option<Box<LogEntry>>,
     /// Bytes that have come from the server.
     bytes: Cell<u64>,
 }
@@ -50,11 +50,11 @@ struct Noted<'n, S> {
 /// Begins a tunnel if the server has agreed to a handshake: over the stream of `connect`, or, as it is returned, over the
 /// whole connection.
 pub(super) fn switch(
-    peer: &Peer,
-    response: ProxyResponse<Source>,
+    peer: &ClientConnection,
+    response: ProxyResponse<BodySource>,
     connect: Option<Connect>,
-    entry: &mut Option<Box<Entry>>,
-) -> (ProxyResponse<Source>, Option<Box<Tunnel>>) {
+    entry: &mut Option<Box<LogEntry>>,
+) -> (ProxyResponse<BodySource>, Option<Box<Tunnel>>) {
     // To a CONNECT of HTTP/2 success would mean that there is a tunnel.
     let is_misleading = connect.is_some() && response.head.status.is_success();
     if response.head.status != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
@@ -62,10 +62,10 @@ pub(super) fn switch(
     }
     let ProxyResponse { mut head, body, .. } = response;
     let server = match body {
-        Source::Upstream(body) if !is_misleading => body.into_tunnel(),
+        BodySource::Upstream(body) if !is_misleading => body.into_tunnel(),
         _ => None,
     };
-    let Some(server) = server else { return (refusal::not_switched().map(Source::Own), None) };
+    let Some(server) = server else { return (refusal::not_switched().map(BodySource::Own), None) };
     websocket::agree(&mut head, connect.is_some());
     if let Some(entry) = entry {
         entry.record.status = Some(head.status);
@@ -75,7 +75,7 @@ pub(super) fn switch(
         timeout: peer.tunnel_timeout(),
         line: Line { entry: entry.take(), bytes: Cell::new(0) },
     };
-    let response = ProxyResponse::new(head, Source::Own(Bytes::new()));
+    let response = ProxyResponse::new(head, BodySource::Own(Bytes::new()));
     let Some(connect) = connect else { return (response, Some(Box::new(tunnel))) };
     tokio::task::spawn_local(async move {
         if let Ok(client) = connect.stream.await {
@@ -92,7 +92,7 @@ impl Tunnel {
         let (heard, said) = (Cell::new(monotonic()), Cell::new(0));
         let mut client = Noted { stream: client, read: &said, heard: &heard };
         let mut server = Noted { stream: &mut self.server, read: &self.line.bytes, heard: &heard };
-        let mut alarm = Alarm::default();
+        let mut alarm = LazyTimer::default();
         let mut copy = pin!(copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER));
         poll_fn(|cx| match copy.as_mut().poll(cx) {
             Poll::Ready(_) => Poll::Ready(()),

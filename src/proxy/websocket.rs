@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{Method, StatusCode, Version};
 
-use crate::gate::Malformed;
+use crate::gate::RequestError;
 use crate::http1::names::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TE, UPGRADE,
 };
@@ -37,9 +37,9 @@ pub(super) fn ask(fields: &mut Fields) {
 ///
 /// # Errors
 /// Another protocol.
-pub(super) fn from_connect(head: &mut RequestHead, protocol: &str) -> Result<(), Malformed> {
+pub(super) fn from_connect(head: &mut RequestHead, protocol: &str) -> Result<(), RequestError> {
     if protocol.as_bytes() != WEBSOCKET {
-        return Err(Malformed::Connect);
+        return Err(RequestError::Connect);
     }
     head.method = Method::GET;
     ask(&mut head.fields);

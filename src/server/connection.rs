@@ -21,11 +21,11 @@ use tokio::io::AsyncWrite as _;
 use tokio::time::Instant;
 
 use self::http1::Parked;
-use super::drain::Open;
+use super::drain::ConnectionTracker;
 use super::transport::Accepted;
 use super::{ListenerSpec, Protocols};
-use crate::proxy::{Live, Peer};
-use crate::socket::{Alarm, BufferedStream, TimedStream};
+use crate::proxy::{ActiveProxy, ClientConnection};
+use crate::socket::{BufferedStream, LazyTimer, TimedStream};
 use crate::time::monotonic;
 use crate::tls::Transport;
 
@@ -52,17 +52,22 @@ enum Beginning {
 struct Waiting<'l> {
     stream: BufferedStream<Transport>,
     spec: &'l ListenerSpec,
-    open: &'l Open,
+    open: &'l ConnectionTracker,
     /// How a connection begins that speaks HTTP/2, where it may.
     preface: &'static [u8],
     /// By when the first bytes must be there.
     by: Instant,
     has_begun: bool,
-    alarm: Alarm,
+    alarm: LazyTimer,
 }
 
 /// Serves a connection until either end closes it.
-pub(super) async fn serve(accepted: Accepted, spec: &ListenerSpec, live: &Rc<Live>, open: &Open) {
+pub(super) async fn serve(
+    accepted: Accepted,
+    spec: &ListenerSpec,
+    live: &Rc<ActiveProxy>,
+    open: &ConnectionTracker,
+) {
     let Accepted { stream, address } = accepted;
     let mut drain_begun = pin!(open.begun());
     // Once is enough for all of the connection: a task's waker stays the same.
@@ -83,7 +88,7 @@ pub(super) async fn serve(accepted: Accepted, spec: &ListenerSpec, live: &Rc<Liv
         preface: if may_be_http2 { PREFACE } else { b"" },
         by: monotonic() + spec.idle_timeout,
         has_begun: false,
-        alarm: Alarm::default(),
+        alarm: LazyTimer::default(),
     };
     let end = loop {
         let begins = waiting.begin().await;
@@ -111,7 +116,7 @@ pub(super) async fn serve(accepted: Accepted, spec: &ListenerSpec, live: &Rc<Liv
         match served {
             // A connection that has spoken HTTP/1.1 goes on with it.
             Ok(Some(Parked { stream, by })) => {
-                let alarm = Alarm::default();
+                let alarm = LazyTimer::default();
                 waiting = Waiting { stream, spec, open, preface: b"", by, has_begun: false, alarm };
             }
             Ok(None) => break Ok(()),
@@ -123,8 +128,8 @@ pub(super) async fn serve(accepted: Accepted, spec: &ListenerSpec, live: &Rc<Liv
     }
 }
 
-fn peer(address: SocketAddr, spec: &ListenerSpec, transport: &Transport) -> Peer {
-    let peer = Peer::new(address, spec.client_times());
+fn peer(address: SocketAddr, spec: &ListenerSpec, transport: &Transport) -> ClientConnection {
+    let peer = ClientConnection::new(address, spec.client_times());
     match transport {
         Transport::Plain(_) => peer,
         Transport::Tls(_) => peer.over_tls(transport.peer_subject()),

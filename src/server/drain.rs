@@ -11,7 +11,7 @@ use super::occupant::Occupant;
 
 /// How far a server is on the way to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum Lifecycle {
     /// It serves.
     #[default]
     Serving,
@@ -23,25 +23,25 @@ pub enum Stage {
 
 /// Tells all who listen how far the server is.
 #[derive(Debug)]
-pub struct Stages(watch::Sender<Stage>);
+pub struct Stages(watch::Sender<Lifecycle>);
 
 /// A way to lead a server to its end, and what each of its parts listens to.
 #[must_use]
-pub fn stages() -> (Stages, watch::Receiver<Stage>) {
-    let (sender, receiver) = watch::channel(Stage::default());
+pub fn stages() -> (Stages, watch::Receiver<Lifecycle>) {
+    let (sender, receiver) = watch::channel(Lifecycle::default());
     (Stages(sender), receiver)
 }
 
 impl Stages {
     /// Begins a stage.
-    pub fn begin(&self, stage: Stage) {
+    pub fn begin(&self, stage: Lifecycle) {
         self.0.send_replace(stage);
     }
 }
 
 /// Waits until it is time to drain, or nobody is left to say so.
-pub(super) async fn time_to_drain(stages: &mut watch::Receiver<Stage>) {
-    let _ = stages.wait_for(|stage| *stage == Stage::Draining).await;
+pub(super) async fn time_to_drain(stages: &mut watch::Receiver<Lifecycle>) {
+    let _ = stages.wait_for(|stage| *stage == Lifecycle::Draining).await;
 }
 
 /// One worker's connections, and whether they are asked to end.
@@ -55,16 +55,16 @@ pub(super) struct Connections {
 
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct ConnectionTracker {
     connections: Rc<Connections>,
     occupant: Arc<Occupant>,
 }
 
 impl Connections {
     /// Counts a connection until the value is dropped.
-    pub fn open(self: &Rc<Self>, occupant: &Arc<Occupant>) -> Open {
+    pub fn open(self: &Rc<Self>, occupant: &Arc<Occupant>) -> ConnectionTracker {
         self.open.set(self.open.get() + 1);
-        Open { connections: Rc::clone(self), occupant: Arc::clone(occupant) }
+        ConnectionTracker { connections: Rc::clone(self), occupant: Arc::clone(occupant) }
     }
 
     /// Asks every connection to end.
@@ -81,7 +81,7 @@ impl Connections {
     }
 }
 
-impl Open {
+impl ConnectionTracker {
     /// Whether the connection is asked to end.
     pub fn is_draining(&self) -> bool {
         self.connections.is_draining.get() || self.is_evicted()
@@ -108,7 +108,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for ConnectionTracker {
     fn drop(&mut self) {
         self.connections.open.set(self.connections.open.get() - 1);
         self.connections.closed.notify_one();

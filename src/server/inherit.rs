@@ -9,9 +9,9 @@ use socket2::SockRef;
 /// Listening sockets that were passed on. They stay open as long as the process lives, so that a listener can have
 /// its socket again after a reload without it.
 #[derive(Debug, Default)]
-pub struct Inherited(Vec<(SocketAddr, TcpListener)>);
+pub struct InheritedSockets(Vec<(SocketAddr, TcpListener)>);
 
-impl Inherited {
+impl InheritedSockets {
     /// What the environment names; to be called before there are threads.
     #[must_use]
     pub fn from_env() -> Self {
@@ -69,7 +69,7 @@ mod tests {
         let bound = || listening(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
         let (one, other) = (bound(), bound());
         let addresses = [one.0, other.0];
-        let inherited = Inherited(vec![one, other]);
+        let inherited = InheritedSockets(vec![one, other]);
         for address in addresses {
             let handles = inherited.handles(address, 3).unwrap().unwrap();
             assert!(handles.len() == 3 && handles.iter().all(|one| one.local_addr().unwrap() == address));

@@ -9,8 +9,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::places::Places;
-use super::{Inherited, ListenerSpec};
+use super::places::ConnectionLimiter;
+use super::{InheritedSockets, ListenerSpec};
 use crate::socket::set_options;
 
 /// Connections that may wait to be accepted, on each worker's socket.
@@ -36,7 +36,7 @@ pub struct ListenerHandle {
     /// Knows whether sockets are open.
     sockets: watch::Sender<()>,
     address: SocketAddr,
-    places: Arc<Places>,
+    places: Arc<ConnectionLimiter>,
 }
 
 /// One worker's socket on one address.
@@ -46,7 +46,7 @@ pub struct Listener {
     pub(super) spec: watch::Receiver<Arc<ListenerSpec>>,
     pub(super) socket: TcpListener,
     /// For the connections that all workers have here.
-    pub(super) places: Arc<Places>,
+    pub(super) places: Arc<ConnectionLimiter>,
     /// To be dropped behind the socket.
     pub(super) is_open: watch::Receiver<()>,
 }
@@ -61,7 +61,7 @@ pub struct Listener {
 pub fn listen(
     spec: &ListenerSpec,
     workers: usize,
-    inherited: &Inherited,
+    inherited: &InheritedSockets,
     ours: &[SocketAddr],
 ) -> Result<(ListenerHandle, Vec<Listener>), ListenError> {
     let overlaps = |own: &SocketAddr| {
@@ -77,7 +77,7 @@ pub fn listen(
     };
     let (sender, receiver) = watch::channel(Arc::new(spec.clone()));
     let (open, is_open) = watch::channel(());
-    let places = Arc::new(Places::default());
+    let places = Arc::new(ConnectionLimiter::default());
     let listener = |socket: TcpListener| {
         set_options(&socket)?;
         Ok(Listener { spec: receiver.clone(), socket, places: Arc::clone(&places), is_open: is_open.clone() })
@@ -119,7 +119,7 @@ impl ListenerHandle {
 
     /// How many connections are open here over all workers, and how many were refused.
     #[must_use]
-    pub fn places(&self) -> Arc<Places> {
+    pub fn places(&self) -> Arc<ConnectionLimiter> {
         Arc::clone(&self.places)
     }
 
@@ -154,10 +154,10 @@ mod tests {
     #[test]
     fn workers_share_a_port_and_others_do_not() {
         let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
-        let (handle, ours) = listen(&spec, 3, &Inherited::default(), &[]).unwrap();
+        let (handle, ours) = listen(&spec, 3, &InheritedSockets::default(), &[]).unwrap();
         let address = handle.address();
         assert!(ours.iter().all(|listener| listener.socket.local_addr().unwrap() == address));
-        let error = listen(&ListenerSpec::new(address), 1, &Inherited::default(), &[]).unwrap_err();
+        let error = listen(&ListenerSpec::new(address), 1, &InheritedSockets::default(), &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("can't listen on {address}: Address already in use (os error 98)")
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn accepted_connections_have_their_options_from_the_listener() {
         let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
-        let (handle, ours) = listen(&spec, 1, &Inherited::default(), &[]).unwrap();
+        let (handle, ours) = listen(&spec, 1, &InheritedSockets::default(), &[]).unwrap();
         let _client = std::net::TcpStream::connect(handle.address()).unwrap();
         let accepted = std::iter::from_fn(|| Some(ours[0].socket.accept())).find_map(Result::ok).unwrap().0;
         assert!(socket2::SockRef::from(&accepted).keepalive().unwrap());

@@ -33,7 +33,7 @@ type Clients = HashMap<IpAddr, Vec<Arc<Occupant>>>;
 
 /// The places on one address.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct ConnectionLimiter {
     /// Connections that have a place.
     taken: AtomicUsize,
     /// Connections that have lost it to a newcomer, and are not closed yet.
@@ -46,19 +46,23 @@ pub struct Places {
 
 /// A place that is taken until the value is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionPermit {
+    places: Arc<ConnectionLimiter>,
     client: Option<IpAddr>,
     occupant: Arc<Occupant>,
 }
 
-impl Places {
+impl ConnectionLimiter {
     /// Takes one of `max` places for a connection of this client, if it is known already.
     ///
     /// # Errors
     /// When all of them are taken, and no client that has more of them has an idle connection.
-    pub(super) fn take(self: &Arc<Self>, max: usize, client: Option<IpAddr>) -> Result<Place, Full> {
-        let place = Place { places: Arc::clone(self), client: None, occupant: Arc::default() };
+    pub(super) fn take(
+        self: &Arc<Self>,
+        max: usize,
+        client: Option<IpAddr>,
+    ) -> Result<ConnectionPermit, Full> {
+        let place = ConnectionPermit { places: Arc::clone(self), client: None, occupant: Arc::default() };
         if self.taken.fetch_add(1, Ordering::Relaxed) < max || self.evict(max, client) {
             return Ok(place);
         }
@@ -117,7 +121,7 @@ impl Places {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Gives the place to a client, which may have `max` of them if that is bounded.
     ///
     /// # Errors
@@ -140,7 +144,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let places = &self.places;
         // Locked over all of it: meanwhile the place can't be taken away.
@@ -170,7 +174,7 @@ mod tests {
 
     #[test]
     fn no_more_places_are_taken_than_there_are() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionLimiter::default());
         let [first, second] = [(); 2].map(|()| places.take(2, None).unwrap());
         assert_eq!(places.take(2, None).unwrap_err(), Full::Listener(2));
         assert_eq!((places.taken(), places.refused()), (2, [1, 0]));
@@ -182,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_client_has_its_places_and_leaves_nothing_behind() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionLimiter::default());
         let two = NonZeroUsize::new(2).unwrap();
         let take = |client: &str| {
             let mut place = places.take(1_000, None)?;
@@ -205,13 +209,13 @@ mod tests {
 
     #[test]
     fn a_newcomer_gets_the_place_of_an_idle_connection_of_the_client_that_has_the_most() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionLimiter::default());
         let take = |number: u8| {
             let client = [192, 0, 2, number].into();
             let mut place = places.take(8, Some(client))?;
             place.give_to(client, None).map(|()| place)
         };
-        let held: Vec<Place> = [1, 2, 2, 2, 2, 3, 3, 3].map(|client| take(client).unwrap()).into();
+        let held: Vec<ConnectionPermit> = [1, 2, 2, 2, 2, 3, 3, 3].map(|client| take(client).unwrap()).into();
         let idle = |number: usize| held[number].occupant().set_idle(true);
         let evicted = || held.iter().filter(|place| place.occupant().is_evicted()).count();
         assert_eq!(take(4).unwrap_err(), Full::Listener(8));

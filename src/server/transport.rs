@@ -8,9 +8,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::ListenerSpec;
-use super::places::{Full, Place, Places};
+use super::places::{ConnectionLimiter, ConnectionPermit, Full};
 use super::proxy_protocol::{self, ProxyHeaderError};
-use crate::proxy::Live;
+use crate::proxy::ActiveProxy;
 use crate::tls::Transport;
 
 /// A client's connection.
@@ -36,11 +36,11 @@ enum HandshakeError {
 
 /// A place for a connection that was accepted just now.
 pub(super) fn place(
-    places: &Arc<Places>,
+    places: &Arc<ConnectionLimiter>,
     address: SocketAddr,
     spec: &ListenerSpec,
-    live: &Live,
-) -> Result<Place, Full> {
+    live: &ActiveProxy,
+) -> Result<ConnectionPermit, Full> {
     // Where a PROXY header comes, it says whose place it is.
     let client = if spec.proxy_protocol { None } else { live.now().client_at(address.ip()) };
     let mut place = places.take(spec.max_connections, client)?;
@@ -51,7 +51,12 @@ pub(super) fn place(
 }
 
 /// Gives a place to a client, if it is one: many may be behind a trusted proxy.
-fn give(place: &mut Place, address: SocketAddr, spec: &ListenerSpec, live: &Live) -> Result<(), Full> {
+fn give(
+    place: &mut ConnectionPermit,
+    address: SocketAddr,
+    spec: &ListenerSpec,
+    live: &ActiveProxy,
+) -> Result<(), Full> {
     let client = live.now().client_at(address.ip());
     client.map_or(Ok(()), |client| place.give_to(client, spec.max_connections_per_client))
 }
@@ -72,8 +77,8 @@ pub(super) async fn accept(
     stream: TcpStream,
     address: SocketAddr,
     spec: &ListenerSpec,
-    live: &Live,
-    place: &mut Place,
+    live: &ActiveProxy,
+    place: &mut ConnectionPermit,
 ) -> Option<Accepted> {
     if spec.tls.is_none() && !spec.proxy_protocol {
         return Some(Accepted { stream: Transport::Plain(stream), address });
@@ -91,8 +96,8 @@ async fn handshake(
     mut stream: TcpStream,
     mut address: SocketAddr,
     spec: &ListenerSpec,
-    live: &Live,
-    place: &mut Place,
+    live: &ActiveProxy,
+    place: &mut ConnectionPermit,
 ) -> Result<Accepted, HandshakeError> {
     if spec.proxy_protocol {
         if !live.now().trusts(address.ip()) {

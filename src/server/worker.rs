@@ -12,11 +12,11 @@ use tokio::task::JoinSet;
 
 use super::ListenerSpec;
 use super::connection::serve;
-use super::drain::{Connections, Stage, time_to_drain};
+use super::drain::{Connections, Lifecycle, time_to_drain};
 use super::listen::{BACKLOG, Listener};
 use super::transport;
-use crate::proxy::{Generation, Live};
-use crate::telemetry::Seldom;
+use crate::proxy::{ActiveProxy, ProxyConfig};
+use crate::telemetry::LogThrottle;
 
 /// How often connections to servers are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Order {
     /// What it serves with.
-    pub generation: Generation,
+    pub generation: ProxyConfig,
     /// Its sockets on addresses that are new.
     pub listeners: Vec<Listener>,
 }
@@ -48,14 +48,14 @@ impl Worker {
     ///
     /// # Errors
     /// When no thread can be had.
-    pub fn start(number: usize, first: Order, drain: watch::Receiver<Stage>) -> io::Result<Self> {
+    pub fn start(number: usize, first: Order, drain: watch::Receiver<Lifecycle>) -> io::Result<Self> {
         let builder = std::thread::Builder::new().name(format!("worker-{number}"));
         let (orders, received) = mpsc::channel(1);
         Ok(Self { thread: builder.spawn(move || run(first, received, drain))?, orders })
     }
 
     /// Has it go on as ordered; returns when it does. One that drains goes on as it is.
-    pub async fn take_up(&self, order: Order) {
+    pub async fn apply(&self, order: Order) {
         let (done, is_done) = oneshot::channel();
         if self.orders.send((order, done)).await.is_ok() {
             let _ = is_done.await;
@@ -79,14 +79,14 @@ impl Worker {
 
 type Orders = mpsc::Receiver<(Order, oneshot::Sender<()>)>;
 
-fn run(first: Order, orders: Orders, drain: watch::Receiver<Stage>) -> io::Result<()> {
+fn run(first: Order, orders: Orders, drain: watch::Receiver<Lifecycle>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(serve_all(first, orders, drain))
 }
 
-async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<Stage>) -> io::Result<()> {
+async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<Lifecycle>) -> io::Result<()> {
     // Who connects meanwhile waits in the backlog.
-    let live = Rc::new(Live::new(first.generation).await);
+    let live = Rc::new(ActiveProxy::new(first.generation).await);
     let mut listening = JoinSet::new();
     for listener in first.listeners {
         listening.spawn_local(listen(listener, Rc::clone(&live), drain.clone()));
@@ -96,7 +96,7 @@ async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<Stag
     loop {
         tokio::select! {
             Some((order, done)) = orders.recv() => {
-                live.take_up(order.generation).await;
+                live.apply(order.generation).await;
                 for listener in order.listeners {
                     listening.spawn_local(listen(listener, Rc::clone(&live), drain.clone()));
                 }
@@ -115,7 +115,11 @@ async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<Stag
 }
 
 /// Serves an address until nobody listens there any more, and its last connection is closed.
-async fn listen(listener: Listener, live: Rc<Live>, drain: watch::Receiver<Stage>) -> io::Result<()> {
+async fn listen(
+    listener: Listener,
+    live: Rc<ActiveProxy>,
+    drain: watch::Receiver<Lifecycle>,
+) -> io::Result<()> {
     let connections = Rc::new(Connections::default());
     accept(listener, live, &connections, drain).await?;
     connections.drain();
@@ -126,9 +130,9 @@ async fn listen(listener: Listener, live: Rc<Live>, drain: watch::Receiver<Stage
 /// Accepts connections until it is time to drain, and then those that wait already.
 async fn accept(
     mut listener: Listener,
-    live: Rc<Live>,
+    live: Rc<ActiveProxy>,
     connections: &Rc<Connections>,
-    mut drain: watch::Receiver<Stage>,
+    mut drain: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
     let mut spec = listener.spec.borrow_and_update().clone();
     let start = |stream: TcpStream, address, spec: &Arc<ListenerSpec>| {
@@ -149,7 +153,7 @@ async fn accept(
         });
     };
     let socket = TcpListener::from_std(listener.socket)?;
-    let mut failing = Seldom::default();
+    let mut failing = LogThrottle::default();
     loop {
         let accepted = tokio::select! {
             // Connections come last: under a flood there is always one more.
@@ -199,7 +203,7 @@ fn is_about_one(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn sweep(live: Rc<Live>) {
+async fn sweep(live: Rc<ActiveProxy>) {
     let (mut tick, mut release) = (tokio::time::interval(SWEEP), tokio::time::interval(RELEASE));
     loop {
         tokio::select! {

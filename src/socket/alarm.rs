@@ -18,20 +18,20 @@ const FOREVER: Duration = Duration::from_hours(24 * 365);
 /// A timer that is armed lazily: one that rings too early is set again, so that it need not be touched whenever its
 /// deadline moves back.
 #[derive(Debug, Default)]
-pub struct Alarm {
+pub struct LazyTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     wakes: Option<Waker>,
 }
 
 /// Bounds each wait for something that is no socket, such as one stream among several on a connection.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct Deadline {
     span: Duration,
     /// When all must be over.
     limit: Option<Instant>,
     since: Option<Instant>,
     rate: TransferRate,
-    alarm: Alarm,
+    alarm: LazyTimer,
 }
 
 /// Something was waited for too long.
@@ -39,7 +39,7 @@ pub struct Waiting {
 #[error("it took too long")]
 pub struct TooLate;
 
-impl Alarm {
+impl LazyTimer {
     /// Ready when the deadline is past; until then it sees to it that the task is woken by then.
     pub fn wait_until(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
@@ -72,11 +72,11 @@ fn look(sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
     pin!(unconstrained(sleep)).poll(cx)
 }
 
-impl Waiting {
+impl Deadline {
     /// Waits of at most so long each.
     #[must_use]
     pub fn new(span: Duration) -> Self {
-        Self { span, limit: None, since: None, rate: TransferRate::new(None), alarm: Alarm::default() }
+        Self { span, limit: None, since: None, rate: TransferRate::new(None), alarm: LazyTimer::default() }
     }
 
     /// Waits that end by `limit`, and of at most so long each, as far as those are given.
@@ -139,7 +139,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_rings_for_a_task_that_had_used_up_its_turn() {
-        let (mut alarm, mut is_first) = (Alarm::default(), true);
+        let (mut alarm, mut is_first) = (LazyTimer::default(), true);
         let deadline = monotonic() + SECOND;
         let rings = std::future::poll_fn(|cx| {
             if std::mem::take(&mut is_first) {
@@ -155,7 +155,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_wait_has_its_own_time() {
-        let mut waiting = Waiting::new(SECOND);
+        let mut waiting = Deadline::new(SECOND);
         let mut wait = async |span| {
             let mut sleep = std::pin::pin!(tokio::time::sleep(span));
             std::future::poll_fn(|cx| waiting.bound(sleep.as_mut().poll(cx), cx)).await
@@ -168,7 +168,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_transfer_ends_when_its_average_is_below_the_minimum() {
-        let mut waiting = Waiting::new(30 * SECOND).with_min_rate(NonZeroU32::new(100));
+        let mut waiting = Deadline::new(30 * SECOND).with_min_rate(NonZeroU32::new(100));
         let started = monotonic();
         let end = loop {
             let mut sleep = std::pin::pin!(tokio::time::sleep(3 * SECOND));

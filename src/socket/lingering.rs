@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::alarm::Alarm;
+use super::alarm::LazyTimer;
 use crate::time::monotonic;
 
 /// How long a connection is read on, in all and between two reads.
@@ -43,7 +43,7 @@ impl Lingering {
     /// closed.
     pub fn poll(
         &mut self,
-        alarm: &mut Alarm,
+        alarm: &mut LazyTimer,
         cx: &mut Context<'_>,
         mut read: impl FnMut(&mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<()> {

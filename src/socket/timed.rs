@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::alarm::Alarm;
+use super::alarm::LazyTimer;
 use super::lingering::Lingering;
 use crate::time::monotonic;
 
@@ -25,7 +25,7 @@ pub struct TimedStream<S> {
     ahead: Bytes,
     write_timeout: Duration,
     write_since: Option<Instant>,
-    alarm: Alarm,
+    alarm: LazyTimer,
     activity: Rc<Activity>,
     /// Whether the other side may be sending when the stream is shut down.
     lingers: bool,
@@ -61,7 +61,7 @@ impl<S> TimedStream<S> {
             ahead,
             write_timeout,
             write_since: None,
-            alarm: Alarm::default(),
+            alarm: LazyTimer::default(),
             activity: Rc::default(),
             lingers: false,
             lingering: None,

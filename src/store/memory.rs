@@ -214,7 +214,7 @@ impl<'a> Taking<'a> {
             if one.policy.shadow {
                 decisions[place] = self.watch(&one, passes);
             } else if decisions[place].allowed && !passes {
-                decisions[place] = self.decide(&one, &one.charge.look()).decision;
+                decisions[place] = self.decide(&one, &one.charge.peek()).decision;
             }
         }
         decisions

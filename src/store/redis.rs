@@ -28,10 +28,10 @@ pub use url::{Endpoint, Node, Target, UrlError};
 pub use wire::stored_key;
 
 use self::connection::Supervisor;
-use self::gather::Queue;
-use self::line::{Line, TakeClock};
+use self::gather::Batcher;
+use self::line::{RedisClient, TakeClock};
 use super::{Change, Decisions, StoreError};
-use crate::limit::{Charge, Key, Manner, Policy, PolicyId, Quota, Rate};
+use crate::limit::{Charge, ChargeKind, Key, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, monotonic};
 
 /// How many charges are settled in one call: it must not keep the server from others, nor take longer than a take
@@ -62,8 +62,8 @@ pub struct Redis {
 }
 
 struct Shared {
-    line: Arc<Line>,
-    queue: Arc<Queue>,
+    line: Arc<RedisClient>,
+    queue: Arc<Batcher>,
     /// Whether keys lie on several nodes.
     is_cluster: bool,
     /// Tells the supervisor to begin again.
@@ -94,11 +94,11 @@ impl Redis {
 
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
         let supervisor = Supervisor::new(spec);
-        let line = Line::new(supervisor.client(), spec, clock);
+        let line = RedisClient::new(supervisor.client(), spec, clock);
         let (line, reconnect, (wants, wanted)) = (Arc::new(line), Arc::default(), oneshot::channel());
         tokio::spawn(supervisor.run(Arc::downgrade(&line), Arc::clone(&reconnect), wanted));
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
-        let queue = Queue::over(Arc::clone(&line), is_cluster);
+        let queue = Batcher::over(Arc::clone(&line), is_cluster);
         Self { shared: Arc::new(Shared { line, queue, is_cluster, reconnect, _wants: wants }) }
     }
 
@@ -157,7 +157,7 @@ impl Redis {
         charges: &[Charge],
     ) -> Result<Decisions, StoreError> {
         let mut decisions = Decisions::new();
-        let are_late = charges.iter().all(|charge| charge.manner == Manner::Late);
+        let are_late = charges.iter().all(|charge| charge.manner == ChargeKind::Late);
         for some in charges.chunks(if are_late { PAID_AT_ONCE } else { SETTLED_AT_ONCE }) {
             decisions.extend(self.ask(policies, some, true).await?);
         }

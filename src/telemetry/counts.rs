@@ -13,7 +13,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 
 use super::upstreams::{NamedUpstream, UpstreamCounts, UpstreamSums};
-use crate::limit::{Cause, Charge, Decision, Policy, PolicyId};
+use crate::limit::{Charge, Decision, DenyReason, Policy, PolicyId};
 use crate::time::Micros;
 
 /// What came of one limit for one request.
@@ -94,7 +94,7 @@ pub(super) const DURATION_CELLS: usize = DURATIONS.len() + 2;
 /// Counters that are written together; processors fetch cache lines in pairs of 64 bytes.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Tally<const N: usize>([AtomicU64; N]);
+pub(super) struct Counters<const N: usize>([AtomicU64; N]);
 
 /// One worker's counters, in the places of one configuration's limits and routes. The default counts nothing.
 #[derive(Debug, Default)]
@@ -102,12 +102,12 @@ pub struct Counts {
     limits: Box<[Arc<ByOutcome>]>,
     routes: Box<[Arc<ByClass>]>,
     unrouted: Arc<ByClass>,
-    durations: Arc<Tally<DURATION_CELLS>>,
-    store: Arc<Tally<{ StoreCall::ALL.len() }>>,
+    durations: Arc<Counters<DURATION_CELLS>>,
+    store: Arc<Counters<{ StoreCall::ALL.len() }>>,
 }
 
-type ByOutcome = Tally<{ Outcome::ALL.len() }>;
-type ByClass = Tally<CLASS_CELLS>;
+type ByOutcome = Counters<{ Outcome::ALL.len() }>;
+type ByClass = Counters<CLASS_CELLS>;
 
 /// Every worker's counters, by name.
 #[derive(Debug, Default)]
@@ -119,8 +119,8 @@ struct Named {
     limits: BTreeMap<Box<str>, Arc<ByOutcome>>,
     routes: BTreeMap<Box<str>, Arc<ByClass>>,
     unrouted: Arc<ByClass>,
-    durations: Arc<Tally<DURATION_CELLS>>,
-    store: Arc<Tally<{ StoreCall::ALL.len() }>>,
+    durations: Arc<Counters<DURATION_CELLS>>,
+    store: Arc<Counters<{ StoreCall::ALL.len() }>>,
     upstreams: BTreeMap<Box<str>, NamedUpstream>,
 }
 
@@ -156,9 +156,9 @@ impl Outcome {
     fn of(policy: &Policy, decision: &Decision) -> Self {
         match (policy.shadow, decision.allowed, decision.cause) {
             (false, true, _) => Self::Allowed,
-            (false, false, Cause::Quota) => Self::Denied,
-            (false, false, Cause::Ban) => Self::Banned,
-            (false, false, Cause::Block) => Self::Blocked,
+            (false, false, DenyReason::Quota) => Self::Denied,
+            (false, false, DenyReason::Ban) => Self::Banned,
+            (false, false, DenyReason::Block) => Self::Blocked,
             (true, true, _) => Self::ShadowAllowed,
             (true, false, _) => Self::ShadowDenied,
         }
@@ -187,7 +187,7 @@ impl StoreCall {
     ];
 }
 
-impl<const N: usize> Tally<N> {
+impl<const N: usize> Counters<N> {
     /// Adds to one counter; nothing is ordered by it.
     pub fn add(&self, place: usize, more: u64) {
         if let Some(counter) = self.0.get(place) {
@@ -202,7 +202,7 @@ impl<const N: usize> Tally<N> {
     }
 }
 
-impl<const N: usize> Default for Tally<N> {
+impl<const N: usize> Default for Counters<N> {
     fn default() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }

@@ -14,7 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::charge_back::ChargeBack;
 use super::counts::{CLASSES, Counts, DURATION_CELLS, DURATIONS, Outcome, StoreCall, Sums, Workers};
-use super::upstreams::{Attempt, Event, ServerLevels, UpstreamCounts, UpstreamLevels, UpstreamSums};
+use super::upstreams::{Attempt, Event, ServerValues, UpstreamCounts, UpstreamSums, UpstreamValues};
 use crate::limit::Policy;
 use crate::time::{Micros, Timestamp};
 
@@ -34,9 +34,9 @@ pub struct Metrics {
 
 /// What is read at the moment when somebody asks.
 #[derive(Clone, Debug, Default)]
-pub struct Levels {
+pub struct GaugeValues {
     /// Each listener.
-    pub listeners: Vec<ListenerLevels>,
+    pub listeners: Vec<ListenerValues>,
     /// Workers that have the store away, their breakers being open.
     pub breakers_open: usize,
     /// How many times a breaker has opened since the start.
@@ -54,12 +54,12 @@ pub struct Levels {
     /// The same of the log.
     pub dropped_log_lines: u64,
     /// Each upstream.
-    pub upstreams: Vec<UpstreamLevels>,
+    pub upstreams: Vec<UpstreamValues>,
 }
 
 /// Connections of clients on one address.
 #[derive(Clone, Copy, Debug)]
-pub struct ListenerLevels {
+pub struct ListenerValues {
     /// Where.
     pub address: SocketAddr,
     /// How many are open.
@@ -74,7 +74,7 @@ pub struct ListenerLevels {
 #[derive(Debug)]
 struct Scrape {
     sums: Sums,
-    levels: Levels,
+    levels: GaugeValues,
     /// The limits in shadow mode, which have other outcomes.
     shadows: Vec<Box<str>>,
     /// How many reloads were applied, and refused.
@@ -83,7 +83,7 @@ struct Scrape {
 }
 
 /// A name, a help text, and what is measured of a server.
-type Level = (&'static str, &'static str, fn(&ServerLevels) -> usize);
+type Level = (&'static str, &'static str, fn(&ServerValues) -> usize);
 
 /// What has the names of its whole ecosystem, without a prefix.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Metrics {
 
     /// All metrics as text; `policies` are the present limits.
     #[must_use]
-    pub fn text(&self, levels: Levels, policies: &[Policy]) -> String {
+    pub fn text(&self, levels: GaugeValues, policies: &[Policy]) -> String {
         let shadows = policies.iter().filter(|policy| policy.shadow).map(|policy| policy.name.clone());
         let scrape = Scrape {
             sums: self.workers.sums(),
@@ -304,7 +304,7 @@ impl Scrape {
         Ok(())
     }
 
-    fn servers(&self) -> impl Iterator<Item = ([(&str, &str); 2], &ServerLevels)> {
+    fn servers(&self) -> impl Iterator<Item = ([(&str, &str); 2], &ServerValues)> {
         self.levels.upstreams.iter().flat_map(|upstream| {
             let labels = |server| [("upstream", &*upstream.label), ("server", server)];
             upstream.servers.iter().map(move |server| (labels(&*server.label), server))

@@ -11,9 +11,9 @@ const SELDOM: Duration = Duration::from_secs(10);
 
 /// When something was last said that holds for a while, and happens many times meanwhile.
 #[derive(Debug, Default)]
-pub struct Seldom(Option<Instant>);
+pub struct LogThrottle(Option<Instant>);
 
-impl Seldom {
+impl LogThrottle {
     /// Whether it is to be said now, because it was not in the last ten seconds; if so it counts as said.
     pub fn is_due(&mut self) -> bool {
         let now = monotonic();
@@ -27,18 +27,18 @@ impl Seldom {
 
 /// Lines that were dropped, as far as the log has said so.
 #[derive(Debug)]
-pub struct Losses {
+pub struct DroppedLines {
     log: &'static str,
     reader: &'static str,
     told: u64,
-    again: Seldom,
+    again: LogThrottle,
 }
 
-impl Losses {
+impl DroppedLines {
     /// Of lines of `log` that `reader` did not take.
     #[must_use]
     pub fn of(log: &'static str, reader: &'static str) -> Self {
-        Self { log, reader, told: 0, again: Seldom::default() }
+        Self { log, reader, told: 0, again: LogThrottle::default() }
     }
 
     /// Says how many there are since they were last spoken of, if that was not a moment ago; `dropped` are all.
@@ -59,7 +59,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_is_due_every_ten_seconds() {
-        let mut seldom = Seldom::default();
+        let mut seldom = LogThrottle::default();
         for _ in 0..3 {
             assert_eq!([(); 2].map(|()| seldom.is_due()), [true, false]);
             tokio::time::advance(SELDOM / 2).await;

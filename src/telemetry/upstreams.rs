@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::counts::Tally;
+use super::counts::Counters;
 
 /// How one attempt to have a server answer a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub enum Event {
     Full,
 }
 
-pub(super) type ByAttempt = Tally<{ Attempt::ALL.len() }>;
-pub(super) type ByEvent = Tally<{ Event::COUNT }>;
+pub(super) type ByAttempt = Counters<{ Attempt::ALL.len() }>;
+pub(super) type ByEvent = Counters<{ Event::COUNT }>;
 
 /// One worker's counters for an upstream, and for its servers in their places. The default counts nothing.
 #[derive(Clone, Debug, Default)]
@@ -59,18 +59,18 @@ pub(super) struct UpstreamSums {
 
 /// What there is to measure of an upstream at one time.
 #[derive(Clone, Debug, Default)]
-pub struct UpstreamLevels {
+pub struct UpstreamValues {
     /// What metrics call it.
     pub label: Box<str>,
     /// Requests that wait for a connection.
     pub pending: usize,
     /// Its servers.
-    pub servers: Vec<ServerLevels>,
+    pub servers: Vec<ServerValues>,
 }
 
 /// What there is to measure of a server at one time.
 #[derive(Clone, Debug, Default)]
-pub struct ServerLevels {
+pub struct ServerValues {
     /// What metrics call it.
     pub label: Box<str>,
     /// Its addresses: several if a name has several, none if it has not been resolved.
@@ -83,7 +83,7 @@ pub struct ServerLevels {
     pub ejections: u64,
 }
 
-impl UpstreamLevels {
+impl UpstreamValues {
     /// Puts together the upstreams that have one label, and their servers that have one, since a series may be there
     /// only once.
     #[must_use]
@@ -175,18 +175,18 @@ mod tests {
 
     #[test]
     fn what_has_one_label_is_one_series() {
-        let server = |label: &str, addresses| ServerLevels {
+        let server = |label: &str, addresses| ServerValues {
             label: label.into(),
             addresses,
-            ..ServerLevels::default()
+            ..ServerValues::default()
         };
-        let upstream = |label: &str, servers| UpstreamLevels { label: label.into(), pending: 1, servers };
-        let merged = UpstreamLevels::merged(vec![
+        let upstream = |label: &str, servers| UpstreamValues { label: label.into(), pending: 1, servers };
+        let merged = UpstreamValues::merged(vec![
             upstream("b", vec![server("y", 1), server("x", 2), server("y", 3)]),
             upstream("a", vec![server("x", 4)]),
             upstream("b", vec![server("x", 5)]),
         ]);
-        let shown = |upstream: &UpstreamLevels| {
+        let shown = |upstream: &UpstreamValues| {
             let servers =
                 upstream.servers.iter().map(|server| format!(" {}={}", server.label, server.addresses));
             format!("{} {}{}", upstream.label, upstream.pending, servers.collect::<String>())

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::body_channel::BodyReceiver;
 use super::buffered::{self, Buffer, BufferBudget, Reserved};
-use super::record::{Record, StoredBody};
+use super::record::{BodyRecorder, RecordedBody};
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
 use super::trailers::{self, may_trail};
@@ -60,7 +60,7 @@ pub struct RequestBody {
     /// Which trailers may go on, besides what holds for all.
     scrub: Option<Arc<HeaderScrub>>,
     /// Where what is sent is kept, if it may have to go again.
-    record: Option<Rc<Record>>,
+    record: Option<Rc<BodyRecorder>>,
     /// Memory for a body that was read before it goes.
     reserved: Option<Box<Reserved>>,
     /// The progress of its upload over HTTP/2.
@@ -74,7 +74,7 @@ enum Source {
     #[default]
     Empty,
     /// It was read before, or goes again.
-    Stored(Box<StoredBody>),
+    Stored(Box<RecordedBody>),
     /// From a client over HTTP/1.1.
     Channel(BodyReceiver),
     /// From a client over HTTP/2.
@@ -157,7 +157,7 @@ impl RequestBody {
             }
         }
         let trailers = buffer.trailers.take();
-        let mut body = Self::new(Source::Stored(Box::new(StoredBody::new(buffer.into_bytes(), trailers))));
+        let mut body = Self::new(Source::Stored(Box::new(RecordedBody::new(buffer.into_bytes(), trailers))));
         body.reserved = Some(Box::new(reserved));
         Ok(body)
     }
@@ -198,7 +198,7 @@ impl RequestBody {
     /// provided that all of it is sent.
     pub(super) fn keep_record(&mut self) -> bool {
         if self.is_incoming() {
-            self.record = Record::of(self.size_hint().lower()).map(Rc::new);
+            self.record = BodyRecorder::of(self.size_hint().lower()).map(Rc::new);
             return self.record.is_some();
         }
         true

@@ -13,28 +13,28 @@ const SHARDS: usize = 16;
 
 /// Requests under way by client, where those are bounded: there are no more entries than requests.
 #[derive(Debug, Default)]
-pub(super) struct Clients {
+pub(super) struct ClientCounts {
     shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
     hasher: RandomState,
 }
 
 /// A request that is counted until the value is dropped.
 #[derive(Debug)]
-pub(super) struct ClientRequest {
-    clients: Arc<Clients>,
+pub(super) struct ClientPermit {
+    clients: Arc<ClientCounts>,
     client: IpAddr,
 }
 
-impl Clients {
+impl ClientCounts {
     /// Counts a request of this client; none if it has `max` under way.
-    pub fn begin(self: &Arc<Self>, client: IpAddr, max: NonZeroUsize) -> Option<ClientRequest> {
+    pub fn acquire(self: &Arc<Self>, client: IpAddr, max: NonZeroUsize) -> Option<ClientPermit> {
         let mut shard = self.shard(client).lock();
         let count = shard.entry(client).or_default();
         if *count >= max.get() {
             return None;
         }
         *count += 1;
-        Some(ClientRequest { clients: Arc::clone(self), client })
+        Some(ClientPermit { clients: Arc::clone(self), client })
     }
 
     fn shard(&self, client: IpAddr) -> &Mutex<HashMap<IpAddr, usize>> {
@@ -44,7 +44,7 @@ impl Clients {
     }
 }
 
-impl Drop for ClientRequest {
+impl Drop for ClientPermit {
     fn drop(&mut self) {
         let mut shard = self.clients.shard(self.client).lock();
         if let Some(count) = shard.get_mut(&self.client) {
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn a_client_has_so_many_requests_and_leaves_nothing_behind() {
-        let (clients, two) = (Arc::new(Clients::default()), NonZeroUsize::new(2).unwrap());
-        let begin = |number: u8| clients.begin([192, 0, 2, number].into(), two);
+        let (clients, two) = (Arc::new(ClientCounts::default()), NonZeroUsize::new(2).unwrap());
+        let begin = |number: u8| clients.acquire([192, 0, 2, number].into(), two);
         let mut held = vec![begin(1).unwrap(), begin(1).unwrap()];
         assert!(begin(1).is_none());
         held.push(begin(2).unwrap());

@@ -15,8 +15,8 @@ use super::connection_use::ConnectionUse;
 use super::early_upload::EarlyUpload;
 use super::error::SendError;
 use super::http1::Http1Connection;
-use super::http2::Lane;
-use super::room::Place;
+use super::http2::Http2Stream;
+use super::room::ConnectionPermit;
 use super::tunnel::Duplex;
 use crate::http1::ResponseHead;
 
@@ -26,7 +26,7 @@ pub(super) enum Connection {
     /// One of its own.
     Http1(Box<Http1Connection>),
     /// Its stream in one.
-    Http2(Box<Lane>),
+    Http2(Box<Http2Stream>),
 }
 
 /// The same once its response has begun.
@@ -37,16 +37,16 @@ pub(super) enum ActiveExchange {
     /// One with a response that came before its request was sent, which a task goes on with.
     Early(EarlyUpload),
     /// A stream in one, with its response.
-    Http2(Box<Lane>, Box<Incoming>),
+    Http2(Box<Http2Stream>, Box<Incoming>),
 }
 
 /// What a tunnel holds at the server until its end.
 #[derive(Debug)]
 pub(super) enum TunnelHold {
     /// A connection's right to be there.
-    Connection(#[expect(dead_code, reason = "held until it is dropped")] Place),
+    Connection(#[expect(dead_code, reason = "held until it is dropped")] ConnectionPermit),
     /// A stream in a connection.
-    Stream(#[expect(dead_code, reason = "held until it is dropped")] Box<Lane>),
+    Stream(#[expect(dead_code, reason = "held until it is dropped")] Box<Http2Stream>),
 }
 
 impl Connection {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::UpstreamRequest;
 use super::body::{BodyError, RequestBody};
-use super::clients::ClientRequest;
+use super::clients::ClientPermit;
 use super::connection::{ActiveExchange, Connection};
 use super::error::{Cause, SendError};
 use crate::http1::ResponseHead;
@@ -28,14 +28,14 @@ use crate::limiter::{HeldSlots, Permit};
 pub(super) struct Detachable {
     _slots: HeldSlots,
     /// Its part in the requests that the client may have under way.
-    _counted: Option<Rc<ClientRequest>>,
+    _counted: Option<Rc<ClientPermit>>,
     /// How long the rest of the response may take then.
     limit: Duration,
 }
 
 impl Detachable {
     /// What an exchange with this permit holds; none if the permit has no slots, so that it ends with its client.
-    pub fn of(permit: &Permit, counted: Option<&Rc<ClientRequest>>, limit: Duration) -> Option<Box<Self>> {
+    pub fn of(permit: &Permit, counted: Option<&Rc<ClientPermit>>, limit: Duration) -> Option<Box<Self>> {
         permit.slots().map(|slots| Box::new(Self { _slots: slots, _counted: counted.cloned(), limit }))
     }
 }

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
 use super::failing::Failing;
-use super::room::Room;
+use super::room::ConnectionLimit;
 use super::spec::{ServerSpec, UpstreamSpec};
-use super::standing::Standing;
+use super::standing::HealthState;
 use crate::socket::set_options;
 use crate::tls::Transport;
 
@@ -31,9 +31,9 @@ pub(super) struct Endpoint {
     in_flight: AtomicUsize,
     /// Failures in a row.
     pub failures: AtomicU32,
-    pub standing: Mutex<Standing>,
+    pub standing: Mutex<HealthState>,
     pub failing: Failing,
-    pub room: Arc<Room>,
+    pub room: Arc<ConnectionLimit>,
 }
 
 impl Endpoint {
@@ -51,7 +51,7 @@ impl Endpoint {
             failures: AtomicU32::new(0),
             standing: Mutex::default(),
             failing: Failing::default(),
-            room: Room::new(max_connections),
+            room: ConnectionLimit::new(max_connections),
         }
     }
 

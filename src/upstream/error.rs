@@ -8,7 +8,7 @@ use http::uri::InvalidUri;
 
 use super::body::BodyError;
 use super::spec::ServerSpec;
-use super::upload::Flaw;
+use super::upload::BodyFailure;
 use crate::http1::ParseError;
 use crate::telemetry::Attempt;
 
@@ -103,7 +103,7 @@ pub(super) enum Cause {
     /// The connection over HTTP/2, or one of the bodies.
     Http2(hyper::Error),
     /// The request's body, and what came of it where a task of the library sends it.
-    Upload(Flaw, hyper::Error),
+    Upload(BodyFailure, hyper::Error),
     /// There was no response in time.
     TooLate,
     /// The client sends too slowly, and others needed the connection.
@@ -158,9 +158,9 @@ impl ForwardError {
             }
             Cause::Malformed(error) => return broken(ResponseError::Malformed(error)),
             Cause::Body(error) => return Self::of_body(error),
-            Cause::Upload(Flaw::TooLarge, _) => return Self::RequestBodyTooLarge,
-            Cause::Upload(Flaw::TooLate, _) | Cause::Reclaimed => return Self::RequestBodyTimeout,
-            Cause::Upload(Flaw::Broken, error) => return Self::RequestBody(BodyError::Broken(error)),
+            Cause::Upload(BodyFailure::TooLarge, _) => return Self::RequestBodyTooLarge,
+            Cause::Upload(BodyFailure::TooLate, _) | Cause::Reclaimed => return Self::RequestBodyTimeout,
+            Cause::Upload(BodyFailure::Broken, error) => return Self::RequestBody(BodyError::Broken(error)),
             Cause::TooLate => return Self::ResponseTimeout(server.authority()),
             Cause::NoTunnels => return Self::NoTunnels(server.authority()),
             Cause::Target(error) => return Self::Target(error),
@@ -176,9 +176,9 @@ impl ForwardError {
     #[must_use]
     pub fn of_body(error: BodyError) -> Self {
         match error.flaw() {
-            Flaw::TooLate => Self::RequestBodyTimeout,
-            Flaw::TooLarge => Self::RequestBodyTooLarge,
-            Flaw::Broken => Self::RequestBody(error),
+            BodyFailure::TooLate => Self::RequestBodyTimeout,
+            BodyFailure::TooLarge => Self::RequestBodyTooLarge,
+            BodyFailure::Broken => Self::RequestBody(error),
         }
     }
 
@@ -289,12 +289,12 @@ fn is_refused(error: &h2::Error) -> bool {
 
 impl BodyError {
     /// What it says of a request's body.
-    pub(super) fn flaw(&self) -> Flaw {
+    pub(super) fn flaw(&self) -> BodyFailure {
         match self {
-            Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => Flaw::TooLate,
-            Self::Broken(_) | Self::BrokenOff | Self::Malformed(_) | Self::Lost(_) => Flaw::Broken,
-            Self::TooLate(_) | Self::Reclaimed => Flaw::TooLate,
-            Self::TooLarge => Flaw::TooLarge,
+            Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => BodyFailure::TooLate,
+            Self::Broken(_) | Self::BrokenOff | Self::Malformed(_) | Self::Lost(_) => BodyFailure::Broken,
+            Self::TooLate(_) | Self::Reclaimed => BodyFailure::TooLate,
+            Self::TooLarge => BodyFailure::TooLarge,
         }
     }
 

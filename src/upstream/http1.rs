@@ -25,7 +25,7 @@ use super::UpstreamRequest;
 use super::body::BodyError;
 use super::connection_use::ConnectionUse;
 use super::error::SendError;
-use super::room::Place;
+use super::room::ConnectionPermit;
 use crate::http1::{ResponseHead, write_request};
 use crate::socket::TimedStream;
 use crate::time::{monotonic, recent};
@@ -54,7 +54,7 @@ impl Http1Connection {
     /// Speaks HTTP/1.1 over a stream, which has this place.
     pub fn new(
         stream: Transport,
-        place: Place,
+        place: ConnectionPermit,
         response_timeout: Duration,
         stall_timeout: Duration,
     ) -> Box<Self> {
@@ -115,12 +115,12 @@ impl Http1Connection {
     }
 
     /// Closes it, and leaves its place to another.
-    pub fn into_place(self: Box<Self>) -> Place {
+    pub fn into_place(self: Box<Self>) -> ConnectionPermit {
         self.io.place
     }
 
     /// The stream after the server has switched protocols, and its right to be there.
-    pub fn into_switched(self: Box<Self>) -> Option<(TimedStream<Transport>, Place)> {
+    pub fn into_switched(self: Box<Self>) -> Option<(TimedStream<Transport>, ConnectionPermit)> {
         let has_switched = matches!(&self.state, State::Receiving(exchange) if exchange.has_switched());
         let Io { stream, place, stall_timeout, .. } = self.io;
         let (stream, read) = stream.into_parts();

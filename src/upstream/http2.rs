@@ -28,11 +28,11 @@ use self::within::{turns_out, within};
 use super::UpstreamRequest;
 use super::body::{BodyError, RequestBody};
 use super::error::{Cause, SendError};
-use super::room::Place;
+use super::room::ConnectionPermit;
 use super::stream::poll_whole;
-use super::upload::{Carriers, Upload};
+use super::upload::{Upload, UploadExecutor};
 use crate::http1::{Fields, ResponseHead};
-use crate::socket::{Activity, TimedStream, Waiting};
+use crate::socket::{Activity, Deadline, TimedStream};
 use crate::time::{monotonic, recent};
 use crate::tls::Transport;
 
@@ -45,7 +45,7 @@ const KEPT_FOR: Duration = Duration::from_secs(30);
 
 /// One worker's HTTP/2 connections to one server.
 #[derive(Debug, Default)]
-pub(super) struct Multiplexed {
+pub(super) struct Http2Pool {
     connections: RefCell<Vec<Rc<Connection>>>,
     /// Held by whoever makes another one: those who come meanwhile share it.
     connecting: Mutex<()>,
@@ -53,17 +53,17 @@ pub(super) struct Multiplexed {
     alive: Rc<()>,
 }
 
-type Running = http2::Connection<TokioIo<TimedStream<Transport>>, RequestBody, Carriers>;
+type Running = http2::Connection<TokioIo<TimedStream<Transport>>, RequestBody, UploadExecutor>;
 
 /// A connection, as its requests see it.
 struct Connection {
     sender: http2::SendRequest<RequestBody>,
     /// Its right to be there, which goes to another connection after it.
-    _place: Place,
+    _place: ConnectionPermit,
     _alive: Rc<()>,
     response_timeout: Duration,
     stall_timeout: Duration,
-    carriers: Carriers,
+    carriers: UploadExecutor,
     scheme: Scheme,
     requests: Cell<usize>,
     idle_since: Cell<Instant>,
@@ -76,10 +76,10 @@ struct Connection {
 }
 
 /// A request's part in a connection.
-pub(super) struct Lane {
+pub(super) struct Http2Stream {
     connection: Rc<Connection>,
     was_kept: bool,
-    waiting: Option<Box<Waiting>>,
+    waiting: Option<Box<Deadline>>,
     /// The request's body, until its response has ended.
     upload: Option<Rc<Upload>>,
     /// Whether the response may be silent without a time limit.
@@ -87,40 +87,40 @@ pub(super) struct Lane {
     tunnel: Option<Upgraded>,
 }
 
-impl Multiplexed {
+impl Http2Pool {
     /// Waits until nobody else makes a connection.
     pub async fn connecting(&self) -> MutexGuard<'_, ()> {
         self.connecting.lock().await
     }
 
     /// A part in a connection that has room.
-    pub fn free(&self) -> Option<Box<Lane>> {
+    pub fn free(&self) -> Option<Box<Http2Stream>> {
         self.find(Connection::has_room)
     }
 
     /// A part in any connection, where the request may have to wait for others.
-    pub fn any(&self) -> Option<Box<Lane>> {
+    pub fn any(&self) -> Option<Box<Http2Stream>> {
         self.find(|_| true)
     }
 
-    fn find(&self, suits: impl Fn(&Connection) -> bool) -> Option<Box<Lane>> {
+    fn find(&self, suits: impl Fn(&Connection) -> bool) -> Option<Box<Http2Stream>> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| connection.is_good());
         let found = connections.iter().find(|connection| suits(connection));
-        found.map(|connection| Box::new(Lane::new(Rc::clone(connection), true)))
+        found.map(|connection| Box::new(Http2Stream::new(Rc::clone(connection), true)))
     }
 
     /// Makes a connection over this stream, which has this place, and gives the first part in it.
     pub async fn add(
         &self,
         stream: Transport,
-        place: Place,
+        place: ConnectionPermit,
         response_timeout: Duration,
         stall_timeout: Duration,
-    ) -> io::Result<Box<Lane>> {
+    ) -> io::Result<Box<Http2Stream>> {
         let connection = open(stream, place, Rc::clone(&self.alive), response_timeout, stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
-        Ok(Box::new(Lane::new(connection, false)))
+        Ok(Box::new(Http2Stream::new(connection, false)))
     }
 
     /// Whether there is no connection at all, not even one that ends.
@@ -184,7 +184,7 @@ impl Connection {
     }
 }
 
-impl Lane {
+impl Http2Stream {
     fn new(connection: Rc<Connection>, was_kept: bool) -> Self {
         connection.requests.set(connection.requests.get() + 1);
         Self { connection, was_kept, waiting: None, upload: None, is_open_ended: false, tunnel: None }
@@ -271,7 +271,7 @@ impl Lane {
             self.upload = self.upload.take_if(|upload| upload.is_carried());
             let stall = self.connection.stall_timeout;
             let stall = (!self.is_open_ended || self.upload.is_some()).then_some(stall);
-            self.waiting = Waiting::within(stall, deadline).map(Box::new);
+            self.waiting = Deadline::within(stall, deadline).map(Box::new);
         }
         (head, Box::new(response.into_body()), self)
     }
@@ -306,7 +306,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for Http2Stream {
     fn drop(&mut self) {
         if let Some(upload) = self.upload.take() {
             upload.abandon();
@@ -317,7 +317,7 @@ impl Drop for Lane {
     }
 }
 
-impl std::fmt::Debug for Lane {
+impl std::fmt::Debug for Http2Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lane").field("was_kept", &self.was_kept).finish_non_exhaustive()
     }

@@ -25,7 +25,7 @@ const FIRST_CHECK: Duration = Duration::from_secs(1);
 const JITTER: f64 = 0.1;
 
 /// Keeps the upstreams of a process; lives on its main thread.
-pub struct Keeper {
+pub struct HealthMonitor {
     upstreams: Vec<Arc<SharedUpstream>>,
     names: Vec<Name>,
     /// Only if there are names.
@@ -43,7 +43,7 @@ struct Name {
     said: String,
 }
 
-impl Keeper {
+impl HealthMonitor {
     /// A keeper of these upstreams.
     #[must_use]
     pub fn new(upstreams: &[Arc<SharedUpstream>]) -> Self {
@@ -99,7 +99,7 @@ impl Keeper {
     }
 }
 
-impl std::fmt::Debug for Keeper {
+impl std::fmt::Debug for HealthMonitor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keeper").field("upstreams", &self.upstreams).finish_non_exhaustive()
     }
@@ -215,7 +215,7 @@ mod tests {
         let server =
             ServerSpec { is_tls: false, host: "a.test".into(), port: 9000, base_path: "".into(), weight: 1 };
         let upstream = SharedUpstream::new(&UpstreamSpec::new("u", vec![server]));
-        let mut keeper = Keeper::new(std::slice::from_ref(&upstream));
+        let mut keeper = HealthMonitor::new(std::slice::from_ref(&upstream));
         keeper.system = Some(names.system());
         keeper.resolve().await;
         assert!(addresses(&upstream).is_empty() && keeper.names[0].said.contains("it gets no requests"));
@@ -243,7 +243,7 @@ mod tests {
         };
         let spec = UpstreamSpec::new("u", vec![server("10.0.0.1"), server("10.0.0.2")]);
         let upstream = SharedUpstream::new(&spec);
-        let _tasks = Keeper::new(std::slice::from_ref(&upstream)).start();
+        let _tasks = HealthMonitor::new(std::slice::from_ref(&upstream)).start();
         let share = || upstream.members()[0].endpoint.share();
         tokio::task::yield_now().await;
         for _ in 0..5 {

@@ -13,13 +13,13 @@ use super::balance::Balancer;
 use super::endpoint::Endpoint;
 use super::members::Member;
 use super::pool::Pool;
-use super::room::Place;
+use super::room::ConnectionPermit;
 use super::spec::Balance;
-use super::waiting::{self, Turn};
+use super::waiting::{self, Acquired};
 
 /// The endpoints at one time, with this worker's connections to them in the same places.
 #[derive(Debug, Default)]
-pub(super) struct Lineup {
+pub(super) struct EndpointSet {
     members: Arc<Vec<Member>>,
     endpoints: Vec<Arc<Endpoint>>,
     pub pools: Vec<Rc<Pool>>,
@@ -28,16 +28,16 @@ pub(super) struct Lineup {
 
 /// Where a request goes.
 #[derive(Debug)]
-pub(super) enum Pick {
+pub(super) enum Selection {
     /// There.
     At(usize),
     /// There, over a new connection, for which it has a place.
-    New(usize, Place),
+    New(usize, ConnectionPermit),
     /// There, or where else a connection comes free: all are in use.
     Full(usize),
 }
 
-impl Lineup {
+impl EndpointSet {
     /// Whether these are its members.
     pub fn is_of(&self, members: &Arc<Vec<Member>>) -> bool {
         Arc::ptr_eq(&self.members, members)
@@ -65,26 +65,26 @@ impl Lineup {
 
     /// The place for a request with this key, if it has one; none where there are no endpoints. Where all
     /// connections are in use another place is better than to wait, unless a key has chosen this one.
-    pub fn pick(&self, tried: &[usize], key: Option<u64>) -> Option<Pick> {
+    pub fn pick(&self, tried: &[usize], key: Option<u64>) -> Option<Selection> {
         let picked = self.balancer.pick(&self.endpoints, tried, key)?;
         if self.pools.len() == 1 || key.is_some() {
-            return Some(Pick::At(picked));
+            return Some(Selection::At(picked));
         }
         let now = once(picked).chain(self.others(picked, tried)).find_map(|place| self.without_wait(place));
         let waits = !self.pools[picked].is_multiplexed();
-        Some(now.unwrap_or(if waits { Pick::Full(picked) } else { Pick::At(picked) }))
+        Some(now.unwrap_or(if waits { Selection::Full(picked) } else { Selection::At(picked) }))
     }
 
     /// There, if a request need not wait for a connection. A place is taken at once: another worker may be about to.
-    fn without_wait(&self, place: usize) -> Option<Pick> {
+    fn without_wait(&self, place: usize) -> Option<Selection> {
         let pool = &self.pools[place];
         if pool.has_some() {
-            return Some(Pick::At(place));
+            return Some(Selection::At(place));
         }
         if pool.is_multiplexed() {
-            return pool.room().is_free().then_some(Pick::At(place));
+            return pool.room().is_free().then_some(Selection::At(place));
         }
-        pool.room().enter().map(|room| Pick::New(place, room))
+        pool.room().enter().map(|room| Selection::New(place, room))
     }
 
     /// Waits for the one that was picked, or another that may serve as well, whichever has a connection first.
@@ -94,7 +94,7 @@ impl Lineup {
         tried: &[usize],
         client: IpAddr,
         deadline: Option<Instant>,
-    ) -> Result<(usize, Turn), ForwardError> {
+    ) -> Result<(usize, Acquired), ForwardError> {
         let places: SmallVec<[usize; 4]> = once(picked).chain(self.others(picked, tried)).collect();
         let pools: SmallVec<[&Pool; 4]> = places.iter().map(|place| &*self.pools[*place]).collect();
         let first = &self.pools[picked];

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::endpoint::Endpoint;
 use super::spec::UpstreamSpec;
-use super::standing::Standing;
+use super::standing::HealthState;
 
 /// A weight of 1, as a share: a name's addresses divide its weight, and a share that grows has steps.
 const WEIGHT: u32 = 1_000;
@@ -52,7 +52,7 @@ pub(super) fn with_addresses(
             || {
                 let endpoint = Endpoint::new(server, &named.url(), address, spec.max_connections);
                 if !own.is_empty() {
-                    *endpoint.standing.lock() = Standing::new(now);
+                    *endpoint.standing.lock() = HealthState::new(now);
                 }
                 Arc::new(endpoint)
             },

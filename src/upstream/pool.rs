@@ -13,18 +13,18 @@ use http::HeaderValue;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-pub use self::visit::Visit;
+pub use self::visit::InFlight;
 
 use super::ForwardError;
 use super::connection::Connection;
 use super::endpoint::{Endpoint, dial};
 use super::http1::Http1Connection;
-use super::http2::Multiplexed;
+use super::http2::Http2Pool;
 use super::members::Member;
-use super::room::{Grant, Next, Place, Room, WorkerBell};
+use super::room::{ConnectionLimit, ConnectionPermit, Grant, Next, WorkerWaker};
 use super::shared::{Pending, SharedUpstream};
 use super::spec::{Balance, ServerSpec};
-use super::waiting::{self, Turn};
+use super::waiting::{self, Acquired};
 use crate::telemetry::UpstreamCounts;
 use crate::time::monotonic;
 
@@ -46,13 +46,13 @@ pub struct Pool {
     counts: UpstreamCounts,
     /// Whether the choice of a server goes by requests in flight.
     counts_in_flight: bool,
-    worker: WorkerBell,
+    worker: WorkerWaker,
     #[allow(clippy::vec_box)] // A connection is large, and it is moved often.
     kept: RefCell<Vec<Box<Http1Connection>>>,
     /// Those that have been given to requests that waited, by their numbers in the line.
     handed: RefCell<Vec<(u64, Box<Http1Connection>)>>,
     /// Those that requests share, where HTTP/2 is spoken.
-    multiplexed: Option<Multiplexed>,
+    multiplexed: Option<Http2Pool>,
     /// Whether it gets no more requests: what comes back is not kept.
     is_retired: Cell<bool>,
 }
@@ -62,7 +62,7 @@ impl Pool {
         shared: &Arc<SharedUpstream>,
         member: &Member,
         counts: UpstreamCounts,
-        worker: WorkerBell,
+        worker: WorkerWaker,
     ) -> Self {
         let spec = shared.spec();
         // A member is made of one of the servers.
@@ -81,7 +81,7 @@ impl Pool {
             worker,
             kept: RefCell::default(),
             handed: RefCell::default(),
-            multiplexed: spec.is_http2.then(Multiplexed::default),
+            multiplexed: spec.is_http2.then(Http2Pool::default),
             is_retired: Cell::new(false),
         }
     }
@@ -121,7 +121,7 @@ impl Pool {
     /// One that is shared may be an old one with `fresh` too: a dead one is found out by the first that it fails.
     pub(super) async fn checkout(
         &self,
-        turn: Option<Turn>,
+        turn: Option<Acquired>,
         client: IpAddr,
         fresh: bool,
         deadline: Option<Instant>,
@@ -152,7 +152,7 @@ impl Pool {
         self.multiplexed.is_some()
     }
 
-    pub(super) fn room(&self) -> &Arc<Room> {
+    pub(super) fn room(&self) -> &Arc<ConnectionLimit> {
         &self.endpoint.room
     }
 
@@ -183,7 +183,7 @@ impl Pool {
     }
 
     /// Has the log say that requests fail at the server, if that is news.
-    pub(super) fn note(&self, error: &ForwardError) {
+    pub(super) fn record(&self, error: &ForwardError) {
         self.shared.log_failure(&self.endpoint, &self.server, error);
     }
 
@@ -269,15 +269,15 @@ impl Pool {
 
     async fn open(
         &self,
-        turn: Turn,
+        turn: Acquired,
         fresh: bool,
         deadline: Option<Instant>,
     ) -> Result<Box<Http1Connection>, ForwardError> {
         let place = match turn {
             // One that has served may be as dead as the one before.
-            Turn::Connection(connection) if fresh => connection.into_place(),
-            Turn::Connection(connection) => return Ok(connection),
-            Turn::Place(place) => place,
+            Acquired::Connection(connection) if fresh => connection.into_place(),
+            Acquired::Connection(connection) => return Ok(connection),
+            Acquired::Place(place) => place,
         };
         // However long it has waited for its turn: those who come first have waited longest, and the server is not to
         // be judged by what they have left.
@@ -302,7 +302,7 @@ impl Pool {
     /// made.
     async fn open_shared(
         &self,
-        multiplexed: &Multiplexed,
+        multiplexed: &Http2Pool,
         client: IpAddr,
         deadline: Option<Instant>,
     ) -> Result<Connection, ForwardError> {
@@ -320,7 +320,7 @@ impl Pool {
                 // Another worker may use its connections for ever, and none can be lent.
                 None if multiplexed.is_empty() => self.endpoint.room.enter_over(),
                 None => match waiting::turn(&[self], client, self.turn_by(deadline)).await {
-                    Some((_, Turn::Place(place))) => place,
+                    Some((_, Acquired::Place(place))) => place,
                     // Nobody hands over a connection of its own here.
                     _ => return Err(self.full()),
                 },
@@ -338,7 +338,7 @@ impl Pool {
         lane.map(Connection::Http2).map_err(failed)
     }
 
-    async fn connect(&self, place: Place) -> io::Result<Box<Http1Connection>> {
+    async fn connect(&self, place: ConnectionPermit) -> io::Result<Box<Http1Connection>> {
         let spec = self.shared.spec();
         let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
         Ok(Http1Connection::new(stream, place, spec.response_timeout, spec.stall_timeout))

@@ -15,7 +15,7 @@ use super::spec::{HealthSpec, UpstreamSpec};
 
 /// Why a server is not well.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unwell {
+pub(super) enum ProbeError {
     #[error("no connection: {0}")]
     Connect(#[from] std::io::Error),
     #[error("no valid answer: {0}")]
@@ -30,11 +30,15 @@ pub(super) enum Unwell {
 }
 
 /// Asks a server whether it is well: it is if it answers with 2xx or 3xx in time.
-pub(super) async fn probe(member: &Member, upstream: &UpstreamSpec, spec: &HealthSpec) -> Result<(), Unwell> {
-    tokio::time::timeout(spec.timeout, ask(member, upstream, spec)).await.unwrap_or(Err(Unwell::Late))
+pub(super) async fn probe(
+    member: &Member,
+    upstream: &UpstreamSpec,
+    spec: &HealthSpec,
+) -> Result<(), ProbeError> {
+    tokio::time::timeout(spec.timeout, ask(member, upstream, spec)).await.unwrap_or(Err(ProbeError::Late))
 }
 
-async fn ask(member: &Member, upstream: &UpstreamSpec, spec: &HealthSpec) -> Result<(), Unwell> {
+async fn ask(member: &Member, upstream: &UpstreamSpec, spec: &HealthSpec) -> Result<(), ProbeError> {
     // A member is made of one of the servers.
     let server = &upstream.servers[member.endpoint.server];
     let (authority, path) = (server.authority(), format!("{}{}", server.base_path, spec.path));
@@ -53,7 +57,7 @@ async fn ask(member: &Member, upstream: &UpstreamSpec, spec: &HealthSpec) -> Res
         first(sender.send_request(request), connection).await?
     };
     let status = response.status();
-    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(Unwell::Status(status)) }
+    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(ProbeError::Status(status)) }
 }
 
 /// Waits for an answer, and lets its connection go on meanwhile.

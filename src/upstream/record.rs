@@ -15,7 +15,7 @@ const MAX_PARTS: usize = 64;
 
 /// A whole body, which can be sent any number of times.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StoredBody {
+pub(super) struct RecordedBody {
     data: SmallVec<[Bytes; 1]>,
     trailers: Option<HeaderMap>,
     /// How many of its frames have been sent.
@@ -24,13 +24,13 @@ pub(super) struct StoredBody {
 
 /// A copy of what was sent of a body, as long as that is little.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct BodyRecorder {
     /// None if it was too much.
-    parts: RefCell<Option<StoredBody>>,
+    parts: RefCell<Option<RecordedBody>>,
     is_whole: Cell<bool>,
 }
 
-impl StoredBody {
+impl RecordedBody {
     pub fn new(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self { data: SmallVec::from_buf([data]), trailers, sent: 0 }
     }
@@ -73,10 +73,10 @@ impl StoredBody {
     }
 }
 
-impl Record {
+impl BodyRecorder {
     /// Of a body that has at least so many bytes; none if those are too many.
     pub fn of(bytes: u64) -> Option<Self> {
-        let parts = RefCell::new(Some(StoredBody::default()));
+        let parts = RefCell::new(Some(RecordedBody::default()));
         (bytes <= MAX_BYTES).then(|| Self { parts, is_whole: Cell::new(false) })
     }
 
@@ -97,7 +97,7 @@ impl Record {
     }
 
     /// The whole body, if it has come to its end and was not too much.
-    pub fn whole(&self) -> Option<StoredBody> {
+    pub fn whole(&self) -> Option<RecordedBody> {
         self.parts.borrow().clone().filter(|_| self.is_whole.get())
     }
 }

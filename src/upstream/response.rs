@@ -9,11 +9,11 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::body::BodyError;
-use super::clients::ClientRequest;
+use super::clients::ClientPermit;
 use super::connection::ActiveExchange;
 use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::detached::ResponseStream;
-use super::pool::Visit;
+use super::pool::InFlight;
 use super::trailers::{self, may_trail};
 use super::tunnel::ServerEnd;
 use crate::limiter::Permit;
@@ -23,17 +23,17 @@ use crate::limiter::Permit;
 #[derive(Debug)]
 pub struct ResponseBody {
     stream: ResponseStream,
-    visit: Visit,
+    visit: InFlight,
     /// Whether the client has to take it in time.
     is_timed: bool,
-    _admitted: (Permit, Option<Rc<ClientRequest>>),
+    _admitted: (Permit, Option<Rc<ClientPermit>>),
 }
 
 impl ResponseBody {
     pub(super) fn new(
         stream: ResponseStream,
-        visit: Visit,
-        admitted: (Permit, Option<Rc<ClientRequest>>),
+        visit: InFlight,
+        admitted: (Permit, Option<Rc<ClientPermit>>),
         is_timed: bool,
     ) -> Self {
         let is_timed = is_timed && !stream.exchange().is_some_and(ActiveExchange::is_open_ended);

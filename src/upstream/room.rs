@@ -11,18 +11,18 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::connection_use::{ConnectionUse, bits};
-use super::turns::Turns;
+use super::turns::FairQueue;
 
 /// How long no connection is looked for after there was none to reclaim: each waiting request asks for one.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Stands for one worker, which is told by it that others wait for connections that it keeps.
-pub type WorkerBell = Arc<Notify>;
+pub type WorkerWaker = Arc<Notify>;
 
 /// Room for connections to one address, shared by all workers. It is locked when a connection comes or goes; a
 /// request that goes over one that was kept only looks whether somebody waits.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct ConnectionLimit {
     most: usize,
     line: Mutex<Line>,
     /// How many wait, for those who look without the lock.
@@ -34,7 +34,7 @@ struct Line {
     /// Connections that are open, or about to be.
     open: Vec<Arc<ConnectionUse>>,
     /// Those who wait.
-    waiters: Turns<Waiter>,
+    waiters: FairQueue<Waiter>,
     /// The number of the next one.
     next: u64,
     /// When there was no connection to reclaim for the last time.
@@ -45,7 +45,7 @@ struct Line {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub number: u64,
-    worker: WorkerBell,
+    worker: WorkerWaker,
     tell: oneshot::Sender<Grant>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Waiter {
 #[derive(Debug)]
 pub(super) enum Grant {
     /// There is room for a new connection.
-    Place(Place),
+    Place(ConnectionPermit),
     /// A connection of the same worker has come free, and is kept under the waiter's number.
     Handed,
 }
@@ -71,8 +71,8 @@ pub(super) enum Next {
 
 /// The right to one connection; dropped with it, it goes to whoever is next.
 #[derive(Debug)]
-pub(super) struct Place {
-    room: Arc<Room>,
+pub(super) struct ConnectionPermit {
+    room: Arc<ConnectionLimit>,
     connection: Arc<ConnectionUse>,
 }
 
@@ -87,27 +87,27 @@ pub(super) struct Share {
     pub others_wait: bool,
 }
 
-impl Room {
+impl ConnectionLimit {
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, line: Mutex::default(), waiting: AtomicUsize::new(0) })
     }
 
     /// A place, if one is free and nobody waits for it.
-    pub fn enter(self: &Arc<Self>) -> Option<Place> {
+    pub fn enter(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let mut line = self.line.lock();
         let is_free = line.open.len() < self.most && line.waiters.is_empty();
         is_free.then(|| self.place(&mut line))
     }
 
     /// A place in any case.
-    pub fn enter_over(self: &Arc<Self>) -> Place {
+    pub fn enter_over(self: &Arc<Self>) -> ConnectionPermit {
         self.place(&mut self.line.lock())
     }
 
-    fn place(self: &Arc<Self>, line: &mut Line) -> Place {
+    fn place(self: &Arc<Self>, line: &mut Line) -> ConnectionPermit {
         let connection = Arc::new(ConnectionUse::new());
         line.open.push(Arc::clone(&connection));
-        Place { room: Arc::clone(self), connection }
+        ConnectionPermit { room: Arc::clone(self), connection }
     }
 
     /// Whether [`Room::enter`] would give a place.
@@ -178,7 +178,7 @@ impl Room {
     }
 
     /// Joins the line behind other requests of the same client, under a number.
-    pub fn wait(self: &Arc<Self>, worker: &WorkerBell, client: IpAddr) -> (u64, oneshot::Receiver<Grant>) {
+    pub fn wait(self: &Arc<Self>, worker: &WorkerWaker, client: IpAddr) -> (u64, oneshot::Receiver<Grant>) {
         let (tell, told) = oneshot::channel();
         let mut line = self.line.lock();
         let number = line.next;
@@ -204,7 +204,7 @@ impl Room {
     }
 
     /// Who gets a connection that has come free on this worker.
-    pub fn next_for(&self, worker: &WorkerBell) -> Next {
+    pub fn next_for(&self, worker: &WorkerWaker) -> Next {
         let mut line = self.line.lock();
         let Some(first) = line.waiters.front() else { return Next::Nobody };
         if !Arc::ptr_eq(&first.worker, worker) {
@@ -220,7 +220,7 @@ impl Room {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Who uses the connection.
     pub fn connection(&self) -> &Arc<ConnectionUse> {
         &self.connection
@@ -234,7 +234,7 @@ impl Waiter {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let room = &self.room;
         let mut line = room.line.lock();
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn places_are_bounded_and_go_to_the_first_in_line() {
-        let (room, worker) = (Room::new(2), WorkerBell::default());
+        let (room, worker) = (ConnectionLimit::new(2), WorkerWaker::default());
         let one = room.enter().unwrap();
         let _two = room.enter().unwrap();
         assert!(room.enter().is_none() && !room.is_free() && !room.is_awaited());
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn nobody_overtakes_those_who_wait() {
-        let (room, worker) = (Room::new(1), WorkerBell::default());
+        let (room, worker) = (ConnectionLimit::new(1), WorkerWaker::default());
         let place = room.enter().unwrap();
         let (number, _told) = room.wait(&worker, client(1));
         assert!(room.is_awaited());
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_connection_goes_to_its_own_worker_and_a_place_to_any() {
-        let (room, here, there) = (Room::new(1), WorkerBell::default(), WorkerBell::default());
+        let (room, here, there) = (ConnectionLimit::new(1), WorkerWaker::default(), WorkerWaker::default());
         let place = room.enter().unwrap();
         assert!(matches!(room.next_for(&here), Next::Nobody));
         let (_, mut first) = room.wait(&there, client(1));
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn waiting_clients_take_turns() {
-        let (room, worker) = (Room::new(1), WorkerBell::default());
+        let (room, worker) = (ConnectionLimit::new(1), WorkerWaker::default());
         let mut place = room.enter();
         let mut told: Vec<_> =
             [1, 1, 1, 2].map(|number| room.wait(&worker, client(number)).1).into_iter().collect();
@@ -329,8 +329,8 @@ mod tests {
 
     #[test]
     fn a_slow_client_that_holds_more_than_a_quarter_gives_way() {
-        let room = Room::new(8);
-        let places: Vec<Place> = std::iter::from_fn(|| room.enter()).collect();
+        let room = ConnectionLimit::new(8);
+        let places: Vec<ConnectionPermit> = std::iter::from_fn(|| room.enter()).collect();
         for (number, place) in [1, 1, 2, 3, 3, 3, 3, 3].into_iter().zip(&places) {
             place.connection().begin(client(number));
         }
@@ -344,7 +344,8 @@ mod tests {
         let reclaimed = || places.iter().position(|place| place.connection().is_reclaimed());
         // No client is slow, and then only clients that hold at most a quarter are.
         assert!(!room.reclaim(client(4), look()));
-        let slow = |place: &Place| place.connection().wait_for_client(Some(Duration::from_secs(1)));
+        let slow =
+            |place: &ConnectionPermit| place.connection().wait_for_client(Some(Duration::from_secs(1)));
         places[..3].iter().for_each(slow);
         assert!(!room.reclaim(client(4), look()));
         slow(&places[6]);

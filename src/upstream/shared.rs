@@ -10,14 +10,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::balance::Balancer;
-use super::clients::{ClientRequest, Clients};
+use super::clients::{ClientCounts, ClientPermit};
 use super::endpoint::Endpoint;
 use super::error::ForwardError;
 use super::members::{self, Member};
-use super::room::WorkerBell;
+use super::room::WorkerWaker;
 use super::spec::{HealthSpec, ServerSpec, UpstreamSpec};
-use super::standing::Standing;
-use crate::telemetry::{Attempt, ServerLevels, UpstreamLevels};
+use super::standing::HealthState;
+use crate::telemetry::{Attempt, ServerValues, UpstreamValues};
 use crate::time::{monotonic, recent};
 
 /// One upstream, as all workers share it. It can outlive a configuration in which it stays what it is.
@@ -33,7 +33,7 @@ pub struct SharedUpstream {
     pub(super) stirred: Notify,
     /// Requests that wait for a connection.
     pending: AtomicUsize,
-    clients: Arc<Clients>,
+    clients: Arc<ClientCounts>,
     workers: Mutex<Vec<Weak<Notify>>>,
     /// How often addresses of each server were ejected, also those that it has no more.
     ejections: Box<[AtomicU64]>,
@@ -92,8 +92,10 @@ impl SharedUpstream {
         for Member { endpoint, .. } in next.members().iter() {
             let same = earlier.iter().find(|member| member.endpoint.is_same(endpoint));
             let standing = same.map(|same| same.endpoint.standing.lock().clone());
-            *endpoint.standing.lock() = standing
-                .map_or_else(|| Standing::new(now), |standing| standing.under(is_checked, is_ejected));
+            *endpoint.standing.lock() = standing.map_or_else(
+                || HealthState::new(now),
+                |standing| standing.with_checks(is_checked, is_ejected),
+            );
         }
         next.judge(now);
         next
@@ -127,14 +129,14 @@ impl SharedUpstream {
     }
 
     /// Names the worker whose kept connections others may wait for.
-    pub(super) fn register(&self, worker: &WorkerBell) {
+    pub(super) fn register(&self, worker: &WorkerWaker) {
         let mut workers = self.workers.lock();
         workers.retain(|known| known.strong_count() > 0);
         workers.push(Arc::downgrade(worker));
     }
 
     /// Asks the other workers for connections that they keep and others wait for.
-    pub(super) fn ring_others(&self, own: &WorkerBell) {
+    pub(super) fn ring_others(&self, own: &WorkerWaker) {
         for worker in self.workers.lock().iter().filter_map(Weak::upgrade) {
             if !Arc::ptr_eq(&worker, own) {
                 worker.notify_one();
@@ -153,9 +155,9 @@ impl SharedUpstream {
     ///
     /// # Errors
     /// When the client has as many requests under way as it may.
-    pub(super) fn admit(&self, client: IpAddr) -> Result<Option<ClientRequest>, ForwardError> {
+    pub(super) fn admit(&self, client: IpAddr) -> Result<Option<ClientPermit>, ForwardError> {
         let Some(max) = self.spec.max_requests_per_client else { return Ok(None) };
-        let admitted = self.clients.begin(client, max);
+        let admitted = self.clients.acquire(client, max);
         admitted.map(Some).ok_or(ForwardError::ClientLimit(max))
     }
 
@@ -272,23 +274,23 @@ impl SharedUpstream {
 
     /// What there is to measure at the moment.
     #[must_use]
-    pub fn levels(&self) -> UpstreamLevels {
+    pub fn levels(&self) -> UpstreamValues {
         let members = self.members();
-        let mut servers: Vec<ServerLevels> = Vec::new();
+        let mut servers: Vec<ServerValues> = Vec::new();
         for (place, spec) in self.spec.servers.iter().enumerate() {
             let label = spec.label();
             let known = servers.iter().position(|server| *server.label == label);
-            let mut levels = known.map_or_else(ServerLevels::default, |known| servers.swap_remove(known));
+            let mut levels = known.map_or_else(ServerValues::default, |known| servers.swap_remove(known));
             for Member { endpoint, .. } in members.iter().filter(|member| member.endpoint.server == place) {
                 levels.addresses += 1;
                 levels.healthy += usize::from(endpoint.standing.lock().is_in());
                 levels.connections += endpoint.room.open();
             }
             levels.ejections += self.ejections.get(place).map_or(0, |count| count.load(Ordering::Relaxed));
-            servers.push(ServerLevels { label: label.into(), ..levels });
+            servers.push(ServerValues { label: label.into(), ..levels });
         }
         let pending = self.pending.load(Ordering::Relaxed);
-        UpstreamLevels { label: self.spec.label().into(), pending, servers }
+        UpstreamValues { label: self.spec.label().into(), pending, servers }
     }
 }
 

@@ -14,7 +14,7 @@ const STEPS: u32 = 50;
 
 /// How one address stands.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct HealthState {
     /// Whether checks say that it is unwell.
     is_unhealthy: bool,
     /// Checks in a row that say otherwise.
@@ -27,7 +27,7 @@ pub(super) struct Standing {
     since: Option<Instant>,
 }
 
-impl Standing {
+impl HealthState {
     /// One that has come just now, beside others.
     pub fn new(now: Instant) -> Self {
         Self { since: Some(now), ..Self::default() }
@@ -35,7 +35,7 @@ impl Standing {
 
     /// The same where it is no longer checked, or no longer ejected: whoever has put it out for that would not let it in
     /// again.
-    pub fn under(mut self, is_checked: bool, is_ejected: bool) -> Self {
+    pub fn with_checks(mut self, is_checked: bool, is_ejected: bool) -> Self {
         if !is_checked {
             (self.is_unhealthy, self.contrary) = (false, 0);
         }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn it_takes_checks_in_a_row_to_change_a_mind() {
-        let (mut standing, now) = (Standing::default(), monotonic());
+        let (mut standing, now) = (HealthState::default(), monotonic());
         let mut said = |is_well| {
             let changed = standing.checked(is_well, &health(), now);
             (changed, standing.is_in())
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn ejections_end_and_last_longer_each_time_in_a_row() {
         let spec = EjectSpec { after: 5, lasts: 10 * SECOND };
-        let (mut standing, mut now) = (Standing::default(), monotonic());
+        let (mut standing, mut now) = (HealthState::default(), monotonic());
         for times in [1, 2, 3] {
             assert_eq!(standing.eject(&spec, now), Some(times * 10 * SECOND));
             assert_eq!(standing.eject(&spec, now), None);
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn one_that_checks_have_found_well_again_is_back() {
         let eject = EjectSpec { after: 5, lasts: 100 * SECOND };
-        let (mut standing, now) = (Standing::default(), monotonic());
+        let (mut standing, now) = (HealthState::default(), monotonic());
         standing.eject(&eject, now);
         // It never failed a check: they don't see what is wrong with it.
         (0..9).for_each(|_| assert!(!standing.checked(true, &health(), now)));
@@ -175,17 +175,17 @@ mod tests {
     #[test]
     fn the_share_of_one_that_came_grows_evenly() {
         let start = monotonic();
-        let standing = Standing::new(start);
+        let standing = HealthState::new(start);
         let share = |seconds: u32| standing.share(1000, 10 * SECOND, start + seconds * SECOND);
         assert_eq!([0, 1, 5, 9, 10, 11].map(share), [1, 100, 500, 900, 1000, 1000]);
         assert!(standing.due(10 * SECOND, start + 9 * SECOND).is_some());
         assert_eq!(standing.due(10 * SECOND, start + 10 * SECOND), None);
-        assert_eq!(Standing::default().share(1000, 10 * SECOND, start), 1000);
+        assert_eq!(HealthState::default().share(1000, 10 * SECOND, start), 1000);
     }
 
     #[test]
     fn one_that_comes_back_grows_too() {
-        let (mut standing, start) = (Standing::default(), monotonic());
+        let (mut standing, start) = (HealthState::default(), monotonic());
         standing.eject(&EjectSpec { after: 1, lasts: SECOND }, start);
         assert_eq!(standing.share(1000, 10 * SECOND, start), 0);
         standing.readmit(start + SECOND);

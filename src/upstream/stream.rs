@@ -10,7 +10,7 @@ use hyper::body::{Body as _, Frame, Incoming};
 use tokio::time::Instant;
 
 use super::body::BodyError;
-use crate::socket::Waiting;
+use crate::socket::Deadline;
 
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
@@ -18,7 +18,7 @@ type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 /// stream ends there: by then a server would have taken it for a whole request, though more may follow.
 #[derive(Debug)]
 pub struct ClientStream {
-    waiting: Waiting,
+    waiting: Deadline,
     held: Option<Frame<Bytes>>,
 }
 
@@ -26,7 +26,7 @@ impl ClientStream {
     /// One of which each part may take so long, and that has a minimum rate in bytes per second if one is given.
     #[must_use]
     pub fn new(span: Duration, min_rate: Option<NonZeroU32>) -> Self {
-        Self { waiting: Waiting::new(span).with_min_rate(min_rate), held: None }
+        Self { waiting: Deadline::new(span).with_min_rate(min_rate), held: None }
     }
 
     /// All of it must have come by then, if that is given.

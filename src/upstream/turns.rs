@@ -6,19 +6,19 @@ use std::net::IpAddr;
 /// Items of several client addresses: the addresses take turns, and the items of one leave in the order in which they
 /// came.
 #[derive(Debug)]
-pub(super) struct Turns<T> {
+pub(super) struct FairQueue<T> {
     /// The next turn is that of the first; none of these is empty.
     clients: VecDeque<(IpAddr, VecDeque<T>)>,
     length: usize,
 }
 
-impl<T> Default for Turns<T> {
+impl<T> Default for FairQueue<T> {
     fn default() -> Self {
         Self { clients: VecDeque::new(), length: 0 }
     }
 }
 
-impl<T> Turns<T> {
+impl<T> FairQueue<T> {
     pub fn len(&self) -> usize {
         self.length
     }
@@ -89,15 +89,15 @@ mod tests {
         [192, 0, 2, number].into()
     }
 
-    fn turns(items: &[(u8, char)]) -> Turns<char> {
-        let mut turns = Turns::default();
+    fn turns(items: &[(u8, char)]) -> FairQueue<char> {
+        let mut turns = FairQueue::default();
         for (number, item) in items {
             turns.push(client(*number), *item);
         }
         turns
     }
 
-    fn all(turns: &mut Turns<char>) -> String {
+    fn all(turns: &mut FairQueue<char>) -> String {
         std::iter::from_fn(|| turns.pop()).collect()
     }
 

@@ -14,7 +14,7 @@ use hyper::rt::Executor;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::socket::Alarm;
+use crate::socket::LazyTimer;
 use crate::time::{monotonic, recent};
 
 /// What whoever waits for an answer is to know of the request's body, which somebody else sends.
@@ -23,20 +23,20 @@ pub(super) struct Upload {
     /// When its end was handed over.
     pub sent: Cell<Option<Instant>>,
     /// Why it broke off.
-    pub flaw: Cell<Option<Flaw>>,
+    pub flaw: Cell<Option<BodyFailure>>,
     /// When it last went on.
     moved: Cell<Instant>,
     /// Whether the server has to take something before more is asked for, and not the client to send it.
     is_held_up: Cell<bool>,
     /// Those who run the library's tasks, until it has begun.
-    carriers: RefCell<Option<Carriers>>,
+    carriers: RefCell<Option<UploadExecutor>>,
     /// The task that sends it, if it needs one.
     carrier: RefCell<Option<AbortHandle>>,
 }
 
 /// Why a request's body breaks off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flaw {
+pub(super) enum BodyFailure {
     /// The client broke it off, or it was no HTTP.
     Broken,
     /// It did not come in time.
@@ -47,7 +47,7 @@ pub(super) enum Flaw {
 
 /// Runs the library's tasks for a connection on this thread.
 #[derive(Clone, Debug)]
-pub(super) struct Carriers {
+pub(super) struct UploadExecutor {
     /// The body that has just begun. If it can't be sent in one go, the next task is its carrier.
     beginning: Rc<RefCell<Option<Rc<Upload>>>>,
     stall_timeout: Duration,
@@ -55,7 +55,7 @@ pub(super) struct Carriers {
 
 impl Upload {
     /// One that begins now.
-    pub fn new(carriers: &Carriers) -> Rc<Self> {
+    pub fn new(carriers: &UploadExecutor) -> Rc<Self> {
         Rc::new(Self {
             sent: Cell::new(None),
             flaw: Cell::new(None),
@@ -111,14 +111,14 @@ impl Upload {
     }
 }
 
-impl Carriers {
+impl UploadExecutor {
     /// For a connection whose server may take so long to let something be sent.
     pub fn new(stall_timeout: Duration) -> Self {
         Self { beginning: Rc::default(), stall_timeout }
     }
 }
 
-impl<F: Future + 'static> Executor<F> for Carriers {
+impl<F: Future + 'static> Executor<F> for UploadExecutor {
     fn execute(&self, work: F) {
         let Some(upload) = self.beginning.take() else {
             tokio::task::spawn_local(async move {
@@ -133,7 +133,7 @@ impl<F: Future + 'static> Executor<F> for Carriers {
 
 /// Sends a body until it is sent, or is held up for too long.
 async fn carry(work: impl Future, upload: Rc<Upload>, stall_timeout: Duration) {
-    let (mut work, mut alarm) = (pin!(work), Alarm::default());
+    let (mut work, mut alarm) = (pin!(work), LazyTimer::default());
     poll_fn(|cx| {
         if work.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());

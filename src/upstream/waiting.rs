@@ -12,22 +12,22 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::http1::Http1Connection;
 use super::pool::Pool;
-use super::room::{Grant, Place, Share};
+use super::room::{ConnectionPermit, Grant, Share};
 use crate::time::monotonic;
 
 /// How often a waiting request looks for a slow client whose connection it can have.
 const RECLAIM_EVERY: Duration = Duration::from_millis(250);
 
 /// What a request that needs a connection is given.
-pub(super) enum Turn {
+pub(super) enum Acquired {
     /// One that has come free.
     Connection(Box<Http1Connection>),
     /// Room for a new one.
-    Place(Place),
+    Place(ConnectionPermit),
 }
 
 /// A request in the line of one pool.
-struct Waiting<'p> {
+struct Acquire<'p> {
     pool: &'p Pool,
     number: u64,
     granted: oneshot::Receiver<Grant>,
@@ -35,16 +35,16 @@ struct Waiting<'p> {
 
 /// Waits until one of these pools, all of one upstream, has a connection or room for one: which one it is, and what it
 /// has. None if there was no turn by then, or too many wait already.
-pub(super) async fn turn(pools: &[&Pool], client: IpAddr, by: Instant) -> Option<(usize, Turn)> {
+pub(super) async fn turn(pools: &[&Pool], client: IpAddr, by: Instant) -> Option<(usize, Acquired)> {
     timeout_at(by, wait(pools, client)).await.ok().flatten()
 }
 
-async fn wait(pools: &[&Pool], client: IpAddr) -> Option<(usize, Turn)> {
+async fn wait(pools: &[&Pool], client: IpAddr) -> Option<(usize, Acquired)> {
     loop {
         for (which, pool) in pools.iter().enumerate() {
             loop {
                 if let Some(place) = pool.room().enter() {
-                    return Some((which, Turn::Place(place)));
+                    return Some((which, Acquired::Place(place)));
                 }
                 // Whoever wants a fresh one does not wait for what is kept.
                 if !pool.close_kept() {
@@ -59,8 +59,8 @@ async fn wait(pools: &[&Pool], client: IpAddr) -> Option<(usize, Turn)> {
         let displace = || pools.iter().any(|pool| pool.room().displace(client));
         let _pending = first.pending(displace)?;
         // In all lines at once: what comes second goes to the next one there.
-        let mut waits: SmallVec<[Waiting<'_>; 4]> =
-            pools.iter().map(|pool| Waiting::begin(pool, client)).collect();
+        let mut waits: SmallVec<[Acquire<'_>; 4]> =
+            pools.iter().map(|pool| Acquire::begin(pool, client)).collect();
         first.ring_others();
         let (which, grant) = loop {
             let now = monotonic();
@@ -72,10 +72,10 @@ async fn wait(pools: &[&Pool], client: IpAddr) -> Option<(usize, Turn)> {
         };
         let waiting = &waits[which];
         match grant {
-            Ok(Grant::Place(place)) => return Some((which, Turn::Place(place))),
+            Ok(Grant::Place(place)) => return Some((which, Acquired::Place(place))),
             Ok(Grant::Handed) => {
                 if let Some(connection) = waiting.pool.take_handed(waiting.number) {
-                    return Some((which, Turn::Connection(connection)));
+                    return Some((which, Acquired::Connection(connection)));
                 }
             }
             // It was displaced.
@@ -85,7 +85,7 @@ async fn wait(pools: &[&Pool], client: IpAddr) -> Option<(usize, Turn)> {
 }
 
 /// The first grant in any of these lines, and in which.
-fn poll_granted(waits: &mut [Waiting<'_>], cx: &mut Context<'_>) -> Poll<(usize, Result<Grant, RecvError>)> {
+fn poll_granted(waits: &mut [Acquire<'_>], cx: &mut Context<'_>) -> Poll<(usize, Result<Grant, RecvError>)> {
     let mut told = waits.iter_mut().map(|waiting| Pin::new(&mut waiting.granted).poll(cx)).enumerate();
     let first = told.find_map(|(which, told)| match told {
         Poll::Ready(grant) => Some((which, grant)),
@@ -103,14 +103,14 @@ fn has_its_share(pools: &[&Pool], client: IpAddr) -> bool {
     held * 4 > most && shares.iter().any(|share| share.others_wait)
 }
 
-impl<'p> Waiting<'p> {
+impl<'p> Acquire<'p> {
     fn begin(pool: &'p Pool, client: IpAddr) -> Self {
         let (number, granted) = pool.line_up(client);
         Self { pool, number, granted }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Acquire<'_> {
     fn drop(&mut self) {
         // Who goes away gets nothing more, and what it was given goes to the next.
         self.granted.close();

@@ -6,7 +6,7 @@ use http::{Method, Uri};
 use tidegate::config::{self, Loaded};
 use tidegate::gate::{Charges, Gate};
 use tidegate::http1::RequestHead;
-use tidegate::limit::{Charge, Manner, PolicyId};
+use tidegate::limit::{Charge, ChargeKind, PolicyId};
 
 use crate::support::{Client, Message, RedisServer, Tidegate, eventually, get};
 
@@ -245,7 +245,9 @@ fn a_limit_that_charges_by_status_takes_on_arrival() {
     );
     let gate = &loaded.config.site.gate;
     let charges = charges(gate, &[("x-cost", "3")]);
-    let [Charge { policy, cost: 3, manner: Manner::Take, .. }] = charges[..] else { panic!("{charges:?}") };
+    let [Charge { policy, cost: 3, manner: ChargeKind::Take, .. }] = charges[..] else {
+        panic!("{charges:?}")
+    };
     assert_eq!((policy, gate.limit_of(policy)), (PolicyId(1), PolicyId(0)));
     // An override has numbers of its own, and charges by the same statuses.
     assert_eq!(gate.limits.policies[policy.0 as usize].charge_on[..], [401, 403]);

@@ -2,7 +2,9 @@
 
 use super::rows::Rows;
 use crate::config::Loaded;
-use crate::gate::{Cost, Gate, KeyPart, KeySpec, Numbers, OnMissing, PartValue, Stance, Subject, Terms};
+use crate::gate::{
+    Cost, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, OnMissing, PartValue, PolicySource, Subject,
+};
 use crate::jwt::TokenError;
 use crate::limit::{Charge, Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
@@ -24,16 +26,20 @@ pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Sub
     key(rows, &terms.key, subject);
     let found = terms.key.find(subject, &gate.hasher);
     match gate.stance(id, subject, &found) {
-        Stance::Charged { charge, numbers } => charged(rows, loaded, terms, subject, &charge, numbers),
-        Stance::Allowed(by) => rows.below("cost", format!("none: {by}, which this limit lets off (`allow`)")),
-        Stance::Skipped => {
+        LimitMatch::Charged { charge, numbers } => charged(rows, loaded, terms, subject, &charge, numbers),
+        LimitMatch::Allowed(by) => {
+            rows.below("cost", format!("none: {by}, which this limit lets off (`allow`)"))
+        }
+        LimitMatch::Skipped => {
             rows.below("cost", "none: a request that lacks this is not counted (on_missing = \"skip\")");
         }
-        Stance::Blocked(by) => rows.below("refused", format!("{by}, which this limit turns away (`block`)")),
-        Stance::TooManyValues(part) => {
+        LimitMatch::Blocked(by) => {
+            rows.below("refused", format!("{by}, which this limit turns away (`block`)"))
+        }
+        LimitMatch::TooManyValues(part) => {
             rows.below("refused", format!("{part} has too many values to look up a rule for each"));
         }
-        Stance::Missing(_) => {
+        LimitMatch::Missing(_) => {
             let status = terms.missing_status.as_u16();
             rows.below("refused", format!("with {status}: the request lacks this (on_missing = \"deny\")"));
         }
@@ -47,7 +53,7 @@ pub(super) fn tell_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject: &S
         return;
     };
     let found = terms.key.find(subject, &gate.hasher);
-    if let Stance::Blocked(by) = gate.stance(id, subject, &found) {
+    if let LimitMatch::Blocked(by) = gate.stance(id, subject, &found) {
         rows.row("", format!("{by}, which the limit {} turns away (`block`)", policy.name));
     }
 }
@@ -66,20 +72,20 @@ fn numbers(loaded: &Loaded, id: PolicyId) -> String {
 fn charged(
     rows: &mut Rows,
     loaded: &Loaded,
-    terms: &Terms,
+    terms: &LimitRule,
     subject: &Subject<'_>,
     charge: &Charge,
-    whose: Numbers<'_>,
+    whose: PolicySource<'_>,
 ) {
     let gate = &loaded.config.site.gate;
     let Some(policy) = gate.limits.policies.get(charge.policy.0 as usize) else { return };
     match whose {
-        Numbers::Base => no_tier(rows, gate, terms, subject),
-        Numbers::Tier(name) => {
+        PolicySource::Base => no_tier(rows, gate, terms, subject),
+        PolicySource::Tier(name) => {
             let by = terms.tiers.as_ref().map_or_else(String::new, |tiers| tiers.by.to_string());
             rows.below("tier", format!("{name}, by {by}: {}", numbers(loaded, charge.policy)));
         }
-        Numbers::Override(name) => {
+        PolicySource::Override(name) => {
             rows.below("override", format!("{name}: {}", numbers(loaded, charge.policy)));
         }
     }
@@ -104,7 +110,7 @@ fn charged(
 }
 
 /// Why no tier applies, where there are some.
-fn no_tier(rows: &mut Rows, gate: &Gate, terms: &Terms, subject: &Subject<'_>) {
+fn no_tier(rows: &mut Rows, gate: &Gate, terms: &LimitRule, subject: &Subject<'_>) {
     let Some(tiers) = &terms.tiers else { return };
     let by = &tiers.by;
     let why = match by.value(subject) {
@@ -120,7 +126,7 @@ fn no_tier(rows: &mut Rows, gate: &Gate, terms: &Terms, subject: &Subject<'_>) {
     rows.below("tier", format!("none: {why}"));
 }
 
-fn cost(gate: &Gate, terms: &Terms, subject: &Subject<'_>, cost: u64) -> String {
+fn cost(gate: &Gate, terms: &LimitRule, subject: &Subject<'_>, cost: u64) -> String {
     let Cost::Header { name, max } = &terms.cost else { return cost.to_string() };
     if !subject.head.fields.contains(name) {
         return format!("{cost}: the request has no header:{name}");

@@ -6,14 +6,14 @@ use super::rows::Rows;
 use crate::config::Loaded;
 use crate::gate::{Gate, KeySpec, Subject};
 use crate::http1::{RequestHead, names};
-use crate::proxy::{HeaderEdits, Rewrite, Target, Treatment};
+use crate::proxy::{HeaderEdits, Rewrite, RouteAction, Target};
 use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// Tells what a route does with a request; `path` is what goes upstream.
 pub(super) fn tell(
     rows: &mut Rows,
     loaded: &Loaded,
-    treatment: &Treatment,
+    treatment: &RouteAction,
     subject: &Subject<'_>,
     path: &str,
 ) {

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::rows::Rows;
-use crate::gate::{Examined, RequestView, Route, RouteTable};
+use crate::gate::{RequestPlan, RequestView, Route, RouteTable};
 use crate::http1::RequestHead;
 
 /// No more routes are listed than this that a request nearly met.
@@ -15,7 +15,7 @@ pub(super) fn tell(
     routes: &[Route],
     place: Option<usize>,
     head: &RequestHead,
-    examined: &Examined<'_>,
+    examined: &RequestPlan<'_>,
 ) {
     let before = place.and_then(|place| routes.get(..place)).unwrap_or(routes);
     for (route, why) in near_misses(before, head, examined).take(NEAR_MISSES) {
@@ -31,7 +31,7 @@ pub(super) fn tell(
 fn near_misses<'r>(
     routes: &'r [Route],
     head: &'r RequestHead,
-    examined: &'r Examined<'_>,
+    examined: &'r RequestPlan<'_>,
 ) -> impl Iterator<Item = (&'r Route, String)> {
     let request = RequestView { head, query: &examined.query };
     let fits = move |route: &Route| {

@@ -7,11 +7,11 @@ use http::Method;
 use super::rows::Rows;
 use super::{limits, onward, routing};
 use crate::config::Loaded;
-use crate::gate::{Caller, Examined, Gate, Malformed, normalize};
+use crate::gate::{ClientIdentity, Gate, RequestError, RequestPlan, normalize};
 use crate::http1::RequestHead;
 
 /// Tells what becomes of a request.
-pub(super) fn tell(loaded: &Loaded, caller: Caller<'_>, head: &RequestHead) -> String {
+pub(super) fn tell(loaded: &Loaded, caller: ClientIdentity<'_>, head: &RequestHead) -> String {
     let gate = &loaded.config.site.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {}", head.method, head.uri, caller.address));
@@ -22,22 +22,28 @@ pub(super) fn tell(loaded: &Loaded, caller: Caller<'_>, head: &RequestHead) -> S
     rows.into_text()
 }
 
-fn refused(rows: &mut Rows, gate: &Gate, caller: Caller<'_>, head: &RequestHead, reason: &Malformed) {
+fn refused(
+    rows: &mut Rows,
+    gate: &Gate,
+    caller: ClientIdentity<'_>,
+    head: &RequestHead,
+    reason: &RequestError,
+) {
     if let Ok(path) = normalize(head.uri.path()) {
         rows.row("path", path.matched());
     }
     rows.row("client", client(gate, caller, head));
     rows.gap();
     rows.row("answer", format!("{}: {reason}", reason.status()));
-    if let Malformed::EncodedSlash = reason {
+    if let RequestError::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
     }
-    if let (Malformed::TooLarge, Ok(located)) = (reason, gate.locate(head)) {
+    if let (RequestError::TooLarge, Ok(located)) = (reason, gate.locate(head)) {
         let route = located.route.map(|id| gate.routes.get(id));
         let most = route.and_then(|route| route.max_body).unwrap_or_default();
         rows.row("", format!("its route says max_body, which is {most} bytes"));
     }
-    if let (Malformed::Blocked(limit), Ok(located)) = (reason, gate.locate(head)) {
+    if let (RequestError::Blocked(limit), Ok(located)) = (reason, gate.locate(head)) {
         limits::tell_block(rows, gate, *limit, &gate.subject(caller, head, &located));
     }
 }
@@ -45,9 +51,9 @@ fn refused(rows: &mut Rows, gate: &Gate, caller: Caller<'_>, head: &RequestHead,
 fn admitted(
     rows: &mut Rows,
     loaded: &Loaded,
-    caller: Caller<'_>,
+    caller: ClientIdentity<'_>,
     head: &RequestHead,
-    examined: &Examined<'_>,
+    examined: &RequestPlan<'_>,
 ) {
     let site = &loaded.config.site;
     let gate = &site.gate;
@@ -84,7 +90,7 @@ fn admitted(
 }
 
 /// The client's address, and how it was found.
-fn client(gate: &Gate, caller: Caller<'_>, head: &RequestHead) -> String {
+fn client(gate: &Gate, caller: ClientIdentity<'_>, head: &RequestHead) -> String {
     let from = caller.address;
     let rules = &gate.client_ip;
     let found = rules.client(from, &head.fields);

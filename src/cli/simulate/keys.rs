@@ -2,7 +2,7 @@
 
 use super::arrivals::Arrival;
 use crate::gate::{Cost, Gate};
-use crate::limit::{Cause, Charge, Decision, PolicyId};
+use crate::limit::{Charge, Decision, DenyReason, PolicyId};
 use crate::time::Micros;
 
 /// What a limit charges an arrival.
@@ -28,9 +28,13 @@ pub(super) fn asked(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> Asked {
     let most = gate.limits.policies[policy.0 as usize].quota.limit();
     let passes = Decision::allowed(most, most, Micros::ZERO);
     let ruled = match (named.is_blocked, named.is_allowed) {
-        (true, _) => {
-            Some(Decision { allowed: false, remaining: 0, retry_after: None, cause: Cause::Block, ..passes })
-        }
+        (true, _) => Some(Decision {
+            allowed: false,
+            remaining: 0,
+            retry_after: None,
+            cause: DenyReason::Block,
+            ..passes
+        }),
         (false, true) => Some(passes),
         (false, false) => None,
     };

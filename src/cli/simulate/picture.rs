@@ -4,7 +4,7 @@ use super::arrivals::Arrival;
 use super::decimal;
 use super::player::{Played, Player};
 use super::{Problem, Script, shown_key, words};
-use crate::limit::{Cause, Decision, Policy};
+use crate::limit::{Decision, DenyReason, Policy};
 use crate::time::{Micros, Timestamp};
 
 /// Looks at what is left, from one side of the picture to the other.
@@ -253,8 +253,8 @@ fn told(kind: Kind, decision: &Decision, played: &Played) -> String {
         (Kind::Admitted, ..) => format!("admitted, {left}"),
         (Kind::Delayed, ..) => format!("admitted after {} s, {left}", decimal::text(played.delay)),
         (Kind::RefusedElsewhere, ..) => format!("refused by another limit, {left}"),
-        (Kind::Refused, Cause::Ban, _) => "refused: the key is banned".to_owned(),
-        (Kind::Refused, Cause::Block, _) => "refused: the key is blocked".to_owned(),
+        (Kind::Refused, DenyReason::Ban, _) => "refused: the key is banned".to_owned(),
+        (Kind::Refused, DenyReason::Block, _) => "refused: the key is blocked".to_owned(),
         (Kind::Refused, _, None) => "refused: it costs more than there ever is".to_owned(),
         (Kind::Refused, _, Some(wait)) => format!("refused, {left}; may pass in {} s", decimal::text(wait)),
     }

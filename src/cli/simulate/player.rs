@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::arrivals::Arrival;
 use super::keys::{self, Asked};
-use super::venue::Venue;
+use super::venue::Backend;
 use crate::gate::Gate;
-use crate::limit::{Charge, Decision, Holder, Manner, Policy, PolicyId, Quota, binding};
+use crate::limit::{Charge, ChargeKind, Decision, Holder, Policy, PolicyId, Quota, binding};
 use crate::store::{Decisions, StoreError};
 use crate::time::{Micros, Timestamp};
 
@@ -17,7 +17,7 @@ const RENEWALS: u64 = 3;
 #[derive(Debug)]
 pub(super) struct Player<'a> {
     gate: &'a Gate,
-    venue: &'a Venue,
+    venue: &'a Backend,
     limits: Vec<PolicyId>,
     now: Timestamp,
     /// By how much the clock has been set back so far. What is in flight goes on meanwhile, so it is kept by
@@ -74,7 +74,7 @@ impl Played {
 
 impl<'a> Player<'a> {
     /// A player of requests that have these limits, of which there is at least one.
-    pub fn new(gate: &'a Gate, venue: &'a Venue, limits: Vec<PolicyId>) -> Self {
+    pub fn new(gate: &'a Gate, venue: &'a Backend, limits: Vec<PolicyId>) -> Self {
         let now = Timestamp::default();
         Self { gate, venue, limits, now, set_back: 0, flights: Flights::default() }
     }
@@ -115,8 +115,8 @@ impl<'a> Player<'a> {
     }
 
     async fn standing(&self, asked: &[Asked]) -> Result<Decisions, StoreError> {
-        let looks: Vec<Charge> = counted(asked).iter().map(|charge| charge.look()).collect();
-        Ok(merge(asked, &self.venue.store.settle(&self.gate.limits.policies, &looks).await?))
+        let looks: Vec<Charge> = counted(asked).iter().map(|charge| charge.peek()).collect();
+        Ok(merge(asked, &self.venue.store.charge_late(&self.gate.limits.policies, &looks).await?))
     }
 
     fn asked(&self, arrival: &Arrival) -> Vec<Asked> {
@@ -137,13 +137,13 @@ impl<'a> Player<'a> {
         let (policies, now) = (&self.gate.limits.policies, to.0.saturating_add(self.set_back));
         while let Some((end, charges)) = self.flights.next_end(now) {
             self.venue.set(Timestamp(end.saturating_sub(self.set_back)));
-            self.venue.store.settle(policies, &charges).await?;
+            self.venue.store.charge_late(policies, &charges).await?;
         }
         self.venue.set(to);
         while let Some((flight, charges)) = self.flights.next_renewal(now) {
             self.flights.renewals.insert((now.saturating_add(renewal(policies, &charges)), flight));
-            let charges: Vec<Charge> = charges.iter().map(|charge| charge.with(Manner::Renew)).collect();
-            self.venue.store.settle(policies, &charges).await?;
+            let charges: Vec<Charge> = charges.iter().map(|charge| charge.with(ChargeKind::Renew)).collect();
+            self.venue.store.charge_late(policies, &charges).await?;
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Flights {
     fn next_end(&mut self, now: u64) -> Option<(u64, Vec<Charge>)> {
         let entry = self.ends.first_entry().filter(|entry| entry.key().0 <= now)?;
         let ((end, _), charges) = entry.remove_entry();
-        Some((end, charges.iter().map(|charge| charge.with(Manner::GiveBack)).collect()))
+        Some((end, charges.iter().map(|charge| charge.with(ChargeKind::GiveBack)).collect()))
     }
 
     /// The next flight whose leases are to be renewed.

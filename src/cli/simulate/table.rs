@@ -8,7 +8,7 @@ use super::decimal;
 use super::player::{Played, Player};
 use super::tally::Tally;
 use super::{Problem, Script, shown_key};
-use crate::limit::{Cause, Decision};
+use crate::limit::{Decision, DenyReason};
 use crate::time::Micros;
 
 /// No key is given more room than this; whatever is wider than its column pushes its line to the right.
@@ -181,9 +181,9 @@ fn verdict(decision: &Decision, played: &Played) -> Cell {
             (format!("delayed {}", seconds(played.delay)), YELLOW)
         }
         _ if decision.allowed => ("allowed".to_owned(), GREEN),
-        Cause::Quota => ("denied".to_owned(), RED),
-        Cause::Ban => ("banned".to_owned(), RED),
-        Cause::Block => ("blocked".to_owned(), RED),
+        DenyReason::Quota => ("denied".to_owned(), RED),
+        DenyReason::Ban => ("banned".to_owned(), RED),
+        DenyReason::Block => ("blocked".to_owned(), RED),
     };
     Cell { text, left: 0, right: 0, colour: Some(colour) }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::arrivals::Arrival;
 use super::decimal;
 use super::player::{Played, Player};
-use crate::limit::Cause;
+use crate::limit::DenyReason;
 use crate::time::{Micros, Timestamp};
 
 /// Counts what becomes of the arrivals of one player.
@@ -66,7 +66,7 @@ impl Tally {
             limit.refused += u64::from(!decision.allowed);
             match (decision.retry_after, decision.cause) {
                 (Some(wait), _) => limit.longest_retry = limit.longest_retry.max(wait),
-                (None, Cause::Block) => limit.blocked += 1,
+                (None, DenyReason::Block) => limit.blocked += 1,
                 (None, _) => limit.never += 1,
             }
         }

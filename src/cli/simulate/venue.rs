@@ -17,14 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A store, and the clock that it decides by.
 #[derive(Debug)]
-pub(super) struct Venue {
+pub(super) struct Backend {
     pub store: Store,
     clock: Arc<Clock>,
     /// How stored keys begin, where they are stored elsewhere.
     prefix: Option<Box<str>>,
 }
 
-impl Venue {
+impl Backend {
     /// A store for so many keys: a Redis, or memory.
     pub async fn open(target: Option<&Target>, keys: usize) -> Result<Self, StoreError> {
         let clock = Clock::manual(Timestamp::default());

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use crate::config::reader::{Item, Text};
 use crate::config::report::Problem;
 use crate::gate::names::{NameError, Named};
-use crate::gate::{ClientIp, KeySpec, Networks, Remark, Rules};
+use crate::gate::{ClientIp, KeyRule, KeySpec, Networks, Rules};
 use crate::limit::KeyHasher;
 
 const FORM: &str = "such as \"10.1.0.0/16\", \"192.0.2.7\", \"2001:db8::/32\" or \"key:acme-42\"";
@@ -37,7 +37,7 @@ impl Names<'_> {
 pub(super) fn list(
     item: Option<Item<'_>>,
     names: Names<'_>,
-    remark: Remark,
+    remark: KeyRule,
     rules: &mut Rules,
 ) -> Option<Networks> {
     let Some(item) = item else { return Some(Networks::default()) };
@@ -60,7 +60,7 @@ pub(super) fn list(
     are_right.then(|| networks.into_iter().collect())
 }
 
-fn add_name(text: &Text<'_>, name: &str, names: Names<'_>, remark: Remark, rules: &mut Rules) -> bool {
+fn add_name(text: &Text<'_>, name: &str, names: Names<'_>, remark: KeyRule, rules: &mut Rules) -> bool {
     match names.named(name) {
         None => true,
         Some(Ok(key)) => {
@@ -94,12 +94,12 @@ pub(super) fn no_name(problem: Problem, error: &NameError, is_secret: bool) -> P
     }
 }
 
-fn network(text: &Text<'_>, remark: Remark) -> Option<IpNet> {
+fn network(text: &Text<'_>, remark: KeyRule) -> Option<IpNet> {
     let network: IpNet = text.parsed("a network, nor a name such as \"key:NAME\"", FORM, |text| {
         text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
     })?;
     if network.prefix_len() == 0 {
-        let what = if remark == Remark::Block { "turns every client away" } else { "lets every client off" };
+        let what = if remark == KeyRule::Block { "turns every client away" } else { "lets every client off" };
         text.item.reader.note(Problem::warning(text.item.span(), format!("this {what}")));
     }
     Some(network)

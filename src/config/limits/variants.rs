@@ -10,7 +10,7 @@ use crate::config::quota::{quota, warn, written};
 use crate::config::reader::Item;
 use crate::config::report::Problem;
 use crate::config::table::{Name, Table};
-use crate::gate::{KeyPart, OTHER_METHOD, Remark, Rules, Tiers, is_method_value};
+use crate::gate::{KeyPart, KeyRule, OTHER_METHOD, Rules, Tiers, is_method_value};
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 
 const MAX_NAME: usize = 64;
@@ -132,7 +132,7 @@ impl Variants {
                 }
                 Some(Ok(named)) => {
                     let Some(id) = id else { continue };
-                    let Some(twin) = rules.add(named, name.text, Remark::Numbers(id)) else { continue };
+                    let Some(twin) = rules.add(named, name.text, KeyRule::Numbers(id)) else { continue };
                     let title = format!("`{}` stands for the same key as `{twin}`", name.text);
                     Problem::error(name.span.clone(), title).help("a key has one override: leave one out")
                 }

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::{Align, Ban, Cause, Key, PolicyId, Rate};
+use crate::limit::{Align, Ban, DenyReason, Key, PolicyId, Rate};
 use crate::limiter::Shared;
 use crate::store::Memory;
 use crate::time::{Clock, Micros, Timestamp};
@@ -323,7 +323,7 @@ fn a_ban_that_the_store_told_of_goes_on() {
     policy.ban = Some(Ban { after: 1, within: Micros::SECOND, length: Micros(5_000_000) });
     let world = World::new(policy, 1, 0);
     assert!(world.ask(0, 1).allowed);
-    assert_eq!(world.ask(0, 1).cause, Cause::Ban);
+    assert_eq!(world.ask(0, 1).cause, DenyReason::Ban);
     world.set_clock(START + 4_999_999);
     assert!(!world.ask_alone(0, 1));
     world.set_clock(START + 5_000_000);

@@ -18,14 +18,14 @@ fn charge(number: u32, cost: u64) -> Charge {
     Charge::take(PolicyId(0), Key(key), cost)
 }
 
-fn add(ledger: &Ledger, number: u32, cost: u64) {
+fn add(ledger: &OutageLedger, number: u32, cost: u64) {
     let said = Decision::allowed(100, 100 - cost, Micros(cost * 86_400_000_000));
     ledger.add(&limits(), &charge(number, cost), &said, NOW);
 }
 
 #[test]
 fn the_bound_on_keys_is_hard_and_those_go_that_owe_least() {
-    let ledger = Ledger::new(800);
+    let ledger = OutageLedger::new(800);
     let large: Vec<u32> = (0..50).map(|number| number * 97).collect();
     for number in 0..10_000 {
         add(&ledger, number, if large.contains(&number) { 90 } else { 1 });
@@ -38,7 +38,7 @@ fn the_bound_on_keys_is_hard_and_those_go_that_owe_least() {
 
 #[test]
 fn what_could_not_be_paid_is_owed_again_with_what_came_meanwhile() {
-    let ledger = Ledger::default();
+    let ledger = OutageLedger::default();
     add(&ledger, 1, 3);
     let (taken, _) = ledger.take(10);
     assert!(ledger.is_empty());
@@ -58,7 +58,7 @@ fn per(period: u64) -> Limits {
 
 /// What is owed after two outages' worth of charges, the second under other numbers.
 fn owed_after_change(first: u64, second: u64) -> u64 {
-    let ledger = Ledger::default();
+    let ledger = OutageLedger::default();
     for (period, spent) in [(first, 3), (second, 7)] {
         let said = Decision::allowed(100, 100 - spent, Micros(spent * period));
         let charge = charge(1, if spent == 3 { 3 } else { 4 });
@@ -77,7 +77,7 @@ fn what_is_owed_outlives_other_numbers() {
 
 #[test]
 fn what_could_not_be_paid_has_drained_meanwhile() {
-    let (ledger, limits) = (Ledger::default(), per(1_000_000));
+    let (ledger, limits) = (OutageLedger::default(), per(1_000_000));
     let said = |spent: u64| Decision::allowed(100, 100 - spent, Micros(spent * 1_000_000));
     ledger.add(&limits, &charge(1, 50), &said(50), NOW);
     let (taken, _) = ledger.take(10);
@@ -96,7 +96,7 @@ fn what_could_not_be_paid_has_drained_meanwhile() {
 fn what_could_not_be_paid_stays_in_its_step() {
     let quota = Quota::sliding_log(&[Rate::new(1_000, Micros(86_400_000_000)).unwrap()]).unwrap();
     let limits = Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN);
-    let ledger = Ledger::default();
+    let ledger = OutageLedger::default();
     let said = Decision::allowed(1_000, 999, Micros(86_400_000_000));
     ledger.add(&limits, &charge(1, 1), &said, NOW);
     for _ in 0..300 {

@@ -21,9 +21,9 @@ use self::io::ClientIo;
 use self::upload::Upload;
 use super::LINGER;
 use crate::http1::{HeadLimits, ParseError, ParsedRequest, ResponseHead, parse_request, write_response};
-use crate::proxy::{Live, Peer, Tunnel};
+use crate::proxy::{ActiveProxy, ClientConnection, Tunnel};
 use crate::server::ListenerSpec;
-use crate::server::drain::Open;
+use crate::server::drain::ConnectionTracker;
 use crate::socket::BufferedStream;
 use crate::time::{http_date, monotonic, recent};
 use crate::tls::Transport;
@@ -38,10 +38,10 @@ const DISCARD_TIME: Duration = Duration::from_secs(1);
 /// A connection that is being used.
 struct Connection<'l> {
     io: ClientIo,
-    peer: Peer,
+    peer: ClientConnection,
     spec: &'l ListenerSpec,
-    live: &'l Live,
-    open: &'l Open,
+    live: &'l ActiveProxy,
+    open: &'l ConnectionTracker,
     /// By when the next head has to begin once the server drains.
     drained_by: Option<Instant>,
     /// The target of the last request, which is often that of the next one too.
@@ -96,7 +96,7 @@ pub(super) struct Parked {
 pub(super) async fn close(
     stream: BufferedStream<Transport>,
     spec: &ListenerSpec,
-    open: &Open,
+    open: &ConnectionTracker,
     is_sending: bool,
 ) {
     closing::close(&mut ClientIo::new(stream, spec.idle_timeout), open, is_sending).await;
@@ -106,10 +106,10 @@ pub(super) async fn close(
 /// buffer. The task is woken when the server drains.
 pub(super) async fn serve(
     stream: BufferedStream<Transport>,
-    peer: Peer,
+    peer: ClientConnection,
     spec: &ListenerSpec,
-    live: &Live,
-    open: &Open,
+    live: &ActiveProxy,
+    open: &ConnectionTracker,
 ) -> Result<Option<Parked>, Box<dyn Error>> {
     let io = ClientIo::new(stream, spec.idle_timeout);
     let mut connection = Connection { io, peer, spec, live, open, drained_by: None, last_target: None };

@@ -22,12 +22,12 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
-use super::metered::Metered;
-use super::streams::Streams;
-use crate::proxy::{Connect, Live, Peer, ProxyResponse};
+use super::metered::FrameFloodGuard;
+use super::streams::StreamTracker;
+use crate::proxy::{ActiveProxy, ClientConnection, Connect, ProxyResponse};
 use crate::server::ListenerSpec;
-use crate::server::drain::Open;
-use crate::socket::{Alarm, BufferedStream, TimedStream};
+use crate::server::drain::ConnectionTracker;
+use crate::socket::{BufferedStream, LazyTimer, TimedStream};
 use crate::time::monotonic;
 use crate::tls::Transport;
 
@@ -51,7 +51,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// can't have heard before.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-fn protocol(spec: &ListenerSpec, streams: Streams) -> http2::Builder<Streams> {
+fn protocol(spec: &ListenerSpec, streams: StreamTracker) -> http2::Builder<StreamTracker> {
     let mut protocol = http2::Builder::new(streams);
     protocol
         .max_concurrent_streams(MAX_STREAMS)
@@ -73,9 +73,9 @@ fn protocol(spec: &ListenerSpec, streams: Streams) -> http2::Builder<Streams> {
 pub(super) async fn serve(
     stream: BufferedStream<Transport>,
     spec: &ListenerSpec,
-    peer: Peer,
-    live: &Rc<Live>,
-    open: &Open,
+    peer: ClientConnection,
+    live: &Rc<ActiveProxy>,
+    open: &ConnectionTracker,
 ) -> Result<(), Box<dyn Error>> {
     let peer = Rc::new(peer.over_http2(spec.max_headers));
     let (stream, read) = stream.into_parts();
@@ -83,7 +83,7 @@ pub(super) async fn serve(
     // socket reads on, or a reset would take the last responses along.
     let stream = TimedStream::new(stream, read, spec.idle_timeout).lingering();
     let activity = Rc::clone(stream.activity());
-    let streams = Streams::new(spec.idle_timeout, spec.min_body_rate);
+    let streams = StreamTracker::new(spec.idle_timeout, spec.min_body_rate);
     let beginning = streams.clone();
     let live = Rc::clone(live);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -98,10 +98,10 @@ pub(super) async fn serve(
             Ok::<_, Infallible>(head.into_response(progress.answer(body)))
         })
     });
-    let io = TokioIo::new(Metered::new(stream));
+    let io = TokioIo::new(FrameFloodGuard::new(stream));
     let connection = protocol(spec, streams.clone()).serve_connection(io, service);
     let mut connection = pin!(connection);
-    let mut alarm = Alarm::default();
+    let mut alarm = LazyTimer::default();
     let (mut ending, mut look_at) = (None::<Instant>, monotonic() + spec.idle_timeout);
     poll_fn(|cx| {
         if open.is_draining() && ending.is_none() {

@@ -43,7 +43,7 @@ const FRAME_WORK: usize = 64;
 
 /// A stream whose reader hears of an error when too many frames have come that bring nothing.
 #[derive(Debug)]
-pub(super) struct Metered<S> {
+pub(super) struct FrameFloodGuard<S> {
     stream: S,
     frames: Frames,
     credit: u64,
@@ -70,7 +70,7 @@ struct Tally {
     price: u64,
 }
 
-impl<S> Metered<S> {
+impl<S> FrameFloodGuard<S> {
     /// Counts from the preface on.
     pub fn new(stream: S) -> Self {
         Self { stream, frames: Frames::new(), credit: CREDIT, counted_to: monotonic(), work: 0 }
@@ -134,7 +134,7 @@ fn price(kind: u8, flags: u8, is_empty: bool) -> u64 {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FrameFloodGuard<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -161,7 +161,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Metered<S> {
+impl<S: AsyncWrite + Unpin> FrameFloodGuard<S> {
     /// What was written is credit.
     fn note_written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &written {
@@ -171,7 +171,7 @@ impl<S: AsyncWrite + Unpin> Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FrameFloodGuard<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.note_written(written)
@@ -239,9 +239,10 @@ mod tests {
     }
 
     /// A client's end, and a proxy's that has read the preface.
-    async fn begun() -> (DuplexStream, Metered<TimedStream<DuplexStream>>) {
+    async fn begun() -> (DuplexStream, FrameFloodGuard<TimedStream<DuplexStream>>) {
         let (mut near, far) = duplex(1 << 22);
-        let mut far = Metered::new(TimedStream::new(far, bytes::Bytes::new(), Duration::from_secs(1)));
+        let mut far =
+            FrameFloodGuard::new(TimedStream::new(far, bytes::Bytes::new(), Duration::from_secs(1)));
         near.write_all(&[0; PREFACE]).await.unwrap();
         far.read_exact(&mut [0; PREFACE]).await.unwrap();
         (near, far)
@@ -249,7 +250,7 @@ mod tests {
 
     async fn pings(
         near: &mut DuplexStream,
-        far: &mut Metered<TimedStream<DuplexStream>>,
+        far: &mut FrameFloodGuard<TimedStream<DuplexStream>>,
         count: usize,
     ) -> io::Result<usize> {
         let ping = frame(PING, 0, &[0; 8]);

@@ -15,7 +15,7 @@ use hyper::rt::Executor;
 use tokio::time::Instant;
 
 use crate::proxy::ReplyBody;
-use crate::socket::{Alarm, RATE_GRACE, TransferRate};
+use crate::socket::{LazyTimer, RATE_GRACE, TransferRate};
 use crate::time::{monotonic, recent};
 use crate::upstream::{BodyError, ConnectionUse};
 
@@ -24,7 +24,7 @@ const TAKEN_BACK: u64 = 100;
 
 /// The requests on one connection.
 #[derive(Clone, Debug)]
-pub(super) struct Streams(Rc<Shared>);
+pub(super) struct StreamTracker(Rc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -55,12 +55,12 @@ pub(super) struct Progress {
 /// An answer that notes when the client keeps it waiting: hyper asks for its next part as soon as it has got rid of
 /// the one before.
 #[derive(Debug)]
-pub(super) struct NotedBody {
+pub(super) struct TrackedBody {
     body: ReplyBody,
     progress: Rc<Progress>,
 }
 
-impl Streams {
+impl StreamTracker {
     pub fn new(patience: Duration, min_rate: Option<NonZeroU32>) -> Self {
         Self(Rc::new(Shared {
             patience,
@@ -94,31 +94,31 @@ impl Streams {
     }
 }
 
-impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
+impl<F: Future<Output = ()> + 'static> Executor<F> for StreamTracker {
     fn execute(&self, work: F) {
         let shared = Rc::clone(&self.0);
         shared.open.set(shared.open.get() + 1);
         let progress = shared.next.take();
         tokio::task::spawn_local(async move {
-            let counted = Counted { shared, progress };
+            let counted = Tracked { shared, progress };
             counted.watch(work).await;
         });
     }
 }
 
 /// A task of a connection, counted until it is dropped.
-struct Counted {
+struct Tracked {
     shared: Rc<Shared>,
     /// Only of requests: tunnels have tasks as well.
     progress: Option<Rc<Progress>>,
 }
 
-impl Counted {
+impl Tracked {
     /// Lets a request go on until it is done, or its answer has not been read for too long: then it is dropped, and the
     /// client told that its stream is reset.
     async fn watch<F: Future<Output = ()>>(&self, work: F) {
         let mut work = std::pin::pin!(work);
-        let mut alarm = Alarm::default();
+        let mut alarm = LazyTimer::default();
         std::future::poll_fn(|cx| {
             if work.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
@@ -133,7 +133,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for Tracked {
     fn drop(&mut self) {
         let shared = &self.shared;
         shared.open.set(shared.open.get() - 1);
@@ -152,7 +152,7 @@ impl Progress {
     }
 
     /// Notes that there is an answer, and follows its body.
-    pub fn answer(self: Rc<Self>, body: ReplyBody) -> NotedBody {
+    pub fn answer(self: Rc<Self>, body: ReplyBody) -> TrackedBody {
         self.is_answered.set(true);
         if body.is_open_ended() {
             self.rate.set(TransferRate::new(None));
@@ -162,7 +162,7 @@ impl Progress {
         }
         // The client may not even take the first part.
         self.is_unread(0);
-        NotedBody { body, progress: self }
+        TrackedBody { body, progress: self }
     }
 
     /// Whether other clients needed the connection to the server.
@@ -196,7 +196,7 @@ impl Progress {
     }
 }
 
-impl Body for NotedBody {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = BodyError;
 

@@ -1,7 +1,7 @@
 //! What counts by which clock, when the wall clock is set.
 
 use super::*;
-use crate::limit::{Align, Ban, Calendar, CalendarUnit, Cause, Holder, Quota, Rate};
+use crate::limit::{Align, Ban, Calendar, CalendarUnit, DenyReason, Holder, Quota, Rate};
 
 /// 2026-03-10 12:00:00 in UTC.
 const NOON: Timestamp = Timestamp(1_773_144_000_000_000);
@@ -81,12 +81,12 @@ fn setting_the_wall_clock_lifts_no_ban_and_no_block() {
         for step in [NOON.0 + 2 * HOUR, NOON.0 - 2 * HOUR, NOON.0 + 48 * HOUR] {
             set_wall(&memory, step);
             memory.sweep(0, 1);
-            assert_eq!([ask(7), ask(8)], [(false, Cause::Ban), (false, Cause::Block)]);
+            assert_eq!([ask(7), ask(8)], [(false, DenyReason::Ban), (false, DenyReason::Block)]);
         }
         memory.clock().set(Timestamp(NOON.0 + HOUR));
         set_wall(&memory, NOON.0 + 48 * HOUR);
-        assert_ne!(ask(7).1, Cause::Ban);
-        assert_ne!(ask(8).1, Cause::Block);
+        assert_ne!(ask(7).1, DenyReason::Ban);
+        assert_ne!(ask(8).1, DenyReason::Block);
     }
 }
 

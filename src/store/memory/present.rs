@@ -3,7 +3,7 @@
 //! Everything else counts monotonic time, so that setting the system's clock hands out nothing and lifts no ban. A
 //! record of a calendar window has its count in wall time, and its hold in monotonic time.
 
-use crate::limit::{Charge, Decision, Hold, Manner, Outcome, Policy, Record};
+use crate::limit::{Charge, ChargeKind, Decision, Outcome, Penalty, Policy, Record};
 use crate::time::{Clock, Micros, Timestamp};
 
 /// What time it is. The wall clock is read only when it is asked for, as few limits follow it.
@@ -30,7 +30,7 @@ impl<'a> Present<'a> {
         }
         let wall = self.wall();
         let mut charge = *charge;
-        if let Manner::Refund | Manner::Late = charge.manner {
+        if let ChargeKind::Refund | ChargeKind::Late = charge.manner {
             charge.taken = moved(charge.taken, self.time, wall);
         }
         let record = record.map(|record| with_hold_moved(record.clone(), self.time, wall));
@@ -70,7 +70,7 @@ impl<'a> Present<'a> {
 }
 
 fn with_hold_moved(record: Record, from: Timestamp, to: Timestamp) -> Record {
-    let hold = record.hold.map(|hold| Hold {
+    let hold = record.hold.map(|hold| Penalty {
         stamp: moved(hold.stamp, from, to),
         denials: hold.denials,
         opened: moved(hold.opened, from, to),

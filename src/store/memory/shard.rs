@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::present::Present;
-use crate::limit::{Debt, Hold, Key, Policy, Record, State};
+use crate::limit::{Debt, Key, Penalty, Policy, Record, State};
 use crate::time::Timestamp;
 
 /// How many entries of a class are compared to find the one to evict.
@@ -112,7 +112,7 @@ impl Meta {
 
     /// Of a record of the policy with this salt, which equals none from `expires` on; by the wall clock if `by_wall`.
     pub fn new(salt: u128, record: &Record, expires: Timestamp, by_wall: bool) -> Self {
-        let is_held = record.hold.as_ref().and_then(Hold::end).is_some();
+        let is_held = record.hold.as_ref().and_then(Penalty::end).is_some();
         let is_strict = is_held || matches!(record.state, Some(State::Leases(_)));
         // Rounded up: nothing may go before its time.
         let expires = ((expires.0 >> 14) + 1) << 24;

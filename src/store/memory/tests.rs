@@ -1,7 +1,7 @@
 //! Counts in this process: all or nothing, and what is evicted when there is no room.
 
 use super::*;
-use crate::limit::{Ban, Cause, Holder, Quota, Rate};
+use crate::limit::{Ban, DenyReason, Holder, Quota, Rate};
 
 fn policies() -> Vec<Policy> {
     let rate = Rate::new(10, Micros::SECOND).unwrap();
@@ -138,7 +138,7 @@ fn hold_back(memory: &Memory, policies: &[Policy]) {
 }
 
 /// Why each of the four is refused; `None` if it passes.
-fn refusals(memory: &Memory, policies: &[Policy]) -> [Option<Cause>; 4] {
+fn refusals(memory: &Memory, policies: &[Policy]) -> [Option<DenyReason>; 4] {
     let slot = Charge { holder: Holder(2), ..Charge::take(PolicyId(2), BUSY, 1) };
     let take = |policy, key| Charge::take(PolicyId(policy), key, 1);
     [take(0, DENIED), take(1, BANNED), take(0, BLOCKED), slot].map(|charge| {
@@ -147,8 +147,8 @@ fn refusals(memory: &Memory, policies: &[Policy]) -> [Option<Cause>; 4] {
     })
 }
 
-const ALL_HELD: [Option<Cause>; 4] =
-    [Some(Cause::Quota), Some(Cause::Ban), Some(Cause::Block), Some(Cause::Quota)];
+const ALL_HELD: [Option<DenyReason>; 4] =
+    [Some(DenyReason::Quota), Some(DenyReason::Ban), Some(DenyReason::Block), Some(DenyReason::Quota)];
 
 #[test]
 fn a_flood_of_another_limit_evicts_no_strict_state() {

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{Redis, wire};
-use crate::limit::{Charge, Manner, Policy, Quota};
+use crate::limit::{Charge, ChargeKind, Policy, Quota};
 use crate::store::{Decisions, StoreError};
 
 /// How often a request is decided where others are faster.
@@ -27,7 +27,7 @@ type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Decisions, StoreError>> +
 type Group = SmallVec<[usize; 4]>;
 
 /// A request on several tags.
-struct Apart<'a> {
+struct CrossSlot<'a> {
     redis: &'a Redis,
     policies: &'a [Policy],
     charges: &'a [Charge],
@@ -63,7 +63,7 @@ fn groups(charges: &[Charge]) -> Vec<Group> {
 
 /// Takes all charges or none. Who calls this has a deadline around it.
 pub(super) fn take<'a>(redis: &'a Redis, policies: &'a [Policy], charges: &'a [Charge]) -> Deciding<'a> {
-    Box::pin(async move { Apart::new(redis, policies, charges).take().await })
+    Box::pin(async move { CrossSlot::new(redis, policies, charges).take().await })
 }
 
 /// Does each charge by itself, those of one tag in one call; see [`crate::store::Store::settle`].
@@ -98,7 +98,7 @@ async fn settle_groups(
     Ok(decisions)
 }
 
-impl<'a> Apart<'a> {
+impl<'a> CrossSlot<'a> {
     fn new(redis: &'a Redis, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
         let mut groups = groups(charges);
         let policy = |place: &usize| &policies[charges[*place].policy.0 as usize];
@@ -125,7 +125,7 @@ impl<'a> Apart<'a> {
         let all: Vec<&Group> = self.groups.iter().collect();
         let mut seen = Decisions::new();
         seen.resize(self.charges.len(), wire::nothing());
-        self.look(&all, Charge::look, &mut seen).await?;
+        self.look(&all, Charge::peek, &mut seen).await?;
         if !self.passes(|place| self.fits(place, &seen)) {
             // The second look is at the price: it counts towards bans, and knows how long to wait.
             let short: Vec<&Group> = all
@@ -134,7 +134,7 @@ impl<'a> Apart<'a> {
                 .filter(|group| group.iter().any(|place| !self.fits(*place, &seen)))
                 .collect();
             let at_price = |charge: Charge| match charge.manner {
-                Manner::Take => charge.with(Manner::Look),
+                ChargeKind::Take => charge.with(ChargeKind::Look),
                 _ => charge,
             };
             self.look(&short, at_price, &mut seen).await?;
@@ -205,7 +205,7 @@ impl<'a> Apart<'a> {
 
     fn takes(&self, place: usize) -> bool {
         let charge = &self.charges[place];
-        charge.manner == Manner::Take && charge.cost > 0
+        charge.manner == ChargeKind::Take && charge.cost > 0
     }
 
     /// Whether a free look has shown enough.
@@ -215,7 +215,7 @@ impl<'a> Apart<'a> {
 }
 
 impl Made {
-    fn add(&mut self, request: &Apart<'_>, group: &Group, said: &Decisions) {
+    fn add(&mut self, request: &CrossSlot<'_>, group: &Group, said: &Decisions) {
         let mut call = wire::Call::default();
         let all = group.iter().zip(said);
         for (place, said) in all.filter(|(place, said)| said.allowed && request.takes(**place)) {

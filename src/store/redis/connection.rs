@@ -14,7 +14,7 @@ use fred::types::config::{
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
-use super::line::Line;
+use super::line::RedisClient;
 use super::{Endpoint, Node, RedisSpec};
 use crate::time::monotonic;
 
@@ -128,7 +128,12 @@ impl Supervisor {
 
     /// Runs clients one after the other, which `line` gets, until nobody wants one any more: that is when the other end
     /// of `wanted` is dropped. `reconnect` asks for the next one.
-    pub async fn run(mut self, line: Weak<Line>, reconnect: Arc<Notify>, mut wanted: oneshot::Receiver<()>) {
+    pub async fn run(
+        mut self,
+        line: Weak<RedisClient>,
+        reconnect: Arc<Notify>,
+        mut wanted: oneshot::Receiver<()>,
+    ) {
         let is_cluster = matches!(self.spec.target.endpoint, Endpoint::Cluster(_));
         loop {
             let mut running = self.client.connect();
@@ -163,7 +168,7 @@ impl Supervisor {
 
     /// Notes why there is no connection, until the next client would begin with another Sentinel. No other would know
     /// more than this one: it is left to try again.
-    async fn failed(&self, line: &Weak<Line>) {
+    async fn failed(&self, line: &Weak<RedisClient>) {
         let has_others = match &self.spec.target.endpoint {
             Endpoint::Sentinel { nodes, .. } => nodes.len() > 1,
             _ => false,

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::line::Line;
+use super::line::RedisClient;
 use super::script::TAKE;
 use super::wire::{self, Call, Part};
 use crate::limit::{Charge, Key, Policy};
@@ -36,8 +36,8 @@ const ONE_LANE: Key = Key([0; 16]);
 
 /// Where requests wait.
 #[derive(Debug)]
-pub(super) struct Queue {
-    line: Arc<Line>,
+pub(super) struct Batcher {
+    line: Arc<RedisClient>,
     is_cluster: bool,
     lanes: Mutex<Lanes>,
 }
@@ -66,9 +66,9 @@ struct Waiting {
     reply: oneshot::Sender<Result<Part, StoreError>>,
 }
 
-impl Queue {
+impl Batcher {
     /// A queue before `line`; `is_cluster` says whether keys lie on several servers.
-    pub fn over(line: Arc<Line>, is_cluster: bool) -> Arc<Self> {
+    pub fn over(line: Arc<RedisClient>, is_cluster: bool) -> Arc<Self> {
         Arc::new(Self { line, is_cluster, lanes: Mutex::default() })
     }
 
@@ -155,7 +155,7 @@ impl Queue {
 }
 
 /// Makes one call of a lane after the other, until nobody waits.
-async fn work_off(queue: Arc<Queue>, lane: Key) {
+async fn work_off(queue: Arc<Batcher>, lane: Key) {
     loop {
         let requests = queue.next(lane);
         if requests.is_empty() {
@@ -186,7 +186,7 @@ fn together(waiting: &VecDeque<Waiting>) -> usize {
     waiting.iter().take_while(fits).count().max(1).min(waiting.len())
 }
 
-async fn send(line: &Line, requests: Vec<Waiting>) {
+async fn send(line: &RedisClient, requests: Vec<Waiting>) {
     let clock = line.clock();
     let mut call = Call::of(requests.iter().map(|one| one.charges.len()).sum());
     for Waiting { policies, charges, apart, .. } in &requests {

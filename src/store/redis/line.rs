@@ -19,7 +19,7 @@ use crate::store::StoreError;
 use crate::time::{Clock, monotonic};
 
 /// What is asked over one connection.
-pub(super) struct Line {
+pub(super) struct RedisClient {
     client: ArcSwap<Client>,
     /// Why there was no connection last.
     fault: ArcSwap<String>,
@@ -43,7 +43,7 @@ pub(super) enum TakeClock {
     },
 }
 
-impl Line {
+impl RedisClient {
     pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock) -> Self {
         let fault = ArcSwap::from_pointee("it was never tried".to_owned());
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
@@ -198,7 +198,7 @@ fn sentence(words: &str) -> String {
     words.trim_end_matches('.').to_owned()
 }
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for RedisClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Line").field("prefix", &self.prefix).finish_non_exhaustive()
     }

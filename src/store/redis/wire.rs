@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::limit::{Cause, Charge, Decision, Key, MAX_TICKS, Manner, Policy, PolicyId, Quota};
+use crate::limit::{Charge, ChargeKind, Decision, DenyReason, Key, MAX_TICKS, Policy, PolicyId, Quota};
 use crate::store::{Decisions, StoreError};
 use crate::time::{Clock, Micros, Timestamp};
 
@@ -81,9 +81,9 @@ impl Call {
             push_number(&mut self.requests, charge.cost.min(MAX_TICKS + 2).cast_signed());
             if let Quota::Concurrency(_) = policy.quota {
                 self.requests.extend_from_slice(&charge.holder.0.to_le_bytes());
-            } else if charge.manner == Manner::Refund {
+            } else if charge.manner == ChargeKind::Refund {
                 push_number(&mut self.requests, charge.taken.0.cast_signed());
-            } else if charge.manner == Manner::Late {
+            } else if charge.manner == ChargeKind::Late {
                 // As an age: the server's clock is not ours.
                 push_number(&mut self.requests, clock.now().since(charge.taken).0.cast_signed());
             }
@@ -260,9 +260,9 @@ fn decision(bytes: &[u8], limit: u64) -> Decision {
         return Decision { delay: Micros(whole(wait)), ..Decision::allowed(limit, remaining, reset) };
     }
     let cause = match code {
-        -1 => Cause::Ban,
-        -2 => Cause::Block,
-        _ => Cause::Quota,
+        -1 => DenyReason::Ban,
+        -2 => DenyReason::Block,
+        _ => DenyReason::Quota,
     };
     let retry_after = (wait >= 0.0).then(|| Micros(whole(wait)));
     Decision { allowed: false, cause, retry_after, ..Decision::allowed(limit, remaining, reset) }

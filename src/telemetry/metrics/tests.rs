@@ -22,11 +22,11 @@ fn the_text_has_every_name_and_count() {
     }
     metrics.refused_reload();
     let address = "127.0.0.1:8080".parse().unwrap();
-    let listeners = vec![ListenerLevels { address, connections: 3, over_all: 4, over_own: 5 }];
-    let server = ServerLevels { label: "http://a".into(), addresses: 3, ..ServerLevels::default() };
-    let server = ServerLevels { healthy: 2, connections: 7, ejections: 5, ..server };
-    let upstreams = vec![UpstreamLevels { label: "api".into(), pending: 6, servers: vec![server] }];
-    let levels = Levels {
+    let listeners = vec![ListenerValues { address, connections: 3, over_all: 4, over_own: 5 }];
+    let server = ServerValues { label: "http://a".into(), addresses: 3, ..ServerValues::default() };
+    let server = ServerValues { healthy: 2, connections: 7, ejections: 5, ..server };
+    let upstreams = vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }];
+    let levels = GaugeValues {
         listeners,
         breakers_open: 1,
         breaker_openings: 6,

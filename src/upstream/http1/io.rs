@@ -6,36 +6,41 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::socket::{Alarm, BufferedStream};
+use crate::socket::{BufferedStream, LazyTimer};
 use crate::time::monotonic;
 use crate::tls::Transport;
-use crate::upstream::room::Place;
+use crate::upstream::room::ConnectionPermit;
 
 /// A stream with the times since when it is waited for.
 pub(super) struct Io {
     pub stream: BufferedStream<Transport>,
     /// Its right to be there, which goes to another connection after it.
-    pub place: Place,
+    pub place: ConnectionPermit,
     pub response_timeout: Duration,
     /// How long each read of a response's body and each write may take.
     pub stall_timeout: Duration,
     /// Wakes the task that waits for the response.
-    alarm: Alarm,
+    alarm: LazyTimer,
     /// Wakes the task that sends the rest of a request whose response has begun.
-    upload_alarm: Alarm,
+    upload_alarm: LazyTimer,
     read_since: Option<Instant>,
     write_since: Option<Instant>,
 }
 
 impl Io {
-    pub fn new(stream: Transport, place: Place, response_timeout: Duration, stall_timeout: Duration) -> Self {
+    pub fn new(
+        stream: Transport,
+        place: ConnectionPermit,
+        response_timeout: Duration,
+        stall_timeout: Duration,
+    ) -> Self {
         Self {
             stream: BufferedStream::new(stream),
             place,
             response_timeout,
             stall_timeout,
-            alarm: Alarm::default(),
-            upload_alarm: Alarm::default(),
+            alarm: LazyTimer::default(),
+            upload_alarm: LazyTimer::default(),
             read_since: None,
             write_since: None,
         }
@@ -44,7 +49,7 @@ impl Io {
     /// Forgets the tasks that are to be woken, since nothing uses the connection.
     pub fn forget_tasks(&mut self) {
         self.place.connection().set_waker(Waker::noop().clone());
-        (self.alarm, self.upload_alarm) = (Alarm::default(), Alarm::default());
+        (self.alarm, self.upload_alarm) = (LazyTimer::default(), LazyTimer::default());
     }
 
     /// A request begins or ends: nothing is waited for.

@@ -18,8 +18,8 @@ use crate::socket::TimedStream;
 use crate::time::recent;
 use crate::tls::Transport;
 use crate::upstream::error::OtherProtocol;
-use crate::upstream::room::Place;
-use crate::upstream::upload::Carriers;
+use crate::upstream::room::ConnectionPermit;
+use crate::upstream::upload::UploadExecutor;
 
 /// Bytes of an answer's body that a server may send ahead of its client.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -40,7 +40,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Begins to speak HTTP/2 over a stream.
 pub(super) async fn open(
     stream: Transport,
-    place: Place,
+    place: ConnectionPermit,
     alive: Rc<()>,
     response_timeout: Duration,
     stall_timeout: Duration,
@@ -52,7 +52,7 @@ pub(super) async fn open(
     let stream = TimedStream::new(stream, Bytes::new(), stall_timeout);
     let activity = Rc::clone(stream.activity());
     let io = TokioIo::new(stream);
-    let carriers = Carriers::new(stall_timeout);
+    let carriers = UploadExecutor::new(stall_timeout);
     let (sender, running) = http2::Builder::new(carriers.clone())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)

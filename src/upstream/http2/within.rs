@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::socket::Alarm;
+use crate::socket::LazyTimer;
 use crate::time::{monotonic, recent};
 
 /// How often, and at what intervals, it is looked whether a server's settings say something.
@@ -34,7 +34,7 @@ pub(super) async fn within<T>(
     answer: impl Future<Output = T>,
 ) -> Option<T> {
     let mut answer = pin!(answer);
-    let (mut alarm, mut look_at) = (Alarm::default(), due().min(recent() + span));
+    let (mut alarm, mut look_at) = (LazyTimer::default(), due().min(recent() + span));
     poll_fn(|cx| {
         if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
             return Poll::Ready(Some(answer));

@@ -7,13 +7,13 @@ use crate::telemetry::Attempt;
 
 /// A request at a server, from the choice of it to the last byte of the response.
 #[derive(Debug)]
-pub struct Visit {
+pub struct InFlight {
     pool: Rc<Pool>,
     /// Whether it is known what came of the attempt.
     is_told: bool,
 }
 
-impl Visit {
+impl InFlight {
     /// A request goes there.
     pub fn begin(pool: &Rc<Pool>) -> Self {
         if pool.counts_in_flight {
@@ -27,7 +27,7 @@ impl Visit {
     }
 
     /// Says how the attempt ended, if there was one.
-    pub fn tell(&mut self, attempt: Option<Attempt>) {
+    pub fn report_result(&mut self, attempt: Option<Attempt>) {
         self.is_told = true;
         let Some(attempt) = attempt else { return };
         self.pool.counts.ended(self.pool.endpoint.server, attempt);
@@ -42,7 +42,7 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if self.pool.counts_in_flight {
             self.pool.endpoint.end();

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER};
 use http::{HeaderMap, HeaderValue, Uri, Version};
 use tidegate::config;
-use tidegate::gate::{Caller, ClientIp, Gate, KeyPart, host_of, normalize};
+use tidegate::gate::{ClientIdentity, ClientIp, Gate, KeyPart, host_of, normalize};
 use tidegate::http1::{Fields, RequestHead, names};
 use tidegate::proxy::{normalize_length, remove_hop_by_hop, takes_trailers};
 use tidegate::server::parse_proxy_header;
@@ -132,7 +132,7 @@ pub fn key(bytes: &[u8]) {
 /// A request in its normal spelling is counted as it was in its own.
 pub fn gate(bytes: &[u8]) {
     let Some(head) = head(bytes) else { return };
-    let caller = || Caller { address: "10.0.0.1".parse().unwrap(), tls_subject: None };
+    let caller = || ClientIdentity { address: "10.0.0.1".parse().unwrap(), tls_subject: None };
     let Ok(examined) = GATE_OF_ALL.examine(caller(), &head) else {
         assert!(GATE_OF_ALL.examine(caller(), &head).is_err(), "what is refused stays refused");
         return;

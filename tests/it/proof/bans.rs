@@ -1,7 +1,7 @@
 //! Bans and blocks against a model of them.
 
 use proptest::prelude::*;
-use tidegate::limit::{Ban, Cause, Decision, PolicyId};
+use tidegate::limit::{Ban, Decision, DenyReason, PolicyId};
 use tidegate::store::Change;
 use tidegate::time::{Micros, Timestamp};
 
@@ -66,7 +66,7 @@ impl Held {
             reset_after: present.reset_after.max(Micros(rest)),
             retry_after: said.retry_after.map(|wait| wait.max(Micros(rest))),
             delay: Micros::ZERO,
-            cause: if is_held(self.blocked) { Cause::Block } else { Cause::Ban },
+            cause: if is_held(self.blocked) { DenyReason::Block } else { DenyReason::Ban },
             ..present
         }
     }

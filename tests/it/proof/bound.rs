@@ -1,7 +1,7 @@
 //! The store in this process keeps no more keys than it may, whatever they are, and none for ever.
 
 use proptest::prelude::*;
-use tidegate::limit::{Ban, Charge, Key, Manner, Policy, PolicyId};
+use tidegate::limit::{Ban, Charge, ChargeKind, Key, Policy, PolicyId};
 use tidegate::store::{Change, Memory};
 use tidegate::time::{Clock, Micros, Timestamp};
 
@@ -10,14 +10,14 @@ use super::kit::{self, Course, any_cost, any_jump, any_numbers, for_all};
 /// What happens to a key.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Take(Manner, u64),
+    Take(ChargeKind, u64),
     Change(Change),
     Sweep(usize),
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let manner = prop_oneof![6 => Just(Manner::Take), 1 => Just(Manner::Look),
-        1 => Just(Manner::GiveBack), 1 => Just(Manner::Renew), 1 => Just(Manner::Late)];
+    let manner = prop_oneof![6 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Look),
+        1 => Just(ChargeKind::GiveBack), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late)];
     let change = prop_oneof![
         (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
         Just(Change::Unblock),
@@ -109,7 +109,7 @@ fn the_bound_is_hard_for_all_threads_together() {
                     let key = round.wrapping_mul(31).wrapping_add(thread) % 1_000;
                     let charge = |policy| Charge {
                         key: spread(key),
-                        ..kit::held(policy, 0, 1, u64::from(round), Manner::Take)
+                        ..kit::held(policy, 0, 1, u64::from(round), ChargeKind::Take)
                     };
                     let _ = memory.take(policies, &[0, 1, 2, 3, 4].map(charge));
                     if round % 97 == 0 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::limit::{CalendarUnit, Manner, Policy};
+use tidegate::limit::{CalendarUnit, ChargeKind, Policy};
 use tidegate::store::{Memory, Redis, Store};
 use tidegate::time::Clock;
 use tokio::runtime::Runtime;
@@ -60,7 +60,7 @@ async fn admitted(stores: &[Store], policy: &Policy) -> u64 {
         tasks.push(tokio::spawn(async move {
             let mut admitted = 0;
             for round in 0..6 {
-                let charge = kit::held(0, 1, 1, task * 100 + round, Manner::Take);
+                let charge = kit::held(0, 1, 1, task * 100 + round, ChargeKind::Take);
                 admitted += u64::from(store.take(&policies, &[charge]).await.unwrap()[0].allowed);
             }
             admitted
@@ -108,16 +108,16 @@ fn many_tasks_never_have_more_slots_than_there_are() {
                 let taken = Arc::clone(&taken);
                 tasks.push(tokio::spawn(async move {
                     for round in 0..15 {
-                        let charge = kit::held(0, 1, 1, task * 1_000 + round, Manner::Take);
+                        let charge = kit::held(0, 1, 1, task * 1_000 + round, ChargeKind::Take);
                         if !store.take(&policies, &[charge]).await.unwrap()[0].allowed {
                             tokio::task::yield_now().await;
                             continue;
                         }
                         taken.fetch_add(1, Ordering::SeqCst);
                         highest.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        store.settle(&policies, &[charge.with(Manner::Renew)]).await.unwrap();
+                        store.charge_late(&policies, &[charge.with(ChargeKind::Renew)]).await.unwrap();
                         flying.fetch_sub(1, Ordering::SeqCst);
-                        store.settle(&policies, &[charge.with(Manner::GiveBack)]).await.unwrap();
+                        store.charge_late(&policies, &[charge.with(ChargeKind::GiveBack)]).await.unwrap();
                     }
                 }));
             }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use proptest::test_runner::{TestRng, TestRunner};
-use tidegate::limit::{Cause, Decision, Key, Manner, Policy, PolicyId, Quota};
+use tidegate::limit::{ChargeKind, Decision, DenyReason, Key, Policy, PolicyId, Quota};
 use tidegate::store::Change;
 use tidegate::store::redis::stored_key;
 use tidegate::time::{Micros, Timestamp};
@@ -80,33 +80,33 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
         let taken = Timestamp(stores.clock() - 500_000);
         let charge = tidegate::limit::Charge { key, taken, ..kit::held(policy, 0, cost, holder, manner) };
         let said = match manner {
-            Manner::Take | Manner::Look => stores.redis_take(policies, &[charge])[0],
+            ChargeKind::Take | ChargeKind::Look => stores.redis_take(policies, &[charge])[0],
             _ => stores.redis_settle(policies, &[charge])[0],
         };
         sane(&said).unwrap_or_else(|| panic!("{said:?} of {name} for {charge:?} on {written:02x?}"));
         said
     };
     stores.set_clock(START);
-    ask(0, 1, Manner::Look);
-    let first = ask(1, 1, Manner::Take);
-    ask(1, 7, Manner::Late);
-    ask(2, 2, Manner::Take);
-    ask(2, 3, Manner::Look);
-    ask(9, 3, Manner::Take);
+    ask(0, 1, ChargeKind::Look);
+    let first = ask(1, 1, ChargeKind::Take);
+    ask(1, 7, ChargeKind::Late);
+    ask(2, 2, ChargeKind::Take);
+    ask(2, 3, ChargeKind::Look);
+    ask(9, 3, ChargeKind::Take);
     // Two days are longer than any of these limits remembers, and the latest stamp that is written here lies two days
     // ahead: behind a block such a state stays as it is, and is one. A hold that is plausible in all its numbers
     // is one as well, and ends when it says.
     let mut later = START + 97 * HOUR;
-    if matches!(first.cause, Cause::Ban | Cause::Block) {
+    if matches!(first.cause, DenyReason::Ban | DenyReason::Block) {
         later = later.max(START + first.retry_after.unwrap().0);
     }
     stores.set_clock(later);
-    let again = ask(1, 4, Manner::Take);
+    let again = ask(1, 4, ChargeKind::Take);
     assert!(again.allowed, "{name} for ever: {again:?} on {written:02x?}, first {first:?}");
-    ask(3, 5, Manner::Late);
-    ask(1, 4, Manner::GiveBack);
-    ask(1, 6, Manner::Renew);
-    ask(2, 7, Manner::Late);
+    ask(3, 5, ChargeKind::Late);
+    ask(1, 4, ChargeKind::GiveBack);
+    ask(1, 6, ChargeKind::Renew);
+    ask(2, 7, ChargeKind::Late);
 }
 
 /// What is done by hand must work on it as well.
@@ -123,8 +123,8 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
         stores.redis_change(policies, &[(PolicyId(policy), key)], done);
         let said = ask(1);
         match done {
-            Change::Block(_) => assert_eq!((said.allowed, said.cause), (false, Cause::Block)),
-            Change::Reset if said.cause != Cause::Block => {
+            Change::Block(_) => assert_eq!((said.allowed, said.cause), (false, DenyReason::Block)),
+            Change::Reset if said.cause != DenyReason::Block => {
                 assert!(said.allowed, "{said:?} on {written:02x?}");
             }
             _ => {}
@@ -135,7 +135,7 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
 /// Whether a decision makes sense at all.
 fn sane(said: &Decision) -> Option<()> {
     let longest = 2_u64.pow(53);
-    let is_held = said.cause != Cause::Quota;
+    let is_held = said.cause != DenyReason::Quota;
     // Of a list that makes no sense the wait may make none either.
     let waits = !said.allowed || said.retry_after == Some(Micros::ZERO);
     let short = is_held || (said.reset_after.0 <= 2 * 86_400_000_000 && said.delay.0 <= HOUR);
@@ -255,7 +255,7 @@ fn states_with_one_wrong_number_lock_nobody_out() {
         let take = |cost, holder| {
             let charge = tidegate::limit::Charge {
                 key: numbered(0),
-                ..kit::held(place, 0, cost, holder, Manner::Take)
+                ..kit::held(place, 0, cost, holder, ChargeKind::Take)
             };
             assert!(stores.redis_take(&policies, &[charge])[0].allowed);
         };
@@ -288,7 +288,7 @@ fn states_of_other_algorithms_lock_nobody_out() {
         .map(|place| {
             let place = u32::try_from(place).unwrap();
             for holder in 0..3 {
-                let charge = kit::held(place, 0, 1, holder, Manner::Take);
+                let charge = kit::held(place, 0, 1, holder, ChargeKind::Take);
                 stores.redis_take(&policies, &[charge]);
             }
             let policy = &policies[place as usize];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use tidegate::limit::{Decision, Manner, Policy};
+use tidegate::limit::{ChargeKind, Decision, Policy};
 use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Move, Numbers, SECOND, any_jump, any_move, any_timed, for_all, memory, take};
@@ -231,7 +231,7 @@ fn never_more_in_flight_than_there_are_slots() {
             let sum = flying.iter().map(|(_, cost)| cost).sum::<u64>();
             if comes {
                 let holder = u64::try_from(place).unwrap();
-                let said = memory.take(&policies, &[kit::held(0, 1, cost, holder, Manner::Take)])[0];
+                let said = memory.take(&policies, &[kit::held(0, 1, cost, holder, ChargeKind::Take)])[0];
                 prop_assert_eq!(said.allowed, sum + cost <= limit);
                 if said.allowed {
                     flying.push((holder, cost));
@@ -241,7 +241,7 @@ fn never_more_in_flight_than_there_are_slots() {
                 // Once more does no harm: what was given back is not given back twice.
                 for _ in 0..2 {
                     let said =
-                        memory.settle(&policies, &[kit::held(0, 1, cost, holder, Manner::GiveBack)])[0];
+                        memory.settle(&policies, &[kit::held(0, 1, cost, holder, ChargeKind::GiveBack)])[0];
                     prop_assert_eq!(said.remaining, limit - (sum - cost));
                 }
             }

@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use tidegate::limit::{
-    Align, Ban, Calendar, CalendarUnit, Charge, Decision, Holder, Key, MAX_TICKS, Manner, Policy, PolicyId,
-    Quota, Rate,
+    Align, Ban, Calendar, CalendarUnit, Charge, ChargeKind, Decision, Holder, Key, MAX_TICKS, Policy,
+    PolicyId, Quota, Rate,
 };
 use tidegate::store::Memory;
 use tidegate::time::{Clock, Micros, Timestamp};
@@ -311,7 +311,7 @@ pub fn charge(policy: u32, key_number: u8, cost: u64) -> Charge {
     Charge::take(PolicyId(policy), key(key_number), cost)
 }
 
-pub fn held(policy: u32, key_number: u8, cost: u64, holder: u64, manner: Manner) -> Charge {
+pub fn held(policy: u32, key_number: u8, cost: u64, holder: u64, manner: ChargeKind) -> Charge {
     Charge { holder: Holder(holder), manner, ..charge(policy, key_number, cost) }
 }
 

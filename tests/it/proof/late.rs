@@ -2,7 +2,7 @@
 //! they had been made in time.
 
 use proptest::prelude::*;
-use tidegate::limit::{Ban, Holder, Manner};
+use tidegate::limit::{Ban, ChargeKind, Holder};
 use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, any_cost, any_jump, any_move, any_numbers, any_timed, for_all};
@@ -29,7 +29,7 @@ fn both_stores_charge_late_alike() {
         for (step, cost, holder, late) in arrivals {
             let now = course.go(step, numbers.period(), last.as_ref());
             stores.set_clock(now);
-            let charge = kit::held(0, 1, cost, holder, Manner::Take);
+            let charge = kit::held(0, 1, cost, holder, ChargeKind::Take);
             last = match late {
                 Some((micros, thousandths)) => {
                     let age = micros + numbers.period() / 1_000 * thousandths;
@@ -72,7 +72,7 @@ fn a_late_charge_is_as_good_as_one_in_time() {
             }
             if is_paid {
                 let _ = late.settle(&policies, &std::mem::take(&mut waiting));
-                let looks = [&in_time, &late].map(|memory| memory.take(&policies, &[charge.look()])[0]);
+                let looks = [&in_time, &late].map(|memory| memory.take(&policies, &[charge.peek()])[0]);
                 prop_assert_eq!(looks[0], looks[1]);
             }
             last = Some(said);
@@ -97,7 +97,7 @@ fn a_late_charge_of_an_idle_key_is_as_good_as_one_in_time() {
             memory.clock().set(Timestamp(now));
         }
         let _ = late.settle(&policies, &[charge.late(Timestamp(kit::START))]);
-        let look = |memory: &tidegate::store::Memory| memory.take(&policies, &[charge.look()])[0];
+        let look = |memory: &tidegate::store::Memory| memory.take(&policies, &[charge.peek()])[0];
         prop_assert_eq!(look(&in_time), look(&late));
         Ok(())
     });

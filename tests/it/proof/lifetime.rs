@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::limit::{Ban, Manner, PolicyId, Record};
+use tidegate::limit::{Ban, ChargeKind, PolicyId, Record};
 use tidegate::store::{Change, Redis};
 use tidegate::time::{Micros, Timestamp};
 
@@ -33,8 +33,8 @@ fn any_ban() -> impl Strategy<Value = Option<Ban>> {
 #[test]
 fn what_is_forgotten_at_its_end_is_not_missed() {
     let ahead = prop_oneof![Just(vec![0; 3]), prop::collection::vec(0..=SECOND, 3)];
-    let what = prop_oneof![6 => Just(Manner::Take), 1 => Just(Manner::Look),
-        1 => Just(Manner::GiveBack), 1 => Just(Manner::Renew), 1 => Just(Manner::Late)];
+    let what = prop_oneof![6 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Look),
+        1 => Just(ChargeKind::GiveBack), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late)];
     let arrival = (any_move(), 0..3_usize, what, 0..5_u64, any_cost());
     let arrivals = prop::collection::vec(arrival, 1..80);
     for_all(1_000, &(any_numbers(), any_ban(), ahead, arrivals), |(numbers, ban, ahead, arrivals)| {
@@ -166,12 +166,13 @@ fn redis_keeps_a_state_as_long_as_its_clock_needs() {
             let (expected, banned) = runtime.block_on(async {
                 let redis = Redis::connect(&spec_of(&server, "ttl", client_clock));
                 redis.reach(Duration::from_secs(5)).await.unwrap();
-                let charge = kit::held(0, 1, 2, 9, Manner::Take);
+                let charge = kit::held(0, 1, 2, 9, ChargeKind::Take);
                 let said = redis.take(&policies, &[charge]).await.unwrap()[0];
                 let lifetime =
                     if let Numbers::Slots(_, lease) = numbers { *lease } else { said.reset_after.0 };
                 // The first denial bans.
-                let banned = redis.take(&policies, &[kit::held(0, 1, 99, 9, Manner::Take)]).await.unwrap()[0];
+                let banned =
+                    redis.take(&policies, &[kit::held(0, 1, 99, 9, ChargeKind::Take)]).await.unwrap()[0];
                 (millis(lifetime) + longer, banned)
             });
             assert!(!banned.allowed);
@@ -188,16 +189,16 @@ fn redis_keeps_slots_until_the_latest_lease_ends() {
     let monitor = server.monitor();
     let stores = Stores::new(&server);
     let policies = [Numbers::Slots(5, 30_000_000).policy("c")];
-    let act = |now: u64, holder: u64, manner: Manner| {
+    let act = |now: u64, holder: u64, manner: ChargeKind| {
         stores.set_clock(START + now);
         let _ = stores.take(&policies, &[kit::held(0, 1, 1, holder, manner)]);
     };
-    act(0, 1, Manner::Take);
-    act(10_000_000, 2, Manner::Take);
-    act(20_000_000, 1, Manner::Renew);
-    act(25_000_000, 2, Manner::GiveBack);
-    act(26_000_000, 1, Manner::GiveBack);
-    act(26_000_000, 1, Manner::GiveBack);
+    act(0, 1, ChargeKind::Take);
+    act(10_000_000, 2, ChargeKind::Take);
+    act(20_000_000, 1, ChargeKind::Renew);
+    act(25_000_000, 2, ChargeKind::GiveBack);
+    act(26_000_000, 1, ChargeKind::GiveBack);
+    act(26_000_000, 1, ChargeKind::GiveBack);
     let hour = |lifetime| Some(millis(lifetime) + 3_600_000);
     let expected = vec![hour(30_000_000), hour(30_000_000), hour(30_000_000), hour(25_000_000), None];
     assert_eq!(written(&server, &monitor), expected);

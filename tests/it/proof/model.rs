@@ -1,7 +1,7 @@
 //! A model of one limit and key: a rule, the stamp of its last change, and what a decision says by its
 //! definition, found by trying.
 
-use tidegate::limit::{Cause, Decision};
+use tidegate::limit::{Decision, DenyReason};
 use tidegate::time::{Micros, Timestamp};
 
 use super::rules::Rule;
@@ -63,7 +63,7 @@ impl Model {
                 (cost <= self.limit()).then(|| Micros(present.until_fits(now, cost)))
             },
             delay: Micros(delay),
-            cause: Cause::Quota,
+            cause: DenyReason::Quota,
             at: Timestamp(now),
         };
         // A free look writes nothing; nor does a denial, unless the clock was set back.

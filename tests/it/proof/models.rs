@@ -5,7 +5,7 @@ pub mod calendar;
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use tidegate::limit::{Cause, Charge, Decision, Key, Manner, Policy};
+use tidegate::limit::{Charge, ChargeKind, Decision, DenyReason, Key, Policy};
 use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, SECOND, any_cost, any_jump, any_timed, for_all, memory};
@@ -14,7 +14,7 @@ use super::model::Model;
 /// Every field of every decision, for one key.
 #[test]
 fn every_algorithm_answers_as_its_model() {
-    let manner = prop_oneof![8 => Just(Manner::Take), 1 => Just(Manner::Look)];
+    let manner = prop_oneof![8 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Look)];
     let arrivals = prop::collection::vec((any_jump(), manner, any_cost()), 1..50);
     for_all(1_000, &(any_timed(), arrivals), |(numbers, arrivals)| {
         let (memory, policies, mut model) = (memory(), [numbers.policy("a")], numbers.model());
@@ -24,7 +24,7 @@ fn every_algorithm_answers_as_its_model() {
             memory.clock().set(Timestamp(now));
             let actual = memory.take(&policies, &[kit::held(0, 1, cost, 0, manner)])[0];
             let expected = match manner {
-                Manner::Look => model.look(now, cost),
+                ChargeKind::Look => model.look(now, cost),
                 _ => model.take(now, cost),
             };
             prop_assert_eq!(actual, expected, "{:?} {} units at {}", manner, cost, now);
@@ -112,10 +112,10 @@ fn several_limits_are_taken_all_or_none() {
 #[test]
 fn slots_answer_as_their_holders() {
     let what = prop_oneof![
-        4 => Just(Manner::Take),
-        1 => Just(Manner::Look),
-        2 => Just(Manner::GiveBack),
-        2 => Just(Manner::Renew)
+        4 => Just(ChargeKind::Take),
+        1 => Just(ChargeKind::Look),
+        2 => Just(ChargeKind::GiveBack),
+        2 => Just(ChargeKind::Renew)
     ];
     let arrival = (kit::any_move(), what, 0..12_u64, 0..4_u64);
     let numbers = (1..8_u64, prop_oneof![Just(30_000_000_u64), Just(SECOND), Just(1_000), 1..5_000_000_u64]);
@@ -133,19 +133,19 @@ fn slots_answer_as_their_holders() {
             let left = limit.saturating_sub(used);
             let mut allowed = true;
             let wrote = match manner {
-                Manner::GiveBack | Manner::Refund => holders.remove(&holder).is_some(),
-                Manner::Renew => {
+                ChargeKind::GiveBack | ChargeKind::Refund => holders.remove(&holder).is_some(),
+                ChargeKind::Renew => {
                     // Who renews has something.
                     let units = cost.max(1);
                     holders.insert(holder, (at + lease, units));
                     true
                 }
-                Manner::Look | Manner::Take if cost > left => {
+                ChargeKind::Look | ChargeKind::Take if cost > left => {
                     allowed = false;
                     false
                 }
-                Manner::Look | Manner::Late => false,
-                Manner::Take => {
+                ChargeKind::Look | ChargeKind::Late => false,
+                ChargeKind::Take => {
                     let units = cost.min(left);
                     if units > 0 {
                         holders.insert(holder, (at + lease, units));
@@ -171,11 +171,11 @@ fn slots_answer_as_their_holders() {
                     (cost <= limit).then_some(Micros::SECOND)
                 },
                 delay: Micros::ZERO,
-                cause: Cause::Quota,
+                cause: DenyReason::Quota,
                 at: Timestamp(now),
             };
             memory.clock().set(Timestamp(now));
-            let units = if manner == Manner::Renew { cost.max(1) } else { cost };
+            let units = if manner == ChargeKind::Renew { cost.max(1) } else { cost };
             let asked = kit::held(0, 1, units, holder, manner);
             let actual = memory.take(std::slice::from_ref(&policy), &[asked])[0];
             prop_assert_eq!(actual, expected, "{:?} at {}", asked, now);

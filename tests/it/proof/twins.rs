@@ -1,7 +1,7 @@
 //! The store in this process and the one in Redis: the same answers to the same arrivals, bit for bit.
 
 use proptest::prelude::*;
-use tidegate::limit::{Ban, Charge, Manner, Policy, PolicyId};
+use tidegate::limit::{Ban, Charge, ChargeKind, Policy, PolicyId};
 use tidegate::store::Change;
 use tidegate::time::{Micros, Timestamp};
 
@@ -13,8 +13,8 @@ use crate::support::RedisServer;
 /// What happens: charges together, charges each by itself, or something done by hand.
 #[derive(Clone, Debug)]
 enum Event {
-    Take(Vec<(u32, u8, u64, u64, Manner)>),
-    Settle(Vec<(u32, u8, u64, u64, Manner)>),
+    Take(Vec<(u32, u8, u64, u64, ChargeKind)>),
+    Settle(Vec<(u32, u8, u64, u64, ChargeKind)>),
     Change(u32, u8, Change),
 }
 
@@ -23,8 +23,8 @@ enum Event {
 const POLICIES: u32 = 7;
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let ask = prop_oneof![5 => Just(Manner::Take), 1 => Just(Manner::Look)];
-    let settle = prop_oneof![Just(Manner::GiveBack), Just(Manner::Renew), Just(Manner::Late)];
+    let ask = prop_oneof![5 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Look)];
+    let settle = prop_oneof![Just(ChargeKind::GiveBack), Just(ChargeKind::Renew), Just(ChargeKind::Late)];
     let any = prop_oneof![4 => ask.clone(), 1 => settle.clone()];
     let by_hand = prop_oneof![
         4 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
@@ -34,8 +34,8 @@ fn any_event() -> impl Strategy<Value = Event> {
     ];
     let with = move |manner| (0..POLICIES, 0..2_u8, any_cost(), 0..6_u64, manner);
     // Who renews has something.
-    let real = |(policy, key, cost, holder, manner): (u32, u8, u64, u64, Manner)| match manner {
-        Manner::Renew => (policy, key, cost.clamp(1, 100), holder, manner),
+    let real = |(policy, key, cost, holder, manner): (u32, u8, u64, u64, ChargeKind)| match manner {
+        ChargeKind::Renew => (policy, key, cost.clamp(1, 100), holder, manner),
         _ => (policy, key, cost, holder, manner),
     };
     prop_oneof![
@@ -95,7 +95,7 @@ fn both_stores_give_the_same_answers() {
         };
         let others = [again(&a, renumbering.0), again(&b, renumbering.1), switched.1];
         let policies: Vec<Policy> = [a.1, b.1, c.1, d.1].into_iter().chain(others).collect();
-        let all = |asked: Vec<(u32, u8, u64, u64, Manner)>| -> Vec<Charge> {
+        let all = |asked: Vec<(u32, u8, u64, u64, ChargeKind)>| -> Vec<Charge> {
             let one = |(policy, key, cost, holder, manner)| {
                 // What is late is so by up to five quarters of the first limit's period.
                 let taken = Timestamp(stores.clock().saturating_sub(period / 4 * holder));
@@ -135,7 +135,7 @@ fn both_stores_give_the_same_answers_for_one_limit() {
             for (step, cost, holder, is_changed, gives_back) in arrivals {
                 stores.set_clock(course.go(step, numbers.period(), last.as_ref()));
                 let slots = matches!(numbers, Numbers::Slots(..));
-                let manner = if slots && gives_back { Manner::GiveBack } else { Manner::Take };
+                let manner = if slots && gives_back { ChargeKind::GiveBack } else { ChargeKind::Take };
                 let charge = kit::held(u32::from(is_changed), 1, cost, holder, manner);
                 let said = stores.take(&policies, &[charge])[0];
                 prop_assert!(said.remaining <= said.limit);
@@ -169,7 +169,7 @@ fn both_stores_give_the_same_answers_to_requests_of_one_call() {
                     .into_iter()
                     .zip(start..)
                     .map(|((policy, cost, looks), key)| {
-                        let manner = if looks { Manner::Look } else { Manner::Take };
+                        let manner = if looks { ChargeKind::Look } else { ChargeKind::Take };
                         kit::held(policy, key % 8, cost, u64::from(key), manner)
                     })
                     .collect();

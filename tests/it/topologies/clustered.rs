@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::limit::{Charge, Key, Manner, Policy, Quota, Rate};
+use tidegate::limit::{Charge, ChargeKind, Key, Policy, Quota, Rate};
 use tidegate::limiter::{Limiter, Limits, OnStoreFailure, Shared};
 use tidegate::store::{Memory, Redis, RedisSpec, Store};
 use tidegate::time::{Clock, Micros};
@@ -34,7 +34,7 @@ async fn connect(spec: &RedisSpec) -> Redis {
 }
 
 async fn left(redis: &Redis, policies: &Arc<[Policy]>, charge: Charge) -> u64 {
-    redis.take(policies, &[charge.look()]).await.unwrap()[0].remaining
+    redis.take(policies, &[charge.peek()]).await.unwrap()[0].remaining
 }
 
 /// All that is asked of a cluster whose nodes stay where they are.
@@ -76,7 +76,7 @@ fn limits_on_several_nodes_are_taken_all_or_none() {
             .map(|key| Charge { holder: tidegate::limit::Holder(u64::from(*key)), ..charge(4, *key) })
             .collect();
         assert!(redis.take(&policies, &slots).await.unwrap().iter().all(|said| said.remaining == 39));
-        let back: Vec<Charge> = slots.iter().map(|slot| slot.with(Manner::GiveBack)).collect();
+        let back: Vec<Charge> = slots.iter().map(|slot| slot.with(ChargeKind::GiveBack)).collect();
         assert!(redis.settle(&policies, &back).await.unwrap().iter().all(|said| said.remaining == 40));
         let _ = redis.take(&policies, &[charge(0, keys[0]), charge(0, keys[2])]).await.unwrap();
         let mut known = redis.keys(&policies[0], 10).await.unwrap();

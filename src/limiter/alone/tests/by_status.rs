@@ -17,7 +17,7 @@ fn reserve(world: &World, cost: u64) -> Option<Box<Reservation>> {
 #[tokio::test]
 async fn only_units_that_the_final_status_charges_are_owed() {
     let world = charging_by_status(per_second(4));
-    let left = |standings: Standings| standings[0].decision.remaining;
+    let left = |standings: LimitStatuses| standings[0].decision.remaining;
     let (good, bad, abandoned) =
         (reserve(&world, 2).unwrap(), reserve(&world, 1).unwrap(), reserve(&world, 1).unwrap());
     assert!(reserve(&world, 1).is_none());
@@ -48,7 +48,7 @@ fn a_refund_forgets_no_ban() {
     let world = World::new(policy, 1, 0);
     let held = [charge(4)];
     let taken = world.store.take(&world.limits.policies, &held);
-    assert_eq!(world.ask(0, 1).cause, Cause::Ban);
+    assert_eq!(world.ask(0, 1).cause, DenyReason::Ban);
     let refund = [held[0].refund(taken[0].at)];
     let said = world.store.settle(&world.limits.policies, &refund);
     world.proxies[0].learn(&world.limits, &refund, &said);

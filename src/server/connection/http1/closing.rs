@@ -8,13 +8,13 @@ use std::task::Poll;
 use tokio::io::AsyncWrite as _;
 
 use super::io::ClientIo;
-use crate::server::drain::Open;
+use crate::server::drain::ConnectionTracker;
 use crate::socket::Lingering;
 use crate::tls::Transport;
 
 /// Closes a connection after what waits was written. `is_sending` says that the client has not sent all of a head or of a
 /// body. A connection that has to make room is not waited for.
-pub(super) async fn close(io: &mut ClientIo, open: &Open, is_sending: bool) {
+pub(super) async fn close(io: &mut ClientIo, open: &ConnectionTracker, is_sending: bool) {
     let is_sending = is_sending || io.stream.unread_length() > 0;
     let flushed = poll_fn(|cx| match io.poll_flush(cx) {
         Poll::Pending if io.is_late(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
@@ -42,7 +42,7 @@ async fn end(io: &mut ClientIo, is_sending: bool) {
 }
 
 /// Closes a connection whose client gets no response; over TLS with a `close_notify`.
-pub(super) async fn abandon(io: &mut ClientIo, open: &Open) {
+pub(super) async fn abandon(io: &mut ClientIo, open: &ConnectionTracker) {
     if let Transport::Tls(_) = io.stream.get_ref() {
         let mut ending = pin!(shutdown(io));
         // It may be broken already.

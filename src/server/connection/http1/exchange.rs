@@ -13,7 +13,7 @@ use super::upload::{Progress, Upload};
 use super::{Connection, ConnectionError};
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH};
 use crate::http1::{BodyEncoder, Framing, ParsedRequest, ResponseHead, push_decimal, write_response};
-use crate::proxy::{Peer, ProxyResponse, ReplyBody, Tunnel};
+use crate::proxy::{ClientConnection, ProxyResponse, ReplyBody, Tunnel};
 use crate::time::http_date;
 
 /// How a connection goes on after a response.
@@ -151,7 +151,7 @@ impl Connection<'_> {
 fn poll_client<T>(
     io: &mut ClientIo,
     (upload, progress): (&mut Option<Box<Upload>>, Progress),
-    peer: &Peer,
+    peer: &ClientConnection,
     cx: &mut Context<'_>,
 ) -> Poll<Result<T, ConnectionError>> {
     let is_read = upload.as_ref().is_none_or(|upload| upload.is_complete());

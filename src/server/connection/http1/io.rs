@@ -8,7 +8,7 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::time::Instant;
 
-use crate::socket::{Alarm, BufferedStream, Lingering, RATE_GRACE, TransferRate};
+use crate::socket::{BufferedStream, LazyTimer, Lingering, RATE_GRACE, TransferRate};
 use crate::time::monotonic;
 use crate::tls::Transport;
 
@@ -21,7 +21,7 @@ const READ_AHEAD: usize = 4 * 1024;
 /// A stream with the times since when it is waited for.
 pub(super) struct ClientIo {
     pub stream: BufferedStream<Transport>,
-    alarm: Alarm,
+    alarm: LazyTimer,
     /// How long each write may take.
     write_timeout: Duration,
     /// How fast the client takes the present response.
@@ -34,7 +34,14 @@ pub(super) struct ClientIo {
 impl ClientIo {
     pub fn new(stream: BufferedStream<Transport>, write_timeout: Duration) -> Self {
         let sending = TransferRate::new(None);
-        Self { stream, alarm: Alarm::default(), write_timeout, sending, write_since: None, half_closed: None }
+        Self {
+            stream,
+            alarm: LazyTimer::default(),
+            write_timeout,
+            sending,
+            write_since: None,
+            half_closed: None,
+        }
     }
 
     /// A response begins, which has this minimum rate in bytes per second, if any.
