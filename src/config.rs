@@ -3,13 +3,14 @@
 mod admin;
 mod answers;
 mod client_ip;
+mod encoded_slash;
+mod fingerprint;
 mod headers;
 mod jwt;
 mod limits;
+mod lints;
 mod listeners;
 mod numbers;
-mod odd;
-mod outline;
 mod quota;
 mod rate;
 mod reader;
@@ -18,7 +19,6 @@ mod report;
 mod rewrite;
 mod routes;
 mod secrets;
-mod slashes;
 mod statuses;
 mod store;
 mod table;
@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-pub use outline::{Change, Fingerprint, Part};
+pub use fingerprint::{Change, Fingerprint, Part};
 pub use report::Report;
 
 use self::limits::{Naming, Policies, ReadLimits};
@@ -223,7 +223,7 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
         top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
     top.close();
     let routes = routes?;
-    let sections = odd::Sections {
+    let sections = lints::Sections {
         routes: &routes,
         limits: &limits,
         upstreams: &upstreams,
@@ -231,12 +231,12 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<Writte
         listeners: listeners.as_deref().unwrap_or_default(),
         store: store.as_ref(),
     };
-    let across = slashes::problems(&routes, &limits);
+    let across = encoded_slash::problems(&routes, &limits);
     let statuses = statuses::warnings(&routes, &limits, &defaults);
     across
         .into_iter()
         .chain(statuses)
-        .chain(odd::warnings(&sections))
+        .chain(lints::warnings(&sections))
         .for_each(|problem| reader.note(problem));
     let store = store?;
     let jwt = match jwt {

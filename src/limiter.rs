@@ -1,12 +1,12 @@
 //! WHO asks the store: charges go in, a [`Permit`] or a [`Denial`] comes out, never an error.
 
-mod alone;
+mod admission;
 mod breaker;
-mod denials;
-mod ledger;
+mod denial_cache;
 mod limits;
+mod local_fallback;
+mod outage_ledger;
 mod reservation;
-mod ruling;
 mod slots;
 
 use std::num::NonZeroU64;
@@ -17,15 +17,15 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
+pub use self::admission::{Admission, Denial, HeldSlots, LimitStatus, LimitStatuses, Permit};
 pub use self::breaker::Breakers;
-pub use self::denials::DenialCache;
-pub use self::ledger::OutageLedger;
+pub use self::denial_cache::DenialCache;
 pub use self::limits::{Limits, OnStoreFailure};
+pub use self::outage_ledger::OutageLedger;
 pub use self::reservation::Reservation;
-pub use self::ruling::{Admission, Denial, HeldSlots, LimitStatus, LimitStatuses, Permit};
 
-use self::alone::SharesTaken;
 use self::breaker::Breaker;
+use self::local_fallback::SharesTaken;
 use self::reservation::Origin;
 use self::slots::{SlotLease, Slots};
 use crate::limit::Charge;

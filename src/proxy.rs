@@ -1,25 +1,25 @@
 //! THE straight line of a request: admit, forward, stamp.
 
-mod answers;
+mod active;
 mod call_body;
+mod client;
 mod client_body;
-mod entry;
 mod forwarded;
 mod grpc;
 mod hop;
 mod http2;
-mod live;
+mod inbound;
+mod local_reply;
+mod log_entry;
 mod max_forwards;
-mod outgoing;
-mod passage;
-mod peer;
+mod outbound;
 mod protected;
-mod refusal;
 mod reply;
 mod request_id;
 mod response;
+mod response_policy;
+mod route_action;
 mod stamp;
-mod treatment;
 mod tunnel;
 mod via;
 mod websocket;
@@ -31,22 +31,22 @@ use std::sync::Arc;
 use http::Method;
 use hyper::ext::Protocol;
 
-pub use answers::{CustomDenied, Escaping, RateHeaders, ResponsePolicy, Template};
+pub use active::{ActiveProxy, ProxyConfig};
+pub use client::{ClientConnection, ClientTimes};
 pub use client_body::ClientBody;
 pub use hop::{normalize_length, remove_hop_by_hop, takes_trailers};
 pub use http2::Connect;
-pub use live::{ActiveProxy, ProxyConfig};
-pub use peer::{ClientConnection, ClientTimes};
 pub use protected::protected_headers;
 pub use reply::ReplyBody;
 pub use response::ProxyResponse;
-pub use treatment::{HeaderEdits, Rewrite, RouteAction, Target};
+pub use response_policy::{CustomDenied, Escaping, RateHeaders, ResponsePolicy, Template};
+pub use route_action::{HeaderEdits, Rewrite, RouteAction, Target};
 pub use tunnel::Tunnel;
 
 use self::call_body::settle;
-use self::entry::LogEntry;
-use self::outgoing::Outgoing;
-use self::passage::{carried, returned};
+use self::inbound::{carried, returned};
+use self::log_entry::LogEntry;
+use self::outbound::Outgoing;
 use self::reply::{BodySource, ResponseGuard, Timing};
 use self::request_id::{RequestId, X_REQUEST_ID};
 use crate::gate::{Gate, RequestPlan, RouteId};
@@ -119,7 +119,7 @@ impl Proxy {
             }
             Err(error) => {
                 asked.route = self.note_malformed(peer, &head, &error, asked.entry.as_deref_mut());
-                refusal::malformed(&error).map(BodySource::Own)
+                local_reply::malformed(&error).map(BodySource::Own)
             }
         };
         self.tell_id(&mut response.head, &id, asked.route);
@@ -191,7 +191,7 @@ impl Proxy {
             Ok(examined) => examined,
             Err(error) => {
                 *route = self.note_malformed(peer, &head, &error, entry);
-                return refusal::malformed(&error).map(BodySource::Own);
+                return local_reply::malformed(&error).map(BodySource::Own);
             }
         };
         *route = examined.route;
@@ -220,7 +220,7 @@ impl Proxy {
         let mut response = match (missing, way) {
             (Some(missing), _) => {
                 self.counts.decided(missing.limit, Outcome::MissingKey);
-                refusal::missing_part(&missing).map(BodySource::Own)
+                local_reply::missing_part(&missing).map(BodySource::Own)
             }
             (None, None) => without_route(&head).map(BodySource::Own),
             (None, Some(way)) => match self.dispatch(way, peer, head, incoming, permit, forwarding).await {
@@ -231,7 +231,7 @@ impl Proxy {
                     if let Some(entry) = entry {
                         entry.record.error = Some(error.word());
                     }
-                    refusal::not_forwarded(&error).map(BodySource::Own)
+                    local_reply::not_forwarded(&error).map(BodySource::Own)
                 }
             },
         };
@@ -257,7 +257,7 @@ impl Proxy {
         let treatment = &self.site.treatments[route.0 as usize];
         let mut response = match (&treatment.target, max_forwards::count_down(&mut head)) {
             (Target::Respond { status, body }, _) => {
-                refusal::own(*status, b"text/plain; charset=utf-8", body.clone()).map(BodySource::Own)
+                local_reply::own(*status, b"text/plain; charset=utf-8", body.clone()).map(BodySource::Own)
             }
             (Target::Forward { .. }, Some(answer)) => answer.map(BodySource::Own),
             (Target::Forward { upstream, rewrite, .. }, None) => {
@@ -322,10 +322,10 @@ impl Proxy {
         Some(ForwardPlan { route, id, client, path, choice })
     }
 
-    fn refuse(&self, denial: Denial, standings: &[LimitStatus], id: &RequestId) -> refusal::LocalReply {
+    fn refuse(&self, denial: Denial, standings: &[LimitStatus], id: &RequestId) -> local_reply::LocalReply {
         let (answers, policies) = (&self.site.answers, &self.site.gate.limits.policies);
         let (mut response, wait) =
-            refusal::denied(denial, standings, answers, policies, id, || self.clock.now());
+            local_reply::denied(denial, standings, answers, policies, id, || self.clock.now());
         self.stamp(&mut response.head, standings, wait);
         response
     }
@@ -338,9 +338,9 @@ impl Proxy {
 }
 
 /// The answer where no route matches; `OPTIONS *` asks the proxy itself (RFC 9110 §9.3.7).
-fn without_route(head: &RequestHead) -> refusal::LocalReply {
+fn without_route(head: &RequestHead) -> local_reply::LocalReply {
     if head.method == Method::OPTIONS && head.uri.path() == "*" {
-        return refusal::options();
+        return local_reply::options();
     }
-    refusal::no_route()
+    local_reply::no_route()
 }

@@ -5,11 +5,11 @@
 //! core.
 
 mod connection;
+mod connection_limiter;
 mod drain;
 mod inherit;
 mod listen;
 mod occupant;
-mod places;
 mod proxy_protocol;
 mod transport;
 mod worker;
@@ -18,10 +18,10 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+pub use connection_limiter::{ConnectionLimiter, Full};
 pub use drain::{Lifecycle, Stages, stages};
 pub use inherit::InheritedSockets;
 pub use listen::{ListenError, Listener, ListenerHandle, listen};
-pub use places::{ConnectionLimiter, Full};
 pub use proxy_protocol::{ProxyHeaderError, parse_proxy_header};
 pub use worker::{Order, Worker};
 

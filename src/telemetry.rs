@@ -9,7 +9,7 @@ mod escape;
 mod log;
 mod metrics;
 mod output;
-mod seldom;
+mod throttle;
 mod upstreams;
 
 use tracing::Level;
@@ -20,7 +20,7 @@ pub use colours::has_colours;
 pub use counts::{Counts, Outcome, StoreCall};
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
 pub use metrics::{CONTENT_TYPE, GaugeValues, ListenerValues, Metrics};
-pub use seldom::{DroppedLines, LogThrottle};
+pub use throttle::{DroppedLines, LogThrottle};
 pub use upstreams::{Attempt, Event, ServerValues, UpstreamCounts, UpstreamValues};
 
 /// What is logged.

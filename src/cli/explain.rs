@@ -1,11 +1,11 @@
 //! `tidegate explain`.
 
+mod forwarding;
 mod limits;
-mod onward;
+mod report;
 mod request;
 mod routing;
 mod rows;
-mod story;
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -43,5 +43,5 @@ pub(super) fn explain(args: &ExplainArgs) -> Outcome {
     })?;
     let loaded = load(&args.file)?;
     let caller = ClientIdentity { address: args.from, tls_subject: args.tls_subject.as_deref() };
-    print(&story::tell(&loaded, caller, &head))
+    print(&report::tell(&loaded, caller, &head))
 }

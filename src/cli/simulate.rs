@@ -1,6 +1,7 @@
 //! `tidegate simulate`.
 
 mod arrivals;
+mod backend;
 mod decimal;
 mod jsonl;
 mod keys;
@@ -9,7 +10,6 @@ mod player;
 mod svg;
 mod table;
 mod tally;
-mod venue;
 mod words;
 
 use std::collections::HashSet;
@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use self::arrivals::Arrival;
+use self::backend::Backend;
 use self::player::Player;
-use self::venue::Backend;
 use super::output::{self, complain};
 use super::{Failure, FileArgs, Outcome, load};
 use crate::config::Loaded;

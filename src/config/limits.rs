@@ -1,8 +1,8 @@
 //! `[limits.NAME]`: from text to policies.
 
+mod behavior;
 mod cost;
 mod key;
-mod manner;
 mod names;
 mod variants;
 
@@ -164,9 +164,9 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: u32) -> Option<
     let on_missing = key::on_missing(table.item("on_missing"));
     let missing_status = key::missing_status(table.item("missing_status"), on_missing);
     let spec = parts.zip(on_missing).map(|(parts, on_missing)| KeySpec { parts, on_missing });
-    let on_failure = manner::on_store_failure(table.item("on_store_failure"));
-    let shadow = manner::is_shadow(table.item("mode"));
-    let ban = manner::ban(table.item("ban"), shadow == Some(true));
+    let on_failure = behavior::on_store_failure(table.item("on_store_failure"));
+    let shadow = behavior::is_shadow(table.item("mode"));
+    let ban = behavior::ban(table.item("ban"), shadow == Some(true));
     let names = Names { naming, spec: spec.as_ref() };
     let mut rules = Rules::default();
     let networks = networks(&mut table, names, shadow == Some(true), &mut rules);
@@ -175,9 +175,9 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: u32) -> Option<
     let tiers = variants.tiers(table.item("tiers"), &base);
     variants.overrides(table.item("overrides"), &base, &mut rules);
     let cost = cost::read(&mut table);
-    let trust = manner::trust(table.item("trust"));
+    let trust = behavior::trust(table.item("trust"));
     warn_of_nobody(&table, naming, trust, cost.as_ref(), tiers.as_ref());
-    let charge_on = manner::charge_on(table.item("charge_on"), algorithm);
+    let charge_on = behavior::charge_on(table.item("charge_on"), algorithm);
     let cost = cost.and_then(|cost| fitting(cost, algorithm?, quota.as_ref()?, &variants.all));
     table.close();
     let (block, allow) = networks?;
@@ -205,7 +205,7 @@ fn networks(
 ) -> Option<(Networks, Networks)> {
     let block = table.item("block");
     if let Some(item) = block.filter(|_| is_shadow) {
-        manner::ignored(item, "blocks");
+        behavior::ignored(item, "blocks");
     }
     let block = names::list(block, names, KeyRule::Block, rules);
     let allow = names::list(table.item("allow"), names, KeyRule::Allow, rules);
@@ -224,10 +224,10 @@ fn warn_of_nobody(
         return;
     }
     if let Some(header) = cost.and_then(ReadCost::header) {
-        manner::nobody_believed(table, "cost", &format!("header:{header}"));
+        behavior::nobody_believed(table, "cost", &format!("header:{header}"));
     }
     if let Some(tiers) = tiers.filter(|tiers| tiers.by.is_clients_word()) {
-        manner::nobody_believed(table, "tiers", &tiers.by.to_string());
+        behavior::nobody_believed(table, "tiers", &tiers.by.to_string());
     }
 }
 

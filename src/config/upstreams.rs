@@ -1,6 +1,6 @@
 //! `[upstreams.NAME]`, and the URLs that stand in for one.
 
-mod care;
+mod resilience;
 mod usual_tls;
 
 use std::collections::HashMap;
@@ -166,7 +166,7 @@ fn spec(
     let stall_timeout = timeout("stall_timeout", default.stall_timeout);
     let total_timeout = table.item("total_timeout").map_or(Some(None), |item| item.duration_or_off(&TIMEOUT));
     let balance_item = table.item("balance");
-    let balance = balance_item.map_or(Some((default.balance, None)), care::balance);
+    let balance = balance_item.map_or(Some((default.balance, None)), resilience::balance);
     let retries = table.item("retries").map_or(Some(1), |item| item.integer(&RETRIES));
     let mut share = |key, default| table.item(key).map_or(Some(default), |item| item.decimal(&SHARE));
     let retry_budget = share("retry_budget", default.retry_budget);
@@ -175,8 +175,8 @@ fn spec(
     let max_connections = count("max_connections", &CONNECTIONS, default.max_connections);
     let per_client = count("max_requests_per_client", &PENDING, 0);
     let max_pending = count("max_pending", &PENDING, default.max_pending);
-    let health = table.item("health").map_or(Some(None), |item| care::health(item).map(Some));
-    let eject = table.item("eject").map_or(Some(default.eject), care::eject);
+    let health = table.item("health").map_or(Some(None), |item| resilience::health(item).map(Some));
+    let eject = table.item("eject").map_or(Some(default.eject), resilience::eject);
     let slow_start =
         table.item("slow_start").map_or(Some(default.slow_start), |item| item.duration(&SLOW_START));
     let is_http2 =

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::hold::{Ban, Penalty};
 use super::key::Key;
+use super::penalty::{Ban, Penalty};
 use super::quota::{Quota, State};
 use super::slots::Holder;
 use super::window::Align;

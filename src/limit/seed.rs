@@ -8,8 +8,8 @@
 use std::num::NonZeroU64;
 
 use super::decision::{Decision, DenyReason};
-use super::hold::Penalty;
 use super::key::Key;
+use super::penalty::Penalty;
 use super::policy::{Charge, Policy, PolicyId, Record};
 use super::quota::{Quota, State};
 use crate::time::{Micros, Timestamp};

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::alone::SharesTaken;
+use super::local_fallback::SharesTaken;
 use super::{LimitStatuses, Limiter, Limits};
 use crate::limit::{Charge, ChargeKind, Decision, Policy};
 use crate::store::StoreError;

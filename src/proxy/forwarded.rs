@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::ClientConnection;
-use super::peer::{element, text_of};
+use super::client::{element, text_of};
 use crate::gate::{ClientIp, forwarded_value, host_of};
 use crate::http1::names::{FORWARDED, HOST, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http1::{FieldName, Fields, NameSet};

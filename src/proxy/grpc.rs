@@ -9,7 +9,7 @@ use http::{Method, StatusCode, Version};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::ProxyResponse;
-use super::refusal::PROBLEM;
+use super::local_reply::PROBLEM;
 use super::reply::BodySource;
 use crate::http1::names::{
     CACHE_CONTROL, CONTENT_TYPE, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS, GRPC_STATUS_DETAILS_BIN,

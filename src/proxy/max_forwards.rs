@@ -2,21 +2,21 @@
 
 use http::Method;
 
-use super::refusal;
+use super::local_reply;
 use crate::http1::names::MAX_FORWARDS;
 use crate::http1::{RequestHead, parse_decimal, push_decimal};
 
 /// Counts down the Max-Forwards of a request. A response means that the request goes no further.
-pub(super) fn count_down(head: &mut RequestHead) -> Option<refusal::LocalReply> {
+pub(super) fn count_down(head: &mut RequestHead) -> Option<local_reply::LocalReply> {
     if !head.fields.contains(MAX_FORWARDS) || !matches!(head.method, Method::OPTIONS | Method::TRACE) {
         return None;
     }
     let mut values = head.fields.get_all(MAX_FORWARDS);
     let (first, more) = (values.next()?, values.next());
     match number(first).filter(|_| more.is_none()) {
-        None => Some(refusal::malformed_max_forwards()),
-        Some(0) if head.method == Method::OPTIONS => Some(refusal::options()),
-        Some(0) => Some(refusal::trace()),
+        None => Some(local_reply::malformed_max_forwards()),
+        Some(0) if head.method == Method::OPTIONS => Some(local_reply::options()),
+        Some(0) => Some(local_reply::trace()),
         Some(left) => {
             head.fields.set_with(MAX_FORWARDS, |out| push_decimal(out, left - 1));
             None

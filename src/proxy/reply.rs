@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::call_body::CallBody;
-use super::entry::LogEntry;
+use super::log_entry::LogEntry;
 use crate::gate::RouteId;
 use crate::telemetry::Counts;
 use crate::time::recent;

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::answers::ResponsePolicy;
+use super::response_policy::ResponsePolicy;
 use crate::http1::names::{
     RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
 };

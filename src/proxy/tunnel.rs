@@ -13,9 +13,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::Instant;
 
-use super::entry::LogEntry;
+use super::log_entry::LogEntry;
 use super::reply::BodySource;
-use super::{ClientConnection, Connect, ProxyResponse, refusal, websocket};
+use super::{ClientConnection, Connect, ProxyResponse, local_reply, websocket};
 use crate::socket::LazyTimer;
 use crate::time::monotonic;
 use crate::upstream::ServerEnd;
@@ -65,7 +65,7 @@ pub(super) fn switch(
         BodySource::Upstream(body) if !is_misleading => body.into_tunnel(),
         _ => None,
     };
-    let Some(server) = server else { return (refusal::not_switched().map(BodySource::Own), None) };
+    let Some(server) = server else { return (local_reply::not_switched().map(BodySource::Own), None) };
     websocket::agree(&mut head, connect.is_some());
     if let Some(entry) = entry {
         entry.record.status = Some(head.status);

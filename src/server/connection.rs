@@ -3,10 +3,10 @@
 //! It waits, and it is served. While it waits, for its first byte or because its client has been idle for a while, nothing
 //! is held but the socket and what is known of it; what it takes to serve requests is made when there is one.
 
+mod frame_flood;
 mod http1;
 mod http2;
-mod metered;
-mod streams;
+mod stream_tracker;
 
 use std::future::{Future as _, poll_fn};
 use std::io;

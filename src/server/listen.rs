@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::places::ConnectionLimiter;
+use super::connection_limiter::ConnectionLimiter;
 use super::{InheritedSockets, ListenerSpec};
 use crate::socket::set_options;
 

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::ListenerSpec;
-use super::places::{ConnectionLimiter, ConnectionPermit, Full};
+use super::connection_limiter::{ConnectionLimiter, ConnectionPermit, Full};
 use super::proxy_protocol::{self, ProxyHeaderError};
 use crate::proxy::ActiveProxy;
 use crate::tls::Transport;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::alarm::LazyTimer;
+use super::timer::LazyTimer;
 use crate::time::monotonic;
 
 /// How long a connection is read on, in all and between two reads.

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::alarm::LazyTimer;
 use super::lingering::Lingering;
+use super::timer::LazyTimer;
 use crate::time::monotonic;
 
 /// A stream whose writes may each wait for so long. A timer is armed only while a write waits, and lazily: a busy

@@ -143,7 +143,7 @@ impl Memory {
         keep(&mut shard, policy, at, record, now);
     }
 
-    /// Does each charge by itself; see [`super::Store::settle`].
+    /// Does each charge by itself; see [`super::Store::charge_late`].
     #[must_use]
     pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         charges.iter().map(|charge| self.take_one(policies, charge)).collect()

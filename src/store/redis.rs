@@ -3,11 +3,11 @@
 //! All charges of a request go to the server in one call of one script, which decides and charges them
 //! atomically. A take is never sent again once it may have been run: a lost reply must not charge twice.
 
-mod apart;
+mod batcher;
+mod client;
 mod cluster;
 mod connection;
-mod gather;
-mod line;
+mod cross_slot;
 mod script;
 mod url;
 mod wire;
@@ -27,9 +27,9 @@ pub use script::{CHANGE, Script, TAKE};
 pub use url::{Endpoint, Node, Target, UrlError};
 pub use wire::stored_key;
 
+use self::batcher::Batcher;
+use self::client::{RedisClient, TakeClock};
 use self::connection::Supervisor;
-use self::gather::Batcher;
-use self::line::{RedisClient, TakeClock};
 use super::{Change, Decisions, StoreError};
 use crate::limit::{Charge, ChargeKind, Key, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, monotonic};
@@ -147,7 +147,7 @@ impl Redis {
         self.ask(policies, charges, false).await
     }
 
-    /// Does each charge by itself; see [`super::Store::settle`].
+    /// Does each charge by itself; see [`super::Store::charge_late`].
     ///
     /// # Errors
     /// When no answer came within the deadline, or one that is none.
@@ -188,10 +188,10 @@ impl Redis {
         if charges.is_empty() {
             return Ok(Decisions::new());
         }
-        if !(self.shared.is_cluster && apart::is_apart(charges)) {
+        if !(self.shared.is_cluster && cross_slot::is_apart(charges)) {
             return self.shared.queue.ask(policies, charges, apart).await;
         }
-        let asked = if apart { apart::settle } else { apart::take };
+        let asked = if apart { cross_slot::settle } else { cross_slot::take };
         let answer = tokio::time::timeout(self.shared.line.timeout(), asked(self, policies, charges)).await;
         answer.map_err(|_| {
             // It has waited: time has passed.

@@ -12,8 +12,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
 use super::body_channel::BodyReceiver;
+use super::body_recorder::{BodyRecorder, RecordedBody};
 use super::buffered::{self, Buffer, BufferBudget, Reserved};
-use super::record::{BodyRecorder, RecordedBody};
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
 use super::trailers::{self, may_trail};

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use super::UpstreamRequest;
 use super::body::BodyError;
+use super::connection_limit::ConnectionPermit;
 use super::connection_use::ConnectionUse;
 use super::early_upload::EarlyUpload;
 use super::error::SendError;
 use super::http1::Http1Connection;
 use super::http2::Http2Stream;
-use super::room::ConnectionPermit;
 use super::tunnel::Duplex;
 use crate::http1::ResponseHead;
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::UpstreamRequest;
 use super::body::{BodyError, RequestBody};
-use super::clients::ClientPermit;
+use super::client_counts::ClientPermit;
 use super::connection::{ActiveExchange, Connection};
 use super::error::{Cause, SendError};
 use crate::http1::ResponseHead;

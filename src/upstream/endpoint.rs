@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
+use super::connection_limit::ConnectionLimit;
 use super::failing::Failing;
-use super::room::ConnectionLimit;
+use super::health_state::HealthState;
 use super::spec::{ServerSpec, UpstreamSpec};
-use super::standing::HealthState;
 use crate::socket::set_options;
 use crate::tls::Transport;
 

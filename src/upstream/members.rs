@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::endpoint::Endpoint;
+use super::health_state::HealthState;
 use super::spec::UpstreamSpec;
-use super::standing::HealthState;
 
 /// A weight of 1, as a share: a name's addresses divide its weight, and a share that grows has steps.
 const WEIGHT: u32 = 1_000;

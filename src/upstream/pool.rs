@@ -1,6 +1,6 @@
 //! One worker's connections to one address of a server.
 
-mod visit;
+mod in_flight;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,18 +13,18 @@ use http::HeaderValue;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-pub use self::visit::InFlight;
+pub use self::in_flight::InFlight;
 
 use super::ForwardError;
+use super::acquire::{self, Acquired};
 use super::connection::Connection;
+use super::connection_limit::{ConnectionLimit, ConnectionPermit, Grant, Next, WorkerWaker};
 use super::endpoint::{Endpoint, dial};
 use super::http1::Http1Connection;
 use super::http2::Http2Pool;
 use super::members::Member;
-use super::room::{ConnectionLimit, ConnectionPermit, Grant, Next, WorkerWaker};
 use super::shared::{Pending, SharedUpstream};
 use super::spec::{Balance, ServerSpec};
-use super::waiting::{self, Acquired};
 use crate::telemetry::UpstreamCounts;
 use crate::time::monotonic;
 
@@ -262,7 +262,7 @@ impl Pool {
         fresh: bool,
         deadline: Option<Instant>,
     ) -> Result<Box<Http1Connection>, ForwardError> {
-        let turn = waiting::turn(&[self], client, self.turn_by(deadline)).await;
+        let turn = acquire::turn(&[self], client, self.turn_by(deadline)).await;
         let (_, turn) = turn.ok_or_else(|| self.full())?;
         self.open(turn, fresh, deadline).await
     }
@@ -319,7 +319,7 @@ impl Pool {
                 Some(lane) => return Ok(Connection::Http2(lane)),
                 // Another worker may use its connections for ever, and none can be lent.
                 None if multiplexed.is_empty() => self.endpoint.room.enter_over(),
-                None => match waiting::turn(&[self], client, self.turn_by(deadline)).await {
+                None => match acquire::turn(&[self], client, self.turn_by(deadline)).await {
                     Some((_, Acquired::Place(place))) => place,
                     // Nobody hands over a connection of its own here.
                     _ => return Err(self.full()),

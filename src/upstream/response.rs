@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::body::BodyError;
-use super::clients::ClientPermit;
+use super::client_counts::ClientPermit;
 use super::connection::ActiveExchange;
 use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::detached::ResponseStream;

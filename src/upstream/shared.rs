@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::balance::Balancer;
-use super::clients::{ClientCounts, ClientPermit};
+use super::client_counts::{ClientCounts, ClientPermit};
+use super::connection_limit::WorkerWaker;
 use super::endpoint::Endpoint;
 use super::error::ForwardError;
+use super::health_state::HealthState;
 use super::members::{self, Member};
-use super::room::WorkerWaker;
 use super::spec::{HealthSpec, ServerSpec, UpstreamSpec};
-use super::standing::HealthState;
 use crate::telemetry::{Attempt, ServerValues, UpstreamValues};
 use crate::time::{monotonic, recent};
 

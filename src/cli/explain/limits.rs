@@ -28,13 +28,13 @@ pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Sub
     match gate.stance(id, subject, &found) {
         LimitMatch::Charged { charge, numbers } => charged(rows, loaded, terms, subject, &charge, numbers),
         LimitMatch::Allowed(by) => {
-            rows.below("cost", format!("none: {by}, which this limit lets off (`allow`)"))
+            rows.below("cost", format!("none: {by}, which this limit lets off (`allow`)"));
         }
         LimitMatch::Skipped => {
             rows.below("cost", "none: a request that lacks this is not counted (on_missing = \"skip\")");
         }
         LimitMatch::Blocked(by) => {
-            rows.below("refused", format!("{by}, which this limit turns away (`block`)"))
+            rows.below("refused", format!("{by}, which this limit turns away (`block`)"));
         }
         LimitMatch::TooManyValues(part) => {
             rows.below("refused", format!("{part} has too many values to look up a rule for each"));

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::arrivals::Arrival;
+use super::backend::Backend;
 use super::keys::{self, Asked};
-use super::venue::Backend;
 use crate::gate::Gate;
 use crate::limit::{Charge, ChargeKind, Decision, Holder, Policy, PolicyId, Quota, binding};
 use crate::store::{Decisions, StoreError};

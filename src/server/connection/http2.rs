@@ -3,7 +3,7 @@
 //! Its library answers pings and settings one at a time, bounds what a head may be in all its parts, and gives up on a
 //! client that takes back too many requests before they are looked at. What it leaves open is bounded here: how long
 //! a connection may do nothing, how long a client may leave an answer unread, how many requests it may take back, and how
-//! many frames it may send that bring nothing ([`metered`](super::metered)).
+//! many frames it may send that bring nothing ([`metered`](super::frame_flood)).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -22,8 +22,8 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
-use super::metered::FrameFloodGuard;
-use super::streams::StreamTracker;
+use super::frame_flood::FrameFloodGuard;
+use super::stream_tracker::StreamTracker;
 use crate::proxy::{ActiveProxy, ClientConnection, Connect, ProxyResponse};
 use crate::server::ListenerSpec;
 use crate::server::drain::ConnectionTracker;

@@ -14,7 +14,7 @@ use fred::types::config::{
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
-use super::line::RedisClient;
+use super::client::RedisClient;
 use super::{Endpoint, Node, RedisSpec};
 use crate::time::monotonic;
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::socket::{BufferedStream, LazyTimer};
 use crate::time::monotonic;
 use crate::tls::Transport;
-use crate::upstream::room::ConnectionPermit;
+use crate::upstream::connection_limit::ConnectionPermit;
 
 /// A stream with the times since when it is waited for.
 pub(super) struct Io {

@@ -17,8 +17,8 @@ use super::{Connection, MAX_STREAMS, UNSETTLED};
 use crate::socket::TimedStream;
 use crate::time::recent;
 use crate::tls::Transport;
+use crate::upstream::connection_limit::ConnectionPermit;
 use crate::upstream::error::OtherProtocol;
-use crate::upstream::room::ConnectionPermit;
 use crate::upstream::upload::UploadExecutor;
 
 /// Bytes of an answer's body that a server may send ahead of its client.

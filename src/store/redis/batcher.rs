@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::line::RedisClient;
+use super::client::RedisClient;
 use super::script::TAKE;
 use super::wire::{self, Call, Part};
 use crate::limit::{Charge, Key, Policy};

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::ProxyResponse;
-use super::answers::{CustomDenied, Field, ResponsePolicy};
 use super::request_id::RequestId;
+use super::response_policy::{CustomDenied, Field, ResponsePolicy};
 use super::stamp::reset;
 use crate::gate::{MissingPart, RequestError};
 use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};

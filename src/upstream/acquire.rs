@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::connection_limit::{ConnectionPermit, Grant, Share};
 use super::http1::Http1Connection;
 use super::pool::Pool;
-use super::room::{ConnectionPermit, Grant, Share};
 use crate::time::monotonic;
 
 /// How often a waiting request looks for a slow client whose connection it can have.

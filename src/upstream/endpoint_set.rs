@@ -9,13 +9,13 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::ForwardError;
+use super::acquire::{self, Acquired};
 use super::balance::Balancer;
+use super::connection_limit::ConnectionPermit;
 use super::endpoint::Endpoint;
 use super::members::Member;
 use super::pool::Pool;
-use super::room::ConnectionPermit;
 use super::spec::Balance;
-use super::waiting::{self, Acquired};
 
 /// The endpoints at one time, with this worker's connections to them in the same places.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl EndpointSet {
         let places: SmallVec<[usize; 4]> = once(picked).chain(self.others(picked, tried)).collect();
         let pools: SmallVec<[&Pool; 4]> = places.iter().map(|place| &*self.pools[*place]).collect();
         let first = &self.pools[picked];
-        let turn = waiting::turn(&pools, client, first.turn_by(deadline)).await;
+        let turn = acquire::turn(&pools, client, first.turn_by(deadline)).await;
         turn.map(|(which, turn)| (places[which], turn)).ok_or_else(|| first.full())
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 
-use super::ledger::DebtEntry;
+use super::outage_ledger::DebtEntry;
 use super::reservation::{Origin, Reservation};
 use super::slots::SlotLease;
 use super::{Admission, Denial, LimitStatus, LimitStatuses, Limiter, Limits, OnStoreFailure, RETRY};

@@ -66,7 +66,7 @@ pub(super) fn take<'a>(redis: &'a Redis, policies: &'a [Policy], charges: &'a [C
     Box::pin(async move { CrossSlot::new(redis, policies, charges).take().await })
 }
 
-/// Does each charge by itself, those of one tag in one call; see [`crate::store::Store::settle`].
+/// Does each charge by itself, those of one tag in one call; see [`crate::store::Store::charge_late`].
 pub(super) fn settle<'a>(redis: &'a Redis, policies: &'a [Policy], charges: &'a [Charge]) -> Deciding<'a> {
     Box::pin(settle_groups(redis, policies, charges))
 }

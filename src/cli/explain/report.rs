@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use http::Method;
 
 use super::rows::Rows;
-use super::{limits, onward, routing};
+use super::{forwarding, limits, routing};
 use crate::config::Loaded;
 use crate::gate::{ClientIdentity, Gate, RequestError, RequestPlan, normalize};
 use crate::http1::RequestHead;
@@ -81,7 +81,7 @@ fn admitted(
         return;
     }
     match place.and_then(|place| site.treatments.get(place)) {
-        Some(treatment) => onward::tell(rows, loaded, treatment, &subject, &examined.path.sent),
+        Some(treatment) => forwarding::tell(rows, loaded, treatment, &subject, &examined.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("answer", "204 No Content: the server as a whole is asked");
         }

@@ -146,7 +146,7 @@ impl OutageLedger {
         }
     }
 
-    /// Units of this key are taken in this process by a request that may yet be charged for them: until [`Ledger::settled`]
+    /// Units of this key are taken in this process by a request that may yet be charged for them: until [`OutageLedger::settled`]
     /// the store does not know all of the key.
     pub(super) fn reserved(&self, policy: &Policy, key: Key) {
         self.begin_paying(&[id(policy, key)]);

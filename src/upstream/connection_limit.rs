@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::connection_use::{ConnectionUse, bits};
-use super::turns::FairQueue;
+use super::fair_queue::FairQueue;
 
 /// How long no connection is looked for after there was none to reclaim: each waiting request asks for one.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(50);
@@ -110,7 +110,7 @@ impl ConnectionLimit {
         ConnectionPermit { room: Arc::clone(self), connection }
     }
 
-    /// Whether [`Room::enter`] would give a place.
+    /// Whether [`ConnectionLimit::enter`] would give a place.
     pub fn is_free(&self) -> bool {
         let line = self.line.lock();
         line.open.len() < self.most && line.waiters.is_empty()

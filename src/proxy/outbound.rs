@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, percent_encode};
 use super::forwarded::introduce;
 use super::hop::{normalize_length, remove_hop_by_hop, takes_trailers, unannounce};
 use super::request_id::RequestId;
-use super::treatment::{HeaderEdits, Rewrite};
+use super::route_action::{HeaderEdits, Rewrite};
 use super::{ClientConnection, via};
 use crate::gate::{ClientIp, RouteId};
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, X_REQUEST_ID};
