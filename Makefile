@@ -1,20 +1,34 @@
-# What there is to do here: `make help`.
+# Targets for users and developers: `make help` lists them.
 
 CARGO ?= cargo
 CONFIG ?= config/quickstart.toml
 URL ?= http://127.0.0.1:8080/
+# Arguments for cargo that choose features, such as --no-default-features.
+FEATURES ?=
+
+# Where `make install` puts a release. DESTDIR is for packages: it is prepended to each path, and not written into files.
+PREFIX ?= /usr/local
+DESTDIR ?=
+BINDIR ?= $(PREFIX)/bin
+DOCDIR ?= $(PREFIX)/share/doc/tidegate
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release/tidegate
+# The binary to install; another one than the release is installed as it is.
+BINARY ?= $(RELEASE)
+SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt pictures bench bench-compare bench-instructions
+.PHONY: help run test lint fmt release install uninstall pictures bench bench-compare bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
 	@bold=; plain=; if [ -t 1 ]; then bold=$$(printf '\033[1m'); plain=$$(printf '\033[0m'); fi; \
 	awk -F ':.*## ' -v b="$$bold" -v p="$$plain" \
 	  '/^[a-z-]+:.*## / { printf "  %smake %-19s%s %s\n", b, $$1, p, $$2 }' $(firstword $(MAKEFILE_LIST))
-	@printf '\nVariables: CONFIG=%s, CARGO=%s\n' '$(CONFIG)' '$(CARGO)'
+	@printf '\nVariables: CONFIG=%s, PREFIX=%s, DESTDIR=%s, CARGO=%s\n' '$(CONFIG)' '$(PREFIX)' '$(DESTDIR)' '$(CARGO)'
 
-# A debug build: it is there sooner than an optimised one, and quick enough to look around.
+# A debug build: it is compiled faster than a release, and fast enough to try things.
 run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@scripts/setup cc
 	@$(CARGO) build --locked
@@ -23,24 +37,57 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@printf '    for i in $$(seq 10); do curl -s -o /dev/null -w "%%{http_code} " %s; done; echo\n\n' '$(URL)'
 	@exec $(CARGO) run --locked --quiet -- run -c '$(CONFIG)'
 
-test: ## Install what is missing, then check and test everything
+test: ## Install missing tools, then run all checks and tests
 	@scripts/setup cc curl h2load openssl redis-server rustfmt clippy
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --no-deps --document-private-items
-	$(CARGO) test --locked --doc
-	$(CARGO) test --locked --lib --bins --tests --no-fail-fast
+	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
+	$(CARGO) test --locked $(FEATURES) --doc
+	$(CARGO) test --locked $(FEATURES) --lib --bins --tests --no-fail-fast
 
-lint: ## Check format, lints, documentation and shell scripts
-	@scripts/setup cc rustfmt clippy shellcheck
+lint: ## Check format, lints, documentation, dependencies and shell scripts
+	@scripts/setup cc rustfmt clippy shellcheck cargo-deny cargo-machete
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --no-deps --document-private-items
+	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
+	$(CARGO) deny --locked check licenses bans sources
+	$(CARGO) machete
 	shellcheck scripts/setup benches/compare.sh .ci/run
 
 fmt: ## Format the code
 	@scripts/setup rustfmt
 	$(CARGO) fmt
+
+release: $(RELEASE) ## Build the optimised binary: target/release/tidegate (some minutes)
+
+$(RELEASE): $(SOURCES)
+	@scripts/setup cc
+	$(CARGO) build --locked --release $(FEATURES)
+	@touch '$@'
+
+# Paths in the units follow PREFIX. The configuration is the quickstart on the address of tidegate.socket; one that exists
+# is never overwritten.
+install: $(BINARY) ## Install the release, systemd units and an example configuration (PREFIX, DESTDIR)
+	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)$(SYSCONFDIR)/tidegate' '$(DESTDIR)$(DOCDIR)/examples'
+	install -m 755 '$(BINARY)' '$(DESTDIR)$(BINDIR)/tidegate'
+	for unit in tidegate.service tidegate.socket; do \
+	  sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$(SYSCONFDIR)/tidegate/|g' "config/$$unit" \
+	    >'$(DESTDIR)$(UNITDIR)'/$$unit && chmod 644 '$(DESTDIR)$(UNITDIR)'/$$unit || exit 1; \
+	done
+	install -m 644 LICENSE LICENSE-APACHE LICENSE-MIT '$(DESTDIR)$(DOCDIR)/'
+	install -m 644 config/production.toml config/quickstart.toml '$(DESTDIR)$(DOCDIR)/examples/'
+	@if [ -e '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml' ]; then \
+	  printf 'kept %s\n' '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml'; \
+	else \
+	  sed -e 's/^listen = .*/listen = "0.0.0.0:80"/' -e 's|127[.]0[.]0[.]1:8080/|127.0.0.1/|' \
+	    -e 's|config/quickstart.toml|$(SYSCONFDIR)/tidegate/tidegate.toml|' config/quickstart.toml \
+	    >'$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml' && \
+	  chmod 644 '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml'; \
+	fi
+
+uninstall: ## Remove what `make install` has installed, except the configuration
+	rm -f '$(DESTDIR)$(BINDIR)/tidegate' '$(DESTDIR)$(UNITDIR)/tidegate.service' '$(DESTDIR)$(UNITDIR)/tidegate.socket'
+	rm -rf '$(DESTDIR)$(DOCDIR)'
 
 pictures: ## Draw the pictures of docs/algorithms.md again
 	@scripts/setup cc
@@ -50,12 +97,12 @@ pictures: ## Draw the pictures of docs/algorithms.md again
 	  $(CARGO) run --locked --quiet -- simulate $$args </dev/null >"$$name" || exit 1; \
 	done
 
-bench: ## Measure the parts: one step, a route match, a key, a take
+bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a store call
 	@scripts/setup cc
 	$(CARGO) bench --locked --bench parts --bench stores
 
 bench-compare: ## Measure side by side with nginx and HAProxy (four minutes, after a release build)
 	@benches/compare.sh
 
-bench-instructions: ## Count instructions per request (needs valgrind; a minute after a release build)
+bench-instructions: ## Count instructions per request, and compare with benches/baseline.json (needs valgrind)
 	@benches/instructions.py

@@ -3,14 +3,15 @@
 
     benches/instructions.py            or: make bench-instructions
 
-Unlike times, instruction counts hardly depend on what else the machine does, so two of them can be compared: with
-BASELINE=FILE the figures are shown beside those of FILE, and OUT=FILE writes them. The number of requests is bounded;
-everything stays on the loopback interface. The upstream is a second tidegate with a route that answers by itself.
+Unlike times, instruction counts hardly depend on the load of the machine, so two of them can be compared: the figures
+are shown beside those of BASELINE, by default benches/baseline.json. After a change that is meant to move them,
+OUT=benches/baseline.json records the new ones. The number of requests is bounded; all traffic stays on the loopback
+interface. The upstream is a second tidegate with a `respond` route.
 
 Settings, as environment variables:
   SCENARIOS="plain allowed denied logged connection"   CONNECTIONS=16   ROUNDS=60
-  PROFILE=release (or quick: builds sooner)   TIDEGATE=path of a binary, to build none
-  BASELINE=FILE   OUT=FILE   BASE_PORT=27500 (two ports from there on)
+  PROFILE=release (or quick: builds faster)   TIDEGATE=path of a binary, instead of a build
+  BASELINE=FILE (empty: none)   OUT=FILE   BASE_PORT=27500 (two ports from there on)
 """
 
 import json
@@ -27,12 +28,13 @@ from pathlib import Path
 SETTINGS = os.environ
 HOST = "127.0.0.1"
 BASE_PORT = int(SETTINGS.get("BASE_PORT", "27500"))
+BASELINE = SETTINGS.get("BASELINE", "benches/baseline.json")
 CONNECTIONS = int(SETTINGS.get("CONNECTIONS", "16"))
 ROUNDS = int(SETTINGS.get("ROUNDS", "60"))
 WARM_UP = 20
 LIMIT = '[limits.l]\nrate = "{rate}"\nburst = {burst}\nkey = "header:x-api-key"\n'
 
-# Name: what is measured, the limit, the access log, and whether each request has a connection of its own.
+# Name: description, limit, access log, and whether each request opens a connection.
 SCENARIOS = {
     "plain": ("proxied, no limit", "", "off", False),
     "allowed": ("proxied, one limit in the process, allowed", LIMIT.format(rate="100000/s", burst=100000), "off", False),
@@ -47,7 +49,7 @@ def fail(message):
 
 
 def binary():
-    """The binary to measure, built if none is given."""
+    """The binary to measure; without TIDEGATE it is built."""
     if "TIDEGATE" in SETTINGS:
         return SETTINGS["TIDEGATE"]
     profile = SETTINGS.get("PROFILE", "release")
@@ -151,7 +153,7 @@ def main():
     if unknown:
         fail(f"unknown scenario {unknown[0]}; there are {', '.join(SCENARIOS)}")
     tidegate = binary()
-    baseline = json.loads(Path(SETTINGS["BASELINE"]).read_text()) if "BASELINE" in SETTINGS else {}
+    baseline = json.loads(Path(BASELINE).read_text()) if BASELINE else {}
     found = {}
     with tempfile.TemporaryDirectory() as temporary:
         upstream_config = Path(temporary) / "upstream.toml"
