@@ -156,13 +156,13 @@ fn find(table: &RouteTable, host: &str, path: &str, head: &RequestHead) -> Optio
 /// A gate whose one route is limited by a key of these parts.
 fn gate(parts: &[&str]) -> Gate {
     let parts = parts.iter().map(|part| KeyPart::parse(part).expect("a key part")).collect();
-    let terms = LimitRule::new(KeySpec { parts, on_missing: OnMissing::ClientIp }, Cost::Fixed(1));
+    let rule = LimitRule::new(KeySpec { parts, on_missing: OnMissing::ClientIp }, Cost::Fixed(1));
     let policy = Policy::new("bench", quotas()[0].1.clone());
     Gate {
         routes: RouteTable::new(vec![route(1, vec![PolicyId(0)])]),
         client_ip: ClientIp::default(),
         limits: Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN),
-        terms: vec![terms],
+        limit_rules: vec![rule],
         variants: Vec::new(),
         default_limits: Vec::new(),
         hasher: KeyHasher::new(Some(b"sixteen bytes or more")),
@@ -170,15 +170,15 @@ fn gate(parts: &[&str]) -> Gate {
     }
 }
 
-fn examine(c: &mut Criterion) {
-    let mut group = c.benchmark_group("examine a head");
+fn plan(c: &mut Criterion) {
+    let mut group = c.benchmark_group("plan a request");
     let peer = IpAddr::from([192, 0, 2, 7]);
     let head = head("/v1/service-1/items/4711?limit=20");
     for parts in [&["client_ip"][..], &["header:x-api-key"], &["header:x-api-key", "path_param:id", "method"]]
     {
         let gate = gate(parts);
         group.bench_function(BenchmarkId::from_parameter(parts.join(" + ")), |b| {
-            b.iter(|| gate.examine(black_box(peer).into(), black_box(&head)).expect("a good request"));
+            b.iter(|| gate.plan(black_box(peer).into(), black_box(&head)).expect("a good request"));
         });
     }
     group.finish();
@@ -280,5 +280,5 @@ fn tokens(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, steps, route_match, examine, memory_take, learn, tokens);
+criterion_group!(benches, steps, route_match, plan, memory_take, learn, tokens);
 criterion_main!(benches);

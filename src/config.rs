@@ -279,7 +279,7 @@ impl Parts {
             routes: RouteTable::new(routes),
             client_ip: self.client_ip,
             limits: Limits::new(policies, store.instances),
-            terms,
+            limit_rules: terms,
             variants,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
             hasher: store.hasher.clone(),

@@ -1,40 +1,49 @@
-//! The gate: who is asking, for which route, and against which limits.
+//! The gate: which client sends a request, which route it matches, and what its limits charge.
 //!
-//! [`Gate::examine`] reads a request's head and says what it would be charged; it asks nobody and spends
-//! nothing, so the server and the tools share it. [`Gate::admit`] then has the limiter decide.
+//! [`Gate::plan`] decides all of this from the request's head alone: it queries no store and charges nothing, so
+//! the server and the tools share it.
 
 mod candidates;
 mod canonical;
 mod client_ip;
+mod error;
 mod host;
-mod keys;
+mod key_name;
+mod key_part;
+mod key_spec;
 mod limit_rule;
 mod method;
 mod missing;
-pub mod names;
+mod named_key;
 mod path;
+mod plan;
 mod query;
+mod requested_host;
 mod route;
 mod rules;
 mod subject;
 mod table;
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::Method;
 use http::header::HeaderName;
-use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
-use self::host::requested_host;
+use self::requested_host::requested_host;
 pub use client_ip::{ClientIp, forwarded_value};
+pub use error::RequestError;
 pub use host::{HostPattern, host_of};
-pub use keys::{KeyLookup, KeyPart, KeySpec, OnMissing, PartValue};
+pub use key_name::{NameError, Named};
+pub use key_part::{KeyPart, PartValue};
+pub use key_spec::{KeyLookup, KeySpec, OnMissing};
 pub use limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
 pub use method::{OTHER_METHOD, is_method_value};
 pub use missing::MissingPart;
+pub use named_key::{KeyResolver, NamedKey};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
+pub use plan::{Charges, ClientIdentity, RequestPlan, RouteMatch};
 pub use query::{MAX_PARAMETERS, Query};
 pub use route::{PathPattern, PatternError, RequestView, Route};
 pub use rules::{KeyRule, Match, Networks, Rules};
@@ -44,194 +53,65 @@ pub use table::{RouteId, RouteTable};
 use crate::http1::{RequestHead, is_plainly_coded};
 use crate::jwt::{Token, Verifier};
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
-use crate::limiter::{Admission, Limiter, Limits};
+use crate::limiter::Limits;
 
-/// Everything that decides whether a request may pass, but for the counts themselves. Immutable.
+/// The routes and limits of one configuration: everything that decides on a request but the counts. Immutable.
 #[derive(Debug)]
 pub struct Gate {
     /// The routes.
     pub routes: RouteTable,
-    /// How clients are told apart.
+    /// How client addresses are found.
     pub client_ip: ClientIp,
-    /// What the limits are: first each limit by itself, then the tiers and overrides.
+    /// The policies: first one for each limit, then those of tiers and overrides.
     pub limits: Limits,
-    /// How each limit finds its key and what it charges, by [`PolicyId`].
-    pub terms: Vec<LimitRule>,
-    /// To which limit each of the tiers and overrides belongs, in the order in which they follow the limits.
+    /// How each limit finds its key and what it charges, by the [`PolicyId`] of the limit.
+    pub limit_rules: Vec<LimitRule>,
+    /// The limit that each of the tiers and overrides belongs to, in the order of their policies.
     pub variants: Vec<PolicyId>,
     /// Limits of a request that matches no route.
     pub default_limits: Vec<PolicyId>,
-    /// Makes keys.
+    /// Hashes keys.
     pub hasher: KeyHasher,
-    /// Verifies tokens, if there is a `[jwt]`; the keys of a limit may have parts that are claims then.
+    /// Verifies tokens, if there is a `[jwt]`; only then can keys have claims as parts.
     pub jwt: Option<Arc<Verifier>>,
 }
 
-/// The other end of the connection that a request comes over.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientIdentity<'a> {
-    /// Its address: the client's, or that of a proxy before us.
-    pub address: IpAddr,
-    /// The subject of the certificate that it has shown, as RFC 4514 writes it; none without TLS or certificate.
-    pub tls_subject: Option<&'a str>,
-}
-
-impl From<IpAddr> for ClientIdentity<'_> {
-    /// Somebody without a certificate.
-    fn from(address: IpAddr) -> Self {
-        Self { address, tls_subject: None }
-    }
-}
-
-/// What a request asks for, and where that is.
-#[derive(Debug)]
-pub struct Located<'a> {
-    /// Its path in one spelling.
-    pub path: NormalPath<'a>,
-    /// The host that it asks for, without port; empty if it names none.
-    pub host: Cow<'a, str>,
-    /// The route that it matches.
-    pub route: Option<RouteId>,
-    /// Its query.
-    pub query: Query<'a>,
-}
-
-/// What a request's head says, and what it would be charged.
-#[derive(Debug)]
-pub struct RequestPlan<'a> {
-    /// Its path in one spelling.
-    pub path: NormalPath<'a>,
-    /// The host that it asks for, without port; empty if it names none.
-    pub host: Cow<'a, str>,
-    /// The client's whole address.
-    pub client: IpAddr,
-    /// The route that it matches.
-    pub route: Option<RouteId>,
-    /// Its query.
-    pub query: Query<'a>,
-    /// What its limits charge.
-    pub charges: Charges,
-    /// The limits that let it off.
-    pub exempt: SmallVec<[PolicyId; 2]>,
-    /// The key part for the lack of which it is refused. Its other limits are charged all the same.
-    pub missing: Option<Box<MissingPart>>,
-}
-
-/// What the limits of one request make of its head.
+/// What the limits of one request charge, exempt and require.
 #[derive(Debug, Default)]
-struct Demands {
+struct LimitMatches {
     charges: Charges,
     exempt: SmallVec<[PolicyId; 2]>,
     missing: Option<Box<MissingPart>>,
 }
 
-/// The charges of one request.
-pub type Charges = SmallVec<[Charge; 4]>;
-
-/// Why a request is refused before any limit is asked.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// Its path can be read in more than one way.
-    #[error("{0}")]
-    Path(#[from] PathError),
-    /// Its path has an encoded slash, and the route does not say that it may.
-    #[error("the path has an encoded slash")]
-    EncodedSlash,
-    /// No host, several, or one that is none (RFC 9112 §3.2).
-    #[error("the request must have exactly one valid Host header")]
-    Host,
-    /// An absolute target of another scheme.
-    #[error("only http and https are served")]
-    Scheme,
-    /// A transfer coding other than chunked: to pass the rest on would change what the body means.
-    #[error("the only transfer coding that is understood is chunked")]
-    TransferCoding,
-    /// A header that no other version could have, or a Content-Length that is no number; over HTTP/1.1 the parser
-    /// says so.
-    #[error("a header of the request is malformed")]
-    Header,
-    /// More headers than the listener takes; over HTTP/1.1 the parser says so.
-    #[error("the request has too many headers")]
-    TooManyHeaders,
-    /// `*` with another method than OPTIONS (RFC 9112 §3.2.4).
-    #[error("the target * is for OPTIONS alone")]
-    Asterisk,
-    /// Its method differs from a known one in case alone: some servers would take it for that one.
-    #[error("methods are case-sensitive, and this one is in the wrong case")]
-    MethodCase,
-    /// Its query has more parameters than are read, and a condition or a key reads it.
-    #[error("the query has more than {MAX_PARAMETERS} parameters")]
-    TooManyParameters,
-    /// A header by which one of its limits counts has several values, and the server may read another one than we do.
-    #[error("the header {0} has several values that differ")]
-    DifferingHeader(HeaderName),
-    /// A cookie or query parameter has more values than rules for keys are looked up for.
-    #[error("the request has too many different values for {0}")]
-    TooManyValues(KeyPart),
-    /// CONNECT, which is for forward proxies.
-    #[error("CONNECT is not served here")]
-    Connect,
-    /// It has a longer body than its route lets pass.
-    #[error("the request's body is larger than it may be here")]
-    TooLarge,
-    /// This limit turns its client's address or its key away.
-    #[error("this client is blocked")]
-    Blocked(PolicyId),
-}
-
-impl RequestError {
-    /// The status that says so.
-    #[must_use]
-    pub fn status(&self) -> StatusCode {
-        match self {
-            Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Blocked(_) => StatusCode::FORBIDDEN,
-            Self::TooManyHeaders => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            // RFC 9112 §6.1.
-            Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
-            Self::Path(_)
-            | Self::EncodedSlash
-            | Self::Host
-            | Self::Header
-            | Self::Scheme
-            | Self::MethodCase
-            | Self::TooManyParameters
-            | Self::DifferingHeader(_)
-            | Self::TooManyValues(_)
-            | Self::Asterisk => StatusCode::BAD_REQUEST,
-        }
-    }
-}
-
 impl Gate {
-    /// Reads a request's head: which route it matches and what its limits charge.
+    /// Decides which route a request matches and what its limits charge, from its head.
     ///
     /// # Errors
     /// A request that must be refused whatever the counts are.
-    pub fn examine<'a>(
+    pub fn plan<'a>(
         &self,
-        caller: ClientIdentity<'_>,
+        client: ClientIdentity<'_>,
         head: &'a RequestHead,
     ) -> Result<RequestPlan<'a>, RequestError> {
-        let located = self.locate(head)?;
-        let route = located.route.map(|id| self.routes.get(id));
+        let matched = self.match_route(head)?;
+        let route = matched.route.map(|id| self.routes.get(id));
         if route.is_some_and(|route| route.refuses_body(head)) {
             return Err(RequestError::TooLarge);
         }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
-        let subject = self.subject(caller, head, &located);
-        let Demands { charges, exempt, missing } = self.demands(limits, &subject)?;
+        let subject = self.subject(client, head, &matched);
+        let LimitMatches { charges, exempt, missing } = self.match_limits(limits, &subject)?;
         let client = subject.address;
-        let Located { path, host, route, query } = located;
+        let RouteMatch { path, host, route, query } = matched;
         Ok(RequestPlan { path, host, client, route, query, charges, exempt, missing })
     }
 
-    /// Reads what a request asks for, and which route it matches.
+    /// Reads the target of a request, and finds the route that it matches.
     ///
     /// # Errors
     /// A request that must be refused whatever its limits are.
-    pub fn locate<'a>(&self, head: &'a RequestHead) -> Result<Located<'a>, RequestError> {
+    pub fn match_route<'a>(&self, head: &'a RequestHead) -> Result<RouteMatch<'a>, RequestError> {
         if head.method == Method::CONNECT {
             return Err(RequestError::Connect);
         }
@@ -248,66 +128,53 @@ impl Gate {
         let host = requested_host(head)?;
         let query = Query::new(head.uri.query());
         let route = self.routes.find(&host, path.matched(), RequestView { head, query: &query });
+        // Only now it is known whether a condition reads the query.
         if query.has_too_many_parameters() {
             return Err(RequestError::TooManyParameters);
         }
-        let keeps = route.is_some_and(|id| self.routes.get(id).keeps_encoded_slash);
-        if path.encoded_slash && !keeps {
+        let keeps_slash = route.is_some_and(|id| self.routes.get(id).keeps_encoded_slash);
+        if path.encoded_slash && !keeps_slash {
             return Err(RequestError::EncodedSlash);
         }
-        Ok(Located { path, host, route, query })
+        Ok(RouteMatch { path, host, route, query })
     }
 
-    /// What is known of a request whose route is found.
+    /// The attributes of a request that keys are made of, once its route is found.
     #[must_use]
     pub fn subject<'a>(
         &'a self,
-        caller: ClientIdentity<'a>,
+        client: ClientIdentity<'a>,
         head: &'a RequestHead,
-        located: &'a Located<'_>,
+        matched: &'a RouteMatch<'_>,
     ) -> Subject<'a> {
-        let address = self.client_ip.client(caller.address, &head.fields);
+        let address = self.client_ip.client(client.address, &head.fields);
         Subject {
             head,
-            query: &located.query,
-            host: &located.host,
-            path: located.path.matched(),
-            peer: caller.address,
-            tls_subject: caller.tls_subject,
+            query: &matched.query,
+            host: &matched.host,
+            path: matched.path.matched(),
+            peer: client.address,
+            tls_subject: client.tls_subject,
             address,
             client: self.client_ip.counted(address),
-            route: located.route.map(|id| self.routes.get(id)),
-            token: self.token(head),
+            route: matched.route.map(|id| self.routes.get(id)),
+            token: Token::new(self.jwt.as_deref(), &head.fields),
         }
     }
 
-    /// The number by which a key chooses a server: the same for equal keys, on every proxy with this `hash_key`.
+    /// The hash by which an upstream with a key chooses a server: the same for equal keys, on every proxy with this
+    /// `hash_key`. None if the request has no key.
     #[must_use]
-    pub fn choice(&self, key: &KeySpec, subject: &Subject<'_>) -> Option<u64> {
+    pub fn balance_hash(&self, key: &KeySpec, subject: &Subject<'_>) -> Option<u64> {
         let Key(bytes) = key.find(subject, &self.hasher).key()?;
         bytes.first_chunk().map(|first| u64::from_le_bytes(*first))
-    }
-
-    /// The token of a request; it is looked at only when a claim is asked for.
-    #[must_use]
-    pub fn token<'a>(&'a self, head: &'a RequestHead) -> Token<'a> {
-        Token::new(self.jwt.as_deref(), &head.fields)
-    }
-
-    /// Has the limiter decide what was examined.
-    pub fn admit<'a>(
-        &'a self,
-        examined: &'a RequestPlan<'_>,
-        limiter: &'a Limiter,
-    ) -> impl Future<Output = Admission> + 'a {
-        limiter.decide(&self.limits, &examined.charges)
     }
 
     /// The limit that a policy belongs to: itself, or that of which it is a tier or an override.
     #[must_use]
     pub fn limit_of(&self, policy: PolicyId) -> PolicyId {
-        let variant = (policy.0 as usize).checked_sub(self.terms.len());
-        variant.and_then(|place| self.variants.get(place)).copied().unwrap_or(policy)
+        let variant = (policy.0 as usize).checked_sub(self.limit_rules.len());
+        variant.and_then(|index| self.variants.get(index)).copied().unwrap_or(policy)
     }
 
     /// The limit of this name.
@@ -316,45 +183,107 @@ impl Gate {
         self.limits().find(|(_, policy)| *policy.name == *name).map(|(limit, _)| limit)
     }
 
-    /// Every limit with its own numbers, in the order of the file.
+    /// Every limit with its own policy, in the order of the file.
     pub fn limits(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
-        (0..).map(PolicyId).zip(&self.limits.policies[..self.terms.len()])
+        (0..).map(PolicyId).zip(&self.limits.policies[..self.limit_rules.len()])
     }
 
-    fn terms(&self, limit: PolicyId) -> &LimitRule {
-        &self.terms[limit.0 as usize]
+    /// Finds keys of a limit by name.
+    #[must_use]
+    pub fn keys(&self, limit: PolicyId) -> KeyResolver<'_> {
+        KeyResolver { limit, rule: self.rule(limit), client_ip: &self.client_ip, hasher: &self.hasher }
     }
 
-    /// What the limits charge, which of them let the request off, and which refuses it because a key part is missing.
-    fn demands(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<Demands, RequestError> {
+    /// Whether a limit believes the headers that set the cost and the tier of a request, when `peer` sends them.
+    #[must_use]
+    pub fn trusts_headers_of(&self, peer: IpAddr, trust: Trust) -> bool {
+        trust == Trust::Any || self.client_ip.is_trusted(peer)
+    }
+
+    /// What a limit does with a request that has `key` there. In this order: block, allow, override, tier, the limit's
+    /// own policy. A limit in shadow mode refuses no request.
+    #[must_use]
+    pub fn match_limit<'a>(
+        &'a self,
+        limit: PolicyId,
+        subject: &Subject<'_>,
+        key: &'a KeyLookup,
+    ) -> LimitMatch<'a> {
+        let (rule, enforces) = (self.rule(limit), !self.limits.policies[limit.0 as usize].shadow);
+        if let Some(part) = rule.part_with_too_many_values(subject, key)
+            && enforces
+        {
+            return LimitMatch::TooManyValues(part);
+        }
+        let key_rules = rule.key_rules(subject, key, &self.hasher);
+        if enforces && let Some(by) = rule.rules.block.matches(subject.address).or_else(|| key_rules.block())
+        {
+            return LimitMatch::Blocked(by);
+        }
+        if let Some(by) = rule.rules.allow.matches(subject.address).or_else(|| key_rules.allow()) {
+            return LimitMatch::Allowed(by);
+        }
+        let key = match key {
+            KeyLookup::Key(key) | KeyLookup::Ambiguous { key, .. } => *key,
+            KeyLookup::Deny(part) if enforces => return LimitMatch::Missing(part),
+            KeyLookup::Deny(_) | KeyLookup::Skip => return LimitMatch::Skipped,
+        };
+        let is_trusted = || self.trusts_headers_of(subject.peer, rule.trust);
+        let tier = || rule.tiers.as_ref().and_then(|tiers| tiers.of(subject, is_trusted));
+        let (policy, source) = match key_rules.policy() {
+            Some((policy, name)) => (policy, PolicySource::Override(name)),
+            None => match tier() {
+                Some((name, policy)) => (policy, PolicySource::Tier(name)),
+                None => (limit, PolicySource::Base),
+            },
+        };
+        LimitMatch::Charged { charge: Charge::take(policy, key, rule.cost.of(subject, is_trusted)), source }
+    }
+
+    fn rule(&self, limit: PolicyId) -> &LimitRule {
+        &self.limit_rules[limit.0 as usize]
+    }
+
+    /// Matches a request against its limits, in their order.
+    fn match_limits(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<LimitMatches, RequestError> {
         let differing = limits.iter().find_map(|limit| self.differing_header(*limit, subject));
         if let Some(header) = differing {
             return Err(RequestError::DifferingHeader(header.clone()));
         }
-        let mut demands = Demands::default();
+        let mut matches = LimitMatches::default();
         let mut keys: SmallVec<[KeyLookup; 4]> = SmallVec::new();
-        for (place, &limit) in limits.iter().enumerate() {
-            let spec = &self.terms(limit).key;
+        for (index, &limit) in limits.iter().enumerate() {
+            let spec = &self.rule(limit).key;
             // Limits often share a key: hash it once.
-            let twin = limits[..place].iter().position(|other| self.terms(*other).key == *spec);
-            let found = twin.map_or_else(|| spec.find(subject, &self.hasher), |twin| keys[twin].clone());
-            match self.stance(limit, subject, &found) {
-                LimitMatch::Charged { charge, .. } => demands.charges.push(charge),
-                LimitMatch::Allowed(_) => demands.exempt.push(limit),
+            let same = limits[..index].iter().position(|other| self.rule(*other).key == *spec);
+            let key = same.map_or_else(|| spec.find(subject, &self.hasher), |same| keys[same].clone());
+            match self.match_limit(limit, subject, &key) {
+                LimitMatch::Charged { charge, .. } => matches.charges.push(charge),
+                LimitMatch::Allowed(_) => matches.exempt.push(limit),
                 LimitMatch::Skipped => {}
                 LimitMatch::Blocked(_) => return Err(RequestError::Blocked(limit)),
                 LimitMatch::TooManyValues(part) => return Err(RequestError::TooManyValues(part.clone())),
                 LimitMatch::Missing(part) => {
-                    let (part, status) = (part.clone(), self.terms(limit).missing_status);
+                    let (part, status) = (part.clone(), self.rule(limit).missing_status);
                     let missing = || Box::new(MissingPart { limit, part, status });
-                    demands.missing.get_or_insert_with(missing);
+                    matches.missing.get_or_insert_with(missing);
                 }
             }
-            keys.push(found);
+            keys.push(key);
         }
         if subject.query.has_too_many_parameters() {
             return Err(RequestError::TooManyParameters);
         }
-        Ok(demands)
+        Ok(matches)
+    }
+
+    /// The header that has several values which differ, where this limit reads it. A limit in shadow mode refuses no
+    /// request.
+    fn differing_header<'a>(&'a self, limit: PolicyId, subject: &Subject<'a>) -> Option<&'a HeaderName> {
+        let rule = self.rule(limit);
+        if self.limits.policies[limit.0 as usize].shadow {
+            return None;
+        }
+        rule.differing_header(subject)
     }
 }

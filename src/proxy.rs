@@ -187,7 +187,7 @@ impl Proxy {
         route: &mut Option<RouteId>,
     ) -> ProxyResponse<BodySource> {
         let gate = &self.site.gate;
-        let mut examined = match gate.examine(peer.caller(), &head) {
+        let mut examined = match gate.plan(peer.caller(), &head) {
             Ok(examined) => examined,
             Err(error) => {
                 *route = self.note_malformed(peer, &head, &error, entry);
@@ -196,7 +196,7 @@ impl Proxy {
         };
         *route = examined.route;
         examined.exempt.iter().for_each(|limit| self.counts.decided(*limit, Outcome::Exempt));
-        let ruling = gate.admit(&examined, &self.limiter).await;
+        let ruling = self.limiter.decide(&gate.limits, &examined.charges).await;
         if let Some(entry) = &mut entry {
             self.describe(&mut entry.record, &examined, &ruling);
         }
@@ -314,8 +314,8 @@ impl Proxy {
         let choice = match &self.site.treatments[route.0 as usize].target {
             Target::Forward { key: Some(key), .. } => {
                 // It was located before, but few routes need that again.
-                let (gate, located) = (&self.site.gate, self.site.gate.locate(head).ok()?);
-                gate.choice(key, &gate.subject(peer.caller(), head, &located))
+                let (gate, located) = (&self.site.gate, self.site.gate.match_route(head).ok()?);
+                gate.balance_hash(key, &gate.subject(peer.caller(), head, &located))
             }
             _ => None,
         };

@@ -139,7 +139,7 @@ impl Admin {
     fn numbers(&self, limit: PolicyId, stored: PolicyId, key: Key) -> PolicyId {
         let policies = &self.gate().limits.policies;
         let salt = |id: PolicyId| policies.get(id.0 as usize).map(Policy::salt);
-        let own = self.gate().known_key(limit, key).policy;
+        let own = self.gate().keys(limit).known(key).policy;
         if salt(own) == salt(stored) { own } else { stored }
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn stored(gate: &Gate, limit: PolicyId) -> Vec<(PolicyId, &Policy)> {
 
 fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> Option<LimitInfo> {
     let place = limit.0 as usize;
-    let terms = gate.terms.get(place)?;
+    let terms = gate.limit_rules.get(place)?;
     let on_failure = match gate.limits.on_failure.get(place) {
         Some(OnStoreFailure::Allow) => "allow",
         Some(OnStoreFailure::Deny) => "deny",

@@ -1,7 +1,6 @@
 //! Keys as an operator spells them: by the values of their parts, or by a tag as lists show it.
 
-use crate::gate::Gate;
-use crate::gate::names::NamedKey;
+use crate::gate::{Gate, NamedKey};
 use crate::limit::{Key, PolicyId};
 
 /// How a tag is told from the parts of a key.
@@ -16,7 +15,7 @@ pub(super) fn tag(key: Key) -> String {
 pub(super) fn key<'g>(gate: &'g Gate, limit: PolicyId, text: &str) -> Result<NamedKey<'g>, String> {
     if let Some(tag) = text.strip_prefix(TAG).filter(|tag| tag.len() == Key::TEXT_LEN) {
         let key = Key::parse(tag.as_bytes()).ok_or_else(|| format!("`{text}` is not a tag"))?;
-        return Ok(gate.known_key(limit, key));
+        return Ok(gate.keys(limit).known(key));
     }
-    gate.named_key(limit, text).map_err(|error| format!("`{text}` stands for no key of this limit: {error}"))
+    gate.keys(limit).named(text).map_err(|error| format!("`{text}` stands for no key of this limit: {error}"))
 }

@@ -23,7 +23,7 @@ fn summary(config: &Config) -> String {
     };
     let counts = [
         counted(site.gate.routes.routes().len(), "route"),
-        counted(site.gate.terms.len(), "limit"),
+        counted(site.gate.limit_rules.len(), "limit"),
         counted(site.upstreams.len(), "upstream"),
         store,
     ];

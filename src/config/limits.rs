@@ -226,7 +226,7 @@ fn warn_of_nobody(
     if let Some(header) = cost.and_then(ReadCost::header) {
         behavior::nobody_believed(table, "cost", &format!("header:{header}"));
     }
-    if let Some(tiers) = tiers.filter(|tiers| tiers.by.is_clients_word()) {
+    if let Some(tiers) = tiers.filter(|tiers| tiers.by.is_client_supplied()) {
         behavior::nobody_believed(table, "tiers", &tiers.by.to_string());
     }
 }

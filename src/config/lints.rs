@@ -209,7 +209,7 @@ fn can_be_made_up(part: &KeyPart, route: &Route) -> bool {
             let path = route.path.to_string();
             path.contains('{') || path.ends_with('*')
         }
-        part => part.is_made_up(),
+        part => part.is_freely_chosen(),
     }
 }
 

@@ -1,12 +1,7 @@
-//! Hosts: what a request asks for, and the patterns of routes.
+//! Host names: their normal form, and the patterns of routes.
 
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
-
-use http::uri::Scheme;
-
-use super::RequestError;
-use crate::http1::{RequestHead, names};
 
 /// The longest name that DNS knows, with room for an address literal.
 const MAX_HOST: usize = 255;
@@ -107,31 +102,6 @@ const NAME_BYTES: [bool; 256] = {
     }
     table
 };
-
-/// The host of a request: of an absolute target, else of its one Host header. HTTP/1.0 may go without.
-pub(super) fn requested_host(head: &RequestHead) -> Result<Cow<'_, str>, RequestError> {
-    let mut values = head.fields.get_all(names::HOST);
-    let (first, more) = (values.next(), values.next());
-    if more.is_some() {
-        return Err(RequestError::Host);
-    }
-    let named = match first {
-        // `host_of` refuses characters that are not ASCII.
-        Some(value) => Some(std::str::from_utf8(value).map_err(|_| RequestError::Host)?),
-        None if head.version <= http::Version::HTTP_10 => None,
-        None if head.version >= http::Version::HTTP_2 => None,
-        None => return Err(RequestError::Host),
-    };
-    // An http URI has a host (RFC 9110 §4.2.1), so an empty one is none.
-    let named = named.map(|host| host_of(host).ok_or(RequestError::Host)).transpose()?;
-    if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
-        return Err(RequestError::Scheme);
-    }
-    match head.uri.authority() {
-        Some(authority) => host_of(authority.as_str()).ok_or(RequestError::Host),
-        None => Ok(named.unwrap_or(Cow::Borrowed(""))),
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,61 +1,62 @@
-//! The terms of a limit: whose count it is, what a request pays, and who gets other numbers.
+//! The rule of a limit: the key that it counts, the cost of a request, and the policy that applies.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use http::StatusCode;
 use http::header::HeaderName;
 use smallvec::SmallVec;
 
+use super::key_part::{self, KeyPart, PartValue};
+use super::key_spec::{KeyLookup, KeySpec};
 use super::rules::{KeyRules, Match, Rules};
-use super::{Gate, KeyLookup, KeyPart, KeySpec, PartValue, Subject, keys};
-use crate::limit::{Charge, Key, PolicyId};
+use super::subject::Subject;
+use crate::limit::{Charge, Key, KeyHasher, PolicyId};
 
 /// The most keys that the values of an ambiguous request may make where rules name keys: each is looked up.
 const MAX_COMBINATIONS: usize = 256;
 
-/// What a limit wants of a request.
+/// How one limit applies to a request: its key, its cost, and the rules that change its policy.
 #[derive(Clone, Debug)]
 pub struct LimitRule {
-    /// Whose count it is.
+    /// How the key of a request is made.
     pub key: KeySpec,
     /// The status of a request that is refused because a part of its key is missing.
     pub missing_status: StatusCode,
-    /// Units that a request spends.
+    /// Units that a request costs.
     pub cost: Cost,
-    /// Whose headers may set the cost and the tier.
+    /// Which peers may set the cost and the tier by headers.
     pub trust: Trust,
-    /// Who is treated otherwise than all others.
+    /// Blocked and allowed networks and keys, and overrides.
     pub rules: Rules,
-    /// Other numbers by a value of the request.
+    /// Policies by a value of the request.
     pub tiers: Option<Tiers>,
 }
 
-/// Units that a request spends.
+/// Units that a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Always so many.
+    /// The same for every request.
     Fixed(u64),
-    /// As many as a header says: at least one, and one if it does not say.
+    /// The number in a header: at least one, and one if the header is missing or no number.
     Header {
-        /// Which header.
+        /// The header.
         name: HeaderName,
-        /// The most that it can say.
+        /// The highest cost; a larger number is cut to it.
         max: u64,
     },
 }
 
-/// Whose headers may set costs and tiers: a client must not set its own price.
+/// Which peers may set costs and tiers by headers: a client must not set its own cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those that trusted proxies send.
+    /// Trusted proxies.
     #[default]
     Proxies,
-    /// Everybody's.
+    /// Every peer.
     Any,
 }
 
-/// Other numbers by a value of the request.
+/// Policies by a value of the request.
 #[derive(Clone, Debug)]
 pub struct Tiers {
     /// Where the value comes from.
@@ -63,41 +64,41 @@ pub struct Tiers {
     tiers: HashMap<Box<str>, PolicyId>,
 }
 
-/// What a limit has to do with a request.
+/// What a limit does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitMatch<'a> {
-    /// It refuses it, whatever the counts are.
+    /// Refuses it, whatever the counts are.
     Blocked(Match<'a>),
-    /// It lets it off.
+    /// Exempts it.
     Allowed(Match<'a>),
-    /// It does not count it: a part of the key is missing.
+    /// Does not count it: a part of the key is missing.
     Skipped,
-    /// It refuses it, because this part of the key has too many values to look up a rule for each.
+    /// Refuses it: this part of the key has too many values to look up a rule for each.
     TooManyValues(&'a KeyPart),
-    /// It refuses it, because this part of the key is missing.
+    /// Refuses it: this part of the key is missing.
     Missing(&'a KeyPart),
-    /// It charges it.
+    /// Charges it.
     Charged {
-        /// What for.
+        /// The charge.
         charge: Charge,
-        /// By which numbers.
-        numbers: PolicySource<'a>,
+        /// Where its policy comes from.
+        source: PolicySource<'a>,
     },
 }
 
-/// Whose numbers decide.
+/// Where the policy of a charge comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicySource<'a> {
-    /// The limit's own.
+    /// The limit itself.
     Base,
-    /// Those of a tier.
+    /// The tier of this name.
     Tier(&'a str),
-    /// Those of an override.
+    /// The override of this name.
     Override(&'a str),
 }
 
 impl LimitRule {
-    /// Terms under which each request pays `cost` when it arrives, and all have the same numbers.
+    /// A rule without tiers, overrides and lists: every request costs `cost`.
     #[must_use]
     pub fn new(key: KeySpec, cost: Cost) -> Self {
         Self {
@@ -109,13 +110,15 @@ impl LimitRule {
             tiers: None,
         }
     }
-}
 
-impl LimitRule {
     /// A part of the key that has more values than rules are looked up for, where there are rules for keys.
-    fn has_too_many_values(&self, subject: &Subject<'_>, found: &KeyLookup) -> Option<&KeyPart> {
+    pub(super) fn part_with_too_many_values(
+        &self,
+        subject: &Subject<'_>,
+        key: &KeyLookup,
+    ) -> Option<&KeyPart> {
         let has_rules = self.rules.has_keys() || self.rules.has_first_parts();
-        match found {
+        match key {
             KeyLookup::Ambiguous { combinations, .. } if has_rules && *combinations > MAX_COMBINATIONS => {
                 self.key.parts.iter().find(|part| matches!(part.value(subject), PartValue::Several(_)))
             }
@@ -127,23 +130,65 @@ impl LimitRule {
             _ => None,
         }
     }
+
+    /// The rules for the keys of a request: for each key that its values would make, where they are ambiguous.
+    pub(super) fn key_rules(
+        &self,
+        subject: &Subject<'_>,
+        key: &KeyLookup,
+        hasher: &KeyHasher,
+    ) -> KeyRules<'_> {
+        let (mut whole, mut first_parts) = (SmallVec::<[Key; 1]>::new(), SmallVec::new());
+        if self.rules.has_keys() {
+            match key {
+                KeyLookup::Key(key) => whole.push(*key),
+                KeyLookup::Ambiguous { combinations, .. } if *combinations <= MAX_COMBINATIONS => {
+                    whole = self.key.combinations(subject, hasher);
+                }
+                KeyLookup::Ambiguous { .. } | KeyLookup::Skip | KeyLookup::Deny(_) => {}
+            }
+        }
+        if self.rules.has_first_parts() {
+            first_parts = self.key.first_parts(subject, hasher, MAX_COMBINATIONS);
+        }
+        self.rules.on_keys(&whole, &first_parts)
+    }
+
+    /// The header that has several values which differ, where the key, the tiers or the cost read it.
+    pub(super) fn differing_header<'a>(&'a self, subject: &Subject<'a>) -> Option<&'a HeaderName> {
+        let differs = |name: &HeaderName| {
+            // Few requests have a header twice, and only then are its values compared.
+            let is_repeated = subject.head.fields.get_all(name).nth(1).is_some();
+            is_repeated && matches!(key_part::header(subject.head, name), PartValue::Several(_))
+        };
+        let mut parts = self.key.parts.iter().chain(self.tiers.as_ref().map(|tiers| &tiers.by));
+        let in_parts = parts.find_map(|part| match part {
+            KeyPart::Header(name) if differs(name) => Some(name),
+            KeyPart::Jwt(_) => subject.token.differing_header(),
+            _ => None,
+        });
+        in_parts.or(match &self.cost {
+            Cost::Header { name, .. } if differs(name) => Some(name),
+            _ => None,
+        })
+    }
 }
 
 impl Cost {
-    /// What a request pays. `is_believed` says whether its headers count; it is asked only where they matter.
-    fn of(&self, subject: &Subject<'_>, is_believed: impl FnOnce() -> bool) -> u64 {
+    /// The cost of a request. `is_trusted` says whether the peer's headers count; it is called only if a header matters.
+    pub(super) fn of(&self, subject: &Subject<'_>, is_trusted: impl FnOnce() -> bool) -> u64 {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { name, max } => {
-                let said = keys::header(subject.head, name).one().filter(|_| is_believed());
-                said.and_then(|said| whole_number(&said)).unwrap_or(1).clamp(1, (*max).max(1))
+                let value = key_part::header(subject.head, name).one().filter(|_| is_trusted());
+                value.and_then(|digits| saturating_decimal(&digits)).unwrap_or(1).clamp(1, (*max).max(1))
             }
         }
     }
 }
 
-/// Reads digits; what is too large to count is as large as can be.
-fn whole_number(text: &[u8]) -> Option<u64> {
+/// Parses digits; a number above `u64::MAX` is `u64::MAX`.
+fn saturating_decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -171,106 +216,15 @@ impl Tiers {
         all.into_iter()
     }
 
-    fn of(&self, subject: &Subject<'_>, is_believed: impl FnOnce() -> bool) -> Option<(&str, PolicyId)> {
-        if self.by.is_clients_word() && !is_believed() {
+    /// The tier of a request. `is_trusted` says whether the peer's headers count; it is called only if they matter.
+    pub(super) fn of(
+        &self,
+        subject: &Subject<'_>,
+        is_trusted: impl FnOnce() -> bool,
+    ) -> Option<(&str, PolicyId)> {
+        if self.by.is_client_supplied() && !is_trusted() {
             return None;
         }
         self.get(std::str::from_utf8(&self.by.value(subject).one()?).ok()?)
-    }
-}
-
-impl Gate {
-    /// What a limit has to do with a request whose key there is `found`: block, then allow, then override, then
-    /// tier, then the limit's own numbers. A limit in shadow mode refuses no request.
-    #[must_use]
-    pub fn stance<'a>(
-        &'a self,
-        limit: PolicyId,
-        subject: &Subject<'_>,
-        found: &'a KeyLookup,
-    ) -> LimitMatch<'a> {
-        let (terms, enforces) = (self.terms(limit), !self.limits.policies[limit.0 as usize].shadow);
-        if let Some(part) = terms.has_too_many_values(subject, found)
-            && enforces
-        {
-            return LimitMatch::TooManyValues(part);
-        }
-        let remarks = self.remarks(terms, subject, found);
-        if enforces && let Some(by) = terms.rules.block.matches(subject.address).or_else(|| remarks.block()) {
-            return LimitMatch::Blocked(by);
-        }
-        if let Some(by) = terms.rules.allow.matches(subject.address).or_else(|| remarks.allow()) {
-            return LimitMatch::Allowed(by);
-        }
-        let key = match found {
-            KeyLookup::Key(key) | KeyLookup::Ambiguous { key, .. } => *key,
-            KeyLookup::Deny(part) if enforces => return LimitMatch::Missing(part),
-            KeyLookup::Deny(_) | KeyLookup::Skip => return LimitMatch::Skipped,
-        };
-        let is_believed = || self.believes(subject.peer, terms.trust);
-        let tier = || terms.tiers.as_ref().and_then(|tiers| tiers.of(subject, is_believed));
-        let (policy, numbers) = match remarks.numbers() {
-            Some((policy, name)) => (policy, PolicySource::Override(name)),
-            None => match tier() {
-                Some((name, policy)) => (policy, PolicySource::Tier(name)),
-                None => (limit, PolicySource::Base),
-            },
-        };
-        LimitMatch::Charged {
-            charge: Charge::take(policy, key, terms.cost.of(subject, is_believed)),
-            numbers,
-        }
-    }
-
-    /// The rules for a request. Those that name keys are looked up for each value that it has.
-    fn remarks<'a>(&self, terms: &'a LimitRule, subject: &Subject<'_>, found: &KeyLookup) -> KeyRules<'a> {
-        let (mut whole, mut first_parts) = (SmallVec::<[Key; 1]>::new(), SmallVec::new());
-        if terms.rules.has_keys() {
-            match found {
-                KeyLookup::Key(key) => whole.push(*key),
-                KeyLookup::Ambiguous { combinations, .. } if *combinations <= MAX_COMBINATIONS => {
-                    whole = terms.key.combinations(subject, &self.hasher);
-                }
-                KeyLookup::Ambiguous { .. } | KeyLookup::Skip | KeyLookup::Deny(_) => {}
-            }
-        }
-        if terms.rules.has_first_parts() {
-            first_parts = terms.key.first_parts(subject, &self.hasher, MAX_COMBINATIONS);
-        }
-        terms.rules.on_keys(&whole, &first_parts)
-    }
-
-    /// The header of which a request has several values that differ, where this limit reads it for a key, a price or a
-    /// tier. A limit in shadow mode refuses no request.
-    pub(super) fn differing_header<'a>(
-        &'a self,
-        limit: PolicyId,
-        subject: &Subject<'a>,
-    ) -> Option<&'a HeaderName> {
-        let terms = self.terms(limit);
-        if self.limits.policies[limit.0 as usize].shadow {
-            return None;
-        }
-        let differs = |name: &HeaderName| {
-            // Few requests have a header twice, and only then are its values compared.
-            let is_repeated = subject.head.fields.get_all(name).nth(1).is_some();
-            is_repeated && matches!(keys::header(subject.head, name), PartValue::Several(_))
-        };
-        let mut parts = terms.key.parts.iter().chain(terms.tiers.as_ref().map(|tiers| &tiers.by));
-        let in_parts = parts.find_map(|part| match part {
-            KeyPart::Header(name) if differs(name) => Some(name),
-            KeyPart::Jwt(_) => subject.token.differing_header(),
-            _ => None,
-        });
-        in_parts.or(match &terms.cost {
-            Cost::Header { name, .. } if differs(name) => Some(name),
-            _ => None,
-        })
-    }
-
-    /// Whether what a request's headers say of its cost and its tier counts when it comes from `peer`.
-    #[must_use]
-    pub fn believes(&self, peer: IpAddr, trust: Trust) -> bool {
-        trust == Trust::Any || self.client_ip.is_trusted(peer)
     }
 }

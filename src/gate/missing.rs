@@ -3,22 +3,22 @@
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, StatusCode};
 
-use super::KeyPart;
+use super::key_part::KeyPart;
 use crate::limit::PolicyId;
 
-/// A key part that a request lacks, and the limit that refuses the request for it.
+/// A key part that a request lacks, and the limit that requires it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingPart {
     /// The limit.
     pub limit: PolicyId,
     /// The part.
     pub part: KeyPart,
-    /// The status of the refusal.
+    /// The status of the response.
     pub status: StatusCode,
 }
 
 impl MissingPart {
-    /// The `detail` of the response: what the request lacks, in terms of HTTP.
+    /// The `detail` of the response: the missing part, in terms of HTTP.
     #[must_use]
     pub fn detail(&self) -> String {
         match &self.part {

@@ -1,87 +1,87 @@
-//! Whom a limit lets off, whom it turns away, and who has numbers of their own.
+//! The rules of a limit for networks and named keys: `block`, `allow` and `overrides`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::names::Named;
+use super::key_name::Named;
 use crate::limit::{Key, PolicyId};
 
 /// A set of networks.
 #[derive(Clone, Debug, Default)]
 pub struct Networks(
-    /// Sorted, and none of them within another, so that one look finds the only one that can hold an address.
+    /// Sorted, and none of them within another, so that one search finds the only one that can contain an address.
     Vec<IpNet>,
 );
 
-/// Who is treated otherwise than all others.
+/// The rules of a limit for networks and named keys.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Networks that are turned away.
+    /// Networks that are refused.
     pub block: Networks,
-    /// Networks that are let off.
+    /// Networks that are exempt.
     pub allow: Networks,
-    /// What holds for whole keys.
+    /// Rules for whole keys.
     keys: HashMap<Key, Rule>,
-    /// What holds for all keys that begin with a certain part, where keys have several.
+    /// Rules for all keys with a certain first part, where keys have several parts.
     first_parts: HashMap<Key, Rule>,
 }
 
-/// What holds for one name.
+/// Everything that the configuration says of one key.
 #[derive(Clone, Debug)]
 struct Rule {
     name: Box<str>,
     is_blocked: bool,
     is_allowed: bool,
-    numbers: Option<PolicyId>,
+    policy: Option<PolicyId>,
 }
 
-/// One thing that holds for a name.
+/// What one entry of the configuration says of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRule {
-    /// It is turned away.
+    /// Its requests are refused.
     Block,
-    /// It is let off.
+    /// Its requests are exempt from the limit.
     Allow,
-    /// It has these numbers.
-    Numbers(PolicyId),
+    /// It has this policy instead of the limit's.
+    Override(PolicyId),
 }
 
-/// By what a rule applies to a request.
+/// Why a rule applies to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match<'a> {
-    /// The client's address lies in this network.
+    /// The network contains the client's address.
     Network(IpNet),
     /// The key has this name.
     Name(&'a str),
 }
 
-/// The rules for the keys of a request: for the whole of them, and then for their first part.
+/// The rules for the keys of a request: first those for whole keys, then those for first parts.
 pub(super) struct KeyRules<'a>([Matched<'a>; 2]);
 
-/// What holds for several keys of which the server may read any.
+/// The rules for several keys of which the server may read any.
 #[derive(Clone, Copy, Default)]
 struct Matched<'a> {
     /// The rule that blocks one of them.
     block: Option<&'a Rule>,
     /// A rule that allows one of them, where each is allowed by one.
     allow: Option<&'a Rule>,
-    /// The rule that has other numbers, where there is but one key.
-    numbers: Option<&'a Rule>,
+    /// The rule with an override, where there is only one key.
+    overriding: Option<&'a Rule>,
 }
 
 impl FromIterator<IpNet> for Networks {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
         let networks: Vec<IpNet> = networks.into_iter().collect();
-        let mut apart = IpNet::aggregate(&networks);
-        apart.sort_unstable_by_key(IpNet::network);
-        Self(apart)
+        let mut disjoint = IpNet::aggregate(&networks);
+        disjoint.sort_unstable_by_key(IpNet::network);
+        Self(disjoint)
     }
 }
 
 impl Networks {
-    /// The network that holds this address; networks that adjoin each other are one.
+    /// The network that contains this address. Adjacent networks have been merged.
     #[must_use]
     pub fn find(&self, address: IpAddr) -> Option<IpNet> {
         let after = self.0.partition_point(|network| network.network() <= address);
@@ -95,48 +95,48 @@ impl Networks {
 }
 
 impl Rules {
-    /// Adds what holds for a name. Of two names for one key both hold; the name of an earlier one is returned
-    /// if both give it numbers, which can't be.
-    pub fn add(&mut self, named: Named, name: &str, remark: KeyRule) -> Option<&str> {
+    /// Adds a rule for a key. Rules of two names for one key are combined; if both are overrides, the new one is not
+    /// added, and the name of the earlier one is returned.
+    pub fn add(&mut self, named: Named, name: &str, rule: KeyRule) -> Option<&str> {
         let rules = match named {
             Named::Key(_) => &mut self.keys,
             Named::FirstPart(_) => &mut self.first_parts,
         };
         let (Named::Key(key) | Named::FirstPart(key)) = named;
-        let rule = rules.entry(key).or_insert_with(|| Rule::of(name));
-        match remark {
-            KeyRule::Block => rule.is_blocked = true,
-            KeyRule::Allow => rule.is_allowed = true,
-            KeyRule::Numbers(_) if rule.numbers.is_some() => return Some(&rule.name),
-            KeyRule::Numbers(policy) => {
-                rule.numbers = Some(policy);
-                rule.name = name.into();
+        let combined = rules.entry(key).or_insert_with(|| Rule::of(name));
+        match rule {
+            KeyRule::Block => combined.is_blocked = true,
+            KeyRule::Allow => combined.is_allowed = true,
+            KeyRule::Override(_) if combined.policy.is_some() => return Some(&combined.name),
+            KeyRule::Override(policy) => {
+                combined.policy = Some(policy);
+                combined.name = name.into();
             }
         }
         None
     }
 
-    /// The names that have numbers of their own, in the order of the file.
+    /// The overrides with their names, in the order of the file.
     pub fn overrides(&self) -> impl Iterator<Item = (&str, PolicyId)> {
         let rules = self.keys.values().chain(self.first_parts.values());
         let mut all: Vec<(&str, PolicyId)> =
-            rules.filter_map(|rule| Some((&*rule.name, rule.numbers?))).collect();
+            rules.filter_map(|rule| Some((&*rule.name, rule.policy?))).collect();
         all.sort_unstable_by_key(|(_, policy)| *policy);
         all.into_iter()
     }
 
-    /// Whether names stand for whole keys.
+    /// Whether there are rules for whole keys.
     pub(super) fn has_keys(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// Whether names stand for first parts of keys.
+    /// Whether there are rules for first parts of keys.
     pub(super) fn has_first_parts(&self) -> bool {
         !self.first_parts.is_empty()
     }
 
-    /// What holds for a request: its key or, where a value is ambiguous, all keys that it could have; and the same for
-    /// the first parts of keys.
+    /// The rules for a request. `whole` is its key or, where a value is ambiguous, all keys that it could have;
+    /// `first_parts` the same for first parts.
     pub(super) fn on_keys(&self, whole: &[Key], first_parts: &[Key]) -> KeyRules<'_> {
         KeyRules([Matched::of(&self.keys, whole), Matched::of(&self.first_parts, first_parts)])
     }
@@ -144,7 +144,7 @@ impl Rules {
 
 impl Rule {
     fn of(name: &str) -> Self {
-        Self { name: name.into(), is_blocked: false, is_allowed: false, numbers: None }
+        Self { name: name.into(), is_blocked: false, is_allowed: false, policy: None }
     }
 }
 
@@ -157,8 +157,8 @@ impl<'a> Matched<'a> {
         let block = found.clone().flatten().find(|rule| rule.is_blocked);
         let is_allowed = |rule: Option<&Rule>| rule.is_some_and(|rule| rule.is_allowed);
         let allow = found.clone().next().flatten().filter(|_| found.clone().all(is_allowed));
-        let numbers = if keys.len() == 1 { found.next().flatten() } else { None };
-        Self { block, allow, numbers: numbers.filter(|rule| rule.numbers.is_some()) }
+        let overriding = if keys.len() == 1 { found.next().flatten() } else { None };
+        Self { block, allow, overriding: overriding.filter(|rule| rule.policy.is_some()) }
     }
 }
 
@@ -171,10 +171,10 @@ impl<'a> KeyRules<'a> {
         self.0.iter().find_map(|matched| matched.allow).map(|rule| Match::Name(&rule.name))
     }
 
-    /// The numbers that a name has; the name of a whole key goes before that of a first part.
-    pub fn numbers(&self) -> Option<(PolicyId, &'a str)> {
-        let rule = self.0.iter().find_map(|matched| matched.numbers)?;
-        Some((rule.numbers?, &*rule.name))
+    /// The policy of an override, and its name; one for a whole key comes before one for a first part.
+    pub fn policy(&self) -> Option<(PolicyId, &'a str)> {
+        let rule = self.0.iter().find_map(|matched| matched.overriding)?;
+        Some((rule.policy?, &*rule.name))
     }
 }
 
@@ -214,36 +214,36 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_key_goes_before_its_first_part() {
+    fn rules_for_a_whole_key_come_before_those_for_its_first_part() {
         let (whole, first) = (Key([1; 16]), Key([2; 16]));
         let mut rules = Rules::default();
-        assert_eq!(rules.add(Named::FirstPart(first), "a", KeyRule::Numbers(PolicyId(7))), None);
-        assert_eq!(rules.add(Named::Key(whole), "a|b", KeyRule::Numbers(PolicyId(8))), None);
-        assert_eq!(rules.add(Named::Key(whole), "twice", KeyRule::Numbers(PolicyId(9))), Some("a|b"));
+        assert_eq!(rules.add(Named::FirstPart(first), "a", KeyRule::Override(PolicyId(7))), None);
+        assert_eq!(rules.add(Named::Key(whole), "a|b", KeyRule::Override(PolicyId(8))), None);
+        assert_eq!(rules.add(Named::Key(whole), "twice", KeyRule::Override(PolicyId(9))), Some("a|b"));
         assert_eq!(rules.add(Named::FirstPart(first), "a", KeyRule::Allow), None);
-        let numbers = |key, part| rules.on_keys(&[key], &[part]).numbers();
-        assert_eq!(numbers(whole, first), Some((PolicyId(8), "a|b")));
-        assert_eq!(numbers(Key([3; 16]), first), Some((PolicyId(7), "a")));
-        assert_eq!(numbers(first, whole), None);
-        let remarks = rules.on_keys(&[whole], &[first]);
-        assert_eq!((remarks.allow(), remarks.block()), (Some(Match::Name("a")), None));
+        let policy = |key, part| rules.on_keys(&[key], &[part]).policy();
+        assert_eq!(policy(whole, first), Some((PolicyId(8), "a|b")));
+        assert_eq!(policy(Key([3; 16]), first), Some((PolicyId(7), "a")));
+        assert_eq!(policy(first, whole), None);
+        let matched = rules.on_keys(&[whole], &[first]);
+        assert_eq!((matched.allow(), matched.block()), (Some(Match::Name("a")), None));
     }
 
     #[test]
-    fn of_several_keys_one_blocks_and_all_must_be_allowed() {
+    fn one_of_several_keys_blocks_and_all_must_be_allowed() {
         let [friend, foe, other, unknown] = [1, 2, 3, 4].map(|number| Key([number; 16]));
         let mut rules = Rules::default();
-        for (key, name, remark) in [
+        for (key, name, rule) in [
             (friend, "friend", KeyRule::Allow),
             (other, "other", KeyRule::Allow),
-            (other, "other", KeyRule::Numbers(PolicyId(7))),
+            (other, "other", KeyRule::Override(PolicyId(7))),
             (foe, "foe", KeyRule::Block),
         ] {
-            rules.add(Named::Key(key), name, remark);
+            rules.add(Named::Key(key), name, rule);
         }
         let matched = |keys: &[Key]| {
-            let remarks = rules.on_keys(keys, &[]);
-            (remarks.block().is_some(), remarks.allow().is_some(), remarks.numbers().is_some())
+            let matched = rules.on_keys(keys, &[]);
+            (matched.block().is_some(), matched.allow().is_some(), matched.policy().is_some())
         };
         assert_eq!(matched(&[friend, foe]), (true, false, false));
         assert_eq!(matched(&[unknown, foe]), (true, false, false));

@@ -1,33 +1,34 @@
-//! What the limits of a route read of a request.
+//! The attributes of a request that keys are made of.
 
 use std::net::IpAddr;
 
-use super::{Query, Route};
+use super::query::Query;
+use super::route::Route;
 use crate::http1::RequestHead;
 use crate::jwt::Token;
 
-/// What is known of a request when its key is looked for.
+/// The attributes of a request that keys are made of.
 #[derive(Debug)]
 pub struct Subject<'a> {
-    /// Its head.
+    /// The head.
     pub head: &'a RequestHead,
-    /// Its query.
+    /// The query.
     pub query: &'a Query<'a>,
-    /// The host that it asks for, in the form in which hosts are compared.
+    /// The requested host, in its normal form.
     pub host: &'a str,
-    /// Its path, in the form in which paths are matched.
+    /// The path, in the form in which paths are matched.
     pub path: &'a str,
-    /// Who sends it: the client, or a proxy before us.
+    /// The peer's address: the client's, or that of a proxy before us.
     pub peer: IpAddr,
-    /// The subject of the sender's certificate, if it has shown one.
+    /// The subject of the peer's certificate, if it has one.
     pub tls_subject: Option<&'a str>,
     /// The client's whole address.
     pub address: IpAddr,
-    /// The client's address, cut to the part that is counted.
+    /// The client's address, cut to the prefix that is counted.
     pub client: IpAddr,
-    /// The route that it matches.
+    /// The route; none if no route matches.
     pub route: Option<&'a Route>,
-    /// Its token.
+    /// The token.
     pub token: Token<'a>,
 }
 

@@ -1,16 +1,20 @@
-//! What was made of tokens: checking a signature takes longer than all the rest of a request.
+//! The cache of verdicts: checking a signature takes longer than all the rest of a request.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::{Claims, TokenError, Verdict};
+use super::claims::Claims;
+use super::error::TokenError;
 
-/// Locks, so that workers hardly ever meet at one.
+/// Locks; so many that workers hardly ever contend for one.
 const SHARDS: usize = 64;
 /// Entries of each kind and generation in a shard: 16,384 tokens of each kind in all.
 const GENERATION: usize = 128;
+
+/// The result of verifying a token, but for its times (`exp`, `nbf`).
+pub(super) type Verdict = Result<Arc<Claims>, TokenError>;
 
 /// The hash of a token.
 pub(super) type TokenId = [u8; 32];
@@ -19,14 +23,14 @@ pub(super) type TokenId = [u8; 32];
 #[derive(Debug)]
 pub(super) struct Cache([Mutex<Shard>; SHARDS]);
 
-/// Good and bad tokens are kept apart: whoever sends made-up ones in numbers drives out no good one.
+/// Valid and invalid tokens have separate bounds, so that a flood of invalid ones evicts no valid one.
 #[derive(Debug, Default)]
 struct Shard {
-    good: Generations<Arc<Claims>>,
-    bad: Generations<TokenError>,
+    valid: Generations<Arc<Claims>>,
+    invalid: Generations<TokenError>,
 }
 
-/// A map that forgets what was not asked for since it was last half full.
+/// A bounded map: when the young generation is full, entries of the old one that were not read since are evicted.
 #[derive(Debug)]
 struct Generations<V> {
     young: HashMap<TokenId, V>,
@@ -42,14 +46,14 @@ impl Default for Cache {
 impl Cache {
     pub fn get(&self, id: &TokenId) -> Option<Verdict> {
         let mut shard = self.shard(id).lock();
-        shard.good.get(id).map(Ok).or_else(|| shard.bad.get(id).map(Err))
+        shard.valid.get(id).map(Ok).or_else(|| shard.invalid.get(id).map(Err))
     }
 
     pub fn put(&self, id: TokenId, verdict: Verdict) {
         let mut shard = self.shard(&id).lock();
         match verdict {
-            Ok(claims) => shard.good.put(id, claims),
-            Err(error) => shard.bad.put(id, error),
+            Ok(claims) => shard.valid.put(id, claims),
+            Err(error) => shard.invalid.put(id, error),
         }
     }
 
@@ -91,25 +95,25 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_bad_tokens_is_bounded_and_drives_out_no_good_one() {
+    fn a_flood_of_invalid_tokens_is_bounded_and_evicts_no_valid_one() {
         let cache = Cache::default();
-        let good = Arc::new(Claims::new(serde_json::Map::default()).unwrap());
-        cache.put(id(0), Ok(Arc::clone(&good)));
+        let valid = Arc::new(Claims::new(serde_json::Map::default()).unwrap());
+        cache.put(id(0), Ok(Arc::clone(&valid)));
         for number in 1..100_000 {
             cache.put(id(number), Err(TokenError::Signature));
         }
-        assert_eq!(cache.get(&id(0)), Some(Ok(good)));
+        assert_eq!(cache.get(&id(0)), Some(Ok(valid)));
         assert_eq!(cache.get(&id(99_999)), Some(Err(TokenError::Signature)));
         assert_eq!(cache.get(&id(1)), None);
         let kept = cache.0.iter().map(|shard| {
             let shard = shard.lock();
-            shard.bad.young.len() + shard.bad.old.len()
+            shard.invalid.young.len() + shard.invalid.old.len()
         });
         assert!(kept.sum::<usize>() <= 2 * SHARDS * GENERATION);
     }
 
     #[test]
-    fn what_is_asked_for_stays() {
+    fn entries_that_are_read_stay() {
         let mut map = Generations::default();
         map.put(id(0), 0);
         for number in 1..10 * GENERATION {

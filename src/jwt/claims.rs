@@ -1,16 +1,16 @@
-//! Claims: what a token says.
+//! The claims of a token.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::TokenError;
+use super::error::TokenError;
 use crate::time::{Micros, Timestamp};
 
-/// How far the clocks of who issues tokens and of this machine may be apart.
+/// How far the clocks of the issuer and of this machine may be apart.
 const LEEWAY: Micros = Micros(60 * Micros::SECOND.0);
 
-/// What a token says whose signature is right. Only values that a key can have are kept.
+/// The claims of a token with a valid signature. Only values that a key can have are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claims {
     values: Map<String, Value>,
@@ -20,14 +20,14 @@ pub struct Claims {
 
 impl Claims {
     pub(super) fn new(mut values: Map<String, Value>) -> Result<Self, TokenError> {
-        let not_before = values.get("nbf").map(instant).transpose()?;
-        let expires = values.get("exp").map(instant).transpose()?;
-        keep_plain(&mut values);
+        let not_before = values.get("nbf").map(timestamp).transpose()?;
+        let expires = values.get("exp").map(timestamp).transpose()?;
+        retain_scalars(&mut values);
         Ok(Self { values, not_before, expires })
     }
 
-    /// The text of a claim that is a string, a number, or true or false. A dot leads into an object, unless the
-    /// name as a whole is that of a claim.
+    /// The text of a claim that is a string, a number or a boolean. A dot in the name selects a member of an object,
+    /// unless a claim has the whole name.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         match find(&self.values, name)? {
@@ -38,8 +38,8 @@ impl Claims {
         }
     }
 
-    /// Refuses a token before its `nbf` and after its `exp`, a minute of leeway granted; both may be absent
-    /// (RFC 7519 §4.1).
+    /// Rejects a token before its `nbf` and after its `exp`, with a minute of leeway; both may be absent (RFC 7519
+    /// §4.1).
     pub(super) fn check_times(&self, now: Timestamp) -> Result<(), TokenError> {
         if self.expires.is_some_and(|end| end.after(LEEWAY) <= now) {
             return Err(TokenError::Expired);
@@ -52,7 +52,7 @@ impl Claims {
 }
 
 /// A `NumericDate`: seconds since the epoch, fractions allowed (RFC 7519 §2).
-fn instant(value: &Value) -> Result<Timestamp, TokenError> {
+fn timestamp(value: &Value) -> Result<Timestamp, TokenError> {
     let seconds = value.as_f64().ok_or(TokenError::Malformed)?;
     Ok(match Duration::try_from_secs_f64(seconds) {
         Ok(since) => Timestamp(Micros::from(since).0),
@@ -61,12 +61,12 @@ fn instant(value: &Value) -> Result<Timestamp, TokenError> {
     })
 }
 
-/// Drops what can't be a key's value; the JSON reader has bounded the depth.
-fn keep_plain(values: &mut Map<String, Value>) {
+/// Drops values that no key can have. The recursion is bounded: the JSON parser limits the depth.
+fn retain_scalars(values: &mut Map<String, Value>) {
     values.retain(|_, value| match value {
         Value::Null | Value::Array(_) => false,
         Value::Object(inner) => {
-            keep_plain(inner);
+            retain_scalars(inner);
             true
         }
         Value::String(_) | Value::Number(_) | Value::Bool(_) => true,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_values_have_a_text() {
+    fn scalar_claims_have_a_text() {
         let claims = claims(&json!({
             "sub": "7", "n": 7, "f": 1.5, "t": true, "empty": "", "none": null, "list": ["a"],
             "o": { "in": "deep", "list": [1], "a.b": "dotted", "o": { "x": -1 } },
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_whole_or_not_and_have_a_minute_of_leeway() {
+    fn times_may_have_fractions_and_have_a_minute_of_leeway() {
         let at = |seconds: u64| Timestamp(seconds * 1_000_000);
         let times = claims(&json!({ "nbf": 1_000, "exp": 2_000.5 })).unwrap();
         assert_eq!(times.check_times(at(939)), Err(TokenError::NotYet));

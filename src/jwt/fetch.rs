@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use url::{Position, Url};
 
-use super::{JwksError, Keys};
+use super::keys::{JwksError, Keys};
 use crate::tls::{ClientTls, TlsError, Transport};
 
 /// The longest that a fetch may take, from the name's look-up to the last byte.

@@ -1,4 +1,4 @@
-//! Keys: a JSON Web Key Set (RFC 7517).
+//! JSON Web Key Sets (RFC 7517).
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
@@ -11,7 +11,7 @@ pub struct Keys(Vec<Key>);
 #[derive(Clone, Debug)]
 struct Key {
     jwk: Jwk,
-    /// What it may verify.
+    /// The algorithms that it may verify.
     algorithms: Vec<Algorithm>,
     decoding: DecodingKey,
 }
@@ -19,10 +19,10 @@ struct Key {
 /// Why a text is no key set.
 #[derive(Debug, thiserror::Error)]
 pub enum JwksError {
-    /// No JSON.
+    /// The text is not JSON.
     #[error("it is not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// No list of keys.
+    /// The set has no list of keys.
     #[error("it has no list `keys`")]
     NoList,
 }
@@ -31,11 +31,11 @@ impl Keys {
     /// The longest text of a set that is read, in bytes.
     pub const MAX_TEXT: usize = 1 << 20;
 
-    /// Reads a set. Keys that can't verify any of these algorithms are left out: a set may have keys for other
-    /// uses, and of kinds that are not known here (RFC 7517 §5).
+    /// Parses a set. Keys that can verify none of these algorithms are ignored: a set may have keys for other uses,
+    /// and of unknown types (RFC 7517 §5).
     ///
     /// # Errors
-    /// When it is no key set at all.
+    /// See [`JwksError`].
     pub fn parse(text: &[u8], allowed: &[Algorithm]) -> Result<Self, JwksError> {
         let mut set: Value = serde_json::from_slice(text)?;
         let Some(Value::Array(entries)) = set.get_mut("keys").map(Value::take) else {
@@ -44,26 +44,26 @@ impl Keys {
         Ok(Self(entries.into_iter().filter_map(|entry| Key::new(entry, allowed)).collect()))
     }
 
-    /// How many there are.
+    /// The number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set has no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The key that has this name, or else the only one that may be meant: a key without a name fits any, and a
-    /// token without one any key. Nothing is tried out, so that a token costs one signature at most.
+    /// The key with this `kid`, or else the only candidate: a key without `kid` fits every token, and a token without
+    /// `kid` every key. Keys are never tried in turn, so that a token costs one signature check at most.
     pub(super) fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<&DecodingKey> {
         let fitting = || self.0.iter().filter(|key| key.algorithms.contains(&algorithm));
-        if let Some(named) = fitting().find(|key| kid.is_some() && key.name() == kid) {
-            return Some(&named.decoding);
+        if let Some(key) = fitting().find(|key| kid.is_some() && key.kid() == kid) {
+            return Some(&key.decoding);
         }
-        let mut others = fitting().filter(|key| kid.is_none() || key.name().is_none());
+        let mut others = fitting().filter(|key| kid.is_none() || key.kid().is_none());
         let only = others.next()?;
         others.next().is_none().then_some(&only.decoding)
     }
@@ -72,8 +72,13 @@ impl Keys {
 impl Key {
     fn new(entry: Value, allowed: &[Algorithm]) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(entry).ok()?;
-        let may_verify = jwk.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature)
-            && jwk.common.key_operations.as_ref().is_none_or(|them| them.contains(&KeyOperations::Verify));
+        let may_verify =
+            jwk.common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature)
+                && jwk
+                    .common
+                    .key_operations
+                    .as_ref()
+                    .is_none_or(|operations| operations.contains(&KeyOperations::Verify));
         let named = |algorithm: Algorithm| {
             jwk.common.key_algorithm.is_none_or(|named| Algorithm::try_from(named) == Ok(algorithm))
         };
@@ -89,7 +94,7 @@ impl Key {
         Some(Self { jwk, algorithms, decoding })
     }
 
-    fn name(&self) -> Option<&str> {
+    fn kid(&self) -> Option<&str> {
         self.jwk.common.key_id.as_deref()
     }
 }
@@ -100,7 +105,7 @@ impl PartialEq for Key {
     }
 }
 
-/// What a key of this kind can verify. Shared secrets are left out on purpose, whatever the set says.
+/// The algorithms that a key of this type can verify. None for a shared secret: it could sign as well.
 fn algorithms(key: &AlgorithmParameters) -> &'static [Algorithm] {
     use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
     match key {

@@ -1,60 +1,62 @@
-//! Keeping keys fresh.
+//! Fetching keys in the background.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::fetch::FetchError;
-use super::{Endpoint, KeySource, Keys, Verifier};
+use super::fetch::{Endpoint, FetchError};
+use super::keys::Keys;
+use super::spec::KeySource;
+use super::verifier::Verifier;
 use crate::time::monotonic;
 use crate::tls::ClientTls;
 
-/// How old keys may become.
-const REFRESH: Duration = Duration::from_mins(5);
-/// The least time between two fetches that requests cause, and after one that failed.
-const PAUSE: Duration = Duration::from_secs(10);
+/// How long keys are used before they are fetched again.
+const MAX_AGE: Duration = Duration::from_mins(5);
+/// The shortest time between two fetches that tokens cause, and after a failed one.
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Fetches a verifier's keys, again and again.
+/// Fetches a verifier's keys periodically.
 #[derive(Debug)]
 pub struct Refresher {
     verifier: Arc<Verifier>,
     endpoint: Endpoint,
     tls: Option<ClientTls>,
-    /// What the log was last told.
-    said: String,
+    /// The last message in the log, so that it is not repeated.
+    last_message: String,
     has_failed: bool,
-    /// When a token may ask for new keys again.
-    next_asked: Instant,
+    /// When a token with an unknown key may cause the next fetch.
+    next_on_demand: Instant,
 }
 
 impl Refresher {
-    /// Keeps these keys fresh; none if they come from a file.
+    /// A refresher for this verifier; none if its keys come from a file.
     #[must_use]
     pub fn new(verifier: &Arc<Verifier>) -> Option<Self> {
-        let KeySource::Url(endpoint) = &verifier.spec.source else { return None };
+        let KeySource::Url(endpoint) = &verifier.spec().source else { return None };
         Some(Self {
             verifier: Arc::clone(verifier),
             endpoint: endpoint.clone(),
             tls: None,
-            said: String::new(),
+            last_message: String::new(),
             has_failed: false,
-            next_asked: monotonic(),
+            next_on_demand: monotonic(),
         })
     }
 
-    /// Fetches the keys, and says in the log what has changed by that. Waits for five seconds at most.
+    /// Fetches the keys, for five seconds at most, and logs changes and failures.
     pub async fn fetch(&mut self) {
-        let fetched = self.keys().await;
+        let fetched = self.fetch_keys().await;
         self.has_failed = fetched.is_err();
         let from = &self.endpoint;
-        let (is_well, said) = match fetched {
+        let (is_usable, message) = match fetched {
             Ok(keys) => {
                 let (count, is_empty) = (keys.len(), keys.is_empty());
                 let plural = if count == 1 { "" } else { "s" };
-                if self.verifier.take(keys) {
-                    // The same words tell of other keys.
-                    self.said.clear();
+                if self.verifier.replace_keys(keys) {
+                    // Log new keys even if the message is the same.
+                    self.last_message.clear();
                 }
                 if is_empty {
                     (false, format!("{from} has no key that fits `algorithms`: tokens count as missing"))
@@ -65,42 +67,43 @@ impl Refresher {
             Err(error) if self.verifier.has_keys() => {
                 (false, format!("can't fetch {from} ({error}): the last keys stay in use"))
             }
-            Err(error) => {
-                (false, format!("can't fetch {from} ({error}): until it answers, tokens count as missing"))
-            }
+            Err(error) => (
+                false,
+                format!("can't fetch {from} ({error}): until a fetch succeeds, tokens count as missing"),
+            ),
         };
-        if said == self.said {
+        if message == self.last_message {
             return;
         }
-        if is_well {
-            tracing::info!("{said}");
+        if is_usable {
+            tracing::info!("{message}");
         } else {
-            tracing::warn!("{said}");
+            tracing::warn!("{message}");
         }
-        self.said = said;
+        self.last_message = message;
     }
 
-    /// Fetches the keys whenever they have become old, and when a token names one that is not known.
+    /// Fetches the keys when they are old, and when a token has a key that is not known.
     pub async fn run(mut self) {
         loop {
             let now = monotonic();
-            let old = now + if self.has_failed { PAUSE } else { REFRESH };
-            let asked = async {
-                tokio::time::sleep_until(self.next_asked).await;
-                self.verifier.wanted.notified().await;
+            let due = now + if self.has_failed { MIN_INTERVAL } else { MAX_AGE };
+            let on_demand = async {
+                tokio::time::sleep_until(self.next_on_demand).await;
+                self.verifier.unknown_key().await;
             };
-            if timeout_at(old, asked).await.is_ok() {
-                self.next_asked = monotonic() + PAUSE;
+            if timeout_at(due, on_demand).await.is_ok() {
+                self.next_on_demand = monotonic() + MIN_INTERVAL;
             }
             self.fetch().await;
         }
     }
 
-    async fn keys(&mut self) -> Result<Keys, FetchError> {
+    async fn fetch_keys(&mut self) -> Result<Keys, FetchError> {
         if self.endpoint.is_tls() && self.tls.is_none() {
             self.tls = Some(ClientTls::of_the_system()?);
         }
         let text = self.endpoint.fetch(self.tls.as_ref()).await?;
-        Ok(Keys::parse(&text, &self.verifier.spec.algorithms)?)
+        Ok(Keys::parse(&text, &self.verifier.spec().algorithms)?)
     }
 }

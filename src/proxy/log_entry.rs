@@ -53,7 +53,7 @@ impl Proxy {
         entry: Option<&mut LogEntry>,
     ) -> Option<RouteId> {
         let gate = &self.site.gate;
-        let located = gate.locate(head).ok();
+        let located = gate.match_route(head).ok();
         let route = located.as_ref().and_then(|located| located.route);
         let blocked_by = if let RequestError::Blocked(limit) = error { Some(*limit) } else { None };
         if let Some(limit) = blocked_by {

@@ -21,7 +21,7 @@ const OWN: [FieldName<'static>; 6] =
 pub fn protected_headers(gate: &Gate, treatments: &[RouteAction]) -> HeaderScrub {
     let own = [&gate.client_ip.header].into_iter();
     let of_tokens = gate.jwt.iter().map(|verifier| &verifier.spec().header);
-    let of_limits = gate.terms.iter().flat_map(|terms| {
+    let of_limits = gate.limit_rules.iter().flat_map(|terms| {
         let parts = terms.key.parts.iter().chain(terms.tiers.as_ref().map(|tiers| &tiers.by));
         let cost = match &terms.cost {
             Cost::Header { name, .. } => Some(name),

@@ -101,7 +101,7 @@ fn every_key_is_read() {
         (Some("https://id.example.com"), Some("api"))
     );
     assert_eq!(format!("{} {:?}", jwt.header, jwt.source), "x-token Url(Endpoint(https://id.example.com))");
-    assert_eq!(gate.terms[1].key.parts[1], KeyPart::Jwt("sub".into()));
+    assert_eq!(gate.limit_rules[1].key.parts[1], KeyPart::Jwt("sub".into()));
     assert_eq!(
         (config.max_keys, config.site.answers.retry_after_max),
         (5_000, Some(Duration::from_mins(10)))
@@ -121,7 +121,7 @@ fn limits_are_read() {
     let acme = ("per-key", 5_000);
     assert_eq!(others, [("per-key.pro", 1_000), ("per-key.free", 60), acme, ("per-key", 20)]);
     assert_eq!(gate.variants, [PolicyId(0); 4]);
-    let (policy, terms) = (&gate.limits.policies[0], &gate.terms[0]);
+    let (policy, terms) = (&gate.limits.policies[0], &gate.limit_rules[0]);
     assert_eq!(terms.key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
     assert_eq!((&terms.cost, policy.quota.limit()), (&Cost::Fixed(2), 500));
     assert_eq!(policy.charge_on[..], [401, 403]);
@@ -131,7 +131,7 @@ fn limits_are_read() {
     assert_eq!(gate.limits.shares[0].quota.limit(), 250);
     assert!(gate.limits.policies[5].shadow && !policy.shadow);
     let max = 50;
-    assert_eq!(gate.terms[2].cost, Cost::Header { name: "x-cost".parse().unwrap(), max });
+    assert_eq!(gate.limit_rules[2].cost, Cost::Header { name: "x-cost".parse().unwrap(), max });
     let numbers: Vec<&str> = loaded.limits.iter().map(|limit| &*limit.numbers).collect();
     assert_eq!(
         numbers,

@@ -145,7 +145,7 @@ fn a_proxy_starts_without_its_keys() {
     let issuer = Issuer::new(Algorithm::ES256, "k");
     let proxy = Tidegate::start(&once_by("\"jwt:sub\"", "http://localhost:1/keys", ""));
     proxy.wait_log(
-        "can't fetch http://localhost:1 (Connection refused (os error 111)): until it answers, tokens",
+        "can't fetch http://localhost:1 (Connection refused (os error 111)): until a fetch succeeds, tokens",
     );
     assert_eq!(with(&proxy, &issuer.token(&claims("alice"))), 200);
     assert_eq!(with(&proxy, &issuer.token(&claims("bob"))), 429);

@@ -140,7 +140,7 @@ fn a_cost_from_a_header_is_at_most_what_is_there_at_once() {
              [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{}}\n"
         );
         let loaded = config::parse(&text, "tidegate.toml", &|_| None).unwrap_or_else(|said| panic!("{said}"));
-        match &loaded.config.site.gate.terms[0].cost {
+        match &loaded.config.site.gate.limit_rules[0].cost {
             Cost::Header { max, .. } => *max,
             Cost::Fixed(cost) => panic!("{cost}"),
         }

@@ -234,7 +234,7 @@ fn head(headers: &[(&str, &str)]) -> RequestHead {
 
 fn charges(gate: &Gate, headers: &[(&str, &str)]) -> Charges {
     let peer: IpAddr = PROXY.parse().unwrap();
-    gate.examine(peer.into(), &head(headers)).unwrap().charges
+    gate.plan(peer.into(), &head(headers)).unwrap().charges
 }
 
 #[test]
@@ -268,15 +268,15 @@ fn names_lead_to_the_keys_and_numbers_that_requests_meet() {
     for (name, value, numbers, tiers) in
         [("acme|GET", "acme", 3, 0), (r"a\|b|GET", "a|b", 4, 0), ("other|GET", "other", 0, 2)]
     {
-        let named = gate.named_key(limit, name).unwrap();
+        let named = gate.keys(limit).named(name).unwrap();
         let [charge] = charges(gate, &[("x-api-key", value)])[..] else { panic!("one charge") };
         assert_eq!(named.key, charge.key, "{name}");
         assert_eq!((named.policy, named.tiers.len()), (PolicyId(numbers), tiers), "{name}");
         // Of a key without an override the request meets a tier.
         assert_eq!(charge.policy, if tiers > 0 { PolicyId(1) } else { named.policy }, "{name}");
     }
-    let error = gate.named_key(limit, "acme").unwrap_err().to_string();
-    assert_eq!(error, "it spells one part, and the key has 2: header:x-api-key|method");
+    let error = gate.keys(limit).named("acme").unwrap_err().to_string();
+    assert_eq!(error, "the name has one part, and the key has 2: header:x-api-key|method");
 }
 
 #[test]

@@ -54,7 +54,8 @@ fn choice(
         }
         return 0;
     };
-    let found = gate.choice(key, subject).and_then(|number| SharedUpstream::new(upstream).found_by(number));
+    let found =
+        gate.balance_hash(key, subject).and_then(|number| SharedUpstream::new(upstream).found_by(number));
     for part in &key.parts {
         let by = match part.value(subject).one() {
             Some(value) => format!("{part} = {}", String::from_utf8_lossy(&value)),

@@ -16,7 +16,7 @@ use crate::time::spelled;
 pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) {
     let gate = &loaded.config.site.gate;
     let place = id.0 as usize;
-    let (Some(policy), Some(terms)) = (gate.limits.policies.get(place), gate.terms.get(place)) else {
+    let (Some(policy), Some(terms)) = (gate.limits.policies.get(place), gate.limit_rules.get(place)) else {
         return;
     };
     rows.row("limit", format!("{}: {}", policy.name, numbers(loaded, id)));
@@ -25,8 +25,8 @@ pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Sub
     }
     key(rows, &terms.key, subject);
     let found = terms.key.find(subject, &gate.hasher);
-    match gate.stance(id, subject, &found) {
-        LimitMatch::Charged { charge, numbers } => charged(rows, loaded, terms, subject, &charge, numbers),
+    match gate.match_limit(id, subject, &found) {
+        LimitMatch::Charged { charge, source } => charged(rows, loaded, terms, subject, &charge, source),
         LimitMatch::Allowed(by) => {
             rows.below("cost", format!("none: {by}, which this limit lets off (`allow`)"));
         }
@@ -49,11 +49,11 @@ pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Sub
 /// Tells which limit turns a request away, and by which rule.
 pub(super) fn tell_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject: &Subject<'_>) {
     let place = id.0 as usize;
-    let (Some(policy), Some(terms)) = (gate.limits.policies.get(place), gate.terms.get(place)) else {
+    let (Some(policy), Some(terms)) = (gate.limits.policies.get(place), gate.limit_rules.get(place)) else {
         return;
     };
     let found = terms.key.find(subject, &gate.hasher);
-    if let LimitMatch::Blocked(by) = gate.stance(id, subject, &found) {
+    if let LimitMatch::Blocked(by) = gate.match_limit(id, subject, &found) {
         rows.row("", format!("{by}, which the limit {} turns away (`block`)", policy.name));
     }
 }
@@ -116,7 +116,9 @@ fn no_tier(rows: &mut Rows, gate: &Gate, terms: &LimitRule, subject: &Subject<'_
     let why = match by.value(subject) {
         PartValue::Missing => format!("the request has no {by}"),
         PartValue::Several(_) => format!("{by} has several values that differ"),
-        PartValue::One(_) if by.is_clients_word() && !gate.believes(subject.peer, terms.trust) => {
+        PartValue::One(_)
+            if by.is_client_supplied() && !gate.trusts_headers_of(subject.peer, terms.trust) =>
+        {
             format!("{by} is not believed, since {} is no trusted proxy", subject.peer)
         }
         PartValue::One(value) => {
@@ -131,7 +133,7 @@ fn cost(gate: &Gate, terms: &LimitRule, subject: &Subject<'_>, cost: u64) -> Str
     if !subject.head.fields.contains(name) {
         return format!("{cost}: the request has no header:{name}");
     }
-    if !gate.believes(subject.peer, terms.trust) {
+    if !gate.trusts_headers_of(subject.peer, terms.trust) {
         return format!("{cost}: header:{name} is not believed, since {} is no trusted proxy", subject.peer);
     }
     format!("{cost}, by header:{name}, from 1 to {max}")

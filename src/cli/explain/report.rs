@@ -15,7 +15,7 @@ pub(super) fn tell(loaded: &Loaded, caller: ClientIdentity<'_>, head: &RequestHe
     let gate = &loaded.config.site.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {}", head.method, head.uri, caller.address));
-    match gate.examine(caller, head) {
+    match gate.plan(caller, head) {
         Ok(examined) => admitted(&mut rows, loaded, caller, head, &examined),
         Err(reason) => refused(&mut rows, gate, caller, head, &reason),
     }
@@ -38,12 +38,12 @@ fn refused(
     if let RequestError::EncodedSlash = reason {
         rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
     }
-    if let (RequestError::TooLarge, Ok(located)) = (reason, gate.locate(head)) {
+    if let (RequestError::TooLarge, Ok(located)) = (reason, gate.match_route(head)) {
         let route = located.route.map(|id| gate.routes.get(id));
         let most = route.and_then(|route| route.max_body).unwrap_or_default();
         rows.row("", format!("its route says max_body, which is {most} bytes"));
     }
-    if let (RequestError::Blocked(limit), Ok(located)) = (reason, gate.locate(head)) {
+    if let (RequestError::Blocked(limit), Ok(located)) = (reason, gate.match_route(head)) {
         limits::tell_block(rows, gate, *limit, &gate.subject(caller, head, &located));
     }
 }
@@ -68,7 +68,7 @@ fn admitted(
         rows.row("limits", "none");
     }
     // What could be examined can be located.
-    let Ok(located) = gate.locate(head) else { return };
+    let Ok(located) = gate.match_route(head) else { return };
     let subject = gate.subject(caller, head, &located);
     for id in ids {
         rows.gap();

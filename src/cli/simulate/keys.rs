@@ -17,8 +17,8 @@ pub(super) struct Asked {
 /// the limit's has; what the file has for it by name holds.
 pub(super) fn asked(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> Asked {
     let base = gate.limit_of(limit);
-    let named = gate.any_key(base, &arrival.key);
-    let constant = match gate.terms.get(base.0 as usize).map(|terms| &terms.cost) {
+    let named = gate.keys(base).any(&arrival.key);
+    let constant = match gate.limit_rules.get(base.0 as usize).map(|terms| &terms.cost) {
         Some(Cost::Fixed(cost)) => *cost,
         // What a header does not say is one.
         Some(Cost::Header { .. }) | None => 1,

@@ -6,8 +6,7 @@ use ipnet::IpNet;
 
 use crate::config::reader::{Item, Text};
 use crate::config::report::Problem;
-use crate::gate::names::{NameError, Named};
-use crate::gate::{ClientIp, KeyRule, KeySpec, Networks, Rules};
+use crate::gate::{ClientIp, KeyRule, KeySpec, NameError, Named, Networks, Rules};
 use crate::limit::KeyHasher;
 
 const FORM: &str = "such as \"10.1.0.0/16\", \"192.0.2.7\", \"2001:db8::/32\" or \"key:acme-42\"";

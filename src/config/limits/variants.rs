@@ -132,7 +132,7 @@ impl Variants {
                 }
                 Some(Ok(named)) => {
                     let Some(id) = id else { continue };
-                    let Some(twin) = rules.add(named, name.text, KeyRule::Numbers(id)) else { continue };
+                    let Some(twin) = rules.add(named, name.text, KeyRule::Override(id)) else { continue };
                     let title = format!("`{}` stands for the same key as `{twin}`", name.text);
                     Problem::error(name.span.clone(), title).help("a key has one override: leave one out")
                 }

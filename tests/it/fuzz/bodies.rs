@@ -133,8 +133,8 @@ pub fn key(bytes: &[u8]) {
 pub fn gate(bytes: &[u8]) {
     let Some(head) = head(bytes) else { return };
     let caller = || ClientIdentity { address: "10.0.0.1".parse().unwrap(), tls_subject: None };
-    let Ok(examined) = GATE_OF_ALL.examine(caller(), &head) else {
-        assert!(GATE_OF_ALL.examine(caller(), &head).is_err(), "what is refused stays refused");
+    let Ok(examined) = GATE_OF_ALL.plan(caller(), &head) else {
+        assert!(GATE_OF_ALL.plan(caller(), &head).is_err(), "what is refused stays refused");
         return;
     };
     let mut normal = head.clone();
@@ -144,7 +144,7 @@ pub fn gate(bytes: &[u8]) {
     if let Some(authority) = head.uri.authority() {
         normal.fields.set(names::HOST, authority.as_str().as_bytes());
     }
-    let again = GATE_OF_ALL.examine(caller(), &normal).expect("what is let in is let in again");
+    let again = GATE_OF_ALL.plan(caller(), &normal).expect("what is let in is let in again");
     assert_eq!((again.route, &again.host, again.client), (examined.route, &examined.host, examined.client));
     let keys = |charges: &[tidegate::limit::Charge]| {
         charges.iter().map(|it| (it.policy, it.key)).collect::<Vec<_>>()

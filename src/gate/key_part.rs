@@ -1,19 +1,19 @@
-//! Keys: from the parts that a limit names to the [`Key`] that one request has.
+//! Parts of keys: the attributes of a request that limits count by.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::header::HeaderName;
-use smallvec::SmallVec;
 
-use super::{Subject, canonical, method};
+use super::subject::Subject;
+use super::{canonical, method};
 use crate::http1::{FieldName, RequestHead, names};
-use crate::limit::{Key, KeyHasher, PartKind, Parts};
+use crate::limit::{PartKind, Parts};
 
 /// One part of a limit's key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyPart {
-    /// `global`: one count for everybody.
+    /// `global`: one count for all requests.
     Global,
     /// `client_ip`: the client's address, cut to the configured prefix.
     ClientIp,
@@ -25,7 +25,7 @@ pub enum KeyPart {
     Query(Box<str>),
     /// `path`: the normalized path.
     Path,
-    /// `path_param:NAME`: the segment that the route's path calls so.
+    /// `path_param:NAME`: the segment that has this name in the route's path.
     PathParam(Box<str>),
     /// `host`.
     Host,
@@ -33,59 +33,20 @@ pub enum KeyPart {
     Method,
     /// `route`: the name of the route that matched.
     Route,
-    /// `jwt:CLAIM`: what the request's token says, if that is to be believed.
+    /// `jwt:CLAIM`: a claim of the request's token, if the token is valid.
     Jwt(Box<str>),
-    /// `tls:subject`: whose certificate the client has shown.
+    /// `tls:subject`: the subject of the client's certificate.
     TlsSubject,
 }
 
-/// What becomes of a request that lacks a part of the key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnMissing {
-    /// The client's address stands in for the part.
-    #[default]
-    ClientIp,
-    /// The limit does not count this request.
-    Skip,
-    /// The request is refused.
-    Deny,
-}
-
-/// How a limit finds its key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KeySpec {
-    /// The parts, in order; several make one composite key.
-    pub parts: Vec<KeyPart>,
-    /// What a missing part means.
-    pub on_missing: OnMissing,
-}
-
-/// What a limit counts a request under.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyLookup {
-    /// This key.
-    Key(Key),
-    /// A cookie or query parameter has several values that differ, so the client's address stands in for it.
-    Ambiguous {
-        /// The key with that address.
-        key: Key,
-        /// How many keys its values would make.
-        combinations: usize,
-    },
-    /// Not at all: a part is missing and the limit says `skip`.
-    Skip,
-    /// The request must be refused: it lacks this part and the limit says `deny`.
-    Deny(KeyPart),
-}
-
-/// What a request has for a part of a key.
+/// The value of a key part in one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartValue<'a> {
-    /// Nothing, or nothing but empty values.
+    /// None, or only empty values.
     Missing,
-    /// One value, maybe several times.
+    /// One value, perhaps repeated.
     One(Cow<'a, [u8]>),
-    /// Values that differ, sorted and each once: the server may read another one than we do. Of tokens none is listed.
+    /// Values that differ, sorted and without duplicates: the server may read another one than we do. Empty for tokens.
     Several(Vec<Cow<'a, [u8]>>),
 }
 
@@ -106,7 +67,7 @@ impl KeyPart {
         "global",
     ];
 
-    /// Reads a part as the configuration spells it; `None` if there is no such part.
+    /// Parses a part as the configuration writes it; `None` if there is no such part.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once(':').map_or((text, None), |(kind, name)| (kind, Some(name)));
@@ -128,8 +89,8 @@ impl KeyPart {
         })
     }
 
-    /// What a request has for this part, in its one spelling: query parameters are decoded, cookies and Authorization
-    /// have their canonical form. The client's address is given as text, and counted as its bytes.
+    /// The value of this part in a request, in its canonical form: query parameters are decoded, cookies and
+    /// Authorization as in [`canonical`]. The client's address is given as text; keys have its bytes.
     #[must_use]
     pub fn value<'a>(&self, subject: &Subject<'a>) -> PartValue<'a> {
         let value = match self {
@@ -172,18 +133,32 @@ impl KeyPart {
         }
     }
 
-    /// Whether it is worth no more than the client's word.
+    /// Whether the client alone vouches for the value.
     #[must_use]
-    pub fn is_clients_word(&self) -> bool {
+    pub fn is_client_supplied(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
     }
 
-    /// Whether a client can put there whatever it likes, and so get a fresh count at will. What a token says is
-    /// up to who issues them, and what a certificate says to its authority.
+    /// Whether a client can choose any value, and so get a fresh count at will. Claims of tokens are chosen by their
+    /// issuer, and subjects of certificates by their authority.
     #[must_use]
-    pub fn is_made_up(&self) -> bool {
+    pub fn is_freely_chosen(&self) -> bool {
         use KeyPart::{ClientIp, Global, Jwt, Method, Route, TlsSubject};
         !matches!(self, Global | ClientIp | Method | Route | Jwt(_) | TlsSubject)
+    }
+
+    /// Each value that a request has for this part, as a part of a key.
+    pub(super) fn choices(&self, subject: &Subject<'_>) -> Vec<Parts> {
+        let with = |push: &dyn Fn(&mut Parts)| {
+            let mut parts = Parts::default();
+            push(&mut parts);
+            parts
+        };
+        if *self == Self::ClientIp {
+            return vec![with(&|parts| push_address(parts, subject.client))];
+        }
+        let values = self.value(subject).all();
+        values.iter().map(|value| with(&|parts| parts.push(self.kind(), value))).collect()
     }
 }
 
@@ -219,7 +194,7 @@ impl<'a> PartValue<'a> {
         Self::Several(all)
     }
 
-    /// The value, if there is just one.
+    /// The value, if there is exactly one.
     #[must_use]
     pub fn one(self) -> Option<Cow<'a, [u8]>> {
         if let Self::One(value) = self { Some(value) } else { None }
@@ -235,87 +210,6 @@ impl<'a> PartValue<'a> {
     }
 }
 
-impl KeySpec {
-    /// The key of a request, or what its absence means.
-    #[must_use]
-    pub fn find(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> KeyLookup {
-        let mut parts = Parts::default();
-        let (mut is_ambiguous, mut combinations) = (false, 1_usize);
-        for part in &self.parts {
-            if *part == KeyPart::ClientIp {
-                push_address(&mut parts, subject.client);
-                continue;
-            }
-            match part.value(subject) {
-                PartValue::One(value) => parts.push(part.kind(), &value),
-                PartValue::Several(values) => {
-                    // Never skipped: a second value must not exempt a client from a limit.
-                    is_ambiguous = true;
-                    combinations = combinations.saturating_mul(values.len());
-                    push_address(&mut parts, subject.client);
-                }
-                PartValue::Missing => match self.on_missing {
-                    OnMissing::ClientIp => push_address(&mut parts, subject.client),
-                    OnMissing::Skip => return KeyLookup::Skip,
-                    OnMissing::Deny => return KeyLookup::Deny(part.clone()),
-                },
-            }
-        }
-        let key = hasher.key(&parts);
-        if is_ambiguous { KeyLookup::Ambiguous { key, combinations } } else { KeyLookup::Key(key) }
-    }
-
-    /// The keys that the values of the first part alone would make.
-    pub(super) fn first_parts(
-        &self,
-        subject: &Subject<'_>,
-        hasher: &KeyHasher,
-        most: usize,
-    ) -> SmallVec<[Key; 1]> {
-        let first = self.parts.first().map(|part| part.choices(subject)).unwrap_or_default();
-        first.iter().take(most).map(|parts| hasher.key(parts)).collect()
-    }
-
-    /// The keys that the values of an ambiguous request would make, one for each combination of them.
-    pub(super) fn combinations(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> SmallVec<[Key; 1]> {
-        let mut all = vec![Parts::default()];
-        for part in &self.parts {
-            let choices = part.choices(subject);
-            let extended =
-                all.iter().flat_map(|parts| choices.iter().map(|choice| parts.followed_by(choice)));
-            all = extended.collect();
-        }
-        all.iter().map(|parts| hasher.key(parts)).collect()
-    }
-}
-
-impl KeyLookup {
-    /// The key, if there is one.
-    #[must_use]
-    pub fn key(&self) -> Option<Key> {
-        match self {
-            Self::Key(key) | Self::Ambiguous { key, .. } => Some(*key),
-            Self::Skip | Self::Deny(_) => None,
-        }
-    }
-}
-
-impl KeyPart {
-    /// Each value that a request has for this part, as a part of a key.
-    pub(super) fn choices(&self, subject: &Subject<'_>) -> Vec<Parts> {
-        let with = |push: &dyn Fn(&mut Parts)| {
-            let mut parts = Parts::default();
-            push(&mut parts);
-            parts
-        };
-        if *self == Self::ClientIp {
-            return vec![with(&|parts| push_address(parts, subject.client))];
-        }
-        let values = self.value(subject).all();
-        values.iter().map(|value| with(&|parts| parts.push(self.kind(), value))).collect()
-    }
-}
-
 pub(super) fn push_address(parts: &mut Parts, client: IpAddr) {
     match client {
         IpAddr::V4(v4) => parts.push(PartKind::ClientIp, &v4.octets()),
@@ -323,7 +217,7 @@ pub(super) fn push_address(parts: &mut Parts, client: IpAddr) {
     }
 }
 
-/// What a request has in a header.
+/// The value of a header, in its canonical form.
 pub(super) fn header<'a>(head: &'a RequestHead, name: &HeaderName) -> PartValue<'a> {
     let name = FieldName::from(name);
     let values = head.fields.get_all(name);
@@ -343,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_read_back_as_they_were_written() {
+    fn parts_are_displayed_as_they_are_parsed() {
         for text in [
             "client_ip",
             "header:x-api-key",
@@ -374,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_differ_are_told_from_one_that_comes_twice() {
+    fn values_that_differ_are_distinguished_from_repeated_ones() {
         let mut head = RequestHead::new(http::Method::GET, http::Uri::from_static("/"));
         head.fields.push(names::COOKIE, b"asid=no; sid=yes; sid=yes; two=1");
         head.fields.push(names::COOKIE, b"two=2; two=1; empty=; none");

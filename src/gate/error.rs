@@ -1,0 +1,84 @@
+//! Why a request is refused before any limit is checked.
+
+use http::StatusCode;
+use http::header::HeaderName;
+
+use super::key_part::KeyPart;
+use super::path::PathError;
+use super::query::MAX_PARAMETERS;
+use crate::limit::PolicyId;
+
+/// Why a request is refused before any limit is checked.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The path can be read in more than one way.
+    #[error("{0}")]
+    Path(#[from] PathError),
+    /// The path has an encoded slash, and the route does not keep it.
+    #[error("the path has an encoded slash")]
+    EncodedSlash,
+    /// No host, several, or a malformed one (RFC 9112 §3.2).
+    #[error("the request must have exactly one valid Host header")]
+    Host,
+    /// An absolute target of another scheme.
+    #[error("only http and https are served")]
+    Scheme,
+    /// A transfer coding other than chunked: forwarding the rest would change the meaning of the body.
+    #[error("the only transfer coding that is understood is chunked")]
+    TransferCoding,
+    /// Over HTTP/2, a header or a Content-Length that HTTP/1.1 can't express. The HTTP/1.1 parser has its own error.
+    #[error("a header of the request is malformed")]
+    Header,
+    /// Over HTTP/2, more headers than the listener allows. The HTTP/1.1 parser has its own error.
+    #[error("the request has too many headers")]
+    TooManyHeaders,
+    /// `*` with another method than OPTIONS (RFC 9112 §3.2.4).
+    #[error("the target * is for OPTIONS alone")]
+    Asterisk,
+    /// The method differs from a known one in case alone: some servers would take it for that one.
+    #[error("methods are case-sensitive, and this one is in the wrong case")]
+    MethodCase,
+    /// The query has more than [`MAX_PARAMETERS`], and a condition or a key reads it.
+    #[error("the query has more than {MAX_PARAMETERS} parameters")]
+    TooManyParameters,
+    /// A header that one of the limits reads has several values, and the server may read another one than we do.
+    #[error("the header {0} has several values that differ")]
+    DifferingHeader(HeaderName),
+    /// A cookie or query parameter has more values than rules for keys are looked up for.
+    #[error("the request has too many different values for {0}")]
+    TooManyValues(KeyPart),
+    /// CONNECT, which is for forward proxies.
+    #[error("CONNECT is not served here")]
+    Connect,
+    /// The body is longer than the route's `max_body`.
+    #[error("the request's body is larger than it may be here")]
+    TooLarge,
+    /// The `block` list of this limit has the client's address or its key.
+    #[error("this client is blocked")]
+    Blocked(PolicyId),
+}
+
+impl RequestError {
+    /// The status of the response.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Blocked(_) => StatusCode::FORBIDDEN,
+            Self::TooManyHeaders => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            // RFC 9112 §6.1.
+            Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
+            Self::Path(_)
+            | Self::EncodedSlash
+            | Self::Host
+            | Self::Header
+            | Self::Scheme
+            | Self::MethodCase
+            | Self::TooManyParameters
+            | Self::DifferingHeader(_)
+            | Self::TooManyValues(_)
+            | Self::Asterisk => StatusCode::BAD_REQUEST,
+        }
+    }
+}

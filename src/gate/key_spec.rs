@@ -1,0 +1,177 @@
+//! Keys of limits: from the parts that a limit names to the [`Key`] of a request, or of a name in the configuration.
+
+use smallvec::SmallVec;
+
+use super::client_ip::ClientIp;
+use super::key_name::{NameError, Named, push, split};
+use super::key_part::{KeyPart, PartValue, push_address};
+use super::subject::Subject;
+use crate::limit::{Key, KeyHasher, Parts};
+
+/// What a limit does with a request that lacks a part of the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnMissing {
+    /// Counts it by the client's address in place of the part.
+    #[default]
+    ClientIp,
+    /// Does not count it.
+    Skip,
+    /// Refuses it.
+    Deny,
+}
+
+/// How the key of a request is made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeySpec {
+    /// The parts, in order; several make one composite key.
+    pub parts: Vec<KeyPart>,
+    /// What to do if a part is missing.
+    pub on_missing: OnMissing,
+}
+
+/// The key of one request under one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyLookup {
+    /// This key.
+    Key(Key),
+    /// A cookie or query parameter has several values that differ, so the client's address takes its place.
+    Ambiguous {
+        /// The key with that address.
+        key: Key,
+        /// The number of keys that its values would make.
+        combinations: usize,
+    },
+    /// No key: a part is missing, and `on_missing` is `skip`.
+    Skip,
+    /// The request must be refused: this part is missing, and `on_missing` is `deny`.
+    Deny(KeyPart),
+}
+
+impl KeySpec {
+    /// Makes the key of a request.
+    #[must_use]
+    pub fn find(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> KeyLookup {
+        let mut parts = Parts::default();
+        let (mut is_ambiguous, mut combinations) = (false, 1_usize);
+        for part in &self.parts {
+            if *part == KeyPart::ClientIp {
+                push_address(&mut parts, subject.client);
+                continue;
+            }
+            match part.value(subject) {
+                PartValue::One(value) => parts.push(part.kind(), &value),
+                PartValue::Several(values) => {
+                    // Never skipped: a second value must not exempt a client from a limit.
+                    is_ambiguous = true;
+                    combinations = combinations.saturating_mul(values.len());
+                    push_address(&mut parts, subject.client);
+                }
+                PartValue::Missing => match self.on_missing {
+                    OnMissing::ClientIp => push_address(&mut parts, subject.client),
+                    OnMissing::Skip => return KeyLookup::Skip,
+                    OnMissing::Deny => return KeyLookup::Deny(part.clone()),
+                },
+            }
+        }
+        let key = hasher.key(&parts);
+        if is_ambiguous { KeyLookup::Ambiguous { key, combinations } } else { KeyLookup::Key(key) }
+    }
+
+    /// The keys that the values of the first part alone would make, at most `most` of them.
+    pub(super) fn first_parts(
+        &self,
+        subject: &Subject<'_>,
+        hasher: &KeyHasher,
+        most: usize,
+    ) -> SmallVec<[Key; 1]> {
+        let first = self.parts.first().map(|part| part.choices(subject)).unwrap_or_default();
+        first.iter().take(most).map(|parts| hasher.key(parts)).collect()
+    }
+
+    /// The keys that the values of an ambiguous request would make, one for each combination of them.
+    pub(super) fn combinations(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> SmallVec<[Key; 1]> {
+        let mut all = vec![Parts::default()];
+        for part in &self.parts {
+            let choices = part.choices(subject);
+            let extended =
+                all.iter().flat_map(|parts| choices.iter().map(|choice| parts.followed_by(choice)));
+            all = extended.collect();
+        }
+        all.iter().map(|parts| hasher.key(parts)).collect()
+    }
+
+    /// The key that a name stands for.
+    ///
+    /// # Errors
+    /// A wrong number of parts, or a value that no part of a key can have.
+    pub fn named(&self, name: &str, client_ip: &ClientIp, hasher: &KeyHasher) -> Result<Named, NameError> {
+        let values = split(name);
+        let is_whole = values.len() == self.parts.len();
+        if values.len() > 1 && !is_whole {
+            return Err(self.wrong_count(values.len()));
+        }
+        let mut parts = Parts::default();
+        for (part, value) in self.parts.iter().zip(&values) {
+            push(&mut parts, part, value, client_ip)?;
+        }
+        let key = hasher.key(&parts);
+        Ok(if is_whole { Named::Key(key) } else { Named::FirstPart(key) })
+    }
+
+    pub(super) fn wrong_count(&self, found: usize) -> NameError {
+        let form: Vec<String> = self.parts.iter().map(ToString::to_string).collect();
+        NameError::Count { found, wanted: self.parts.len(), form: form.join("|") }
+    }
+}
+
+impl KeyLookup {
+    /// The key, if there is one.
+    #[must_use]
+    pub fn key(&self) -> Option<Key> {
+        match self {
+            Self::Key(key) | Self::Ambiguous { key, .. } => Some(*key),
+            Self::Skip | Self::Deny(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(parts: &[&str], name: &str) -> Result<Named, NameError> {
+        let parts = parts.iter().map(|part| KeyPart::parse(part).unwrap()).collect();
+        let spec = KeySpec { parts, on_missing: OnMissing::ClientIp };
+        spec.named(name, &ClientIp::default(), &KeyHasher::new(None))
+    }
+
+    #[test]
+    fn names_make_the_same_keys_as_requests() {
+        let two = ["header:x", "method"];
+        assert!(matches!(named(&two, "a"), Ok(Named::FirstPart(_))));
+        assert!(matches!(named(&two, r"a\|b|GET"), Ok(Named::Key(_))));
+        assert_ne!(named(&two, "a|GET"), named(&["header:x", "host"], "a|GET"));
+        // Addresses are cut to the prefix, as those of clients are, and differ from headers with the same text.
+        assert_eq!(named(&["client_ip"], "2001:db8::1"), named(&["client_ip"], "2001:db8::2"));
+        assert_ne!(named(&["client_ip"], "10.0.0.1"), named(&["header:x"], "10.0.0.1"));
+        assert_eq!(named(&["client_ip"], "::ffff:10.0.0.1"), named(&["client_ip"], "10.0.0.1"));
+        assert_eq!(named(&["host"], "A.Example."), named(&["host"], "a.example"));
+        assert_eq!(named(&["path"], "/a/./b"), named(&["path"], "/a/b"));
+        assert!(named(&["global"], "global").is_ok());
+    }
+
+    #[test]
+    fn errors_name_the_part_and_the_expected_value() {
+        let message = |parts: &[&str], name: &str| named(parts, name).unwrap_err().to_string();
+        assert_eq!(message(&["header:x"], "a|b"), "the name has 2 parts, and the key has 1: header:x");
+        assert_eq!(
+            message(&["header:x", "method", "host"], "a|b"),
+            "the name has 2 parts, and the key has 3: header:x|method|host"
+        );
+        assert_eq!(message(&["client_ip"], "a"), "`a` is not an address, which is the value of client_ip");
+        let method = "`get` is not a registered method or `other`, which is the value of method";
+        assert_eq!(message(&["header:x", "method"], "a|get"), method);
+        assert_eq!(message(&["header:x", "method"], "a|"), "its value of method is empty");
+        assert_eq!(message(&["global"], "a"), "`a` is not `global`, which is the value of global");
+    }
+}

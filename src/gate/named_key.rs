@@ -1,0 +1,94 @@
+//! Keys that operators and tools name, and the rules that a limit has for them.
+
+use super::client_ip::ClientIp;
+use super::key_name::{NameError, Named, split};
+use super::key_part::KeyPart;
+use super::limit_rule::LimitRule;
+use crate::limit::{Key, KeyHasher, Parts, PolicyId};
+
+/// A key of a limit, found by its name, and the rules that the limit has for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedKey<'a> {
+    /// The key.
+    pub key: Key,
+    /// The policy that holds for the key where no tier does: an override's, or the limit's own.
+    pub policy: PolicyId,
+    /// The name of the override, if there is one.
+    pub override_name: Option<&'a str>,
+    /// Whether the limit's `allow` list has the name.
+    pub is_allowed: bool,
+    /// Whether the limit's `block` list has the name.
+    pub is_blocked: bool,
+    /// The tiers of the limit, each of which counts the key apart; none for a key that has an override.
+    pub tiers: Vec<(&'a str, PolicyId)>,
+}
+
+/// Finds keys of one limit by name.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyResolver<'a> {
+    pub(super) limit: PolicyId,
+    pub(super) rule: &'a LimitRule,
+    pub(super) client_ip: &'a ClientIp,
+    pub(super) hasher: &'a KeyHasher,
+}
+
+impl<'a> KeyResolver<'a> {
+    /// The key with this name; the name must have all parts of the key.
+    ///
+    /// # Errors
+    /// A wrong number of parts, or a value that no part of a key can have.
+    pub fn named(&self, name: &str) -> Result<NamedKey<'a>, NameError> {
+        match self.parse(name)? {
+            Named::Key(key) => Ok(self.with_rules(key, self.first_part(name))),
+            Named::FirstPart(_) => Err(self.rule.key.wrong_count(1)),
+        }
+    }
+
+    /// The key for free text, whatever parts the limit's keys have: the key with this name, or else a key that no
+    /// request has. The rules for its first part hold for it as well.
+    #[must_use]
+    pub fn any(&self, text: &str) -> NamedKey<'a> {
+        let key = if let Ok(Named::Key(key)) = self.parse(text) {
+            key
+        } else {
+            let mut parts = Parts::default();
+            // A request's `global` part is always empty, so this key meets none of theirs.
+            parts.push(KeyPart::Global.kind(), text.as_bytes());
+            self.hasher.key(&parts)
+        };
+        self.with_rules(key, self.first_part(text))
+    }
+
+    /// A key whose parts are not known: only rules for whole keys apply.
+    #[must_use]
+    pub fn known(&self, key: Key) -> NamedKey<'a> {
+        self.with_rules(key, None)
+    }
+
+    fn parse(&self, name: &str) -> Result<Named, NameError> {
+        self.rule.key.named(name, self.client_ip, self.hasher)
+    }
+
+    /// The key that the first part of a name would make alone, where keys have several parts.
+    fn first_part(&self, name: &str) -> Option<Key> {
+        // `split` removes the escapes of bars, so they have to be put back.
+        match self.parse(&split(name).first()?.replace('|', r"\|")) {
+            Ok(Named::FirstPart(key)) => Some(key),
+            _ => None,
+        }
+    }
+
+    fn with_rules(&self, key: Key, first_part: Option<Key>) -> NamedKey<'a> {
+        let rules = self.rule.rules.on_keys(&[key], first_part.as_slice());
+        let policy = rules.policy();
+        let tiers = self.rule.tiers.as_ref().filter(|_| policy.is_none());
+        NamedKey {
+            key,
+            policy: policy.map_or(self.limit, |(policy, _)| policy),
+            override_name: policy.map(|(_, name)| name),
+            is_allowed: rules.allow().is_some(),
+            is_blocked: rules.block().is_some(),
+            tiers: tiers.map_or_else(Vec::new, |tiers| tiers.all().collect()),
+        }
+    }
+}

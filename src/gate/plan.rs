@@ -1,0 +1,65 @@
+//! What the gate finds out about a request: the client, the route, and the charges of its limits.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use super::missing::MissingPart;
+use super::path::NormalPath;
+use super::query::Query;
+use super::table::RouteId;
+use crate::limit::{Charge, PolicyId};
+
+/// The peer of the connection that a request arrives on.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientIdentity<'a> {
+    /// The peer's address: the client's, or that of a proxy before us.
+    pub address: IpAddr,
+    /// The subject of the peer's certificate, in the form of RFC 4514; none without TLS or a certificate.
+    pub tls_subject: Option<&'a str>,
+}
+
+impl From<IpAddr> for ClientIdentity<'_> {
+    /// A peer without a certificate.
+    fn from(address: IpAddr) -> Self {
+        Self { address, tls_subject: None }
+    }
+}
+
+/// The target of a request, and the route that it matches.
+#[derive(Debug)]
+pub struct RouteMatch<'a> {
+    /// The normalized path.
+    pub path: NormalPath<'a>,
+    /// The requested host, without port; empty if the request names none.
+    pub host: Cow<'a, str>,
+    /// The route; none if no route matches.
+    pub route: Option<RouteId>,
+    /// The query.
+    pub query: Query<'a>,
+}
+
+/// Everything that is decided from a request's head alone: the route, the client, and the charges of its limits.
+#[derive(Debug)]
+pub struct RequestPlan<'a> {
+    /// The normalized path.
+    pub path: NormalPath<'a>,
+    /// The requested host, without port; empty if the request names none.
+    pub host: Cow<'a, str>,
+    /// The client's whole address.
+    pub client: IpAddr,
+    /// The route; none if no route matches.
+    pub route: Option<RouteId>,
+    /// The query.
+    pub query: Query<'a>,
+    /// What the limits charge.
+    pub charges: Charges,
+    /// The limits that exempt the request, by an `allow` list.
+    pub exempt: SmallVec<[PolicyId; 2]>,
+    /// The key part for the lack of which the request is refused. Its other limits are charged all the same.
+    pub missing: Option<Box<MissingPart>>,
+}
+
+/// The charges of one request.
+pub type Charges = SmallVec<[Charge; 4]>;
