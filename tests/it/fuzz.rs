@@ -32,8 +32,8 @@ fn what_must_hold_holds_for_the_corpus() {
     over("corpus/proxy_header", "", bodies::proxy_header);
     over("corpus/http1_request", "", http1::requests);
     over("corpus/http1_response", "", http1::responses);
-    over("it/reports", ".toml", bodies::file);
-    over("it", ".toml", bodies::file);
+    over("it/config/error_reports", ".toml", bodies::file);
+    over("it/config", ".toml", bodies::file);
 }
 
 /// Anything, and a line of what the body takes for structure.
@@ -111,7 +111,7 @@ proptest! {
     fn what_must_hold_of_a_file_holds_wherever_it_is_broken(
         breaks in prop::collection::vec((any::<prop::sample::Index>(), 0..12_usize, "[\\[\\]{}=\"'#\n a-z0-9.$é-]{0,6}"), 1..4),
     ) {
-        let mut text: Vec<char> = include_str!("whole.toml").chars().collect();
+        let mut text: Vec<char> = include_str!("config/every_key.toml").chars().collect();
         for (place, length, new) in breaks {
             let start = place.index(text.len());
             let end = (start + length).min(text.len());

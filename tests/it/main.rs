@@ -1,62 +1,121 @@
 //! Tests of the whole, in one binary so that they link once: the real binary, real sockets, a real Redis and
-//! the real curl.
+//! the real curl. A folder has one subject; a new test goes into the file whose behaviour it is about, and a new
+//! behaviour gets a file of its own.
 
 // A test that panics has failed, which is what a failed `unwrap` should come to.
 #![allow(clippy::unwrap_used)]
 
+/// What a hostile client or server can use up, while good clients are served.
 mod abuse;
-mod accept;
-mod access;
-mod admin;
-mod answer;
-mod charge_on;
+/// The access log: its lines, its fields, and when they are written.
+mod access_log {
+    mod delivery;
+    mod lines;
+    mod upstream_fields;
+}
+/// The admin interface: metrics, readiness, limits and keys.
+mod admin {
+    mod bounds;
+    mod interface;
+    mod unix_socket;
+}
+/// The commands of the program, their output and their exit status.
 mod cli;
-mod config;
-mod curl;
-mod documented;
-mod downtime;
-mod early;
-mod events;
-mod explain;
-mod faults;
-mod flight;
-mod forward;
+/// The configuration file: reading, defaults, error reports; docs/configuration.md compared with the code.
+mod config {
+    mod error_reports;
+    mod loading;
+    mod reference;
+    mod secrets;
+}
+/// What is forwarded: headers, paths, statuses and Via, in both directions.
+mod forwarding {
+    mod client_headers;
+    mod messages;
+    mod via;
+}
+/// The bodies of the fuzz targets, over the corpus and over generated input.
 mod fuzz;
+/// gRPC calls and their statuses.
 mod grpc;
-mod hostile;
+/// HTTP/1.1 with clients: framing, keep-alive, closing, early responses, the PROXY protocol.
+mod http1 {
+    mod curl;
+    mod early_response;
+    mod half_close;
+    mod hostile_clients;
+    mod idle_parking;
+    mod max_body;
+    mod messages;
+    mod proxy_protocol;
+    mod server_sent_events;
+    mod unread_body;
+}
+/// HTTP/2 with clients and with upstream servers.
 mod http2;
-mod identity;
-mod jwt;
-mod keys;
-mod lifecycle;
-mod limit;
-mod matching;
-mod max_body;
-mod numbers;
-mod onward;
-mod outage;
-mod packaging;
-mod partings;
-mod places;
+/// Tokens: verification, claims as keys, and fetching of key sets.
+mod jwt {
+    mod requests;
+    mod verification;
+}
+/// Start, accept, reload, drain and stop of the process; its limits of connections; packaging.
+mod lifecycle {
+    mod accept;
+    mod connection_limits;
+    mod packaging;
+    mod reload;
+    mod start_and_stop;
+}
+/// Limits as clients see them: counting, keys, tiers, overrides, concurrency, rate headers.
+mod limits {
+    mod canonical_keys;
+    mod charge_by_status;
+    mod concurrency;
+    mod counting;
+    mod quotas;
+    mod response_headers;
+    mod tiers;
+}
+/// Tables of malformed or ambiguous messages, over HTTP/1.1 and HTTP/2, from clients and servers.
+mod malformed {
+    pub mod cases;
+    mod http2_frames;
+    mod http2_requests;
+    mod http2_responses;
+    mod requests;
+    mod responses;
+    mod strict_parser;
+}
+/// The algorithms of limits against models: both stores, random arrivals, `PROOF_FACTOR`.
 mod proof;
-mod proxied;
-mod reload;
-mod reports;
-mod rest;
-mod secrets;
-mod serve;
-mod simulate;
-mod sliding;
-mod slow;
-mod spellings;
-mod stores;
+/// Which route a request matches.
+mod routing {
+    mod matching;
+}
+/// Rules that the source code keeps: order of modules, sizes, libraries.
+mod source {
+    mod rules;
+}
+/// The in-memory store and Redis: equal decisions, topologies, faults, outages.
+mod store {
+    pub mod both_stores;
+    mod faults;
+    mod lua_timelines;
+    mod outage;
+    mod topologies;
+}
+/// Processes, sockets, clients and servers that the tests are made of.
 mod support;
-mod tidy;
-mod tls;
-mod tokens;
-mod topologies;
-mod unread;
-mod upstreams;
-mod via;
+/// TLS with clients and with upstream servers.
+mod tls {
+    mod downstream;
+    mod upstream;
+}
+/// Upstreams: load balancing, health checks, retries, pools of connections, failures.
+mod upstream {
+    mod balancing;
+    mod outage_log;
+    mod slow_clients;
+}
+/// WebSocket tunnels.
 mod websocket;
-mod whom;

@@ -1,4 +1,4 @@
-//! Servers that mean harm, beside a good one; what becomes of each of their answers is in [`crate::hostile`].
+//! Servers that mean harm, beside a good one; what becomes of each of their answers is in [`crate::malformed`].
 
 use std::time::{Duration, Instant};
 

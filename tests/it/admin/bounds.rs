@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::LIMITED;
+use super::interface::LIMITED;
 use crate::support::{Client, Tidegate, connect_from, get, timed};
 
 const TOKEN: &str = "Authorization: Bearer s3cret-admin-t0ken";

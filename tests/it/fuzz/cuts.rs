@@ -5,10 +5,10 @@ use http::Method;
 use tidegate::http1::ParseError;
 
 use super::http1::{self, End, Reading, pieces, read_requests, read_response};
-use crate::hostile::cases;
+use crate::malformed::cases;
 
-const HOSTILE_REQUESTS: &str = include_str!("../hostile/requests.txt");
-const HOSTILE_RESPONSES: &str = include_str!("../hostile/answers.txt");
+const HOSTILE_REQUESTS: &str = include_str!("../malformed/requests.txt");
+const HOSTILE_RESPONSES: &str = include_str!("../malformed/responses.txt");
 
 /// Ordinary requests; `|` is a CRLF.
 const REQUESTS: &[&str] = &[

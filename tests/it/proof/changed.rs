@@ -5,7 +5,7 @@ use proptest::test_runner::TestCaseError;
 
 use super::kit::{self, Course, Move, Numbers, START, any_move, any_numbers, for_all, memory, take};
 use super::rules::Pace;
-use crate::stores::Stores;
+use crate::store::both_stores::Stores;
 use crate::support::RedisServer;
 
 fn any_pace() -> impl Strategy<Value = Pace> {

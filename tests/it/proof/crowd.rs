@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use super::kit::{self, Numbers};
 use super::rules::Pace;
-use crate::stores::spec_of;
+use crate::store::both_stores::spec_of;
 use crate::support::{RedisServer, Tidegate, get};
 
 /// What each limit of this test lets pass before anything comes back.

@@ -11,7 +11,7 @@ use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Numbers, START};
 use super::rules::Pace;
-use crate::stores::Stores;
+use crate::store::both_stores::Stores;
 use crate::support::RedisServer;
 
 const HOUR: u64 = 3_600_000_000;

@@ -9,7 +9,7 @@ use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, SECOND, START, any_cost, any_move, any_numbers, any_timed, for_all};
 use super::rules::Pace;
-use crate::stores::{Stores, spec_of};
+use crate::store::both_stores::{Stores, spec_of};
 use crate::support::{Monitor, RedisServer};
 
 /// A store of one key, which forgets it at its end or never.

@@ -5,7 +5,7 @@ use tidegate::time::Micros;
 
 use super::kit::{self, Numbers, START};
 use super::rules::Pace;
-use crate::stores::Stores;
+use crate::store::both_stores::Stores;
 use crate::support::RedisServer;
 
 const MINUTE: u64 = 60_000_000;

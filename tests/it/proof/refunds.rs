@@ -7,7 +7,7 @@ use tidegate::store::Memory;
 use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, any_cost, any_jump, any_move, any_numbers, any_timed, for_all};
-use crate::stores::Stores;
+use crate::store::both_stores::Stores;
 use crate::support::RedisServer;
 
 /// A charge, or the refund of an earlier one.

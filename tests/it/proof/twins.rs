@@ -7,7 +7,7 @@ use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, any_cost, any_jump, any_numbers, for_all};
 use super::rules::Pace;
-use crate::stores::Stores;
+use crate::store::both_stores::Stores;
 use crate::support::RedisServer;
 
 /// What happens: charges together, charges each by itself, or something done by hand.

@@ -1,17 +1,13 @@
 //! The access log: what it says of a request.
 
-mod delivery;
-mod forwarding;
-
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::support::{Client, Frames, Tidegate, Upstream, eventually, frames, free_address, get};
 
-const LIMITED: &str = r#"
+pub const LIMITED: &str = r#"
 [client_ip]
 trusted_proxies = ["127.0.0.1"]
 [log]
@@ -155,7 +151,7 @@ fn a_limit_that_only_watches_is_named_where_it_would_have_refused() {
 }
 
 /// A server that gives each request the answer that its path asks for.
-fn troubled() -> Upstream {
+pub fn troubled() -> Upstream {
     Upstream::scripted(|caller| {
         let Ok(Some(request)) = caller.read_head() else { return };
         let said = match request.start.split(' ').nth(1) {

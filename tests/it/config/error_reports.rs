@@ -1,5 +1,5 @@
-//! What `check` says about wrong and odd files, word for word: for each `reports/NAME.toml` what stands in
-//! `reports/NAME.txt`.
+//! What `check` says about wrong and odd files, word for word: for each `error_reports/NAME.toml` what stands in
+//! `error_reports/NAME.txt`.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn said(text: &str) -> String {
 
 #[test]
 fn every_report_is_as_it_is_written_down() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/reports");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/config/error_reports");
     let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let cases: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
     assert!(cases.len() >= 24, "{} cases", cases.len());

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-const SERVICE: &str = include_str!("../../config/tidegate.service");
-const DOCKERFILE: &str = include_str!("../../Dockerfile");
-const COMPOSE: &str = include_str!("../../compose.yaml");
+const SERVICE: &str = include_str!("../../../config/tidegate.service");
+const DOCKERFILE: &str = include_str!("../../../Dockerfile");
+const COMPOSE: &str = include_str!("../../../compose.yaml");
 
 /// The settings of the unit, without comments.
 fn settings() -> BTreeSet<&'static str> {

@@ -1,6 +1,6 @@
 //! `tidegate explain`: what is told of a request.
 
-use crate::cli::{Said, ok, repository, tidegate};
+use super::{Said, ok, repository, tidegate};
 use crate::support::Authority;
 
 #[test]

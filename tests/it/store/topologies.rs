@@ -1,8 +1,8 @@
 //! Every way in which a Redis is reached: TLS, as an ACL user, through Sentinel, as a cluster.
 
-mod clustered;
-mod secured;
-mod watched;
+mod cluster;
+mod sentinel;
+mod tls_and_acl;
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn spec(url: &str) -> RedisSpec {
 
 /// A rule of docs/redis.md for a user, and what it says to add.
 fn documented(user: &str, more: &str) -> Vec<&'static str> {
-    let text = include_str!("../../docs/redis.md");
+    let text = include_str!("../../../docs/redis.md");
     let rule = text.lines().find_map(|line| line.strip_prefix(&format!("user {user} "))).unwrap();
     assert!(more.is_empty() || text.contains(&format!("`{more}`")), "{more} is not in docs/redis.md");
     let more = text.find(more).map_or("", |at| &text[at..at + more.len()]);

@@ -1,8 +1,5 @@
 //! The admin interface over real sockets: who may ask, and what the metrics say.
 
-mod bounds;
-mod unix;
-
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Mutex;
@@ -10,14 +7,8 @@ use std::sync::mpsc::channel;
 
 use crate::support::{Client, Message, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get};
 
-const ADMIN: &str = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
-
-/// A file with an admin interface and this rest.
-fn with_admin(rest: &str) -> String {
-    format!("{ADMIN}{rest}")
-}
-
-const LIMITED: &str = r#"
+/// Two limits, a route with both and one without.
+pub const LIMITED: &str = r#"
     [limits.three]
     rate = "3/hour"
     [limits.wide]
@@ -32,6 +23,13 @@ const LIMITED: &str = r#"
     path = "/free"
     respond = { status = 503 }
 "#;
+
+const ADMIN: &str = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+
+/// A file with an admin interface and this rest.
+fn with_admin(rest: &str) -> String {
+    format!("{ADMIN}{rest}")
+}
 
 /// Every metric that is a number, by its name with its labels.
 fn metrics(admin: SocketAddr) -> HashMap<String, String> {

@@ -1,4 +1,4 @@
-//! Every request of `streams.txt`, and what a server sees of it.
+//! Every request of `http2_requests.txt`, and what a server sees of it.
 
 use std::io::Read as _;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use super::requests::{Seen, serve};
 use crate::support::frames::{self, END_HEADERS, END_STREAM};
 use crate::support::{Frames, Tidegate, Upstream, block, eventually};
 
-const TABLE: &str = include_str!("streams.txt");
+const TABLE: &str = include_str!("http2_requests.txt");
 
 pub(super) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 

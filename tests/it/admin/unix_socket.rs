@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
-use super::LIMITED;
+use super::interface::LIMITED;
 use crate::support::{Tidegate, curl, eventually};
 
 fn config(path: &Path, rest: &str) -> String {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use super::cases::{self, Case};
-use super::strict::{self, Fault, Strict};
+use super::strict_parser::{self, Fault, Strict};
 use crate::support::{Caller, Client, PATIENCE, Tidegate, Upstream};
 
 const TABLE: &str = include_str!("requests.txt");
@@ -33,7 +33,7 @@ pub(super) fn serve(caller: &Caller, seen: &Mutex<Seen>) {
     while let Ok(count @ 1..) = stream.read(&mut piece) {
         bytes.extend_from_slice(&piece[..count]);
         loop {
-            match strict::request(&bytes) {
+            match strict_parser::request(&bytes) {
                 Ok((request, taken)) => {
                     bytes.drain(..taken);
                     let target = request.start.split(' ').nth(1).unwrap_or("").to_owned();
@@ -63,7 +63,7 @@ fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
     let (mut bytes, mut piece, mut is_closed) = (Vec::new(), [0; 16384], false);
     let mut answers: Vec<Strict> = Vec::new();
     loop {
-        match strict::response("GET", &bytes, is_closed) {
+        match strict_parser::response("GET", &bytes, is_closed) {
             Ok((answer, taken)) => {
                 bytes.drain(..taken);
                 // The proxy has waited for the body that was announced.

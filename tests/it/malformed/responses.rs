@@ -1,13 +1,13 @@
-//! Every answer of `answers.txt`, and what a client sees of it.
+//! Every answer of `responses.txt`, and what a client sees of it.
 
 use std::io::Read as _;
 use std::sync::{Arc, Mutex};
 
 use super::cases::{self, Case};
-use super::strict::{self, Fault, Strict};
+use super::strict_parser::{self, Fault, Strict};
 use crate::support::{Caller, Client, Tidegate, Upstream, get};
 
-const TABLE: &str = include_str!("answers.txt");
+const TABLE: &str = include_str!("responses.txt");
 const CANARY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\ncanary";
 
 /// Answers a case with its bytes, and anything else with the canary.
@@ -36,7 +36,7 @@ pub(super) fn ask(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, Stri
     client.send(format!("{method} /case HTTP/1.1\r\nHost: a\r\n\r\n"));
     let (mut bytes, mut piece) = (Vec::new(), [0; 16384]);
     loop {
-        match strict::response(method, &bytes, false) {
+        match strict_parser::response(method, &bytes, false) {
             Ok((_, taken)) if taken < bytes.len() => {
                 return Err(format!("more than an answer: {:?}", String::from_utf8_lossy(&bytes)));
             }

@@ -1,13 +1,5 @@
 //! Requests that mean harm, or look as if they did.
 
-mod answers;
-pub mod cases;
-mod conformance;
-mod replies;
-mod requests;
-mod streams;
-mod strict;
-
 use std::time::Duration;
 
 use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, get, timed};

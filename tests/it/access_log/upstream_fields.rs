@@ -1,9 +1,13 @@
 //! What the access log says of where a request went.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::*;
-use crate::support::{Caller, Http2, Http2Server};
+use serde_json::{Value, json};
+
+use super::lines::{LIMITED, troubled};
+use crate::support::{
+    Caller, Client, Frames, Http2, Http2Server, Tidegate, Upstream, eventually, frames, get,
+};
 
 /// A proxy that logs as JSON, with one worker, and these lines.
 fn logging(lines: &str) -> Tidegate {

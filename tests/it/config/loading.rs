@@ -21,7 +21,7 @@ use tidegate::upstream::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, U
 use crate::support::Authority;
 
 /// Every key that this version knows.
-const WHOLE: &str = include_str!("whole.toml");
+const WHOLE: &str = include_str!("every_key.toml");
 
 fn env(name: &str) -> Option<String> {
     match name {
@@ -58,8 +58,8 @@ fn report(text: &str) -> String {
 #[test]
 fn the_examples_are_right_and_not_odd() {
     for (file, text) in [
-        ("config/quickstart.toml", include_str!("../../config/quickstart.toml")),
-        ("config/production.toml", include_str!("../../config/production.toml")),
+        ("config/quickstart.toml", include_str!("../../../config/quickstart.toml")),
+        ("config/production.toml", include_str!("../../../config/production.toml")),
     ] {
         let loaded = config::parse(text, file, &env).unwrap_or_else(|report| panic!("{report}"));
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);

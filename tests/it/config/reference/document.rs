@@ -4,7 +4,7 @@ use toml::Value;
 
 use super::schema::{amount, path};
 
-const DOCUMENT: &str = include_str!("../../../docs/configuration.md");
+const DOCUMENT: &str = include_str!("../../../../docs/configuration.md");
 
 /// The head of a table of keys; other tables are not about keys.
 const HEAD: &str = "| key | default | meaning |";

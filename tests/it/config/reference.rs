@@ -16,7 +16,7 @@ use self::document::{Default, Row};
 use self::schema::{Range, Schema};
 
 /// A right configuration that has every table.
-const SCAFFOLD: &str = include_str!("documented.toml");
+const SCAFFOLD: &str = include_str!("reference.toml");
 
 /// No text may be longer than this.
 const LONGEST: i64 = 10_000;

@@ -1,15 +1,15 @@
-//! Every answer of `replies.txt`, and what a client sees of it.
+//! Every answer of `http2_responses.txt`, and what a client sees of it.
 
 use std::io::Read as _;
 use std::sync::{Arc, Mutex};
 
-use super::answers;
 use super::cases::{self, Case, unescaped};
-use super::streams::fields;
+use super::http2_requests::fields;
+use super::responses;
 use crate::support::frames::{self, END_HEADERS, END_STREAM, frame};
 use crate::support::{Caller, Frames, Tidegate, Upstream, block, get};
 
-const TABLE: &str = include_str!("replies.txt");
+const TABLE: &str = include_str!("http2_responses.txt");
 const CANARY: &str = ":status=200 > \"canary$";
 
 /// The frames of an answer on this stream.
@@ -49,7 +49,7 @@ fn serve(caller: &Caller, case: &Mutex<Option<&'static str>>) {
 
 /// What is wrong with a case, if anything.
 fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
-    let got = answers::ask(proxy, "GET")?;
+    let got = responses::ask(proxy, "GET")?;
     let is_refused = got.as_ref().is_some_and(|answer| {
         answer.status() == "502" && String::from_utf8_lossy(&answer.body).contains("about:blank")
     });

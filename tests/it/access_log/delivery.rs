@@ -2,10 +2,11 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::*;
-use crate::support::PATIENCE;
+use serde_json::Value;
+
+use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually};
 
 const LOG: &str = "workers = 1\n[log]\naccess = \"json\"\n";
 const RESPOND: &str = "[[routes]]\npath = \"/*\"\nrespond = { status = 200 }\n";

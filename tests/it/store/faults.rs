@@ -4,10 +4,10 @@
 //! What has to hold whatever happens is asserted in one place, [`Trial::end`]. How slow the machine itself is at the
 //! time is told by canaries: requests for a route without limits.
 
+mod error_replies;
+mod failover;
 mod load;
 mod network;
-mod refusing;
-mod several;
 mod stopped;
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,137 @@
+//! The program as a user runs it.
+
+use super::*;
+
+/// Runs `check` on a file with this text.
+fn check(text: &str) -> Said {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
+    tidegate(directory.path(), &["check"])
+}
+
+#[test]
+fn check_says_that_the_examples_are_right() {
+    assert_eq!(
+        tidegate(repository(), &["check", "-c", "config/quickstart.toml"]),
+        ok("config/quickstart.toml is right: 1 route, 1 limit, 0 upstreams, counts in this process\n")
+    );
+    assert_eq!(
+        tidegate(repository(), &["check", "--config", "config/production.toml"]),
+        ok(
+            "config/production.toml is right: 3 routes, 3 limits, 1 upstream, store redis://redis.internal:6380/2\n"
+        )
+    );
+}
+
+#[test]
+fn check_shows_what_is_wrong_and_ends_with_2() {
+    let text = "listen = \"127.0.0.1:8080\"\n\n[limits.a]\nrate = \"0/s\"\n\n[[routes]]\npath = \"/\"\nlimits = [\"b\"]\nrespond = {}\n";
+    assert_eq!(
+        check(text),
+        wrong(
+            r#"error: a rate of zero would refuse every request
+ --> tidegate.toml:4:8
+  |
+4 | rate = "0/s"
+  |        ^^^^^
+  |
+  = help: allow at least one request each period, such as "1/minute"; to refuse everything, give the route `respond = { status = 403 }`
+
+error: unknown limit `b`
+ --> tidegate.toml:8:11
+  |
+8 | limits = ["b"]
+  |           ^^^
+  |
+  = help: define it: [limits.b]
+
+tidegate.toml: 2 problems
+"#
+        )
+    );
+}
+
+#[test]
+fn check_warns_of_what_is_odd_and_ends_with_0() {
+    let text = "listen = \"127.0.0.1:8080\"\n\n[limits.a]\nrate = \"5/s\"\n\n[[routes]]\npath = \"/*\"\nrespond = {}\n";
+    let said = check(text);
+    assert_eq!(
+        said,
+        Said {
+            stderr: "warning: no route uses this limit
+ --> tidegate.toml:3:9
+  |
+3 | [limits.a]
+  |         ^
+  |
+  = help: name it in a route's `limits`, or in `default_limits`
+"
+            .into(),
+            ..ok("tidegate.toml is right: 1 route, 1 limit, 0 upstreams, counts in this process\n")
+        }
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let said = "error: can't read config.toml: No such file or directory (os error 2)\nhelp: name another file with -c FILE\n";
+    for command in ["check", "run"] {
+        assert_eq!(tidegate(directory.path(), &[command, "-c", "config.toml"]), wrong(said));
+    }
+    let said = tidegate(directory.path(), &["explain", "GET", "/"]);
+    assert_eq!(said, wrong(&said.stderr));
+    assert!(said.stderr.starts_with("error: can't read tidegate.toml: "), "{}", said.stderr);
+}
+
+#[test]
+fn run_starts_nothing_with_a_wrong_file() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("tidegate.toml"), "listen = 1\n").unwrap();
+    let said = tidegate(directory.path(), &["run"]);
+    assert_eq!((said.status, said.stdout.as_str()), (2, ""));
+    assert!(said.stderr.contains("--> tidegate.toml:1:10"), "{}", said.stderr);
+}
+
+#[test]
+fn secrets_never_show() {
+    for text in [
+        "listen = \"127.0.0.1:8080\"\n[store]\nurl = \"${REDIS_URL}/x\"\nprefix = \"${REDIS_URL} \"\n",
+        "listen = \"${REDIS_URL}\"\n[store]\ntimeout = \"${REDIS_URL}\"\nclock = \"${REDIS_URL}\"\n",
+        "[limits.a]\nrate = \"${REDIS_URL}\"\nkey = \"${REDIS_URL}\"\n[[routes]]\npath = \"${REDIS_URL}\"\nlimits = [\"${REDIS_URL}\"]\nupstream = \"${REDIS_URL}\"\n",
+        "[[routes]]\npath = \"/\"\nhost = \"${REDIS_URL}\"\nname = \"\"\nmethods = [\"${REDIS_URL}\", \"x${REDIS_URL}\"]\nrewrite = { host = \"${REDIS_URL}\", strip_prefix = \"${REDIS_URL}\" }\nrequest_headers = { set = { x = \"${REDIS_URL}\\n\" }, remove = [\"${REDIS_URL}\"] }\n",
+        "[answers]\nrate_headers = \"${REDIS_URL}\"\n[client_ip]\ntrusted_proxies = [\"${REDIS_URL}\"]\nheader = \"${REDIS_URL}\"\n[[listeners]]\nmax_header_bytes = \"${REDIS_URL}\"\n",
+        "[store]\nurl = \"redis://app:hush@h:x\"\nhash_key = \"hush\"\n",
+        "[store]\nurl = \"redis://app:hush@h\n",
+        "[store]\nhash_key = hush = \"hush\"\n",
+    ] {
+        let said = check(text);
+        assert_eq!(said.status, 2, "{text}");
+        assert!(!said.stderr.contains("hush\"") && !said.stderr.contains("app:hush"), "{}", said.stderr);
+    }
+}
+
+#[test]
+fn unusable_arguments_end_with_2() {
+    for args in [
+        &["explain", "-c", "config/quickstart.toml", "GET", "ftp://a"][..],
+        &["explain", "-c", "config/quickstart.toml", "G T", "/"],
+        &["explain", "-c", "config/quickstart.toml", "GET", "/", "-H", "no colon"],
+        &["explain", "-c", "config/quickstart.toml", "GET", "/", "--from", "nobody"],
+        &["explain", "-c", "config/quickstart.toml", "GET"],
+        &["serve"],
+        &[],
+    ] {
+        let said = tidegate(repository(), args);
+        assert_eq!((said.status, said.stdout.as_str()), (2, ""), "{args:?}");
+        assert!(!said.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn the_version_is_printed() {
+    assert_eq!(
+        tidegate(repository(), &["--version"]),
+        ok(concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"))
+    );
+}
