@@ -7,16 +7,16 @@
 #            allowed  a limit by a header, 10,000 keys, every request within it
 #            denied   the same, one key far above its limit, nearly every request refused
 #
-# In each round each proxy starts anew, in an order that rotates, is checked with one request, warmed up, and
-# put under load by wrk. The figure to look at is the CPU time that the proxy's processes spend on a request,
-# user and system, from /proc: wall-clock figures say more about a machine with few cores than about a proxy.
-# Each round's figure is divided by nginx's of the same round; shown are medians over the rounds. The proxies
-# don't do quite the same work: tidegate adds rate headers to every limited answer, and tells servers who asks.
+# In each round each proxy is started, in rotating order, checked with one request, warmed up, and put under load by
+# wrk. The main figure is the CPU time that the proxy's processes spend on a request, user and system, from /proc:
+# wall-clock figures depend more on the cores of the machine than on the proxy. Each round's figure is divided by
+# nginx's of the same round; medians over the rounds are shown. The proxies do not do exactly the same work: tidegate
+# adds rate-limit headers to every limited response, and forwarding headers to every request.
 #
 # Settings, as environment variables:
 #   ROUNDS=5  SECONDS_EACH=3  SCENARIOS="plain allowed denied"  PEERS="tidegate nginx haproxy"
-#   CONNECTIONS=64  BASE_PORT=27400 (three ports from there on)  PROFILE=release (or quick: builds sooner)
-#   TIDEGATE=path of a binary, to build none
+#   CONNECTIONS=64  BASE_PORT=27400 (three ports from there on)  PROFILE=release (or quick: builds faster)
+#   TIDEGATE=path of a binary, instead of a build
 set -euo pipefail
 
 ROUNDS=${ROUNDS:-5}
