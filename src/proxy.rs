@@ -55,7 +55,7 @@ use crate::limiter::{Admission, Denial, LimitStatus, Limiter, Permit};
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{
-    ForwardError, HeaderScrub, RequestBody, Sender, Upstream, UpstreamRequest, UpstreamSpec,
+    ForwardError, ForwardOptions, HeaderScrub, RequestBody, Upstream, UpstreamRequest, UpstreamSpec,
 };
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
@@ -281,19 +281,23 @@ impl Proxy {
                     None if handshake.is_some() => RequestBody::handshake(),
                     None => RequestBody::empty(),
                 };
-                let mut request = UpstreamRequest { head, body };
+                let request = UpstreamRequest { head, body };
                 let counted = client_ip.counted(client);
                 // A connection over HTTP/1.1 sees by itself when its client takes nothing.
                 let is_multiplexed = peer.is_multiplexed();
-                let sender = Sender {
+                let options = ForwardOptions {
                     client: counted,
+                    host: &rewrite.host,
                     is_timed: is_multiplexed && peer.has_min_body_rate(),
                     polls_upload: !is_multiplexed,
-                    key: choice,
+                    hash_key: choice,
                 };
                 let upstream = &self.upstreams[upstream.0 as usize];
-                let answer = upstream.forward(permit, &mut request, &rewrite.host, sender, forwarding).await;
-                let answer = answer.inspect_err(|_| incoming.restore(&mut request.body))?;
+                let answer = upstream.forward(permit, request, options, forwarding).await;
+                let answer = answer.map_err(|failure| {
+                    incoming.restore(failure.unread_body);
+                    failure.error
+                })?;
                 returned(answer, handshake.as_deref())?
             }
         };

@@ -50,8 +50,8 @@ impl ClientBody {
     }
 
     /// Takes back a body of which nothing was read: it goes nowhere, and its client is still to send it.
-    pub(super) fn restore(&mut self, body: &mut RequestBody) {
-        *self = body.take_unread().map_or(Self::None, Self::Http2);
+    pub(super) fn restore(&mut self, unread: Option<Incoming>) {
+        *self = unread.map_or(Self::None, Self::Http2);
     }
 
     /// Reads the rest of the body of a refused request over HTTP/2 for a while, during its response. Some clients take a

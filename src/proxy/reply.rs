@@ -156,7 +156,7 @@ impl ReplyBody {
     /// Who uses the connection to the server, if there is more of the body to come and no other request does.
     #[must_use]
     pub fn connection(&self) -> Option<&Arc<ConnectionUse>> {
-        self.source.of_server().filter(|body| !body.is_end_stream())?.connection()
+        self.source.of_server().filter(|body| !body.is_end_stream())?.connection_use()
     }
 
     /// Notes what is logged of a frame.

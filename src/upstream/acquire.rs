@@ -1,4 +1,4 @@
-//! Requests that wait because all connections that may be are in use.
+//! The wait for a connection while all that are allowed are in use.
 
 use std::future::{Future as _, poll_fn};
 use std::net::IpAddr;
@@ -12,113 +12,125 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection_limit::{ConnectionPermit, Grant, Share};
 use super::http1::Http1Connection;
-use super::pool::Pool;
+use super::idle::IdleConnections;
 use crate::time::monotonic;
 
-/// How often a waiting request looks for a slow client whose connection it can have.
-const RECLAIM_EVERY: Duration = Duration::from_millis(250);
+/// How often a waiting request tries to reclaim a connection from a slow client.
+const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What a request that needs a connection is given.
+/// What a request that has waited for a connection gets.
 pub(super) enum Acquired {
-    /// One that has come free.
+    /// A connection that another request has released.
     Connection(Box<Http1Connection>),
-    /// Room for a new one.
-    Place(ConnectionPermit),
+    /// The permit for a new connection.
+    Permit(ConnectionPermit),
 }
 
-/// A request in the line of one pool.
+/// A request in the queue of one endpoint; dropping it leaves the queue.
 struct Acquire<'p> {
-    pool: &'p Pool,
+    connections: &'p IdleConnections,
     number: u64,
     granted: oneshot::Receiver<Grant>,
 }
 
-/// Waits until one of these pools, all of one upstream, has a connection or room for one: which one it is, and what it
-/// has. None if there was no turn by then, or too many wait already.
-pub(super) async fn turn(pools: &[&Pool], client: IpAddr, by: Instant) -> Option<(usize, Acquired)> {
-    timeout_at(by, wait(pools, client)).await.ok().flatten()
+/// Waits until one of these endpoints, all of one upstream, has a connection or a permit for one. Returns the index of
+/// the endpoint with it, or none if `deadline` passes first or the request is refused because too many wait.
+pub(super) async fn acquire(
+    endpoints: &[&IdleConnections],
+    client: IpAddr,
+    deadline: Instant,
+) -> Option<(usize, Acquired)> {
+    timeout_at(deadline, wait(endpoints, client)).await.ok().flatten()
 }
 
-async fn wait(pools: &[&Pool], client: IpAddr) -> Option<(usize, Acquired)> {
+async fn wait(endpoints: &[&IdleConnections], client: IpAddr) -> Option<(usize, Acquired)> {
     loop {
-        for (which, pool) in pools.iter().enumerate() {
-            loop {
-                if let Some(place) = pool.room().enter() {
-                    return Some((which, Acquired::Place(place)));
-                }
-                // Whoever wants a fresh one does not wait for what is kept.
-                if !pool.close_kept() {
-                    break;
-                }
-            }
+        if let Some((index, permit)) = try_acquire(endpoints) {
+            return Some((index, Acquired::Permit(permit)));
         }
-        if has_its_share(pools, client) {
+        if has_its_share(endpoints, client) {
             return None;
         }
-        let first = pools.first()?;
-        let displace = || pools.iter().any(|pool| pool.room().displace(client));
-        let _pending = first.pending(displace)?;
-        // In all lines at once: what comes second goes to the next one there.
+        let first = endpoints.first()?;
+        let displace = || endpoints.iter().any(|endpoint| endpoint.connection_limit().displace(client));
+        let _pending = first.start_pending(displace)?;
+        // The request waits in all queues at once; a second grant goes to the next waiter when this one is dropped.
         let mut waits: SmallVec<[Acquire<'_>; 4]> =
-            pools.iter().map(|pool| Acquire::begin(pool, client)).collect();
-        first.ring_others();
-        let (which, grant) = loop {
+            endpoints.iter().map(|endpoint| Acquire::start(endpoint, client)).collect();
+        first.notify_other_workers();
+        let (index, grant) = loop {
             let now = monotonic();
-            // One is enough; if it goes to another request, there is a next time.
-            let _ = pools.iter().any(|pool| pool.room().reclaim(client, now));
-            if let Ok(granted) = timeout(RECLAIM_EVERY, poll_fn(|cx| poll_granted(&mut waits, cx))).await {
+            // One is enough. If another request gets that connection, this one tries again.
+            let _ = endpoints.iter().any(|endpoint| endpoint.connection_limit().reclaim(client, now));
+            let granted = poll_fn(|cx| poll_granted(&mut waits, cx));
+            if let Ok(granted) = timeout(RECLAIM_INTERVAL, granted).await {
                 break granted;
             }
         };
-        let waiting = &waits[which];
+        let granted = &waits[index];
         match grant {
-            Ok(Grant::Place(place)) => return Some((which, Acquired::Place(place))),
-            Ok(Grant::Handed) => {
-                if let Some(connection) = waiting.pool.take_handed(waiting.number) {
-                    return Some((which, Acquired::Connection(connection)));
+            Ok(Grant::Permit(permit)) => return Some((index, Acquired::Permit(permit))),
+            Ok(Grant::Connection) => {
+                if let Some(connection) = granted.connections.take_granted(granted.number) {
+                    return Some((index, Acquired::Connection(connection)));
                 }
             }
-            // It was displaced.
+            // The request was displaced.
             Err(_) => return None,
         }
     }
 }
 
-/// The first grant in any of these lines, and in which.
-fn poll_granted(waits: &mut [Acquire<'_>], cx: &mut Context<'_>) -> Poll<(usize, Result<Grant, RecvError>)> {
-    let mut told = waits.iter_mut().map(|waiting| Pin::new(&mut waiting.granted).poll(cx)).enumerate();
-    let first = told.find_map(|(which, told)| match told {
-        Poll::Ready(grant) => Some((which, grant)),
-        Poll::Pending => None,
-    });
-    first.map_or(Poll::Pending, Poll::Ready)
+/// Takes a free permit, if need be after closing an idle connection: a request that needs a new connection must not
+/// wait for idle ones.
+fn try_acquire(endpoints: &[&IdleConnections]) -> Option<(usize, ConnectionPermit)> {
+    endpoints.iter().enumerate().find_map(|(index, endpoint)| {
+        loop {
+            if let Some(permit) = endpoint.connection_limit().try_acquire() {
+                return Some((index, permit));
+            }
+            if !endpoint.close_idle() {
+                return None;
+            }
+        }
+    })
 }
 
-/// Whether requests of other clients wait, and this one's use more than a quarter of the connections: then it is refused
-/// before any of the others.
-fn has_its_share(pools: &[&Pool], client: IpAddr) -> bool {
-    let shares: SmallVec<[Share; 4]> = pools.iter().map(|pool| pool.room().share(client)).collect();
-    let (held, most) =
-        shares.iter().fold((0, 0), |(held, most), share| (held + share.held, most + share.most));
-    held * 4 > most && shares.iter().any(|share| share.others_wait)
+/// The first grant in any of these queues, with the index of the queue.
+fn poll_granted(waits: &mut [Acquire<'_>], cx: &mut Context<'_>) -> Poll<(usize, Result<Grant, RecvError>)> {
+    for (index, wait) in waits.iter_mut().enumerate() {
+        if let Poll::Ready(grant) = Pin::new(&mut wait.granted).poll(cx) {
+            return Poll::Ready((index, grant));
+        }
+    }
+    Poll::Pending
+}
+
+/// Whether requests of other clients wait while this client uses more than a quarter of the connections. Such a client
+/// is refused before any of the others.
+fn has_its_share(endpoints: &[&IdleConnections], client: IpAddr) -> bool {
+    let shares: SmallVec<[Share; 4]> =
+        endpoints.iter().map(|endpoint| endpoint.connection_limit().share(client)).collect();
+    let (held, max) = shares.iter().fold((0, 0), |(held, max), share| (held + share.held, max + share.max));
+    held * 4 > max && shares.iter().any(|share| share.others_wait)
 }
 
 impl<'p> Acquire<'p> {
-    fn begin(pool: &'p Pool, client: IpAddr) -> Self {
-        let (number, granted) = pool.line_up(client);
-        Self { pool, number, granted }
+    fn start(connections: &'p IdleConnections, client: IpAddr) -> Self {
+        let (number, granted) = connections.enqueue(client);
+        Self { connections, number, granted }
     }
 }
 
 impl Drop for Acquire<'_> {
     fn drop(&mut self) {
-        // Who goes away gets nothing more, and what it was given goes to the next.
+        // A grant that was not taken goes to the next waiter.
         self.granted.close();
-        if let Ok(Grant::Handed) = self.granted.try_recv()
-            && let Some(connection) = self.pool.take_handed(self.number)
+        if let Ok(Grant::Connection) = self.granted.try_recv()
+            && let Some(connection) = self.connections.take_granted(self.number)
         {
-            self.pool.give_back(connection);
+            self.connections.release(connection);
         }
-        self.pool.room().leave(self.number);
+        self.connections.connection_limit().dequeue(self.number);
     }
 }

@@ -214,15 +214,15 @@ mod tests {
     fn least_requests_are_evened_out_by_weight() {
         let (balancer, endpoints) = (Balancer::new(Balance::LeastRequests), endpoints(&[1, 2, 1]));
         for _ in 0..40 {
-            endpoints[balancer.pick(&endpoints, &[], None).unwrap()].begin();
+            endpoints[balancer.pick(&endpoints, &[], None).unwrap()].request_started();
         }
         assert_eq!([0, 1, 2].map(|place: usize| endpoints[place].in_flight()), [10, 20, 10]);
         // One that gets on with its work gets more.
-        (0..7).for_each(|_| endpoints[2].end());
+        (0..7).for_each(|_| endpoints[2].request_finished());
         let more: Vec<usize> = (0..7)
             .map(|_| {
                 let place = balancer.pick(&endpoints, &[], None).unwrap();
-                endpoints[place].begin();
+                endpoints[place].request_started();
                 place
             })
             .collect();
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn of_two_the_less_busy_one_is_taken() {
         let (balancer, endpoints) = (Balancer::new(Balance::PowerOfTwo), endpoints(&[1, 1, 1]));
-        (0..5).for_each(|_| endpoints[0].begin());
+        (0..5).for_each(|_| endpoints[0].request_started());
         let places: Vec<usize> = (0..300).map(|_| balancer.pick(&endpoints, &[], None).unwrap()).collect();
         let tally = tally(&places, 3);
         // Whoever is drawn beside the busy one goes before it.

@@ -13,40 +13,13 @@ use tokio::time::Instant;
 
 use super::body_channel::BodyReceiver;
 use super::body_recorder::{BodyRecorder, RecordedBody};
-use super::buffered::{self, Buffer, BufferBudget, Reserved};
+use super::buffered::{self, BodyBuffer, BufferBudget, BufferReservation};
+use super::error::BodyError;
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
 use super::trailers::{self, may_trail};
 use super::upload::Upload;
-use crate::http1::BodyFault;
-use crate::socket::TooLate;
 use crate::time::recent;
-
-/// Why a body ends before its end.
-#[derive(Debug, thiserror::Error)]
-pub enum BodyError {
-    /// What it came over broke, or it was no HTTP/2.
-    #[error(transparent)]
-    Broken(#[from] hyper::Error),
-    /// It was no HTTP/1.1, or its connection has ended before it.
-    #[error("{0}")]
-    Malformed(#[from] BodyFault),
-    /// Its connection failed.
-    #[error("its connection failed: {0}")]
-    Lost(#[from] std::io::Error),
-    /// Its stream was given up before its end.
-    #[error("the body broke off")]
-    BrokenOff,
-    /// The next part of it did not come in time.
-    #[error("the next part of the body did not come in time")]
-    TooLate(#[from] TooLate),
-    /// Its client is slow, and others needed its connection to the server.
-    #[error("its client is too slow, and other clients need the connection")]
-    Reclaimed,
-    /// It has more bytes than it may.
-    #[error("the body is larger than it may be")]
-    TooLarge,
-}
 
 /// A request's body as it goes upstream.
 #[derive(Debug)]
@@ -62,7 +35,7 @@ pub struct RequestBody {
     /// Where what is sent is kept, if it may have to go again.
     record: Option<Rc<BodyRecorder>>,
     /// Memory for a body that was read before it goes.
-    reserved: Option<Box<Reserved>>,
+    reserved: Option<Box<BufferReservation>>,
     /// The progress of its upload over HTTP/2.
     upload: Option<Rc<Upload>>,
 }
@@ -145,7 +118,7 @@ impl RequestBody {
         let length = self.size_hint().exact().filter(|length| *length <= buffered::MAX_BYTES);
         let Some(reserved) = length.and_then(|length| budget.reserve(length)) else { return Ok(self) };
         self.set_limit(Some(recent() + buffered::WITHIN));
-        let mut buffer = Buffer::default();
+        let mut buffer = BodyBuffer::default();
         while let Some(frame) = self.frame().await {
             match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => buffer.add(data),
@@ -219,7 +192,7 @@ impl RequestBody {
     }
 
     /// The body for a connection that takes it over. What can be sent again stays here.
-    pub(super) fn hand_over(&mut self, upload: &Rc<Upload>) -> Self {
+    pub(super) fn take_for_sending(&mut self, upload: &Rc<Upload>) -> Self {
         let source = match &self.source {
             Source::Empty => Source::Empty,
             Source::Stored(stored) => Source::Stored(stored.clone()),
@@ -239,7 +212,7 @@ impl RequestBody {
     }
 
     /// Takes back a body of which nothing was sent.
-    pub(super) fn take_back(&mut self, mut body: Self) {
+    pub(super) fn restore(&mut self, mut body: Self) {
         body.upload = None;
         *self = body;
     }
@@ -264,7 +237,7 @@ impl RequestBody {
     /// What has come of it goes on only within its bounds.
     fn check(&mut self, frame: &mut Option<Result<Frame<Bytes>, BodyError>>) {
         let Some(Ok(part)) = frame else { return };
-        trailers::cut(part, |name| match &self.scrub {
+        trailers::retain(part, |name| match &self.scrub {
             Some(scrub) => scrub.may_trail(name),
             None => may_trail(name.as_str()),
         });
@@ -281,7 +254,7 @@ impl RequestBody {
             self.source = if self.is_begun { Source::Sent } else { Source::Empty };
         }
         if let Some(upload) = self.upload.take() {
-            upload.has_ended();
+            upload.record_end();
         }
     }
 }
@@ -304,9 +277,9 @@ impl Body for RequestBody {
             this.check(frame);
         }
         if let Some(upload) = &this.upload {
-            upload.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
+            upload.record_poll(matches!(frame, Poll::Ready(Some(Ok(_)))));
             if let Poll::Ready(Some(Err(error))) = &frame {
-                upload.flaw.set(Some(error.flaw()));
+                upload.failure.set(Some(error.failure()));
             }
         }
         let has_failed = matches!(frame, Poll::Ready(Some(Err(_))));

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::body::BodyError;
+use super::error::BodyError;
 use crate::socket::TransferRate;
 
 /// The end of the connection that reads the body.

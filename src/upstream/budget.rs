@@ -32,12 +32,12 @@ impl RetryBudget {
     }
 
     /// A request has come.
-    pub fn requested(&self) {
+    pub fn deposit(&self) {
         self.saved.set((self.saved.get() + self.share).min(MOST));
     }
 
     /// Takes what one retry costs; says whether it was there.
-    pub fn take(&self) -> bool {
+    pub fn withdraw(&self) -> bool {
         let (now, mut saved) = (recent(), self.saved.get());
         if saved < FLOOR {
             let passed = now.saturating_duration_since(self.counted.get()).as_micros();
@@ -59,16 +59,16 @@ mod tests {
     use crate::time::monotonic;
 
     fn taken(budget: &RetryBudget) -> usize {
-        std::iter::repeat_with(|| budget.take()).take_while(|is_there| *is_there).count()
+        std::iter::repeat_with(|| budget.withdraw()).take_while(|is_there| *is_there).count()
     }
 
     #[test]
     fn requests_bring_their_share() {
         let budget = RetryBudget::new(0.2);
         assert_eq!(taken(&budget), 10);
-        (0..100).for_each(|_| budget.requested());
+        (0..100).for_each(|_| budget.deposit());
         assert_eq!(taken(&budget), 20);
-        (0..100_000).for_each(|_| budget.requested());
+        (0..100_000).for_each(|_| budget.deposit());
         assert_eq!(taken(&budget), 100);
     }
 
@@ -79,7 +79,7 @@ mod tests {
         for (seconds, retries) in [(1, 1), (3, 3), (1_000, 10)] {
             tokio::time::advance(Duration::from_secs(seconds)).await;
             let _ = monotonic();
-            budget.requested();
+            budget.deposit();
             assert_eq!(taken(&budget), retries);
         }
     }

@@ -21,14 +21,14 @@ pub struct BufferBudget(Rc<Cell<u64>>);
 
 /// Memory for one buffered body, until the value is dropped.
 #[derive(Debug)]
-pub(super) struct Reserved {
+pub(super) struct BufferReservation {
     budget: BufferBudget,
     bytes: u64,
 }
 
 /// A body as it comes.
 #[derive(Debug, Default)]
-pub(super) struct Buffer {
+pub(super) struct BodyBuffer {
     /// The first part, as it is; most bodies have no other.
     first: Bytes,
     /// All of it, if there are more parts: each part by itself may hold much more memory than it has bytes.
@@ -38,23 +38,23 @@ pub(super) struct Buffer {
 
 impl BufferBudget {
     /// Reserves memory for a body; none if other bodies of the connection have too much.
-    pub(super) fn reserve(&self, bytes: u64) -> Option<Reserved> {
+    pub(super) fn reserve(&self, bytes: u64) -> Option<BufferReservation> {
         let reserved = self.0.get() + bytes;
         (reserved <= MAX_RESERVED).then(|| {
             self.0.set(reserved);
-            Reserved { budget: self.clone(), bytes }
+            BufferReservation { budget: self.clone(), bytes }
         })
     }
 }
 
-impl Drop for Reserved {
+impl Drop for BufferReservation {
     fn drop(&mut self) {
         let Self { budget: BufferBudget(reserved), bytes } = self;
         reserved.set(reserved.get() - *bytes);
     }
 }
 
-impl Buffer {
+impl BodyBuffer {
     pub fn add(&mut self, data: Bytes) {
         if self.first.is_empty() && self.joined.is_empty() {
             self.first = data;
@@ -76,22 +76,22 @@ mod tests {
 
     #[test]
     fn parts_are_joined_and_a_single_one_is_not_copied() {
-        let mut buffer = Buffer::default();
+        let mut buffer = BodyBuffer::default();
         let only = Bytes::from_static(b"one");
         buffer.add(only.clone());
         assert_eq!(buffer.into_bytes().as_ptr(), only.as_ptr());
-        let mut buffer = Buffer::default();
+        let mut buffer = BodyBuffer::default();
         for part in ["", "a", "", "bc", "d"] {
             buffer.add(part.into());
         }
         assert_eq!(buffer.into_bytes(), "abcd");
-        assert_eq!(Buffer::default().into_bytes(), "");
+        assert_eq!(BodyBuffer::default().into_bytes(), "");
     }
 
     #[test]
     fn a_connection_has_so_much_memory_for_bodies() {
         let budget = BufferBudget::default();
-        let mut held: Vec<Reserved> = (0..8).map(|_| budget.reserve(MAX_BYTES).unwrap()).collect();
+        let mut held: Vec<BufferReservation> = (0..8).map(|_| budget.reserve(MAX_BYTES).unwrap()).collect();
         assert!(budget.reserve(1).is_none());
         held.pop();
         assert!(budget.reserve(MAX_BYTES + 1).is_none() && budget.reserve(MAX_BYTES).is_some());

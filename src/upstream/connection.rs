@@ -1,4 +1,4 @@
-//! A request's connection to a server, over either version of HTTP.
+//! A request's connection to a server, over HTTP/1.1 or HTTP/2.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,74 +7,78 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::UpstreamRequest;
-use super::body::BodyError;
 use super::connection_limit::ConnectionPermit;
 use super::connection_use::ConnectionUse;
 use super::early_upload::EarlyUpload;
-use super::error::SendError;
+use super::error::{BodyError, SendError};
 use super::http1::Http1Connection;
 use super::http2::Http2Stream;
-use super::tunnel::Duplex;
+use super::request::UpstreamRequest;
 use crate::http1::ResponseHead;
 
 /// A request's connection to a server.
 #[derive(Debug)]
 pub(super) enum Connection {
-    /// One of its own.
+    /// A connection of its own.
     Http1(Box<Http1Connection>),
-    /// Its stream in one.
+    /// A stream in a shared connection.
     Http2(Box<Http2Stream>),
 }
 
-/// The same once its response has begun.
+/// A connection whose response has begun.
 #[derive(Debug)]
 pub(super) enum ActiveExchange {
     /// A connection of its own.
     Http1(Box<Http1Connection>),
-    /// One with a response that came before its request was sent, which a task goes on with.
+    /// A connection of its own, on which a task sends the rest of the request.
     Early(EarlyUpload),
-    /// A stream in one, with its response.
+    /// A stream in a shared connection, with the response's body.
     Http2(Box<Http2Stream>, Box<Incoming>),
 }
 
-/// What a tunnel holds at the server until its end.
+/// A stream of bytes in both directions.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
+
+/// What a tunnel to a server holds until its end.
 #[derive(Debug)]
 pub(super) enum TunnelHold {
-    /// A connection's right to be there.
+    /// The permit of its connection.
     Connection(#[expect(dead_code, reason = "held until it is dropped")] ConnectionPermit),
-    /// A stream in a connection.
+    /// The stream in a shared connection.
     Stream(#[expect(dead_code, reason = "held until it is dropped")] Box<Http2Stream>),
 }
 
 impl Connection {
-    /// A request of this client begins.
-    pub fn begin(&self, client: IpAddr) {
+    /// Starts a request of this client.
+    pub fn start(&self, client: IpAddr) {
         if let Self::Http1(connection) = self {
-            connection.connection().begin(client);
+            connection.connection_use().start(client);
         }
     }
 
-    /// Whether it was there before the request.
-    pub fn was_kept(&self) -> bool {
+    /// Whether the connection existed before the request.
+    pub fn is_reused(&self) -> bool {
         match self {
-            Self::Http1(connection) => connection.was_kept(),
-            Self::Http2(lane) => lane.was_kept(),
+            Self::Http1(connection) => connection.is_reused(),
+            Self::Http2(stream) => stream.is_reused(),
         }
     }
 
-    /// Whether other requests have it as well.
+    /// Whether other requests may use the connection at the same time.
     pub fn is_shared(&self) -> bool {
         matches!(self, Self::Http2(_))
     }
 
-    /// Sends a request and waits for the head of its response. All must be over by `deadline`, the response's body too.
+    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well.
     /// `polls_upload` says that the caller calls [`ActiveExchange::poll_upload`] while it can't take the response.
     ///
     /// # Errors
-    /// When there is no response. The head of the request stays as it is.
+    /// When there is no response. The request's head is unchanged, and its body keeps what can be sent again.
     pub async fn send(
         self,
         request: &mut UpstreamRequest,
@@ -92,17 +96,17 @@ impl Connection {
                 };
                 Ok((head, exchange))
             }
-            Self::Http2(lane) => {
+            Self::Http2(stream) => {
                 // Boxed because it is large.
-                let (head, incoming, lane) = Box::pin(lane.send(request, deadline)).await?;
-                Ok((head, ActiveExchange::Http2(lane, incoming)))
+                let (head, incoming, stream) = Box::pin(stream.send(request, deadline)).await?;
+                Ok((head, ActiveExchange::Http2(stream, incoming)))
             }
         }
     }
 }
 
 impl ActiveExchange {
-    /// The next part of the response's body. What is still to be sent of the request goes on as well.
+    /// Polls the next part of the response's body, and the rest of the upload.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self {
             Self::Http1(connection) => match connection.poll_upload(cx) {
@@ -110,18 +114,18 @@ impl ActiveExchange {
                 Err(error) => Poll::Ready(Some(Err(error))),
             },
             Self::Early(upload) => upload.poll_frame(cx),
-            Self::Http2(lane, incoming) => lane.poll_body(cx, incoming),
+            Self::Http2(stream, incoming) => stream.poll_body(cx, incoming),
         }
     }
 
-    /// Goes on with what is still to be sent of the request, while no more of the response can be taken.
+    /// Polls the rest of the upload, while no more of the response can be taken.
     ///
     /// # Errors
     /// When the client has broken off the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         match self {
             Self::Http1(connection) => connection.poll_upload(cx),
-            // These go on by themselves.
+            // Tasks of their own send these uploads.
             Self::Early(_) | Self::Http2(..) => Ok(()),
         }
     }
@@ -137,16 +141,16 @@ impl ActiveExchange {
     pub fn size_hint(&self) -> SizeHint {
         match self {
             Self::Http1(connection) => connection.size_hint(),
-            Self::Early(upload) => upload.ask(Http1Connection::size_hint).unwrap_or(SizeHint::with_exact(0)),
+            Self::Early(upload) => upload.read(Http1Connection::size_hint).unwrap_or(SizeHint::with_exact(0)),
             Self::Http2(_, incoming) => incoming.size_hint(),
         }
     }
 
-    /// Who uses the connection, if no other request does.
-    pub fn connection(&self) -> Option<&Arc<ConnectionUse>> {
+    /// The use of the connection, unless requests share it.
+    pub fn connection_use(&self) -> Option<&Arc<ConnectionUse>> {
         match self {
-            Self::Http1(connection) => Some(connection.connection()),
-            Self::Early(upload) => Some(upload.connection()),
+            Self::Http1(connection) => Some(connection.connection_use()),
+            Self::Early(upload) => Some(upload.connection_use()),
             Self::Http2(..) => None,
         }
     }
@@ -155,34 +159,34 @@ impl ActiveExchange {
     pub fn is_open_ended(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.is_open_ended(),
-            Self::Early(upload) => upload.ask(Http1Connection::is_open_ended).unwrap_or(false),
-            Self::Http2(lane, _) => lane.is_open_ended(),
+            Self::Early(upload) => upload.read(Http1Connection::is_open_ended).unwrap_or(false),
+            Self::Http2(stream, _) => stream.is_open_ended(),
         }
     }
 
-    /// The stream after the server has switched protocols, and what it holds.
-    pub fn into_switched(self) -> Option<(Box<dyn Duplex>, TunnelHold)> {
+    /// The stream of bytes after the server has switched protocols, and what it holds.
+    pub fn into_tunnel(self) -> Option<(Box<dyn Duplex>, TunnelHold)> {
         match self {
             Self::Http1(connection) => {
-                let (stream, place) = connection.into_switched()?;
-                Some((Box::new(stream), TunnelHold::Connection(place)))
+                let (stream, permit) = connection.into_tunnel()?;
+                Some((Box::new(stream), TunnelHold::Connection(permit)))
             }
-            // The request for a tunnel has no body.
+            // A handshake has no body.
             Self::Early(_) => None,
-            Self::Http2(mut lane, _) => {
-                let tunnel = lane.leave()?;
-                Some((Box::new(TokioIo::new(tunnel)), TunnelHold::Stream(lane)))
+            Self::Http2(mut stream, _) => {
+                let tunnel = stream.take_tunnel()?;
+                Some((Box::new(TokioIo::new(tunnel)), TunnelHold::Stream(stream)))
             }
         }
     }
 
-    /// The connection after the end of the response, if it can be kept for the next request.
-    pub fn into_kept(self) -> Option<Box<Http1Connection>> {
+    /// The connection after the end of the response, unless requests share it.
+    pub fn finish(self) -> Option<Box<Http1Connection>> {
         match self {
             Self::Http1(connection) => Some(connection),
             Self::Early(upload) => upload.stop(),
-            Self::Http2(mut lane, _) => {
-                lane.finish();
+            Self::Http2(mut stream, _) => {
+                stream.finish();
                 None
             }
         }

@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use crate::time::recent;
 
-/// How long a request body may be slower than its minimum rate, and a part of a response untaken, while other clients
-/// wait for the connection.
+/// How long a request body may be slower than its minimum rate, and a part of a response unread, while requests of
+/// other clients wait for the connection.
 pub(super) const CONTENDED_GRACE: Duration = Duration::from_secs(2);
 
-/// Nothing is waited for, or the server is.
+/// The connection does not wait for its client.
 const NOT_WAITING: u64 = u64::MAX;
 /// The connection was reclaimed.
 const RECLAIMED: u64 = u64::MAX - 1;
-/// The longest time that can be represented, in microseconds: some thousand years.
+/// The latest time that can be represented, in microseconds: some thousand years.
 const LATEST: u64 = u64::MAX >> 8;
 
 /// The use of one connection to a server. The worker that has the connection writes it; any worker may read it and
@@ -28,7 +28,8 @@ pub struct ConnectionUse {
     epoch: Instant,
     /// The two halves of the client's address; zero while the connection is idle.
     client: [AtomicU64; 2],
-    /// From when on the client that is waited for is too slow, in microseconds after `epoch`; or one of the constants.
+    /// When the client that the connection waits for becomes too slow, in microseconds after `epoch`; or
+    /// [`NOT_WAITING`] or [`RECLAIMED`].
     slow_from: AtomicU64,
     /// Wakes the task that uses the connection.
     waker: Mutex<Waker>,
@@ -44,25 +45,25 @@ impl ConnectionUse {
         }
     }
 
-    /// Sets what wakes the task that uses the connection.
+    /// Sets the waker of the task that uses the connection.
     pub(super) fn set_waker(&self, waker: Waker) {
         *self.waker.lock() = waker;
     }
 
-    /// A request of this client begins.
-    pub(super) fn begin(&self, client: IpAddr) {
+    /// Starts a request of this client.
+    pub(super) fn start(&self, client: IpAddr) {
         self.slow_from.store(NOT_WAITING, Ordering::Relaxed);
         self.set_client(bits(client));
     }
 
-    /// The request is over.
-    pub(super) fn end(&self) {
+    /// Finishes the request.
+    pub(super) fn finish(&self) {
         self.slow_from.store(NOT_WAITING, Ordering::Relaxed);
         self.set_client(0);
     }
 
     /// Whether a request of this client uses the connection.
-    pub(super) fn is_by(&self, client: IpAddr) -> bool {
+    pub(super) fn is_used_by(&self, client: IpAddr) -> bool {
         self.client() == bits(client)
     }
 
@@ -72,7 +73,8 @@ impl ConnectionUse {
         high << 64 | low
     }
 
-    /// The client is waited for from now on; it is too slow when `allowance` is over, if there is one.
+    /// Starts to wait for the client, which is too slow after `allowance`, if there is one. Repeated calls don't extend
+    /// a wait.
     pub(super) fn wait_for_client(&self, allowance: Option<Duration>) {
         let Some(allowance) = allowance else { return };
         if self.slow_from.load(Ordering::Relaxed) == NOT_WAITING {
@@ -82,7 +84,8 @@ impl ConnectionUse {
         }
     }
 
-    /// The client has to take a part of a response before it gets more. `waker` wakes the task that uses the connection.
+    /// Starts to wait until the client has read a part of the response. `waker` wakes the task that uses the
+    /// connection.
     pub fn wait_for_reader(&self, waker: &Waker) {
         if self.slow_from.load(Ordering::Relaxed) == NOT_WAITING {
             self.set_waker(waker.clone());
@@ -90,28 +93,28 @@ impl ConnectionUse {
         }
     }
 
-    /// The client is not waited for any more.
-    pub fn go_on(&self) {
+    /// Stops waiting for the client.
+    pub fn stop_waiting(&self) {
         // Read first: most requests never wait.
         if self.slow_from.load(Ordering::Relaxed) < RECLAIMED {
             self.slow_from.store(NOT_WAITING, Ordering::Relaxed);
         }
     }
 
-    /// Takes the connection from a client that is too slow; says whether it was. The task that uses the connection is
-    /// woken, and ends the request.
+    /// Reclaims the connection from a client that is too slow; returns whether it was. The task that uses the
+    /// connection is woken, and ends the request.
     pub(super) fn reclaim(&self, now: Instant) -> bool {
         let from = self.slow_from.load(Ordering::Relaxed);
         if !self.is_past(from, now) {
             return false;
         }
-        // It may have gone on meanwhile.
-        let swapped =
+        // The client may have continued meanwhile.
+        let is_swapped =
             self.slow_from.compare_exchange(from, RECLAIMED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if swapped {
+        if is_swapped {
             self.wake();
         }
-        swapped
+        is_swapped
     }
 
     /// Wakes the task that uses the connection.
@@ -119,12 +122,12 @@ impl ConnectionUse {
         self.waker.lock().wake_by_ref();
     }
 
-    /// From when on the client is too slow that is waited for.
+    /// When the client that the connection waits for becomes too slow.
     pub(super) fn slow_from(&self) -> Instant {
         self.epoch + Duration::from_micros(self.slow_from.load(Ordering::Relaxed).min(LATEST))
     }
 
-    /// Whether a client uses the connection that is too slow.
+    /// Whether a client that is too slow uses the connection.
     pub(super) fn is_slow(&self, now: Instant) -> bool {
         self.is_past(self.slow_from.load(Ordering::Relaxed), now)
     }
@@ -148,7 +151,7 @@ impl ConnectionUse {
     }
 }
 
-/// An address as the bits of one of IPv6.
+/// The bits of an address, with IPv4 mapped to IPv6.
 pub(super) fn bits(client: IpAddr) -> u128 {
     let v6: Ipv6Addr = match client {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -164,36 +167,36 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_connection_knows_its_client() {
+    fn the_client_is_known_during_a_request() {
         let connection = ConnectionUse::new();
         for client in ["192.0.2.7", "2001:db8::7", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"] {
             let client = client.parse().unwrap();
-            connection.begin(client);
-            assert!(connection.is_by(client) && connection.client() == bits(client));
-            connection.end();
-            assert!(!connection.is_by(client) && connection.client() == 0);
+            connection.start(client);
+            assert!(connection.is_used_by(client) && connection.client() == bits(client));
+            connection.finish();
+            assert!(!connection.is_used_by(client) && connection.client() == 0);
         }
     }
 
     #[test]
-    fn only_a_client_that_is_waited_for_too_long_loses_its_connection() {
+    fn only_a_client_that_exceeds_its_allowance_loses_the_connection() {
         let (connection, now) = (ConnectionUse::new(), recent());
-        connection.begin("192.0.2.7".parse().unwrap());
+        connection.start("192.0.2.7".parse().unwrap());
         assert!(!connection.reclaim(now + 100 * SECOND));
         connection.wait_for_client(None);
         assert!(!connection.reclaim(now + 100 * SECOND));
         connection.wait_for_client(Some(SECOND));
-        // The first wait counts, however often it is looked at.
+        // The first allowance counts, however often the wait is repeated.
         connection.wait_for_client(Some(50 * SECOND));
         assert!(!connection.reclaim(now));
-        connection.go_on();
+        connection.stop_waiting();
         assert!(!connection.reclaim(now + 100 * SECOND));
         connection.wait_for_client(Some(SECOND));
         assert!(connection.reclaim(now + 2 * SECOND) && connection.is_reclaimed());
         assert!(!connection.reclaim(now + 2 * SECOND));
-        connection.go_on();
+        connection.stop_waiting();
         assert!(connection.is_reclaimed());
-        connection.begin("192.0.2.8".parse().unwrap());
+        connection.start("192.0.2.8".parse().unwrap());
         assert!(!connection.is_reclaimed());
     }
 }

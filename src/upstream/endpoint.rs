@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
 use super::connection_limit::ConnectionLimit;
-use super::failing::Failing;
+use super::failure_log::FailureLog;
 use super::health_state::HealthState;
 use super::spec::{ServerSpec, UpstreamSpec};
 use crate::socket::set_options;
@@ -31,9 +31,9 @@ pub(super) struct Endpoint {
     in_flight: AtomicUsize,
     /// Failures in a row.
     pub failures: AtomicU32,
-    pub standing: Mutex<HealthState>,
-    pub failing: Failing,
-    pub room: Arc<ConnectionLimit>,
+    pub health: Mutex<HealthState>,
+    pub failure_log: FailureLog,
+    pub connection_limit: Arc<ConnectionLimit>,
 }
 
 impl Endpoint {
@@ -49,9 +49,9 @@ impl Endpoint {
             share: AtomicU32::new(0),
             in_flight: AtomicUsize::new(0),
             failures: AtomicU32::new(0),
-            standing: Mutex::default(),
-            failing: Failing::default(),
-            room: ConnectionLimit::new(max_connections),
+            health: Mutex::default(),
+            failure_log: FailureLog::default(),
+            connection_limit: ConnectionLimit::new(max_connections),
         }
     }
 
@@ -75,17 +75,17 @@ impl Endpoint {
     }
 
     /// A request goes there.
-    pub fn begin(&self) {
+    pub fn request_started(&self) {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A request has its answer, or never will.
-    pub fn end(&self) {
+    pub fn request_finished(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// It has answered a request as it should.
-    pub fn succeeded(&self) {
+    pub fn record_success(&self) {
         // Read first: a line that nobody writes is in every core's cache.
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.store(0, Ordering::Relaxed);

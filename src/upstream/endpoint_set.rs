@@ -8,16 +8,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::ForwardError;
-use super::acquire::{self, Acquired};
+use super::acquire::{Acquired, acquire};
 use super::balance::Balancer;
 use super::connection_limit::ConnectionPermit;
 use super::endpoint::Endpoint;
+use super::error::ForwardError;
+use super::idle::IdleConnections;
 use super::members::Member;
 use super::pool::Pool;
 use super::spec::Balance;
 
-/// The endpoints at one time, with this worker's connections to them in the same places.
+/// The endpoints at one time, with this worker's connection pools at the same indices.
 #[derive(Debug, Default)]
 pub(super) struct EndpointSet {
     members: Arc<Vec<Member>>,
@@ -26,34 +27,34 @@ pub(super) struct EndpointSet {
     balancer: Balancer,
 }
 
-/// Where a request goes.
+/// The endpoint for a request, as its index.
 #[derive(Debug)]
 pub(super) enum Selection {
-    /// There.
+    /// This endpoint.
     At(usize),
-    /// There, over a new connection, for which it has a place.
+    /// This endpoint, over a new connection with this permit.
     New(usize, ConnectionPermit),
-    /// There, or where else a connection comes free: all are in use.
+    /// All connections are in use: this endpoint, or another one that has a connection first.
     Full(usize),
 }
 
 impl EndpointSet {
-    /// Whether these are its members.
+    /// Whether the set was made from these members.
     pub fn is_of(&self, members: &Arc<Vec<Member>>) -> bool {
         Arc::ptr_eq(&self.members, members)
     }
 
-    /// One of these members; endpoints that stay keep their connections.
-    pub fn renewed(
+    /// A set of these members; endpoints that are in both keep their pools.
+    pub fn updated(
         &self,
         members: Arc<Vec<Member>>,
         balance: Balance,
-        make: impl Fn(&Member) -> Pool,
+        new_pool: impl Fn(&Member) -> Pool,
     ) -> Self {
         let pool = |member: &Member| {
             let old = self.pools.iter().find(|pool| Arc::ptr_eq(pool.endpoint(), &member.endpoint));
             old.inspect(|pool| pool.set_fallback(member.fallback))
-                .map_or_else(|| Rc::new(make(member)), Rc::clone)
+                .map_or_else(|| Rc::new(new_pool(member)), Rc::clone)
         };
         Self {
             endpoints: members.iter().map(|member| Arc::clone(&member.endpoint)).collect(),
@@ -63,49 +64,56 @@ impl EndpointSet {
         }
     }
 
-    /// The place for a request with this key, if it has one; none where there are no endpoints. Where all
-    /// connections are in use another place is better than to wait, unless a key has chosen this one.
-    pub fn pick(&self, tried: &[usize], key: Option<u64>) -> Option<Selection> {
-        let picked = self.balancer.pick(&self.endpoints, tried, key)?;
-        if self.pools.len() == 1 || key.is_some() {
-            return Some(Selection::At(picked));
+    /// Selects the endpoint for a request; none if there are no endpoints. If all connections of the balancer's choice
+    /// are in use, another endpoint is better than a wait, unless the hash of a key has chosen this one.
+    pub fn select(&self, tried: &[usize], hash_key: Option<u64>) -> Option<Selection> {
+        let chosen = self.balancer.pick(&self.endpoints, tried, hash_key)?;
+        if self.pools.len() == 1 || hash_key.is_some() {
+            return Some(Selection::At(chosen));
         }
-        let now = once(picked).chain(self.others(picked, tried)).find_map(|place| self.without_wait(place));
-        let waits = !self.pools[picked].is_multiplexed();
-        Some(now.unwrap_or(if waits { Selection::Full(picked) } else { Selection::At(picked) }))
+        let mut candidates = once(chosen).chain(self.alternatives(chosen, tried));
+        let available = candidates.find_map(|index| self.without_wait(index));
+        let may_wait = !self.pools[chosen].is_multiplexed();
+        Some(available.unwrap_or(if may_wait { Selection::Full(chosen) } else { Selection::At(chosen) }))
     }
 
-    /// There, if a request need not wait for a connection. A place is taken at once: another worker may be about to.
-    fn without_wait(&self, place: usize) -> Option<Selection> {
-        let pool = &self.pools[place];
-        if pool.has_some() {
-            return Some(Selection::At(place));
+    /// This endpoint, if a request need not wait for a connection there. A permit is acquired at once, since another
+    /// worker may take the last one meanwhile.
+    fn without_wait(&self, index: usize) -> Option<Selection> {
+        let pool = &self.pools[index];
+        let connections = pool.connections();
+        if connections.has_connection() {
+            return Some(Selection::At(index));
         }
         if pool.is_multiplexed() {
-            return pool.room().is_free().then_some(Selection::At(place));
+            return connections.connection_limit().has_free().then_some(Selection::At(index));
         }
-        pool.room().enter().map(|room| Selection::New(place, room))
+        connections.connection_limit().try_acquire().map(|permit| Selection::New(index, permit))
     }
 
-    /// Waits for the one that was picked, or another that may serve as well, whichever has a connection first.
+    /// Waits until the chosen endpoint or an alternative has a connection; returns the first one.
+    ///
+    /// # Errors
+    /// When none has a connection in time, or too many requests wait.
     pub async fn wait(
         &self,
-        picked: usize,
+        chosen: usize,
         tried: &[usize],
         client: IpAddr,
         deadline: Option<Instant>,
     ) -> Result<(usize, Acquired), ForwardError> {
-        let places: SmallVec<[usize; 4]> = once(picked).chain(self.others(picked, tried)).collect();
-        let pools: SmallVec<[&Pool; 4]> = places.iter().map(|place| &*self.pools[*place]).collect();
-        let first = &self.pools[picked];
-        let turn = acquire::turn(&pools, client, first.turn_by(deadline)).await;
-        turn.map(|(which, turn)| (places[which], turn)).ok_or_else(|| first.full())
+        let indices: SmallVec<[usize; 4]> = once(chosen).chain(self.alternatives(chosen, tried)).collect();
+        let connections: SmallVec<[&IdleConnections; 4]> =
+            indices.iter().map(|index| self.pools[*index].connections()).collect();
+        let pool = &self.pools[chosen];
+        let acquired = acquire(&connections, client, pool.acquire_by(deadline)).await;
+        acquired.map(|(which, acquired)| (indices[which], acquired)).ok_or_else(|| pool.full())
     }
 
-    /// The places beside the one that was picked that get requests, and have not been tried.
-    fn others(&self, picked: usize, tried: &[usize]) -> impl Iterator<Item = usize> {
+    /// The endpoints beside the chosen one that get requests and have not been tried.
+    fn alternatives(&self, chosen: usize, tried: &[usize]) -> impl Iterator<Item = usize> {
         let count = self.pools.len();
-        let others = (1..count).map(move |step| (picked + step) % count);
-        others.filter(|place| !tried.contains(place) && self.endpoints[*place].share() > 0)
+        let others = (1..count).map(move |step| (chosen + step) % count);
+        others.filter(|index| !tried.contains(index) && self.endpoints[*index].share() > 0)
     }
 }

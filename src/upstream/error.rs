@@ -1,4 +1,4 @@
-//! What can go wrong on the way to a server.
+//! Errors of requests to servers, and of bodies.
 
 use std::error::Error;
 use std::io;
@@ -6,121 +6,157 @@ use std::num::NonZeroUsize;
 
 use http::uri::InvalidUri;
 
-use super::body::BodyError;
 use super::spec::ServerSpec;
-use super::upload::BodyFailure;
-use crate::http1::ParseError;
+use crate::http1::{BodyFault, ParseError};
+use crate::socket::TooLate;
 use crate::telemetry::Attempt;
 
-/// Why no response came.
+/// Why a request got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// No connection could be made.
     #[error("can't connect to {server}: {error}")]
     Connect {
-        /// Which server.
+        /// The server's authority.
         server: String,
-        /// Why.
+        /// The error of the system or of TLS.
         error: io::Error,
     },
-    /// No connection was made in time.
-    #[error("no connection to {0} in time")]
+    /// No connection was made within `connect_timeout`.
+    #[error("can't connect to {0} in time")]
     ConnectTimeout(String),
-    /// Every connection that may be is in use, and none came free in time.
+    /// `max_connections` are in use, and none was released within `pending_timeout`.
     #[error("no connection to {0} is free")]
     Full(String),
-    /// The client has as many requests at the upstream as it may.
-    #[error("{0} requests of this client are under way")]
+    /// The client has `max_requests_per_client` requests under way.
+    #[error("{0} requests of this client are under way, which is the limit")]
     ClientLimit(NonZeroUsize),
-    /// The name of no server has been resolved yet.
+    /// No server's name has been resolved yet.
     #[error("no server of the upstream {0} has an address")]
     Unresolved(Box<str>),
-    /// No response in time.
+    /// No response within `response_timeout`.
     #[error("no response from {0} in time")]
     ResponseTimeout(String),
-    /// The connection broke, or what came was no HTTP.
+    /// The connection broke, or the response was malformed.
     #[error("no valid response from {server}: {error}")]
     Broken {
-        /// Which server.
+        /// The server's authority.
         server: String,
-        /// Why.
+        /// What was wrong.
         error: ResponseError,
     },
-    /// It switched protocols though nobody had asked.
-    #[error("{0} switched protocols unasked")]
+    /// The server switched protocols without a handshake.
+    #[error("{0} switched protocols without a request to do so")]
     Switched(String),
-    /// It speaks HTTP/2, and has not said that it takes tunnels over that.
-    #[error("{0} takes no WebSockets over HTTP/2")]
+    /// The server has not enabled extended CONNECT (RFC 8441).
+    #[error("{0} does not support WebSockets over HTTP/2")]
     NoTunnels(String),
-    /// Its answer could be read in more than one way.
-    #[error("{0} gave an answer with an ambiguous end, or in a transfer coding that is not understood")]
+    /// The framing of the response is ambiguous.
+    #[error("the response of {0} has an ambiguous length or an unknown transfer coding")]
     Framing(String),
-    /// The client's own body failed on the way.
-    #[error("the request's body failed on the way: {0}")]
+    /// The request's body broke off.
+    #[error("the request's body failed: {0}")]
     RequestBody(BodyError),
-    /// The client's own body did not come in time.
-    #[error("the request's body did not come in time")]
+    /// The client sent the request's body too slowly.
+    #[error("the request's body did not arrive in time")]
     RequestBodyTimeout,
-    /// The client's own body has more bytes than the route lets pass.
-    #[error("the request's body is larger than it may be")]
+    /// The request's body is larger than the route's `max_body`.
+    #[error("the request's body is larger than max_body")]
     RequestBodyTooLarge,
-    /// The request has been forwarded by this proxy before, and would be forwarded for ever.
+    /// The route has forwarded the request before, and would forward it forever.
     #[error("the request came back to the route that had forwarded it: its upstream leads to this proxy")]
     Loop,
-    /// The path does not fit behind the server's own.
-    #[error("the path can't be put behind the server's own: {0}")]
+    /// Base path and target together are no valid target.
+    #[error("can't prefix the path with the server's base path: {0}")]
     Target(InvalidUri),
 }
 
-/// Why a response can't be had.
+/// What is wrong with a response.
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseError {
-    /// Over HTTP/2.
+    /// An error of HTTP/2.
     #[error(transparent)]
     Http2(hyper::Error),
-    /// Its head is no HTTP/1.1.
+    /// The head of an HTTP/1.1 response is malformed.
     #[error(transparent)]
     Malformed(ParseError),
-    /// Its connection has ended.
+    /// The connection has ended.
     #[error("the connection was closed before the response")]
     Closed,
-    /// Its connection has failed.
+    /// The connection has failed.
     #[error("the connection failed: {0}")]
     Io(io::Error),
 }
 
-/// What has gone wrong with a request that was sent.
+/// Why a body ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// Its HTTP/2 stream or connection has failed.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// It is malformed, or its HTTP/1.1 connection has ended.
+    #[error("{0}")]
+    Malformed(#[from] BodyFault),
+    /// Its connection has failed.
+    #[error("the connection failed: {0}")]
+    Lost(#[from] io::Error),
+    /// Its stream was reset, or its sender dropped.
+    #[error("the body broke off")]
+    BrokenOff,
+    /// Its next part did not arrive in time.
+    #[error("the next part of the body did not arrive in time")]
+    TooLate(#[from] TooLate),
+    /// Its client is slow, and other clients need the connection to the server.
+    #[error("the client is too slow, and other clients need the connection")]
+    Reclaimed,
+    /// It is larger than allowed.
+    #[error("the body is larger than allowed")]
+    TooLarge,
+}
+
+/// The kinds of failures of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyFailure {
+    /// The client broke it off, or it is malformed.
+    Broken,
+    /// It did not arrive in time.
+    TooLate,
+    /// It is larger than allowed.
+    TooLarge,
+}
+
+/// Why a request failed, without the server's name.
 #[derive(Debug)]
 pub(super) enum Cause {
     /// The connection has ended.
     Closed,
     /// The connection has failed.
     Io(io::Error),
-    /// The response is no HTTP/1.1.
+    /// The head of an HTTP/1.1 response is malformed.
     Malformed(ParseError),
     /// The request's body has failed.
     Body(BodyError),
-    /// The connection over HTTP/2, or one of the bodies.
+    /// The HTTP/2 connection or stream has failed.
     Http2(hyper::Error),
-    /// The request's body, and what came of it where a task of the library sends it.
+    /// The request's body has failed while hyper sent it over HTTP/2.
     Upload(BodyFailure, hyper::Error),
     /// There was no response in time.
     TooLate,
-    /// The client sends too slowly, and others needed the connection.
+    /// The client sent too slowly, and another client needed the connection.
     Reclaimed,
-    /// The server takes no tunnels.
+    /// The server does not support tunnels.
     NoTunnels,
-    /// The Host header does not fit into a target.
+    /// The Host header is no valid authority.
     Target(InvalidUri),
 }
 
-/// Why a request got no response.
+/// A request that got no response over a connection.
 #[derive(Debug)]
 pub(super) struct SendError {
     pub cause: Cause,
-    /// Whether nothing of the request was sent.
+    /// Whether no byte of the request was sent.
     pub is_unsent: bool,
-    /// Whether not even a part of a response came.
+    /// Whether no byte of a response arrived.
     pub is_unanswered: bool,
 }
 
@@ -132,19 +168,20 @@ impl Cause {
 }
 
 impl SendError {
-    /// One after which the request is not to be sent again.
-    pub fn of(cause: Cause) -> Self {
+    /// An error after which the request must not be sent again.
+    pub fn new(cause: Cause) -> Self {
         Self { cause, is_unsent: false, is_unanswered: false }
     }
 }
 
-/// A server that has not agreed to HTTP/2.
+/// The server has not agreed to HTTP/2 in the TLS handshake.
 #[derive(Debug, thiserror::Error)]
 #[error("the server does not speak HTTP/2")]
 pub(super) struct OtherProtocol;
 
 impl ForwardError {
-    pub(super) fn of(cause: Cause, server: &ServerSpec) -> Self {
+    /// The error for a failure at this server.
+    pub(super) fn new(cause: Cause, server: &ServerSpec) -> Self {
         let broken = |error| Self::Broken { server: server.authority(), error };
         let error = match cause {
             Cause::Http2(error) => error,
@@ -172,17 +209,17 @@ impl ForwardError {
         }
     }
 
-    /// For a client's own body that was read here.
+    /// The error for a request's body that could not be read.
     #[must_use]
     pub fn of_body(error: BodyError) -> Self {
-        match error.flaw() {
+        match error.failure() {
             BodyFailure::TooLate => Self::RequestBodyTimeout,
             BodyFailure::TooLarge => Self::RequestBodyTooLarge,
             BodyFailure::Broken => Self::RequestBody(error),
         }
     }
 
-    /// It in a word, for the access log.
+    /// The error as a word for the access log.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -205,7 +242,7 @@ impl ForwardError {
         }
     }
 
-    /// What it says of an attempt at a server; nothing if there was none.
+    /// The result of the attempt at the server; none if the server was not involved.
     pub(super) fn attempt(&self) -> Option<Attempt> {
         match self {
             Self::Full(_)
@@ -223,13 +260,12 @@ impl ForwardError {
         }
     }
 
-    /// Whether the head of an answer came, and could not be used.
+    /// Whether the head of a response arrived, and could not be used.
     pub(super) fn has_head(&self) -> bool {
         matches!(self, Self::Switched(_) | Self::Framing(_))
     }
 
-    /// Whether the connection ended before anything was answered, as one does that the server closed while it
-    /// was kept.
+    /// Whether the connection ended before any byte of a response, as an idle connection that the server has closed.
     pub(super) fn is_dead_connection(&self) -> bool {
         let error = match self {
             Self::Broken { error: ResponseError::Http2(error), .. } => error,
@@ -238,13 +274,13 @@ impl ForwardError {
         };
         error.is_canceled()
             || error.is_closed()
-            // What waited in a connection that ended: the library says that its user has dropped it.
+            // hyper reports a request that was queued on a closed connection as an error of its user.
             || error.is_user()
             || io_kind(error).is_some()
             || cause(error).is_some_and(|error: &h2::Error| error.is_go_away() || is_refused(error))
     }
 
-    /// What may be wrong with the configuration of `server` if this is how its requests fail; to be put behind it.
+    /// A hint at what may be wrong with the configuration of `server`, to append to the message.
     pub(super) fn hint(&self, server: &ServerSpec) -> &'static str {
         match self {
             _ if self.is_other_protocol() => "; is `protocol = \"h2\"` right for it?",
@@ -255,7 +291,7 @@ impl ForwardError {
         }
     }
 
-    /// Whether the server speaks something else than HTTP/2: it has not agreed to that, or what it says is none.
+    /// Whether the server does not speak HTTP/2: it has not agreed to that, or its first frame is malformed.
     pub(super) fn is_other_protocol(&self) -> bool {
         match self {
             Self::Connect { error, .. } => {
@@ -270,15 +306,16 @@ impl ForwardError {
         }
     }
 
-    /// Whether the server has said that it has not looked at the request, so that any may be sent again.
+    /// Whether the server states that it has not processed the request, so that even one that is not idempotent may be
+    /// sent again.
     pub(super) fn is_refused(&self) -> bool {
         let Self::Broken { error: ResponseError::Http2(error), .. } = self else { return false };
         cause(error).is_some_and(is_refused)
     }
 }
 
-/// Whether it says that nobody has looked at the request (RFC 9113 §8.7). A connection that ends in order says so of
-/// those requests alone that it leaves out; one that ends for an error may have ended over any.
+/// Whether the error states that the request was not processed (RFC 9113 §8.7). GOAWAY with NO_ERROR states it of the
+/// requests that it excludes; after an error the server may have processed any.
 fn is_refused(error: &h2::Error) -> bool {
     match error.reason() {
         Some(h2::Reason::REFUSED_STREAM) => error.is_reset(),
@@ -288,8 +325,8 @@ fn is_refused(error: &h2::Error) -> bool {
 }
 
 impl BodyError {
-    /// What it says of a request's body.
-    pub(super) fn flaw(&self) -> BodyFailure {
+    /// The error as the failure of a request's body.
+    pub(super) fn failure(&self) -> BodyFailure {
         match self {
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => BodyFailure::TooLate,
             Self::Broken(_) | Self::BrokenOff | Self::Malformed(_) | Self::Lost(_) => BodyFailure::Broken,
@@ -298,7 +335,7 @@ impl BodyError {
         }
     }
 
-    /// In a word, what went wrong with the body of an answer.
+    /// The error of a response's body as a word for the access log.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -316,7 +353,7 @@ fn io_kind(error: &hyper::Error) -> Option<io::ErrorKind> {
     cause::<io::Error>(error).map(io::Error::kind)
 }
 
-/// The first cause of this type.
+/// The first error of this type in the chain of sources.
 fn cause<E: Error + 'static>(error: &hyper::Error) -> Option<&E> {
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -108,8 +108,8 @@ impl std::fmt::Debug for HealthMonitor {
 /// Gives endpoints their shares whenever time or a failure changes them.
 async fn judge(upstream: Arc<SharedUpstream>) {
     loop {
-        let stirred = upstream.stirred.notified();
-        match upstream.judge(monotonic()) {
+        let stirred = upstream.ejected.notified();
+        match upstream.update_shares(monotonic()) {
             // Either way it is time to look again.
             Some(due) => drop(timeout_at(due, stirred).await),
             None => stirred.await,
@@ -125,7 +125,7 @@ async fn check(upstream: Arc<SharedUpstream>, spec: HealthSpec) {
         let members = upstream.members();
         let checks = members.iter().map(|member| async {
             let outcome = probe(member, upstream.spec(), &spec).await.map_err(|unwell| unwell.to_string());
-            upstream.checked(&member.endpoint, outcome, &spec, monotonic());
+            upstream.record_check(&member.endpoint, outcome, &spec, monotonic());
         });
         join_all(checks).await;
         sleep_until(begun + spec.interval.mul_f64(1.0 + JITTER * (2.0 * fastrand::f64() - 1.0))).await;
@@ -247,7 +247,7 @@ mod tests {
         let share = || upstream.members()[0].endpoint.share();
         tokio::task::yield_now().await;
         for _ in 0..5 {
-            upstream.failed(&upstream.members()[0].endpoint);
+            upstream.record_failure(&upstream.members()[0].endpoint);
         }
         assert_eq!(share(), 0);
         sleep(Duration::from_secs(29)).await;

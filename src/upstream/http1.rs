@@ -1,4 +1,4 @@
-//! A connection to a server over HTTP/1.1.
+//! An HTTP/1.1 connection to a server.
 //!
 //! It has no task of its own: the task that waits for its response, and then for the response's body, polls it. So a
 //! request crosses no task on its way, a client that disconnects takes the connection with it, and an idle connection
@@ -21,25 +21,24 @@ use tokio::time::Instant;
 
 use self::exchange::Exchange;
 use self::io::Io;
-use super::UpstreamRequest;
-use super::body::BodyError;
 use super::connection_limit::ConnectionPermit;
 use super::connection_use::ConnectionUse;
-use super::error::SendError;
+use super::error::{BodyError, SendError};
+use super::request::UpstreamRequest;
 use crate::http1::{ResponseHead, write_request};
 use crate::socket::TimedStream;
 use crate::time::{monotonic, recent};
 use crate::tls::Transport;
 
-/// A connection to a server, in use or kept for the next request.
+/// An HTTP/1.1 connection to a server, in use or idle.
 pub(super) struct Http1Connection {
     io: Io,
     state: State,
-    /// Since when it has been kept; none for a connection that has not served yet.
-    kept_since: Option<Instant>,
+    /// When its last request finished; none before that.
+    idle_since: Option<Instant>,
 }
 
-/// What a connection is used for.
+/// The state of a connection.
 #[derive(Debug)]
 enum State {
     /// No request is under way.
@@ -51,57 +50,57 @@ enum State {
 }
 
 impl Http1Connection {
-    /// Speaks HTTP/1.1 over a stream, which has this place.
+    /// A new connection over a transport.
     pub fn new(
-        stream: Transport,
-        place: ConnectionPermit,
+        transport: Transport,
+        permit: ConnectionPermit,
         response_timeout: Duration,
         stall_timeout: Duration,
     ) -> Box<Self> {
-        let io = Io::new(stream, place, response_timeout, stall_timeout);
-        Box::new(Self { io, state: State::Idle, kept_since: None })
+        let io = Io::new(transport, permit, response_timeout, stall_timeout);
+        Box::new(Self { io, state: State::Idle, idle_since: None })
     }
 
-    /// Whether it has served before and was kept.
-    pub fn was_kept(&self) -> bool {
-        self.kept_since.is_some()
+    /// Whether the connection has served a request before.
+    pub fn is_reused(&self) -> bool {
+        self.idle_since.is_some()
     }
 
-    /// Ends a request whose response has been read to its end; says whether the connection can be kept for another one.
-    pub fn keep(&mut self) -> bool {
-        self.kept_since = Some(recent());
-        self.connection().end();
-        let is_reusable = match &self.state {
+    /// Finishes a request whose response is complete; returns whether the connection can take another one.
+    pub fn finish_request(&mut self) -> bool {
+        self.idle_since = Some(recent());
+        self.connection_use().finish();
+        let is_complete = match &self.state {
             State::Idle => true,
             State::Receiving(exchange) => exchange.is_reusable(),
             State::Closed => false,
         };
-        // A server that sends more than its response is not understood.
-        let is_kept = is_reusable && self.io.stream.unread_length() == 0;
-        self.state = if is_kept { State::Idle } else { State::Closed };
+        // Bytes after the response would be taken for the next one.
+        let is_reusable = is_complete && self.io.stream.unread_length() == 0;
+        self.state = if is_reusable { State::Idle } else { State::Closed };
         self.io.reset();
         self.io.stream.shrink();
-        is_kept
+        is_reusable
     }
 
-    /// Who uses it.
-    pub fn connection(&self) -> &Arc<ConnectionUse> {
-        self.io.place.connection()
+    /// The use of the connection.
+    pub fn connection_use(&self) -> &Arc<ConnectionUse> {
+        self.io.permit.connection_use()
     }
 
-    /// How long it has been kept.
+    /// How long the connection has been idle.
     pub fn idle_for(&self) -> Duration {
-        self.kept_since.map_or(Duration::ZERO, |since| monotonic() - since)
+        self.idle_since.map_or(Duration::ZERO, |since| monotonic() - since)
     }
 
-    /// Whether an idle connection has ended, or the server has sent something unasked. No task is woken if that happens
-    /// later.
+    /// Whether an idle connection has ended, or the server has sent something without a request. If that happens later,
+    /// no task is woken.
     pub fn is_dead(&mut self) -> bool {
-        self.io.forget_tasks();
-        let mut room = [MaybeUninit::uninit(); 1];
-        let (room, cx) = (&mut ReadBuf::uninit(&mut room), &mut Context::from_waker(Waker::noop()));
+        self.io.clear_wakers();
+        let mut byte = [MaybeUninit::uninit(); 1];
+        let (byte, cx) = (&mut ReadBuf::uninit(&mut byte), &mut Context::from_waker(Waker::noop()));
         !matches!(self.state, State::Idle)
-            || Pin::new(self.io.stream.get_mut()).poll_read(cx, room).is_ready()
+            || Pin::new(self.io.stream.get_mut()).poll_read(cx, byte).is_ready()
     }
 
     /// Whether the response may be silent without a time limit.
@@ -109,47 +108,47 @@ impl Http1Connection {
         matches!(&self.state, State::Receiving(exchange) if exchange.is_open_ended)
     }
 
-    /// Whether the response has come before its request was sent.
+    /// Whether the response has begun before the request was sent completely.
     pub fn is_uploading(&self) -> bool {
         matches!(&self.state, State::Receiving(exchange) if !exchange.is_sent())
     }
 
-    /// Closes it, and leaves its place to another.
-    pub fn into_place(self: Box<Self>) -> ConnectionPermit {
-        self.io.place
+    /// Closes the connection, and returns its permit.
+    pub fn into_permit(self: Box<Self>) -> ConnectionPermit {
+        self.io.permit
     }
 
-    /// The stream after the server has switched protocols, and its right to be there.
-    pub fn into_switched(self: Box<Self>) -> Option<(TimedStream<Transport>, ConnectionPermit)> {
+    /// The stream of bytes after the server has switched protocols, and the connection's permit.
+    pub fn into_tunnel(self: Box<Self>) -> Option<(TimedStream<Transport>, ConnectionPermit)> {
         let has_switched = matches!(&self.state, State::Receiving(exchange) if exchange.has_switched());
-        let Io { stream, place, stall_timeout, .. } = self.io;
+        let Io { stream, permit, stall_timeout, .. } = self.io;
         let (stream, read) = stream.into_parts();
-        has_switched.then(|| (TimedStream::new(stream, read, stall_timeout), place))
+        has_switched.then(|| (TimedStream::new(stream, read, stall_timeout), permit))
     }
 
-    /// Sends a request and waits for the head of its response. All must be over by `deadline`, the response's body too.
+    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well.
     ///
     /// # Errors
-    /// When there is no response. The head of the request stays as it is, and so does what is stored of its body.
+    /// When there is no response. The request's head is unchanged, and its body keeps what can be sent again.
     pub async fn send(
         &mut self,
         request: &mut UpstreamRequest,
         deadline: Option<Instant>,
     ) -> Result<ResponseHead, SendError> {
         let sent_before = self.io.stream.total_written();
-        let mut exchange = Exchange::begin(request, deadline, &self.io, self.was_kept());
+        let mut exchange = Exchange::start(request, deadline, &self.io, self.is_reused());
         write_request(self.io.stream.out(), &request.head, exchange.framing);
         let mut is_first = true;
         let result = poll_fn(|cx| {
             if std::mem::take(&mut is_first) {
-                self.connection().set_waker(cx.waker().clone());
+                self.connection_use().set_waker(cx.waker().clone());
             }
             exchange.poll_head(&mut self.io, &mut request.body, cx)
         })
         .await;
         match result {
             Ok(head) => {
-                exchange.begin_response(&mut self.io, &head, &mut request.body);
+                exchange.start_response(&mut self.io, &head, &mut request.body);
                 self.state = State::Receiving(exchange);
                 Ok(head)
             }
@@ -161,7 +160,7 @@ impl Http1Connection {
         }
     }
 
-    /// Goes on with what is still to be sent of a request whose response has begun.
+    /// Polls the rest of the upload of a request whose response has begun.
     ///
     /// # Errors
     /// When the client has broken off the request.
@@ -172,7 +171,7 @@ impl Http1Connection {
         }
     }
 
-    /// The next part of the response's body.
+    /// Polls the next part of the response's body.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.state {
             State::Receiving(exchange) => exchange.poll_response(&mut self.io, cx),
@@ -180,7 +179,7 @@ impl Http1Connection {
         }
     }
 
-    /// Whether the response's body has come to its end.
+    /// Whether the response's body is complete.
     pub fn is_end_stream(&self) -> bool {
         match &self.state {
             State::Receiving(exchange) => exchange.is_end_stream(),
@@ -188,7 +187,7 @@ impl Http1Connection {
         }
     }
 
-    /// How long the rest of the response's body is.
+    /// The length of the rest of the response's body.
     pub fn size_hint(&self) -> SizeHint {
         match &self.state {
             State::Receiving(exchange) => exchange.size_hint(),

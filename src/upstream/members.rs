@@ -52,7 +52,7 @@ pub(super) fn with_addresses(
             || {
                 let endpoint = Endpoint::new(server, &named.url(), address, spec.max_connections);
                 if !own.is_empty() {
-                    *endpoint.standing.lock() = HealthState::new(now);
+                    *endpoint.health.lock() = HealthState::new(now);
                 }
                 Arc::new(endpoint)
             },

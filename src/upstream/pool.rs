@@ -1,8 +1,6 @@
-//! One worker's connections to one address of a server.
+//! One worker's connections to one endpoint: reused, or opened within the connection limit.
 
-mod in_flight;
-
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -10,51 +8,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-pub use self::in_flight::InFlight;
-
-use super::ForwardError;
-use super::acquire::{self, Acquired};
+use super::acquire::{Acquired, acquire};
 use super::connection::Connection;
-use super::connection_limit::{ConnectionLimit, ConnectionPermit, Grant, Next, WorkerWaker};
+use super::connection_limit::{ConnectionPermit, WorkerWaker};
 use super::endpoint::{Endpoint, dial};
+use super::error::ForwardError;
 use super::http1::Http1Connection;
 use super::http2::Http2Pool;
+use super::idle::IdleConnections;
 use super::members::Member;
-use super::shared::{Pending, SharedUpstream};
+use super::shared::SharedUpstream;
 use super::spec::{Balance, ServerSpec};
-use crate::telemetry::UpstreamCounts;
+use crate::telemetry::{Attempt, UpstreamCounts};
 use crate::time::monotonic;
 
-/// Connections that are kept at most.
-const MAX_KEPT: usize = 256;
-/// How long one is kept: less than most servers keep their end.
-const KEPT_FOR: Duration = Duration::from_secs(30);
-
-/// Connections to one address that wait for the next request; the one used last goes first.
+/// One worker's connection pool for one endpoint.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<SharedUpstream>,
     endpoint: Arc<Endpoint>,
     fallback: Cell<Option<SocketAddr>>,
     server: ServerSpec,
-    /// The server's URL.
+    /// The server's URL without its path, for the access log.
     label: Rc<str>,
     authority: HeaderValue,
     counts: UpstreamCounts,
-    /// Whether the choice of a server goes by requests in flight.
+    /// Whether the load balancer compares requests in flight.
     counts_in_flight: bool,
-    worker: WorkerWaker,
-    #[allow(clippy::vec_box)] // A connection is large, and it is moved often.
-    kept: RefCell<Vec<Box<Http1Connection>>>,
-    /// Those that have been given to requests that waited, by their numbers in the line.
-    handed: RefCell<Vec<(u64, Box<Http1Connection>)>>,
-    /// Those that requests share, where HTTP/2 is spoken.
-    multiplexed: Option<Http2Pool>,
-    /// Whether it gets no more requests: what comes back is not kept.
-    is_retired: Cell<bool>,
+    connections: IdleConnections,
 }
 
 impl Pool {
@@ -65,24 +48,20 @@ impl Pool {
         worker: WorkerWaker,
     ) -> Self {
         let spec = shared.spec();
-        // A member is made of one of the servers.
+        // Each member is an address of one of the servers.
         let server = spec.servers[member.endpoint.server].clone();
         let authority = HeaderValue::from_str(&server.authority());
         Self {
-            // A host that is read from a URL has only characters that a header may have.
+            // A host from a URL has only characters that a header value may contain.
             authority: authority.unwrap_or_else(|_| HeaderValue::from_static("")),
             label: server.label().into(),
             server,
             endpoint: Arc::clone(&member.endpoint),
             fallback: Cell::new(member.fallback),
             counts_in_flight: matches!(spec.balance, Balance::LeastRequests | Balance::PowerOfTwo),
-            shared: Arc::clone(shared),
             counts,
-            worker,
-            kept: RefCell::default(),
-            handed: RefCell::default(),
-            multiplexed: spec.is_http2.then(Http2Pool::default),
-            is_retired: Cell::new(false),
+            connections: IdleConnections::new(shared, &member.endpoint, worker),
+            shared: Arc::clone(shared),
         }
     }
 
@@ -90,7 +69,7 @@ impl Pool {
         &self.server
     }
 
-    /// The server's URL, as the metrics have it.
+    /// The server's name in the access log and metrics.
     pub(super) fn label(&self) -> &Rc<str> {
         &self.label
     }
@@ -104,249 +83,190 @@ impl Pool {
         &self.authority
     }
 
-    /// Where else to connect from now on if the address fails.
+    /// Sets the address to connect to if the endpoint's own fails.
     pub(super) fn set_fallback(&self, fallback: Option<SocketAddr>) {
         self.fallback.set(fallback);
     }
 
-    /// Whether there is a connection for a request, as far as is known without looking.
-    pub(super) fn has_some(&self) -> bool {
-        if let Some(multiplexed) = &self.multiplexed {
-            return multiplexed.has_some();
-        }
-        !self.kept.borrow().is_empty()
+    /// The idle connections.
+    pub(super) fn connections(&self) -> &IdleConnections {
+        &self.connections
     }
 
-    /// A connection that was kept, or with `fresh` and where there is none a new one; or what it has waited for.
-    /// One that is shared may be an old one with `fresh` too: a dead one is found out by the first that it fails.
+    /// Whether requests share connections, as over HTTP/2.
+    pub(super) fn is_multiplexed(&self) -> bool {
+        self.connections.http2().is_some()
+    }
+
+    /// Gets a connection for a request: what it has waited for, an idle connection unless `needs_new`, or a new one. A
+    /// shared connection may be an old one even if `needs_new`: the first request that fails on it removes it.
+    ///
+    /// # Errors
+    /// When no connection can be made, or none is free in time.
     pub(super) async fn checkout(
         &self,
-        turn: Option<Acquired>,
+        acquired: Option<Acquired>,
         client: IpAddr,
-        fresh: bool,
+        needs_new: bool,
         deadline: Option<Instant>,
     ) -> Result<Connection, ForwardError> {
-        if let Some(turn) = turn {
-            return Box::pin(self.open(turn, fresh, deadline)).await.map(Connection::Http1);
+        if let Some(acquired) = acquired {
+            return Box::pin(self.open(acquired, needs_new, deadline)).await.map(Connection::Http1);
         }
-        if !fresh && let Some(connection) = self.kept() {
+        if !needs_new && let Some(connection) = self.connections.take() {
             return Ok(Connection::Http1(connection));
         }
-        if let Some(multiplexed) = &self.multiplexed {
-            return match multiplexed.free() {
-                Some(lane) => Ok(Connection::Http2(lane)),
-                None => Box::pin(self.open_shared(multiplexed, client, deadline)).await,
+        if let Some(http2) = self.connections.http2() {
+            return match http2.open_stream() {
+                Some(stream) => Ok(Connection::Http2(stream)),
+                None => Box::pin(self.open_shared(http2, client, deadline)).await,
             };
         }
-        // Apart, because it is large, and most requests find a connection that was kept.
-        Box::pin(self.wait_and_open(client, fresh, deadline)).await.map(Connection::Http1)
+        // Boxed because it is large, and most requests reuse an idle connection.
+        Box::pin(self.wait_and_open(client, needs_new, deadline)).await.map(Connection::Http1)
     }
 
-    /// That every connection is in use.
+    /// The error when every connection is in use.
     pub(super) fn full(&self) -> ForwardError {
         ForwardError::Full(self.server.authority())
     }
 
-    /// Whether requests share connections.
-    pub(super) fn is_multiplexed(&self) -> bool {
-        self.multiplexed.is_some()
+    /// By when a request must have a connection, or a permit for one, while all are in use.
+    pub(super) fn acquire_by(&self, deadline: Option<Instant>) -> Instant {
+        within(self.shared.spec().pending_timeout, deadline)
     }
 
-    pub(super) fn room(&self) -> &Arc<ConnectionLimit> {
-        &self.endpoint.room
-    }
-
-    /// Counts a request that has to wait for a connection; none if too many do, and `displace` makes no room among them.
-    pub(super) fn pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
-        self.shared.pending(displace)
-    }
-
-    /// Joins the line for a connection, under a number.
-    pub(super) fn line_up(&self, client: IpAddr) -> (u64, oneshot::Receiver<Grant>) {
-        self.endpoint.room.wait(&self.worker, client)
-    }
-
-    /// Asks the other workers for connections that they keep and others wait for.
-    pub(super) fn ring_others(&self) {
-        self.shared.ring_others(&self.worker);
-    }
-
-    /// Keeps a connection whose response has been read to its end, if it is good for another.
-    pub(super) fn give_back(&self, mut connection: Box<Http1Connection>) {
-        if !connection.keep() {
-            return;
+    /// Counts a request, if the load balancer compares requests in flight.
+    pub(super) fn request_started(&self) {
+        if self.counts_in_flight {
+            self.endpoint.request_started();
         }
-        if self.endpoint.room.is_awaited() {
-            return self.pass_on(connection);
-        }
-        self.store(connection);
     }
 
-    /// Has the log say that requests fail at the server, if that is news.
-    pub(super) fn record(&self, error: &ForwardError) {
+    /// Counts the end of a request.
+    pub(super) fn request_finished(&self) {
+        if self.counts_in_flight {
+            self.endpoint.request_finished();
+        }
+    }
+
+    /// Reports the result of an attempt to the metrics and to outlier ejection.
+    pub(super) fn report_attempt(&self, attempt: Attempt) {
+        self.counts.ended(self.endpoint.server, attempt);
+        if attempt.is_failure() {
+            self.shared.record_failure(&self.endpoint);
+        } else if attempt == Attempt::Answered {
+            self.endpoint.record_success();
+        }
+        if matches!(attempt, Attempt::Answered | Attempt::Unavailable) {
+            self.endpoint.failure_log.record_response();
+        }
+    }
+
+    /// Logs the first of a series of failures.
+    pub(super) fn log_failure(&self, error: &ForwardError) {
         self.shared.log_failure(&self.endpoint, &self.server, error);
     }
 
-    /// Closes what has been kept for too long, and what the server has closed.
+    /// Closes connections that have been idle for too long, and those that the server has closed.
     pub(super) fn sweep(&self) {
         self.shared.log_recovery(&self.endpoint);
-        if let Some(multiplexed) = &self.multiplexed {
-            multiplexed.sweep();
-        }
-        self.kept
-            .borrow_mut()
-            .retain_mut(|connection| connection.idle_for() < KEPT_FOR && !connection.is_dead());
-    }
-
-    /// Closes kept connections for requests of other workers that wait for one.
-    pub(super) fn make_room(&self) {
-        while self.endpoint.room.is_awaited() && self.close_kept() {}
-    }
-
-    /// Closes what is kept, now and from now on: no request will come any more. Those that are under way can last long,
-    /// and the pool with them.
-    pub(super) fn retire(&self) {
-        self.is_retired.set(true);
-        let _ = self.kept.take();
-        if let Some(multiplexed) = &self.multiplexed {
-            multiplexed.forget();
-        }
-    }
-
-    /// A kept connection. The server may have closed it meanwhile, which is found before a request is sent.
-    fn kept(&self) -> Option<Box<Http1Connection>> {
-        self.kept.borrow_mut().pop()
-    }
-
-    fn store(&self, connection: Box<Http1Connection>) {
-        let mut kept = self.kept.borrow_mut();
-        if kept.len() < MAX_KEPT && !self.is_retired.get() {
-            kept.push(connection);
-        }
-    }
-
-    /// Closes a kept connection; says whether there was one.
-    pub(super) fn close_kept(&self) -> bool {
-        if let Some(multiplexed) = &self.multiplexed {
-            return multiplexed.close_idle();
-        }
-        self.kept.borrow_mut().pop().is_some()
-    }
-
-    /// Gives a connection to the request that has waited longest. To another worker only its place can go.
-    fn pass_on(&self, connection: Box<Http1Connection>) {
-        match self.endpoint.room.next_for(&self.worker) {
-            Next::Nobody => self.store(connection),
-            Next::Elsewhere => drop(connection),
-            Next::Here(waiter) => {
-                let number = waiter.number;
-                self.handed.borrow_mut().push((number, connection));
-                if !waiter.tell(Grant::Handed)
-                    && let Some(connection) = self.take_handed(number)
-                {
-                    self.pass_on(connection);
-                }
-            }
-        }
-    }
-
-    pub(super) fn take_handed(&self, number: u64) -> Option<Box<Http1Connection>> {
-        let mut handed = self.handed.borrow_mut();
-        let place = handed.iter().position(|(other, _)| *other == number)?;
-        Some(handed.swap_remove(place).1)
+        self.connections.sweep();
     }
 
     async fn wait_and_open(
         &self,
         client: IpAddr,
-        fresh: bool,
+        needs_new: bool,
         deadline: Option<Instant>,
     ) -> Result<Box<Http1Connection>, ForwardError> {
-        let turn = acquire::turn(&[self], client, self.turn_by(deadline)).await;
-        let (_, turn) = turn.ok_or_else(|| self.full())?;
-        self.open(turn, fresh, deadline).await
+        let acquired = acquire(&[&self.connections], client, self.acquire_by(deadline)).await;
+        let (_, acquired) = acquired.ok_or_else(|| self.full())?;
+        self.open(acquired, needs_new, deadline).await
     }
 
     async fn open(
         &self,
-        turn: Acquired,
-        fresh: bool,
+        acquired: Acquired,
+        needs_new: bool,
         deadline: Option<Instant>,
     ) -> Result<Box<Http1Connection>, ForwardError> {
-        let place = match turn {
-            // One that has served may be as dead as the one before.
-            Acquired::Connection(connection) if fresh => connection.into_place(),
+        let permit = match acquired {
+            // A reused connection may be as stale as the one before.
+            Acquired::Connection(connection) if needs_new => connection.into_permit(),
             Acquired::Connection(connection) => return Ok(connection),
-            Acquired::Place(place) => place,
+            Acquired::Permit(permit) => permit,
         };
-        // However long it has waited for its turn: those who come first have waited longest, and the server is not to
-        // be judged by what they have left.
-        match timeout_at(self.connected_by(deadline), self.connect(place)).await {
+        // The full timeout, however long the request has waited: a short rest would blame the server for the wait.
+        match timeout_at(self.connect_by(deadline), self.connect(permit)).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(ForwardError::Connect { server: self.server.authority(), error }),
-            Err(_) => Err(ForwardError::ConnectTimeout(self.server.authority())),
+            Ok(Err(error)) => Err(self.connect_error(error)),
+            Err(_) => Err(self.connect_timeout()),
         }
     }
 
-    /// By when a request that needs a new connection must have it.
-    fn connected_by(&self, deadline: Option<Instant>) -> Instant {
+    /// By when a new connection must be established.
+    fn connect_by(&self, deadline: Option<Instant>) -> Instant {
         within(self.shared.spec().connect_timeout, deadline)
     }
 
-    /// By when a request must have a connection, or room for a new one, while all are in use.
-    pub(super) fn turn_by(&self, deadline: Option<Instant>) -> Instant {
-        within(self.shared.spec().pending_timeout, deadline)
+    fn connect_error(&self, error: io::Error) -> ForwardError {
+        ForwardError::Connect { server: self.server.authority(), error }
     }
 
-    /// A part in a new connection, or in one that somebody has made meanwhile, or in a full one where no more may be
-    /// made.
+    fn connect_timeout(&self) -> ForwardError {
+        ForwardError::ConnectTimeout(self.server.authority())
+    }
+
+    /// Opens a stream in a new connection, in one that another request has made meanwhile, or in a full one if no more
+    /// connections are allowed.
     async fn open_shared(
         &self,
-        multiplexed: &Http2Pool,
+        http2: &Http2Pool,
         client: IpAddr,
         deadline: Option<Instant>,
     ) -> Result<Connection, ForwardError> {
-        let spec = self.shared.spec();
-        let by = self.connected_by(deadline);
-        let in_time = |_| ForwardError::ConnectTimeout(self.server.authority());
-        let _turn = timeout_at(by, multiplexed.connecting()).await.map_err(in_time)?;
-        if let Some(lane) = multiplexed.free() {
-            return Ok(Connection::Http2(lane));
+        let connecting = timeout_at(self.connect_by(deadline), http2.lock_connecting()).await;
+        let _connecting = connecting.map_err(|_| self.connect_timeout())?;
+        if let Some(stream) = http2.open_stream() {
+            return Ok(Connection::Http2(stream));
         }
-        let place = match self.endpoint.room.enter() {
-            Some(place) => place,
-            None => match multiplexed.any() {
-                Some(lane) => return Ok(Connection::Http2(lane)),
-                // Another worker may use its connections for ever, and none can be lent.
-                None if multiplexed.is_empty() => self.endpoint.room.enter_over(),
-                None => match acquire::turn(&[self], client, self.turn_by(deadline)).await {
-                    Some((_, Acquired::Place(place))) => place,
-                    // Nobody hands over a connection of its own here.
+        let limit = self.connections.connection_limit();
+        let permit = match limit.try_acquire() {
+            Some(permit) => permit,
+            None => match http2.open_queued_stream() {
+                Some(stream) => return Ok(Connection::Http2(stream)),
+                // Other workers may use their connections indefinitely, and can't lend one.
+                None if http2.is_empty() => limit.acquire_over_limit(),
+                None => match acquire(&[&self.connections], client, self.acquire_by(deadline)).await {
+                    Some((_, Acquired::Permit(permit))) => permit,
+                    // Shared connections are never granted as a whole.
                     _ => return Err(self.full()),
                 },
             },
         };
+        let spec = self.shared.spec();
         let connect = async {
             let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
-            multiplexed.add(stream, place, spec.response_timeout, spec.stall_timeout).await
+            http2.connect(stream, permit, spec.response_timeout, spec.stall_timeout).await
         };
-        let lane = timeout_at(self.connected_by(deadline), connect).await.map_err(in_time)?;
-        if self.is_retired.get() {
-            multiplexed.forget();
+        let connected = timeout_at(self.connect_by(deadline), connect).await;
+        let stream = connected.map_err(|_| self.connect_timeout())?;
+        if self.connections.is_retired() {
+            http2.retire();
         }
-        let failed = |error| ForwardError::Connect { server: self.server.authority(), error };
-        lane.map(Connection::Http2).map_err(failed)
+        stream.map(Connection::Http2).map_err(|error| self.connect_error(error))
     }
 
-    async fn connect(&self, place: ConnectionPermit) -> io::Result<Box<Http1Connection>> {
+    async fn connect(&self, permit: ConnectionPermit) -> io::Result<Box<Http1Connection>> {
         let spec = self.shared.spec();
         let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
-        Ok(Http1Connection::new(stream, place, spec.response_timeout, spec.stall_timeout))
+        Ok(Http1Connection::new(stream, permit, spec.response_timeout, spec.stall_timeout))
     }
 }
 
-/// So long from now, or the deadline if that comes first.
+/// The end of a timeout that starts now, or the deadline if that is earlier.
 fn within(timeout: Duration, deadline: Option<Instant>) -> Instant {
-    let by = monotonic() + timeout;
-    deadline.map_or(by, |deadline| by.min(deadline))
+    let end = monotonic() + timeout;
+    deadline.map_or(end, |deadline| end.min(deadline))
 }

@@ -1,5 +1,7 @@
-//! The body of a response on its way to the client.
+//! The body of a response on its way to the client, and the tunnel after a switch of protocols.
 
+use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,86 +9,94 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::body::BodyError;
 use super::client_counts::ClientPermit;
-use super::connection::ActiveExchange;
+use super::connection::{ActiveExchange, Duplex, TunnelHold};
 use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::detached::ResponseStream;
-use super::pool::InFlight;
+use super::error::BodyError;
+use super::in_flight::InFlight;
 use super::trailers::{self, may_trail};
-use super::tunnel::ServerEnd;
 use crate::limiter::Permit;
 
-/// A response's body as it streams in. The connection goes back to its pool after the last byte; if the body
-/// is dropped before, the connection is closed, or the rest is read for as long as the request holds concurrency slots.
+/// The body of a response as it streams in. After the last byte the connection returns to its pool. If the body is
+/// dropped before, the connection is closed, or a task reads the rest if the request holds concurrency slots.
 #[derive(Debug)]
 pub struct ResponseBody {
     stream: ResponseStream,
-    visit: InFlight,
-    /// Whether the client has to take it in time.
+    in_flight: InFlight,
+    /// Whether the connection may be reclaimed if the client reads too slowly.
     is_timed: bool,
-    _admitted: (Permit, Option<Rc<ClientPermit>>),
+    _permits: (Permit, Option<Rc<ClientPermit>>),
+}
+
+/// The server's end of a tunnel after a switch of protocols. The request that asked for the tunnel, with its limits and
+/// counts, lasts as long as this value.
+pub struct ServerEnd {
+    stream: Box<dyn Duplex>,
+    _request: ResponseBody,
+    _hold: TunnelHold,
 }
 
 impl ResponseBody {
     pub(super) fn new(
         stream: ResponseStream,
-        visit: InFlight,
-        admitted: (Permit, Option<Rc<ClientPermit>>),
+        in_flight: InFlight,
+        permits: (Permit, Option<Rc<ClientPermit>>),
         is_timed: bool,
     ) -> Self {
         let is_timed = is_timed && !stream.exchange().is_some_and(ActiveExchange::is_open_ended);
-        let body = Self { stream, visit, is_timed, _admitted: admitted };
-        // It may not even take the first part.
-        body.is_handed_on();
+        let body = Self { stream, in_flight, is_timed, _permits: permits };
+        // The client may not even read the first part.
+        body.wait_for_client();
         body
     }
 
-    /// Whether it has no time limit, as an event stream or a gRPC call.
+    /// Whether the response has no time limit, as an event stream or a gRPC call.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
         self.stream.exchange().is_some_and(ActiveExchange::is_open_ended)
     }
 
-    /// Who uses the connection that it comes over, if no other request does.
+    /// The use of the connection to the server, unless requests share it.
     #[must_use]
-    pub fn connection(&self) -> Option<&Arc<ConnectionUse>> {
-        self.stream.exchange().and_then(ActiveExchange::connection)
+    pub fn connection_use(&self) -> Option<&Arc<ConnectionUse>> {
+        self.stream.exchange().and_then(ActiveExchange::connection_use)
     }
 
-    /// The client has taken what there was.
-    fn is_taken(&self) {
-        if let Some(connection) = self.connection().filter(|_| self.is_timed) {
-            connection.go_on();
+    /// Records that the client has taken the parts so far.
+    fn stop_waiting(&self) {
+        if let Some(connection) = self.connection_use().filter(|_| self.is_timed) {
+            connection.stop_waiting();
         }
     }
 
-    /// The client has to take a part of it before it gets more. How much of that it has taken already can't be seen from
-    /// here, so that there is no rate.
-    fn is_handed_on(&self) {
+    /// Starts to wait until the client has taken a part. How many of its bytes the client has read is unknown here, so
+    /// there is a grace period but no rate.
+    fn wait_for_client(&self) {
         if self.is_timed
             && !self.stream.is_end_stream()
-            && let Some(connection) = self.connection()
+            && let Some(connection) = self.connection_use()
         {
             connection.wait_for_client(Some(CONTENDED_GRACE));
         }
     }
 
-    /// The server's end of the tunnel, once it has switched protocols.
+    /// The server's end of the tunnel, if the server has switched protocols.
     #[must_use]
     pub fn into_tunnel(mut self) -> Option<ServerEnd> {
-        let (stream, held) = self.stream.finish().and_then(ActiveExchange::into_switched)?;
-        Some(ServerEnd::new(stream, self, held))
+        let (stream, hold) = self.stream.finish().and_then(ActiveExchange::into_tunnel)?;
+        Some(ServerEnd { stream, _request: self, _hold: hold })
     }
 
-    /// The server that it comes from, for messages.
+    /// The server's authority, for messages.
     #[must_use]
     pub fn server(&self) -> String {
-        self.visit.pool().server().authority()
+        self.in_flight.pool().server().authority()
     }
 
-    /// Goes on with what is still to be sent of the request, while no more of the response can be taken.
+    /// Polls the rest of the upload, while no more of the response can be taken.
     ///
     /// # Errors
     /// When the client has broken off the request.
@@ -94,9 +104,9 @@ impl ResponseBody {
         self.stream.poll_upload(cx)
     }
 
-    fn give_back(&mut self) {
-        if let Some(connection) = self.stream.finish().and_then(ActiveExchange::into_kept) {
-            self.visit.pool().give_back(connection);
+    fn release_connection(&mut self) {
+        if let Some(connection) = self.stream.finish().and_then(ActiveExchange::finish) {
+            self.in_flight.pool().connections().release(connection);
         }
     }
 }
@@ -110,17 +120,17 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        this.is_taken();
-        if this.connection().is_some_and(|connection| connection.is_reclaimed()) {
+        this.stop_waiting();
+        if this.connection_use().is_some_and(|connection| connection.is_reclaimed()) {
             return Poll::Ready(Some(Err(BodyError::Reclaimed)));
         }
         let mut frame = this.stream.poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &mut frame {
-            trailers::cut(frame, |name| may_trail(name.as_str()));
+            trailers::retain(frame, |name| may_trail(name.as_str()));
         }
         match &frame {
-            Poll::Ready(None) => this.give_back(),
-            Poll::Ready(Some(Ok(_))) => this.is_handed_on(),
+            Poll::Ready(None) => this.release_connection(),
+            Poll::Ready(Some(Ok(_))) => this.wait_for_client(),
             _ => {}
         }
         frame
@@ -138,7 +148,37 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         if self.stream.is_end_stream() {
-            self.give_back();
+            self.release_connection();
         }
+    }
+}
+
+impl fmt::Debug for ServerEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerEnd").finish_non_exhaustive()
+    }
+}
+
+impl AsyncRead for ServerEnd {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for ServerEnd {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -30,7 +30,7 @@ pub struct SharedUpstream {
     /// Whether too few are in, so that all are used.
     is_in_panic: AtomicBool,
     /// Rings when somebody was put out: the keeper must know when to readmit it.
-    pub(super) stirred: Notify,
+    pub(super) ejected: Notify,
     /// Requests that wait for a connection.
     pending: AtomicUsize,
     clients: Arc<ClientCounts>,
@@ -52,7 +52,7 @@ impl SharedUpstream {
             members: ArcSwap::default(),
             judging: Mutex::default(),
             is_in_panic: AtomicBool::new(false),
-            stirred: Notify::new(),
+            ejected: Notify::new(),
             pending: AtomicUsize::new(0),
             clients: Arc::default(),
             workers: Mutex::default(),
@@ -91,13 +91,13 @@ impl SharedUpstream {
         let is_ejected = spec.eject.is_some() && next.has_choice();
         for Member { endpoint, .. } in next.members().iter() {
             let same = earlier.iter().find(|member| member.endpoint.is_same(endpoint));
-            let standing = same.map(|same| same.endpoint.standing.lock().clone());
-            *endpoint.standing.lock() = standing.map_or_else(
+            let standing = same.map(|same| same.endpoint.health.lock().clone());
+            *endpoint.health.lock() = standing.map_or_else(
                 || HealthState::new(now),
                 |standing| standing.with_checks(is_checked, is_ejected),
             );
         }
-        next.judge(now);
+        next.update_shares(now);
         next
     }
 
@@ -129,14 +129,14 @@ impl SharedUpstream {
     }
 
     /// Names the worker whose kept connections others may wait for.
-    pub(super) fn register(&self, worker: &WorkerWaker) {
+    pub(super) fn register_worker(&self, worker: &WorkerWaker) {
         let mut workers = self.workers.lock();
         workers.retain(|known| known.strong_count() > 0);
         workers.push(Arc::downgrade(worker));
     }
 
     /// Asks the other workers for connections that they keep and others wait for.
-    pub(super) fn ring_others(&self, own: &WorkerWaker) {
+    pub(super) fn notify_other_workers(&self, own: &WorkerWaker) {
         for worker in self.workers.lock().iter().filter_map(Weak::upgrade) {
             if !Arc::ptr_eq(&worker, own) {
                 worker.notify_one();
@@ -145,7 +145,7 @@ impl SharedUpstream {
     }
 
     /// Counts a request that has to wait for a connection; none if too many do, and `displace` makes no room among them.
-    pub(super) fn pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
+    pub(super) fn start_pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
         let waiting = Pending(&self.pending);
         let others = self.pending.fetch_add(1, Ordering::Relaxed);
         (others < self.spec.max_pending || displace()).then_some(waiting)
@@ -155,7 +155,7 @@ impl SharedUpstream {
     ///
     /// # Errors
     /// When the client has as many requests under way as it may.
-    pub(super) fn admit(&self, client: IpAddr) -> Result<Option<ClientPermit>, ForwardError> {
+    pub(super) fn admit_client(&self, client: IpAddr) -> Result<Option<ClientPermit>, ForwardError> {
         let Some(max) = self.spec.max_requests_per_client else { return Ok(None) };
         let admitted = self.clients.acquire(client, max);
         admitted.map(Some).ok_or(ForwardError::ClientLimit(max))
@@ -176,25 +176,25 @@ impl SharedUpstream {
         let is_same = members::are_same(&self.members(), &members);
         self.members.store(Arc::new(members));
         drop(judging);
-        self.judge(now);
-        self.stirred.notify_one();
+        self.update_shares(now);
+        self.ejected.notify_one();
         !is_same
     }
 
     /// Takes the outcome of a check of one endpoint.
-    pub(super) fn checked(
+    pub(super) fn record_check(
         &self,
         endpoint: &Endpoint,
         outcome: Result<(), String>,
         spec: &HealthSpec,
         now: Instant,
     ) {
-        if !endpoint.standing.lock().checked(outcome.is_ok(), spec, now) {
+        if !endpoint.health.lock().checked(outcome.is_ok(), spec, now) {
             return;
         }
         // What the log says is so already.
-        self.judge(now);
-        self.stirred.notify_one();
+        self.update_shares(now);
+        self.ejected.notify_one();
         let (name, address) = (self.spec.label(), endpoint.address);
         match outcome {
             Ok(()) => tracing::info!("upstream {name}: {address} is healthy again"),
@@ -203,20 +203,20 @@ impl SharedUpstream {
     }
 
     /// A request has failed at an endpoint, which may be too often in a row.
-    pub(super) fn failed(&self, endpoint: &Endpoint) {
+    pub(super) fn record_failure(&self, endpoint: &Endpoint) {
         let Some(spec) = self.spec.eject.as_ref().filter(|_| self.has_choice()) else { return };
         if endpoint.failures.fetch_add(1, Ordering::Relaxed) + 1 < spec.after {
             return;
         }
         let now = recent();
-        let Some(lasts) = endpoint.standing.lock().eject(spec, now) else { return };
+        let Some(lasts) = endpoint.health.lock().eject(spec, now) else { return };
         if let Some(ejections) = self.ejections.get(endpoint.server) {
             ejections.fetch_add(1, Ordering::Relaxed);
         }
         // On trial when it comes back: one more failure, and it is out again.
         endpoint.failures.store(spec.after - 1, Ordering::Relaxed);
-        self.judge(now);
-        self.stirred.notify_one();
+        self.update_shares(now);
+        self.ejected.notify_one();
         let (name, address, after) = (self.spec.label(), endpoint.address, spec.after);
         tracing::warn!("upstream {name}: {address} is out for {lasts:?}, after {after} failures in a row");
     }
@@ -224,7 +224,7 @@ impl SharedUpstream {
     /// A request has got no response from an endpoint: the log says so when that begins.
     pub(super) fn log_failure(&self, endpoint: &Endpoint, server: &ServerSpec, error: &ForwardError) {
         let is_failure = error.attempt().is_some_and(|attempt| attempt != Attempt::Abandoned);
-        if is_failure && endpoint.failing.begin(monotonic()) {
+        if is_failure && endpoint.failure_log.record_failure(monotonic()) {
             let hint = error.hint(server);
             tracing::warn!("upstream {}: {} fails: {error}{hint}", self.spec.label(), endpoint.address);
         }
@@ -232,18 +232,18 @@ impl SharedUpstream {
 
     /// Has the log say that an endpoint responds again, if it does.
     pub(super) fn log_recovery(&self, endpoint: &Endpoint) {
-        if endpoint.failing.end(monotonic()) {
+        if endpoint.failure_log.check_recovery(monotonic()) {
             tracing::info!("upstream {}: {} responds again", self.spec.label(), endpoint.address);
         }
     }
 
     /// Gives each endpoint its share; says when that has to be done again because time has passed.
-    pub(super) fn judge(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn update_shares(&self, now: Instant) -> Option<Instant> {
         let _judging = self.judging.lock();
         let members = self.members.load();
         let (mut are_in, mut due): (usize, Option<Instant>) = (0, None);
         for Member { endpoint, .. } in members.iter() {
-            let mut standing = endpoint.standing.lock();
+            let mut standing = endpoint.health.lock();
             if standing.readmit(now) {
                 tracing::info!("upstream {}: {} gets requests again", self.spec.label(), endpoint.address);
             }
@@ -252,7 +252,7 @@ impl SharedUpstream {
         }
         let is_in_panic = self.has_too_few(are_in, members.len());
         for Member { endpoint, weight, .. } in members.iter() {
-            let share = endpoint.standing.lock().share(*weight, self.spec.slow_start, now);
+            let share = endpoint.health.lock().share(*weight, self.spec.slow_start, now);
             endpoint.set_share(if is_in_panic { *weight } else { share });
         }
         if is_in_panic != self.is_in_panic.swap(is_in_panic, Ordering::Relaxed) {
@@ -283,8 +283,8 @@ impl SharedUpstream {
             let mut levels = known.map_or_else(ServerValues::default, |known| servers.swap_remove(known));
             for Member { endpoint, .. } in members.iter().filter(|member| member.endpoint.server == place) {
                 levels.addresses += 1;
-                levels.healthy += usize::from(endpoint.standing.lock().is_in());
-                levels.connections += endpoint.room.open();
+                levels.healthy += usize::from(endpoint.health.lock().is_in());
+                levels.connections += endpoint.connection_limit.open_connections();
             }
             levels.ejections += self.ejections.get(place).map_or(0, |count| count.load(Ordering::Relaxed));
             servers.push(ServerValues { label: label.into(), ..levels });

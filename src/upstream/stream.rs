@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming};
 use tokio::time::Instant;
 
-use super::body::BodyError;
+use super::error::BodyError;
 use crate::socket::Deadline;
 
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;

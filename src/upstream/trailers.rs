@@ -57,7 +57,7 @@ pub fn may_trail(name: &str) -> bool {
 }
 
 /// Removes what may not trail; over HTTP/1.1 it has not even been announced.
-pub(super) fn cut(frame: &mut Frame<Bytes>, may_trail: impl Fn(&HeaderName) -> bool) {
+pub(super) fn retain(frame: &mut Frame<Bytes>, may_trail: impl Fn(&HeaderName) -> bool) {
     let Some(trailers) = frame.trailers_mut() else { return };
     if trailers.keys().all(&may_trail) {
         return;

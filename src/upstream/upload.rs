@@ -1,7 +1,7 @@
-//! The body of a request over HTTP/2 on its way to a server.
+//! The upload of a request's body over HTTP/2.
 //!
-//! The library has a task of its own for it, which takes a part of the body, waits until the server lets it be sent, and
-//! takes the next. Nobody else sees that wait, and so it is bounded here.
+//! hyper sends a body in a task of its own, which takes a part of it, waits until flow control lets it send that, and
+//! takes the next. hyper does not bound this wait, so it is bounded here.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -14,132 +14,121 @@ use hyper::rt::Executor;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::error::BodyFailure;
 use crate::socket::LazyTimer;
 use crate::time::{monotonic, recent};
 
-/// What whoever waits for an answer is to know of the request's body, which somebody else sends.
+/// The progress of an upload, for the task that waits for the response.
 #[derive(Debug)]
 pub(super) struct Upload {
-    /// When its end was handed over.
-    pub sent: Cell<Option<Instant>>,
-    /// Why it broke off.
-    pub flaw: Cell<Option<BodyFailure>>,
-    /// When it last went on.
-    moved: Cell<Instant>,
-    /// Whether the server has to take something before more is asked for, and not the client to send it.
-    is_held_up: Cell<bool>,
-    /// Those who run the library's tasks, until it has begun.
-    carriers: RefCell<Option<UploadExecutor>>,
-    /// The task that sends it, if it needs one.
-    carrier: RefCell<Option<AbortHandle>>,
+    /// When the end of the body was handed to hyper.
+    pub ended_at: Cell<Option<Instant>>,
+    /// Why the body broke off.
+    pub failure: Cell<Option<BodyFailure>>,
+    progressed_at: Cell<Instant>,
+    /// Whether the upload waits for the server to take a part, rather than for the client to send one.
+    is_blocked: Cell<bool>,
+    /// The executor of the connection, until the upload has started.
+    executor: RefCell<Option<UploadExecutor>>,
+    /// The task that sends the body, if it needs one.
+    task: RefCell<Option<AbortHandle>>,
 }
 
-/// Why a request's body breaks off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BodyFailure {
-    /// The client broke it off, or it was no HTTP.
-    Broken,
-    /// It did not come in time.
-    TooLate,
-    /// It has more bytes than it may.
-    TooLarge,
-}
-
-/// Runs the library's tasks for a connection on this thread.
+/// Runs hyper's tasks for a connection on this thread, with a stall timeout for those that send a body.
 #[derive(Clone, Debug)]
 pub(super) struct UploadExecutor {
-    /// The body that has just begun. If it can't be sent in one go, the next task is its carrier.
-    beginning: Rc<RefCell<Option<Rc<Upload>>>>,
+    /// The upload that has just started. If it can't be sent at once, the next task is the one that sends it.
+    starting: Rc<RefCell<Option<Rc<Upload>>>>,
     stall_timeout: Duration,
 }
 
 impl Upload {
-    /// One that begins now.
-    pub fn new(carriers: &UploadExecutor) -> Rc<Self> {
+    /// An upload that starts now.
+    pub fn new(executor: &UploadExecutor) -> Rc<Self> {
         Rc::new(Self {
-            sent: Cell::new(None),
-            flaw: Cell::new(None),
-            moved: Cell::new(recent()),
-            is_held_up: Cell::new(true),
-            carriers: RefCell::new(Some(carriers.clone())),
-            carrier: RefCell::default(),
+            ended_at: Cell::new(None),
+            failure: Cell::new(None),
+            progressed_at: Cell::new(recent()),
+            is_blocked: Cell::new(true),
+            executor: RefCell::new(Some(executor.clone())),
+            task: RefCell::default(),
         })
     }
 
-    /// A part of it has been asked for; says whether there was one.
-    pub fn asked(self: &Rc<Self>, is_there: bool) {
-        if let Some(carriers) = self.carriers.take() {
-            carriers.beginning.replace(Some(Rc::clone(self)));
+    /// Records that hyper has polled the body; `has_part` says whether it got a part.
+    pub fn record_poll(self: &Rc<Self>, has_part: bool) {
+        if let Some(executor) = self.executor.take() {
+            executor.starting.replace(Some(Rc::clone(self)));
         }
-        if self.is_held_up.replace(is_there) || is_there {
-            self.moved.set(monotonic());
+        if self.is_blocked.replace(has_part) || has_part {
+            self.progressed_at.set(monotonic());
         }
     }
 
-    /// Its end has been handed over, or why it has none.
-    pub fn has_ended(&self) {
-        self.is_held_up.set(false);
-        self.sent.set(Some(monotonic()));
+    /// Records that the end of the body, or the error that ends it, was handed to hyper.
+    pub fn record_end(&self) {
+        self.is_blocked.set(false);
+        self.ended_at.set(Some(monotonic()));
     }
 
-    /// By when there must be an answer, or else more of it must have been sent. While the client is waited for, that is
-    /// still to come.
-    pub fn answered_by(&self, response_timeout: Duration, stall_timeout: Duration) -> Instant {
-        match self.sent.get() {
-            Some(sent) => sent + response_timeout,
-            None if self.is_held_up.get() => self.moved.get() + stall_timeout,
+    /// By when the response has to arrive, or else the upload has to progress. While the upload waits for the client,
+    /// the deadline moves on.
+    pub fn response_deadline(&self, response_timeout: Duration, stall_timeout: Duration) -> Instant {
+        match self.ended_at.get() {
+            Some(ended_at) => ended_at + response_timeout,
+            None if self.is_blocked.get() => self.progressed_at.get() + stall_timeout,
             None => monotonic() + response_timeout.min(stall_timeout),
         }
     }
 
-    /// Since when the server has owed us something. An answer without an end of its own is owed when it comes; but a
-    /// server must take what it is sent.
-    pub fn owed_since(&self, is_open_ended: bool) -> Instant {
-        if is_open_ended && !self.is_held_up.get() { recent() } else { self.moved.get() }
+    /// Since when the exchange has waited for the server. An open-ended response may be silent, so the server has to act
+    /// only while it blocks the upload.
+    pub fn server_waits_since(&self, is_open_ended: bool) -> Instant {
+        if is_open_ended && !self.is_blocked.get() { recent() } else { self.progressed_at.get() }
     }
 
-    /// Whether somebody still sends it.
-    pub fn is_carried(&self) -> bool {
-        self.carrier.borrow().as_ref().is_some_and(|carrier| !carrier.is_finished())
+    /// Whether a task still sends the body.
+    pub fn has_running_task(&self) -> bool {
+        self.task.borrow().as_ref().is_some_and(|task| !task.is_finished())
     }
 
-    /// Gives it up, wherever it is.
-    pub fn abandon(&self) {
-        if let Some(carrier) = self.carrier.take() {
-            carrier.abort();
+    /// Aborts the task that sends the body.
+    pub fn abort(&self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
         }
     }
 }
 
 impl UploadExecutor {
-    /// For a connection whose server may take so long to let something be sent.
+    /// An executor for a connection whose server may block an upload for up to `stall_timeout`.
     pub fn new(stall_timeout: Duration) -> Self {
-        Self { beginning: Rc::default(), stall_timeout }
+        Self { starting: Rc::default(), stall_timeout }
     }
 }
 
 impl<F: Future + 'static> Executor<F> for UploadExecutor {
-    fn execute(&self, work: F) {
-        let Some(upload) = self.beginning.take() else {
+    fn execute(&self, task: F) {
+        let Some(upload) = self.starting.take() else {
             tokio::task::spawn_local(async move {
-                work.await;
+                task.await;
             });
             return;
         };
-        let carried = carry(work, Rc::clone(&upload), self.stall_timeout);
-        upload.carrier.replace(Some(tokio::task::spawn_local(carried).abort_handle()));
+        let sending = run_upload(task, Rc::clone(&upload), self.stall_timeout);
+        upload.task.replace(Some(tokio::task::spawn_local(sending).abort_handle()));
     }
 }
 
-/// Sends a body until it is sent, or is held up for too long.
-async fn carry(work: impl Future, upload: Rc<Upload>, stall_timeout: Duration) {
-    let (mut work, mut alarm) = (pin!(work), LazyTimer::default());
+/// Runs the task that sends a body until its end, or until the server has blocked it for too long.
+async fn run_upload(task: impl Future, upload: Rc<Upload>, stall_timeout: Duration) {
+    let (mut task, mut timer) = (pin!(task), LazyTimer::default());
     poll_fn(|cx| {
-        if work.as_mut().poll(cx).is_ready() {
+        if task.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        if upload.is_held_up.get() {
-            return alarm.wait_until(upload.moved.get() + stall_timeout, cx);
+        if upload.is_blocked.get() {
+            return timer.wait_until(upload.progressed_at.get() + stall_timeout, cx);
         }
         Poll::Pending
     })

@@ -1,4 +1,4 @@
-//! One request and its response on a connection.
+//! One request and its response on an HTTP/1.1 connection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,68 +15,70 @@ use crate::http1::{
 };
 use crate::socket::TooLate;
 use crate::time::{monotonic, recent};
-use crate::upstream::UpstreamRequest;
-use crate::upstream::body::{BodyError, RequestBody};
+use crate::upstream::body::RequestBody;
 use crate::upstream::connection_use::CONTENDED_GRACE;
-use crate::upstream::error::Cause;
+use crate::upstream::content_type::is_open_ended;
+use crate::upstream::error::{BodyError, Cause};
+use crate::upstream::request::UpstreamRequest;
 
-/// How large the head of a response may be.
-const HEAD: HeadLimits = HeadLimits { max_bytes: 64 * 1024, max_headers: 100 };
-/// Bytes before the head of a response is complete, with all interim responses.
+/// Limits of the head of a response.
+const HEAD_LIMITS: HeadLimits = HeadLimits { max_bytes: 64 * 1024, max_headers: 100 };
+/// The most bytes until the head of a response is complete, including interim responses.
 const MAX_BEFORE_HEAD: usize = 512 * 1024;
 
-/// A request that is sent, and its response.
+/// The state of a request and its response.
 #[derive(Debug)]
 pub(super) struct Exchange {
     method: Method,
-    may_switch: bool,
+    /// Whether the request allows the server to switch protocols.
+    is_handshake: bool,
     pub framing: Framing,
     upload: Upload,
-    /// The request's body, if its response has begun before that was sent.
+    /// The rest of the request's body, if the response has begun before it was sent.
     early_body: Option<Box<RequestBody>>,
     response: Response,
-    /// On a kept connection, the bytes that were written before this request: what the server sends while no more are
-    /// written is no response to it.
-    unasked_until: Option<u64>,
-    /// Bytes of responses that have been read before the head was complete.
+    /// On a reused connection, the number of bytes that were written before this request. What the server sends while
+    /// no more are written is no response to it.
+    unsolicited_until: Option<u64>,
+    /// The number of bytes that were read before the head was complete, including interim responses.
     head_bytes: usize,
-    /// Whether the server keeps the connection.
+    /// Whether the server keeps the connection open after the response.
     keeps_alive: bool,
     /// Whether the response may be silent without a time limit.
     pub is_open_ended: bool,
-    /// By when the response's head has to come; none until the request is sent.
-    answered_by: Option<Instant>,
-    /// By when all must be over, if that is given.
+    /// By when the head of the response has to arrive; none until the request is sent.
+    response_deadline: Option<Instant>,
+    /// By when the whole exchange has to be complete.
     deadline: Option<Instant>,
 }
 
-/// How far the request is sent.
+/// The progress of the request.
 #[derive(Debug)]
 enum Upload {
     /// Its body is being sent.
     Sending(BodyEncoder),
-    /// It waits to be written as a whole.
+    /// All of it is buffered, and being written.
     Flushing,
-    /// It is sent.
+    /// All of it is written.
     Done,
-    /// The server takes no more of it.
+    /// The server does not take the rest of it.
     Refused,
 }
 
-/// How far the response has come.
+/// The progress of the response.
 #[derive(Debug)]
 enum Response {
-    /// Its head is waited for, of which so many bytes have been looked at, behind so many interim responses.
-    AwaitingHead { seen: usize, interim: u8 },
-    /// Its body is read.
+    /// The head is incomplete: so many of its bytes were parsed without an end, after so many interim responses.
+    AwaitingHead { parsed: usize, interim: u8 },
+    /// The body is being read.
     Body(BodyDecoder),
     /// The server has switched protocols.
     Switched,
 }
 
 impl Exchange {
-    /// A request that is to be sent now, on a connection that `was_kept` or is new.
-    pub fn begin(request: &UpstreamRequest, deadline: Option<Instant>, io: &Io, was_kept: bool) -> Self {
+    /// Starts a request, on a connection that `is_reused` or new.
+    pub fn start(request: &UpstreamRequest, deadline: Option<Instant>, io: &Io, is_reused: bool) -> Self {
         let body = &request.body;
         let framing = match body.size_hint().exact() {
             _ if body.is_end_stream() => Framing::Empty,
@@ -89,17 +91,17 @@ impl Exchange {
         };
         Self {
             method: request.head.method.clone(),
-            may_switch: body.is_handshake(),
+            is_handshake: body.is_handshake(),
             framing,
             upload,
             early_body: None,
-            response: Response::AwaitingHead { seen: 0, interim: 0 },
-            unasked_until: was_kept.then(|| io.stream.total_written()),
+            response: Response::AwaitingHead { parsed: 0, interim: 0 },
+            unsolicited_until: is_reused.then(|| io.stream.total_written()),
             head_bytes: 0,
             keeps_alive: true,
             is_open_ended: false,
-            // Where no client is waited for, the server's time begins at once.
-            answered_by: (!body.is_incoming()).then(|| recent() + io.response_timeout),
+            // The server's time starts at once unless the body still has to arrive from the client.
+            response_deadline: (!body.is_incoming()).then(|| recent() + io.response_timeout),
             deadline,
         }
     }
@@ -111,38 +113,39 @@ impl Exchange {
         body: &mut RequestBody,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ResponseHead, Cause>> {
-        // A kept connection may have been closed meanwhile, so the read comes first there. On a new one the server may
-        // respond before it reads, as one does that has too many connections: that response counts.
-        if self.unasked_until.is_none() {
+        // A reused connection may have been closed by the server, so it is read first: the request can then be sent
+        // elsewhere. On a new connection the server may respond before it reads, for example that it has too many
+        // connections; that response counts.
+        if self.unsolicited_until.is_none() {
             self.send(io, body, cx)?;
         }
         loop {
             if let Poll::Ready(head) = self.poll_response_head(io, cx) {
                 return Poll::Ready(head);
             }
-            if self.unasked_until.is_none() || self.send(io, body, cx)? {
+            if self.unsolicited_until.is_none() || self.send(io, body, cx)? {
                 break;
             }
         }
-        if io.place.connection().is_reclaimed() {
+        if io.permit.connection_use().is_reclaimed() {
             return Poll::Ready(Err(Cause::Reclaimed));
         }
-        if io.is_late([self.answered_by, io.write_by(), self.deadline], cx) {
+        if io.is_late([self.response_deadline, io.write_deadline(), self.deadline], cx) {
             return Poll::Ready(Err(Cause::TooLate));
         }
         Poll::Pending
     }
 
-    /// Sends the request as far as the server takes it; returns false when it has just refused the rest, behind which
-    /// there may be its response.
+    /// Sends the request as far as the server takes it; returns false if the server has just refused the rest, in which
+    /// case its response may have arrived.
     fn send(&mut self, io: &mut Io, body: &mut RequestBody, cx: &mut Context<'_>) -> Result<bool, Cause> {
         match self.poll_upload(io, body, cx) {
-            // A server may close its receiving side behind a response that it has sent.
+            // A server may close its receiving side after it has sent a response.
             Poll::Ready(Err(Cause::Io(_))) if io.stream.total_written() > 0 => {
                 self.upload = Upload::Refused;
-                // The error of a write over TLS may come behind a part that was written.
-                self.unasked_until = None;
-                self.answered_by.get_or_insert_with(|| monotonic() + io.response_timeout);
+                // Over TLS a write may fail after a part of it was written.
+                self.unsolicited_until = None;
+                self.response_deadline.get_or_insert_with(|| monotonic() + io.response_timeout);
                 io.stream.discard_pending();
                 Ok(false)
             }
@@ -151,13 +154,13 @@ impl Exchange {
         }
     }
 
-    /// Reads the head of the response.
+    /// Reads until the head of the response is complete.
     fn poll_response_head(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Cause>> {
         loop {
-            let is_unasked = self.unasked_until == Some(io.stream.total_written());
+            let is_unsolicited = self.unsolicited_until == Some(io.stream.total_written());
             match ready!(io.poll_fill(cx)) {
-                // The server has closed the connection, or has sent a response to nothing: 408 before it closes.
-                _ if is_unasked => return Poll::Ready(Err(Cause::Closed)),
+                // The server has closed the connection, or sent a response without a request, such as 408.
+                _ if is_unsolicited => return Poll::Ready(Err(Cause::Closed)),
                 Ok(0) => return Poll::Ready(Err(Cause::Closed)),
                 Ok(count) => self.head_bytes += count,
                 Err(error) => return Poll::Ready(Err(Cause::Io(error))),
@@ -171,23 +174,24 @@ impl Exchange {
         }
     }
 
-    /// The head of the response, if that has come.
+    /// Parses the head of the response; none if it is incomplete.
     fn parse(&mut self, io: &mut Io) -> Result<Option<ResponseHead>, Cause> {
-        let Response::AwaitingHead { seen, interim } = &mut self.response else { return Ok(None) };
+        let Response::AwaitingHead { parsed, interim } = &mut self.response else { return Ok(None) };
         loop {
             let unread = io.stream.unread();
-            if unread.len() == *seen {
+            if unread.len() == *parsed {
                 return Ok(None);
             }
-            let Some(parsed) = parse_response(unread, *seen, HEAD, &self.method).map_err(Cause::Malformed)?
+            let Some(response) =
+                parse_response(unread, *parsed, HEAD_LIMITS, &self.method).map_err(Cause::Malformed)?
             else {
-                *seen = unread.len();
+                *parsed = unread.len();
                 return Ok(None);
             };
-            let ParsedResponse { head, framing, keeps_alive, length } = parsed;
+            let ParsedResponse { head, framing, keeps_alive, length } = response;
             bytes::Buf::advance(unread, length);
-            *seen = 0;
-            if head.status == StatusCode::SWITCHING_PROTOCOLS && self.may_switch {
+            *parsed = 0;
+            if head.status == StatusCode::SWITCHING_PROTOCOLS && self.is_handshake {
                 self.response = Response::Switched;
                 return Ok(Some(head));
             }
@@ -204,26 +208,26 @@ impl Exchange {
         }
     }
 
-    /// The head has been read: the rest of the request's body is sent while the response is read.
-    pub fn begin_response(&mut self, io: &mut Io, head: &ResponseHead, body: &mut RequestBody) {
-        self.is_open_ended = crate::upstream::is_open_ended(&head.fields);
+    /// Starts the response's body, and keeps the rest of the request's body to send it at the same time.
+    pub fn start_response(&mut self, io: &mut Io, head: &ResponseHead, body: &mut RequestBody) {
+        self.is_open_ended = is_open_ended(&head.fields);
         io.reset();
         if !self.is_sent() {
             self.early_body = Some(Box::new(std::mem::replace(body, RequestBody::empty())));
         }
     }
 
-    /// Whether nothing of the request is still to be sent.
+    /// Whether the request needs no more writes.
     pub fn is_sent(&self) -> bool {
         matches!(self.upload, Upload::Done | Upload::Refused)
     }
 
-    /// Whether a part of a response has come.
+    /// Whether any byte of a response has arrived.
     pub fn has_response(&self) -> bool {
         self.head_bytes > 0
     }
 
-    /// Whether the connection can be used for another request.
+    /// Whether the connection can take another request.
     pub fn is_reusable(&self) -> bool {
         let is_read =
             matches!(&self.response, Response::Body(decoder) if decoder.is_end() && !decoder.is_last());
@@ -246,7 +250,7 @@ impl Exchange {
         decoder.remaining().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
-    /// Goes on with the request behind the head of its response.
+    /// Polls the rest of the upload, after the head of the response.
     ///
     /// # Errors
     /// When the client has broken off the request.
@@ -260,7 +264,7 @@ impl Exchange {
                 self.upload = Upload::Refused;
                 return Err(error);
             }
-            // The server does not want the rest of it.
+            // The server does not take the rest of it.
             Poll::Ready(Err(_)) => {
                 self.upload = Upload::Refused;
                 io.stream.discard_pending();
@@ -269,7 +273,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Sends the request; ready when all of it is sent.
+    /// Sends the request; ready when all of it is written.
     fn poll_upload(
         &mut self,
         io: &mut Io,
@@ -277,7 +281,7 @@ impl Exchange {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Cause>> {
         loop {
-            // What is stored leaves together with the head.
+            // A stored body is written together with the head.
             if io.stream.has_pending() && (body.is_incoming() || !io.stream.has_room()) {
                 ready!(io.poll_flush(cx)).map_err(Cause::Io)?;
             }
@@ -286,22 +290,22 @@ impl Exchange {
                 Upload::Flushing => {
                     ready!(io.poll_flush(cx)).map_err(Cause::Io)?;
                     self.upload = Upload::Done;
-                    self.answered_by.get_or_insert_with(|| monotonic() + io.response_timeout);
+                    self.response_deadline.get_or_insert_with(|| monotonic() + io.response_timeout);
                 }
                 Upload::Sending(encoder) => {
-                    let connection = io.place.connection();
+                    let connection = io.permit.connection_use();
                     let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
                         connection.wait_for_client(body.allowance(CONTENDED_GRACE));
                         return Poll::Pending;
                     };
-                    connection.go_on();
+                    connection.stop_waiting();
                     match frame.transpose().map_err(Cause::Body)? {
-                        None => self.end_upload(io, None)?,
+                        None => self.finish_upload(io, None)?,
                         Some(frame) => match frame.into_data() {
                             Ok(data) => send_data(encoder, io, data)?,
                             Err(frame) => {
                                 let trailers = frame.into_trailers().ok();
-                                self.end_upload(io, trailers.as_ref())?;
+                                self.finish_upload(io, trailers.as_ref())?;
                             }
                         },
                     }
@@ -310,8 +314,8 @@ impl Exchange {
         }
     }
 
-    /// The request's body has come to its end.
-    fn end_upload(&mut self, io: &mut Io, trailers: Option<&HeaderMap>) -> Result<(), Cause> {
+    /// Ends the request's body.
+    fn finish_upload(&mut self, io: &mut Io, trailers: Option<&HeaderMap>) -> Result<(), Cause> {
         if let Upload::Sending(encoder) = &mut self.upload
             && !encoder.end(trailers, io.stream.out())
         {
@@ -321,7 +325,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The next part of the response's body.
+    /// Polls the next part of the response's body.
     pub fn poll_response(
         &mut self,
         io: &mut Io,
@@ -346,18 +350,18 @@ impl Exchange {
                 Poll::Pending => break,
             }
         }
-        let read_by = io.read_by().filter(|_| !self.is_open_ended);
-        if io.is_late([read_by, io.write_by(), self.deadline], cx) {
+        let read_deadline = io.read_deadline().filter(|_| !self.is_open_ended);
+        if io.is_late([read_deadline, io.write_deadline(), self.deadline], cx) {
             return Poll::Ready(Some(Err(TooLate.into())));
         }
         Poll::Pending
     }
 }
 
-/// Writes a part of a body.
+/// Buffers a part of a body.
 fn send_data(encoder: &mut BodyEncoder, io: &mut Io, data: Bytes) -> Result<(), Cause> {
     let length = data.len();
-    // The length was checked against what was announced when it was read.
+    // The client's connection has checked the length against Content-Length.
     if encoder.begin_data(length, io.stream.out()) < length {
         return Err(Cause::Body(BodyError::BrokenOff));
     }

@@ -1,4 +1,4 @@
-//! The socket of a connection to a server, and how long it may be waited for.
+//! The transport of a connection to a server, with its timeouts.
 
 use std::io;
 use std::task::{Context, Poll, Waker};
@@ -11,59 +11,59 @@ use crate::time::monotonic;
 use crate::tls::Transport;
 use crate::upstream::connection_limit::ConnectionPermit;
 
-/// A stream with the times since when it is waited for.
+/// A buffered stream that knows since when its reads and writes have been pending.
 pub(super) struct Io {
     pub stream: BufferedStream<Transport>,
-    /// Its right to be there, which goes to another connection after it.
-    pub place: ConnectionPermit,
+    /// The permit for the connection, which goes to another connection afterwards.
+    pub permit: ConnectionPermit,
     pub response_timeout: Duration,
     /// How long each read of a response's body and each write may take.
     pub stall_timeout: Duration,
     /// Wakes the task that waits for the response.
-    alarm: LazyTimer,
+    timer: LazyTimer,
     /// Wakes the task that sends the rest of a request whose response has begun.
-    upload_alarm: LazyTimer,
+    upload_timer: LazyTimer,
     read_since: Option<Instant>,
     write_since: Option<Instant>,
 }
 
 impl Io {
     pub fn new(
-        stream: Transport,
-        place: ConnectionPermit,
+        transport: Transport,
+        permit: ConnectionPermit,
         response_timeout: Duration,
         stall_timeout: Duration,
     ) -> Self {
         Self {
-            stream: BufferedStream::new(stream),
-            place,
+            stream: BufferedStream::new(transport),
+            permit,
             response_timeout,
             stall_timeout,
-            alarm: LazyTimer::default(),
-            upload_alarm: LazyTimer::default(),
+            timer: LazyTimer::default(),
+            upload_timer: LazyTimer::default(),
             read_since: None,
             write_since: None,
         }
     }
 
-    /// Forgets the tasks that are to be woken, since nothing uses the connection.
-    pub fn forget_tasks(&mut self) {
-        self.place.connection().set_waker(Waker::noop().clone());
-        (self.alarm, self.upload_alarm) = (LazyTimer::default(), LazyTimer::default());
+    /// Drops the wakers of tasks that no longer use the connection.
+    pub fn clear_wakers(&mut self) {
+        self.permit.connection_use().set_waker(Waker::noop().clone());
+        (self.timer, self.upload_timer) = (LazyTimer::default(), LazyTimer::default());
     }
 
-    /// A request begins or ends: nothing is waited for.
+    /// Restarts the timeouts of reads and writes, between requests and before a response's body.
     pub fn reset(&mut self) {
         (self.read_since, self.write_since) = (None, None);
     }
 
-    /// Reads what is there; how many bytes that are, and 0 at the end.
+    /// Reads available bytes; returns their number, 0 at the end.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let read = self.stream.poll_fill(cx);
         if read.is_ready() {
             let now = monotonic();
             self.read_since = None;
-            // A server that still responds need not take the request meanwhile.
+            // A server that sends its response need not read the request at the same time.
             self.write_since = self.write_since.map(|_| now);
         } else {
             self.read_since.get_or_insert_with(monotonic);
@@ -71,42 +71,42 @@ impl Io {
         read
     }
 
-    /// Writes what waits.
+    /// Writes the buffered bytes.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let before = self.stream.total_written();
         let flushed = self.stream.poll_flush(cx);
-        let has_moved = self.stream.total_written() != before;
+        let has_progressed = self.stream.total_written() != before;
         if flushed.is_ready() {
             self.write_since = None;
-        } else if has_moved || self.write_since.is_none() {
+        } else if has_progressed || self.write_since.is_none() {
             self.write_since = Some(monotonic());
         }
-        if has_moved {
-            // A server that still takes the request need not respond meanwhile.
+        if has_progressed {
+            // A server that reads the request need not send its response at the same time.
             self.read_since = self.read_since.map(|_| monotonic());
         }
         flushed
     }
 
-    /// By when the write that is waited for has to go on.
-    pub fn write_by(&self) -> Option<Instant> {
+    /// By when the pending write has to progress.
+    pub fn write_deadline(&self) -> Option<Instant> {
         self.write_since.map(|since| since + self.stall_timeout)
     }
 
-    /// By when the read that is waited for has to bring something.
-    pub fn read_by(&self) -> Option<Instant> {
+    /// By when the pending read has to return bytes.
+    pub fn read_deadline(&self) -> Option<Instant> {
         self.read_since.map(|since| since + self.stall_timeout)
     }
 
-    /// Whether one of these times is past; if not, the task is woken then.
-    pub fn is_late(&mut self, times: [Option<Instant>; 3], cx: &mut Context<'_>) -> bool {
-        let earliest = times.into_iter().flatten().min();
-        earliest.is_some_and(|earliest| self.alarm.wait_until(earliest, cx).is_ready())
+    /// Whether one of these deadlines has passed; if not, the task is woken at the earliest.
+    pub fn is_late(&mut self, deadlines: [Option<Instant>; 3], cx: &mut Context<'_>) -> bool {
+        let earliest = deadlines.into_iter().flatten().min();
+        earliest.is_some_and(|earliest| self.timer.wait_until(earliest, cx).is_ready())
     }
 
-    /// The same for the task that sends the rest of a request whose response has begun.
+    /// Whether the upload is late; for the task that sends the rest of a request whose response has begun.
     pub fn is_upload_late(&mut self, deadline: Option<Instant>, cx: &mut Context<'_>) -> bool {
-        let earliest = [self.write_by(), deadline].into_iter().flatten().min();
-        earliest.is_some_and(|earliest| self.upload_alarm.wait_until(earliest, cx).is_ready())
+        let earliest = [self.write_deadline(), deadline].into_iter().flatten().min();
+        earliest.is_some_and(|earliest| self.upload_timer.wait_until(earliest, cx).is_ready())
     }
 }

@@ -1,4 +1,4 @@
-//! The beginning of a connection over HTTP/2.
+//! Opening an HTTP/2 connection.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use http::uri::Scheme;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use super::{Connection, MAX_STREAMS, UNSETTLED};
+use super::connection::{Driver, Http2Connection, INITIAL_MAX_STREAMS, MAX_STREAMS};
 use crate::socket::TimedStream;
 use crate::time::recent;
 use crate::tls::Transport;
@@ -21,79 +21,86 @@ use crate::upstream::connection_limit::ConnectionPermit;
 use crate::upstream::error::OtherProtocol;
 use crate::upstream::upload::UploadExecutor;
 
-/// Bytes of an answer's body that a server may send ahead of its client.
+/// Flow-control window of a stream: bytes of a response's body that a server may send ahead of the client.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same of all responses of a connection together: as much as all of them have, so that a client that does not read
+/// Flow-control window of a connection: the sum of the windows of all its streams, so that a client that does not read
 /// delays no other.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 128;
 const _: () = assert!(CONNECTION_WINDOW as usize >= MAX_STREAMS * STREAM_WINDOW as usize);
-/// Bytes of a request's body that wait for a server to read them.
-const MAX_UNREAD: usize = 64 * 1024;
-/// The largest head of an answer.
+/// The most bytes of a request's body that are buffered until the server reads them.
+const MAX_SEND_BUFFER: usize = 64 * 1024;
+/// The largest head of a response, in bytes.
 const MAX_HEAD: u32 = 256 * 1024;
-/// After so much silence while an answer is waited for, a server is asked whether it is there. gRPC's servers take
-/// offence at less than five minutes.
-const PING_AFTER: Duration = Duration::from_secs(310);
-/// How long it may take to answer that.
+/// After so much silence while a response is awaited, a server gets a PING. gRPC servers close connections with a PING more often than every five
+/// minutes.
+const PING_INTERVAL: Duration = Duration::from_secs(310);
+/// How long the server may take to acknowledge the PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Begins to speak HTTP/2 over a stream.
+/// Opens an HTTP/2 connection over a transport.
+///
+/// # Errors
+/// When the server has not agreed to HTTP/2, or the transport fails.
 pub(super) async fn open(
-    stream: Transport,
-    place: ConnectionPermit,
+    transport: Transport,
+    permit: ConnectionPermit,
     alive: Rc<()>,
     response_timeout: Duration,
     stall_timeout: Duration,
-) -> io::Result<Rc<Connection>> {
-    let is_tls = matches!(stream, Transport::Tls(_));
-    if is_tls && !stream.is_http2() {
+) -> io::Result<Rc<Http2Connection>> {
+    let is_tls = matches!(transport, Transport::Tls(_));
+    if is_tls && !transport.is_http2() {
         return Err(io::Error::other(OtherProtocol));
     }
-    let stream = TimedStream::new(stream, Bytes::new(), stall_timeout);
+    let stream = TimedStream::new(transport, Bytes::new(), stall_timeout);
     let activity = Rc::clone(stream.activity());
-    let io = TokioIo::new(stream);
-    let carriers = UploadExecutor::new(stall_timeout);
-    let (sender, running) = http2::Builder::new(carriers.clone())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(MAX_UNREAD)
-        .max_header_list_size(MAX_HEAD)
-        .initial_max_send_streams(UNSETTLED)
-        .keep_alive_interval(PING_AFTER)
-        .keep_alive_timeout(PING_TIMEOUT)
-        .handshake(io)
-        .await
-        .map_err(io::Error::other)?;
-    let running = Rc::new(RefCell::new(Some(running)));
-    let connection = Rc::new(Connection {
+    let executor = UploadExecutor::new(stall_timeout);
+    let (sender, driver) =
+        builder(&executor).handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let driver = Rc::new(RefCell::new(Some(driver)));
+    tokio::task::spawn_local(drive(Rc::clone(&driver)));
+    Ok(Rc::new(Http2Connection {
         sender,
-        _place: place,
-        _alive: alive,
+        permit,
+        alive,
         response_timeout,
         stall_timeout,
-        carriers,
+        executor,
         scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
         requests: Cell::new(0),
         idle_since: Cell::new(recent()),
-        running: Rc::clone(&running),
+        driver,
         activity,
-        is_doubtful: Cell::new(false),
-    });
-    // It ends when its last sender is gone.
-    tokio::task::spawn_local(async move {
-        let end = poll_fn(|cx| {
-            let mut running = running.borrow_mut();
-            let end = running.as_mut().map_or(Poll::Ready(Ok(())), |running| Pin::new(running).poll(cx));
-            if end.is_ready() {
-                // Now, so that who waits for something from it hears of its end.
-                *running = None;
-            }
-            end
-        });
-        if let Err(error) = end.await {
-            tracing::debug!("a connection to a server ended: {error}");
+        is_suspect: Cell::new(false),
+    }))
+}
+
+fn builder(executor: &UploadExecutor) -> http2::Builder<UploadExecutor> {
+    let mut builder = http2::Builder::new(executor.clone());
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(MAX_SEND_BUFFER)
+        .max_header_list_size(MAX_HEAD)
+        .initial_max_send_streams(INITIAL_MAX_STREAMS)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// Drives a connection until its last sender is dropped.
+async fn drive(driver: Rc<RefCell<Option<Driver>>>) {
+    let end = poll_fn(|cx| {
+        let mut driver = driver.borrow_mut();
+        let end = driver.as_mut().map_or(Poll::Ready(Ok(())), |driver| Pin::new(driver).poll(cx));
+        if end.is_ready() {
+            // Dropped at once, so that its requests learn of the end.
+            *driver = None;
         }
+        end
     });
-    Ok(connection)
+    if let Err(error) = end.await {
+        tracing::debug!("an HTTP/2 connection to a server ended with an error: {error}");
+    }
 }

@@ -26,7 +26,7 @@ fn shares(shared: &SharedUpstream) -> Vec<u32> {
 }
 
 fn fail(shared: &SharedUpstream, place: usize, times: usize) {
-    (0..times).for_each(|_| shared.failed(&shared.members()[place].endpoint));
+    (0..times).for_each(|_| shared.record_failure(&shared.members()[place].endpoint));
 }
 
 fn ejections(shared: &SharedUpstream) -> u64 {
@@ -42,20 +42,20 @@ async fn failures_in_a_row_put_a_server_out_for_a_while() {
     let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 1)]));
     assert_eq!(shares(&shared), [1000, 2000, 1000]);
     fail(&shared, 1, 2);
-    shared.members()[1].endpoint.succeeded();
+    shared.members()[1].endpoint.record_success();
     fail(&shared, 1, 2);
     assert_eq!(shares(&shared), [1000, 2000, 1000]);
     fail(&shared, 1, 1);
     assert_eq!(shares(&shared), [1000, 0, 1000]);
     let now = recent();
-    assert_eq!(shared.judge(now), Some(now + 10 * SECOND));
-    assert_eq!(shared.judge(now + 10 * SECOND), None);
+    assert_eq!(shared.update_shares(now), Some(now + 10 * SECOND));
+    assert_eq!(shared.update_shares(now + 10 * SECOND), None);
     assert_eq!(shares(&shared), [1000, 2000, 1000]);
     // It is on trial, until it has answered.
     fail(&shared, 1, 1);
     assert_eq!(shares(&shared), [1000, 0, 1000]);
-    shared.judge(now + 100 * SECOND);
-    shared.members()[1].endpoint.succeeded();
+    shared.update_shares(now + 100 * SECOND);
+    shared.members()[1].endpoint.record_success();
     fail(&shared, 1, 1);
     assert_eq!(shares(&shared), [1000, 2000, 1000]);
     assert_eq!(ejections(&shared), 2);
@@ -89,7 +89,7 @@ fn checks_take_a_server_out_and_in() {
     };
     let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1)]));
     let endpoint = Arc::clone(&shared.members()[0].endpoint);
-    let check = |outcome| shared.checked(&endpoint, outcome, &health, recent());
+    let check = |outcome| shared.record_check(&endpoint, outcome, &health, recent());
     check(Err("no".to_owned()));
     assert_eq!(shares(&shared), [0, 1000]);
     check(Ok(()));
@@ -115,7 +115,7 @@ fn the_addresses_of_a_name_share_its_weight() {
     assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.3"]), now));
     let after = shared.members();
     assert!(Arc::ptr_eq(&before[1].endpoint, &after[0].endpoint));
-    shared.judge(now + 5 * SECOND);
+    shared.update_shares(now + 5 * SECOND);
     assert_eq!(shares(&shared), [1000, 500, 1000]);
     assert!(!shared.set_addresses(0, &[], now));
     assert_eq!(shares(&shared), [1000, 500, 1000]);
@@ -124,12 +124,12 @@ fn the_addresses_of_a_name_share_its_weight() {
 #[test]
 fn only_so_many_wait() {
     let shared = SharedUpstream::new(&UpstreamSpec { max_pending: 2, ..spec(&[("10.0.0.1", 1)]) });
-    let one = shared.pending(|| false);
-    let _two = shared.pending(|| false).unwrap();
-    assert!(shared.pending(|| false).is_none());
+    let one = shared.start_pending(|| false);
+    let _two = shared.start_pending(|| false).unwrap();
+    assert!(shared.start_pending(|| false).is_none());
     assert_eq!(shared.levels().pending, 2);
     drop(one);
-    assert!(shared.pending(|| false).is_some());
+    assert!(shared.start_pending(|| false).is_some());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn the_next_configuration_knows_who_is_well_and_where_names_are() {
         ..spec(&[("a.test", 2), ("10.0.0.2", 1), ("10.0.0.9", 1)])
     };
     let after = SharedUpstream::after(&before, &next);
-    after.judge(now + SECOND);
+    after.update_shares(now + SECOND);
     assert_eq!(shares(&after), [2000, 0, 100]);
     assert!(after.members()[0].fallback.is_some());
     assert_eq!(ejections(&after), 1);
@@ -163,7 +163,7 @@ fn what_has_put_a_server_out_and_is_no_more_keeps_it_out_no_more() {
     let checked = UpstreamSpec { health: health.clone(), ..two.clone() };
     let before = SharedUpstream::new(&checked);
     let check = || {
-        before.checked(
+        before.record_check(
             &before.members()[0].endpoint,
             Err("no".to_owned()),
             health.as_ref().unwrap(),

@@ -199,7 +199,7 @@ impl Responding {
             }
             let Some(body) = &mut self.body else { return Poll::Ready(Ok(())) };
             if let Some(connection) = body.connection() {
-                connection.go_on();
+                connection.stop_waiting();
             }
             match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {

@@ -12,7 +12,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 /// Whether requests fail at one address of a server, as all workers see it.
 #[derive(Debug, Default)]
-pub(super) struct Failing {
+pub(super) struct FailureLog {
     /// Read without the lock by those who see the server respond.
     is_failing: AtomicBool,
     failure: Mutex<Option<Failure>>,
@@ -25,16 +25,16 @@ struct Failure {
     has_responded: bool,
 }
 
-impl Failing {
+impl FailureLog {
     /// Notes that a request has failed; says whether that is the beginning.
-    pub fn begin(&self, now: Instant) -> bool {
+    pub fn record_failure(&self, now: Instant) -> bool {
         let mut failure = self.failure.lock();
         self.is_failing.store(true, Ordering::Relaxed);
         failure.replace(Failure { last: now, has_responded: false }).is_none()
     }
 
     /// Notes that the server has responded to a request.
-    pub fn responded(&self) {
+    pub fn record_response(&self) {
         if self.is_failing.load(Ordering::Relaxed)
             && let Some(failure) = &mut *self.failure.lock()
         {
@@ -43,7 +43,7 @@ impl Failing {
     }
 
     /// Ends it if the server responds and no request has failed for a while; says whether that is so.
-    pub fn end(&self, now: Instant) -> bool {
+    pub fn check_recovery(&self, now: Instant) -> bool {
         if !self.is_failing.load(Ordering::Relaxed) {
             return false;
         }
@@ -67,27 +67,27 @@ mod tests {
 
     #[test]
     fn it_begins_and_ends_once() {
-        let (failing, start) = (Failing::default(), monotonic());
-        failing.responded();
-        assert!(!failing.end(start));
-        assert!(failing.begin(start));
-        assert!(!failing.begin(start + SECOND));
-        assert!(!failing.end(start + 60 * SECOND), "it has not responded");
-        failing.responded();
-        assert!(failing.end(start + 60 * SECOND));
-        assert!(!failing.end(start + 61 * SECOND));
-        assert!(failing.begin(start + 62 * SECOND));
+        let (failing, start) = (FailureLog::default(), monotonic());
+        failing.record_response();
+        assert!(!failing.check_recovery(start));
+        assert!(failing.record_failure(start));
+        assert!(!failing.record_failure(start + SECOND));
+        assert!(!failing.check_recovery(start + 60 * SECOND), "it has not responded");
+        failing.record_response();
+        assert!(failing.check_recovery(start + 60 * SECOND));
+        assert!(!failing.check_recovery(start + 61 * SECOND));
+        assert!(failing.record_failure(start + 62 * SECOND));
     }
 
     #[test]
     fn one_that_fails_now_and_then_is_failing_all_the_time() {
-        let (failing, start) = (Failing::default(), monotonic());
+        let (failing, start) = (FailureLog::default(), monotonic());
         for seconds in 0..100 {
-            assert_eq!(failing.begin(start + seconds * SECOND), seconds == 0);
-            failing.responded();
-            assert!(!failing.end(start + seconds * SECOND + SECOND / 2));
+            assert_eq!(failing.record_failure(start + seconds * SECOND), seconds == 0);
+            failing.record_response();
+            assert!(!failing.check_recovery(start + seconds * SECOND + SECOND / 2));
         }
-        assert!(!failing.end(start + 103 * SECOND));
-        assert!(failing.end(start + 104 * SECOND));
+        assert!(!failing.check_recovery(start + 103 * SECOND));
+        assert!(failing.check_recovery(start + 104 * SECOND));
     }
 }

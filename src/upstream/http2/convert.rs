@@ -1,4 +1,4 @@
-//! The form of a request over HTTP/2.
+//! Conversion of requests to HTTP/2.
 
 use http::header::{CONNECTION, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::uri::{Authority, InvalidUri, Scheme, Uri};
@@ -8,12 +8,12 @@ use hyper::ext::Protocol;
 use crate::http1::RequestHead;
 use crate::upstream::body::RequestBody;
 
-/// A request in the form that it has over HTTP/2: the host in its target, nothing of a connection, and CONNECT for the
-/// handshake of a tunnel.
+/// A request as HTTP/2 sends it: with the host as `:authority`, without connection headers, and as an extended CONNECT
+/// if it is a WebSocket handshake (RFC 8441).
 ///
 /// # Errors
-/// A Host header that does not fit into a target.
-pub(super) fn request(
+/// When the Host header is no valid authority.
+pub(super) fn to_http2(
     head: &RequestHead,
     body: RequestBody,
     scheme: &Scheme,
@@ -33,7 +33,7 @@ pub(super) fn request(
     let mut parts = head.uri.clone().into_parts();
     parts.scheme = Some(scheme.clone());
     parts.authority = host.map(|host| Authority::try_from(host.as_bytes())).transpose()?;
-    // It has a scheme, and a path as well.
+    // This can fail only without a scheme or a path, and the request has both.
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
     Ok(request)
 }

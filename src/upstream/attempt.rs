@@ -1,0 +1,150 @@
+//! One attempt to send a request to an endpoint.
+
+use std::net::IpAddr;
+
+use http::{StatusCode, Uri};
+use tokio::time::Instant;
+
+use super::acquire::Acquired;
+use super::detached::{self, Detachable, ResponseStream};
+use super::error::{ForwardError, SendError};
+use super::pool::Pool;
+use super::request::UpstreamRequest;
+use super::spec::HostRule;
+use crate::http1::ResponseHead;
+use crate::http1::names::HOST;
+use crate::telemetry::Attempt;
+
+/// The conditions of one attempt.
+#[derive(Clone, Copy)]
+pub(super) struct AttemptOptions {
+    pub client: IpAddr,
+    /// Whether the caller polls the upload while it can't take the response.
+    pub polls_upload: bool,
+    /// Whether to open a new connection instead of reusing an idle one.
+    pub needs_new_connection: bool,
+    /// Whether another attempt may follow.
+    pub may_retry: bool,
+    /// Whether the upstream has another endpoint.
+    pub has_alternatives: bool,
+    /// By when the exchange must be complete, including the response's body.
+    pub deadline: Option<Instant>,
+}
+
+/// An attempt without a response.
+pub(super) struct FailedAttempt {
+    pub error: ForwardError,
+    /// Whether it is safe to send the request again.
+    pub is_retryable: bool,
+}
+
+/// Sends a request to one endpoint, first over the connection that the request has waited for, if any. After a
+/// retryable failure the head of `request` is unchanged, and its body starts from the beginning.
+pub(super) async fn attempt(
+    pool: &Pool,
+    mut acquired: Option<Acquired>,
+    request: &mut UpstreamRequest,
+    mut options: AttemptOptions,
+    detachable: Option<Box<Detachable>>,
+) -> Result<(ResponseHead, ResponseStream), FailedAttempt> {
+    let AttemptOptions { client, polls_upload, has_alternatives, deadline, .. } = options;
+    loop {
+        let checkout = pool.checkout(acquired.take(), client, options.needs_new_connection, deadline);
+        let connection = checkout.await.map_err(|error| {
+            let is_retryable = has_alternatives && !matches!(error, ForwardError::Full(_));
+            FailedAttempt { error, is_retryable }
+        })?;
+        connection.start(client);
+        let is_reused = connection.is_reused();
+        let can_repeat = can_repeat(request, &options, is_reused, connection.is_shared());
+        let is_handshake = request.body.is_handshake();
+        let sent = match detachable.clone() {
+            None => connection.send(request, deadline, polls_upload).await.map(|(head, exchange)| {
+                let stream = ResponseStream::new(&head, exchange, None);
+                (head, stream)
+            }),
+            // Boxed so that the few requests with concurrency slots do not enlarge the future of all others.
+            Some(detachable) => Box::pin(detached::send(connection, request, deadline, detachable)).await,
+        };
+        let failed = match sent {
+            Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !is_handshake => {
+                let error = ForwardError::Switched(pool.server().authority());
+                return Err(FailedAttempt { error, is_retryable: false });
+            }
+            Ok(response) => return Ok(response),
+            Err(failed) => failed,
+        };
+        if failed.is_unsent && is_reused && request.body.rewind() {
+            // A stale idle connection says nothing about the server. The next shared connection may be stale as well;
+            // each failure removes one from the pool.
+            options.needs_new_connection = true;
+            continue;
+        }
+        return Err(classify(failed, pool, request, can_repeat, has_alternatives));
+    }
+}
+
+/// Whether the request may be sent a second time after the server may have received it. Records its body for that.
+fn can_repeat(
+    request: &mut UpstreamRequest,
+    options: &AttemptOptions,
+    is_reused: bool,
+    is_shared: bool,
+) -> bool {
+    let is_idempotent = request.head.method.is_idempotent();
+    // Over HTTP/2 a server can state that it has not processed a request, whatever its method.
+    let may_repeat = is_shared || is_idempotent && (is_reused || options.has_alternatives);
+    options.may_retry && may_repeat && request.body.keep_record()
+}
+
+/// Decides whether the request may be sent again, and rewinds its body in that case.
+fn classify(
+    failed: SendError,
+    pool: &Pool,
+    request: &mut UpstreamRequest,
+    can_repeat: bool,
+    has_alternatives: bool,
+) -> FailedAttempt {
+    let SendError { cause, is_unsent, is_unanswered } = failed;
+    let is_idempotent = request.head.method.is_idempotent();
+    let error = ForwardError::new(cause, pool.server());
+    let is_unprocessed = error.is_refused() || is_idempotent && is_unanswered && error.is_dead_connection();
+    let is_retryable = if is_unsent { has_alternatives } else { can_repeat && is_unprocessed };
+    FailedAttempt { is_retryable: is_retryable && request.body.rewind(), error }
+}
+
+/// The outcome of an attempt with a response of this status. 502, 503 and 504 count as failures of the server.
+pub(super) fn outcome(status: StatusCode) -> Attempt {
+    match status {
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            Attempt::Unavailable
+        }
+        _ => Attempt::Answered,
+    }
+}
+
+/// Prefixes `target`, if given, with the server's base path, and sets the Host header.
+///
+/// # Errors
+/// When base path and target together are no valid target.
+pub(super) fn address(
+    request: &mut UpstreamRequest,
+    target: Option<&Uri>,
+    pool: &Pool,
+    host: &HostRule,
+) -> Result<(), ForwardError> {
+    if let Some(target) = target {
+        let base_path = &pool.server().base_path;
+        request.head.uri = format!("{base_path}{target}").parse().map_err(ForwardError::Target)?;
+    }
+    let name = match host {
+        HostRule::Named(name) => Some(name),
+        HostRule::Upstream => Some(pool.authority()),
+        // HTTP/1.0 allows a request without Host, HTTP/1.1 does not.
+        HostRule::Client => (!request.head.fields.contains(HOST)).then(|| pool.authority()),
+    };
+    if let Some(name) = name {
+        request.head.fields.set(HOST, name.as_bytes());
+    }
+    Ok(())
+}

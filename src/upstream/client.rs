@@ -1,0 +1,238 @@
+//! One worker's client of an upstream: endpoint selection and retries.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::acquire::Acquired;
+use super::attempt::{AttemptOptions, FailedAttempt, address, attempt, outcome};
+use super::budget::RetryBudget;
+use super::connection_limit::WorkerWaker;
+use super::detached::Detachable;
+use super::endpoint_set::{EndpointSet, Selection};
+use super::error::ForwardError;
+use super::in_flight::InFlight;
+use super::pool::Pool;
+use super::request::{ForwardFailure, ForwardOptions, UpstreamRequest};
+use super::response::ResponseBody;
+use super::shared::SharedUpstream;
+use crate::http1::ResponseHead;
+use crate::limiter::Permit;
+use crate::telemetry::{Event, Forwarding, UpstreamCounts};
+use crate::time::{monotonic, recent};
+
+/// One worker's upstream: its endpoints, with this worker's connections to them.
+#[derive(Debug)]
+pub struct Upstream {
+    shared: Arc<SharedUpstream>,
+    /// The upstream's name in the access log.
+    label: Rc<str>,
+    endpoints: RefCell<Rc<EndpointSet>>,
+    /// Whether any server has a base path.
+    has_base_paths: bool,
+    budget: RetryBudget,
+    counts: UpstreamCounts,
+    worker: WorkerWaker,
+}
+
+impl Upstream {
+    /// A worker's client of an upstream, without connections yet; to be used within the worker's runtime. `worker` is
+    /// notified when the worker has to call [`Upstream::make_room`].
+    #[must_use]
+    pub fn new(shared: Arc<SharedUpstream>, counts: UpstreamCounts, worker: &WorkerWaker) -> Self {
+        let spec = shared.spec();
+        shared.register_worker(worker);
+        let upstream = Self {
+            has_base_paths: spec.servers.iter().any(|server| !server.base_path.is_empty()),
+            label: spec.label().into(),
+            budget: RetryBudget::new(spec.retry_budget),
+            endpoints: RefCell::default(),
+            counts,
+            worker: Arc::clone(worker),
+            shared,
+        };
+        upstream.update_endpoints();
+        upstream
+    }
+
+    /// Whether this is a client of that upstream.
+    #[must_use]
+    pub fn is_of(&self, shared: &Arc<SharedUpstream>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
+    }
+
+    /// Sends a request and returns the response as soon as its head has arrived; the body streams. `permit` is held
+    /// until the last byte of the response; if it has concurrency slots, an exchange that has been sent continues even
+    /// if the caller is dropped. `forwarding` records the attempts for the access log; it is borrowed because it must
+    /// survive a cancelled request.
+    ///
+    /// A failed request is retried only where that is safe:
+    /// - over a new connection, when a reused connection turns out to be closed before any byte was sent;
+    /// - as often as `retries` and the retry budget allow, when
+    ///   - an endpoint can't be reached and there is another one,
+    ///   - an idempotent request (RFC 9110 §9.2.2) got no byte of a response, and the connection was a reused one or
+    ///     there is another endpoint, or
+    ///   - an HTTP/2 server states that it has not processed the request (RFC 9113 §8.7).
+    ///
+    /// A request with a body is retried only if that is small and has arrived completely.
+    ///
+    /// # Errors
+    /// When there is no response.
+    pub async fn forward(
+        &self,
+        permit: Permit,
+        mut request: UpstreamRequest,
+        options: ForwardOptions<'_>,
+        forwarding: Option<&mut Forwarding>,
+    ) -> Result<(ResponseHead, ResponseBody), ForwardFailure> {
+        let result = self.forward_with_retries(permit, &mut request, options, forwarding).await;
+        result.map_err(|error| ForwardFailure { error, unread_body: request.body.take_unread() })
+    }
+
+    async fn forward_with_retries(
+        &self,
+        permit: Permit,
+        request: &mut UpstreamRequest,
+        options: ForwardOptions<'_>,
+        mut forwarding: Option<&mut Forwarding>,
+    ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
+        let client_permit = self.shared.admit_client(options.client)?.map(Rc::new);
+        // Each attempt prefixes the original target with the base path of its server.
+        let target = self.has_base_paths.then(|| request.head.uri.clone());
+        let spec = self.shared.spec();
+        let deadline = spec.total_timeout.map(|total| recent() + total);
+        let endpoints = Rc::clone(&self.endpoints.borrow());
+        // The index of the endpoint of each failed attempt.
+        let mut tried = SmallVec::<[usize; 4]>::new();
+        self.budget.deposit();
+        if let Some(forwarding) = &mut forwarding {
+            forwarding.begin(&self.label);
+        }
+        loop {
+            let selection = endpoints.select(&tried, options.hash_key);
+            let (index, acquired) = match selection.ok_or_else(|| self.unresolved())? {
+                Selection::At(index) => (index, None),
+                Selection::New(index, permit) => (index, Some(Acquired::Permit(permit))),
+                Selection::Full(index) => {
+                    log_attempt(&mut forwarding, &endpoints.pools[index], &tried);
+                    // Boxed because it is large, and few requests wait.
+                    let wait = Box::pin(endpoints.wait(index, &tried, options.client, deadline));
+                    let (index, acquired) = wait.await.inspect_err(|error| self.count_refusal(error))?;
+                    (index, Some(acquired))
+                }
+            };
+            let pool = &endpoints.pools[index];
+            log_attempt(&mut forwarding, pool, &tried);
+            address(request, target.as_ref(), pool, options.host)?;
+            let attempt_options = AttemptOptions {
+                client: options.client,
+                polls_upload: options.polls_upload,
+                needs_new_connection: !tried.is_empty(),
+                may_retry: tried.len() < spec.retries as usize,
+                has_alternatives: endpoints.pools.len() > 1,
+                deadline,
+            };
+            let mut in_flight = InFlight::start(pool);
+            let detachable = Detachable::of(&permit, client_permit.as_ref(), spec.response_timeout);
+            match attempt(pool, acquired, request, attempt_options, detachable).await {
+                Ok((head, stream)) => {
+                    log_head(forwarding);
+                    in_flight.report_result(Some(outcome(head.status)));
+                    let permits = (permit, client_permit);
+                    return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_timed)));
+                }
+                Err(failed) => {
+                    log_head(forwarding.as_deref_mut().filter(|_| failed.error.has_head()));
+                    in_flight.report_result(failed.error.attempt());
+                    pool.log_failure(&failed.error);
+                    self.check_retry(failed, attempt_options)?;
+                }
+            }
+            tried.push(index);
+        }
+    }
+
+    /// Closes connections that have been idle for too long or that the server has closed, and adopts changes of the
+    /// endpoints.
+    pub fn sweep(&self) {
+        self.update_endpoints();
+        for pool in &self.endpoints.borrow().pools {
+            pool.sweep();
+        }
+    }
+
+    /// Closes idle connections while requests of other workers wait for a connection.
+    pub fn make_room(&self) {
+        for pool in &self.endpoints.borrow().pools {
+            pool.connections().make_room();
+        }
+    }
+
+    /// Closes idle connections, now and whenever one becomes idle: this worker sends no more requests.
+    pub fn retire(&self) {
+        for pool in &self.endpoints.borrow().pools {
+            pool.connections().retire();
+        }
+    }
+
+    fn update_endpoints(&self) {
+        let members = self.shared.members();
+        let mut endpoints = self.endpoints.borrow_mut();
+        if endpoints.is_of(&members) {
+            return;
+        }
+        let new_pool =
+            |member: &_| Pool::new(&self.shared, member, self.counts.clone(), Arc::clone(&self.worker));
+        let updated = endpoints.updated(members, self.shared.spec().balance, new_pool);
+        let is_kept = |pool: &Rc<Pool>| updated.pools.iter().any(|kept| Rc::ptr_eq(kept, pool));
+        for removed in endpoints.pools.iter().filter(|pool| !is_kept(pool)) {
+            removed.connections().retire();
+        }
+        *endpoints = Rc::new(updated);
+    }
+
+    /// Returns the error of a failed attempt unless another attempt may follow.
+    fn check_retry(&self, failed: FailedAttempt, options: AttemptOptions) -> Result<(), ForwardError> {
+        let FailedAttempt { error, is_retryable } = failed;
+        // Past its deadline another attempt would time out at once, and count against a healthy server.
+        let is_over = || options.deadline.is_some_and(|deadline| deadline <= monotonic());
+        if is_retryable && options.may_retry && !is_over() && self.spend_retry() {
+            return Ok(());
+        }
+        self.count_refusal(&error);
+        Err(error)
+    }
+
+    /// Takes a retry from the budget; returns whether it had one.
+    fn spend_retry(&self) -> bool {
+        let is_granted = self.budget.withdraw();
+        self.counts.happened(if is_granted { Event::Retried } else { Event::OverBudget });
+        is_granted
+    }
+
+    fn count_refusal(&self, error: &ForwardError) {
+        if let ForwardError::Full(_) = error {
+            self.counts.happened(Event::Full);
+        }
+    }
+
+    fn unresolved(&self) -> ForwardError {
+        ForwardError::Unresolved(self.shared.spec().label().into())
+    }
+}
+
+/// Records the server of the next attempt in the access log.
+fn log_attempt(forwarding: &mut Option<&mut Forwarding>, pool: &Pool, tried: &[usize]) {
+    if let Some(forwarding) = forwarding {
+        forwarding.try_at(pool.label(), tried.len() + 1);
+    }
+}
+
+/// Records in the access log that the head of a response has arrived.
+fn log_head(forwarding: Option<&mut Forwarding>) {
+    if let Some(forwarding) = forwarding {
+        forwarding.head_came();
+    }
+}

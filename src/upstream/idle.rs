@@ -1,0 +1,166 @@
+//! One worker's idle connections to one endpoint, and their hand-over to requests that wait for one.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::connection_limit::{ConnectionLimit, Grant, NextWaiter, WorkerWaker};
+use super::endpoint::Endpoint;
+use super::http1::Http1Connection;
+use super::http2::Http2Pool;
+use super::shared::{Pending, SharedUpstream};
+
+/// The most idle connections that are kept.
+const MAX_IDLE: usize = 256;
+/// How long an idle connection is kept: less than most servers keep their end.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Connections to one endpoint that wait for the next request; the one used last is reused first.
+#[derive(Debug)]
+pub(super) struct IdleConnections {
+    shared: Arc<SharedUpstream>,
+    endpoint: Arc<Endpoint>,
+    worker: WorkerWaker,
+    #[allow(clippy::vec_box)] // A connection is large, and it is moved often.
+    idle: RefCell<Vec<Box<Http1Connection>>>,
+    /// Connections that were granted to waiting requests, by the numbers of these in the queue.
+    granted: RefCell<Vec<(u64, Box<Http1Connection>)>>,
+    /// Connections that requests share, if the upstream uses HTTP/2.
+    http2: Option<Http2Pool>,
+    /// Whether there are no more requests: released connections are closed.
+    is_retired: Cell<bool>,
+}
+
+impl IdleConnections {
+    pub fn new(shared: &Arc<SharedUpstream>, endpoint: &Arc<Endpoint>, worker: WorkerWaker) -> Self {
+        Self {
+            http2: shared.spec().is_http2.then(Http2Pool::default),
+            shared: Arc::clone(shared),
+            endpoint: Arc::clone(endpoint),
+            worker,
+            idle: RefCell::default(),
+            granted: RefCell::default(),
+            is_retired: Cell::new(false),
+        }
+    }
+
+    /// The shared connections, if the upstream uses HTTP/2.
+    pub fn http2(&self) -> Option<&Http2Pool> {
+        self.http2.as_ref()
+    }
+
+    /// Whether there is a connection for a request, without a check that the server has not closed it.
+    pub fn has_connection(&self) -> bool {
+        match &self.http2 {
+            Some(http2) => http2.has_connection(),
+            None => !self.idle.borrow().is_empty(),
+        }
+    }
+
+    pub fn connection_limit(&self) -> &Arc<ConnectionLimit> {
+        &self.endpoint.connection_limit
+    }
+
+    pub fn is_retired(&self) -> bool {
+        self.is_retired.get()
+    }
+
+    /// Counts a request that has to wait for a connection; none if too many wait, and `displace` refuses none of them.
+    pub fn start_pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
+        self.shared.start_pending(displace)
+    }
+
+    /// Joins the queue for a connection, under the number that is returned.
+    pub fn enqueue(&self, client: IpAddr) -> (u64, oneshot::Receiver<Grant>) {
+        self.connection_limit().enqueue(&self.worker, client)
+    }
+
+    /// Makes the other workers close idle connections for the waiting requests.
+    pub fn notify_other_workers(&self) {
+        self.shared.notify_other_workers(&self.worker);
+    }
+
+    /// Takes an idle connection. The server may have closed it; that is detected before a request is sent.
+    pub fn take(&self) -> Option<Box<Http1Connection>> {
+        self.idle.borrow_mut().pop()
+    }
+
+    /// Takes back a connection after its response. It goes to a waiting request or becomes idle, if it is reusable.
+    pub fn release(&self, mut connection: Box<Http1Connection>) {
+        if !connection.finish_request() {
+            return;
+        }
+        if self.connection_limit().has_waiters() {
+            return self.grant(connection);
+        }
+        self.store(connection);
+    }
+
+    /// Grants a connection to the request at the front of the queue. A request of another worker can only get the
+    /// permit, since connections don't move between threads.
+    fn grant(&self, connection: Box<Http1Connection>) {
+        match self.connection_limit().next_waiter(&self.worker) {
+            NextWaiter::None => self.store(connection),
+            NextWaiter::Remote => drop(connection),
+            NextWaiter::Local(waiter) => {
+                let number = waiter.number;
+                self.granted.borrow_mut().push((number, connection));
+                if !waiter.grant(Grant::Connection)
+                    && let Some(connection) = self.take_granted(number)
+                {
+                    self.grant(connection);
+                }
+            }
+        }
+    }
+
+    /// Takes the connection that was granted under this number.
+    pub fn take_granted(&self, number: u64) -> Option<Box<Http1Connection>> {
+        let mut granted = self.granted.borrow_mut();
+        let index = granted.iter().position(|(other, _)| *other == number)?;
+        Some(granted.swap_remove(index).1)
+    }
+
+    fn store(&self, connection: Box<Http1Connection>) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < MAX_IDLE && !self.is_retired.get() {
+            idle.push(connection);
+        }
+    }
+
+    /// Closes an idle connection; returns whether there was one.
+    pub fn close_idle(&self) -> bool {
+        match &self.http2 {
+            Some(http2) => http2.close_idle(),
+            None => self.idle.borrow_mut().pop().is_some(),
+        }
+    }
+
+    /// Closes idle connections while requests of other workers wait for a connection.
+    pub fn make_room(&self) {
+        while self.connection_limit().has_waiters() && self.close_idle() {}
+    }
+
+    /// Closes connections that have been idle for too long, and those that the server has closed.
+    pub fn sweep(&self) {
+        if let Some(http2) = &self.http2 {
+            http2.sweep();
+        }
+        self.idle
+            .borrow_mut()
+            .retain_mut(|connection| connection.idle_for() < IDLE_TIMEOUT && !connection.is_dead());
+    }
+
+    /// Closes idle connections, now and whenever one becomes idle. Requests that are under way may last long, and keep
+    /// this value alive.
+    pub fn retire(&self) {
+        self.is_retired.set(true);
+        let _ = self.idle.take();
+        if let Some(http2) = &self.http2 {
+            http2.retire();
+        }
+    }
+}

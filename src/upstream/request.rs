@@ -1,0 +1,44 @@
+//! A request that is to be forwarded, and how.
+
+use std::net::IpAddr;
+
+use hyper::body::Incoming;
+
+use super::body::RequestBody;
+use super::error::ForwardError;
+use super::spec::HostRule;
+use crate::http1::RequestHead;
+
+/// A request to an upstream.
+#[derive(Debug)]
+pub struct UpstreamRequest {
+    /// The request's head; its target is path and query.
+    pub head: Box<RequestHead>,
+    /// The request's body.
+    pub body: RequestBody,
+}
+
+/// The client of a request, and how its server is chosen and addressed.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardOptions<'a> {
+    /// The client's address as limits count it.
+    pub client: IpAddr,
+    /// The Host header for the server.
+    pub host: &'a HostRule,
+    /// Whether the connection to the server may be reclaimed if the client reads the response too slowly.
+    pub is_timed: bool,
+    /// Whether the caller calls [`ResponseBody::poll_upload`](super::ResponseBody::poll_upload) while the client can't
+    /// take more of the response.
+    pub polls_upload: bool,
+    /// Hash of the key that chooses the server, if the upstream balances by a key.
+    pub hash_key: Option<u64>,
+}
+
+/// A request that got no response.
+#[derive(Debug)]
+pub struct ForwardFailure {
+    /// Why there is no response.
+    pub error: ForwardError,
+    /// The request's body, if it comes over HTTP/2 and none of it was read: the client still has to send it.
+    pub unread_body: Option<Incoming>,
+}
