@@ -1,7 +1,5 @@
 //! One attempt to send a request to an endpoint.
 
-use std::net::IpAddr;
-
 use http::{StatusCode, Uri};
 use tokio::time::Instant;
 
@@ -9,7 +7,7 @@ use super::acquire::Acquired;
 use super::detached::{self, Detachable, ResponseStream};
 use super::error::{ForwardError, SendError};
 use super::pool::Pool;
-use super::request::UpstreamRequest;
+use super::request::{ForwardOptions, UpstreamRequest};
 use super::spec::HostRule;
 use crate::http1::ResponseHead;
 use crate::http1::names::HOST;
@@ -17,10 +15,8 @@ use crate::telemetry::Attempt;
 
 /// The conditions of one attempt.
 #[derive(Clone, Copy)]
-pub(super) struct AttemptOptions {
-    pub client: IpAddr,
-    /// Whether the caller polls the upload while it can't take the response.
-    pub polls_upload: bool,
+pub(super) struct AttemptOptions<'a> {
+    pub forward: ForwardOptions<'a>,
     /// Whether to open a new connection instead of reusing an idle one.
     pub needs_new_connection: bool,
     /// Whether another attempt may follow.
@@ -44,14 +40,14 @@ pub(super) async fn attempt(
     pool: &Pool,
     mut acquired: Option<Acquired>,
     request: &mut UpstreamRequest,
-    mut options: AttemptOptions,
+    mut options: AttemptOptions<'_>,
     detachable: Option<Box<Detachable>>,
 ) -> Result<(ResponseHead, ResponseStream), FailedAttempt> {
-    let AttemptOptions { client, polls_upload, has_alternatives, deadline, .. } = options;
+    let AttemptOptions { forward: ForwardOptions { client, polls_upload, .. }, deadline, .. } = options;
     loop {
         let checkout = pool.checkout(acquired.take(), client, options.needs_new_connection, deadline);
         let connection = checkout.await.map_err(|error| {
-            let is_retryable = has_alternatives && !matches!(error, ForwardError::Full(_));
+            let is_retryable = options.has_alternatives && !matches!(error, ForwardError::Full(_));
             FailedAttempt { error, is_retryable }
         })?;
         connection.start(client);
@@ -80,14 +76,14 @@ pub(super) async fn attempt(
             options.needs_new_connection = true;
             continue;
         }
-        return Err(classify(failed, pool, request, can_repeat, has_alternatives));
+        return Err(classify(failed, pool, request, can_repeat, options.has_alternatives));
     }
 }
 
 /// Whether the request may be sent a second time after the server may have received it. Records its body for that.
 fn can_repeat(
     request: &mut UpstreamRequest,
-    options: &AttemptOptions,
+    options: &AttemptOptions<'_>,
     is_reused: bool,
     is_shared: bool,
 ) -> bool {

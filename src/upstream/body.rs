@@ -136,8 +136,7 @@ impl RequestBody {
     }
 
     /// The body as it came over HTTP/2, if it was not read: it goes nowhere, and its client is still to send it.
-    #[must_use]
-    pub fn take_unread(&mut self) -> Option<Incoming> {
+    pub(super) fn take_unread(&mut self) -> Option<Incoming> {
         match std::mem::take(&mut self.source) {
             Source::Stream(incoming, _) => Some(*incoming),
             _ => None,

@@ -37,6 +37,9 @@ pub struct Upstream {
     worker: WorkerWaker,
 }
 
+/// The access log's record of the attempts, if the request is logged.
+struct AttemptLog<'a>(Option<&'a mut Forwarding>);
+
 impl Upstream {
     /// A worker's client of an upstream, without connections yet; to be used within the worker's runtime. `worker` is
     /// notified when the worker has to call [`Upstream::make_room`].
@@ -87,7 +90,7 @@ impl Upstream {
         options: ForwardOptions<'_>,
         forwarding: Option<&mut Forwarding>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardFailure> {
-        let result = self.forward_with_retries(permit, &mut request, options, forwarding).await;
+        let result = self.forward_with_retries(permit, &mut request, options, AttemptLog(forwarding)).await;
         result.map_err(|error| ForwardFailure { error, unread_body: request.body.take_unread() })
     }
 
@@ -96,7 +99,7 @@ impl Upstream {
         permit: Permit,
         request: &mut UpstreamRequest,
         options: ForwardOptions<'_>,
-        mut forwarding: Option<&mut Forwarding>,
+        mut log: AttemptLog<'_>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
         let client_permit = self.shared.admit_client(options.client)?.map(Rc::new);
         // Each attempt prefixes the original target with the base path of its server.
@@ -107,16 +110,14 @@ impl Upstream {
         // The index of the endpoint of each failed attempt.
         let mut tried = SmallVec::<[usize; 4]>::new();
         self.budget.deposit();
-        if let Some(forwarding) = &mut forwarding {
-            forwarding.begin(&self.label);
-        }
+        log.start(&self.label);
         loop {
             let selection = endpoints.select(&tried, options.hash_key);
             let (index, acquired) = match selection.ok_or_else(|| self.unresolved())? {
                 Selection::At(index) => (index, None),
                 Selection::New(index, permit) => (index, Some(Acquired::Permit(permit))),
                 Selection::Full(index) => {
-                    log_attempt(&mut forwarding, &endpoints.pools[index], &tried);
+                    log.attempt(&endpoints.pools[index], tried.len() + 1);
                     // Boxed because it is large, and few requests wait.
                     let wait = Box::pin(endpoints.wait(index, &tried, options.client, deadline));
                     let (index, acquired) = wait.await.inspect_err(|error| self.count_refusal(error))?;
@@ -124,11 +125,10 @@ impl Upstream {
                 }
             };
             let pool = &endpoints.pools[index];
-            log_attempt(&mut forwarding, pool, &tried);
+            log.attempt(pool, tried.len() + 1);
             address(request, target.as_ref(), pool, options.host)?;
             let attempt_options = AttemptOptions {
-                client: options.client,
-                polls_upload: options.polls_upload,
+                forward: options,
                 needs_new_connection: !tried.is_empty(),
                 may_retry: tried.len() < spec.retries as usize,
                 has_alternatives: endpoints.pools.len() > 1,
@@ -138,16 +138,16 @@ impl Upstream {
             let detachable = Detachable::of(&permit, client_permit.as_ref(), spec.response_timeout);
             match attempt(pool, acquired, request, attempt_options, detachable).await {
                 Ok((head, stream)) => {
-                    log_head(forwarding);
+                    log.head();
                     in_flight.report_result(Some(outcome(head.status)));
                     let permits = (permit, client_permit);
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_timed)));
                 }
                 Err(failed) => {
-                    log_head(forwarding.as_deref_mut().filter(|_| failed.error.has_head()));
-                    in_flight.report_result(failed.error.attempt());
-                    pool.log_failure(&failed.error);
-                    self.check_retry(failed, attempt_options)?;
+                    if failed.error.has_head() {
+                        log.head();
+                    }
+                    self.check_retry(failed, in_flight, attempt_options)?;
                 }
             }
             tried.push(index);
@@ -193,9 +193,16 @@ impl Upstream {
         *endpoints = Rc::new(updated);
     }
 
-    /// Returns the error of a failed attempt unless another attempt may follow.
-    fn check_retry(&self, failed: FailedAttempt, options: AttemptOptions) -> Result<(), ForwardError> {
+    /// Reports a failed attempt, and returns its error unless another attempt may follow.
+    fn check_retry(
+        &self,
+        failed: FailedAttempt,
+        mut in_flight: InFlight,
+        options: AttemptOptions<'_>,
+    ) -> Result<(), ForwardError> {
         let FailedAttempt { error, is_retryable } = failed;
+        in_flight.report_result(error.attempt());
+        in_flight.pool().log_failure(&error);
         // Past its deadline another attempt would time out at once, and count against a healthy server.
         let is_over = || options.deadline.is_some_and(|deadline| deadline <= monotonic());
         if is_retryable && options.may_retry && !is_over() && self.spend_retry() {
@@ -223,16 +230,25 @@ impl Upstream {
     }
 }
 
-/// Records the server of the next attempt in the access log.
-fn log_attempt(forwarding: &mut Option<&mut Forwarding>, pool: &Pool, tried: &[usize]) {
-    if let Some(forwarding) = forwarding {
-        forwarding.try_at(pool.label(), tried.len() + 1);
+impl AttemptLog<'_> {
+    /// Records the upstream.
+    fn start(&mut self, upstream: &Rc<str>) {
+        if let Some(forwarding) = &mut self.0 {
+            forwarding.begin(upstream);
+        }
     }
-}
 
-/// Records in the access log that the head of a response has arrived.
-fn log_head(forwarding: Option<&mut Forwarding>) {
-    if let Some(forwarding) = forwarding {
-        forwarding.head_came();
+    /// Records the server of an attempt, counted from 1.
+    fn attempt(&mut self, pool: &Pool, number: usize) {
+        if let Some(forwarding) = &mut self.0 {
+            forwarding.try_at(pool.label(), number);
+        }
+    }
+
+    /// Records that the head of a response has arrived.
+    fn head(&mut self) {
+        if let Some(forwarding) = &mut self.0 {
+            forwarding.head_came();
+        }
     }
 }

@@ -314,7 +314,7 @@ impl ForwardError {
     }
 }
 
-/// Whether the error states that the request was not processed (RFC 9113 §8.7). GOAWAY with NO_ERROR states it of the
+/// Whether the error states that the request was not processed (RFC 9113 §8.7). GOAWAY with `NO_ERROR` states it of the
 /// requests that it excludes; after an error the server may have processed any.
 fn is_refused(error: &h2::Error) -> bool {
     match error.reason() {

@@ -27,8 +27,7 @@ pub struct ForwardOptions<'a> {
     pub host: &'a HostRule,
     /// Whether the connection to the server may be reclaimed if the client reads the response too slowly.
     pub is_timed: bool,
-    /// Whether the caller calls [`ResponseBody::poll_upload`](super::ResponseBody::poll_upload) while the client can't
-    /// take more of the response.
+    /// Whether the caller calls `ResponseBody::poll_upload` while the client can't take more of the response.
     pub polls_upload: bool,
     /// Hash of the key that chooses the server, if the upstream balances by a key.
     pub hash_key: Option<u64>,

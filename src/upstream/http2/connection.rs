@@ -73,7 +73,7 @@ impl Http2Connection {
         self.requests.get() < if is_settled { limit.min(MAX_STREAMS) } else { MAX_STREAMS }
     }
 
-    /// Whether the server supports extended CONNECT (RFC 8441), which WebSockets need.
+    /// Whether the server supports extended CONNECT (RFC 8441), as needed for tunnels.
     pub fn supports_extended_connect(&self) -> bool {
         self.driver.borrow().as_ref().is_some_and(Driver::is_extended_connect_protocol_enabled)
     }

@@ -47,7 +47,7 @@ impl Http2Pool {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| connection.is_usable());
         let found = connections.iter().find(|connection| suits(connection));
-        found.map(|connection| Http2Stream::new(Rc::clone(connection), true))
+        found.map(|connection| Box::new(Http2Stream::new(Rc::clone(connection), true)))
     }
 
     /// Makes a connection over a transport, and opens the first stream in it.
@@ -64,7 +64,7 @@ impl Http2Pool {
         let connection =
             open(transport, permit, Rc::clone(&self.alive), response_timeout, stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
-        Ok(Http2Stream::new(connection, false))
+        Ok(Box::new(Http2Stream::new(connection, false)))
     }
 
     /// Whether there is no connection at all, not even one that finishes its requests.

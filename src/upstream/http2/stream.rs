@@ -36,10 +36,9 @@ pub(in crate::upstream) struct Http2Stream {
 }
 
 impl Http2Stream {
-    pub(super) fn new(connection: Rc<Http2Connection>, is_reused: bool) -> Box<Self> {
+    pub(super) fn new(connection: Rc<Http2Connection>, is_reused: bool) -> Self {
         connection.requests.set(connection.requests.get() + 1);
-        let (deadline, upload, tunnel) = (None, None, None);
-        Box::new(Self { connection, is_reused, deadline, upload, is_open_ended: false, tunnel })
+        Self { connection, is_reused, deadline: None, upload: None, is_open_ended: false, tunnel: None }
     }
 
     /// Whether the connection existed before the request.
