@@ -5,7 +5,7 @@
 #
 # Scenarios: plain    no limit
 #            allowed  a limit by a header, 10,000 keys, every request within it
-#            denied   the same, one key far above its limit, nearly every request refused
+#            denied   the same, one key far above its limit, nearly every request denied
 #
 # In each round each proxy is started, in rotating order, checked with one request, warmed up, and put under load by
 # wrk. The main figure is the CPU time that the proxy's processes spend on a request, user and system, from /proc:
@@ -144,7 +144,7 @@ write_upstream() {
   } >"$work/upstream.conf"
 }
 
-# Sets $rate and $burst, per second and key. Where all is allowed, nobody comes near the limit.
+# Sets $rate and $burst, per second and key. In `allowed` no request comes near the limit.
 numbers() {
   if [ "$1" = denied ]; then rate=10 burst=10; else rate=100 burst=200; fi
 }
@@ -262,7 +262,7 @@ function done(summary)
 end
 LUA
 
-# Loads the proxy for some seconds; prints requests, microseconds, answers of 400 and above, socket errors.
+# Loads the proxy for some seconds; prints requests, microseconds, responses of 400 and above, socket errors.
 load() {
   local keys=$KEYS
   [ "$1" != denied ] || keys=1
@@ -282,24 +282,24 @@ tick_hz=$(getconf CLK_TCK)
 
 # One peer, one scenario, one round; appends "scenario round peer cpu_us requests_per_s denied_share".
 measure() {
-  local peer=$1 scenario=$2 round=$3 answer before after requests spent denied errors
+  local peer=$1 scenario=$2 round=$3 response before after requests spent denied errors
   start_proxy "$peer" "$scenario"
-  answer=$(curl -sS -o "$work/body" -w '%{http_code}' -H 'x-api-key: first' "http://$HOST:$PROXY_PORT/")
-  answer="$answer, $(wc -c <"$work/body") bytes"
-  [ "$answer" = "200, $BODY_BYTES bytes" ] || die "$peer answers $answer in $scenario"
+  response=$(curl -sS -o "$work/body" -w '%{http_code}' -H 'x-api-key: first' "http://$HOST:$PROXY_PORT/")
+  response="$response, $(wc -c <"$work/body") bytes"
+  [ "$response" = "200, $BODY_BYTES bytes" ] || die "$peer responds $response in $scenario"
   load "$scenario" 1 >/dev/null
   before=$(cpu "$proxy")
   read -r requests spent denied errors < <(load "$scenario" "$SECONDS_EACH")
   after=$(cpu "$proxy")
   stop "$proxy"
   unset 'started[-1]'
-  [ "$requests" -gt 0 ] || die "$peer answers nothing under load in $scenario"
+  [ "$requests" -gt 0 ] || die "$peer does not respond under load in $scenario"
   awk -v n="$requests" -v us="$spent" -v denied="$denied" -v errors="$errors" -v scenario="$scenario" \
     -v peer="$peer" -v round="$round" -v ticks="$((after - before))" -v hz="$tick_hz" 'BEGIN {
       share = denied / n
       if (errors > n / 1000) { print peer ": " errors " socket errors in " scenario > "/dev/stderr" }
       if (scenario == "denied" ? share < 0.9 : share > 0.001) {
-        printf "%s refuses %.1f %% in %s\n", peer, share * 100, scenario > "/dev/stderr"
+        printf "%s denies %.1f %% in %s\n", peer, share * 100, scenario > "/dev/stderr"
         exit 1
       }
       print scenario, round, peer, ticks / hz * 1e6 / n, n / us * 1e6, share
@@ -339,7 +339,7 @@ awk -v base="$BASE_PEER" -v peers="$PEERS" -v scenarios="$SCENARIOS" '
     scenario_count = split(scenarios, scenario, " ")
     for (s = 1; s <= scenario_count; s++) {
       name = scenario[s]
-      printf "\n%-10s %12s %12s %12s %12s %9s\n", name, "CPU us/req", "x " base, "requests/s", "x " base, "refused"
+      printf "\n%-10s %12s %12s %12s %12s %9s\n", name, "CPU us/req", "x " base, "requests/s", "x " base, "denied"
       for (p = 1; p <= count; p++) {
         for (r = 1; r <= rounds; r++) {
           spent[r] = cpu[name, r, peer[p]]; served[r] = rate[name, r, peer[p]]
