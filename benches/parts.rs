@@ -162,7 +162,7 @@ fn gate(parts: &[&str]) -> Gate {
         routes: RouteTable::new(vec![route(1, vec![PolicyId(0)])]),
         client_ip: ClientIp::default(),
         limits: Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN),
-        limit_rules: vec![rule],
+        limit_rules: vec![rule].into(),
         variants: Vec::new(),
         default_limits: Vec::new(),
         hasher: KeyHasher::new(Some(b"sixteen bytes or more")),

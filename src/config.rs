@@ -46,6 +46,7 @@ use self::table::Table;
 use self::upstreams::ReadUpstreams;
 use crate::admin::AdminSpec;
 use crate::gate::{ClientIp, Gate, RouteTable};
+use crate::id_vec::IdVec;
 use crate::jwt::Verifier;
 use crate::limit::{KeyHasher, PolicyId};
 use crate::limiter::Limits;
@@ -92,7 +93,7 @@ pub struct Loaded {
     /// What is odd about it, though not wrong.
     pub warnings: Report,
     /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
-    pub limits: Vec<WrittenLimit>,
+    pub limits: IdVec<PolicyId, WrittenLimit>,
     /// What stands in the file, part by part.
     pub outline: Fingerprint,
     /// The other files that it names: keys and certificates.
@@ -195,7 +196,7 @@ fn no_toml(text: &str, span: Range<usize>, message: &str) -> Problem {
 
 /// Reads the whole file; `None` if anything in it is wrong. Other files that it names are looked for from
 /// `directory`.
-fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, Vec<WrittenLimit>)> {
+fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
     let reader = top.reader;
     let workers = top.item("workers").map_or_else(|| Some(all_cpus()), workers);
     let mut wait = |key, default| top.item(key).map_or(Some(default), |item| item.duration(&GRACE));
@@ -271,9 +272,9 @@ struct Parts {
 }
 
 impl Parts {
-    fn site(self, store: &ReadStore) -> Option<(ConfigSnapshot, Vec<WrittenLimit>)> {
+    fn site(self, store: &ReadStore) -> Option<(ConfigSnapshot, IdVec<PolicyId, WrittenLimit>)> {
         let Policies { all: policies, written, terms, variants } = self.limits.into_policies()?;
-        let (routes, treatments): (_, Vec<_>) =
+        let (routes, treatments): (Vec<_>, IdVec<_, _>) =
             self.routes.into_iter().map(|read| (read.route, read.treatment)).unzip();
         let gate = Gate {
             routes: RouteTable::new(routes),

@@ -51,6 +51,7 @@ pub use subject::Subject;
 pub use table::{RouteId, RouteTable};
 
 use crate::http1::{RequestHead, is_plainly_coded};
+use crate::id_vec::{Id, IdVec};
 use crate::jwt::{Token, Verifier};
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
 use crate::limiter::Limits;
@@ -65,7 +66,7 @@ pub struct Gate {
     /// The policies: first one for each limit, then those of tiers and overrides.
     pub limits: Limits,
     /// How each limit finds its key and what it charges, by the [`PolicyId`] of the limit.
-    pub limit_rules: Vec<LimitRule>,
+    pub limit_rules: IdVec<PolicyId, LimitRule>,
     /// The limit that each of the tiers and overrides belongs to, in the order of their policies.
     pub variants: Vec<PolicyId>,
     /// Limits of a request that matches no route.
@@ -173,7 +174,7 @@ impl Gate {
     /// The limit that a policy belongs to: itself, or that of which it is a tier or an override.
     #[must_use]
     pub fn limit_of(&self, policy: PolicyId) -> PolicyId {
-        let variant = (policy.0 as usize).checked_sub(self.limit_rules.len());
+        let variant = policy.index().checked_sub(self.limit_rules.len());
         variant.and_then(|index| self.variants.get(index)).copied().unwrap_or(policy)
     }
 
@@ -185,7 +186,7 @@ impl Gate {
 
     /// Every limit with its own policy, in the order of the file.
     pub fn limits(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
-        (0..).map(PolicyId).zip(&self.limits.policies[..self.limit_rules.len()])
+        self.limit_rules.ids().zip(&*self.limits.policies)
     }
 
     /// Finds keys of a limit by name.
@@ -209,7 +210,7 @@ impl Gate {
         subject: &Subject<'_>,
         key: &'a KeyLookup,
     ) -> LimitMatch<'a> {
-        let (rule, enforces) = (self.rule(limit), !self.limits.policies[limit.0 as usize].shadow);
+        let (rule, enforces) = (self.rule(limit), !self.limits.policies[limit].shadow);
         if let Some(part) = rule.part_with_too_many_values(subject, key)
             && enforces
         {
@@ -241,7 +242,7 @@ impl Gate {
     }
 
     fn rule(&self, limit: PolicyId) -> &LimitRule {
-        &self.limit_rules[limit.0 as usize]
+        &self.limit_rules[limit]
     }
 
     /// Matches a request against its limits, in their order.
@@ -281,7 +282,7 @@ impl Gate {
     /// request.
     fn differing_header<'a>(&'a self, limit: PolicyId, subject: &Subject<'a>) -> Option<&'a HeaderName> {
         let rule = self.rule(limit);
-        if self.limits.policies[limit.0 as usize].shadow {
+        if self.limits.policies[limit].shadow {
             return None;
         }
         rule.differing_header(subject)

@@ -2,8 +2,8 @@
 //!
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
 //!
-//! `suggest < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < gate < proxy < server <
-//! admin < config < reload < app < cli`
+//! `suggest < id_vec < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < gate < proxy <
+//! server < admin < config < reload < app < cli`
 
 pub mod admin;
 pub mod app;
@@ -11,6 +11,7 @@ pub mod cli;
 pub mod config;
 pub mod gate;
 pub mod http1;
+pub mod id_vec;
 pub mod jwt;
 pub mod limit;
 pub mod limiter;

@@ -51,11 +51,13 @@ use self::reply::{BodySource, ResponseGuard, Timing};
 use self::request_id::{RequestId, X_REQUEST_ID};
 use crate::gate::{Gate, RequestPlan, RouteId};
 use crate::http1::{RequestHead, ResponseHead, names};
+use crate::id_vec::IdVec;
 use crate::limiter::{Admission, Denial, LimitStatus, Limiter, Permit};
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
 use crate::time::{Clock, Micros, monotonic, recent};
 use crate::upstream::{
-    ForwardError, ForwardOptions, HeaderScrub, RequestBody, Upstream, UpstreamRequest, UpstreamSpec,
+    ForwardError, ForwardOptions, HeaderScrub, RequestBody, Upstream, UpstreamId, UpstreamRequest,
+    UpstreamSpec,
 };
 
 /// Everything that a worker needs to serve: one snapshot of the configuration. Immutable.
@@ -64,9 +66,9 @@ pub struct ConfigSnapshot {
     /// Who may pass.
     pub gate: Gate,
     /// What becomes of a request, by the route that it matches.
-    pub treatments: Vec<RouteAction>,
+    pub treatments: IdVec<RouteId, RouteAction>,
     /// Where requests go.
-    pub upstreams: Vec<UpstreamSpec>,
+    pub upstreams: IdVec<UpstreamId, UpstreamSpec>,
     /// What clients see.
     pub answers: ResponsePolicy,
     /// Headers that mean something to the proxy: their twins go to no server.
@@ -90,7 +92,7 @@ struct ForwardPlan<'a> {
 pub struct Proxy {
     site: Arc<ConfigSnapshot>,
     limiter: Limiter,
-    upstreams: Vec<Rc<Upstream>>,
+    upstreams: IdVec<UpstreamId, Rc<Upstream>>,
     access: Option<AccessWriter>,
     counts: Arc<Counts>,
     clock: Clock,
@@ -143,7 +145,7 @@ impl Proxy {
 
     /// Tells the client what its request was called, unless a server or the route has something else to say there.
     fn tell_id(&self, head: &mut ResponseHead, id: &RequestId, route: Option<RouteId>) {
-        let edits = route.map(|RouteId(place)| &self.site.treatments[place as usize].response_headers);
+        let edits = route.map(|route| &self.site.treatments[route].response_headers);
         if !edits.is_some_and(|edits| edits.concern(&X_REQUEST_ID)) {
             head.fields.set_default(names::X_REQUEST_ID, id.as_bytes());
         }
@@ -254,7 +256,7 @@ impl Proxy {
         forwarding: Option<&mut Forwarding>,
     ) -> Result<ProxyResponse<BodySource>, ForwardError> {
         let ForwardPlan { route, id, client, path, choice } = way;
-        let treatment = &self.site.treatments[route.0 as usize];
+        let treatment = &self.site.treatments[route];
         let mut response = match (&treatment.target, max_forwards::count_down(&mut head)) {
             (Target::Respond { status, body }, _) => {
                 local_reply::own(*status, b"text/plain; charset=utf-8", body.clone()).map(BodySource::Own)
@@ -270,7 +272,7 @@ impl Proxy {
                     websocket::ask(&mut head.fields);
                 }
                 // Only a server that speaks HTTP/2 can take a gRPC call, which may be silent for as long as it lasts.
-                let is_call = is_call && self.site.upstreams[upstream.0 as usize].is_http2;
+                let is_call = is_call && self.site.upstreams[*upstream].is_http2;
                 let most = self.site.gate.routes.get(route).max_body;
                 let body = match incoming.take(peer, is_call) {
                     Some(body) => {
@@ -292,7 +294,7 @@ impl Proxy {
                     polls_upload: !is_multiplexed,
                     hash_key: choice,
                 };
-                let upstream = &self.upstreams[upstream.0 as usize];
+                let upstream = &self.upstreams[*upstream];
                 let answer = upstream.forward(permit, request, options, forwarding).await;
                 let answer = answer.map_err(|failure| {
                     incoming.restore(failure.unread_body);
@@ -315,7 +317,7 @@ impl Proxy {
     ) -> Option<ForwardPlan<'a>> {
         let (route, client) = (examined.route?, examined.client);
         let path = examined.path.changed().map(str::to_owned);
-        let choice = match &self.site.treatments[route.0 as usize].target {
+        let choice = match &self.site.treatments[route].target {
             Target::Forward { key: Some(key), .. } => {
                 // It was located before, but few routes need that again.
                 let (gate, located) = (&self.site.gate, self.site.gate.match_route(head).ok()?);

@@ -73,7 +73,7 @@ impl Admin {
             return Err(refusal.help("write it with its unit: \"30s\", \"10m\", \"1h\", \"7 days\""));
         };
         let limit = self.limit(&asked.limit)?;
-        if self.gate().limits.policies.get(limit.0 as usize).is_some_and(|policy| policy.shadow) {
+        if self.gate().limits.policies[limit].shadow {
             let refusal =
                 Refusal::wrong(format!("limit {} only watches: it would turn nobody away", asked.limit));
             return Err(refusal.help("block the key in a limit that enforces, or set mode = \"enforce\""));
@@ -105,8 +105,10 @@ impl Admin {
         let policies = &self.gate().limits.policies;
         let look = [Charge::take(id, key, 0)];
         let decisions = self.store.take(policies, &look).await.map_err(|error| unavailable(&error))?;
-        let Some(policy) = policies.get(id.0 as usize) else { return Ok(Vec::new()) };
-        Ok(decisions.iter().map(|decision| standing(policy, key, decision, self.clock.now())).collect())
+        Ok(decisions
+            .iter()
+            .map(|decision| standing(&policies[id], key, decision, self.clock.now()))
+            .collect())
     }
 
     /// The limit of this name.
@@ -138,7 +140,7 @@ impl Admin {
     /// override, they are that one's.
     fn numbers(&self, limit: PolicyId, stored: PolicyId, key: Key) -> PolicyId {
         let policies = &self.gate().limits.policies;
-        let salt = |id: PolicyId| policies.get(id.0 as usize).map(Policy::salt);
+        let salt = |id: PolicyId| policies[id].salt();
         let own = self.gate().keys(limit).known(key).policy;
         if salt(own) == salt(stored) { own } else { stored }
     }

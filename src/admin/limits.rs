@@ -7,14 +7,14 @@ use crate::limiter::OnStoreFailure;
 
 /// Every limit, in the order of the file.
 pub(super) fn all(gate: &Gate) -> Vec<LimitInfo> {
-    gate.limits().filter_map(|(limit, policy)| info(gate, limit, policy)).collect()
+    gate.limits().map(|(limit, policy)| info(gate, limit, policy)).collect()
 }
 
 /// The policies of a limit under which there are keys: each stored name and algorithm once, those of the limit
 /// itself and its tiers before those of its overrides.
 pub(super) fn stored(gate: &Gate, limit: PolicyId) -> Vec<(PolicyId, &Policy)> {
     let mut stored: Vec<(PolicyId, &Policy)> = Vec::new();
-    for (id, policy) in (0..).map(PolicyId).zip(gate.limits.policies.iter()) {
+    for (id, policy) in (0..).map(PolicyId).zip(&*gate.limits.policies) {
         let is_new = || stored.iter().all(|(_, other)| other.salt() != policy.salt());
         if gate.limit_of(id) == limit && is_new() {
             stored.push((id, policy));
@@ -23,21 +23,20 @@ pub(super) fn stored(gate: &Gate, limit: PolicyId) -> Vec<(PolicyId, &Policy)> {
     stored
 }
 
-fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> Option<LimitInfo> {
-    let place = limit.0 as usize;
-    let terms = gate.limit_rules.get(place)?;
-    let on_failure = match gate.limits.on_failure.get(place) {
-        Some(OnStoreFailure::Allow) => "allow",
-        Some(OnStoreFailure::Deny) => "deny",
-        _ => "local",
+fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
+    let rule = &gate.limit_rules[limit];
+    let on_failure = match gate.limits.on_failure[limit] {
+        OnStoreFailure::Allow => "allow",
+        OnStoreFailure::Deny => "deny",
+        OnStoreFailure::Local => "local",
     };
     let (quota, window) = policy.quota.advertised();
-    let others = |(name, id): (&str, PolicyId)| Some(other(name, gate.limits.policies.get(id.0 as usize)?));
-    Some(LimitInfo {
+    let others = |(name, id): (&str, PolicyId)| other(name, &gate.limits.policies[id]);
+    LimitInfo {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name().to_owned(),
-        key: terms.key.parts.iter().map(ToString::to_string).collect(),
-        cost: match &terms.cost {
+        key: rule.key.parts.iter().map(ToString::to_string).collect(),
+        cost: match &rule.cost {
             Cost::Fixed(cost) => CostInfo::Fixed(*cost),
             Cost::Header { name, .. } => CostInfo::Header(format!("header:{name}")),
         },
@@ -46,9 +45,9 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> Option<LimitInfo> {
         limit: policy.quota.limit(),
         quota,
         window,
-        tiers: terms.tiers.iter().flat_map(|tiers| tiers.all().filter_map(others)).collect(),
-        overrides: terms.rules.overrides().filter_map(others).collect(),
-    })
+        tiers: rule.tiers.iter().flat_map(|tiers| tiers.all().map(others)).collect(),
+        overrides: rule.rules.overrides().map(others).collect(),
+    }
 }
 
 /// The tier that a policy is for, unless it is the limit's own.

@@ -23,6 +23,7 @@ use super::reader::{Item, Reader};
 use super::report::Problem;
 use super::table::{Name, Table};
 use crate::gate::{Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
+use crate::id_vec::IdVec;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 use crate::limiter::OnStoreFailure;
 use crate::suggest::nearest;
@@ -32,7 +33,7 @@ const MAX_NAME: usize = 64;
 /// All limits by name, those with a mistake too, so that a route which names one is not blamed.
 #[derive(Default)]
 pub(super) struct ReadLimits {
-    limits: Vec<(Range<usize>, Option<ReadLimit>)>,
+    limits: IdVec<PolicyId, (Range<usize>, Option<ReadLimit>)>,
     names: HashMap<String, PolicyId>,
 }
 
@@ -50,9 +51,9 @@ pub(super) struct ReadLimit {
 #[derive(Default)]
 pub(super) struct Policies {
     pub all: Vec<(Policy, OnStoreFailure)>,
-    pub written: Vec<WrittenLimit>,
+    pub written: IdVec<PolicyId, WrittenLimit>,
     /// Of the limits.
-    pub terms: Vec<LimitRule>,
+    pub terms: IdVec<PolicyId, LimitRule>,
     /// To which limit each of the others belongs.
     pub variants: Vec<PolicyId>,
 }
@@ -60,16 +61,16 @@ pub(super) struct Policies {
 impl ReadLimits {
     /// The limit at a place, where it has no mistake.
     pub fn get(&self, id: PolicyId) -> Option<&ReadLimit> {
-        self.limits.get(id.0 as usize).and_then(|(_, limit)| limit.as_ref())
+        self.limits.get(id).and_then(|(_, limit)| limit.as_ref())
     }
 
     /// Where the name of a limit stands.
     pub fn span(&self, id: PolicyId) -> Range<usize> {
-        self.limits.get(id.0 as usize).map_or(0..0, |(span, _)| span.clone())
+        self.limits.get(id).map_or(0..0, |(span, _)| span.clone())
     }
 
     pub fn ids(&self) -> impl Iterator<Item = PolicyId> {
-        (0..).map(PolicyId).take(self.limits.len())
+        self.limits.ids()
     }
 
     /// For each limit whose key or tiers go by such a part: the first one, and where the limit's name stands.
@@ -90,10 +91,10 @@ impl ReadLimits {
             self.limits.into_iter().map(|(_, limit)| limit).collect::<Option<_>>()?;
         let mut read = Policies::default();
         let mut variants = Vec::new();
-        for (limit, id) in limits.into_iter().zip((0..).map(PolicyId)) {
+        for limit in limits {
             read.all.push((limit.policy, limit.on_failure));
             read.written.push(limit.written);
-            read.terms.push(limit.terms);
+            let id = read.terms.push(limit.terms);
             variants.extend(limit.variants.into_iter().map(|variant| (variant, id, limit.on_failure)));
         }
         for (variant, id, on_failure) in variants {
@@ -138,19 +139,18 @@ pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming) -> ReadLimits {
     let Some(table) = item.and_then(|item| item.table("[limits]")) else { return read };
     let entries = table.entries();
     // The policies of all limits come first, and then those of their tiers and overrides.
-    let mut next = u32::try_from(entries.len()).unwrap_or(u32::MAX);
-    for ((name, item), id) in entries.into_iter().zip((0..).map(PolicyId)) {
+    let mut next = entries.len();
+    for (name, item) in entries {
         let limit = limit(&name, item, naming, next);
-        let variants = limit.as_ref().map_or(0, |limit| limit.variants.len());
-        next = next.saturating_add(u32::try_from(variants).unwrap_or(u32::MAX));
+        next += limit.as_ref().map_or(0, |limit| limit.variants.len());
+        let id = read.limits.push((name.span, limit));
         read.names.insert(name.text.to_owned(), id);
-        read.limits.push((name.span, limit));
     }
     read
 }
 
 /// Reads a limit; its tiers and overrides will have the ids from `next` on.
-fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: u32) -> Option<ReadLimit> {
+fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: usize) -> Option<ReadLimit> {
     let name_is_right = check_name(name, item.reader);
     let mut table = item.table(format!("limit `{}`", name.text))?;
     let algorithm = table.item("algorithm").map_or(Some(Algorithm::default()), algorithm);

@@ -51,15 +51,10 @@ fn unused_limits(
     limits: &ReadLimits,
     defaults: &[(PolicyId, Range<usize>)],
 ) -> Vec<Problem> {
-    let mut used = vec![false; limits.ids().count()];
     let named = routes.iter().flat_map(|read| &read.route.limits).chain(defaults.iter().map(|(id, _)| id));
-    for id in named {
-        if let Some(used) = used.get_mut(id.0 as usize) {
-            *used = true;
-        }
-    }
-    let unused = limits.ids().zip(used).filter(|(_, used)| !used);
-    let problem = |(id, _)| {
+    let used: HashSet<&PolicyId> = named.collect();
+    let unused = limits.ids().filter(|id| !used.contains(id));
+    let problem = |id| {
         Problem::warning(limits.span(id), "no route uses this limit")
             .help("name it in a route's `limits`, or in `default_limits`")
     };

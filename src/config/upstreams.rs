@@ -19,6 +19,7 @@ use super::suggest::nearest;
 use super::table::{Name, Table};
 use super::tls::{self, given};
 use crate::gate::{KeyPart, KeySpec, host_of, normalize};
+use crate::id_vec::IdVec;
 use crate::upstream::{ServerSpec, UpstreamId, UpstreamSpec};
 
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24);
@@ -35,7 +36,7 @@ const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
 /// All upstreams: those with a name first, then one for each URL that a route gives.
 #[derive(Default)]
 pub(super) struct ReadUpstreams {
-    upstreams: Vec<ReadUpstream>,
+    upstreams: IdVec<UpstreamId, ReadUpstream>,
     by_name: HashMap<String, UpstreamId>,
     usual_tls: UsualTls,
 }
@@ -58,15 +59,14 @@ pub(super) struct ReadKey {
 
 impl ReadUpstreams {
     fn add(&mut self, name: &str, upstream: ReadUpstream) -> UpstreamId {
-        let id = UpstreamId(u32::try_from(self.upstreams.len()).unwrap_or(u32::MAX));
-        self.upstreams.push(upstream);
+        let id = self.upstreams.push(upstream);
         self.by_name.insert(name.to_owned(), id);
         id
     }
 
     /// The key by which an upstream's servers are chosen, if they are.
     pub fn key(&self, id: UpstreamId) -> Option<&ReadKey> {
-        self.upstreams.get(id.0 as usize)?.key.as_ref()
+        self.upstreams.get(id)?.key.as_ref()
     }
 
     /// The parts of such keys for which `is_meant` holds, with their places.
@@ -96,7 +96,7 @@ impl ReadUpstreams {
             }
             None => return self.unknown(&text),
         };
-        let upstream = self.upstreams.get_mut(id.0 as usize)?;
+        let upstream = self.upstreams.get_mut(id)?;
         upstream.is_used = true;
         Some(id)
     }
@@ -125,7 +125,7 @@ impl ReadUpstreams {
     }
 
     /// All upstreams, if none of them has a mistake.
-    pub fn into_all(self) -> Option<Vec<UpstreamSpec>> {
+    pub fn into_all(self) -> Option<IdVec<UpstreamId, UpstreamSpec>> {
         self.upstreams.into_iter().map(|upstream| upstream.spec).collect()
     }
 }

@@ -13,11 +13,12 @@ use super::candidates::Candidates;
 use super::host::HostPattern;
 use super::method::{is_registered, is_registered_in_other_case};
 use super::route::{Piece, RequestView, Route};
+use crate::id_vec::{Id, IdVec};
 
 /// All routes, in the order of the file, with an index over them.
 #[derive(Debug, Default)]
 pub struct RouteTable {
-    routes: Vec<Route>,
+    routes: IdVec<RouteId, Route>,
     any_host: Node,
     exact_hosts: HashMap<Box<str>, Node>,
     /// By the suffix after `*.`.
@@ -26,9 +27,19 @@ pub struct RouteTable {
     custom_methods: Vec<Method>,
 }
 
-/// The place of a route in the file.
+/// The index of a route in the table, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteId(pub u32);
+
+impl Id for RouteId {
+    fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// A node of the tree: text that leads here, and what may follow.
 #[derive(Debug)]
@@ -70,7 +81,7 @@ impl RouteTable {
                 }
             }
         }
-        table.routes = routes;
+        table.routes = routes.into();
         table
     }
 
@@ -88,8 +99,7 @@ impl RouteTable {
     #[must_use]
     pub fn find(&self, host: &str, path: &str, request: RequestView<'_>) -> Option<RouteId> {
         let mut best = u32::MAX;
-        let accepts =
-            |number: u32| self.routes.get(number as usize).is_some_and(|route| route.accepts(request));
+        let accepts = |number: u32| self.routes[RouteId(number)].accepts(request);
         let mut search = |tree: &Node| tree.find(path.as_bytes(), request, &mut best, &accepts);
         search(&self.any_host);
         if let Some(tree) = self.exact_hosts.get(host) {
@@ -105,13 +115,13 @@ impl RouteTable {
         (best != u32::MAX).then_some(RouteId(best))
     }
 
-    /// The route at a place.
+    /// The route with this id.
     ///
     /// # Panics
-    /// If the place comes from another table.
+    /// If the id comes from another table.
     #[must_use]
     pub fn get(&self, id: RouteId) -> &Route {
-        &self.routes[id.0 as usize]
+        &self.routes[id]
     }
 
     /// All routes from the top.

@@ -1,5 +1,6 @@
 //! A policy is a quota with a name, and what holds keys back beside it; a charge is what one request wants of it.
 
+use std::ops::Index;
 use std::sync::Arc;
 
 use super::key::Key;
@@ -8,11 +9,31 @@ use super::quota::{Quota, State};
 use super::slots::Holder;
 use super::window::Align;
 use super::{Decision, DenyReason, Step};
+use crate::id_vec::Id;
 use crate::time::{Micros, Timestamp};
 
 /// The place of a policy in the list of all policies of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(pub u32);
+
+impl Id for PolicyId {
+    fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// Policies are shared as slices, so a slice of them is indexed by its ids.
+impl Index<PolicyId> for [Policy] {
+    type Output = Policy;
+
+    fn index(&self, id: PolicyId) -> &Policy {
+        &self[id.index()]
+    }
+}
 
 /// A named quota: what the configuration calls a limit, or the numbers of one of its tiers or overrides.
 #[derive(Clone, Debug)]

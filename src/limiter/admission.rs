@@ -79,7 +79,7 @@ impl Admission {
         decisions: &[Decision],
         slots: Option<SlotSet>,
     ) -> Self {
-        let shadow = |charge: &Charge| policies[charge.policy.0 as usize].shadow;
+        let shadow = |charge: &Charge| policies[charge.policy].shadow;
         let standings: LimitStatuses = charges
             .iter()
             .zip(decisions)

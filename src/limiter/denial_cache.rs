@@ -74,7 +74,7 @@ impl DenialCache {
         now: Instant,
     ) -> Option<LimitStatuses> {
         let known = |charge: &Charge| {
-            let policy = &policies[charge.policy.0 as usize];
+            let policy = &policies[charge.policy];
             let id = id(policy, charge);
             let denied = *self.shard(id).lock().get(&id)?;
             let refuses = !policy.shadow && charge.cost >= denied.cost && now < denied.until;
@@ -93,7 +93,7 @@ impl DenialCache {
         asked: CacheLookup,
     ) {
         for (charge, decision) in charges.iter().zip(decisions) {
-            let policy = &policies[charge.policy.0 as usize];
+            let policy = &policies[charge.policy];
             if let Some(wait) = lasting(policy, decision) {
                 let until = asked.at + wait.min(LONGEST).into();
                 let denied = Denied { cost: charge.cost, asked: asked.at, until, decision: *decision };

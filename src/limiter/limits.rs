@@ -1,12 +1,14 @@
 //! All limits of a configuration, and what each does when the store can't be asked.
 
 use std::num::NonZeroU64;
+use std::ops::Index;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::{LimitStatus, LimitStatuses};
-use crate::limit::{Charge, Policy};
+use crate::id_vec::Id as _;
+use crate::limit::{Charge, Policy, PolicyId};
 use crate::time::Timestamp;
 
 /// What a limit does when the store can't be asked.
@@ -34,6 +36,14 @@ pub struct Limits {
     pub on_failure: Arc<[OnStoreFailure]>,
 }
 
+impl Index<PolicyId> for [OnStoreFailure] {
+    type Output = OnStoreFailure;
+
+    fn index(&self, id: PolicyId) -> &OnStoreFailure {
+        &self[id.index()]
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self::new(Vec::new(), NonZeroU64::MIN)
@@ -56,11 +66,11 @@ impl Limits {
 
 impl Limits {
     pub(super) fn policy(&self, charge: &Charge) -> &Policy {
-        &self.policies[charge.policy.0 as usize]
+        &self.policies[charge.policy]
     }
 
     pub(super) fn on_failure(&self, charge: &Charge) -> OnStoreFailure {
-        self.on_failure[charge.policy.0 as usize]
+        self.on_failure[charge.policy]
     }
 
     /// The charges that this process decides by itself while the store is away.
@@ -72,7 +82,7 @@ impl Limits {
     /// The same charges where one that costs more than a share can ever give takes all of it: it must not be refused
     /// for good because the store is away.
     pub(super) fn fitting(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
-        let most = |charge: &Charge| self.shares[charge.policy.0 as usize].quota.limit();
+        let most = |charge: &Charge| self.shares[charge.policy].quota.limit();
         charges.iter().map(|charge| Charge { cost: charge.cost.min(most(charge)), ..*charge }).collect()
     }
 

@@ -47,7 +47,7 @@ impl Limiter {
     /// was admitted since, and is not paid yet, stays known.
     pub(super) fn learn(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
         for (charge, said) in charges.iter().zip(decisions) {
-            let share = &limits.shares[charge.policy.0 as usize];
+            let share = &limits.shares[charge.policy];
             if limits.on_failure(charge) == OnStoreFailure::Local && !is_slot(share) {
                 let is_settled = self.breaker.are_all_closed() && !self.ledger.owes(share, charge.key);
                 let seed = if is_settled { Policy::seed } else { Policy::stricter_seed };

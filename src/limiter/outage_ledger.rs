@@ -106,7 +106,7 @@ impl OutageLedger {
     /// Writes down a charge that the share has admitted, saying `said`, and that was not sent.
     pub(super) fn add(&self, limits: &Limits, charge: &Charge, said: &Decision, now: Timestamp) {
         self.count(ChargeBack::Owed, charge.cost);
-        let own = &limits.shares[charge.policy.0 as usize].quota;
+        let own = &limits.shares[charge.policy].quota;
         let whole = &limits.policy(charge).quota;
         let id = id(limits.policy(charge), charge.key);
         let mut shard = self.shard(id).lock();
@@ -142,7 +142,7 @@ impl OutageLedger {
             && let Some(debtor) = self.shard(id).lock().get_mut(&id)
         {
             debtor.take_up(limits, charge.policy, now);
-            debtor.owed.pass(&limits.shares[charge.policy.0 as usize].quota, charge.cost, now);
+            debtor.owed.pass(&limits.shares[charge.policy].quota, charge.cost, now);
         }
     }
 
@@ -264,7 +264,7 @@ impl Drop for Paying<'_> {
 impl DebtEntry {
     /// The whole policy.
     pub fn policy(&self) -> &Policy {
-        &self.policies[self.policy.0 as usize]
+        &self.policies[self.policy]
     }
 
     /// Keeps what the store said of the key after it was paid, where that is less than the share has left: others may not
@@ -289,7 +289,7 @@ impl DebtEntry {
 
     /// The share of it that has admitted what is owed.
     fn share(&self) -> &Policy {
-        &self.shares[self.policy.0 as usize]
+        &self.shares[self.policy]
     }
 
     /// Units that are owed.

@@ -250,7 +250,7 @@ impl Held {
     }
 
     fn lease(&self) -> Duration {
-        match &self.policies[self.charge.policy.0 as usize].quota {
+        match &self.policies[self.charge.policy].quota {
             Quota::Concurrency(slots) => slots.lease().into(),
             _ => Duration::ZERO,
         }
@@ -258,7 +258,7 @@ impl Held {
 }
 
 fn is_slot(policies: &[Policy], charge: &Charge) -> bool {
-    let has_slots = matches!(policies[charge.policy.0 as usize].quota, Quota::Concurrency(_));
+    let has_slots = matches!(policies[charge.policy].quota, Quota::Concurrency(_));
     has_slots && charge.manner == ChargeKind::Take && charge.cost > 0
 }
 

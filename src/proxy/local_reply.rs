@@ -200,7 +200,7 @@ fn quota_exceeded(
     place: usize,
     wait: Option<u64>,
 ) -> LocalReply {
-    let name = |standing: &LimitStatus| &*policies[standing.policy.0 as usize].name;
+    let name = |standing: &LimitStatus| &*policies[standing.policy].name;
     let binding = name(&standings[place]);
     let mut body = Vec::with_capacity(384);
     body.extend_from_slice(

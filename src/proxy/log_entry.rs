@@ -102,7 +102,7 @@ impl Proxy {
     }
 
     fn name_of(&self, limit: PolicyId) -> &str {
-        &self.site.gate.limits.policies[limit.0 as usize].name
+        &self.site.gate.limits.policies[limit].name
     }
 }
 

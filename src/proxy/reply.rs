@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::call_body::CallBody;
 use super::log_entry::LogEntry;
 use crate::gate::RouteId;
+use crate::id_vec::Id as _;
 use crate::telemetry::Counts;
 use crate::time::recent;
 use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
@@ -85,7 +86,7 @@ impl<'p> ResponseGuard<'p> {
     }
 
     fn place(&self) -> Option<usize> {
-        self.route.map(|RouteId(place)| place as usize)
+        self.route.map(RouteId::index)
     }
 }
 

@@ -60,7 +60,7 @@ fn is_tighter_draft(fields: &Fields, ours: &Decision) -> bool {
 fn write_policies(out: &mut Vec<u8>, policies: &[Policy], standings: &[LimitStatus]) {
     let mut separator = "";
     for standing in standings {
-        let Policy { name, quota, .. } = &policies[standing.policy.0 as usize];
+        let Policy { name, quota, .. } = &policies[standing.policy];
         let (units, window) = quota.advertised();
         // Writing to memory can't fail.
         let _ = write!(out, "{separator}\"{name}\";q={units};w={window}");
@@ -72,7 +72,7 @@ fn write_policies(out: &mut Vec<u8>, policies: &[Policy], standings: &[LimitStat
 fn write_limits(out: &mut Vec<u8>, policies: &[Policy], standings: &[LimitStatus], retry_after: Option<u64>) {
     let mut separator = "";
     for standing in standings {
-        let name = &policies[standing.policy.0 as usize].name;
+        let name = &policies[standing.policy].name;
         let Decision { remaining, reset_after, .. } = standing.decision;
         let reset = retry_after.map_or(reset_after.ceil_secs(), |most| reset_after.ceil_secs().min(most));
         let _ = write!(out, "{separator}\"{name}\";r={remaining};t={reset}");

@@ -110,7 +110,7 @@ impl Memory {
 
     /// The same for a request of one charge, as most are: no others have to be minded.
     fn take_one(&self, policies: &[Policy], charge: &Charge) -> Decision {
-        let policy = &policies[charge.policy.0 as usize];
+        let policy = &policies[charge.policy];
         let at = self.hasher.address(policy.salt(), charge.key);
         let mut shard = self.shard(at).lock();
         let now = self.present();
@@ -152,7 +152,7 @@ impl Memory {
     /// Changes these keys by hand; see [`super::Store::change`].
     #[must_use]
     pub fn change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: Change) -> usize {
-        let all = keys.iter().map(|(policy, key)| (&policies[policy.0 as usize], *key));
+        let all = keys.iter().map(|(policy, key)| (&policies[*policy], *key));
         all.filter(|(policy, key)| self.change_one(policy, *key, change)).count()
     }
 
@@ -197,7 +197,7 @@ impl Memory {
 impl<'a> Taking<'a> {
     fn new(memory: &'a Memory, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
         let ask = |charge: &'a Charge| {
-            let policy = &policies[charge.policy.0 as usize];
+            let policy = &policies[charge.policy];
             let at = memory.hasher.address(policy.salt(), charge.key);
             Asked { policy, charge, at, shard: at.shard(memory.shards.len()) }
         };

@@ -239,7 +239,7 @@ impl Redis {
         };
         let mut known = 0;
         for (policy, key) in keys {
-            let policy = &policies[policy.0 as usize];
+            let policy = &policies[*policy];
             let names = Quota::LETTERS
                 .map(|letter| wire::stored_key(self.shared.line.prefix(), policy, *key, letter));
             let arguments = vec![Bytes::from_static(what.as_bytes()), Bytes::from(length.clone())];

@@ -13,6 +13,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 
 use super::upstreams::{NamedUpstream, UpstreamCounts, UpstreamSums};
+use crate::id_vec::IdVec;
 use crate::limit::{Charge, Decision, DenyReason, Policy, PolicyId};
 use crate::time::Micros;
 
@@ -99,7 +100,7 @@ pub(super) struct Counters<const N: usize>([AtomicU64; N]);
 /// One worker's counters, in the places of one configuration's limits and routes. The default counts nothing.
 #[derive(Debug, Default)]
 pub struct Counts {
-    limits: Box<[Arc<ByOutcome>]>,
+    limits: IdVec<PolicyId, Arc<ByOutcome>>,
     routes: Box<[Arc<ByClass>]>,
     unrouted: Arc<ByClass>,
     durations: Arc<Counters<DURATION_CELLS>>,
@@ -211,7 +212,7 @@ impl<const N: usize> Default for Counters<N> {
 impl Counts {
     /// A limit has said something.
     pub fn decided(&self, policy: PolicyId, outcome: Outcome) {
-        if let Some(limit) = self.limits.get(policy.0 as usize) {
+        if let Some(limit) = self.limits.get(policy) {
             limit.add(outcome as usize, 1);
         }
     }
@@ -228,9 +229,7 @@ impl Counts {
         known: impl IntoIterator<Item = (PolicyId, &'a Decision)>,
     ) {
         for (id, decision) in known {
-            if let Some(policy) = policies.get(id.0 as usize) {
-                self.decided(id, Outcome::of(policy, decision));
-            }
+            self.decided(id, Outcome::of(&policies[id], decision));
         }
     }
 
@@ -247,9 +246,7 @@ impl Counts {
         outcome: impl Fn(&Policy, &Decision) -> Outcome,
     ) {
         for (charge, decision) in charges.iter().zip(decisions) {
-            if let Some(policy) = policies.get(charge.policy.0 as usize) {
-                self.decided(charge.policy, outcome(policy, decision));
-            }
+            self.decided(charge.policy, outcome(&policies[charge.policy], decision));
         }
     }
 

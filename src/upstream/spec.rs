@@ -6,11 +6,22 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use crate::id_vec::Id;
 use crate::tls::ClientTls;
 
 /// The place of an upstream in the list of all upstreams of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UpstreamId(pub u32);
+
+impl Id for UpstreamId {
+    fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// A group of servers that serve the same.
 #[derive(Clone, Debug)]

@@ -21,12 +21,11 @@ pub(super) fn tell(
     match &treatment.target {
         Target::Respond { status, .. } => rows.row("answer", format!("{status}, by the route itself")),
         Target::Forward { upstream, rewrite, key } => {
-            if let Some(upstream) = site.upstreams.get(upstream.0 as usize) {
-                let first = choice(rows, &site.gate, upstream, key.as_ref(), subject);
-                let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
-                servers(rows, loaded, upstream, first, &format!("{}{query}", rewrite.path(path)));
-                host(rows, upstream, rewrite, subject.head);
-            }
+            let upstream = &site.upstreams[*upstream];
+            let first = choice(rows, &site.gate, upstream, key.as_ref(), subject);
+            let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+            servers(rows, loaded, upstream, first, &format!("{}{query}", rewrite.path(path)));
+            host(rows, upstream, rewrite, subject.head);
         }
     }
     edits(rows, "on the way there", &treatment.request_headers);

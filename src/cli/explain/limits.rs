@@ -15,10 +15,7 @@ use crate::time::spelled;
 /// Tells of one limit: its numbers, the key, the cost, and where the count lives.
 pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) {
     let gate = &loaded.config.site.gate;
-    let place = id.0 as usize;
-    let (Some(policy), Some(terms)) = (gate.limits.policies.get(place), gate.limit_rules.get(place)) else {
-        return;
-    };
+    let (policy, terms) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     rows.row("limit", format!("{}: {}", policy.name, numbers(loaded, id)));
     if policy.shadow {
         rows.below("mode", "shadow: it only watches, and refuses nobody");
@@ -48,10 +45,7 @@ pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Sub
 
 /// Tells which limit turns a request away, and by which rule.
 pub(super) fn tell_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject: &Subject<'_>) {
-    let place = id.0 as usize;
-    let (Some(policy), Some(terms)) = (gate.limits.policies.get(place), gate.limit_rules.get(place)) else {
-        return;
-    };
+    let (policy, terms) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     let found = terms.key.find(subject, &gate.hasher);
     if let LimitMatch::Blocked(by) = gate.match_limit(id, subject, &found) {
         rows.row("", format!("{by}, which the limit {} turns away (`block`)", policy.name));
@@ -60,11 +54,7 @@ pub(super) fn tell_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject: &S
 
 /// The algorithm and the numbers of a limit, a tier or an override.
 fn numbers(loaded: &Loaded, id: PolicyId) -> String {
-    let place = id.0 as usize;
-    let policies = &loaded.config.site.gate.limits.policies;
-    let (Some(policy), Some(written)) = (policies.get(place), loaded.limits.get(place)) else {
-        return String::new();
-    };
+    let (policy, written) = (&loaded.config.site.gate.limits.policies[id], &loaded.limits[id]);
     let (algorithm, most) = (policy.quota.algorithm().name(), policy.quota.limit());
     format!("{algorithm}, {}; at most {most} at once", written.numbers)
 }
@@ -78,7 +68,7 @@ fn charged(
     whose: PolicySource<'_>,
 ) {
     let gate = &loaded.config.site.gate;
-    let Some(policy) = gate.limits.policies.get(charge.policy.0 as usize) else { return };
+    let policy = &gate.limits.policies[charge.policy];
     match whose {
         PolicySource::Base => no_tier(rows, gate, terms, subject),
         PolicySource::Tier(name) => {
@@ -145,18 +135,18 @@ fn count(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Charge) {
         rows.below("counted", "in this process");
         return;
     };
-    let (limits, place) = (&loaded.config.site.gate.limits, charge.policy.0 as usize);
+    let limits = &loaded.config.site.gate.limits;
     rows.below("counted", format!("in {}", redis.target));
     let name = stored_key(&redis.prefix, policy, charge.key, policy.quota.letter());
     rows.below("as", String::from_utf8_lossy(&name));
-    let share = limits.shares.get(place).map_or(policy.quota.limit(), |share| share.quota.limit());
+    let share = limits.shares[charge.policy].quota.limit();
     rows.below(
         "if away",
-        match limits.on_failure.get(place) {
-            Some(OnStoreFailure::Allow) => "the request passes this limit".to_owned(),
-            Some(OnStoreFailure::Deny) if !policy.shadow => "the request is refused with 503".to_owned(),
-            Some(OnStoreFailure::Deny) => "the request passes this limit, which only watches".to_owned(),
-            _ => format!("this process decides by itself, at most {share} at once"),
+        match limits.on_failure[charge.policy] {
+            OnStoreFailure::Allow => "the request passes this limit".to_owned(),
+            OnStoreFailure::Deny if !policy.shadow => "the request is refused with 503".to_owned(),
+            OnStoreFailure::Deny => "the request passes this limit, which only watches".to_owned(),
+            OnStoreFailure::Local => format!("this process decides by itself, at most {share} at once"),
         },
     );
 }

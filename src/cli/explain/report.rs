@@ -7,8 +7,9 @@ use http::Method;
 use super::rows::Rows;
 use super::{forwarding, limits, routing};
 use crate::config::Loaded;
-use crate::gate::{ClientIdentity, Gate, RequestError, RequestPlan, normalize};
+use crate::gate::{ClientIdentity, Gate, RequestError, RequestPlan, RouteId, normalize};
 use crate::http1::RequestHead;
+use crate::id_vec::Id as _;
 
 /// Tells what becomes of a request.
 pub(super) fn tell(loaded: &Loaded, caller: ClientIdentity<'_>, head: &RequestHead) -> String {
@@ -60,7 +61,7 @@ fn admitted(
     rows.row("path", examined.path.matched());
     rows.row("host", if examined.host.is_empty() { "none" } else { &examined.host });
     rows.row("client", client(gate, caller, head));
-    let place = examined.route.map(|id| id.0 as usize);
+    let place = examined.route.map(RouteId::index);
     routing::tell(rows, gate.routes.routes(), place, head, examined);
     let route = examined.route.map(|id| gate.routes.get(id));
     let ids = route.map_or(&gate.default_limits, |route| &route.limits);
@@ -80,7 +81,7 @@ fn admitted(
         rows.row("", "its other limits are charged, and may refuse it before");
         return;
     }
-    match place.and_then(|place| site.treatments.get(place)) {
+    match examined.route.map(|route| &site.treatments[route]) {
         Some(treatment) => forwarding::tell(rows, loaded, treatment, &subject, &examined.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("answer", "204 No Content: the server as a whole is asked");

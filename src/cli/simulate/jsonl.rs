@@ -19,7 +19,7 @@ pub(super) async fn write(
         for player in &mut *players {
             let played = player.arrive(arrival).await?;
             let (charge, decision) = played.binding();
-            let limit = &script.policies[charge.policy.0 as usize].stored;
+            let limit = &script.policies[charge.policy].stored;
             object(out, arrival, limit, charge, decision)?;
         }
     }

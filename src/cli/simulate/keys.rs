@@ -18,14 +18,14 @@ pub(super) struct Asked {
 pub(super) fn asked(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> Asked {
     let base = gate.limit_of(limit);
     let named = gate.keys(base).any(&arrival.key);
-    let constant = match gate.limit_rules.get(base.0 as usize).map(|terms| &terms.cost) {
-        Some(Cost::Fixed(cost)) => *cost,
+    let constant = match &gate.limit_rules[base].cost {
+        Cost::Fixed(cost) => *cost,
         // What a header does not say is one.
-        Some(Cost::Header { .. }) | None => 1,
+        Cost::Header { .. } => 1,
     };
     // An override goes before a tier.
     let policy = if named.override_name.is_some() { named.policy } else { limit };
-    let most = gate.limits.policies[policy.0 as usize].quota.limit();
+    let most = gate.limits.policies[policy].quota.limit();
     let passes = Decision::allowed(most, most, Micros::ZERO);
     let ruled = match (named.is_blocked, named.is_allowed) {
         (true, _) => Some(Decision {

@@ -53,7 +53,7 @@ pub(super) struct Played {
 
 impl Played {
     fn new(policies: &[Policy], charges: Vec<Charge>, decisions: Decisions) -> Self {
-        let enforces = |place: &usize| !policies[charges[*place].policy.0 as usize].shadow;
+        let enforces = |place: &usize| !policies[charges[*place].policy].shadow;
         let mut heard: Vec<usize> = (0..decisions.len()).filter(enforces).collect();
         if heard.is_empty() {
             // Who names nothing but limits that only watch wants to know what they would do.
@@ -81,7 +81,7 @@ impl<'a> Player<'a> {
 
     /// The limits, in their order.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = &'a Policy> {
-        self.limits.iter().map(|id| &self.gate.limits.policies[id.0 as usize])
+        self.limits.iter().map(|id| &self.gate.limits.policies[*id])
     }
 
     /// Plays an arrival.
@@ -94,7 +94,7 @@ impl<'a> Player<'a> {
         }
         let policies = &self.gate.limits.policies;
         let turns_away = |one: &Asked| {
-            one.ruled.is_some_and(|ruled| !ruled.allowed) && !policies[one.charge.policy.0 as usize].shadow
+            one.ruled.is_some_and(|ruled| !ruled.allowed) && !policies[one.charge.policy].shadow
         };
         let decisions = if asked.iter().any(turns_away) {
             self.standing(&asked).await?
@@ -151,7 +151,7 @@ impl<'a> Player<'a> {
     /// Notes a request that holds slots: from its admission until it is answered.
     fn take_off(&mut self, played: &Played, asked: &[Asked], arrival: &Arrival) {
         let policies = &self.gate.limits.policies;
-        let policy = |charge: &Charge| &policies[charge.policy.0 as usize];
+        let policy = |charge: &Charge| &policies[charge.policy];
         let is_refused =
             |(one, decision): (&Asked, &Decision)| !decision.allowed && !policy(&one.charge).shadow;
         let both = || asked.iter().zip(&played.decisions);
@@ -213,6 +213,6 @@ fn lease(policy: &Policy) -> Option<Micros> {
 
 /// After what time leases are to be renewed.
 fn renewal(policies: &[Policy], charges: &[Charge]) -> u64 {
-    let leases = charges.iter().filter_map(|charge| lease(&policies[charge.policy.0 as usize]));
+    let leases = charges.iter().filter_map(|charge| lease(&policies[charge.policy]));
     leases.map(|lease| lease.0 / RENEWALS).min().unwrap_or(0).max(1)
 }

@@ -60,7 +60,7 @@ pub(super) async fn write(
             if script.compare {
                 cells.push(compared(played));
             } else {
-                let name = &script.policies[played.binding().0.policy.0 as usize].stored;
+                let name = &script.policies[played.binding().0.policy].stored;
                 cells.extend(widths.played(name, played));
             }
         }

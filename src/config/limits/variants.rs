@@ -11,6 +11,7 @@ use crate::config::reader::Item;
 use crate::config::report::Problem;
 use crate::config::table::{Name, Table};
 use crate::gate::{KeyPart, KeyRule, OTHER_METHOD, Rules, Tiers, is_method_value};
+use crate::id_vec::Id as _;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 
 const MAX_NAME: usize = 64;
@@ -55,14 +56,14 @@ pub(super) struct Variant {
 /// The variants of a limit while they are read, in the order of their ids.
 pub(super) struct Variants {
     pub all: Vec<Variant>,
-    first: u32,
+    first: usize,
     /// Whether none of them has a mistake.
     pub are_right: bool,
 }
 
 impl Variants {
     /// None yet; the first will have the id `first`.
-    pub fn from(first: u32) -> Self {
+    pub fn from(first: usize) -> Self {
         Self { all: Vec::new(), first, are_right: true }
     }
 
@@ -71,9 +72,9 @@ impl Variants {
             self.are_right = false;
             return None;
         };
-        let place = u32::try_from(self.all.len()).ok()?;
+        let id = PolicyId::from_index(self.first + self.all.len());
         self.all.push(variant);
-        self.first.checked_add(place).map(PolicyId)
+        Some(id)
     }
 
     /// Reads `tiers`.

@@ -101,7 +101,7 @@ async fn settle_groups(
 impl<'a> CrossSlot<'a> {
     fn new(redis: &'a Redis, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
         let mut groups = groups(charges);
-        let policy = |place: &usize| &policies[charges[*place].policy.0 as usize];
+        let policy = |place: &usize| &policies[charges[*place].policy];
         // A place in a queue can't be given back without a gap, so those come last; behind them what only watches
         // and so refuses nobody. The order of the keys stays otherwise.
         groups.sort_by_key(|group| {
@@ -200,7 +200,7 @@ impl<'a> CrossSlot<'a> {
     }
 
     fn watches(&self, place: usize) -> bool {
-        self.policies[self.charges[place].policy.0 as usize].shadow
+        self.policies[self.charges[place].policy].shadow
     }
 
     fn takes(&self, place: usize) -> bool {

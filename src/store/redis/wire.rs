@@ -67,7 +67,7 @@ impl Call {
         push_u16(&mut self.requests, 1);
         push_u16(&mut self.requests, charges.len());
         for charge in charges {
-            let policy = &policies[charge.policy.0 as usize];
+            let policy = &policies[charge.policy];
             key = self.place_of(prefix, policy, charge.key);
             let known = self.named.len();
             let place = place(&mut self.named, charge.policy);
@@ -100,7 +100,7 @@ impl Call {
     fn prolongs_run(&mut self, prefix: &str, policies: &[Policy], charge: &Charge) -> bool {
         let Some(mut run) = self.run else { return false };
         let same = |charge: &Charge| (charge.policy, charge.manner, charge.cost);
-        let policy = &policies[charge.policy.0 as usize];
+        let policy = &policies[charge.policy];
         if same(charge) != same(&run.charge) || self.place_of(prefix, policy, charge.key) != run.next {
             return false;
         }
@@ -246,7 +246,7 @@ pub(super) fn read(part: &Part, policies: &[Policy], charges: &[Charge]) -> Resu
         let wrong = format!("{length} bytes where {} charges take {wanted}", charges.len());
         return Err(StoreError::Garbled(wrong));
     }
-    let limits = charges.iter().map(|charge| policies[charge.policy.0 as usize].quota.limit());
+    let limits = charges.iter().map(|charge| policies[charge.policy].quota.limit());
     let of = |(bytes, limit)| Decision { at: part.at, ..decision(bytes, limit) };
     Ok(part.said.chunks_exact(DECISION).zip(limits).map(of).collect())
 }

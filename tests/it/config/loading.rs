@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
-use tidegate::gate::{Cost, KeyPart};
+use tidegate::gate::{Cost, KeyPart, RouteId};
 use tidegate::jwt::Algorithm;
 use tidegate::limit::PolicyId;
 use tidegate::limiter::OnStoreFailure;
@@ -16,7 +16,7 @@ use tidegate::store::redis::Endpoint;
 use tidegate::time::Micros;
 use tidegate::upstream::HeaderNames;
 
-use tidegate::upstream::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamSpec};
+use tidegate::upstream::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
 
 use crate::support::Authority;
 
@@ -101,7 +101,7 @@ fn every_key_is_read() {
         (Some("https://id.example.com"), Some("api"))
     );
     assert_eq!(format!("{} {:?}", jwt.header, jwt.source), "x-token Url(Endpoint(https://id.example.com))");
-    assert_eq!(gate.limit_rules[1].key.parts[1], KeyPart::Jwt("sub".into()));
+    assert_eq!(gate.limit_rules[PolicyId(1)].key.parts[1], KeyPart::Jwt("sub".into()));
     assert_eq!(
         (config.max_keys, config.site.answers.retry_after_max),
         (5_000, Some(Duration::from_mins(10)))
@@ -121,7 +121,7 @@ fn limits_are_read() {
     let acme = ("per-key", 5_000);
     assert_eq!(others, [("per-key.pro", 1_000), ("per-key.free", 60), acme, ("per-key", 20)]);
     assert_eq!(gate.variants, [PolicyId(0); 4]);
-    let (policy, terms) = (&gate.limits.policies[0], &gate.limit_rules[0]);
+    let (policy, terms) = (&gate.limits.policies[0], &gate.limit_rules[PolicyId(0)]);
     assert_eq!(terms.key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
     assert_eq!((&terms.cost, policy.quota.limit()), (&Cost::Fixed(2), 500));
     assert_eq!(policy.charge_on[..], [401, 403]);
@@ -131,7 +131,7 @@ fn limits_are_read() {
     assert_eq!(gate.limits.shares[0].quota.limit(), 250);
     assert!(gate.limits.policies[5].shadow && !policy.shadow);
     let max = 50;
-    assert_eq!(gate.limit_rules[2].cost, Cost::Header { name: "x-cost".parse().unwrap(), max });
+    assert_eq!(gate.limit_rules[PolicyId(2)].cost, Cost::Header { name: "x-cost".parse().unwrap(), max });
     let numbers: Vec<&str> = loaded.limits.iter().map(|limit| &*limit.numbers).collect();
     assert_eq!(
         numbers,
@@ -162,7 +162,7 @@ fn routes_are_read() {
     assert_eq!(search.limits.iter().map(|id| id.0).collect::<Vec<_>>(), [2, 0, 1]);
     assert!(status.limits.is_empty());
     assert_eq!(gate.default_limits.len(), 1);
-    let Target::Forward { upstream, rewrite, key } = &config.site.treatments[0].target else {
+    let Target::Forward { upstream, rewrite, key } = &config.site.treatments[RouteId(0)].target else {
         panic!("forwards")
     };
     assert_eq!(key.as_ref().unwrap().parts, [KeyPart::parse("header:x-user").unwrap()]);
@@ -171,14 +171,15 @@ fn routes_are_read() {
     // Routes that give the same URL share its connections.
     let urls: Vec<&str> = config.site.upstreams.iter().map(|upstream| &*upstream.name).collect();
     assert_eq!(urls, ["api", "safe", "spare", "http://127.0.0.1:9000/base/"]);
-    assert_eq!(&*config.site.upstreams[3].servers[0].base_path, "/base");
-    let [api, safe, ..] = &config.site.upstreams[..] else { panic!("four upstreams") };
+    assert_eq!(&*config.site.upstreams[UpstreamId(3)].servers[0].base_path, "/base");
+    let [api, safe, ..] = &*config.site.upstreams else { panic!("four upstreams") };
     assert!(api.tls.is_none() && safe.tls.is_some());
     let authorities: Vec<String> = safe.servers.iter().map(ServerSpec::authority).collect();
     assert_eq!(authorities, ["10.0.1.5", "[2001:db8::7]:8443"]);
-    let weights: Vec<u32> = config.site.upstreams[0].servers.iter().map(|server| server.weight).collect();
+    let weights: Vec<u32> =
+        config.site.upstreams[UpstreamId(0)].servers.iter().map(|server| server.weight).collect();
     assert_eq!(weights, [1, 2]);
-    let set = &config.site.treatments[0].request_headers.set;
+    let set = &config.site.treatments[RouteId(0)].request_headers.set;
     assert!(set[0].1.is_sensitive() && !set[1].1.is_sensitive());
 }
 
@@ -208,13 +209,13 @@ fn upstreams_are_read() {
         eject: Some(EjectSpec { after: 3, lasts: 10 * second }),
         panic_threshold: 0.3,
         slow_start: 30 * second,
-        ..UpstreamSpec::new("api", site.upstreams[0].servers.clone())
+        ..UpstreamSpec::new("api", site.upstreams[UpstreamId(0)].servers.clone())
     };
-    assert_eq!(format!("{:?}", site.upstreams[0]), format!("{api:?}"));
-    let servers = site.upstreams[2].servers.clone();
+    assert_eq!(format!("{:?}", site.upstreams[UpstreamId(0)]), format!("{api:?}"));
+    let servers = site.upstreams[UpstreamId(2)].servers.clone();
     let spare =
         UpstreamSpec { balance: Balance::LeastRequests, eject: None, ..UpstreamSpec::new("spare", servers) };
-    assert_eq!(format!("{:?}", site.upstreams[2]), format!("{spare:?}"));
+    assert_eq!(format!("{:?}", site.upstreams[UpstreamId(2)]), format!("{spare:?}"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The numbers of limits: from what the file says to the quota that it means.
 
 use tidegate::config;
-use tidegate::limit::{Align, Calendar, CalendarUnit, Quota, Rate};
+use tidegate::limit::{Align, Calendar, CalendarUnit, PolicyId, Quota, Rate};
 use tidegate::time::Micros;
 
 const SECOND: u64 = 1_000_000;
@@ -140,7 +140,7 @@ fn a_cost_from_a_header_is_at_most_what_is_there_at_once() {
              [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{}}\n"
         );
         let loaded = config::parse(&text, "tidegate.toml", &|_| None).unwrap_or_else(|said| panic!("{said}"));
-        match &loaded.config.site.gate.limit_rules[0].cost {
+        match &loaded.config.site.gate.limit_rules[PolicyId(0)].cost {
             Cost::Header { max, .. } => *max,
             Cost::Fixed(cost) => panic!("{cost}"),
         }

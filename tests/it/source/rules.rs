@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "suggest",
+    "id_vec",
     "time",
     "limit",
     "http1",
