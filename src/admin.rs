@@ -158,9 +158,9 @@ impl Admin {
 
     fn levels(&self) -> GaugeValues {
         let GaugeSources { listeners, breakers, memory, ledger, access, upstreams } = &self.gauges;
-        let listener = |(address, places): &(SocketAddr, Arc<ConnectionLimiter>)| {
-            let [over_all, over_own] = places.refused();
-            ListenerValues { address: *address, connections: places.taken(), over_all, over_own }
+        let listener = |(address, limiter): &(SocketAddr, Arc<ConnectionLimiter>)| {
+            let [over_all, over_own] = limiter.refused();
+            ListenerValues { address: *address, connections: limiter.open(), over_all, over_own }
         };
         GaugeValues {
             listeners: listeners.iter().map(listener).collect(),

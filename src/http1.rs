@@ -6,6 +6,7 @@
 mod body;
 mod chunked;
 mod convert;
+mod decoded;
 mod fields;
 mod head;
 mod name;
@@ -15,7 +16,8 @@ mod request;
 mod response;
 mod write;
 
-pub use body::{BodyDecoder, BodyFault, Decoded};
+pub use body::BodyDecoder;
+pub use decoded::{BodyFault, Decoded};
 pub use fields::{Field, Fields, Values, ascii};
 pub use head::{RequestHead, ResponseHead};
 pub use name::{FieldName, NameSet, names};

@@ -173,7 +173,7 @@ impl Running {
         let mut earlier: Vec<_> = std::mem::take(&mut self.listeners).into_iter().map(Some).collect();
         for (place, spec) in kept {
             if let Some(listener) = earlier[place].take() {
-                listener.change(spec);
+                listener.update(spec);
                 listeners.push(listener);
             }
         }
@@ -297,7 +297,7 @@ impl Running {
     }
 
     fn admin(&self, spec: AdminSpec) -> Admin {
-        let listeners = self.listeners.iter().map(|listener| (listener.address(), listener.places()));
+        let listeners = self.listeners.iter().map(|listener| (listener.address(), listener.limiter()));
         Admin {
             spec,
             site: Arc::clone(&self.site),

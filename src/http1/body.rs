@@ -1,9 +1,9 @@
 //! Bodies as they are read.
 
-use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
+use bytes::BytesMut;
 
-use super::chunked::{ChunkedDecoder, take};
+use super::chunked::ChunkedDecoder;
+use super::decoded::{BodyFault, Decoded};
 use super::parse::Framing;
 
 /// Finds the end of a body.
@@ -16,29 +16,6 @@ enum State {
     Chunked(ChunkedDecoder),
     UntilClose,
     End,
-}
-
-/// A part of a body.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Decoded {
-    /// Bytes of it.
-    Data(Bytes),
-    /// Its end, with its trailers if it has any.
-    End(Option<HeaderMap>),
-}
-
-/// Why a body can't be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
-    /// A chunk is malformed.
-    #[error("a chunk of the body is malformed")]
-    Chunk,
-    /// The trailers are malformed.
-    #[error("the trailers are malformed")]
-    Trailers,
-    /// The connection has ended before the body.
-    #[error("the connection ended before the body")]
-    Incomplete,
 }
 
 impl BodyDecoder {
@@ -73,14 +50,14 @@ impl BodyDecoder {
             State::End => Ok(Some(Decoded::End(None))),
             State::Chunked(chunked) => chunked.decode(buffer),
             _ if buffer.is_empty() => Ok(None),
-            State::UntilClose => Ok(Some(Decoded::Data(take(buffer, buffer.len())))),
+            State::UntilClose => Ok(Some(Decoded::Data(buffer.split().freeze()))),
             State::Length(left) => {
                 let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
                 *left -= taken as u64;
                 if *left == 0 {
                     self.0 = State::End;
                 }
-                Ok(Some(Decoded::Data(take(buffer, taken))))
+                Ok(Some(Decoded::Data(buffer.split_to(taken).freeze())))
             }
         }
     }
@@ -109,11 +86,11 @@ impl BodyDecoder {
         }
     }
 
-    /// Whether the connection must not be used after the body, since it is not certain where that has ended.
+    /// Whether the connection has to close after the body, since its end is ambiguous.
     #[must_use]
-    pub fn is_last(&self) -> bool {
+    pub fn must_close(&self) -> bool {
         match &self.0 {
-            State::Chunked(chunked) => chunked.is_last(),
+            State::Chunked(chunked) => chunked.must_close(),
             State::UntilClose => true,
             State::Length(_) | State::End => false,
         }
@@ -133,6 +110,8 @@ impl BodyDecoder {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn data(text: &'static str) -> Decoded {
@@ -151,7 +130,7 @@ mod tests {
         assert_eq!(decoder.finish(), Err(BodyFault::Incomplete));
         buffer.extend_from_slice(b"lloGET");
         assert_eq!((decoder.decode(&mut buffer), decoder.remaining()), (Ok(Some(data("llo"))), Some(0)));
-        assert!(decoder.is_end() && !decoder.is_last());
+        assert!(decoder.is_end() && !decoder.must_close());
         assert_eq!((decoder.decode(&mut buffer), decoder.decode(&mut buffer)), (END, END));
         assert_eq!((&buffer[..], decoder.finish()), (&b"GET"[..], Ok(())));
     }
@@ -160,7 +139,7 @@ mod tests {
     fn an_empty_body_takes_nothing() {
         for framing in [Framing::Empty, Framing::Length(0)] {
             let (mut decoder, mut buffer) = (BodyDecoder::of_response(framing), BytesMut::from("GET"));
-            assert!(decoder.is_end() && !decoder.is_last() && decoder.remaining() == Some(0));
+            assert!(decoder.is_end() && !decoder.must_close() && decoder.remaining() == Some(0));
             assert_eq!((decoder.decode(&mut buffer), buffer.len(), decoder.finish()), (END, 3, Ok(())));
         }
     }
@@ -172,7 +151,7 @@ mod tests {
             (decoder.decode(&mut buffer), decoder.decode(&mut buffer)),
             (Ok(Some(data("hi"))), Ok(None))
         );
-        assert!(!decoder.is_end() && decoder.is_last() && decoder.remaining().is_none());
+        assert!(!decoder.is_end() && decoder.must_close() && decoder.remaining().is_none());
         assert_eq!((decoder.finish(), decoder.decode(&mut buffer)), (Ok(()), END));
         assert!(decoder.is_end());
     }

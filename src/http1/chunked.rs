@@ -1,10 +1,10 @@
 //! Bodies in chunks (RFC 9112 §7.1).
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use memchr::memmem;
 
-use super::body::{BodyFault, Decoded};
+use super::decoded::{BodyFault, Decoded};
 
 /// Digits of the size of a chunk: more could stand for a number that some take for a negative one.
 const MAX_DIGITS: u8 = 15;
@@ -24,7 +24,7 @@ pub(super) struct ChunkedDecoder {
     /// Whether blanks may be behind a size, as some servers write them.
     allows_padding: bool,
     /// Whether nothing that follows the body can be read.
-    is_last: bool,
+    must_close: bool,
 }
 
 /// Where the next byte is.
@@ -54,7 +54,7 @@ impl ChunkedDecoder {
             place: Place::Size { size: 0, digits: 0 },
             extensions: MAX_EXTENSIONS,
             allows_padding,
-            is_last: false,
+            must_close: false,
         }
     }
 
@@ -62,8 +62,8 @@ impl ChunkedDecoder {
         self.place == Place::End
     }
 
-    pub fn is_last(&self) -> bool {
-        self.is_last
+    pub fn must_close(&self) -> bool {
+        self.must_close
     }
 
     /// Takes the next part of the body out of the buffer; none if it is not there.
@@ -78,7 +78,7 @@ impl ChunkedDecoder {
                     let left = left - taken as u64;
                     self.place =
                         if left == 0 { Place::DataEnd { has_cr: false } } else { Place::Data { left } };
-                    return Ok(Some(Decoded::Data(take(buffer, taken))));
+                    return Ok(Some(Decoded::Data(buffer.split_to(taken).freeze())));
                 }
                 _ => {
                     let byte = buffer.get_u8();
@@ -141,7 +141,7 @@ impl ChunkedDecoder {
         self.place = Place::End;
         // They may have ended earlier, at an empty line with a bare LF, and be followed by a request: it is not known
         // which the sender meant.
-        self.is_last = true;
+        self.must_close = true;
         Ok(Some(Decoded::End((!trailers.is_empty()).then_some(trailers))))
     }
 }
@@ -157,11 +157,6 @@ fn parse(text: &[u8]) -> Result<HeaderMap, BodyFault> {
         trailers.append(name, HeaderValue::from_bytes(line.value).map_err(|_| BodyFault::Trailers)?);
     }
     Ok(trailers)
-}
-
-/// Takes the first bytes out of a buffer, without a copy.
-pub(super) fn take(buffer: &mut BytesMut, length: usize) -> Bytes {
-    buffer.split_to(length).freeze()
 }
 
 #[cfg(test)]
@@ -227,7 +222,7 @@ mod tests {
         {
             let (mut decoder, mut buffer) = (ChunkedDecoder::new(false), BytesMut::from(text));
             decoder.decode(&mut buffer).unwrap().unwrap();
-            assert_eq!(decoder.is_last(), is_last, "{text:?}");
+            assert_eq!(decoder.must_close(), is_last, "{text:?}");
             assert_eq!(decoder.decode(&mut buffer), Ok(Some(Decoded::End(None))), "the end stays");
         }
     }

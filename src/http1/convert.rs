@@ -1,7 +1,7 @@
 //! Heads from and to the form of the `http` crate, which is that of HTTP/2.
 
 use http::header::{HeaderName, HeaderValue};
-use http::{HeaderMap, Response, request, response};
+use http::{HeaderMap, request, response};
 
 use super::fields::Fields;
 use super::head::{RequestHead, ResponseHead};
@@ -16,12 +16,10 @@ const SELDOM_REPEATED: NameSet = NameSet::of(&[
     names::GRPC_STATUS_DETAILS_BIN,
 ]);
 
-impl Fields {
-    /// The same fields as a map.
-    #[must_use]
-    pub fn to_map(&self) -> HeaderMap {
-        let mut map = HeaderMap::with_capacity(self.len());
-        for (field, is_sensitive) in self.iter_with_sensitivity() {
+impl From<&Fields> for HeaderMap {
+    fn from(fields: &Fields) -> Self {
+        let mut map = Self::with_capacity(fields.len());
+        for (field, is_sensitive) in fields.iter_with_sensitivity() {
             let (name, value) =
                 (HeaderName::from_bytes(field.name.as_bytes()), HeaderValue::from_bytes(field.value));
             // Both are valid, or they would not be here.
@@ -65,18 +63,6 @@ impl From<response::Parts> for ResponseHead {
     }
 }
 
-impl ResponseHead {
-    /// A response of the `http` crate with this head and body. It has no reason phrase, and the version of the connection
-    /// that it is sent over.
-    #[must_use]
-    pub fn into_response<B>(self, body: B) -> Response<B> {
-        let mut response = Response::new(body);
-        *response.status_mut() = self.status;
-        *response.headers_mut() = self.fields.to_map();
-        response
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
@@ -93,8 +79,7 @@ mod tests {
         map.append("x-request-id", HeaderValue::from_static("1"));
         let mut fields = Fields::from(&map);
         fields.push_sensitive(names::COOKIE, b"c");
-        let marks: Vec<(String, bool)> = fields
-            .to_map()
+        let marks: Vec<(String, bool)> = HeaderMap::from(&fields)
             .iter()
             .map(|(name, value)| (format!("{name}: {}", value.to_str().unwrap()), value.is_sensitive()))
             .collect();

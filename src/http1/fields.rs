@@ -4,6 +4,7 @@ mod lines;
 mod spare;
 mod values;
 
+pub use lines::Field;
 pub use values::Values;
 
 use self::lines::{Lines, NO_LINES};
@@ -17,15 +18,6 @@ use super::name::{FieldName, NameSet};
 pub struct Fields {
     /// Boxed because heads are moved often.
     lines: Option<Box<Lines>>,
-}
-
-/// One line of a head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
-    /// Its name.
-    pub name: FieldName<'a>,
-    /// Its value.
-    pub value: &'a [u8],
 }
 
 impl Fields {
@@ -89,6 +81,12 @@ impl Fields {
         // Most names that are looked for are not there.
         let places = if lines.may_contain(name) { &lines.places[..] } else { &[] };
         Values { text: &lines.text, lines: places.iter(), name }
+    }
+
+    /// The elements of the list that all lines with this name form together, without surrounding whitespace
+    /// (RFC 9110 §5.6.1). Only for fields whose elements have no quoted commas.
+    pub fn elements<'n>(&self, name: impl Into<FieldName<'n>>) -> impl Iterator<Item = &[u8]> {
+        self.get_all(name).flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
     }
 
     /// Whether there is a line with this name.
@@ -294,5 +292,14 @@ mod tests {
         fields.push(HOST, "é".as_bytes());
         fields.push(VIA, b"a\tb");
         assert_eq!((fields.get_str(HOST), fields.get_str(VIA)), (None, Some("a\tb")));
+    }
+
+    #[test]
+    fn the_elements_of_all_lines_are_one_list() {
+        let fields: Fields =
+            [("TE", "gzip;q=0.5,\t trailers"), ("te", ""), ("TE", "a,")].into_iter().collect();
+        let elements: Vec<&[u8]> = fields.elements(TE).collect();
+        assert_eq!(elements, [&b"gzip;q=0.5"[..], b"trailers", b"", b"a", b""]);
+        assert_eq!(fields.elements(VIA).count(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! Heads of messages.
 
-use http::{Method, StatusCode, Uri, Version};
+use http::{HeaderMap, Method, Response, StatusCode, Uri, Version};
 
 use super::fields::Fields;
 
@@ -50,5 +50,15 @@ impl ResponseHead {
     pub fn is_bodiless(&self) -> bool {
         self.status.is_informational()
             || matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+    }
+
+    /// A response of the `http` crate with this head and body. It has no reason phrase, and the version of the connection
+    /// that it is sent over.
+    #[must_use]
+    pub fn into_response<B>(self, body: B) -> Response<B> {
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = HeaderMap::from(&self.fields);
+        response
     }
 }

@@ -1,7 +1,7 @@
-//! One connection of a client, from its first byte to its last.
+//! One connection of a client, from its first byte until it is closed.
 //!
-//! It waits, and it is served. While it waits, for its first byte or because its client has been idle for a while, nothing
-//! is held but the socket and what is known of it; what it takes to serve requests is made when there is one.
+//! A connection waits or is served. While it waits, for its first byte or because its client has been idle for a while, it
+//! holds only its socket; buffers and the state of a protocol are allocated when a request comes.
 
 mod frame_flood;
 mod http1;
@@ -14,168 +14,177 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::AsyncWrite as _;
 use tokio::time::Instant;
 
 use self::http1::Parked;
-use super::drain::ConnectionTracker;
+use super::drain::{ConnectionTracker, IDLE_GRACE};
+use super::spec::{ListenerSpec, Protocols};
 use super::transport::Accepted;
-use super::{ListenerSpec, Protocols};
 use crate::proxy::{ActiveProxy, ClientConnection};
-use crate::socket::{BufferedStream, LazyTimer, TimedStream};
+use crate::socket::{BufferedStream, LazyTimer};
 use crate::time::monotonic;
 use crate::tls::Transport;
 
-/// How HTTP/2 begins (RFC 9113 §3.4).
+/// The first bytes of a connection over HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// SETTINGS, with which every server begins, and a GOAWAY for a protocol error.
-const NO_PREFACE: [u8; 26] = *b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
+/// An empty SETTINGS frame, which every HTTP/2 server sends first, and a GOAWAY frame with `PROTOCOL_ERROR`.
+const PREFACE_MISSING: [u8; 26] = *b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
 
-/// How long a connection that has nothing to do stays open when the server drains: what a client had sent
-/// before it could know is still answered.
-const LINGER: Duration = Duration::from_millis(500);
-
-/// What a connection begins with.
+/// What the first bytes of a connection, or of a request on a parked one, belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beginning {
+enum Start {
     Http1,
     Http2,
-    /// Its end.
-    Nothing,
+    /// Something else where only HTTP/2 is spoken.
+    NotHttp2,
+    /// The connection was closed, timed out, or has to close.
+    Closed,
 }
 
-/// A connection that waits for its first bytes, or for those of the next request after a while.
-struct Waiting<'l> {
+/// A connection that waits for its first bytes, or, when it is parked, for those of the next request.
+struct WaitingConnection<'l> {
     stream: BufferedStream<Transport>,
     spec: &'l ListenerSpec,
-    open: &'l ConnectionTracker,
-    /// How a connection begins that speaks HTTP/2, where it may.
+    tracker: &'l ConnectionTracker,
+    /// The preface of HTTP/2, or empty where the connection can't be one of HTTP/2.
     preface: &'static [u8],
-    /// By when the first bytes must be there.
-    by: Instant,
-    has_begun: bool,
-    alarm: LazyTimer,
+    must_be_http2: bool,
+    /// When the first bytes have to be complete.
+    deadline: Instant,
+    /// Whether a byte has come.
+    has_started: bool,
+    timer: LazyTimer,
 }
 
-/// Serves a connection until either end closes it.
+/// Serves a connection until either side closes it.
 pub(super) async fn serve(
     accepted: Accepted,
     spec: &ListenerSpec,
-    live: &Rc<ActiveProxy>,
-    open: &ConnectionTracker,
+    proxy: &Rc<ActiveProxy>,
+    tracker: &ConnectionTracker,
 ) {
     let Accepted { stream, address } = accepted;
-    let mut drain_begun = pin!(open.begun());
-    // Once is enough for all of the connection: a task's waker stays the same.
+    let mut drain_started = pin!(tracker.drain_started());
+    // Once is enough: a task keeps its waker.
     poll_fn(|cx| {
-        let _ = drain_begun.as_mut().poll(cx);
-        open.watch(cx);
+        let _ = drain_started.as_mut().poll(cx);
+        tracker.set_waker(cx);
         Poll::Ready(())
     })
     .await;
-    let Protocols { h1, h2 } = spec.protocols;
-    // What TLS has agreed on (ALPN) is spoken, and nothing else (RFC 9113 §3.2 and §3.3).
-    let must_be_http2 = !h1 || stream.is_http2();
-    let may_be_http2 = h2 && (must_be_http2 || matches!(stream, Transport::Plain(_)));
-    let mut waiting = Waiting {
-        stream: BufferedStream::new(stream),
-        spec,
-        open,
-        preface: if may_be_http2 { PREFACE } else { b"" },
-        by: monotonic() + spec.idle_timeout,
-        has_begun: false,
-        alarm: LazyTimer::default(),
-    };
-    let end = loop {
-        let begins = waiting.begin().await;
+    let mut waiting = WaitingConnection::new(stream, spec, tracker);
+    let result = loop {
+        let start = waiting.read_start().await;
         // Boxed because they are large, and a connection that waits does not need them.
-        let served = match begins {
-            Beginning::Nothing => {
-                Box::pin(http1::close(waiting.stream, spec, open, false)).await;
+        let served = match start {
+            Start::Closed => {
+                Box::pin(http1::close(waiting.stream, spec, tracker, false)).await;
                 break Ok(());
             }
-            Beginning::Http1 if must_be_http2 => {
+            Start::NotHttp2 => {
                 let mut stream = waiting.stream;
-                stream.out().extend_from_slice(&NO_PREFACE);
-                Box::pin(http1::close(stream, spec, open, true)).await;
-                break Err("the client has to speak HTTP/2, and does not".into());
+                stream.out().extend_from_slice(&PREFACE_MISSING);
+                Box::pin(http1::close(stream, spec, tracker, true)).await;
+                break Err("client sent no HTTP/2 preface, and only HTTP/2 is allowed here".into());
             }
-            Beginning::Http1 => {
-                let peer = peer(address, spec, waiting.stream.get_ref());
-                Box::pin(http1::serve(waiting.stream, peer, spec, live, open)).await
+            Start::Http1 => {
+                let client = client_connection(address, spec, waiting.stream.get_ref());
+                Box::pin(http1::serve(waiting.stream, client, spec, proxy, tracker)).await
             }
-            Beginning::Http2 => {
-                let peer = peer(address, spec, waiting.stream.get_ref());
-                Box::pin(http2::serve(waiting.stream, spec, peer, live, open)).await.map(|()| None)
+            Start::Http2 => {
+                let client = client_connection(address, spec, waiting.stream.get_ref());
+                Box::pin(http2::serve(waiting.stream, client, spec, proxy, tracker)).await.map(|()| None)
             }
         };
         match served {
-            // A connection that has spoken HTTP/1.1 goes on with it.
-            Ok(Some(Parked { stream, by })) => {
-                let alarm = LazyTimer::default();
-                waiting = Waiting { stream, spec, open, preface: b"", by, has_begun: false, alarm };
-            }
+            Ok(Some(parked)) => waiting = WaitingConnection::parked(parked, spec, tracker),
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
         }
     };
-    if let Err(error) = end {
+    if let Err(error) = result {
         tracing::debug!(%address, "connection ended: {error}");
     }
 }
 
-fn peer(address: SocketAddr, spec: &ListenerSpec, transport: &Transport) -> ClientConnection {
-    let peer = ClientConnection::new(address, spec.client_times());
+fn client_connection(address: SocketAddr, spec: &ListenerSpec, transport: &Transport) -> ClientConnection {
+    let client = ClientConnection::new(address, spec.client_times());
     match transport {
-        Transport::Plain(_) => peer,
-        Transport::Tls(_) => peer.over_tls(transport.peer_subject()),
+        Transport::Plain(_) => client,
+        Transport::Tls(_) => client.over_tls(transport.peer_subject()),
     }
 }
 
-/// A client's end of a tunnel, of which some bytes were read before.
-fn tunnel_end(stream: Transport, read: Bytes, spec: &ListenerSpec) -> TimedStream<Transport> {
-    TimedStream::new(stream, read, spec.idle_timeout)
-}
-
-impl Waiting<'_> {
-    /// Waits for the first bytes, as many as tell whether they are the preface; without one, for the first of all.
-    async fn begin(&mut self) -> Beginning {
-        self.open.set_idle(true);
-        poll_fn(|cx| self.poll_begin(cx)).await
+impl<'l> WaitingConnection<'l> {
+    /// A connection that was just accepted.
+    fn new(stream: Transport, spec: &'l ListenerSpec, tracker: &'l ConnectionTracker) -> Self {
+        let Protocols { h1, h2 } = spec.protocols;
+        // Over TLS only the protocol that ALPN has agreed on may be used (RFC 9113 §3.2 and §3.3).
+        let must_be_http2 = !h1 || stream.is_http2();
+        let may_be_http2 = h2 && (must_be_http2 || matches!(stream, Transport::Plain(_)));
+        Self {
+            stream: BufferedStream::new(stream),
+            spec,
+            tracker,
+            preface: if may_be_http2 { PREFACE } else { b"" },
+            must_be_http2,
+            deadline: monotonic() + spec.idle_timeout,
+            has_started: false,
+            timer: LazyTimer::default(),
+        }
     }
 
-    fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<Beginning> {
+    /// An idle connection over HTTP/1.1, which can't change to HTTP/2 any more.
+    fn parked(parked: Parked, spec: &'l ListenerSpec, tracker: &'l ConnectionTracker) -> Self {
+        Self {
+            stream: parked.stream,
+            spec,
+            tracker,
+            preface: b"",
+            must_be_http2: false,
+            deadline: parked.deadline,
+            has_started: false,
+            timer: LazyTimer::default(),
+        }
+    }
+
+    /// Waits for as many bytes as it takes to recognize the preface; where there can be none, for the first byte.
+    async fn read_start(&mut self) -> Start {
+        self.tracker.set_idle(true);
+        poll_fn(|cx| self.poll_start(cx)).await
+    }
+
+    fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
         loop {
-            if let Some(beginning) = self.beginning() {
-                return Poll::Ready(beginning);
+            if let Some(start) = self.start() {
+                return Poll::Ready(start);
             }
             match self.stream.poll_fill(cx) {
-                Poll::Ready(Ok(1..)) if !self.has_begun => {
-                    self.has_begun = true;
-                    self.by = monotonic() + self.spec.header_timeout;
+                Poll::Ready(Ok(1..)) if !self.has_started => {
+                    self.has_started = true;
+                    self.deadline = monotonic() + self.spec.header_timeout;
                 }
                 Poll::Ready(Ok(1..)) => {}
-                // What has come is the beginning of nothing else.
+                // Only a part of the preface, so it is none.
                 Poll::Ready(Ok(0)) if self.stream.unread_length() > 0 => {
-                    return Poll::Ready(Beginning::Http1);
+                    return Poll::Ready(self.not_preface());
                 }
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Beginning::Nothing),
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Start::Closed),
                 Poll::Pending => break,
             }
         }
-        // Its buffer is for others meanwhile.
+        // Other connections of the worker use the buffer meanwhile.
         self.stream.release();
-        if self.open.is_draining() && !self.has_begun {
-            self.by = self.by.min(monotonic() + LINGER);
+        if self.tracker.is_draining() && !self.has_started {
+            self.deadline = self.deadline.min(monotonic() + IDLE_GRACE);
         }
-        // TLS has messages of its own.
+        // TLS may have messages of its own to send, such as session tickets.
         let is_broken = matches!(self.poll_flush(cx), Poll::Ready(Err(_)));
-        if is_broken || self.open.is_evicted() || self.alarm.wait_until(self.by, cx).is_ready() {
-            return Poll::Ready(Beginning::Nothing);
+        if is_broken || self.tracker.is_evicted() || self.timer.wait_until(self.deadline, cx).is_ready() {
+            return Poll::Ready(Start::Closed);
         }
         Poll::Pending
     }
@@ -187,16 +196,20 @@ impl Waiting<'_> {
         }
     }
 
-    /// What the bytes that have come are the beginning of, if they are enough to tell.
-    fn beginning(&mut self) -> Option<Beginning> {
+    /// What the bytes in the buffer belong to; none if more are needed to decide.
+    fn start(&mut self) -> Option<Start> {
         let (unread, preface) = (&self.stream.unread()[..], self.preface);
         if unread.is_empty() || unread.len() < preface.len() && preface.starts_with(unread) {
             return None;
         }
         Some(if !preface.is_empty() && unread.starts_with(preface) {
-            Beginning::Http2
+            Start::Http2
         } else {
-            Beginning::Http1
+            self.not_preface()
         })
+    }
+
+    fn not_preface(&self) -> Start {
+        if self.must_be_http2 { Start::NotHttp2 } else { Start::Http1 }
     }
 }

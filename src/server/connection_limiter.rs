@@ -1,6 +1,6 @@
-//! Places for connections of clients on one address, over all workers: so many in all, and so many for each client.
+//! Limits the connections to one listener, over all workers: in total, and for each client.
 //!
-//! When all are taken, a newcomer gets the place of an idle connection of the client that has the most.
+//! When the total is reached, a new connection evicts an idle one of the client that has the most connections.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,158 +11,162 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::occupant::Occupant;
+use super::connection_status::ConnectionStatus;
 
-/// Parts of the table of clients, so that workers that accept at once seldom wait for each other.
+/// Shards of the table of clients, so that workers that accept at the same time seldom wait for each other.
 const SHARDS: usize = 16;
-/// The part of all connections that may be closing for newcomers at once.
+/// Up to this part of all connections, a 16th, may be evicted and not yet closed at the same time.
 const CLOSING_PART: usize = 16;
 
-/// Which places there were none of.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Full {
-    /// Of all.
-    #[error("{0} connections are open")]
+pub enum TooManyConnections {
+    /// The listener has as many connections as it may have.
+    #[error("{0} connections to the listener are open (`max_connections`)")]
     Listener(usize),
-    /// Of those that a client may have.
-    #[error("{0} connections of this client are open")]
+    /// The client has as many connections as it may have.
+    #[error("{0} connections of this client are open (`max_connections_per_client`)")]
     Client(NonZeroUsize),
 }
 
-type Clients = HashMap<IpAddr, Vec<Arc<Occupant>>>;
+type Clients = HashMap<IpAddr, Vec<Arc<ConnectionStatus>>>;
 
-/// The places on one address.
+/// Counts the connections to one listener.
 #[derive(Debug, Default)]
 pub struct ConnectionLimiter {
-    /// Connections that have a place.
-    taken: AtomicUsize,
-    /// Connections that have lost it to a newcomer, and are not closed yet.
+    /// Open connections that were not evicted.
+    open: AtomicUsize,
+    /// Connections that were evicted, and are not closed yet.
     closing: AtomicUsize,
-    /// Connections by client: no more entries than connections are open.
+    /// Connections by client; clients without one are not kept.
     clients: [Mutex<Clients>; SHARDS],
     hasher: RandomState,
+    /// Connections that were refused, by the variants of [`TooManyConnections`].
     refused: [AtomicU64; 2],
 }
 
-/// A place that is taken until the value is dropped.
+/// An open connection: it is counted until this is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
-    places: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
+    /// The client whose connection it is, if that is known and limited.
     client: Option<IpAddr>,
-    occupant: Arc<Occupant>,
+    status: Arc<ConnectionStatus>,
 }
 
 impl ConnectionLimiter {
-    /// Takes one of `max` places for a connection of this client, if it is known already.
+    /// Acquires a permit for one of `max` connections. `client` is who connects, if that is known already.
     ///
     /// # Errors
-    /// When all of them are taken, and no client that has more of them has an idle connection.
-    pub(super) fn take(
+    /// When `max` connections are open, and no client with more connections than `client` has an idle one to evict.
+    pub(super) fn acquire(
         self: &Arc<Self>,
         max: usize,
         client: Option<IpAddr>,
-    ) -> Result<ConnectionPermit, Full> {
-        let place = ConnectionPermit { places: Arc::clone(self), client: None, occupant: Arc::default() };
-        if self.taken.fetch_add(1, Ordering::Relaxed) < max || self.evict(max, client) {
-            return Ok(place);
+    ) -> Result<ConnectionPermit, TooManyConnections> {
+        let permit = ConnectionPermit { limiter: Arc::clone(self), client: None, status: Arc::default() };
+        if self.open.fetch_add(1, Ordering::Relaxed) < max || self.evict_one(max, client) {
+            return Ok(permit);
         }
         self.refused[0].fetch_add(1, Ordering::Relaxed);
-        Err(Full::Listener(max))
+        Err(TooManyConnections::Listener(max))
     }
 
     /// How many connections are open.
     #[must_use]
-    pub fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed) + self.closing.load(Ordering::Relaxed)
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed) + self.closing.load(Ordering::Relaxed)
     }
 
-    /// How many connections got none: because there was none at all, and because their client had all of its own.
+    /// How many connections were refused: because of the limit of the listener, and because of that of their client.
     #[must_use]
     pub fn refused(&self) -> [u64; 2] {
         self.refused.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Has an idle connection close of the client that has the most, if those are more than the newcomer has; says
-    /// whether there was one.
-    fn evict(&self, max: usize, newcomer: Option<IpAddr>) -> bool {
+    /// Evicts an idle connection of the client that has the most, if those are more than the new client has; returns whether
+    /// there was one.
+    fn evict_one(&self, max: usize, new_client: Option<IpAddr>) -> bool {
         if self.closing.load(Ordering::Relaxed) > max / CLOSING_PART {
             return false;
         }
-        let own = newcomer.and_then(|client| self.shard(client).lock().get(&client).map(Vec::len));
+        let own = new_client.and_then(|client| self.shard(client).lock().get(&client).map(Vec::len));
         let mut largest = (own.unwrap_or(0), None);
         for shard in &self.clients {
-            for (client, occupants) in shard.lock().iter() {
-                if occupants.len() > largest.0 && occupants.iter().any(|occupant| occupant.is_idle()) {
-                    largest = (occupants.len(), Some(*client));
+            for (client, connections) in shard.lock().iter() {
+                if connections.len() > largest.0 && connections.iter().any(|connection| connection.is_idle())
+                {
+                    largest = (connections.len(), Some(*client));
                 }
             }
         }
         let Some(client) = largest.1 else { return false };
         let mut shard = self.shard(client).lock();
-        let Some(occupants) = shard.get_mut(&client) else { return false };
-        let Some(idle) = occupants.iter().position(|occupant| occupant.is_idle()) else { return false };
-        let evicted = occupants.remove(idle);
-        if occupants.is_empty() {
+        let Some(connections) = shard.get_mut(&client) else { return false };
+        let Some(idle) = connections.iter().position(|connection| connection.is_idle()) else { return false };
+        let evicted = connections.remove(idle);
+        if connections.is_empty() {
             shard.remove(&client);
         }
         evicted.evict();
         self.closing.fetch_add(1, Ordering::Relaxed);
-        self.taken.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::Relaxed);
         drop(shard);
         evicted.wake();
-        tracing::debug!(%client, "an idle connection closes for a newcomer");
+        tracing::debug!(%client, "an idle connection is evicted for a new client");
         true
     }
 
     fn shard(&self, client: IpAddr) -> &Mutex<Clients> {
         let hash = self.hasher.hash_one(client);
-        // The remainder is below the number of shards.
-        &self.clients[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
+        // The number of shards is a power of two, so that the low bits of a hash choose one.
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits are used")]
+        &self.clients[hash as usize & (SHARDS - 1)]
     }
 }
 
 impl ConnectionPermit {
-    /// Gives the place to a client, which may have `max` of them if that is bounded.
+    /// Counts the connection as one of this client, which may have `max` of them if that is limited.
     ///
     /// # Errors
-    /// When it has as many already.
-    pub fn give_to(&mut self, client: IpAddr, max: Option<NonZeroUsize>) -> Result<(), Full> {
-        let mut shard = self.places.shard(client).lock();
-        let occupants = shard.entry(client).or_default();
-        if let Some(max) = max.filter(|max| occupants.len() >= max.get()) {
-            self.places.refused[1].fetch_add(1, Ordering::Relaxed);
-            return Err(Full::Client(max));
+    /// When the client has as many already.
+    pub fn assign_to(&mut self, client: IpAddr, max: Option<NonZeroUsize>) -> Result<(), TooManyConnections> {
+        let mut shard = self.limiter.shard(client).lock();
+        let connections = shard.entry(client).or_default();
+        if let Some(max) = max.filter(|max| connections.len() >= max.get()) {
+            self.limiter.refused[1].fetch_add(1, Ordering::Relaxed);
+            return Err(TooManyConnections::Client(max));
         }
-        occupants.push(Arc::clone(&self.occupant));
+        connections.push(Arc::clone(&self.status));
         self.client = Some(client);
         Ok(())
     }
 
-    /// The connection that has it.
-    pub fn occupant(&self) -> &Arc<Occupant> {
-        &self.occupant
+    /// The status of the connection.
+    pub fn status(&self) -> &Arc<ConnectionStatus> {
+        &self.status
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let places = &self.places;
-        // Locked over all of it: meanwhile the place can't be taken away.
-        let mut shard = self.client.map(|client| (client, places.shard(client).lock()));
-        if self.occupant.is_evicted() {
-            places.closing.fetch_sub(1, Ordering::Relaxed);
+        let limiter = &self.limiter;
+        // Locked to the end, so that the connection is not evicted meanwhile.
+        let mut shard = self.client.map(|client| (client, limiter.shard(client).lock()));
+        if self.status.is_evicted() {
+            limiter.closing.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        places.taken.fetch_sub(1, Ordering::Relaxed);
+        limiter.open.fetch_sub(1, Ordering::Relaxed);
         let Some((client, shard)) = &mut shard else { return };
-        if let Some(occupants) = shard.get_mut(client) {
-            occupants.retain(|occupant| !Arc::ptr_eq(occupant, &self.occupant));
-            if occupants.is_empty() {
+        if let Some(connections) = shard.get_mut(client) {
+            connections.retain(|connection| !Arc::ptr_eq(connection, &self.status));
+            if connections.is_empty() {
                 shard.remove(client);
             }
         }
         if shard.len() < shard.capacity() / 8 {
-            // Many were here at once, and are gone.
+            // Many clients were connected at once, and have left.
             shard.shrink_to_fit();
         }
     }
@@ -173,62 +177,62 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_places_are_taken_than_there_are() {
-        let places = Arc::new(ConnectionLimiter::default());
-        let [first, second] = [(); 2].map(|()| places.take(2, None).unwrap());
-        assert_eq!(places.take(2, None).unwrap_err(), Full::Listener(2));
-        assert_eq!((places.taken(), places.refused()), (2, [1, 0]));
+    fn no_more_connections_are_open_than_allowed() {
+        let limiter = Arc::new(ConnectionLimiter::default());
+        let [first, second] = [(); 2].map(|()| limiter.acquire(2, None).unwrap());
+        assert_eq!(limiter.acquire(2, None).unwrap_err(), TooManyConnections::Listener(2));
+        assert_eq!((limiter.open(), limiter.refused()), (2, [1, 0]));
         drop(first);
-        assert!(places.take(2, None).is_ok());
+        assert!(limiter.acquire(2, None).is_ok());
         drop(second);
-        assert_eq!(places.taken(), 0);
+        assert_eq!(limiter.open(), 0);
     }
 
     #[test]
-    fn a_client_has_its_places_and_leaves_nothing_behind() {
-        let places = Arc::new(ConnectionLimiter::default());
+    fn a_client_has_a_limit_and_its_entry_is_removed_with_its_last_connection() {
+        let limiter = Arc::new(ConnectionLimiter::default());
         let two = NonZeroUsize::new(2).unwrap();
         let take = |client: &str| {
-            let mut place = places.take(1_000, None)?;
-            place.give_to(client.parse().unwrap(), Some(two)).map(|()| place)
+            let mut permit = limiter.acquire(1_000, None)?;
+            permit.assign_to(client.parse().unwrap(), Some(two)).map(|()| permit)
         };
-        let known = || places.clients.iter().map(|shard| shard.lock().len()).sum::<usize>();
+        let known = || limiter.clients.iter().map(|shard| shard.lock().len()).sum::<usize>();
         let mut kept = vec![take("192.0.2.1").unwrap(), take("192.0.2.1").unwrap()];
-        assert_eq!(take("192.0.2.1").unwrap_err(), Full::Client(two));
+        assert_eq!(take("192.0.2.1").unwrap_err(), TooManyConnections::Client(two));
         kept.extend((0..500).map(|number| take(&format!("2001:db8::{number:x}")).unwrap()));
-        assert_eq!((places.taken(), known(), places.refused()), (502, 501, [0, 1]));
+        assert_eq!((limiter.open(), known(), limiter.refused()), (502, 501, [0, 1]));
         kept.remove(0);
         kept.push(take("192.0.2.1").unwrap());
         assert!(take("192.0.2.1").is_err());
         drop(kept);
-        assert_eq!((places.taken(), known()), (0, 0));
-        let rooms = places.clients.iter().map(|shard| shard.lock().capacity()).sum::<usize>();
-        // Each part shrinks when it has six at most, which takes room for seven.
-        assert!(rooms <= 7 * SHARDS, "{rooms}");
+        assert_eq!((limiter.open(), known()), (0, 0));
+        let capacity = limiter.clients.iter().map(|shard| shard.lock().capacity()).sum::<usize>();
+        // Each shard shrinks when it has six entries at most, for which seven are allocated.
+        assert!(capacity <= 7 * SHARDS, "{capacity}");
     }
 
     #[test]
-    fn a_newcomer_gets_the_place_of_an_idle_connection_of_the_client_that_has_the_most() {
-        let places = Arc::new(ConnectionLimiter::default());
+    fn a_new_client_evicts_an_idle_connection_of_the_client_that_has_the_most() {
+        let limiter = Arc::new(ConnectionLimiter::default());
         let take = |number: u8| {
             let client = [192, 0, 2, number].into();
-            let mut place = places.take(8, Some(client))?;
-            place.give_to(client, None).map(|()| place)
+            let mut permit = limiter.acquire(8, Some(client))?;
+            permit.assign_to(client, None).map(|()| permit)
         };
         let held: Vec<ConnectionPermit> = [1, 2, 2, 2, 2, 3, 3, 3].map(|client| take(client).unwrap()).into();
-        let idle = |number: usize| held[number].occupant().set_idle(true);
-        let evicted = || held.iter().filter(|place| place.occupant().is_evicted()).count();
-        assert_eq!(take(4).unwrap_err(), Full::Listener(8));
+        let idle = |number: usize| held[number].status().set_idle(true);
+        let evicted = || held.iter().filter(|permit| permit.status().is_evicted()).count();
+        assert_eq!(take(4).unwrap_err(), TooManyConnections::Listener(8));
         [0, 5, 6].into_iter().for_each(idle);
-        assert!(take(3).is_err(), "it has as many itself");
-        let newcomer = take(4).unwrap();
-        assert!(held[5].occupant().is_evicted() && evicted() == 1);
-        // One at a time of so few may be closing.
+        assert!(take(3).is_err(), "the client has as many itself");
+        let new = take(4).unwrap();
+        assert!(held[5].status().is_evicted() && evicted() == 1);
+        // Of so few connections only one may be evicted at a time.
         assert!(take(5).is_err());
-        assert_eq!((places.taken(), places.refused()), (9, [3, 0]));
+        assert_eq!((limiter.open(), limiter.refused()), (9, [3, 0]));
         drop(held);
-        drop(newcomer);
-        assert_eq!(places.taken(), 0);
-        assert!(places.clients.iter().all(|shard| shard.lock().is_empty()));
+        drop(new);
+        assert_eq!(limiter.open(), 0);
+        assert!(limiter.clients.iter().all(|shard| shard.lock().is_empty()));
     }
 }

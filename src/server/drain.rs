@@ -1,31 +1,36 @@
-//! The end of a server: no new connections, and a last answer on those that there are.
+//! Draining: no new connections, and the open ones close after their current response.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::occupant::Occupant;
+use super::connection_status::ConnectionStatus;
 
-/// How far a server is on the way to its end.
+/// How long an idle connection stays open when the server starts to drain: a request that its client sent before it
+/// could notice is still served.
+pub(super) const IDLE_GRACE: Duration = Duration::from_millis(500);
+
+/// The stages of a server's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lifecycle {
-    /// It serves.
+    /// The server is ready and serves.
     #[default]
     Serving,
-    /// It serves, and says that it is not ready, so that nobody is sent here any more.
+    /// The server still serves, but reports that it is not ready, so that load balancers stop sending it connections.
     Leaving,
-    /// It finishes what was begun.
+    /// The server accepts no connections, and finishes the requests in progress.
     Draining,
 }
 
-/// Tells all who listen how far the server is.
+/// Sets the stage of a server.
 #[derive(Debug)]
 pub struct Stages(watch::Sender<Lifecycle>);
 
-/// A way to lead a server to its end, and what each of its parts listens to.
+/// A channel for the stage of a server.
 #[must_use]
 pub fn stages() -> (Stages, watch::Receiver<Lifecycle>) {
     let (sender, receiver) = watch::channel(Lifecycle::default());
@@ -33,44 +38,44 @@ pub fn stages() -> (Stages, watch::Receiver<Lifecycle>) {
 }
 
 impl Stages {
-    /// Begins a stage.
+    /// Enters a stage.
     pub fn begin(&self, stage: Lifecycle) {
         self.0.send_replace(stage);
     }
 }
 
-/// Waits until it is time to drain, or nobody is left to say so.
-pub(super) async fn time_to_drain(stages: &mut watch::Receiver<Lifecycle>) {
+/// Waits until the server drains, or the sender is dropped.
+pub(super) async fn drain_started(stages: &mut watch::Receiver<Lifecycle>) {
     let _ = stages.wait_for(|stage| *stage == Lifecycle::Draining).await;
 }
 
-/// One worker's connections, and whether they are asked to end.
+/// The connections that one worker has accepted from a listener, and whether they drain.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     is_draining: Cell<bool>,
-    begun: Notify,
+    drain_started: Notify,
     open: Cell<usize>,
     closed: Notify,
 }
 
-/// An open connection.
+/// An open connection: it is counted until this is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionTracker {
     connections: Rc<Connections>,
-    occupant: Arc<Occupant>,
+    status: Arc<ConnectionStatus>,
 }
 
 impl Connections {
-    /// Counts a connection until the value is dropped.
-    pub fn open(self: &Rc<Self>, occupant: &Arc<Occupant>) -> ConnectionTracker {
+    /// Counts a connection.
+    pub fn open(self: &Rc<Self>, status: &Arc<ConnectionStatus>) -> ConnectionTracker {
         self.open.set(self.open.get() + 1);
-        ConnectionTracker { connections: Rc::clone(self), occupant: Arc::clone(occupant) }
+        ConnectionTracker { connections: Rc::clone(self), status: Arc::clone(status) }
     }
 
-    /// Asks every connection to end.
+    /// Makes every connection close as soon as it has no request in progress.
     pub fn drain(&self) {
         self.is_draining.set(true);
-        self.begun.notify_waiters();
+        self.drain_started.notify_waiters();
     }
 
     /// Waits until no connection is open.
@@ -82,29 +87,29 @@ impl Connections {
 }
 
 impl ConnectionTracker {
-    /// Whether the connection is asked to end.
+    /// Whether the connection has to close as soon as it has no request in progress.
     pub fn is_draining(&self) -> bool {
         self.connections.is_draining.get() || self.is_evicted()
     }
 
-    /// Whether the connection has to make room for another one.
+    /// Whether the connection has to close now, in favour of another client.
     pub fn is_evicted(&self) -> bool {
-        self.occupant.is_evicted()
+        self.status.is_evicted()
     }
 
-    /// Notes whether a request is under way.
+    /// Records whether no request is in progress.
     pub fn set_idle(&self, is_idle: bool) {
-        self.occupant.set_idle(is_idle);
+        self.status.set_idle(is_idle);
     }
 
-    /// Has the task woken when the connection has to make room.
-    pub fn watch(&self, cx: &Context<'_>) {
-        self.occupant.set_waker(cx.waker());
+    /// Sets the task that is woken when the connection is evicted.
+    pub fn set_waker(&self, cx: &Context<'_>) {
+        self.status.set_waker(cx.waker());
     }
 
-    /// Wakes whoever polls it when the connection is asked to end.
-    pub fn begun(&self) -> tokio::sync::futures::Notified<'_> {
-        self.connections.begun.notified()
+    /// Ready when the connections start to drain.
+    pub fn drain_started(&self) -> tokio::sync::futures::Notified<'_> {
+        self.connections.drain_started.notified()
     }
 }
 

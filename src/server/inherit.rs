@@ -1,4 +1,4 @@
-//! Sockets that whoever started this process has opened for it, as systemd does (`LISTEN_FDS`).
+//! Listening sockets that the process inherits, as from systemd (socket activation, `LISTEN_FDS`).
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -6,33 +6,33 @@ use std::net::{SocketAddr, TcpListener};
 use listenfd::ListenFd;
 use socket2::SockRef;
 
-/// Listening sockets that were passed on. They stay open as long as the process lives, so that a listener can have
-/// its socket again after a reload without it.
+/// Inherited listening sockets. They stay open as long as the process lives, so that a listener that a reload removed can
+/// be added again.
 #[derive(Debug, Default)]
 pub struct InheritedSockets(Vec<(SocketAddr, TcpListener)>);
 
 impl InheritedSockets {
-    /// What the environment names; to be called before there are threads.
+    /// The sockets that the environment names; to be called before threads are started.
     #[must_use]
     pub fn from_env() -> Self {
         let mut passed = ListenFd::from_env();
         let mut sockets = Vec::new();
-        for place in 0..passed.len() {
-            match passed.take_tcp_listener(place).and_then(|socket| socket.map(listening).transpose()) {
+        for index in 0..passed.len() {
+            match passed.take_tcp_listener(index).and_then(|socket| socket.map(listening).transpose()) {
                 Ok(socket) => sockets.extend(socket),
-                Err(error) => tracing::warn!("a socket that was passed on is of no use: {error}"),
+                Err(error) => tracing::warn!("ignored an inherited socket (`LISTEN_FDS`): {error}"),
             }
         }
         Self(sockets)
     }
 
-    /// One handle for each worker of the socket on this address, if there is one: all accept from it.
+    /// `count` handles of the socket on this address, if there is one: all workers accept from it.
     pub(super) fn handles(&self, address: SocketAddr, count: usize) -> Option<io::Result<Vec<TcpListener>>> {
         let (_, socket) = self.0.iter().find(|(own, _)| *own == address)?;
         Some((0..count).map(|_| socket.try_clone()).collect())
     }
 
-    /// The socket on this address, if there is one.
+    /// A handle of the socket on this address, if there is one.
     #[must_use]
     pub fn handle(&self, address: SocketAddr) -> Option<io::Result<TcpListener>> {
         Some(
@@ -41,11 +41,11 @@ impl InheritedSockets {
         )
     }
 
-    /// Warns of sockets on other addresses than these: who connects there waits in vain.
+    /// Warns of sockets on addresses that are not used: clients that connect there are never accepted.
     pub fn warn_of_others(&self, used: impl Fn(SocketAddr) -> bool) {
         for (address, _) in self.0.iter().filter(|(address, _)| !used(*address)) {
             tracing::warn!(
-                "a socket was passed on that listens on {address}, and no listener has that address"
+                "an inherited socket listens on {address}, but no listener of the configuration has that address"
             );
         }
     }
@@ -54,7 +54,7 @@ impl InheritedSockets {
 fn listening(socket: TcpListener) -> io::Result<(SocketAddr, TcpListener)> {
     let address = socket.local_addr()?;
     if !SockRef::from(&socket).is_listener()? {
-        return Err(io::Error::other(format!("nobody listens on it ({address})")));
+        return Err(io::Error::other(format!("it does not listen ({address})")));
     }
     socket.set_nonblocking(true)?;
     Ok((address, socket))
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_found_by_their_address() {
+    fn sockets_are_found_by_address() {
         let bound = || listening(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
         let (one, other) = (bound(), bound());
         let addresses = [one.0, other.0];

@@ -10,54 +10,56 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::connection_limiter::ConnectionLimiter;
-use super::{InheritedSockets, ListenerSpec};
+use super::inherit::InheritedSockets;
+use super::spec::ListenerSpec;
 use crate::socket::set_options;
 
-/// Connections that may wait to be accepted, on each worker's socket.
+/// Connections that may wait to be accepted on each worker's socket.
 pub(super) const BACKLOG: i32 = 1024;
 
-/// An address is taken, or not ours.
+/// Why an address can't be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {address}: {error}")]
 pub struct ListenError {
-    /// Where.
+    /// The address.
     pub address: SocketAddr,
-    /// Why not.
+    /// The error of the operating system.
     pub error: io::Error,
 }
 
-/// How long to wait until a worker has closed a socket: it has nothing else to do before.
-const CLOSING: Duration = Duration::from_secs(1);
+/// How long to wait for the workers to close their sockets, which they do at once.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The sockets of all workers on one address. Without it they close, and their connections are drained.
+/// The sockets of all workers on one address. When all clones of this are dropped, the workers close the sockets and drain
+/// their connections.
 #[derive(Clone, Debug)]
 pub struct ListenerHandle {
     spec: watch::Sender<Arc<ListenerSpec>>,
-    /// Knows whether sockets are open.
+    /// Closed when all sockets are.
     sockets: watch::Sender<()>,
     address: SocketAddr,
-    places: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
 }
 
 /// One worker's socket on one address.
 #[derive(Debug)]
 pub struct Listener {
-    /// The bounds for new connections.
+    /// What applies to new connections.
     pub(super) spec: watch::Receiver<Arc<ListenerSpec>>,
     pub(super) socket: TcpListener,
-    /// For the connections that all workers have here.
-    pub(super) places: Arc<ConnectionLimiter>,
-    /// To be dropped behind the socket.
+    /// Shared by all workers.
+    pub(super) limiter: Arc<ConnectionLimiter>,
+    /// To be dropped after the socket.
     pub(super) is_open: watch::Receiver<()>,
 }
 
-/// Sockets for `workers` workers on one address, which share what arrives; from one that was passed on, if there is one.
-/// `ours` are addresses on which this process listens already: one of all addresses may follow a single one on the same
-/// port, and the other way round.
+/// Opens a socket for each of `workers` workers on one address, among which the kernel spreads connections, or takes the
+/// inherited socket for this address. `ours` are addresses on which this process listens already: a wildcard address may be
+/// added to a specific one with the same port, and the reverse.
 ///
 /// # Errors
-/// When the address can't be had, also when another process listens there: `SO_REUSEPORT` alone would
-/// share it.
+/// When the address can't be listened on. That includes one on which another process listens: `SO_REUSEPORT` alone would
+/// share the port with it.
 pub fn listen(
     spec: &ListenerSpec,
     workers: usize,
@@ -77,13 +79,18 @@ pub fn listen(
     };
     let (sender, receiver) = watch::channel(Arc::new(spec.clone()));
     let (open, is_open) = watch::channel(());
-    let places = Arc::new(ConnectionLimiter::default());
+    let limiter = Arc::new(ConnectionLimiter::default());
     let listener = |socket: TcpListener| {
         set_options(&socket)?;
-        Ok(Listener { spec: receiver.clone(), socket, places: Arc::clone(&places), is_open: is_open.clone() })
+        Ok(Listener {
+            spec: receiver.clone(),
+            socket,
+            limiter: Arc::clone(&limiter),
+            is_open: is_open.clone(),
+        })
     };
     let listeners = sockets.and_then(|sockets| sockets.into_iter().map(listener).collect());
-    let handle = ListenerHandle { spec: sender, sockets: open, address, places };
+    let handle = ListenerHandle { spec: sender, sockets: open, address, limiter };
     Ok((handle, listeners.map_err(failed)?))
 }
 
@@ -93,7 +100,7 @@ fn listening(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Finds out whether the address is free, and which port 0 stands for.
+/// Checks that the address is free, and returns it with its real port instead of 0.
 fn probe(address: SocketAddr) -> io::Result<SocketAddr> {
     let probe = socket(address, false)?;
     probe.listen(1)?;
@@ -102,7 +109,7 @@ fn probe(address: SocketAddr) -> io::Result<SocketAddr> {
 
 fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // Connections of an earlier process that linger must not keep a new one from starting.
+    // Connections of an earlier process in TIME-WAIT must not keep a new process from starting.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
@@ -117,29 +124,29 @@ impl ListenerHandle {
         self.address
     }
 
-    /// How many connections are open here over all workers, and how many were refused.
+    /// Counts the connections that are open over all workers, and those that were refused.
     #[must_use]
-    pub fn places(&self) -> Arc<ConnectionLimiter> {
-        Arc::clone(&self.places)
+    pub fn limiter(&self) -> Arc<ConnectionLimiter> {
+        Arc::clone(&self.limiter)
     }
 
-    /// What it was last told to be; its port may be 0.
+    /// The current specification; its port may be 0.
     #[must_use]
     pub fn spec(&self) -> Arc<ListenerSpec> {
         Arc::clone(&self.spec.borrow())
     }
 
-    /// Has the sockets close, unless others have this handle too, and waits for that: the address can be had again then.
+    /// Closes the sockets, unless there are clones of this handle, and waits for that, so that the address is free again.
     pub async fn close(self) {
         let Self { spec, sockets, .. } = self;
         drop(spec);
-        let _ = timeout(CLOSING, sockets.closed()).await;
+        let _ = timeout(CLOSE_TIMEOUT, sockets.closed()).await;
     }
 
-    /// Changes the bounds for connections that come from now on.
-    pub fn change(&self, mut spec: ListenerSpec) {
+    /// Replaces the specification for new connections.
+    pub fn update(&self, mut spec: ListenerSpec) {
         if let (Some(old), Some(new)) = (&self.spec().tls, &mut spec.tls) {
-            // Clients can go on with their sessions.
+            // Clients can still resume their sessions.
             old.adopt(new);
             *new = old.clone();
         }
@@ -152,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_share_a_port_and_others_do_not() {
+    fn workers_share_a_port_that_others_can_not_take() {
         let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
         let (handle, ours) = listen(&spec, 3, &InheritedSockets::default(), &[]).unwrap();
         let address = handle.address();
@@ -165,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_connections_have_their_options_from_the_listener() {
+    fn accepted_connections_inherit_the_options_of_the_listener() {
         let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
         let (handle, ours) = listen(&spec, 1, &InheritedSockets::default(), &[]).unwrap();
         let _client = std::net::TcpStream::connect(handle.address()).unwrap();

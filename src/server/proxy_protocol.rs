@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2: a balancer that only passes bytes on says before the first of them who the
-//! client is (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>).
+//! The PROXY protocol, versions 1 and 2: a load balancer that forwards bytes sends the address of the client before them
+//! (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,34 +7,35 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-/// How version 2 begins: as no other protocol does.
+/// The first bytes of version 2, which no other protocol starts with.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest line of version 1, its end included.
+/// The longest line of version 1 in bytes, with its CRLF.
 const MAX_LINE: usize = 107;
-/// The longest that may follow the fixed part of version 2, where the protocol would have 65,535: addresses take 36
-/// bytes, and what else balancers say here takes a few hundred, or a few thousand with a certificate in it.
+/// The most bytes that may follow the fixed part of version 2. The protocol allows 65,535, but addresses take 36, and the
+/// extensions (TLVs) that balancers send take a few hundred, or a few thousand with a certificate among them.
 const MAX_BLOCK: usize = 8 * 1024;
 
-/// Why a connection does not begin as it must.
+/// Why a connection does not start with a PROXY header.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
-    /// It ended, or broke, too early.
-    #[error("it ended within the PROXY header: {0}")]
+    /// The connection was closed, or failed, before the end of the header.
+    #[error("connection closed within the PROXY header: {0}")]
     Ended(#[from] io::Error),
-    /// It begins with something else.
-    #[error("it does not begin with a PROXY header")]
+    /// The connection starts with something else.
+    #[error("connection does not start with a PROXY header")]
     Missing,
-    /// The header is not what the protocol says.
-    #[error("its PROXY header is malformed")]
+    /// The header does not follow the protocol.
+    #[error("malformed PROXY header")]
     Malformed,
-    /// The header has more bytes than are read.
-    #[error("its PROXY header has {0} bytes")]
+    /// The header is longer than allowed.
+    #[error("PROXY header is too long: {0} bytes, of which {MAX_BLOCK} are allowed")]
     TooLong(usize),
 }
 
-/// Who the client is; `None` where the other end speaks for itself. Not a byte more is read than the header has.
+/// Reads a header from a stream, and nothing after it: the address of the client, or `None` where the sender is the client
+/// itself.
 pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<SocketAddr>, ProxyHeaderError> {
-    // Both versions have more than this, so that it is not a byte of what follows.
+    // Both versions are longer than this, so that nothing after the header is read.
     let mut start = [0; SIGNATURE.len()];
     stream.read_exact(&mut start).await?;
     if start == SIGNATURE {
@@ -61,17 +62,17 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<SocketAddr>, P
         if seen == 0 {
             return Err(if rest.is_empty() { ProxyHeaderError::Malformed } else { ended() });
         }
-        let end = rest[..seen].iter().position(|&byte| byte == b'\n').map_or(seen, |place| place + 1);
+        let end = rest[..seen].iter().position(|&byte| byte == b'\n').map_or(seen, |index| index + 1);
         stream.read_exact(&mut rest[..end]).await?;
         length += end;
     }
     parse_proxy_header(&line[..length])
 }
 
-/// Reads a whole header: who the client is; `None` where the other end speaks for itself.
+/// Parses a whole header: the address of the client, or `None` where the sender is the client itself.
 ///
 /// # Errors
-/// One that is none, or malformed.
+/// When the header is malformed, or something else.
 pub fn parse_proxy_header(header: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
     let Some(rest) = header.strip_prefix(&SIGNATURE) else { return version_1(header) };
     match rest {
@@ -88,7 +89,7 @@ fn ended() -> ProxyHeaderError {
     io::Error::from(io::ErrorKind::UnexpectedEof).into()
 }
 
-/// Reads a line such as `PROXY TCP4 192.0.2.7 10.0.0.1 4711 443`.
+/// Parses a line such as `PROXY TCP4 192.0.2.7 10.0.0.1 4711 443`.
 fn version_1(line: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
     let text = line.strip_suffix(b"\r\n").and_then(|line| line.strip_prefix(b"PROXY "));
     let is_one_line = |text: &&[u8]| !text.iter().any(|byte| matches!(byte, b'\r' | b'\n'));
@@ -106,7 +107,7 @@ fn client(text: &[u8]) -> Option<SocketAddr> {
         "TCP6" => |word| word.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
         _ => return None,
     };
-    // Where the client has connected to must be right too, though nobody asks for it.
+    // The destination has to be valid too, though it is not used.
     let [client, _] = [address(words.next()?)?, address(words.next()?)?];
     let [port, _] = [port(words.next()?)?, port(words.next()?)?];
     words.next().is_none().then_some(SocketAddr::new(client, port))
@@ -117,8 +118,8 @@ fn port(word: &str) -> Option<u16> {
     word.parse().ok().filter(|_| is_plain)
 }
 
-/// Reads what follows the signature of version 2: the byte with version and command, that with address family and
-/// transport, and the block with addresses and whatever else.
+/// Parses what follows the signature of version 2: the byte with version and command, the byte with address family and
+/// transport, and the block with the addresses and extensions.
 fn version_2(kind: u8, family: u8, block: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
     let malformed = ProxyHeaderError::Malformed;
     match kind {
@@ -137,7 +138,7 @@ fn version_2(kind: u8, family: u8, block: &[u8]) -> Result<Option<SocketAddr>, P
             let client = *addresses.first_chunk::<16>().ok_or(ProxyHeaderError::Malformed)?;
             Ok(Some(SocketAddr::new(Ipv6Addr::from(client).into(), u16::from_be_bytes([*high, *low]))))
         }
-        // Unix sockets, datagrams and what the balancer does not know: there is no address of a client.
+        // Unix sockets, datagrams and unspecified families have no address of a client over TCP.
         _ if family >> 4 <= 3 && family & 0xf <= 2 => Ok(None),
         _ => Err(malformed),
     }
@@ -152,17 +153,17 @@ mod tests {
 
     fn line(text: &str) -> String {
         match version_1(text.as_bytes()) {
-            Ok(client) => client.map_or("the other end".to_owned(), |client| client.to_string()),
+            Ok(client) => client.map_or("the sender".to_owned(), |client| client.to_string()),
             Err(error) => error.to_string(),
         }
     }
 
     #[test]
-    fn a_line_names_the_client() {
+    fn a_line_has_the_address_of_the_client() {
         assert_eq!(line("PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\r\n"), "192.0.2.7:4711");
         assert_eq!(line("PROXY TCP6 2001:db8::7 ::1 0 65535\r\n"), "[2001:db8::7]:0");
-        assert_eq!(line("PROXY UNKNOWN\r\n"), "the other end");
-        assert_eq!(line("PROXY UNKNOWN ffff::1 what ever\r\n"), "the other end");
+        assert_eq!(line("PROXY UNKNOWN\r\n"), "the sender");
+        assert_eq!(line("PROXY UNKNOWN ffff::1 what ever\r\n"), "the sender");
         for wrong in [
             "PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\n",
             "PROXY TCP4 192.0.2.7 10.0.0.1 4711\r\n",
@@ -180,11 +181,11 @@ mod tests {
             "PROXY UNKNOWN\r \r\n",
             "PROXY \r\n",
         ] {
-            assert_eq!(line(wrong), "its PROXY header is malformed", "{wrong}");
+            assert_eq!(line(wrong), "malformed PROXY header", "{wrong}");
         }
     }
 
-    /// Words that a line could be made of, right and wrong.
+    /// Valid and invalid words of a line.
     fn word() -> impl Strategy<Value = String> {
         prop_oneof![
             any::<Ipv4Addr>().prop_map(|address| address.to_string()),
@@ -196,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_read_as_another_reads_them(words in prop::collection::vec(word(), 0..7), end in "\r\n|\n| \r\n") {
+        fn lines_are_parsed_as_by_the_ppp_crate(words in prop::collection::vec(word(), 0..7), end in "\r\n|\n| \r\n") {
             let text = format!("PROXY {}{end}", words.join(" "));
             let (ours, theirs) = (version_1(text.as_bytes()).ok(), v1::Header::try_from(text.as_str()).ok());
             let theirs = theirs.map(|header| match header.addresses {
@@ -205,7 +206,7 @@ mod tests {
                 v1::Addresses::Tcp6(it) => Some(SocketAddr::from((it.source_address, it.source_port))),
             });
             if let Some(None) = ours {
-                // Whatever follows UNKNOWN counts for nothing; the other reads so many words at most.
+                // What follows UNKNOWN is ignored; `ppp` rejects more words than a line may have.
                 prop_assert!(theirs.flatten().is_none(), "{}", text);
             } else {
                 prop_assert_eq!(ours, theirs, "{}", text);
@@ -213,7 +214,7 @@ mod tests {
         }
 
         #[test]
-        fn right_lines_name_their_client(address: IpAddr, client_port: u16, port: u16) {
+        fn valid_lines_have_the_address_of_the_client(address: IpAddr, client_port: u16, port: u16) {
             let client = SocketAddr::new(address, client_port);
             let (family, to) = if client.is_ipv4() { ("TCP4", "10.0.0.1") } else { ("TCP6", "::1") };
             let text = format!("PROXY {family} {} {to} {} {port}\r\n", client.ip(), client.port());
@@ -222,7 +223,7 @@ mod tests {
         }
 
         #[test]
-        fn blocks_are_read_as_another_reads_them(
+        fn blocks_are_parsed_as_by_the_ppp_crate(
             kind in prop_oneof![8 => Just(0x21_u8), 1 => any::<u8>()],
             family in prop_oneof![4 => Just(0x11_u8), 4 => Just(0x21), 1 => any::<u8>()],
             block in prop::collection::vec(any::<u8>(), 0..300),
@@ -230,10 +231,10 @@ mod tests {
             let length = u16::try_from(block.len()).unwrap().to_be_bytes();
             let whole = [&SIGNATURE[..], &[kind, family], &length, &block].concat();
             let ours = version_2(kind, family, &block).ok();
-            // A check of the balancer's own says nothing of addresses, and neither does a Unix socket.
+            // `ppp` reports other values than we do for LOCAL (a health check of the balancer) and for Unix sockets.
             prop_assume!(kind != 0x20 && family >> 4 != 3);
             let theirs = v2::Header::try_from(whole.as_slice()).ok();
-            // The other takes all that can be an address; we only one of a TCP connection, for which it must be there.
+            // `ppp` accepts any addresses; we use only those of TCP connections, and require them there.
             let theirs = theirs.map(|header| match (header.protocol, header.addresses) {
                 (v2::Protocol::Stream, v2::Addresses::IPv4(it)) => {
                     Some(SocketAddr::from((it.source_address, it.source_port)))

@@ -1,4 +1,4 @@
-//! From an accepted socket to a connection on which requests can come: the PROXY header, and TLS.
+//! What comes before the first request of a connection: the connection limits, the PROXY header, and TLS.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,87 +7,93 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::ListenerSpec;
-use super::connection_limiter::{ConnectionLimiter, ConnectionPermit, Full};
+use super::connection_limiter::{ConnectionLimiter, ConnectionPermit, TooManyConnections};
 use super::proxy_protocol::{self, ProxyHeaderError};
+use super::spec::ListenerSpec;
 use crate::proxy::ActiveProxy;
 use crate::tls::Transport;
 
-/// A client's connection.
+/// A connection of a client that can be served.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub stream: Transport,
-    /// Who the client is.
+    /// The address of the client: that of the PROXY header, where there is one.
     pub address: SocketAddr,
 }
 
-/// Why no request can come.
+/// Why a connection is closed before its first request.
 #[derive(Debug, thiserror::Error)]
 enum HandshakeError {
-    #[error("only trusted proxies connect here")]
-    Stranger,
+    #[error("not a trusted proxy: a listener with `proxy_protocol` accepts only those")]
+    UntrustedPeer,
     #[error("{0}")]
     ProxyHeader(#[from] ProxyHeaderError),
     #[error("{0}")]
-    Full(#[from] Full),
-    #[error("no TLS: {}", tls_error(.0))]
+    TooManyConnections(#[from] TooManyConnections),
+    #[error("TLS handshake failed: {}", tls_error(.0))]
     Tls(#[from] io::Error),
 }
 
-/// A place for a connection that was accepted just now.
-pub(super) fn place(
-    places: &Arc<ConnectionLimiter>,
+/// Acquires a permit for a connection that was just accepted.
+///
+/// # Errors
+/// When too many connections are open.
+pub(super) fn permit(
+    limiter: &Arc<ConnectionLimiter>,
     address: SocketAddr,
     spec: &ListenerSpec,
-    live: &ActiveProxy,
-) -> Result<ConnectionPermit, Full> {
-    // Where a PROXY header comes, it says whose place it is.
-    let client = if spec.proxy_protocol { None } else { live.now().client_at(address.ip()) };
-    let mut place = places.take(spec.max_connections, client)?;
+    proxy: &ActiveProxy,
+) -> Result<ConnectionPermit, TooManyConnections> {
+    // The address of the client is not known before the PROXY header is read.
+    let client = if spec.proxy_protocol { None } else { proxy.now().client_at(address.ip()) };
+    let mut permit = limiter.acquire(spec.max_connections, client)?;
     if let Some(client) = client {
-        place.give_to(client, spec.max_connections_per_client)?;
+        permit.assign_to(client, spec.max_connections_per_client)?;
     }
-    Ok(place)
+    Ok(permit)
 }
 
-/// Gives a place to a client, if it is one: many may be behind a trusted proxy.
-fn give(
-    place: &mut ConnectionPermit,
+/// Counts a connection as one of its client, unless that is a trusted proxy, which may have any number of clients.
+fn assign(
+    permit: &mut ConnectionPermit,
     address: SocketAddr,
     spec: &ListenerSpec,
-    live: &ActiveProxy,
-) -> Result<(), Full> {
-    let client = live.now().client_at(address.ip());
-    client.map_or(Ok(()), |client| place.give_to(client, spec.max_connections_per_client))
+    proxy: &ActiveProxy,
+) -> Result<(), TooManyConnections> {
+    let client = proxy.now().client_at(address.ip());
+    client.map_or(Ok(()), |client| permit.assign_to(client, spec.max_connections_per_client))
 }
 
-/// What is wrong with a handshake, in words that also tell of who took the port for one without TLS.
+/// The message for a handshake that failed, with the usual cause where nothing like TLS was received.
 fn tls_error(error: &io::Error) -> String {
     use rustls::{Error, InvalidMessage};
     match error.get_ref().and_then(|error| error.downcast_ref()) {
         Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            "what came is something else, such as HTTP without it".to_owned()
+            "not a TLS handshake (plain HTTP on a TLS port?)".to_owned()
         }
         _ => error.to_string(),
     }
 }
 
-/// Does what comes before the first request; none is coming where that fails.
+/// Reads the PROXY header and does the TLS handshake, where the listener has them; none if that fails.
 pub(super) async fn accept(
     stream: TcpStream,
     address: SocketAddr,
     spec: &ListenerSpec,
-    live: &ActiveProxy,
-    place: &mut ConnectionPermit,
+    proxy: &ActiveProxy,
+    permit: &mut ConnectionPermit,
 ) -> Option<Accepted> {
     if spec.tls.is_none() && !spec.proxy_protocol {
         return Some(Accepted { stream: Transport::Plain(stream), address });
     }
-    // Apart, because it is large, and a plain connection does not need it.
-    match Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, live, place))).await {
+    // Boxed because it is large, and a plain connection does not need it.
+    match Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, proxy, permit))).await {
         Ok(Ok(accepted)) => return Some(accepted),
         Ok(Err(error)) => tracing::debug!(%address, "refused: {error}"),
-        Err(_) => tracing::debug!(%address, "refused: no handshake within {:?}", spec.handshake_timeout),
+        Err(_) => {
+            let timeout = spec.handshake_timeout;
+            tracing::debug!(%address, "refused: handshake not complete within {timeout:?} (`handshake_timeout`)");
+        }
     }
     None
 }
@@ -96,19 +102,19 @@ async fn handshake(
     mut stream: TcpStream,
     mut address: SocketAddr,
     spec: &ListenerSpec,
-    live: &ActiveProxy,
-    place: &mut ConnectionPermit,
+    proxy: &ActiveProxy,
+    permit: &mut ConnectionPermit,
 ) -> Result<Accepted, HandshakeError> {
     if spec.proxy_protocol {
-        if !live.now().trusts(address.ip()) {
-            return Err(HandshakeError::Stranger);
+        if !proxy.now().trusts(address.ip()) {
+            return Err(HandshakeError::UntrustedPeer);
         }
         address = proxy_protocol::read(&mut stream).await?.unwrap_or(address);
-        give(place, address, spec, live)?;
+        assign(permit, address, spec, proxy)?;
     }
     let stream = match &spec.tls {
         Some(tls) => {
-            // What it takes to speak TLS is large, and made when the client has begun.
+            // The state of TLS is large: it is allocated only when the client has sent something.
             stream.readable().await?;
             Box::pin(tls.accept(stream)).await?
         }

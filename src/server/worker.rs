@@ -1,6 +1,7 @@
 //! A worker: one thread that accepts connections and serves them.
 
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +11,30 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::ListenerSpec;
 use super::connection::serve;
-use super::drain::{Connections, Lifecycle, time_to_drain};
+use super::connection_limiter::ConnectionLimiter;
+use super::drain::{Connections, Lifecycle, drain_started};
 use super::listen::{BACKLOG, Listener};
+use super::spec::ListenerSpec;
 use super::transport;
 use crate::proxy::{ActiveProxy, ProxyConfig};
 use crate::telemetry::LogThrottle;
 
-/// How often connections to servers are looked through.
+/// How often idle upstream connections are checked.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How often memory is given back that connections have left.
+/// How often freed memory is returned to the system.
 const RELEASE: Duration = Duration::from_millis(250);
-/// Larger than the blocks of which the allocator keeps some at hand.
+/// Larger than the blocks that the allocator caches, in bytes.
 const LARGE_BLOCK: usize = 1024 * 1024;
-/// How long to wait when no connection can be accepted, as when there are no file descriptors left.
+/// How long to wait when no connection can be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a worker is to do from now on.
+/// What a worker serves from now on.
 #[derive(Debug)]
 pub struct Order {
-    /// What it serves with.
+    /// The configuration of its proxy.
     pub generation: ProxyConfig,
-    /// Its sockets on addresses that are new.
+    /// Its sockets on addresses that are new in this configuration.
     pub listeners: Vec<Listener>,
 }
 
@@ -44,17 +46,17 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that serves until it has drained.
+    /// Starts a thread that serves until the server has drained.
     ///
     /// # Errors
-    /// When no thread can be had.
-    pub fn start(number: usize, first: Order, drain: watch::Receiver<Lifecycle>) -> io::Result<Self> {
+    /// When no thread can be started.
+    pub fn start(number: usize, first: Order, lifecycle: watch::Receiver<Lifecycle>) -> io::Result<Self> {
         let builder = std::thread::Builder::new().name(format!("worker-{number}"));
         let (orders, received) = mpsc::channel(1);
-        Ok(Self { thread: builder.spawn(move || run(first, received, drain))?, orders })
+        Ok(Self { thread: builder.spawn(move || run(first, received, lifecycle))?, orders })
     }
 
-    /// Has it go on as ordered; returns when it does. One that drains goes on as it is.
+    /// Applies a new configuration; returns when it is in use. A worker that drains keeps its own.
     pub async fn apply(&self, order: Order) {
         let (done, is_done) = oneshot::channel();
         if self.orders.send((order, done)).await.is_ok() {
@@ -62,16 +64,16 @@ impl Worker {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether its thread has finished.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Waits for its end.
+    /// Waits for its thread to finish.
     ///
     /// # Errors
-    /// When it could not start, or ended by a panic.
+    /// When the worker could not start, could not accept connections any more, or has panicked.
     pub fn join(self) -> io::Result<()> {
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker has panicked")))
     }
@@ -79,143 +81,165 @@ impl Worker {
 
 type Orders = mpsc::Receiver<(Order, oneshot::Sender<()>)>;
 
-fn run(first: Order, orders: Orders, drain: watch::Receiver<Lifecycle>) -> io::Result<()> {
+fn run(first: Order, orders: Orders, lifecycle: watch::Receiver<Lifecycle>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(serve_all(first, orders, drain))
+    runtime.block_on(serve_all(first, orders, lifecycle))
 }
 
-async fn serve_all(first: Order, mut orders: Orders, drain: watch::Receiver<Lifecycle>) -> io::Result<()> {
-    // Who connects meanwhile waits in the backlog.
-    let live = Rc::new(ActiveProxy::new(first.generation).await);
+async fn serve_all(
+    first: Order,
+    mut orders: Orders,
+    mut lifecycle: watch::Receiver<Lifecycle>,
+) -> io::Result<()> {
+    // Connections that come before this is done wait in the backlog.
+    let proxy = Rc::new(ActiveProxy::new(first.generation).await);
     let mut listening = JoinSet::new();
     for listener in first.listeners {
-        listening.spawn_local(listen(listener, Rc::clone(&live), drain.clone()));
+        listening.spawn_local(listen(listener, Rc::clone(&proxy), lifecycle.clone()));
     }
-    let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&live)));
-    let mut draining = drain.clone();
+    let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&proxy)));
     loop {
         tokio::select! {
             Some((order, done)) = orders.recv() => {
-                live.apply(order.generation).await;
+                proxy.apply(order.generation).await;
                 for listener in order.listeners {
-                    listening.spawn_local(listen(listener, Rc::clone(&live), drain.clone()));
+                    listening.spawn_local(listen(listener, Rc::clone(&proxy), lifecycle.clone()));
                 }
                 let _ = done.send(());
             }
             Some(ended) = listening.join_next() => ended.map_err(io::Error::other)??,
-            () = time_to_drain(&mut draining) => break,
+            () = drain_started(&mut lifecycle) => break,
         }
     }
     while let Some(ended) = listening.join_next().await {
         ended.map_err(io::Error::other)??;
     }
     sweeping.abort();
-    live.finish().await;
+    proxy.finish().await;
     Ok(())
 }
 
-/// Serves an address until nobody listens there any more, and its last connection is closed.
+/// Serves a listener until it is removed or the server drains, and its last connection is closed.
 async fn listen(
     listener: Listener,
-    live: Rc<ActiveProxy>,
-    drain: watch::Receiver<Lifecycle>,
+    proxy: Rc<ActiveProxy>,
+    lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
     let connections = Rc::new(Connections::default());
-    accept(listener, live, &connections, drain).await?;
+    accept(listener, proxy, &connections, lifecycle).await?;
     connections.drain();
     connections.all_closed().await;
     Ok(())
 }
 
-/// Accepts connections until it is time to drain, and then those that wait already.
+/// Accepts connections until the listener is removed or the server drains, and then those that are in the backlog.
 async fn accept(
     mut listener: Listener,
-    live: Rc<ActiveProxy>,
+    proxy: Rc<ActiveProxy>,
     connections: &Rc<Connections>,
-    mut drain: watch::Receiver<Lifecycle>,
+    mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
-    let mut spec = listener.spec.borrow_and_update().clone();
-    let start = |stream: TcpStream, address, spec: &Arc<ListenerSpec>| {
-        let place = match transport::place(&listener.places, address, spec, &live) {
-            Ok(place) => place,
-            Err(full) => {
-                tracing::debug!(%address, "refused: {full}");
-                return;
-            }
-        };
-        let (spec, live, open) = (Arc::clone(spec), Rc::clone(&live), connections.open(place.occupant()));
-        tokio::task::spawn_local(async move {
-            let mut place = place;
-            let accepted = transport::accept(stream, address, &spec, &live, &mut place).await;
-            if let Some(accepted) = accepted {
-                serve(accepted, &spec, &live, &open).await;
-            }
-        });
-    };
+    let spec = listener.spec.borrow_and_update().clone();
+    let mut acceptor = Acceptor { spec, limiter: listener.limiter, proxy, connections };
     let socket = TcpListener::from_std(listener.socket)?;
-    let mut failing = LogThrottle::default();
+    let mut failures = LogThrottle::default();
     loop {
         let accepted = tokio::select! {
-            // Connections come last: under a flood there is always one more.
+            // New connections come last: under a flood there is always one more.
             biased;
-            () = time_to_drain(&mut drain) => break,
+            () = drain_started(&mut lifecycle) => break,
             changed = listener.spec.changed() => {
                 if changed.is_err() {
-                    // The configuration has it no more.
+                    // The listener is no longer part of the configuration.
                     break;
                 }
-                spec = listener.spec.borrow_and_update().clone();
+                acceptor.spec = listener.spec.borrow_and_update().clone();
                 continue;
             }
             accepted = socket.accept() => accepted,
         };
         match accepted {
-            Ok((stream, address)) => start(stream, address, &spec),
-            Err(error) if is_about_one(&error) => {}
+            Ok((stream, address)) => acceptor.start(stream, address),
+            Err(error) if is_about_one_connection(&error) => {}
             Err(error) => {
-                if failing.is_due() {
-                    tracing::warn!("can't accept connections on {}: {error}", spec.address);
+                if failures.is_due() {
+                    tracing::warn!("can't accept connections on {}: {error}", acceptor.spec.address);
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-    // What waits in the backlog was accepted by the kernel: it is served before the socket closes. No more than
-    // fits there, or a flood would keep us here.
     let socket = socket.into_std()?;
-    for _ in 0..BACKLOG {
-        let Ok((stream, address)) = socket.accept() else { break };
-        if stream.set_nonblocking(true).is_ok()
-            && let Ok(stream) = TcpStream::from_std(stream)
-        {
-            start(stream, address, &spec);
-        }
-    }
+    acceptor.accept_backlog(&socket);
     drop(socket);
-    // Whoever has it closed has waited for this.
+    // Reports that the socket is closed, so it has to come after that.
     drop(listener.is_open);
     Ok(())
 }
 
-/// Whether an error of accept is one connection's own.
-fn is_about_one(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+/// Serves the connections of one listener, each in a task.
+struct Acceptor<'l> {
+    /// For new connections.
+    spec: Arc<ListenerSpec>,
+    limiter: Arc<ConnectionLimiter>,
+    proxy: Rc<ActiveProxy>,
+    connections: &'l Rc<Connections>,
 }
 
-async fn sweep(live: Rc<ActiveProxy>) {
-    let (mut tick, mut release) = (tokio::time::interval(SWEEP), tokio::time::interval(RELEASE));
-    loop {
-        tokio::select! {
-            _ = tick.tick() => live.now().sweep(),
-            _ = release.tick() => release_memory(),
-            () = live.room_is_wanted() => live.now().make_room(),
+impl Acceptor<'_> {
+    /// Serves a connection, unless too many are open.
+    fn start(&self, stream: TcpStream, address: SocketAddr) {
+        let permit = match transport::permit(&self.limiter, address, &self.spec, &self.proxy) {
+            Ok(permit) => permit,
+            Err(full) => {
+                tracing::debug!(%address, "refused: {full}");
+                return;
+            }
+        };
+        let (spec, proxy) = (Arc::clone(&self.spec), Rc::clone(&self.proxy));
+        let tracker = self.connections.open(permit.status());
+        tokio::task::spawn_local(async move {
+            let mut permit = permit;
+            let accepted = transport::accept(stream, address, &spec, &proxy, &mut permit).await;
+            if let Some(accepted) = accepted {
+                serve(accepted, &spec, &proxy, &tracker).await;
+            }
+        });
+    }
+
+    /// Serves the connections in the backlog, since their clients are connected as far as they know; but no more than fit
+    /// there, because under a flood there is always one more.
+    fn accept_backlog(&self, socket: &std::net::TcpListener) {
+        for _ in 0..BACKLOG {
+            let Ok((stream, address)) = socket.accept() else { break };
+            if stream.set_nonblocking(true).is_ok()
+                && let Ok(stream) = TcpStream::from_std(stream)
+            {
+                self.start(stream, address);
+            }
         }
     }
 }
 
-/// Lets memory that many connections have used go back to the system. The allocator gives back what has been free for
-/// a while, but only when a large block is freed; a server whose connections all rest frees none.
+/// Whether an error of accept concerns only one connection, so that the next one can be accepted at once.
+fn is_about_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+async fn sweep(proxy: Rc<ActiveProxy>) {
+    let (mut tick, mut release) = (tokio::time::interval(SWEEP), tokio::time::interval(RELEASE));
+    loop {
+        tokio::select! {
+            _ = tick.tick() => proxy.now().sweep(),
+            _ = release.tick() => release_memory(),
+            () = proxy.room_is_wanted() => proxy.now().make_room(),
+        }
+    }
+}
+
+/// Returns memory to the system that many connections have used. The allocator returns what has been free for a while,
+/// but only when a large block is freed, and a worker whose connections are all idle frees none.
 fn release_memory() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BLOCK)));
 }

@@ -34,7 +34,7 @@ impl Lingering {
     /// A connection that has just been closed. `is_sending` says that the other side has not sent all of what it began;
     /// else only what is there is read.
     #[must_use]
-    pub fn begin(is_sending: bool) -> Self {
+    pub fn start(is_sending: bool) -> Self {
         let now = monotonic();
         Self { by: now + SPAN, silent_since: now, room: MAX_BYTES, is_sending }
     }

@@ -147,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
             return Poll::Ready(Ok(()));
         }
         let Self { stream, alarm, lingering, .. } = this;
-        let lingering = lingering.get_or_insert_with(|| Lingering::begin(true));
+        let lingering = lingering.get_or_insert_with(|| Lingering::start(true));
         let mut room = [MaybeUninit::uninit(); 8 * 1024];
         let read = |cx: &mut Context<'_>| {
             let mut buf = ReadBuf::uninit(&mut room);

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::super::name::{FieldName, KNOWN, NameSet};
-use super::Field;
 
 /// No lines.
 pub(super) static NO_LINES: Lines = Lines { text: Vec::new(), places: Vec::new(), present: NameSet::EMPTY };
@@ -16,6 +15,15 @@ pub(super) struct Lines {
     pub places: Vec<Line>,
     /// The known names among the lines.
     pub present: NameSet,
+}
+
+/// One line of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Its name.
+    pub name: FieldName<'a>,
+    /// Its value.
+    pub value: &'a [u8],
 }
 
 /// Where a line is in the text.

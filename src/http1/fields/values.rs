@@ -3,7 +3,6 @@
 use std::slice::Iter;
 
 use super::super::name::FieldName;
-use super::Fields;
 use super::lines::Line;
 
 /// The values of the lines with one name.
@@ -12,14 +11,6 @@ pub struct Values<'f, 'n> {
     pub(super) text: &'f [u8],
     pub(super) lines: Iter<'f, Line>,
     pub(super) name: FieldName<'n>,
-}
-
-impl Fields {
-    /// The elements of the list that all lines with this name make together, without the blanks around them
-    /// (RFC 9110 §5.6.1). For fields whose elements have no quoted commas.
-    pub fn elements<'n>(&self, name: impl Into<FieldName<'n>>) -> impl Iterator<Item = &[u8]> {
-        self.get_all(name).flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
-    }
 }
 
 impl<'f> Iterator for Values<'f, '_> {
@@ -41,6 +32,7 @@ impl DoubleEndedIterator for Values<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::super::super::name::names::{TE, VIA};
+    use super::super::Fields;
     use super::*;
 
     #[test]
@@ -55,14 +47,5 @@ mod tests {
             (fields.get_all(FieldName::new(b"x-one")).next_back(), fields.get_all(TE).next_back()),
             (Some(&b"b"[..]), None)
         );
-    }
-
-    #[test]
-    fn the_elements_of_all_lines_are_one_list() {
-        let fields: Fields =
-            [("TE", "gzip;q=0.5,\t trailers"), ("te", ""), ("TE", "a,")].into_iter().collect();
-        let elements: Vec<&[u8]> = fields.elements(TE).collect();
-        assert_eq!(elements, [&b"gzip;q=0.5"[..], b"trailers", b"", b"a", b""]);
-        assert_eq!(fields.elements(VIA).count(), 0);
     }
 }

@@ -1,8 +1,8 @@
-//! What a connection of HTTP/2 may send beside requests and bodies.
+//! Limits frames that an HTTP/2 client sends beside requests and bodies (control frames).
 //!
-//! Frames that bring neither are cheap to send, and the library takes as many as come. Here each has a price, and what
-//! is written to the client pays for it, as does time: whoever reads answers has to open windows. And whoever sends
-//! without a pause makes way for the others now and then, since all connections of a worker share its thread.
+//! Such frames cost the client little, and h2 accepts any number of them. Here each of them costs credit, which the client
+//! earns by time and by what is written to it: a client that reads responses has to send `WINDOW_UPDATE` frames. A client
+//! that sends without a pause also yields now and then, since all connections of a worker share its thread.
 
 use std::io;
 use std::pin::Pin;
@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use crate::time::{monotonic, recent};
 
-/// How HTTP/2 begins (RFC 9113 §3.4), before the first frame.
+/// Bytes of the connection preface, before the first frame (RFC 9113 §3.4).
 const PREFACE: usize = 24;
-/// Length, type, flags and stream (RFC 9113 §4.1).
+/// Bytes of a frame's head: length, type, flags and stream (RFC 9113 §4.1).
 const HEAD: usize = 9;
 
 const DATA: u8 = 0;
@@ -26,72 +26,73 @@ const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 
-/// What a client can spend at once, in bytes of answers.
-const CREDIT: u64 = 80_000;
-/// What a second brings.
-const PER_SECOND: u64 = 800;
-/// Prices: of a PING, of SETTINGS, which change all streams, and of whatever else brings nothing. The first two are more
-/// than what answers them brings. A ping beside each small answer must be paid for by both: libraries of gRPC measure
-/// the round trip by one whenever something has come.
-const PING_PRICE: u64 = 25;
-const SETTINGS_PRICE: u64 = 400;
-const PRICE: u64 = 8;
+/// The most credit a client can have, in bytes of responses.
+const MAX_CREDIT: u64 = 80_000;
+/// Credit that a client earns in a second.
+const CREDIT_PER_SECOND: u64 = 800;
+/// The cost of a PING: more than the credit for its acknowledgement (17 bytes), but no more than that and the credit for a
+/// small message together, since gRPC libraries send a PING to measure the round trip whenever they receive data.
+const PING_COST: u64 = 25;
+/// The cost of SETTINGS, which may change the windows of all streams.
+const SETTINGS_COST: u64 = 400;
+/// The cost of any other frame that is part of neither a request nor a body.
+const COST: u64 = 8;
 
-/// How much is read before others have their turn: bytes, among which each frame counts as so many more.
-const TURN: usize = 64 * 1024;
+/// Work after which a connection yields to others: bytes that were read, and [`FRAME_WORK`] for each frame.
+const MAX_WORK: usize = 64 * 1024;
 const FRAME_WORK: usize = 64;
 
-/// A stream whose reader hears of an error when too many frames have come that bring nothing.
+/// A stream whose reader gets an error when too many control frames were received.
 #[derive(Debug)]
 pub(super) struct FrameFloodGuard<S> {
     stream: S,
     frames: Frames,
     credit: u64,
-    /// Up to when time has brought credit.
-    counted_to: Instant,
-    /// What has been read since others had their turn.
+    /// Up to when credit was earned by time.
+    earned_to: Instant,
+    /// Work since the connection last yielded.
     work: usize,
 }
 
-/// Where the next byte stands among frames.
+/// Finds the heads of frames in a stream of bytes.
 #[derive(Debug)]
 struct Frames {
     head: [u8; HEAD],
-    /// So much of a frame's head is there.
+    /// Bytes of `head` that were received.
     known: usize,
-    /// So many bytes come before the next head.
+    /// Bytes before the next head.
     skip: usize,
 }
 
-/// What has come.
+/// Frames that were received, and their cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
+struct FrameSum {
     frames: usize,
-    price: u64,
+    cost: u64,
 }
 
 impl<S> FrameFloodGuard<S> {
-    /// Counts from the preface on.
+    /// A guard for a stream whose next byte is the first of the preface.
     pub fn new(stream: S) -> Self {
-        Self { stream, frames: Frames::new(), credit: CREDIT, counted_to: monotonic(), work: 0 }
+        Self { stream, frames: Frames::new(), credit: MAX_CREDIT, earned_to: monotonic(), work: 0 }
     }
 
-    /// Counts what has come; false if that is too much.
-    fn take(&mut self, bytes: &[u8]) -> bool {
-        let tally = self.frames.take(bytes);
-        self.work += bytes.len() + tally.frames * FRAME_WORK;
-        let seconds = recent().saturating_duration_since(self.counted_to).as_secs();
+    /// Charges for received bytes; returns false if the credit does not cover them.
+    fn charge(&mut self, bytes: &[u8]) -> bool {
+        let sum = self.frames.count(bytes);
+        self.work += bytes.len() + sum.frames * FRAME_WORK;
+        let seconds = recent().saturating_duration_since(self.earned_to).as_secs();
         if seconds > 0 {
-            self.counted_to += Duration::from_secs(seconds);
-            self.earn(seconds.saturating_mul(PER_SECOND));
+            self.earned_to += Duration::from_secs(seconds);
+            self.earn(seconds.saturating_mul(CREDIT_PER_SECOND));
         }
-        let left = self.credit.checked_sub(tally.price);
+        let left = self.credit.checked_sub(sum.cost);
         self.credit = left.unwrap_or(0);
         left.is_some()
     }
 
     fn earn(&mut self, credit: u64) {
-        self.credit = self.credit.saturating_add(credit).min(CREDIT);
+        self.credit = self.credit.saturating_add(credit).min(MAX_CREDIT);
     }
 }
 
@@ -100,37 +101,38 @@ impl Frames {
         Self { head: [0; HEAD], known: 0, skip: PREFACE }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Tally {
-        let (mut left, mut tally) = (bytes, Tally::default());
+    /// Counts the frames whose head is complete.
+    fn count(&mut self, bytes: &[u8]) -> FrameSum {
+        let (mut left, mut sum) = (bytes, FrameSum::default());
         loop {
             let skipped = self.skip.min(left.len());
             self.skip -= skipped;
             left = left.split_at(skipped).1;
-            let (came, rest) = left.split_at(left.len().min(HEAD - self.known));
-            for (to, from) in self.head.iter_mut().skip(self.known).zip(came) {
+            let (received, rest) = left.split_at(left.len().min(HEAD - self.known));
+            for (to, from) in self.head.iter_mut().skip(self.known).zip(received) {
                 *to = *from;
             }
-            self.known += came.len();
+            self.known += received.len();
             left = rest;
             if self.known < HEAD {
-                return tally;
+                return sum;
             }
             self.known = 0;
             let [high, middle, low, kind, flags, ..] = self.head;
             self.skip = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-            tally.frames += 1;
-            tally.price += price(kind, flags, self.skip == 0);
+            sum.frames += 1;
+            sum.cost += cost(kind, flags, self.skip == 0);
         }
     }
 }
 
-fn price(kind: u8, flags: u8, is_empty: bool) -> u64 {
+fn cost(kind: u8, flags: u8, is_empty: bool) -> u64 {
     match kind {
         HEADERS | CONTINUATION => 0,
         DATA if !is_empty || flags & END_STREAM != 0 => 0,
-        PING => PING_PRICE,
-        SETTINGS => SETTINGS_PRICE,
-        _ => PRICE,
+        PING => PING_COST,
+        SETTINGS => SETTINGS_COST,
+        _ => COST,
     }
 }
 
@@ -141,7 +143,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameFloodGuard<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.work >= TURN {
+        if this.work >= MAX_WORK {
             this.work = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -152,18 +154,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameFloodGuard<S> {
             this.work = 0;
         }
         ready!(read)?;
-        let came = buf.filled().get(before..).unwrap_or_default();
-        if this.take(came) {
+        let received = buf.filled().get(before..).unwrap_or_default();
+        if this.charge(received) {
             Poll::Ready(Ok(()))
         } else {
-            Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "too many frames that bring nothing")))
+            Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "too many control frames")))
         }
     }
 }
 
 impl<S: AsyncWrite + Unpin> FrameFloodGuard<S> {
-    /// What was written is credit.
-    fn note_written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Earns credit for what was written.
+    fn record_written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &written {
             self.earn(*bytes as u64);
         }
@@ -174,7 +176,7 @@ impl<S: AsyncWrite + Unpin> FrameFloodGuard<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for FrameFloodGuard<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.note_written(written)
+        self.record_written(written)
     }
 
     fn poll_write_vectored(
@@ -183,7 +185,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameFloodGuard<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.note_written(written)
+        self.record_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -211,17 +213,17 @@ mod tests {
         [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
     }
 
-    fn tally(said: &[u8], piece: usize) -> Tally {
+    fn sum(bytes: &[u8], piece: usize) -> FrameSum {
         let mut frames = Frames::new();
-        said.chunks(piece).map(|bytes| frames.take(bytes)).fold(Tally::default(), |all, one| Tally {
+        bytes.chunks(piece).map(|bytes| frames.count(bytes)).fold(FrameSum::default(), |all, one| FrameSum {
             frames: all.frames + one.frames,
-            price: all.price + one.price,
+            cost: all.cost + one.cost,
         })
     }
 
     #[test]
-    fn frames_are_seen_however_they_come() {
-        let said = [
+    fn frames_are_counted_however_they_are_split_into_reads() {
+        let bytes = [
             vec![b'P'; PREFACE],
             frame(SETTINGS, 0, &[0; 6]),
             frame(HEADERS, 4, &[0; 300]),
@@ -232,14 +234,14 @@ mod tests {
             frame(0xbe, 0, b"?"),
         ]
         .concat();
-        let expected = Tally { frames: 7, price: SETTINGS_PRICE + PING_PRICE + 2 * PRICE };
-        for piece in [1, 7, 4096, said.len()] {
-            assert_eq!(tally(&said, piece), expected, "{piece}");
+        let expected = FrameSum { frames: 7, cost: SETTINGS_COST + PING_COST + 2 * COST };
+        for piece in [1, 7, 4096, bytes.len()] {
+            assert_eq!(sum(&bytes, piece), expected, "{piece}");
         }
     }
 
-    /// A client's end, and a proxy's that has read the preface.
-    async fn begun() -> (DuplexStream, FrameFloodGuard<TimedStream<DuplexStream>>) {
+    /// The two ends of a connection, of which the proxy's has read the preface.
+    async fn connected() -> (DuplexStream, FrameFloodGuard<TimedStream<DuplexStream>>) {
         let (mut near, far) = duplex(1 << 22);
         let mut far =
             FrameFloodGuard::new(TimedStream::new(far, bytes::Bytes::new(), Duration::from_secs(1)));
@@ -259,17 +261,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_brings_nothing_has_a_bound() {
-        let (mut near, mut far) = begun().await;
+    async fn control_frames_are_limited() {
+        let (mut near, mut far) = connected().await;
         assert!(pings(&mut near, &mut far, 3200).await.is_ok());
         assert!(pings(&mut near, &mut far, 1).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_ping_for_each_small_part_of_an_answer_is_none_too_many() {
-        let (mut near, mut far) = begun().await;
+    async fn a_ping_for_each_small_message_is_allowed() {
+        let (mut near, mut far) = connected().await;
         for _ in 0..10_000 {
-            // The shortest message of gRPC, and what answers the ping.
+            // The shortest message of gRPC, and the acknowledgement of the ping.
             far.write_all(&frame(DATA, 0, &[0; 5])).await.unwrap();
             far.write_all(&frame(PING, 1, &[0; 8])).await.unwrap();
             assert!(pings(&mut near, &mut far, 1).await.is_ok());
@@ -277,8 +279,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_and_answers_pay_for_it() {
-        let (mut near, mut far) = begun().await;
+    async fn credit_is_earned_by_time_and_by_responses() {
+        let (mut near, mut far) = connected().await;
         for _ in 0..10 {
             assert!(pings(&mut near, &mut far, 3200).await.is_ok());
             tokio::time::sleep(Duration::from_secs(50)).await;
@@ -287,8 +289,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn others_have_their_turn() {
-        let (mut near, mut far) = begun().await;
+    async fn a_connection_that_sends_without_a_pause_yields_to_others() {
+        let (mut near, mut far) = connected().await;
         near.write_all(&frame(DATA, 0, &vec![0; 1 << 20])).await.unwrap();
         let mut read = 0;
         let greedy = async {
@@ -299,9 +301,9 @@ mod tests {
         };
         tokio::select! {
             biased;
-            () = greedy => panic!("nobody else had a turn"),
+            () = greedy => panic!("the connection never yielded"),
             () = std::future::ready(()) => {}
         }
-        assert!(read <= TURN + 8 * 1024, "{read}");
+        assert!(read <= MAX_WORK + 8 * 1024, "{read}");
     }
 }

@@ -1,11 +1,13 @@
-//! A client's connection over HTTP/1.1: requests that come one after the other.
+//! A client's connection over HTTP/1.1: one request after the other (RFC 9112 §9.3).
 //!
-//! One task does all of it: it reads a head, has the proxy answer the request, reads the request's body as far as it is
-//! wanted, writes the response, and begins anew. What may be waited for, and for how long, follows from the [`State`].
+//! One task reads a request head, passes the request to the proxy, reads the request body as far as it is wanted, writes
+//! the response, and starts over. What it waits for, and for how long, follows from the [`State`].
 
 mod closing;
+mod error;
 mod exchange;
 mod io;
+mod response;
 mod upload;
 
 use std::error::Error;
@@ -16,132 +18,117 @@ use std::time::Duration;
 use http::Uri;
 use tokio::time::Instant;
 
-use self::exchange::Next;
+use self::error::ExchangeError;
+use self::exchange::{Next, Session};
 use self::io::ClientIo;
 use self::upload::Upload;
-use super::LINGER;
 use crate::http1::{HeadLimits, ParseError, ParsedRequest, ResponseHead, parse_request, write_response};
 use crate::proxy::{ActiveProxy, ClientConnection, Tunnel};
-use crate::server::ListenerSpec;
-use crate::server::drain::ConnectionTracker;
-use crate::socket::BufferedStream;
+use crate::server::drain::{ConnectionTracker, IDLE_GRACE};
+use crate::server::spec::ListenerSpec;
+use crate::socket::{BufferedStream, TimedStream};
 use crate::time::{http_date, monotonic, recent};
 use crate::tls::Transport;
-use crate::upstream::BodyError;
 
 /// How long a connection is idle before it is parked.
 const PARK_AFTER: Duration = Duration::from_millis(500);
 
-/// How long the rest of the body of a request that is answered is read in all.
-const DISCARD_TIME: Duration = Duration::from_secs(1);
+/// How long the rest of a request body is read and discarded after the response, in all.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection that is being used.
+/// A connection with its buffers.
 struct Connection<'l> {
     io: ClientIo,
-    peer: ClientConnection,
-    spec: &'l ListenerSpec,
-    live: &'l ActiveProxy,
-    open: &'l ConnectionTracker,
-    /// By when the next head has to begin once the server drains.
-    drained_by: Option<Instant>,
-    /// The target of the last request, which is often that of the next one too.
+    session: Session<'l>,
+    /// When an idle connection closes, set once the server drains.
+    drain_deadline: Option<Instant>,
+    /// The target of the last request, which often repeats: then it needs no parsing.
     last_target: Option<Uri>,
 }
 
-/// What a connection does.
+/// The states of a connection.
 enum State {
-    /// It waits for the first byte of a head, until `by`, and is parked at `parks_at`.
-    AwaitingHead { by: Instant, parks_at: Instant },
-    /// It reads a head, which has to be complete by then.
-    ReadingHead { by: Instant },
-    /// The proxy answers a request.
+    /// Keep-alive: waits until `deadline` for the first byte of a request, and is parked at `park_at`.
+    Idle { deadline: Instant, park_at: Instant },
+    /// Reads a request head, which has to be complete by `deadline`.
+    ReadingHead { deadline: Instant },
+    /// Passes a request to the proxy and writes the response.
     Responding(ParsedRequest),
-    /// It reads the rest of the body of a request that is answered, and throws it away.
-    Discarding(Box<Upload>),
-    /// It has been idle for a while, and needs no buffers until the first byte of a head, which has to come by then.
-    Parked { by: Instant },
-    /// It goes on with bytes both ways.
-    Switched(Box<Tunnel>),
-    /// It ends. The client may still be sending a head or a body.
-    Closing { is_sending: bool },
-    /// It has answered a head that can't be read, and ends.
+    /// Reads and discards the rest of a request body after the response, so that the connection can be used again.
+    DiscardingBody(Box<Upload>),
+    /// Idle for longer: the caller keeps only the stream, without buffers, until the first byte of the next request.
+    Parked { deadline: Instant },
+    /// Forwards bytes in both directions after the protocol was switched.
+    Tunnel(Box<Tunnel>),
+    /// Flushes and closes; lingers if the client may still be sending a head or a body.
+    Closing { client_is_sending: bool },
+    /// Closes after the response to a malformed request head.
     Refused(ParseError),
-    /// It ends without a response, since the client has not sent all of a head in time.
+    /// Closes without a response: the client has not sent a whole request head in time.
     Abandoned,
 }
 
-/// Why a connection ends before its time.
-#[derive(Debug, thiserror::Error)]
-enum ConnectionError {
-    #[error("the client has disconnected")]
-    Disconnected,
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-    #[error("the response broke off: {0}")]
-    Response(#[from] BodyError),
-    #[error("the response is shorter than announced")]
-    Incomplete,
-    #[error("it reads its response too slowly, and others need the connection to the server")]
-    Reclaimed,
-}
-
-/// A connection that is parked.
+/// An idle connection without buffers.
 pub(super) struct Parked {
     pub stream: BufferedStream<Transport>,
-    /// By when the next head has to begin.
-    pub by: Instant,
+    /// When the next request has to start.
+    pub deadline: Instant,
 }
 
-/// Closes a connection on which no request is under way, after what waits was written.
+/// Flushes and closes a connection on which no request is in progress.
 pub(super) async fn close(
     stream: BufferedStream<Transport>,
     spec: &ListenerSpec,
-    open: &ConnectionTracker,
-    is_sending: bool,
+    tracker: &ConnectionTracker,
+    client_is_sending: bool,
 ) {
-    closing::close(&mut ClientIo::new(stream, spec.idle_timeout), open, is_sending).await;
+    closing::close(&mut ClientIo::new(stream, spec.idle_timeout), tracker, client_is_sending).await;
 }
 
-/// Serves requests until either side ends the connection, or it is parked. The first bytes of a head are in the stream's
-/// buffer. The task is woken when the server drains.
+/// Serves requests until either side closes the connection, or it is parked. The first bytes of a head are in the stream's
+/// buffer. The caller has the task woken when the server drains.
+///
+/// # Errors
+/// When a request or its response failed in a way that ended the connection.
 pub(super) async fn serve(
     stream: BufferedStream<Transport>,
-    peer: ClientConnection,
+    client: ClientConnection,
     spec: &ListenerSpec,
-    live: &ActiveProxy,
-    open: &ConnectionTracker,
+    proxy: &ActiveProxy,
+    tracker: &ConnectionTracker,
 ) -> Result<Option<Parked>, Box<dyn Error>> {
     let io = ClientIo::new(stream, spec.idle_timeout);
-    let mut connection = Connection { io, peer, spec, live, open, drained_by: None, last_target: None };
-    let mut state = State::ReadingHead { by: recent() + spec.header_timeout };
+    let session = Session { client, spec, proxy, tracker };
+    let mut connection = Connection { io, session, drain_deadline: None, last_target: None };
+    let mut state = State::ReadingHead { deadline: recent() + spec.header_timeout };
     loop {
         state = match state {
-            State::AwaitingHead { by, parks_at } => {
-                poll_fn(|cx| connection.poll_first_byte((by, parks_at), cx)).await
+            State::Idle { deadline, park_at } => {
+                poll_fn(|cx| connection.poll_first_byte(deadline, park_at, cx)).await
             }
-            State::ReadingHead { by } => connection.read_head(by).await,
+            State::ReadingHead { deadline } => connection.read_head(deadline).await,
             State::Responding(request) => connection.respond_to(request).await?,
-            State::Discarding(upload) => connection.discard(upload).await,
-            State::Parked { by } => {
+            State::DiscardingBody(upload) => connection.discard_body(upload).await,
+            State::Parked { deadline } => {
                 let mut stream = connection.io.stream;
                 stream.release();
-                return Ok(Some(Parked { stream, by }));
+                return Ok(Some(Parked { stream, deadline }));
             }
-            State::Switched(tunnel) => {
+            State::Tunnel(tunnel) => {
                 let (stream, read) = connection.io.stream.into_parts();
-                Box::pin(tunnel.run(super::tunnel_end(stream, read, spec))).await;
+                Box::pin(tunnel.run(TimedStream::new(stream, read, spec.idle_timeout))).await;
                 return Ok(None);
             }
-            State::Closing { is_sending } => {
-                Box::pin(closing::close(&mut connection.io, open, is_sending)).await;
+            State::Closing { client_is_sending } => {
+                Box::pin(closing::close(&mut connection.io, tracker, client_is_sending)).await;
                 return Ok(None);
             }
             State::Refused(error) => {
-                Box::pin(closing::close(&mut connection.io, open, true)).await;
+                Box::pin(closing::close(&mut connection.io, tracker, true)).await;
                 return Err(error.into());
             }
             State::Abandoned => {
-                Box::pin(closing::abandon(&mut connection.io, open)).await;
+                Box::pin(closing::abandon(&mut connection.io, tracker)).await;
                 return Ok(None);
             }
         };
@@ -149,44 +136,50 @@ pub(super) async fn serve(
 }
 
 impl Connection<'_> {
-    /// The next request may come.
-    fn await_head(&self) -> State {
+    /// The state in which the next request may come.
+    fn idle(&self) -> State {
         let now = recent();
-        State::AwaitingHead { by: now + self.spec.idle_timeout, parks_at: now + PARK_AFTER }
+        State::Idle { deadline: now + self.session.spec.idle_timeout, park_at: now + PARK_AFTER }
     }
 
-    /// Waits for the first byte of a head.
-    fn poll_first_byte(&mut self, (by, parks_at): (Instant, Instant), cx: &mut Context<'_>) -> Poll<State> {
+    /// Waits for the first byte of a request head.
+    fn poll_first_byte(&mut self, deadline: Instant, park_at: Instant, cx: &mut Context<'_>) -> Poll<State> {
         if self.io.stream.unread_length() == 0 {
             match self.io.poll_fill(cx) {
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(State::Closing { is_sending: false }),
-                Poll::Pending => return self.poll_idle((by, parks_at), cx),
+                Poll::Ready(Ok(0) | Err(_)) => {
+                    return Poll::Ready(State::Closing { client_is_sending: false });
+                }
+                Poll::Pending => return self.poll_idle(deadline, park_at, cx),
             }
         }
-        Poll::Ready(State::ReadingHead { by: recent() + self.spec.header_timeout })
+        Poll::Ready(State::ReadingHead { deadline: recent() + self.session.spec.header_timeout })
     }
 
-    /// Nothing has come.
-    fn poll_idle(&mut self, (by, parks_at): (Instant, Instant), cx: &mut Context<'_>) -> Poll<State> {
-        self.open.set_idle(true);
-        let by = if self.open.is_draining() {
-            by.min(*self.drained_by.get_or_insert_with(|| monotonic() + LINGER))
+    /// Waits while the client sends nothing: until the connection times out, is parked, or has to close.
+    fn poll_idle(&mut self, deadline: Instant, park_at: Instant, cx: &mut Context<'_>) -> Poll<State> {
+        let tracker = self.session.tracker;
+        tracker.set_idle(true);
+        let deadline = if tracker.is_draining() {
+            deadline.min(*self.drain_deadline.get_or_insert_with(|| monotonic() + IDLE_GRACE))
         } else {
-            by
+            deadline
         };
-        if self.open.is_evicted() {
-            return Poll::Ready(State::Closing { is_sending: false });
+        if tracker.is_evicted() {
+            return Poll::Ready(State::Closing { client_is_sending: false });
         }
-        if !self.io.is_past(by.min(parks_at), cx) {
+        if !self.io.has_passed(deadline.min(park_at), cx) {
             return Poll::Pending;
         }
-        let is_over = by <= parks_at;
-        Poll::Ready(if is_over { State::Closing { is_sending: false } } else { State::Parked { by } })
+        Poll::Ready(if deadline <= park_at {
+            State::Closing { client_is_sending: false }
+        } else {
+            State::Parked { deadline }
+        })
     }
 
-    /// Reads a head.
-    async fn read_head(&mut self, by: Instant) -> State {
+    /// Reads a request head.
+    async fn read_head(&mut self, deadline: Instant) -> State {
         let mut seen = 0;
         let read = poll_fn(|cx| {
             loop {
@@ -198,9 +191,9 @@ impl Connection<'_> {
                     Poll::Ready(Ok(1..)) => {}
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(None)),
                     Poll::Pending => {
-                        // A connection that has not sent a whole head makes room before others do.
-                        self.open.set_idle(true);
-                        let is_over = self.io.is_past(by, cx) || self.open.is_evicted();
+                        // Without a whole head there is no request to lose: such a connection may be evicted.
+                        self.session.tracker.set_idle(true);
+                        let is_over = self.io.has_passed(deadline, cx) || self.session.tracker.is_evicted();
                         return if is_over { Poll::Ready(Ok(None)) } else { Poll::Pending };
                     }
                 }
@@ -213,9 +206,9 @@ impl Connection<'_> {
         }
     }
 
-    /// The head of a request, if all of it has come.
+    /// Parses a request head, if all of it is in the buffer. `seen` bytes of it were parsed before.
     fn parse(&mut self, seen: usize) -> Result<Option<ParsedRequest>, ParseError> {
-        let ListenerSpec { max_header_bytes, max_headers, .. } = *self.spec;
+        let ListenerSpec { max_header_bytes, max_headers, .. } = *self.session.spec;
         let limits = HeadLimits { max_bytes: max_header_bytes, max_headers };
         let unread = self.io.stream.unread();
         if unread.len() == seen {
@@ -228,7 +221,7 @@ impl Connection<'_> {
         Ok(parsed)
     }
 
-    /// Answers a head that can't be read. What follows it can't be read either.
+    /// Writes the response to a malformed request head. Since its end is unknown, the connection has to close.
     fn refuse(&mut self, error: ParseError) -> State {
         let head = ResponseHead::new(error.status());
         let framing = (http::Version::HTTP_11, crate::http1::Framing::Length(0));
@@ -236,28 +229,28 @@ impl Connection<'_> {
         State::Refused(error)
     }
 
-    /// Has the proxy answer a request.
-    async fn respond_to(&mut self, request: ParsedRequest) -> Result<State, ConnectionError> {
-        self.open.set_idle(false);
+    /// Serves a request.
+    async fn respond_to(&mut self, request: ParsedRequest) -> Result<State, ExchangeError> {
+        self.session.tracker.set_idle(false);
         if self.last_target.as_ref() != Some(&request.head.uri) {
             self.last_target = Some(request.head.uri.clone());
         }
-        Ok(match self.serve_request(request).await? {
-            Next::Request => self.await_head(),
-            Next::Discard(upload) => State::Discarding(upload),
-            Next::Tunnel(tunnel) => State::Switched(tunnel),
-            Next::End { is_sending } => State::Closing { is_sending },
+        Ok(match self.session.serve_request(&mut self.io, request).await? {
+            Next::Request => self.idle(),
+            Next::DiscardBody(upload) => State::DiscardingBody(upload),
+            Next::Tunnel(tunnel) => State::Tunnel(tunnel),
+            Next::Close { client_is_sending } => State::Closing { client_is_sending },
         })
     }
 
-    /// Reads the rest of a body.
-    async fn discard(&mut self, mut upload: Box<Upload>) -> State {
-        let by = monotonic() + DISCARD_TIME;
-        let is_complete = poll_fn(|cx| upload.poll_discard(&mut self.io, by, cx)).await;
-        if is_complete && !upload.is_last() {
-            self.await_head()
+    /// Reads and discards the rest of a request body.
+    async fn discard_body(&mut self, mut upload: Box<Upload>) -> State {
+        let deadline = monotonic() + DISCARD_TIMEOUT;
+        let is_complete = poll_fn(|cx| upload.poll_discard(&mut self.io, deadline, cx)).await;
+        if is_complete && !upload.must_close() {
+            self.idle()
         } else {
-            State::Closing { is_sending: !is_complete }
+            State::Closing { client_is_sending: !is_complete }
         }
     }
 }

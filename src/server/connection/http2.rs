@@ -1,19 +1,19 @@
-//! HTTP/2: many requests at once on one connection.
+//! A client's connection over HTTP/2: many requests at once.
 //!
-//! Its library answers pings and settings one at a time, bounds what a head may be in all its parts, and gives up on a
-//! client that takes back too many requests before they are looked at. What it leaves open is bounded here: how long
-//! a connection may do nothing, how long a client may leave an answer unread, how many requests it may take back, and how
-//! many frames it may send that bring nothing ([`metered`](super::frame_flood)).
+//! hyper and h2 respond to PING and SETTINGS frames one at a time, bound every part of a head, and close a connection whose
+//! client resets too many streams before they are read. Bounded here is what they leave open: how long a connection may be
+//! idle, how long a client may leave a response unread, how many requests it may cancel, and how many frames it may send
+//! that are neither requests nor bodies ([`frame_flood`](super::frame_flood)).
 
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::ext::Protocol;
 use hyper::server::conn::http2;
@@ -23,33 +23,49 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
 use super::frame_flood::FrameFloodGuard;
-use super::stream_tracker::StreamTracker;
-use crate::proxy::{ActiveProxy, ClientConnection, Connect, ProxyResponse};
-use crate::server::ListenerSpec;
+use super::stream_tracker::{Progress, StreamTracker, TrackedBody};
+use crate::proxy::{ActiveProxy, ClientConnection, Connect, Proxy, ProxyResponse};
 use crate::server::drain::ConnectionTracker;
+use crate::server::spec::ListenerSpec;
 use crate::socket::{BufferedStream, LazyTimer, TimedStream};
 use crate::time::monotonic;
 use crate::tls::Transport;
 
 /// Requests at once on a connection.
 const MAX_STREAMS: u32 = 128;
-/// Bytes of a request's body that a client may send ahead of the server that they go to.
+/// Bytes of a request body that a client may send before they are read (flow control).
 const STREAM_WINDOW: u32 = 128 * 1024;
-/// The same of all requests of a connection together.
+/// The same for all request bodies of a connection together.
 const CONNECTION_WINDOW: u32 = 512 * 1024;
-/// Bytes of an answer that wait for a client to read them.
-const MAX_UNREAD: usize = 64 * 1024;
-/// Requests that a client may spoil or take back before anybody has looked at them.
-const MAX_SPOILT: usize = 20;
-/// The largest head: more of it would be more headers than can be held.
+/// Bytes of a response that are buffered until the client reads them.
+const MAX_SEND_BUFFER: usize = 64 * 1024;
+/// Streams that a client may reset, or make us reset, before they are accepted.
+const MAX_PENDING_RESETS: usize = 20;
+/// The largest head, in bytes: more could not fit in the number of headers that are kept.
 const MAX_HEAD: usize = 512 * 1024;
-/// How long a client may take to answer a ping.
+/// How long a client may take to acknowledge a PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a connection that is told to end, and has no request, waits for the client to answer that it has heard.
-const GOODBYE: Duration = Duration::from_secs(1);
-/// The same if it has had one so lately: the client may still be taking its answer, of which the end waits for room, and
-/// can't have heard before.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long an idle connection waits for the acknowledgement of the PING after GOAWAY.
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same after a recent request: its response may still be blocked on flow control, with the PING behind it.
+const RECENT_GOAWAY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// When an idle connection is shut down, and when one that was shut down is closed.
+struct IdleCheck {
+    idle_timeout: Duration,
+    /// When GOAWAY was sent, if it was.
+    goaway_sent: Option<Instant>,
+    /// When to check next. Only now and then, so that requests need not touch the timer.
+    next: Instant,
+    timer: LazyTimer,
+}
+
+/// What to do with a connection, by how long it has been idle.
+enum IdleAction {
+    Keep,
+    SendGoaway,
+    Close,
+}
 
 fn protocol(spec: &ListenerSpec, streams: StreamTracker) -> http2::Builder<StreamTracker> {
     let mut protocol = http2::Builder::new(streams);
@@ -57,90 +73,126 @@ fn protocol(spec: &ListenerSpec, streams: StreamTracker) -> http2::Builder<Strea
         .max_concurrent_streams(MAX_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(MAX_UNREAD)
-        .max_pending_accept_reset_streams(MAX_SPOILT)
-        .max_local_error_reset_streams(MAX_SPOILT)
+        .max_send_buf_size(MAX_SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_PENDING_RESETS)
         .max_header_list_size(u32::try_from(spec.max_header_bytes.min(MAX_HEAD)).unwrap_or(u32::MAX))
         .enable_connect_protocol()
         .timer(TokioTimer::new())
-        // Finds clients that have vanished while an answer is on its way.
+        // Finds clients that have vanished while a response is on its way.
         .keep_alive_interval(spec.idle_timeout)
         .keep_alive_timeout(PING_TIMEOUT);
     protocol
 }
 
-/// Serves a connection until either end closes it.
+/// Serves a connection until either side closes it.
+///
+/// # Errors
+/// When the connection fails, and when the client abuses it or does not close it after GOAWAY.
 pub(super) async fn serve(
     stream: BufferedStream<Transport>,
+    client: ClientConnection,
     spec: &ListenerSpec,
-    peer: ClientConnection,
-    live: &Rc<ActiveProxy>,
-    open: &ConnectionTracker,
+    proxy: &Rc<ActiveProxy>,
+    tracker: &ConnectionTracker,
 ) -> Result<(), Box<dyn Error>> {
-    let peer = Rc::new(peer.over_http2(spec.max_headers));
+    let client = Rc::new(client.over_http2(spec.max_headers));
     let (stream, read) = stream.into_parts();
-    // A client has always something to send, such as how much more it would take: when the connection is closed its
-    // socket reads on, or a reset would take the last responses along.
+    // A client always has something to send, such as WINDOW_UPDATE frames: without lingering, closing the socket would
+    // reset the connection, and the client could lose the last responses.
     let stream = TimedStream::new(stream, read, spec.idle_timeout).lingering();
     let activity = Rc::clone(stream.activity());
     let streams = StreamTracker::new(spec.idle_timeout, spec.min_body_rate);
-    let beginning = streams.clone();
-    let live = Rc::clone(live);
+    let (counted, proxy) = (streams.clone(), Rc::clone(proxy));
     let service = service_fn(move |request: Request<Incoming>| {
-        let (proxy, peer, progress) = (live.now(), Rc::clone(&peer), beginning.begin());
-        // Apart, because it is large, and on its way into a task of its own it is moved several times.
-        Box::pin(async move {
-            let (mut head, body) = request.into_parts();
-            let protocol = head.extensions.remove::<Protocol>();
-            let connect = head.extensions.remove::<OnUpgrade>().map(|stream| Connect { protocol, stream });
-            let ProxyResponse { head, body, .. } =
-                proxy.handle(&peer, Box::new(head.into()), body.into(), connect).await;
-            Ok::<_, Infallible>(head.into_response(progress.answer(body)))
-        })
+        // Boxed because it is large, and hyper moves it several times on its way into a task.
+        Box::pin(respond(proxy.now(), Rc::clone(&client), counted.start(), request))
     });
     let io = TokioIo::new(FrameFloodGuard::new(stream));
-    let connection = protocol(spec, streams.clone()).serve_connection(io, service);
-    let mut connection = pin!(connection);
-    let mut alarm = LazyTimer::default();
-    let (mut ending, mut look_at) = (None::<Instant>, monotonic() + spec.idle_timeout);
+    let mut connection = pin!(protocol(spec, streams.clone()).serve_connection(io, service));
+    let mut check = IdleCheck::new(spec.idle_timeout);
     poll_fn(|cx| {
-        if open.is_draining() && ending.is_none() {
-            ending = Some(monotonic());
-            look_at = monotonic();
+        if tracker.is_draining() && check.goaway_sent.is_none() {
+            check.start_shutdown();
             connection.as_mut().graceful_shutdown();
         }
         loop {
-            if let Poll::Ready(end) = connection.as_mut().poll(cx) {
-                return Poll::Ready(end.map_err(Into::into));
+            if let Poll::Ready(closed) = connection.as_mut().poll(cx) {
+                return Poll::Ready(closed.map_err(Into::into));
             }
-            open.set_idle(streams.idle_since().is_some() && !activity.is_writing());
-            if streams.are_abused() {
-                return Poll::Ready(Err("it takes back most of what it asks for".into()));
+            tracker.set_idle(streams.idle_since().is_some() && !activity.is_writing());
+            if streams.has_rapid_resets() {
+                return Poll::Ready(Err("rapid reset: client cancelled most of its streams".into()));
             }
-            if alarm.wait_until(look_at, cx).is_pending() {
+            if check.poll_due(cx).is_pending() {
                 return Poll::Pending;
             }
-            // Looked at only now and then, so that requests need not touch the timer.
-            let now = monotonic();
-            let idle_since = streams.idle_since();
-            let span = match ending {
-                None => spec.idle_timeout,
-                Some(ending) if idle_since.is_some_and(|since| since + LAST_WORDS > ending) => LAST_WORDS,
-                Some(_) => GOODBYE,
-            };
-            let idle_since = idle_since.map(|since| ending.map_or(since, |ending| ending.max(since)));
-            // What waits to be written, when all requests are done, is the last of their answers, and has its own time.
-            let idle_since = idle_since.filter(|_| !activity.is_writing());
-            look_at = idle_since.unwrap_or(now) + span;
-            if look_at <= now {
-                if ending.is_some() {
-                    return Poll::Ready(Err("the client does not end it".into()));
+            match check.action(streams.idle_since(), activity.is_writing()) {
+                IdleAction::Keep => {}
+                IdleAction::SendGoaway => connection.as_mut().graceful_shutdown(),
+                IdleAction::Close => {
+                    return Poll::Ready(Err("client did not close after GOAWAY".into()));
                 }
-                ending = Some(now);
-                look_at = now + GOODBYE;
-                connection.as_mut().graceful_shutdown();
             }
         }
     })
     .await
+}
+
+/// Passes a request to the proxy.
+async fn respond(
+    proxy: Rc<Proxy>,
+    client: Rc<ClientConnection>,
+    progress: Rc<Progress>,
+    request: Request<Incoming>,
+) -> Result<Response<TrackedBody>, Infallible> {
+    let (mut head, body) = request.into_parts();
+    let protocol = head.extensions.remove::<Protocol>();
+    let connect = head.extensions.remove::<OnUpgrade>().map(|stream| Connect { protocol, stream });
+    let response = proxy.handle(&client, Box::new(head.into()), body.into(), connect).await;
+    let ProxyResponse { head, body, .. } = response;
+    Ok(head.into_response(progress.track_response(body)))
+}
+
+impl IdleCheck {
+    fn new(idle_timeout: Duration) -> Self {
+        let next = monotonic() + idle_timeout;
+        Self { idle_timeout, goaway_sent: None, next, timer: LazyTimer::default() }
+    }
+
+    /// The server drains: GOAWAY is sent now.
+    fn start_shutdown(&mut self) {
+        let now = monotonic();
+        (self.goaway_sent, self.next) = (Some(now), now);
+    }
+
+    /// Ready when it is time for the next check.
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.wait_until(self.next, cx)
+    }
+
+    /// Checks how long no stream has been open, and sets the time of the next check.
+    fn action(&mut self, idle_since: Option<Instant>, is_writing: bool) -> IdleAction {
+        let now = monotonic();
+        let timeout = match self.goaway_sent {
+            None => self.idle_timeout,
+            Some(sent) if idle_since.is_some_and(|since| since + RECENT_GOAWAY_TIMEOUT > sent) => {
+                RECENT_GOAWAY_TIMEOUT
+            }
+            Some(_) => GOAWAY_TIMEOUT,
+        };
+        let idle_since = idle_since
+            // What is written after the last stream is the end of its response, which has a timeout of its own.
+            .filter(|_| !is_writing)
+            .map(|since| self.goaway_sent.map_or(since, |sent| sent.max(since)));
+        self.next = idle_since.unwrap_or(now) + timeout;
+        if self.next > now {
+            return IdleAction::Keep;
+        }
+        if self.goaway_sent.is_some() {
+            return IdleAction::Close;
+        }
+        (self.goaway_sent, self.next) = (Some(now), now + GOAWAY_TIMEOUT);
+        IdleAction::SendGoaway
+    }
 }

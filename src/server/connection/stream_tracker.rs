@@ -1,4 +1,4 @@
-//! The requests on one HTTP/2 connection: each is a task, which ends when the client does not read its answer.
+//! The streams of one HTTP/2 connection: each request is a task, which is dropped when the client does not read its response.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -19,41 +19,45 @@ use crate::socket::{LazyTimer, RATE_GRACE, TransferRate};
 use crate::time::{monotonic, recent};
 use crate::upstream::{BodyError, ConnectionUse};
 
-/// So many requests a client may take back in any case.
-const TAKEN_BACK: u64 = 100;
+/// Requests that a client may cancel before rapid resets are suspected.
+const MAX_CANCELLED: u64 = 100;
 
-/// The requests on one connection.
+/// Counts the streams of one connection, and runs their tasks.
 #[derive(Clone, Debug)]
 pub(super) struct StreamTracker(Rc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// How long a part of an answer may wait for the client.
-    patience: Duration,
-    /// The minimum rate of an answer, in bytes per second, if there is one.
+    /// How long a part of a response may wait for the client.
+    read_timeout: Duration,
+    /// The minimum rate of a response, in bytes per second, if there is one.
     min_rate: Option<NonZeroU32>,
+    /// Tasks that are running.
     open: Cell<usize>,
+    /// When the last task finished.
     idle_since: Cell<Instant>,
-    begun: Cell<u64>,
-    taken_back: Cell<u64>,
-    /// Of the request that is about to become a task: hyper makes one at once of every call of its service.
+    /// Requests so far.
+    started: Cell<u64>,
+    /// Those of them that had no response when their stream was reset.
+    cancelled: Cell<u64>,
+    /// Of the request whose task is spawned next: hyper spawns one right after each call of its service.
     next: RefCell<Option<Rc<Progress>>>,
 }
 
-/// How far a request has come.
+/// The progress of a request and its response.
 #[derive(Debug)]
 pub(super) struct Progress {
-    is_answered: Cell<bool>,
-    /// Since when a part of the answer waits for the client.
+    has_response: Cell<bool>,
+    /// Since when a part of the response waits for the client.
     unread_since: Cell<Option<Instant>>,
-    /// How fast the client takes the answer.
+    /// How fast the client reads the response.
     rate: Cell<TransferRate>,
-    /// The connection to the server over which the answer comes, if there is more of it than was taken at once.
+    /// The upstream connection of the response, if the response was not read whole at once.
     connection: OnceCell<Arc<ConnectionUse>>,
 }
 
-/// An answer that notes when the client keeps it waiting: hyper asks for its next part as soon as it has got rid of
-/// the one before.
+/// A response body that records when it waits for the client: hyper polls for the next part as soon as it has sent the
+/// previous one.
 #[derive(Debug)]
 pub(super) struct TrackedBody {
     body: ReplyBody,
@@ -61,36 +65,36 @@ pub(super) struct TrackedBody {
 }
 
 impl StreamTracker {
-    pub fn new(patience: Duration, min_rate: Option<NonZeroU32>) -> Self {
+    pub fn new(read_timeout: Duration, min_rate: Option<NonZeroU32>) -> Self {
         Self(Rc::new(Shared {
-            patience,
+            read_timeout,
             min_rate,
             open: Cell::new(0),
             idle_since: Cell::new(monotonic()),
-            begun: Cell::new(0),
-            taken_back: Cell::new(0),
+            started: Cell::new(0),
+            cancelled: Cell::new(0),
             next: RefCell::new(None),
         }))
     }
 
-    /// Begins a request, of which hyper makes a task next.
-    pub fn begin(&self) -> Rc<Progress> {
+    /// Counts a new request, for which hyper spawns a task next.
+    pub fn start(&self) -> Rc<Progress> {
         let progress = Rc::new(Progress::new(self.0.min_rate));
-        self.0.begun.set(self.0.begun.get() + 1);
+        self.0.started.set(self.0.started.get() + 1);
         self.0.next.replace(Some(Rc::clone(&progress)));
         progress
     }
 
-    /// Since when there has been no request; none if there is one.
+    /// Since when no stream has been open; none if there is one.
     pub fn idle_since(&self) -> Option<Instant> {
         (self.0.open.get() == 0).then(|| self.0.idle_since.get())
     }
 
-    /// Whether the client takes back most of its requests before they are answered, so as to have us work for nothing
-    /// (CVE-2023-44487).
-    pub fn are_abused(&self) -> bool {
-        let taken_back = self.0.taken_back.get();
-        taken_back > TAKEN_BACK && taken_back > self.0.begun.get() / 2
+    /// Whether the client cancels most of its requests before their response, so that the work on them is lost
+    /// (rapid reset, CVE-2023-44487).
+    pub fn has_rapid_resets(&self) -> bool {
+        let cancelled = self.0.cancelled.get();
+        cancelled > MAX_CANCELLED && cancelled > self.0.started.get() / 2
     }
 }
 
@@ -100,25 +104,25 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamTracker {
         shared.open.set(shared.open.get() + 1);
         let progress = shared.next.take();
         tokio::task::spawn_local(async move {
-            let counted = Tracked { shared, progress };
-            counted.watch(work).await;
+            let task = Tracked { shared, progress };
+            task.run(work).await;
         });
     }
 }
 
-/// A task of a connection, counted until it is dropped.
+/// A task of a connection: it is counted until this is dropped.
 struct Tracked {
     shared: Rc<Shared>,
-    /// Only of requests: tunnels have tasks as well.
+    /// None for tunnels, which are tasks as well.
     progress: Option<Rc<Progress>>,
 }
 
 impl Tracked {
-    /// Lets a request go on until it is done, or its answer has not been read for too long: then it is dropped, and the
-    /// client told that its stream is reset.
-    async fn watch<F: Future<Output = ()>>(&self, work: F) {
+    /// Runs a request until it is complete, or the client has not read its response for too long: then it is dropped, which
+    /// resets its stream.
+    async fn run<F: Future<Output = ()>>(&self, work: F) {
         let mut work = std::pin::pin!(work);
-        let mut alarm = LazyTimer::default();
+        let mut timer = LazyTimer::default();
         std::future::poll_fn(|cx| {
             if work.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
@@ -126,8 +130,9 @@ impl Tracked {
             if self.progress.as_ref().is_some_and(|progress| progress.is_reclaimed()) {
                 return Poll::Ready(());
             }
-            let read_by = self.progress.as_ref().and_then(|progress| progress.read_by(self.shared.patience));
-            read_by.map_or(Poll::Pending, |by| alarm.wait_until(by, cx))
+            let timeout = self.shared.read_timeout;
+            let deadline = self.progress.as_ref().and_then(|progress| progress.read_deadline(timeout));
+            deadline.map_or(Poll::Pending, |deadline| timer.wait_until(deadline, cx))
         })
         .await;
     }
@@ -138,8 +143,8 @@ impl Drop for Tracked {
         let shared = &self.shared;
         shared.open.set(shared.open.get() - 1);
         shared.idle_since.set(recent());
-        if self.progress.as_ref().is_some_and(|progress| !progress.is_answered.get()) {
-            shared.taken_back.set(shared.taken_back.get() + 1);
+        if self.progress.as_ref().is_some_and(|progress| !progress.has_response.get()) {
+            shared.cancelled.set(shared.cancelled.get() + 1);
         }
     }
 }
@@ -148,36 +153,36 @@ impl Progress {
     fn new(min_rate: Option<NonZeroU32>) -> Self {
         let rate = Cell::new(TransferRate::new(min_rate));
         let connection = OnceCell::new();
-        Self { is_answered: Cell::new(false), unread_since: Cell::new(None), rate, connection }
+        Self { has_response: Cell::new(false), unread_since: Cell::new(None), rate, connection }
     }
 
-    /// Notes that there is an answer, and follows its body.
-    pub fn answer(self: Rc<Self>, body: ReplyBody) -> TrackedBody {
-        self.is_answered.set(true);
+    /// Records that there is a response, and tracks its body.
+    pub fn track_response(self: Rc<Self>, body: ReplyBody) -> TrackedBody {
+        self.has_response.set(true);
         if body.is_open_ended() {
             self.rate.set(TransferRate::new(None));
         }
         if let Some(connection) = body.connection() {
             let _ = self.connection.set(Arc::clone(connection));
         }
-        // The client may not even take the first part.
-        self.is_unread(0);
+        // The client may not even read the head.
+        self.start_wait(0);
         TrackedBody { body, progress: self }
     }
 
-    /// Whether other clients needed the connection to the server.
+    /// Whether the upstream connection was given to another request.
     fn is_reclaimed(&self) -> bool {
         self.connection.get().is_some_and(|connection| connection.is_reclaimed())
     }
 
-    /// By when the client has to take the part of the answer that waits for it, if one does; each may take `span`.
-    fn read_by(&self, span: Duration) -> Option<Instant> {
+    /// When the client has to have read the part of the response that waits for it, if one does; `timeout` is for each part.
+    fn read_deadline(&self, timeout: Duration) -> Option<Instant> {
         let allowance = self.rate.get().allowance(RATE_GRACE);
-        Some(self.unread_since.get()? + allowance.map_or(span, |allowance| allowance.min(span)))
+        Some(self.unread_since.get()? + allowance.map_or(timeout, |allowance| allowance.min(timeout)))
     }
 
-    /// The client has taken what there was.
-    fn is_read(&self) {
+    /// Records that the client has read the last part.
+    fn finish_wait(&self) {
         let mut rate = self.rate.get();
         if let Some(since) = self.unread_since.take()
             && rate.is_bounded()
@@ -187,8 +192,8 @@ impl Progress {
         }
     }
 
-    /// So many bytes of the answer wait for the client.
-    fn is_unread(&self, bytes: usize) {
+    /// Records that a part of so many bytes waits for the client.
+    fn start_wait(&self, bytes: usize) {
         let mut rate = self.rate.get();
         rate.add_bytes(bytes);
         self.rate.set(rate);
@@ -204,12 +209,12 @@ impl Body for TrackedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.progress.is_read();
+        self.progress.finish_wait();
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(data) = frame.data_ref()
         {
-            self.progress.is_unread(data.len());
+            self.progress.start_wait(data.len());
         }
         frame
     }

@@ -230,7 +230,7 @@ impl Exchange {
     /// Whether the connection can take another request.
     pub fn is_reusable(&self) -> bool {
         let is_read =
-            matches!(&self.response, Response::Body(decoder) if decoder.is_end() && !decoder.is_last());
+            matches!(&self.response, Response::Body(decoder) if decoder.is_end() && !decoder.must_close());
         is_read && self.keeps_alive && matches!(self.upload, Upload::Done)
     }
 

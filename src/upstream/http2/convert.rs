@@ -21,7 +21,7 @@ pub(super) fn to_http2(
     let is_handshake = body.is_handshake();
     let mut request = Request::new(body);
     *request.method_mut() = if is_handshake { Method::CONNECT } else { head.method.clone() };
-    *request.headers_mut() = head.fields.to_map();
+    *request.headers_mut() = (&head.fields).into();
     let headers = request.headers_mut();
     let host = headers.remove(HOST);
     headers.remove(CONNECTION);

@@ -179,7 +179,7 @@ pub fn headers(bytes: &[u8]) {
     let mut fields = Fields::from(&headers);
     remove_hop_by_hop(&mut fields);
     let has_one_length = normalize_length(&mut fields, Version::HTTP_2);
-    headers = fields.to_map();
+    headers = (&fields).into();
     let never =
         ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "expect"];
     assert!(never.iter().all(|name| !headers.contains_key(*name)), "{headers:?}");

@@ -45,7 +45,9 @@ fn a_client_has_so_many_connections_over_all_workers() {
         from("127.0.0.3").expect_close();
         assert_eq!(refused(&proxy, "max_connections_per_client"), round);
     }
-    proxy.wait_log("refused: 3 connections of this client are open address=127.0.0.3");
+    proxy.wait_log(
+        "refused: 3 connections of this client are open (`max_connections_per_client`) address=127.0.0.3",
+    );
     assert_eq!(from("127.0.1.1").get("/", &[]).status(), 200);
     for client in &mut kept {
         assert_eq!(client.get("/", &[]).status(), 200);
@@ -81,7 +83,7 @@ fn a_newcomer_gets_the_place_of_an_idle_connection_of_the_client_that_has_the_mo
     for round in 1..=3 {
         let mut newcomer = served(|| Client::connect(proxy.addr()));
         assert_eq!(newcomer.get("/", &[]).status(), 200);
-        proxy.wait_log("an idle connection closes for a newcomer client=127.0.0.2");
+        proxy.wait_log("an idle connection is evicted for a new client client=127.0.0.2");
         std::thread::sleep(std::time::Duration::from_millis(300 * (round - 1)));
     }
     let open = crowd.iter_mut().map(is_open).filter(|is_open| *is_open).count();

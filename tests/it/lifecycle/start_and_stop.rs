@@ -365,7 +365,7 @@ fn a_socket_that_nobody_wants_is_named() {
     let proxy = Tidegate::start_on(&socket, OWN);
     let address = socket.local_addr().unwrap();
     proxy.wait_log(&format!(
-        "a socket was passed on that listens on {address}, and no listener has that address"
+        "an inherited socket listens on {address}, but no listener of the configuration has that address"
     ));
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
 }

@@ -332,7 +332,7 @@ fn what_is_no_tls_is_closed_and_nobody_else_suffers() {
         let answer = client.read_to_close();
         assert!(answer.is_empty() || answer[0] == 0x15, "{answer:?}");
     }
-    proxy.wait_log("no TLS: ");
+    proxy.wait_log("TLS handshake failed: ");
     assert_eq!(before.get("/").unwrap().status(), 200);
 }
 

@@ -1,4 +1,4 @@
-//! The end of a client's connection.
+//! Closes a client's connection over HTTP/1.1.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -12,50 +12,50 @@ use crate::server::drain::ConnectionTracker;
 use crate::socket::Lingering;
 use crate::tls::Transport;
 
-/// Closes a connection after what waits was written. `is_sending` says that the client has not sent all of a head or of a
-/// body. A connection that has to make room is not waited for.
-pub(super) async fn close(io: &mut ClientIo, open: &ConnectionTracker, is_sending: bool) {
-    let is_sending = is_sending || io.stream.unread_length() > 0;
+/// Flushes and closes a connection. `client_is_sending` says that the client has not sent all of a head or of a body. An
+/// evicted connection is closed at once.
+pub(super) async fn close(io: &mut ClientIo, tracker: &ConnectionTracker, client_is_sending: bool) {
+    let client_is_sending = client_is_sending || io.stream.unread_length() > 0;
     let flushed = poll_fn(|cx| match io.poll_flush(cx) {
-        Poll::Pending if io.is_late(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        Poll::Pending if io.is_timed_out(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         flushed => flushed,
     });
     if flushed.await.is_err() {
         return;
     }
-    open.set_idle(true);
-    let mut ending = pin!(end(io, is_sending));
-    poll_fn(|cx| if open.is_evicted() { Poll::Ready(()) } else { ending.as_mut().poll(cx) }).await;
+    tracker.set_idle(true);
+    let mut closed = pin!(shutdown_and_linger(io, client_is_sending));
+    poll_fn(|cx| if tracker.is_evicted() { Poll::Ready(()) } else { closed.as_mut().poll(cx) }).await;
 }
 
-/// Ends a connection on which nothing waits to be written.
-async fn end(io: &mut ClientIo, is_sending: bool) {
+/// Shuts down a connection on which everything was written, and reads from it for a while if the client may be sending.
+async fn shutdown_and_linger(io: &mut ClientIo, client_is_sending: bool) {
     let is_plain = matches!(io.stream.get_ref(), Transport::Plain(_));
-    if is_plain && !is_sending && !has_input(io).await {
-        // Closing the socket ends the connection in order.
+    if is_plain && !client_is_sending && !has_input(io).await {
+        // There is nothing that would make the kernel reset the connection: closing the socket is enough.
         return;
     }
     if shutdown(io).await.is_ok() {
-        let mut lingering = Lingering::begin(is_sending);
+        let mut lingering = Lingering::start(client_is_sending);
         poll_fn(|cx| io.poll_linger(&mut lingering, cx)).await;
     }
 }
 
-/// Closes a connection whose client gets no response; over TLS with a `close_notify`.
-pub(super) async fn abandon(io: &mut ClientIo, open: &ConnectionTracker) {
+/// Closes a connection without a response; over TLS with a `close_notify`.
+pub(super) async fn abandon(io: &mut ClientIo, tracker: &ConnectionTracker) {
     if let Transport::Tls(_) = io.stream.get_ref() {
-        let mut ending = pin!(shutdown(io));
-        // It may be broken already.
-        poll_fn(|cx| if open.is_evicted() { Poll::Ready(()) } else { ending.as_mut().poll(cx).map(drop) })
+        let mut closed = pin!(shutdown(io));
+        // An error is no news: the connection may be broken already.
+        poll_fn(|cx| if tracker.is_evicted() { Poll::Ready(()) } else { closed.as_mut().poll(cx).map(drop) })
             .await;
     }
 }
 
-/// Tells the client that nothing more is sent.
+/// Closes the sending side.
 async fn shutdown(io: &mut ClientIo) -> io::Result<()> {
     poll_fn(|cx| {
-        let ended = Pin::new(io.stream.get_mut()).poll_shutdown(cx);
-        io.bound_write(ended, cx)
+        let progress = Pin::new(io.stream.get_mut()).poll_shutdown(cx);
+        io.bound_write(progress, cx)
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! The socket of a client's connection, and how long the client may be waited for.
+//! The stream of a client's connection over HTTP/1.1, and how long the client is waited for.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -12,49 +12,50 @@ use crate::socket::{BufferedStream, LazyTimer, Lingering, RATE_GRACE, TransferRa
 use crate::time::monotonic;
 use crate::tls::Transport;
 
-/// How long a client that has closed its sending side may take nothing of its response. Nothing tells one that waits for
-/// it from one that has disconnected, until something is sent.
-const HALF_CLOSED: Duration = Duration::from_secs(2);
-/// Bytes that are read ahead of a request that is under way, so as to see when the client disconnects.
+/// How long a half-closed client may leave its response unread before it is treated as gone: until something is sent, a
+/// client that waits for its response can't be told from one that has disconnected.
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes that are read ahead while a request is in progress, to notice when the client disconnects.
 const READ_AHEAD: usize = 4 * 1024;
 
-/// A stream with the times since when it is waited for.
+/// A buffered stream with its timeouts. All of them share one lazy timer.
 pub(super) struct ClientIo {
     pub stream: BufferedStream<Transport>,
-    alarm: LazyTimer,
+    timer: LazyTimer,
     /// How long each write may take.
     write_timeout: Duration,
-    /// How fast the client takes the present response.
-    sending: TransferRate,
+    /// How fast the client reads the current response.
+    send_rate: TransferRate,
+    /// Since when a write waits for the client.
     write_since: Option<Instant>,
-    /// When the client closed its sending side, or last took something after that.
+    /// When the client closed its sending side, or last read something after that.
     half_closed: Option<Instant>,
 }
 
 impl ClientIo {
     pub fn new(stream: BufferedStream<Transport>, write_timeout: Duration) -> Self {
-        let sending = TransferRate::new(None);
+        let send_rate = TransferRate::new(None);
         Self {
             stream,
-            alarm: LazyTimer::default(),
+            timer: LazyTimer::default(),
             write_timeout,
-            sending,
+            send_rate,
             write_since: None,
             half_closed: None,
         }
     }
 
-    /// A response begins, which has this minimum rate in bytes per second, if any.
-    pub fn begin_response(&mut self, min_rate: Option<NonZeroU32>) {
-        self.sending = TransferRate::new(min_rate);
+    /// Measures the rate of a new response from now on, which has this minimum in bytes per second, if any.
+    pub fn start_response(&mut self, min_rate: Option<NonZeroU32>) {
+        self.send_rate = TransferRate::new(min_rate);
     }
 
-    /// Reads what is there; how many bytes that are, and 0 at the end.
+    /// Reads into the buffer; ready with the number of bytes, 0 at the end of the stream.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let read = self.stream.poll_fill(cx);
         if read.is_ready() {
             let now = monotonic();
-            // A client that still sends need not take its response meanwhile.
+            // A client may send all of its request before it reads the response.
             self.write_since = self.write_since.map(|_| now);
             if let Poll::Ready(Ok(0)) = read {
                 self.half_closed.get_or_insert(now);
@@ -63,7 +64,7 @@ impl ClientIo {
         read
     }
 
-    /// Writes what waits.
+    /// Writes what is in the buffer.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.stream.has_pending() {
             return Poll::Ready(Ok(()));
@@ -72,19 +73,19 @@ impl ClientIo {
         let flushed = self.stream.poll_flush(cx);
         let written = self.stream.total_written() - before;
         if self.write_since.is_none() && flushed.is_ready() && self.half_closed.is_none() {
-            // It did not have to wait: no clock has to be read.
-            self.sending.add_bytes(usize::try_from(written).unwrap_or(usize::MAX));
+            // The usual case: nothing was waited for, so no clock has to be read.
+            self.send_rate.add_bytes(usize::try_from(written).unwrap_or(usize::MAX));
             return flushed;
         }
         let now = monotonic();
         if written > 0 {
-            self.sending.add_bytes(usize::try_from(written).unwrap_or(usize::MAX));
+            self.send_rate.add_bytes(usize::try_from(written).unwrap_or(usize::MAX));
             self.half_closed = self.half_closed.map(|_| now);
         }
         if (written > 0 || flushed.is_ready())
             && let Some(since) = self.write_since.take()
         {
-            self.sending.add_wait(now - since);
+            self.send_rate.add_wait(now - since);
         }
         if flushed.is_pending() {
             self.write_since.get_or_insert(now);
@@ -92,7 +93,7 @@ impl ClientIo {
         flushed
     }
 
-    /// Waits for a write no longer than may be; `progress` is what the stream said.
+    /// Adds the write timeout to a write or shutdown of the stream, which has made this progress.
     pub fn bound_write<T>(
         &mut self,
         progress: Poll<io::Result<T>>,
@@ -102,13 +103,13 @@ impl ClientIo {
             return progress;
         }
         self.write_since.get_or_insert_with(monotonic);
-        if self.is_late(cx) { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
+        if self.is_timed_out(cx) { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
     }
 
-    /// Reads on after the connection was closed in one direction, and throws away what comes.
+    /// Reads and discards after the sending side was closed; ready when the socket can be closed.
     pub fn poll_linger(&mut self, lingering: &mut Lingering, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { stream, alarm, .. } = self;
-        lingering.poll(alarm, cx, |cx| {
+        let Self { stream, timer, .. } = self;
+        lingering.poll(timer, cx, |cx| {
             stream.unread().clear();
             stream.poll_fill(cx)
         })
@@ -119,7 +120,7 @@ impl ClientIo {
         self.half_closed.is_some()
     }
 
-    /// Reads a little ahead while a request is under way, to see whether the client closes its sending side.
+    /// Reads a little ahead while a request is in progress, to notice when the client closes its sending side.
     ///
     /// # Errors
     /// When the connection has failed.
@@ -134,29 +135,29 @@ impl ClientIo {
         Ok(())
     }
 
-    /// Whether the client takes its response too slowly, or has closed its sending side and takes nothing; if not, the task
-    /// is woken then.
-    pub fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        let write_by = self.write_since.map(|since| {
-            let allowance = self.sending.allowance(RATE_GRACE).unwrap_or(self.write_timeout);
+    /// Whether the client reads its response too slowly, or is half-closed and reads nothing; if not, the task is woken
+    /// when that would be so.
+    pub fn is_timed_out(&mut self, cx: &mut Context<'_>) -> bool {
+        let write_deadline = self.write_since.map(|since| {
+            let allowance = self.send_rate.allowance(RATE_GRACE).unwrap_or(self.write_timeout);
             since + allowance.min(self.write_timeout)
         });
-        let taken_by = self.half_closed.map(|since| since + HALF_CLOSED);
-        let earliest = [write_by, taken_by].into_iter().flatten().min();
-        earliest.is_some_and(|earliest| self.is_past(earliest, cx))
+        let half_closed_deadline = self.half_closed.map(|since| since + HALF_CLOSED_TIMEOUT);
+        let deadline = [write_deadline, half_closed_deadline].into_iter().flatten().min();
+        deadline.is_some_and(|deadline| self.has_passed(deadline, cx))
     }
 
-    /// Has the connection reset when it is closed, so that the client sees that its response is not complete. Over TLS a
-    /// missing `close_notify` says so.
+    /// Makes the kernel reset the connection when it is closed, so that the client sees that its response is incomplete.
+    /// Over TLS a missing `close_notify` does that.
     pub fn reset_on_close(&self) {
         if let Transport::Plain(stream) = self.stream.get_ref() {
-            // A connection that is broken already needs no reset.
+            // It fails only on a connection that is broken already.
             let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
     }
 
-    /// Whether an instant is past; if not, the task is woken then.
-    pub fn is_past(&mut self, instant: Instant, cx: &mut Context<'_>) -> bool {
-        self.alarm.wait_until(instant, cx).is_ready()
+    /// Whether a deadline has passed; if not, the task is woken at that time.
+    pub fn has_passed(&mut self, deadline: Instant, cx: &mut Context<'_>) -> bool {
+        self.timer.wait_until(deadline, cx).is_ready()
     }
 }

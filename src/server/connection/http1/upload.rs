@@ -1,4 +1,4 @@
-//! The body of a request as it is read from a client.
+//! A request body as it is read from a client over HTTP/1.1.
 
 use std::num::NonZeroU32;
 use std::task::{Context, Poll};
@@ -13,9 +13,10 @@ use crate::socket::{RATE_GRACE, TooLate, TransferRate};
 use crate::time::{monotonic, recent};
 use crate::upstream::{BodyError, BodyReceiver, BodySender, Demand, body_channel};
 
-/// The longest body that is read and thrown away so that its connection can be used again, in bytes.
+/// The longest rest of a request body that is read and discarded so that the connection can be used again, in bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;
-/// A body that is not read to its end.
+
+/// A request body that is being read, and the channel through which the proxy gets it.
 pub(super) struct Upload {
     decoder: BodyDecoder,
     sender: BodySender,
@@ -23,29 +24,29 @@ pub(super) struct Upload {
     rate: TransferRate,
     /// How long each read may take.
     timeout: Duration,
-    /// Since when the next part is waited for.
+    /// Since when a read waits for the client.
     read_since: Option<Instant>,
-    /// Whether the client has asked for `100 Continue` before it sends anything.
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
     expects_continue: bool,
-    /// Whether that may still be written: no part of the body and no response has come.
+    /// Whether `100 Continue` may still be written: neither a part of the body was read nor a response started.
     may_continue: bool,
     has_failed: bool,
 }
 
-/// What has come of polling an upload.
+/// The result of polling an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// A part, the end or an error was handed over: the receiver has to be polled.
+    /// A part, the end or an error was sent through the channel: its receiver has to be polled.
     Moved,
-    /// The client is waited for.
+    /// The client has to send more.
     Waiting,
-    /// Nothing is wanted at the moment.
+    /// The receiver wants nothing at the moment.
     Idle,
 }
 
 impl Upload {
-    /// The body of a request, and the end of its channel for the proxy; none if the request has no body.
-    pub fn begin(
+    /// An upload, and the channel's end for the proxy; none if the request has no body.
+    pub fn start(
         framing: Framing,
         expects_continue: bool,
         timeout: Duration,
@@ -57,7 +58,7 @@ impl Upload {
         }
         let rate = TransferRate::new(min_rate);
         let (sender, receiver) = body_channel(decoder.remaining(), rate);
-        // Boxed so that requests without a body, which are most, have less to move.
+        // Boxed so that requests without a body, which are the most, have less to move.
         let upload = Box::new(Self {
             decoder,
             sender,
@@ -71,7 +72,7 @@ impl Upload {
         Some((upload, receiver))
     }
 
-    /// Reads the next part if it is wanted.
+    /// Reads the next part if the receiver wants it.
     pub fn poll(&mut self, io: &mut ClientIo, cx: &mut Context<'_>) -> Progress {
         match self.sender.demand(cx) {
             Demand::Next(limit) if !self.has_failed => self.read(io, limit, cx),
@@ -97,7 +98,7 @@ impl Upload {
             }
             match io.poll_fill(cx) {
                 Poll::Ready(Ok(0)) => return self.fail(BodyFault::Incomplete.into()),
-                Poll::Ready(Ok(count)) => self.note_read(count),
+                Poll::Ready(Ok(count)) => self.record_read(count),
                 Poll::Ready(Err(error)) => return self.fail(error.into()),
                 Poll::Pending => break,
             }
@@ -105,11 +106,11 @@ impl Upload {
                 return self.fail(TooLate.into());
             }
         }
-        let span =
+        let timeout =
             self.rate.allowance(RATE_GRACE).map_or(self.timeout, |allowance| allowance.min(self.timeout));
-        let by = *self.read_since.get_or_insert_with(monotonic) + span;
-        let by = limit.map_or(by, |limit| limit.min(by));
-        if io.is_past(by, cx) {
+        let deadline = *self.read_since.get_or_insert_with(monotonic) + timeout;
+        let deadline = limit.map_or(deadline, |limit| limit.min(deadline));
+        if io.has_passed(deadline, cx) {
             return self.fail(TooLate.into());
         }
         Progress::Waiting
@@ -131,7 +132,7 @@ impl Upload {
         Progress::Moved
     }
 
-    fn note_read(&mut self, count: usize) {
+    fn record_read(&mut self, count: usize) {
         if self.rate.is_bounded() {
             self.rate.add_bytes(count);
             if let Some(since) = self.read_since {
@@ -147,21 +148,21 @@ impl Upload {
         self.decoder.is_end() && !self.has_failed
     }
 
-    /// Whether no request can be read behind the body, since it is not certain where that has ended.
-    pub fn is_last(&self) -> bool {
-        self.decoder.is_last()
+    /// Whether the connection has to close after the body, since its end is ambiguous.
+    pub fn must_close(&self) -> bool {
+        self.decoder.must_close()
     }
 
-    /// Whether a response of the proxy's own leaves the connection usable: the body was read, or nothing of it was
-    /// wanted and it is short enough to be read behind the response.
+    /// Whether the connection can be used again after a response that the proxy made without reading the whole body: the
+    /// body was read nevertheless, or nothing of it was and it is short enough to be discarded after the response.
     pub fn is_discardable(&self) -> bool {
         let is_short = self.decoder.remaining().is_some_and(|remaining| remaining <= MAX_DISCARDED);
         self.is_complete()
             || !self.has_failed && !self.sender.is_begun() && !self.expects_continue && is_short
     }
 
-    /// Reads on and throws away what comes, until then; ready with whether the body has come to its end.
-    pub fn poll_discard(&mut self, io: &mut ClientIo, by: Instant, cx: &mut Context<'_>) -> Poll<bool> {
+    /// Reads and discards the rest of the body; ready with whether its end was reached by the deadline.
+    pub fn poll_discard(&mut self, io: &mut ClientIo, deadline: Instant, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             if self.discard_buffered(io) {
                 return Poll::Ready(true);
@@ -173,15 +174,15 @@ impl Upload {
                 Poll::Pending => break,
             }
         }
-        if io.is_past(by, cx) { Poll::Ready(false) } else { Poll::Pending }
+        if io.has_passed(deadline, cx) { Poll::Ready(false) } else { Poll::Pending }
     }
 
-    /// A response begins: `100 Continue` would come too late.
-    pub fn begin_response(&mut self) {
+    /// Does not write `100 Continue` any more, since the response starts.
+    pub fn skip_continue(&mut self) {
         self.may_continue = false;
     }
 
-    /// Throws away what was read of the body; says whether that is all of it.
+    /// Discards what was read of the body; returns whether that is all of it.
     pub fn discard_buffered(&mut self, io: &mut ClientIo) -> bool {
         while !self.decoder.is_end() && !self.has_failed {
             match self.decoder.decode(io.stream.unread()) {

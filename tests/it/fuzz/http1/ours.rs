@@ -148,7 +148,7 @@ impl<'m> Connection<'m> {
                         assert!(decoder.is_end());
                         message.is_complete = true;
                         message.trailers = trailers.map_or(Lines::new(), |trailers| sorted_map(&trailers));
-                        let is_usable = *keeps_alive && !decoder.is_last();
+                        let is_usable = *keeps_alive && !decoder.must_close();
                         self.place = match (is_usable, self.method) {
                             (true, None) => Place::Head { seen: 0 },
                             (true, Some(_)) => Place::End(End::Open),

@@ -1,39 +1,39 @@
-//! A client's connection as other workers see it: whether it is idle, and whether it has to close for a newcomer.
+//! The status of a client's connection that other workers read and write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use parking_lot::Mutex;
 
-/// A client's connection.
+/// Whether a connection is idle, so that it can be evicted, and whether it was.
 #[derive(Debug, Default)]
-pub(super) struct Occupant {
+pub(super) struct ConnectionStatus {
     is_idle: AtomicBool,
     is_evicted: AtomicBool,
     /// Wakes the connection's task.
     waker: Mutex<Option<Waker>>,
 }
 
-impl Occupant {
-    /// Whether no request is under way.
+impl ConnectionStatus {
+    /// Whether no request is in progress.
     pub fn is_idle(&self) -> bool {
         self.is_idle.load(Ordering::Relaxed)
     }
 
-    /// Notes whether a request is under way.
+    /// Records whether no request is in progress.
     pub fn set_idle(&self, is_idle: bool) {
-        // Read first: a line that is not written stays in the cache of other cores.
+        // Read first: a cache line that is not written stays valid for other cores.
         if self.is_idle() != is_idle {
             self.is_idle.store(is_idle, Ordering::Relaxed);
         }
     }
 
-    /// Whether the connection has to close.
+    /// Whether the connection has to close for another client's.
     pub fn is_evicted(&self) -> bool {
         self.is_evicted.load(Ordering::Relaxed)
     }
 
-    /// Has the connection close as soon as its task is woken.
+    /// Makes the connection close as soon as its task is woken.
     pub fn evict(&self) {
         self.is_evicted.store(true, Ordering::Relaxed);
     }

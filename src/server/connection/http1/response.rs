@@ -1,0 +1,173 @@
+//! Writes a response to a client.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::{StatusCode, Version};
+use hyper::body::Body as _;
+
+use super::error::ExchangeError;
+use super::io::ClientIo;
+use super::upload::{Progress, Upload};
+use crate::http1::names::{CONNECTION, CONTENT_LENGTH};
+use crate::http1::{BodyEncoder, Framing, ResponseHead, push_decimal, write_response};
+use crate::proxy::ReplyBody;
+use crate::time::http_date;
+
+/// What has to be known of a request to write its response.
+pub(super) struct RequestFacts {
+    pub version: Version,
+    /// Whether the method is HEAD.
+    pub is_head: bool,
+    pub takes_trailers: bool,
+    pub keeps_alive: bool,
+    /// The rate at which the client has to read, in bytes per second, if there is one.
+    pub min_rate: Option<NonZeroU32>,
+}
+
+/// A response that is being written.
+pub(super) struct ResponseWriter {
+    encoder: BodyEncoder,
+    /// None once all of it is in the buffer.
+    body: Option<ReplyBody>,
+    has_min_rate: bool,
+}
+
+/// How the body of a response is framed for its client (RFC 9112 §6.3).
+pub(super) fn framing(facts: &RequestFacts, head: &ResponseHead, body: &ReplyBody) -> Framing {
+    if facts.is_head || head.is_bodiless() {
+        return Framing::Empty;
+    }
+    match body.size_hint().exact() {
+        Some(length) => Framing::Length(length),
+        None if facts.version == Version::HTTP_10 => Framing::UntilClose,
+        None => Framing::Chunked,
+    }
+}
+
+impl ResponseWriter {
+    /// Writes the head of a response into the buffer. `is_last` says that the connection closes after the response.
+    pub fn start(
+        io: &mut ClientIo,
+        facts: &RequestFacts,
+        mut head: ResponseHead,
+        (body, framing): (ReplyBody, Framing),
+        is_last: bool,
+    ) -> Self {
+        if facts.is_head && !head.fields.contains(CONTENT_LENGTH) {
+            // The length that a response to GET would have, where it is known.
+            if let Some(length) = body.own_length().filter(|_| head.status != StatusCode::NO_CONTENT) {
+                head.fields.push_with(CONTENT_LENGTH, |out| push_decimal(out, length));
+            }
+        }
+        let encoder = BodyEncoder::new(framing, &head.fields, facts.takes_trailers);
+        // Written anew by `write_response`; that of a tunnel names the new protocol.
+        if head.status != StatusCode::SWITCHING_PROTOCOLS {
+            head.fields.remove(CONNECTION);
+        }
+        write_response(io.stream.out(), &head, (facts.version, framing), is_last, &http_date());
+        let body = (framing != Framing::Empty).then_some(body);
+        Self { encoder, body, has_min_rate: facts.min_rate.is_some() }
+    }
+
+    /// Writes more of the body; ready when all of it is written. Meanwhile the request body is read and sent on.
+    pub fn poll(
+        &mut self,
+        io: &mut ClientIo,
+        upload: &mut Option<Box<Upload>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), ExchangeError>> {
+        loop {
+            let is_complete = self.body.is_none();
+            if (is_complete || !io.stream.has_room())
+                && let Poll::Pending = io.poll_flush(cx)?
+            {
+                // A client may send all of its request before it reads anything: to wait for only one of the two would
+                // never end.
+                self.poll_upload(io, upload, cx)?;
+                self.mark_waiting_for_reader(cx)?;
+                return poll_timeout(io, cx);
+            }
+            let Some(body) = &mut self.body else { return Poll::Ready(Ok(())) };
+            if let Some(connection) = body.connection() {
+                connection.stop_waiting();
+            }
+            match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => {
+                        let length = self.encoder.begin_data(data.len(), io.stream.out());
+                        let tail = self.encoder.end_data(data.len());
+                        io.stream.push_data(data.slice(..length), tail);
+                        if self.encoder.is_complete() {
+                            self.body = None;
+                        }
+                    }
+                    Err(frame) => self.finish(io, frame.into_trailers().ok().as_ref())?,
+                },
+                Poll::Ready(None) => self.finish(io, None)?,
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => {
+                    let is_writing = io.poll_flush(cx)?.is_pending();
+                    self.poll_upload(io, upload, cx)?;
+                    if is_writing {
+                        self.mark_waiting_for_reader(cx)?;
+                    }
+                    if upload.as_ref().is_none_or(|upload| upload.is_complete()) {
+                        io.read_ahead(cx)?;
+                    }
+                    return poll_timeout(io, cx);
+                }
+            }
+        }
+    }
+
+    /// Writes the end of the body.
+    fn finish(&mut self, io: &mut ClientIo, trailers: Option<&http::HeaderMap>) -> Result<(), ExchangeError> {
+        let is_complete = self.encoder.end(trailers, io.stream.out());
+        self.body = None;
+        if is_complete { Ok(()) } else { Err(ExchangeError::Incomplete) }
+    }
+
+    /// Reads more of the request body from the client, and sends it to the server.
+    fn poll_upload(
+        &mut self,
+        io: &mut ClientIo,
+        upload: &mut Option<Box<Upload>>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), ExchangeError> {
+        let Some(upload) = upload else { return Ok(()) };
+        loop {
+            if let Some(body) = &mut self.body {
+                body.poll_upload(cx)?;
+            }
+            if upload.poll(io, cx) != Progress::Moved || self.body.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reports that the upstream connection waits for the client to read, so that it can be reclaimed if it is needed.
+    ///
+    /// # Errors
+    /// When it was reclaimed.
+    fn mark_waiting_for_reader(&self, cx: &Context<'_>) -> Result<(), ExchangeError> {
+        let Some(connection) = self.body.as_ref().and_then(ReplyBody::connection) else { return Ok(()) };
+        if connection.is_reclaimed() {
+            return Err(ExchangeError::Reclaimed);
+        }
+        if self.has_min_rate && !self.body.as_ref().is_some_and(ReplyBody::is_open_ended) {
+            connection.wait_for_reader(cx.waker());
+        }
+        Ok(())
+    }
+}
+
+/// Pending until the client has been waited for too long.
+fn poll_timeout(io: &mut ClientIo, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
+    if io.is_timed_out(cx) {
+        return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+    }
+    Poll::Pending
+}

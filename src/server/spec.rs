@@ -1,0 +1,91 @@
+//! What a listener is: its address, protocols, timeouts and limits.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use crate::proxy::ClientTimes;
+use crate::tls::ServerTls;
+
+/// A listener: where and how clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerSpec {
+    /// Address and port; port 0 stands for any free port.
+    pub address: SocketAddr,
+    /// The versions of HTTP.
+    pub protocols: Protocols,
+    /// The TLS settings; none for plain connections.
+    pub tls: Option<ServerTls>,
+    /// Whether each connection comes from a trusted proxy and starts with a PROXY header.
+    pub proxy_protocol: bool,
+    /// The most open connections, over all workers.
+    pub max_connections: usize,
+    /// The most open connections of one client, if that is limited.
+    pub max_connections_per_client: Option<NonZeroUsize>,
+    /// For the PROXY header and the TLS handshake together.
+    pub handshake_timeout: Duration,
+    /// From the first byte of a request head to its last.
+    pub header_timeout: Duration,
+    /// Between two reads of a request body.
+    pub body_timeout: Duration,
+    /// The minimum rate of request bodies and responses in bytes per second, if there is one.
+    pub min_body_rate: Option<NonZeroU32>,
+    /// Between requests (keep-alive), and for each write.
+    pub idle_timeout: Duration,
+    /// For a tunnel in which neither side sends anything.
+    pub tunnel_timeout: Duration,
+    /// The largest request head, in bytes.
+    pub max_header_bytes: usize,
+    /// The most header lines of a request.
+    pub max_headers: usize,
+}
+
+/// Versions of HTTP, at least one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocols {
+    /// HTTP/1.0 and HTTP/1.1.
+    pub h1: bool,
+    /// HTTP/2; without TLS only with prior knowledge (RFC 9113 §3.3).
+    pub h2: bool,
+}
+
+impl Protocols {
+    /// Their names in the TLS handshake (ALPN, RFC 7301), the preferred one first.
+    #[must_use]
+    pub fn by_alpn(self) -> Vec<&'static [u8]> {
+        let names: [(bool, &'static [u8]); 2] = [(self.h2, b"h2"), (self.h1, b"http/1.1")];
+        names.into_iter().filter(|(is_spoken, _)| *is_spoken).map(|(_, name)| name).collect()
+    }
+}
+
+impl ListenerSpec {
+    /// The timeouts that the proxy applies to a client.
+    pub(super) fn client_times(&self) -> ClientTimes {
+        ClientTimes {
+            body: self.body_timeout,
+            tunnel: self.tunnel_timeout,
+            min_body_rate: self.min_body_rate,
+        }
+    }
+
+    /// A listener with the default timeouts and limits.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            protocols: Protocols { h1: true, h2: true },
+            tls: None,
+            proxy_protocol: false,
+            max_connections: 10_000,
+            max_connections_per_client: None,
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            min_body_rate: NonZeroU32::new(240),
+            idle_timeout: Duration::from_secs(75),
+            tunnel_timeout: Duration::from_hours(1),
+            max_header_bytes: 32 * 1024,
+            max_headers: 100,
+        }
+    }
+}
