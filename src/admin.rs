@@ -137,7 +137,7 @@ impl Admin {
     fn ready(&self) -> Answer {
         let (status, word) = match *self.stage.borrow() {
             Lifecycle::Serving => (StatusCode::OK, "ready"),
-            Lifecycle::Leaving => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
+            Lifecycle::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
             Lifecycle::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         };
         let store = match (&self.store, self.gauges.breakers.open()) {

@@ -12,7 +12,7 @@ use self::running::Running;
 use self::signals::{SignalEvent, Signals, is_ready, is_reloading, is_stopping};
 use crate::config::{Config, Loaded};
 use crate::reload::{Source, Watch, words};
-use crate::server::{self, InheritedSockets, Lifecycle, Stages};
+use crate::server::{self, InheritedSockets, Lifecycle, LifecycleSender};
 use crate::telemetry::{AccessOutput, set_log_level, write_log};
 
 /// How long the end waits for the last lines of the access log to be taken.
@@ -46,7 +46,7 @@ async fn serve(
     inherited: InheritedSockets,
 ) -> anyhow::Result<Option<AccessOutput>> {
     let mut signals = Signals::new()?;
-    let (stages, stage) = server::stages();
+    let (lifecycle, stage) = server::lifecycle();
     let watches = config.watch;
     let mut served =
         RunningServer { running: Running::start(config, inherited, stage).await?, source, watch: None };
@@ -54,7 +54,7 @@ async fn serve(
     is_ready();
     let signal = served.until_ended(&mut signals).await?;
     is_stopping();
-    end(signal, &mut signals, &stages, served.running).await
+    end(signal, &mut signals, &lifecycle, served.running).await
 }
 
 /// Ends what is running: readiness goes first, then listeners close, then connections end. Gives who writes the access
@@ -62,20 +62,20 @@ async fn serve(
 async fn end(
     signal: &str,
     signals: &mut Signals,
-    stages: &Stages,
+    lifecycle: &LifecycleSender,
     running: Running,
 ) -> anyhow::Result<Option<AccessOutput>> {
     let (delay, grace) = running.patience();
     if delay > Duration::ZERO {
         tracing::info!("{signal}: not ready any more, and draining in {delay:?}");
-        stages.begin(Lifecycle::Leaving);
+        lifecycle.enter(Lifecycle::NotReady);
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             () = signals.interrupted() => tracing::info!("SIGINT: not waiting"),
         }
     }
     tracing::info!("{signal}: draining");
-    stages.begin(Lifecycle::Draining);
+    lifecycle.enter(Lifecycle::Draining);
     let (workers, access) = running.stop();
     let ends = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(server::Worker::join));
     tokio::select! {

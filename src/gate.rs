@@ -50,7 +50,7 @@ pub use rules::{KeyRule, Match, Networks, Rules};
 pub use subject::Subject;
 pub use table::{RouteId, RouteTable};
 
-use crate::http1::{RequestHead, is_plainly_coded};
+use crate::http1::{RequestHead, has_only_chunked_coding};
 use crate::id_vec::{Id, IdVec};
 use crate::jwt::{Token, Verifier};
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
@@ -119,7 +119,7 @@ impl Gate {
         if self.routes.has_method_in_other_case(&head.method) {
             return Err(RequestError::MethodCase);
         }
-        if !is_plainly_coded(&head.fields) {
+        if !has_only_chunked_coding(&head.fields) {
             return Err(RequestError::TransferCoding);
         }
         let path = normalize(head.uri.path())?;

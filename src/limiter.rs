@@ -31,7 +31,7 @@ use self::slots::{SlotLease, Slots};
 use crate::limit::Charge;
 use crate::store::{Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, Outcome, StoreCall};
-use crate::time::{Micros, recent};
+use crate::time::{Micros, cached_now};
 
 /// Asks the store, and knows what to say when it can't. A clone asks over the same connection.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Limiter {
         if self.breaker.is_open() {
             return self.decide_alone(limits, charges, None);
         }
-        if let Some(known) = self.denials.refuse(&limits.policies, charges, recent()) {
+        if let Some(known) = self.denials.refuse(&limits.policies, charges, cached_now()) {
             let all = known.iter().map(|standing| (standing.policy, &standing.decision));
             self.counts.refused(&limits.policies, all);
             return Admission::refuse(known);
@@ -152,7 +152,7 @@ impl Limiter {
         };
         // Asked for before the wait: whoever goes away meanwhile may have been given a slot.
         let (asked, slots) = self.slots.ask(&limits.policies, &limits.shares, SlotLease::shared, charges);
-        let since = self.denials.lookup(recent());
+        let since = self.denials.lookup(cached_now());
         match redis.take(&limits.policies, &asked).await {
             Ok(decisions) => {
                 self.answered();

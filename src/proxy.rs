@@ -54,7 +54,7 @@ use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::IdVec;
 use crate::limiter::{Admission, Denial, LimitStatus, Limiter, Permit};
 use crate::telemetry::{AccessWriter, Counts, Forwarding, Outcome};
-use crate::time::{Clock, Micros, monotonic, recent};
+use crate::time::{Clock, Micros, cached_now, monotonic};
 use crate::upstream::{
     ForwardError, ForwardOptions, HeaderScrub, RequestBody, Upstream, UpstreamId, UpstreamRequest,
     UpstreamSpec,
@@ -113,7 +113,7 @@ impl Proxy {
         let leveled = http2::normalize(&mut head, protocol, peer.max_headers());
         let id = RequestId::new(&head.fields, self.trusts(peer.ip()));
         let mut asked = ResponseGuard::new(self.entry(peer, &head, &id), &self.counts);
-        let begun = recent();
+        let begun = cached_now();
         let mut response = match leveled {
             Ok(()) => {
                 let (entry, route) = (asked.entry.as_deref_mut(), &mut asked.route);

@@ -15,9 +15,9 @@ mod transport;
 mod worker;
 
 pub use connection_limiter::{ConnectionLimiter, TooManyConnections};
-pub use drain::{Lifecycle, Stages, stages};
+pub use drain::{Lifecycle, LifecycleSender, lifecycle};
 pub use inherit::InheritedSockets;
 pub use listen::{ListenError, Listener, ListenerHandle, listen};
 pub use proxy_protocol::{ProxyHeaderError, parse_proxy_header};
 pub use spec::{ListenerSpec, Protocols};
-pub use worker::{Order, Worker};
+pub use worker::{Worker, WorkerUpdate};

@@ -1,4 +1,4 @@
-//! Sockets: buffers, time limits that cost a busy connection nothing, minimum rates, and how a connection ends.
+//! Sockets: buffers, timeouts that cost a busy connection nothing, minimum rates, and lingering close.
 
 mod buffered;
 mod lingering;
@@ -9,7 +9,7 @@ mod timer;
 
 pub use buffered::BufferedStream;
 pub use lingering::Lingering;
-pub use options::set_options;
+pub use options::set_tcp_options;
 pub use rate::{RATE_GRACE, TransferRate};
 pub use timed::{Activity, TimedStream};
 pub use timer::{Deadline, LazyTimer, TooLate};

@@ -1,7 +1,7 @@
-//! Time as the limiter knows it: whole microseconds since the Unix epoch.
+//! Clocks, and time as the limiter counts it: whole microseconds since the Unix epoch.
 //!
-//! This is the only module that reads a clock; everything else is told what time it is, so that
-//! tests and tools can play any history on a clock of their own.
+//! This is the only module that reads a clock. Everything else gets the time as an argument or from a [`Clock`], so that
+//! tests and tools can simulate any history.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -10,49 +10,49 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// How old the text of a date may be.
-const DATE_AGE: Duration = Duration::from_millis(250);
+/// How long a formatted date is used again.
+const MAX_DATE_AGE: Duration = Duration::from_millis(250);
 
 thread_local! {
-    static RECENT: Cell<Option<Instant>> = const { Cell::new(None) };
+    static CACHED_NOW: Cell<Option<Instant>> = const { Cell::new(None) };
     static DATE: Cell<Option<(Instant, [u8; 29])>> = const { Cell::new(None) };
 }
 
-/// The present on the clock that never runs backwards, for waits and ages; a test's runtime can move it.
+/// The current time of the monotonic clock, for timeouts and ages. A test runtime can move this clock.
 #[must_use]
 pub fn monotonic() -> Instant {
     let now = Instant::now();
-    RECENT.set(Some(now));
+    CACHED_NOW.set(Some(now));
     now
 }
 
-/// What [`monotonic`] last said on this thread: the present, but for what has been done since. Whatever
-/// waits reads the clock when it goes on (sockets, and the call to the store), so a worker's is never older
-/// than the event that it is working on.
+/// The last result of [`monotonic`] on this thread, without a read of the clock. Everything that waits (sockets, calls to
+/// the store) calls [`monotonic`] when it continues, so that on a worker the cached time is never older than the event that
+/// is being handled.
 #[must_use]
-pub fn recent() -> Instant {
-    RECENT.get().unwrap_or_else(monotonic)
+pub fn cached_now() -> Instant {
+    CACHED_NOW.get().unwrap_or_else(monotonic)
 }
 
-/// The present as a Date header has it (RFC 9110 §6.6.1), a quarter of a second late at most.
+/// The current time in the format of the `Date` field (RFC 9110 §6.6.1), at most a quarter of a second old.
 #[must_use]
 pub fn http_date() -> [u8; 29] {
-    let now = recent();
+    let now = cached_now();
     if let Some((made, date)) = DATE.get()
-        && now.saturating_duration_since(made) < DATE_AGE
+        && now.saturating_duration_since(made) < MAX_DATE_AGE
     {
         return date;
     }
     let mut date = [b' '; 29];
-    // It always has this length.
-    for (place, byte) in date.iter_mut().zip(httpdate::fmt_http_date(SystemTime::now()).bytes()) {
-        *place = byte;
+    // The format has a fixed length.
+    for (target, byte) in date.iter_mut().zip(httpdate::fmt_http_date(SystemTime::now()).bytes()) {
+        *target = byte;
     }
     DATE.set(Some((now, date)));
     date
 }
 
-/// An instant: microseconds since the Unix epoch.
+/// A point in time: microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
@@ -61,13 +61,13 @@ pub struct Timestamp(pub u64);
 pub struct Micros(pub u64);
 
 impl Timestamp {
-    /// This instant plus `span`, at most the largest instant there is.
+    /// This time plus `span`, saturating.
     #[must_use]
     pub fn after(self, span: Micros) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time since `earlier`; zero if that is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
@@ -75,12 +75,12 @@ impl Timestamp {
 }
 
 impl Micros {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
     /// One second.
     pub const SECOND: Self = Self(1_000_000);
 
-    /// The whole seconds in which this span has passed: rounded up.
+    /// This span in seconds, rounded up.
     #[must_use]
     pub fn ceil_secs(self) -> u64 {
         self.0.div_ceil(Self::SECOND.0)
@@ -99,9 +99,9 @@ impl From<Micros> for Duration {
     }
 }
 
-/// A length of time for people, in days and shorter units: months and years have no one length.
+/// Formats a span for people, in days and shorter units, since months and years have no fixed length.
 #[must_use]
-pub fn spelled(span: Duration) -> String {
+pub fn format_duration(span: Duration) -> String {
     let days = span.as_secs() / 86_400;
     let rest = span.saturating_sub(Duration::from_hours(24 * days));
     let days = format!("{days}day{}", if days == 1 { "" } else { "s" });
@@ -112,25 +112,25 @@ pub fn spelled(span: Duration) -> String {
     }
 }
 
-/// Where "now" comes from: a clock of the system, or one that a test or a tool moves by hand.
+/// The source of the current time: a clock of the system, or one that a test or a tool moves.
 #[derive(Debug, Default)]
 pub enum Clock {
     /// The system's wall clock, which can be set forward and back.
     #[default]
     System,
-    /// The wall time when the process first read this clock, plus the monotonic time that has passed since. It can't
-    /// be set, and it stops while the machine is suspended. It is the same throughout the process.
+    /// The wall time when the process first read this clock, plus the monotonic time since. It can't be set, and it stops
+    /// while the machine is suspended. All clocks of this kind in the process show the same time.
     Monotonic,
-    /// A clock that stands still until it is set, and the wall clock beside it.
+    /// A clock that moves only when it is set, and a wall clock beside it.
     Manual {
-        /// What it shows.
+        /// The time of the clock.
         now: AtomicU64,
-        /// What the wall clock shows.
+        /// The time of the wall clock.
         wall: AtomicU64,
     },
 }
 
-/// When this process first looked at [`Clock::Monotonic`], and the wall time then.
+/// When this process first read [`Clock::Monotonic`], and the wall time then.
 static ANCHOR: LazyLock<(std::time::Instant, Timestamp)> =
     LazyLock::new(|| (std::time::Instant::now(), wall_time()));
 
@@ -140,13 +140,13 @@ fn wall_time() -> Timestamp {
 }
 
 impl Clock {
-    /// A clock that stands at `now` until [`Clock::set`] moves it.
+    /// A clock that shows `now` until [`Clock::set`] moves it.
     #[must_use]
     pub fn manual(now: Timestamp) -> Self {
         Self::Manual { now: AtomicU64::new(now.0), wall: AtomicU64::new(now.0) }
     }
 
-    /// The present instant.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         match self {
@@ -159,8 +159,8 @@ impl Clock {
         }
     }
 
-    /// The present instant by the wall clock, which calendars follow. It differs from [`Clock::now`] of a monotonic
-    /// clock once the wall clock has been set.
+    /// The current time of the wall clock, for calendar windows. It differs from [`Clock::now`] of a monotonic clock once
+    /// the wall clock has been set.
     #[must_use]
     pub fn wall(&self) -> Timestamp {
         match self {
@@ -169,7 +169,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock and its wall clock, forwards or back; the system's are left alone.
+    /// Sets a manual clock and its wall clock, forwards or back. The clocks of the system are not changed.
     pub fn set(&self, to: Timestamp) {
         if let Self::Manual { now, .. } = self {
             now.store(to.0, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl Clock {
         self.set_wall(to);
     }
 
-    /// Sets the wall clock of a manual clock alone, as an operator or NTP does it.
+    /// Sets only the wall clock of a manual clock, as an operator or NTP would.
     pub fn set_wall(&self, to: Timestamp) {
         if let Self::Manual { wall, .. } = self {
             wall.store(to.0, Ordering::Relaxed);
@@ -198,10 +198,10 @@ mod tests {
     }
 
     #[test]
-    fn long_times_are_spelled_in_days() {
-        let spelled = |seconds| spelled(Duration::from_secs(seconds));
-        assert_eq!([0, 90, 86_400].map(spelled), ["0s", "1m 30s", "1day"]);
-        assert_eq!([86_461, 31_536_000].map(spelled), ["1day 1m 1s", "365days"]);
+    fn long_spans_are_formatted_in_days() {
+        let formatted = |seconds| format_duration(Duration::from_secs(seconds));
+        assert_eq!([0, 90, 86_400].map(formatted), ["0s", "1m 30s", "1day"]);
+        assert_eq!([86_461, 31_536_000].map(formatted), ["1day 1m 1s", "365days"]);
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_the_wall_clock_does_not_move_the_other() {
+    fn setting_the_wall_clock_does_not_move_the_monotonic_one() {
         let clock = Clock::manual(Timestamp(5));
         clock.set_wall(Timestamp(9));
         assert_eq!((clock.now(), clock.wall()), (Timestamp(5), Timestamp(9)));

@@ -1,4 +1,4 @@
-//! TLS: to clients, to servers and to a Redis.
+//! TLS on the connections of clients, and on those to upstream servers and Redis.
 
 mod certificate;
 mod client;

@@ -16,7 +16,8 @@ use crate::jwt::{Refresher, Verifier};
 use crate::limiter::Shared;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
 use crate::server::{
-    self, InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, ListenerSpec, Order, Worker,
+    self, InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, ListenerSpec, Worker,
+    WorkerUpdate,
 };
 use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{
@@ -105,8 +106,8 @@ impl Running {
         };
         running.begin_access_log();
         for (number, listeners) in sockets.into_iter().enumerate() {
-            let order = Order { generation: running.generation(number), listeners };
-            let worker = Worker::start(number, order, running.stage.clone());
+            let update = WorkerUpdate { config: running.generation(number), listeners };
+            let worker = Worker::start(number, update, running.stage.clone());
             running.workers.push(worker.context("can't start a worker")?);
         }
         for listener in &running.listeners {
@@ -162,7 +163,7 @@ impl Running {
         self.begin_access_log();
         let workers = self.workers.iter().zip(sockets).enumerate();
         join_all(workers.map(|(number, (worker, listeners))| {
-            worker.apply(Order { generation: self.generation(number), listeners })
+            worker.apply(WorkerUpdate { config: self.generation(number), listeners })
         }))
         .await;
         // What was refused by other numbers must not be refused by heart.

@@ -152,7 +152,7 @@ fn proxy_protocol(item: Item<'_>, client_ip: Option<&ClientIp>) -> Option<bool> 
 
 /// Refuses limits that count by certificates where no listener asks for one.
 pub(super) fn check_parts(listeners: Option<&[ListenerSpec]>, limits: &ReadLimits, reader: &Reader<'_>) {
-    let asks = |spec: &ListenerSpec| spec.tls.as_ref().is_some_and(ServerTls::asks_for_certificate);
+    let asks = |spec: &ListenerSpec| spec.tls.as_ref().is_some_and(ServerTls::requires_client_certificate);
     if listeners.is_none_or(|listeners| listeners.iter().any(asks)) {
         return;
     }

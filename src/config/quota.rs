@@ -7,7 +7,7 @@ use super::rate::{WrittenRate, written_period};
 use super::reader::Item;
 use super::report::Problem;
 use crate::limit::{Algorithm, Align, MAX_IN_FLIGHT, Quota, QuotaError, Rate};
-use crate::time::spelled;
+use crate::time::format_duration;
 
 /// How many other rates are tried on each side before giving up on a proposal.
 const TRIES: u64 = 100_000;
@@ -121,7 +121,7 @@ pub(super) fn warn(algorithm: Algorithm, own: &Numbers<'_>, all: &Numbers<'_>) {
     let queue = all.queue.filter(|_| own.queue.is_some() || !own.rates.is_empty());
     let queue = queue.and_then(|(places, item)| Some((longest_wait(all.rates.first()?.rate, places)?, item)));
     let wait = queue.map(|(wait, item)| {
-        let title = format!("who comes last in this queue waits for {}", spelled(wait));
+        let title = format!("who comes last in this queue waits for {}", format_duration(wait));
         let help =
             "most clients give up before that, and their places stay taken: a shorter queue refuses at once";
         Problem::warning(item.span(), title).help(help)

@@ -14,7 +14,7 @@ use super::report::Problem;
 use super::secrets::{self, ExpandError};
 use super::suggest::nearest;
 use super::table::Table;
-use crate::time::spelled;
+use crate::time::format_duration;
 
 /// The most characters of a value that a message repeats; the line itself is shown anyway.
 const MAX_SHOWN: usize = 60;
@@ -210,7 +210,7 @@ impl<'a> Item<'a> {
         if range.contains(&span) {
             return Some(span);
         }
-        let [low, high] = [range.start(), range.end()].map(|bound| spelled(*bound));
+        let [low, high] = [range.start(), range.end()].map(|bound| format_duration(*bound));
         self.out_of_range(low, high, &text.quoted())
     }
 

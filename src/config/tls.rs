@@ -97,11 +97,12 @@ fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity
         Err(error) => return cert.refuse(cert.error(error.to_string())),
     };
     let now = Clock::System.now();
-    if identity.expires() < now {
-        let title = format!("this certificate has expired, at {}", date(identity.expires()));
+    if identity.not_after() < now {
+        let title = format!("this certificate has expired, at {}", date(identity.not_after()));
         cert.reader.note(Problem::warning(cert.span(), title).help("clients will refuse it; renew it"));
-    } else if now < identity.begins() {
-        let title = format!("this certificate does not hold yet, but from {} on", date(identity.begins()));
+    } else if now < identity.not_before() {
+        let title =
+            format!("this certificate does not hold yet, but from {} on", date(identity.not_before()));
         let help = "clients will refuse it until then; is the clock of this machine right?";
         cert.reader.note(Problem::warning(cert.span(), title).help(help));
     }

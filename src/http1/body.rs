@@ -1,4 +1,4 @@
-//! Bodies as they are read.
+//! Decodes bodies.
 
 use bytes::BytesMut;
 
@@ -6,7 +6,7 @@ use super::chunked::ChunkedDecoder;
 use super::decoded::{BodyFault, Decoded};
 use super::parse::Framing;
 
-/// Finds the end of a body.
+/// Decodes a body with any framing.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder(State);
 
@@ -21,13 +21,13 @@ enum State {
 impl BodyDecoder {
     /// A decoder for the body of a request.
     #[must_use]
-    pub fn of_request(framing: Framing) -> Self {
+    pub fn for_request(framing: Framing) -> Self {
         Self::new(framing, false)
     }
 
     /// A decoder for the body of a response.
     #[must_use]
-    pub fn of_response(framing: Framing) -> Self {
+    pub fn for_response(framing: Framing) -> Self {
         Self::new(framing, true)
     }
 
@@ -40,11 +40,11 @@ impl BodyDecoder {
         })
     }
 
-    /// Takes the next part out of the buffer; none if it is not there. At the end of the body the same end is returned
-    /// again, without trailers.
+    /// Takes the next part out of the buffer; none if more bytes are needed. After the end of the body every call returns
+    /// the end again, without trailers.
     ///
     /// # Errors
-    /// A body that is malformed. What follows it can't be read either.
+    /// When the body is malformed. The connection can't be used any more.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Decoded>, BodyFault> {
         match &mut self.0 {
             State::End => Ok(Some(Decoded::End(None))),
@@ -62,10 +62,10 @@ impl BodyDecoder {
         }
     }
 
-    /// The connection has ended.
+    /// Tells the decoder that the connection was closed.
     ///
     /// # Errors
-    /// When the body has not.
+    /// When the body is incomplete.
     pub fn finish(&mut self) -> Result<(), BodyFault> {
         match self.0 {
             State::UntilClose => self.0 = State::End,
@@ -76,7 +76,7 @@ impl BodyDecoder {
         Ok(())
     }
 
-    /// Whether the body has come to its end.
+    /// Whether the end of the body was reached.
     #[must_use]
     pub fn is_end(&self) -> bool {
         match &self.0 {
@@ -96,7 +96,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Bytes that are still to come, if that is known.
+    /// Bytes of the body that remain, if that is known.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         match &self.0 {
@@ -121,8 +121,8 @@ mod tests {
     const END: Result<Option<Decoded>, BodyFault> = Ok(Some(Decoded::End(None)));
 
     #[test]
-    fn a_length_ends_a_body_and_leaves_the_rest() {
-        let (mut decoder, mut buffer) = (BodyDecoder::of_request(Framing::Length(5)), BytesMut::new());
+    fn a_body_with_a_length_leaves_what_follows_it() {
+        let (mut decoder, mut buffer) = (BodyDecoder::for_request(Framing::Length(5)), BytesMut::new());
         assert_eq!(decoder.decode(&mut buffer), Ok(None));
         buffer.extend_from_slice(b"he");
         assert_eq!((decoder.decode(&mut buffer), decoder.remaining()), (Ok(Some(data("he"))), Some(3)));
@@ -136,17 +136,18 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_takes_nothing() {
+    fn an_empty_body_consumes_nothing() {
         for framing in [Framing::Empty, Framing::Length(0)] {
-            let (mut decoder, mut buffer) = (BodyDecoder::of_response(framing), BytesMut::from("GET"));
+            let (mut decoder, mut buffer) = (BodyDecoder::for_response(framing), BytesMut::from("GET"));
             assert!(decoder.is_end() && !decoder.must_close() && decoder.remaining() == Some(0));
             assert_eq!((decoder.decode(&mut buffer), buffer.len(), decoder.finish()), (END, 3, Ok(())));
         }
     }
 
     #[test]
-    fn the_end_of_the_connection_ends_a_body_that_has_no_other() {
-        let (mut decoder, mut buffer) = (BodyDecoder::of_response(Framing::UntilClose), BytesMut::from("hi"));
+    fn a_body_until_close_ends_with_the_connection() {
+        let (mut decoder, mut buffer) =
+            (BodyDecoder::for_response(Framing::UntilClose), BytesMut::from("hi"));
         assert_eq!(
             (decoder.decode(&mut buffer), decoder.decode(&mut buffer)),
             (Ok(Some(data("hi"))), Ok(None))
@@ -157,14 +158,15 @@ mod tests {
     }
 
     #[test]
-    fn chunks_have_their_own_end() {
+    fn a_chunked_body_is_incomplete_without_its_last_chunk() {
         for (text, end) in [
             ("1\r\nx\r\n0\r\n\r\n", Ok(())),
             ("1\r\nx\r\n0\r\n\r", Err(BodyFault::Incomplete)),
             ("1\r\nx\r\n0\r\nX: y\r\n", Err(BodyFault::Incomplete)),
             ("1\r\nx", Err(BodyFault::Incomplete)),
         ] {
-            let (mut decoder, mut buffer) = (BodyDecoder::of_request(Framing::Chunked), BytesMut::from(text));
+            let (mut decoder, mut buffer) =
+                (BodyDecoder::for_request(Framing::Chunked), BytesMut::from(text));
             assert_eq!(decoder.remaining(), None);
             assert_eq!(decoder.decode(&mut buffer), Ok(Some(data("x"))));
             let next = decoder.decode(&mut buffer);

@@ -1,4 +1,4 @@
-//! Heads from and to the form of the `http` crate, which is that of HTTP/2.
+//! Conversion of heads from and to the types of the `http` crate, which hyper uses for HTTP/2.
 
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, request, response};
@@ -7,7 +7,7 @@ use super::fields::Fields;
 use super::head::{RequestHead, ResponseHead};
 use super::name::{FieldName, NameSet, names};
 
-/// Values that hardly come twice. HTTP/2 would keep them in its table, through which it looks for each field.
+/// Fields whose values seldom repeat: they are marked "never indexed" so that they do not fill HPACK's dynamic table.
 const SELDOM_REPEATED: NameSet = NameSet::of(&[
     names::X_REQUEST_ID,
     names::X_RATELIMIT_REMAINING,
@@ -22,7 +22,7 @@ impl From<&Fields> for HeaderMap {
         for (field, is_sensitive) in fields.iter_with_sensitivity() {
             let (name, value) =
                 (HeaderName::from_bytes(field.name.as_bytes()), HeaderValue::from_bytes(field.value));
-            // Both are valid, or they would not be here.
+            // Both are always valid: `Fields` has only valid names and values.
             if let (Ok(name), Ok(mut value)) = (name, value) {
                 value.set_sensitive(is_sensitive || SELDOM_REPEATED.contains(field.name));
                 map.append(name, value);
@@ -37,7 +37,7 @@ impl From<&HeaderMap> for Fields {
         let mut fields = Self::over(b"");
         for (name, value) in map {
             let (name, text) = (FieldName::from(name), value.as_bytes().trim_ascii());
-            // A proxy must pass the mark on (RFC 7541 §6.2.3).
+            // A proxy has to forward the mark (RFC 7541 §6.2.3).
             if value.is_sensitive() {
                 fields.push_sensitive(name, text);
             } else {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secret_values_are_marked_on_both_sides() {
+    fn sensitive_values_stay_marked() {
         let mut map = HeaderMap::new();
         let mut secret = HeaderValue::from_static("s");
         secret.set_sensitive(true);

@@ -1,4 +1,4 @@
-//! The parts of a decoded body, and why one can't be decoded.
+//! Parts of a decoded body, and decoding errors.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -6,22 +6,22 @@ use http::HeaderMap;
 /// A part of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// Bytes of it.
+    /// Bytes of the body.
     Data(Bytes),
-    /// Its end, with its trailers if it has any.
+    /// The end of the body, with its trailers if there are any.
     End(Option<HeaderMap>),
 }
 
-/// Why a body can't be read.
+/// Why a body can't be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFault {
-    /// A chunk is malformed.
-    #[error("a chunk of the body is malformed")]
+    /// The size, extension or end of a chunk is malformed.
+    #[error("malformed chunk in the body")]
     Chunk,
-    /// The trailers are malformed.
-    #[error("the trailers are malformed")]
+    /// The trailers are malformed or too large.
+    #[error("malformed or too large trailers")]
     Trailers,
-    /// The connection has ended before the body.
-    #[error("the connection ended before the body")]
+    /// The connection was closed before the end of the body.
+    #[error("connection closed before the end of the body")]
     Incomplete,
 }

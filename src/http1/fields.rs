@@ -1,4 +1,4 @@
-//! The header fields of a message.
+//! Header fields.
 
 mod lines;
 mod spare;
@@ -10,10 +10,10 @@ pub use values::Values;
 use self::lines::{Lines, NO_LINES};
 use super::name::{FieldName, NameSet};
 
-/// The header fields of a message, in their order: one buffer of text, and where each line is in it.
+/// The header fields of a message, in their order: one buffer of text, and the position of each line in it.
 ///
-/// Names are in lower case, and values have no blanks around them and no control characters but tabs: the parser and those
-/// who call [`Fields::push`] see to it. The default has no memory.
+/// Names are in lower case. Values have no surrounding whitespace, and no control characters except tabs; the parser and the
+/// callers of [`Fields::push`] ensure that. The default allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     /// Boxed because heads are moved often.
@@ -21,28 +21,28 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// No fields, with room for those that most messages have.
+    /// No fields, with memory for those that most messages have.
     #[must_use]
     pub fn new() -> Self {
         Self { lines: Some(spare::take()) }
     }
 
-    /// Fields whose lines are in the text of this head, to be named by [`Fields::add_line`].
+    /// Fields over the text of a head, whose lines [`Fields::add_line`] adds.
     pub(super) fn over(head: &[u8]) -> Self {
         let mut lines = spare::take();
         lines.text.extend_from_slice(head);
         Self { lines: Some(lines) }
     }
 
-    /// Adds a line of the text: where its name and its value begin, and how long they are. Puts the name into lower case.
+    /// Adds a line of the text by the positions and lengths of its name and its value. Changes the name to lower case.
     pub(super) fn add_line(&mut self, name: (usize, usize), value: (usize, usize)) {
         self.lines_mut().add(name, value);
     }
 
-    /// How many lines there are.
+    /// The number of lines.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lines().places.len()
+        self.lines().positions.len()
     }
 
     /// Whether there is no line.
@@ -53,14 +53,14 @@ impl Fields {
 
     /// The lines in their order.
     pub fn iter(&self) -> impl Iterator<Item = Field<'_>> + Clone {
-        let Lines { text, places, .. } = self.lines();
-        places.iter().map(|line| line.field(text))
+        let Lines { text, positions, .. } = self.lines();
+        positions.iter().map(|line| line.field(text))
     }
 
-    /// The lines in their order, and whether the value of each is a secret.
+    /// The lines in their order, and whether the value of each is sensitive.
     pub(super) fn iter_with_sensitivity(&self) -> impl Iterator<Item = (Field<'_>, bool)> {
-        let Lines { text, places, .. } = self.lines();
-        places.iter().map(|line| (line.field(text), line.is_sensitive))
+        let Lines { text, positions, .. } = self.lines();
+        positions.iter().map(|line| (line.field(text), line.is_sensitive))
     }
 
     /// The value of the first line with this name.
@@ -69,7 +69,7 @@ impl Fields {
         self.get_all(name).next()
     }
 
-    /// The value of the first line with this name, if it has visible ASCII characters, blanks and tabs only.
+    /// The value of the first line with this name, if it is ASCII.
     #[must_use]
     pub fn get_str<'n>(&self, name: impl Into<FieldName<'n>>) -> Option<&str> {
         self.get(name).and_then(ascii)
@@ -78,9 +78,9 @@ impl Fields {
     /// The values of all lines with this name.
     pub fn get_all<'n>(&self, name: impl Into<FieldName<'n>>) -> Values<'_, 'n> {
         let (name, lines) = (name.into(), self.lines());
-        // Most names that are looked for are not there.
-        let places = if lines.may_contain(name) { &lines.places[..] } else { &[] };
-        Values { text: &lines.text, lines: places.iter(), name }
+        // Most names that are looked up are absent.
+        let positions = if lines.may_contain(name) { &lines.positions[..] } else { &[] };
+        Values { text: &lines.text, lines: positions.iter(), name }
     }
 
     /// The elements of the list that all lines with this name form together, without surrounding whitespace
@@ -112,20 +112,20 @@ impl Fields {
         self.lines_mut().push_with(name.into(), write);
     }
 
-    /// Adds a line with a secret value: HTTP/2 writes it as a literal that is never indexed (RFC 7541 §7.1.3).
+    /// Adds a line with a sensitive value: over HTTP/2 it is sent as a literal that is never indexed (RFC 7541 §7.1.3).
     pub fn push_sensitive<'n>(&mut self, name: impl Into<FieldName<'n>>, value: &[u8]) {
         self.push(name, value);
-        if let Some(line) = self.lines_mut().places.last_mut() {
+        if let Some(line) = self.lines_mut().positions.last_mut() {
             line.is_sensitive = true;
         }
     }
 
-    /// Puts a line in the place of all lines with this name.
+    /// Replaces all lines with this name by one.
     pub fn set<'n>(&mut self, name: impl Into<FieldName<'n>>, value: &[u8]) {
         self.set_with(name, |text| text.extend_from_slice(value));
     }
 
-    /// Puts a line whose value `write` appends in the place of all lines with this name.
+    /// Replaces all lines with this name by one whose value `write` appends.
     pub fn set_with<'n>(&mut self, name: impl Into<FieldName<'n>>, write: impl FnOnce(&mut Vec<u8>)) {
         let name = name.into();
         self.remove(name);
@@ -140,24 +140,24 @@ impl Fields {
         }
     }
 
-    /// Removes all lines with this name; says whether there was one.
+    /// Removes all lines with this name; returns whether there was one.
     pub fn remove<'n>(&mut self, name: impl Into<FieldName<'n>>) -> bool {
         let name = name.into();
         if !self.lines().may_contain(name) {
             return false;
         }
-        let Lines { text, places, present } = self.lines_mut();
-        let before = places.len();
-        places.retain(|line| !line.is_named(text, name));
+        let Lines { text, positions, present } = self.lines_mut();
+        let before = positions.len();
+        positions.retain(|line| !line.is_named(text, name));
         present.remove(name.id());
-        places.len() < before
+        positions.len() < before
     }
 
     /// Removes all lines that have one of these names.
     pub fn remove_all(&mut self, names: NameSet) {
         if self.contains_any(names) {
             let lines = self.lines_mut();
-            lines.places.retain(|line| !names.contains_id(line.id));
+            lines.positions.retain(|line| !names.contains_id(line.id));
             lines.present.remove_all(names);
         }
     }
@@ -165,16 +165,16 @@ impl Fields {
     /// Adds the lines of other fields.
     pub fn extend(&mut self, other: &Self) {
         let other = other.lines();
-        if !other.places.is_empty() {
+        if !other.positions.is_empty() {
             self.lines_mut().extend(other);
         }
     }
 
-    /// Keeps the lines for which this holds.
+    /// Keeps the lines for which `keeps` returns true.
     pub fn retain(&mut self, mut keeps: impl FnMut(Field<'_>) -> bool) {
         let lines = self.lines_mut();
         let mut present = NameSet::default();
-        lines.places.retain(|line| {
+        lines.positions.retain(|line| {
             let is_kept = keeps(line.field(&lines.text));
             if is_kept {
                 present.insert(line.id);
@@ -189,12 +189,12 @@ impl Fields {
         self.lines_mut().clear();
     }
 
-    /// Appends the lines as they are sent, each with its CRLF.
+    /// Writes the lines, each with its CRLF.
     pub fn write(&self, out: &mut Vec<u8>) {
         self.write_without(NameSet::default(), out);
     }
 
-    /// The same without the lines that have one of these names.
+    /// Writes the lines that have none of these names.
     pub(super) fn write_without(&self, names: NameSet, out: &mut Vec<u8>) {
         self.lines().write_without(names, out);
     }
@@ -211,7 +211,7 @@ impl Fields {
 impl Drop for Fields {
     fn drop(&mut self) {
         if let Some(lines) = self.lines.take() {
-            spare::give(lines);
+            spare::keep(lines);
         }
     }
 }
@@ -233,7 +233,7 @@ impl<'f> FromIterator<(&'f str, &'f str)> for Fields {
     }
 }
 
-/// A value as text, if it has visible ASCII characters, blanks and tabs only.
+/// A value as text, if it is ASCII.
 #[must_use]
 pub fn ascii(value: &[u8]) -> Option<&str> {
     std::str::from_utf8(value).ok().filter(|text| text.is_ascii())
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_text_are_written_anew() {
+    fn lines_of_a_head_are_written_in_canonical_form() {
         let head = b"GET / HTTP/1.1\nHost:a\nX-Y: b\r\n\r\n";
         let mut fields = Fields::over(head);
         fields.add_line((15, 4), (20, 1));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_ascii() {
+    fn values_are_text_if_they_are_ascii() {
         let mut fields = Fields::new();
         fields.push(HOST, "é".as_bytes());
         fields.push(VIA, b"a\tb");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_elements_of_all_lines_are_one_list() {
+    fn the_elements_of_all_lines_form_one_list() {
         let fields: Fields =
             [("TE", "gzip;q=0.5,\t trailers"), ("te", ""), ("TE", "a,")].into_iter().collect();
         let elements: Vec<&[u8]> = fields.elements(TE).collect();

@@ -1,4 +1,4 @@
-//! Heads of messages.
+//! Heads of requests and responses.
 
 use http::{HeaderMap, Method, Response, StatusCode, Uri, Version};
 
@@ -7,26 +7,26 @@ use super::fields::Fields;
 /// The head of a request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHead {
-    /// Its method.
+    /// The method.
     pub method: Method,
-    /// Its target.
+    /// The request target.
     pub uri: Uri,
-    /// The version in which its client has sent it.
+    /// The version in which the client has sent the request.
     pub version: Version,
-    /// Its header fields.
+    /// The header fields.
     pub fields: Fields,
 }
 
 /// The head of a response.
 #[derive(Clone, Debug)]
 pub struct ResponseHead {
-    /// Its status.
+    /// The status code.
     pub status: StatusCode,
-    /// Its reason phrase, if that is another than the usual one.
+    /// The reason phrase, if it is not the canonical one.
     pub reason: Option<Box<[u8]>>,
-    /// The version in which its server has sent it.
+    /// The version in which the server has sent the response.
     pub version: Version,
-    /// Its header fields.
+    /// The header fields.
     pub fields: Fields,
 }
 
@@ -45,15 +45,14 @@ impl ResponseHead {
         Self { status, reason: None, version: Version::HTTP_11, fields: Fields::new() }
     }
 
-    /// Whether no response with this status has a body (RFC 9112 §6.3).
+    /// Whether responses with this status code never have a body (RFC 9112 §6.3).
     #[must_use]
     pub fn is_bodiless(&self) -> bool {
         self.status.is_informational()
             || matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
     }
 
-    /// A response of the `http` crate with this head and body. It has no reason phrase, and the version of the connection
-    /// that it is sent over.
+    /// A response of the `http` crate with this head and body, without the reason phrase and the version.
     #[must_use]
     pub fn into_response<B>(self, body: B) -> Response<B> {
         let mut response = Response::new(body);

@@ -2,11 +2,11 @@
 
 use http::HeaderName;
 
-/// The name of a header field, in lower case. Names that the proxy knows have a number, so that they are compared and
-/// found without a look at their text.
+/// The name of a header field, in lower case. Names that the proxy knows have an id, so that they are compared without
+/// their text.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldName<'a> {
-    /// The place in [`KNOWN`]; 0 for a name that is not there.
+    /// The index in [`KNOWN`]; 0 for other names.
     id: u8,
     text: &'a [u8],
 }
@@ -21,10 +21,10 @@ macro_rules! known_names {
         #[repr(u8)]
         enum Id { UNKNOWN, $($constant,)+ }
 
-        /// The known names by their numbers.
+        /// The known names by their ids.
         pub(super) const KNOWN: &[&[u8]] = &[b"", $($text,)+];
 
-        /// Names that have a number.
+        /// The known names.
         pub mod names {
             use super::{FieldName, Id};
             $(
@@ -92,30 +92,29 @@ known_names! {
     X_REQUEST_ID = b"x-request-id",
 }
 
-/// The bit that letters in lower case have; of known names, `-` has it as well.
+/// The bit that lower-case letters have; `-`, which known names have too, has it as well.
 const LOWER: u8 = 0x20;
 
-/// Places of the table in which names are looked up.
+/// Size of the hash table of known names.
 const SLOTS: usize = 256;
 
-/// Where each known name is found by its [`slot`]; 0 where none is.
+/// The ids of the known names by their [`slot`]; 0 in empty slots.
 const TABLE: [u8; SLOTS] = {
     assert!(KNOWN.len() <= 64, "a set of names has 64 bits");
     let mut table = [0; SLOTS];
     let mut id = 1;
     while id < KNOWN.len() {
         let slot = slot(KNOWN[id]);
-        assert!(table[slot] == 0, "two names have the same place: another hash is needed");
-        // Less than 64.
-        #[allow(clippy::cast_possible_truncation)]
-        let number = id as u8;
-        table[slot] = number;
+        assert!(table[slot] == 0, "two known names have the same slot: change the hash function");
+        #[expect(clippy::cast_possible_truncation, reason = "there are at most 64 names")]
+        let small_id = id as u8;
+        table[slot] = small_id;
         id += 1;
     }
     table
 };
 
-/// The place of a name that is not empty, in any case. No two known names have the same.
+/// The slot of a name, which is not empty, whatever its case: a perfect hash of the known names.
 const fn slot(name: &[u8]) -> usize {
     let (length, first, last) = (name.len(), name[0] | LOWER, name[name.len() - 1] | LOWER);
     let fourth_last = (name[length.saturating_sub(4)] | LOWER) as usize;
@@ -131,16 +130,16 @@ impl<'a> FieldName<'a> {
         Self { id: if KNOWN[id as usize] == text { id } else { 0 }, text }
     }
 
-    /// A known name by its number, or the name with this text.
-    pub(super) fn of(id: u8, text: &'a [u8]) -> Self {
+    /// The name with this text, whose id is known.
+    pub(super) fn with_id(id: u8, text: &'a [u8]) -> Self {
         Self { id, text }
     }
 
-    /// The number of the name that this token is in any case; 0 for a name that is not known.
+    /// The id of this token, whatever its case; 0 for a name that is not known.
     pub(super) fn id_of_token(text: &[u8]) -> u8 {
         let id = if text.is_empty() { 0 } else { TABLE[slot(text)] };
         let known = KNOWN[usize::from(id)];
-        // No other byte of a token becomes one of a known name with this bit. Without an early end the loop is vectorised.
+        // With this bit no other byte of a token equals one of a known name. A loop without an early exit is vectorized.
         let differing = known.iter().zip(text).fold(0, |bits, (known, byte)| bits | (known ^ (byte | LOWER)));
         if known.len() == text.len() && differing == 0 { id } else { 0 }
     }
@@ -149,20 +148,20 @@ impl<'a> FieldName<'a> {
         self.id
     }
 
-    /// Its text.
+    /// The text of the name.
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         self.text
     }
 
-    /// Its text.
+    /// The text of the name.
     #[must_use]
     pub fn as_str(self) -> &'a str {
-        // A token has ASCII characters only (RFC 9110 §5.6.2).
+        // A token is ASCII (RFC 9110 §5.6.2).
         std::str::from_utf8(self.text).unwrap_or_default()
     }
 
-    /// Whether it has an underscore, so that some servers take it for another name.
+    /// Whether the name has an underscore: some servers take it for the name with a hyphen.
     #[must_use]
     pub fn has_underscore(self) -> bool {
         // No known name has one.
@@ -191,21 +190,21 @@ impl NameSet {
     /// A set of these names; those that are not known are left out.
     #[must_use]
     pub const fn of(names: &[FieldName<'_>]) -> Self {
-        let (mut bits, mut place) = (0, 0);
-        while place < names.len() {
-            bits |= Self::bit(names[place].id);
-            place += 1;
+        let (mut bits, mut index) = (0, 0);
+        while index < names.len() {
+            bits |= Self::bit(names[index].id);
+            index += 1;
         }
         Self(bits)
     }
 
-    /// Whether a name is in it.
+    /// Whether a name is in the set.
     #[must_use]
     pub const fn contains(self, name: FieldName<'_>) -> bool {
         self.contains_id(name.id)
     }
 
-    /// Whether the two have a name in common.
+    /// Whether the two sets have a name in common.
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -231,7 +230,7 @@ impl NameSet {
         self.0 &= !Self::bit(id);
     }
 
-    /// Names without a number are in no set.
+    /// The bit of an id; none for names that are not known.
     const fn bit(id: u8) -> u64 {
         if id == 0 { 0 } else { 1 << id }
     }
@@ -242,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_names_are_found_by_their_text() {
+    fn known_names_have_the_id_of_their_text() {
         for (id, text) in KNOWN.iter().enumerate().skip(1) {
             assert_eq!(usize::from(FieldName::new(text).id), id);
             assert!(text.iter().all(|byte| byte.is_ascii_lowercase() || b"-".contains(byte)));
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_have_known_names_only() {
+    fn sets_contain_only_known_names() {
         let set = NameSet::of(&[names::HOST, names::X_REQUEST_ID, FieldName::new(b"x-a")]);
         assert!(set.contains(names::HOST) && set.contains(names::X_REQUEST_ID));
         assert!(!set.contains(names::TE) && !set.contains(FieldName::new(b"x-a")));

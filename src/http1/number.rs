@@ -1,11 +1,11 @@
-//! Decimal numbers as bytes.
+//! Formats and parses decimal numbers.
 
 /// Appends the decimal digits of a number.
 pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// The number that has these digits and nothing else, neither a sign nor a blank; none if it does not fit.
+/// Parses a number that consists of digits only, without sign or whitespace; none for anything else, and if it overflows.
 #[must_use]
 pub fn parse_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_and_read() {
+    fn numbers_are_formatted_and_parsed() {
         for number in [0, 1, 9, 10, 99, 100, 1_234_567_890, u64::MAX] {
             let mut out = Vec::new();
             push_decimal(&mut out, number);

@@ -1,4 +1,4 @@
-//! What requests and responses have in common: the errors of their heads, and how their bodies are framed.
+//! What the parsers of requests and responses share: errors, limits, framing and keep-alive.
 
 use http::StatusCode;
 use memchr::memchr_iter;
@@ -7,71 +7,71 @@ use super::fields::Fields;
 use super::name::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use super::number::{parse_decimal, push_decimal};
 
-/// The most interim responses (1xx) before a response.
+/// The most interim responses (1xx) before a final one.
 pub const MAX_INTERIM: u8 = 100;
 
-/// The longest body that a Content-Length may announce, so that no sum of lengths overflows.
+/// The largest Content-Length, so that no sum of lengths overflows.
 const MAX_LENGTH: u64 = u64::MAX >> 1;
 
-/// The most bytes of empty lines before a head.
+/// Bytes of empty lines before a head that are too many.
 const MAX_EMPTY: usize = 64;
 
-/// How large a head may be.
+/// Limits on the size of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Bytes, with the start line and the empty line.
+    /// The most bytes, with the start line and the empty line.
     pub max_bytes: usize,
-    /// Lines.
+    /// The most header lines.
     pub max_headers: usize,
 }
 
-/// How the end of a body is found (RFC 9112 §6.3).
+/// How the end of a body is determined (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none.
+    /// There is no body.
     Empty,
-    /// By its length in bytes.
+    /// By a Content-Length, in bytes.
     Length(u64),
-    /// By its chunks.
+    /// By the chunked transfer coding.
     Chunked,
-    /// By the end of its connection.
+    /// By the close of the connection.
     UntilClose,
 }
 
-/// Why a head is refused.
+/// Why a head is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// It is no HTTP/1.
-    #[error("the head is malformed: {0}")]
+    /// The head is not HTTP/1.
+    #[error("malformed head: {0}")]
     Malformed(httparse::Error),
-    /// Its method is none.
-    #[error("the method is malformed")]
+    /// The method is malformed.
+    #[error("malformed method")]
     Method,
-    /// Its target is none.
-    #[error("the target is malformed")]
+    /// The request target is malformed.
+    #[error("malformed request target")]
     Target,
-    /// Its target is too long.
-    #[error("the target is too long")]
+    /// The request target is too long.
+    #[error("request target is too long")]
     TargetTooLong,
-    /// Its status is none.
-    #[error("the status is malformed")]
+    /// The status code is malformed.
+    #[error("malformed status code")]
     Status,
-    /// It has more bytes or lines than it may have.
-    #[error("the head is too large")]
+    /// The head has more bytes or lines than allowed.
+    #[error("head is too large")]
     TooLarge,
-    /// A Content-Length is no number, or several differ.
-    #[error("the Content-Length is invalid")]
+    /// A Content-Length is not a number or too large, or several differ.
+    #[error("invalid Content-Length")]
     ContentLength,
-    /// A transfer coding that is not understood, or one in HTTP/1.0.
-    #[error("the only transfer coding that is understood is chunked")]
+    /// There is another transfer coding than chunked, or one in HTTP/1.0.
+    #[error("unsupported transfer coding: only chunked is supported, and only in HTTP/1.1")]
     TransferCoding,
-    /// A response has a length and a transfer coding.
-    #[error("the end of the body is ambiguous")]
+    /// A response has a Content-Length and a transfer coding.
+    #[error("ambiguous framing: the response has both Content-Length and Transfer-Encoding")]
     Ambiguous,
 }
 
 impl ParseError {
-    /// The status of a response to a request whose head is refused for this.
+    /// The status code of the response to a request with such a head.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
@@ -98,8 +98,8 @@ impl From<httparse::Error> for ParseError {
     }
 }
 
-/// Whether there may be the end of a head, of which `seen` bytes had none. A head that comes byte by byte would
-/// otherwise be parsed as often.
+/// Whether the bytes may contain the end of a head that is not in the first `seen` bytes. Otherwise a head that is received
+/// byte by byte would be parsed for each byte.
 pub(super) fn may_be_complete(bytes: &[u8], seen: usize) -> bool {
     let begin = seen.saturating_sub(3);
     seen == 0
@@ -107,11 +107,11 @@ pub(super) fn may_be_complete(bytes: &[u8], seen: usize) -> bool {
             .any(|at| matches!(&bytes[begin + at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// Refuses a head behind many empty lines. Each of these could be its end, so that they would be looked through whenever
-/// more comes.
+/// Rejects a head after many empty lines. Each of these could be the end of the head, so that all of them would be parsed
+/// again whenever more bytes are received.
 ///
 /// # Errors
-/// When there are more of them than it may have.
+/// When there are more empty lines than allowed.
 pub(super) fn check_empty_lines(bytes: &[u8]) -> Result<(), ParseError> {
     let begin = bytes.get(..MAX_EMPTY).unwrap_or_default();
     if !begin.is_empty() && begin.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -120,11 +120,12 @@ pub(super) fn check_empty_lines(bytes: &[u8]) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// The Content-Length of a head, in one line and in its shortest form afterwards; none if there is none.
+/// The Content-Length of a head, if it has one. Several equal ones, and one with leading zeros, are replaced by one line in
+/// canonical form. `allows_lists` says whether one line may repeat the number, separated by commas (RFC 9110 §8.6).
 ///
 /// # Errors
-/// One that is no number, and several that differ. `lists` says whether a value may repeat the number (RFC 9110 §8.6).
-pub fn content_length(fields: &mut Fields, lists: bool) -> Result<Option<u64>, ParseError> {
+/// When a Content-Length is not a number or too large, or several differ.
+pub fn content_length(fields: &mut Fields, allows_lists: bool) -> Result<Option<u64>, ParseError> {
     if !fields.contains(CONTENT_LENGTH) {
         return Ok(None);
     }
@@ -135,7 +136,7 @@ pub fn content_length(fields: &mut Fields, lists: bool) -> Result<Option<u64>, P
         return Ok(Some(length));
     }
     let mut all = fields.get_all(CONTENT_LENGTH).flat_map(|value| {
-        let separator = move |byte: &u8| lists && *byte == b',';
+        let separator = move |byte: &u8| allows_lists && *byte == b',';
         value.split(separator).map(|number| parse_decimal(number.trim_ascii()))
     });
     let length =
@@ -147,10 +148,10 @@ pub fn content_length(fields: &mut Fields, lists: bool) -> Result<Option<u64>, P
     Ok(Some(length))
 }
 
-/// Whether the body comes in chunks; a head has no transfer coding otherwise.
+/// Whether the transfer coding is chunked, rather than none.
 ///
 /// # Errors
-/// Other transfer codings, or several.
+/// When there is another transfer coding, or more than one.
 pub(super) fn is_chunked(fields: &Fields) -> Result<bool, ParseError> {
     if !fields.contains(TRANSFER_ENCODING) {
         return Ok(false);
@@ -163,13 +164,13 @@ pub(super) fn is_chunked(fields: &Fields) -> Result<bool, ParseError> {
     }
 }
 
-/// Whether the body comes as it is, or in chunks and in no other transfer coding.
+/// Whether the body has no other transfer coding than chunked.
 #[must_use]
-pub fn is_plainly_coded(fields: &Fields) -> bool {
+pub fn has_only_chunked_coding(fields: &Fields) -> bool {
     is_chunked(fields).is_ok()
 }
 
-/// Whether the sender of a head keeps the connection (RFC 9112 §9.3).
+/// Whether the sender of a head keeps the connection alive (RFC 9112 §9.3).
 pub(super) fn keeps_alive(fields: &Fields, is_http_10: bool) -> bool {
     if !fields.contains(CONNECTION) {
         return !is_http_10;
@@ -187,7 +188,7 @@ pub(super) fn keeps_alive(fields: &Fields, is_http_10: bool) -> bool {
     if has(b"close") {
         return false;
     }
-    // Not every server finds an option beside bytes beyond ASCII.
+    // Some servers ignore the whole field if it has bytes that are not ASCII.
     !is_http_10 || (has(b"keep-alive") && fields.get_all(CONNECTION).all(<[u8]>::is_ascii))
 }
 
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_has_one_spelling_or_none() {
+    fn a_content_length_gets_its_canonical_form() {
         for (values, written) in [
             (&[][..], None),
             (&["0"], Some("0")),
@@ -230,17 +231,17 @@ mod tests {
             codings.iter().map(|coding| ("transfer-encoding", *coding)).collect()
         };
         for plain in [&[][..], &["chunked"], &["Chunked"]] {
-            assert!(is_plainly_coded(&fields(plain)), "{plain:?}");
+            assert!(has_only_chunked_coding(&fields(plain)), "{plain:?}");
         }
         for other in
             [&["gzip"][..], &["gzip, chunked"], &["chunked", "chunked"], &["chunked, chunked"], &[""]]
         {
-            assert!(!is_plainly_coded(&fields(other)), "{other:?}");
+            assert!(!has_only_chunked_coding(&fields(other)), "{other:?}");
         }
     }
 
     #[test]
-    fn an_end_of_a_head_is_found_wherever_it_is_cut() {
+    fn the_end_of_a_head_is_found_however_it_is_split() {
         for head in ["a\r\nb\r\n\r\n", "a\nb\n\n", "a\nb\n\r\n"] {
             let found = (1..=head.len())
                 .find(|end| may_be_complete(&head.as_bytes()[..*end], end - 1 + usize::from(*end == 1)));
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_comes_byte_by_byte_is_parsed_once() {
+    fn a_head_that_is_received_byte_by_byte_is_parsed_once() {
         for line_end in ["\r\n", "\n"] {
             let head = format!("GET / HTTP/1.1{line_end}{}{line_end}", format!("X: y{line_end}").repeat(50));
             let parsed = (2..=head.len()).filter(|&end| may_be_complete(&head.as_bytes()[..end], end - 1));
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_are_chunked_alone() {
+    fn transfer_codings_other_than_chunked_are_rejected() {
         let coded = |values: &[&'static str]| {
             is_chunked(&values.iter().map(|value| ("transfer-encoding", *value)).collect::<Fields>())
         };
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_kept_as_its_options_say() {
+    fn connection_options_decide_about_keep_alive() {
         for (values, in_11, in_10) in [
             (&[][..], true, false),
             (&["keep-alive"], true, true),

@@ -1,4 +1,4 @@
-//! Heads of requests.
+//! Parser of request heads.
 
 use std::mem::MaybeUninit;
 
@@ -12,37 +12,37 @@ use super::parse::{
     may_be_complete,
 };
 
-/// Lines for which there is room without an allocation.
+/// Header lines that need no allocation.
 const USUAL_HEADERS: usize = 100;
 
-/// The longest target, in bytes.
+/// The longest request target, in bytes: the `http` crate accepts no longer one.
 const MAX_TARGET: usize = 65_534;
 
 /// A request whose head is complete.
 #[derive(Debug)]
 pub struct ParsedRequest {
-    /// The head; boxed because it is large, and moved often.
+    /// The head; boxed because it is large and moved often.
     pub head: Box<RequestHead>,
-    /// How the end of the body is found.
+    /// How the end of the body is determined.
     pub framing: Framing,
-    /// Whether the client keeps the connection for another request.
+    /// Whether the client keeps the connection alive for another request.
     pub keeps_alive: bool,
-    /// Whether the client sends the body only after `100 Continue`.
+    /// Whether the client sends the body only after `100 Continue` (RFC 9110 §10.1.1).
     pub expects_continue: bool,
-    /// Bytes of the head.
+    /// The length of the head in bytes.
     pub length: usize,
 }
 
-/// Parses the head of a request; none if it is not complete. `seen` bytes were known in an earlier call. `last` is an
-/// earlier target of the same client, which is often the same.
+/// Parses the head of a request; none if it is not complete. An earlier call has seen the first `seen` bytes. `last_target`
+/// is the target of an earlier request of the same client: if it repeats, it is not parsed again.
 ///
 /// # Errors
-/// A head that can be read in more than one way, or is too large. What follows it can't be read either.
+/// When the head is malformed, ambiguous or too large. The connection can't be used for another request then.
 pub fn parse_request(
     bytes: &[u8],
     seen: usize,
     limits: HeadLimits,
-    last: Option<&Uri>,
+    last_target: Option<&Uri>,
 ) -> Result<Option<ParsedRequest>, ParseError> {
     check_empty_lines(bytes)?;
     if !may_be_complete(bytes, seen) {
@@ -66,12 +66,12 @@ pub fn parse_request(
     };
     let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| ParseError::Method)?;
-    let uri = uri(target, last)?;
+    let uri = uri(target, last_target)?;
     let is_http_10 = request.version == Some(0);
     let mut fields = Fields::over(&bytes[..length]);
-    let place = |part: &[u8]| (part.as_ptr().addr() - bytes.as_ptr().addr(), part.len());
+    let position = |part: &[u8]| (part.as_ptr().addr() - bytes.as_ptr().addr(), part.len());
     for line in request.headers.iter() {
-        fields.add_line(place(line.name.as_bytes()), place(line.value));
+        fields.add_line(position(line.name.as_bytes()), position(line.value));
     }
     let (framing, is_ambiguous) = framing(&mut fields, is_http_10)?;
     Ok(Some(ParsedRequest {
@@ -92,11 +92,11 @@ fn expects_continue(fields: &Fields) -> bool {
     fields.get_all(EXPECT).next_back().is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }
 
-fn uri(target: &str, last: Option<&Uri>) -> Result<Uri, ParseError> {
-    if let Some(last) = last.filter(|last| last.scheme().is_none())
-        && last.path_and_query().is_some_and(|path| path.as_str() == target)
+fn uri(target: &str, last_target: Option<&Uri>) -> Result<Uri, ParseError> {
+    if let Some(uri) = last_target.filter(|uri| uri.scheme().is_none())
+        && uri.path_and_query().is_some_and(|path| path.as_str() == target)
     {
-        return Ok(last.clone());
+        return Ok(uri.clone());
     }
     if target.len() > MAX_TARGET {
         return Err(ParseError::TargetTooLong);
@@ -104,13 +104,13 @@ fn uri(target: &str, last: Option<&Uri>) -> Result<Uri, ParseError> {
     target.parse().map_err(|_| ParseError::Target)
 }
 
-/// How the body is framed, and whether there was a length beside the chunks: then the length is removed, and the
-/// connection ends after the request, since its sender may have meant the length (RFC 9112 §6.3).
+/// The framing of the body, and whether there was a Content-Length beside chunked: then it is removed, and the connection
+/// has to close after the request, since the client may have meant the length (RFC 9112 §6.3).
 fn framing(fields: &mut Fields, is_http_10: bool) -> Result<(Framing, bool), ParseError> {
     let length = content_length(fields, false)?;
     if fields.contains(TRANSFER_ENCODING) {
         if is_http_10 {
-            // HTTP/1.0 has no chunks: the sender may have meant something else.
+            // HTTP/1.0 has no transfer codings, so the framing is faulty (RFC 9112 §6.1).
             return Err(ParseError::Malformed(httparse::Error::HeaderValue));
         }
         is_chunked(fields)?;
@@ -127,7 +127,7 @@ mod tests {
 
     const LIMITS: HeadLimits = HeadLimits { max_bytes: 1 << 20, max_headers: 100 };
 
-    /// Parses a head in one piece and byte by byte, which must come to the same.
+    /// Parses a head in one piece and byte by byte, with equal results.
     fn parse(text: &str, limits: HeadLimits) -> Result<Option<ParsedRequest>, ParseError> {
         let whole = parse_request(text.as_bytes(), 0, limits, None);
         let mut pieces = (1..=text.len()).filter_map(|end| {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_read_with_its_lines() {
+    fn a_head_is_parsed_with_its_lines() {
         let parsed = parse("\r\nPOST /a?b HTTP/1.1\r\nHost: a\nX:\ty \r\nEmpty:\r\n\r\nbody", LIMITS);
         let ParsedRequest { head, framing, keeps_alive, expects_continue, length } = parsed.unwrap().unwrap();
         assert_eq!(
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_target_is_not_parsed_again() {
+    fn a_repeated_target_is_used_again() {
         for (last, target) in
             [("/a?b", "/a?b"), ("/a?b", "/a"), ("http://b/a", "/a"), ("/a", "http://b/a"), ("a:443", "a:443")]
         {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_is_a_length_or_chunks() {
+    fn a_body_has_a_length_or_is_chunked() {
         for (lines, framing, keeps) in [
             ("", Framing::Empty, true),
             ("Content-Length: 0\r\n", Framing::Empty, true),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_client_of_http_11_expects_100_continue() {
+    fn expect_is_ignored_in_http_10() {
         assert!(with_lines("Expect: 100-Continue\r\n").unwrap().expects_continue);
         assert!(!with_lines("Expect: 100-continue\r\nExpect: x\r\n").unwrap().expects_continue);
         let old = parse("POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n", LIMITS).unwrap().unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_may_have_as_many_bytes_as_the_limit_says() {
+    fn a_head_larger_than_the_limit_is_rejected() {
         let head = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(500));
         let limited = |max_bytes, text: &str| {
             parse(text, HeadLimits { max_bytes, ..LIMITS }).map(|parsed| parsed.is_some())
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_may_have_as_many_lines_as_the_limit_says() {
+    fn a_head_with_more_lines_than_the_limit_is_rejected() {
         for max_headers in [0, 1, 10, 99, 100, 101, 250] {
             let limited = |count: usize| {
                 let head = format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(count));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_has_a_bound() {
+    fn a_target_that_is_too_long_is_rejected() {
         let of = |length: usize| {
             let head = format!("GET /{} HTTP/1.1\r\n\r\n", "y".repeat(length - 1));
             parse_request(head.as_bytes(), 0, LIMITS, None)
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_may_follow_a_few_empty_lines() {
+    fn only_a_few_empty_lines_may_precede_a_head() {
         for (lines, is_right) in [(1, true), (31, true), (32, false), (5000, false)] {
             let head = format!("{}GET / HTTP/1.1\r\n\r\n", "\r\n".repeat(lines));
             assert_eq!(parse(&head, LIMITS).is_ok(), is_right, "{lines}");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_part_that_is_wrong() {
+    fn errors_name_the_malformed_part() {
         for (head, error) in [
             ("G(T / HTTP/1.1\r\n\r\n", ParseError::Method),
             ("GET /\u{1} HTTP/1.1\r\n\r\n", ParseError::Target),

@@ -1,4 +1,4 @@
-//! Heads of responses.
+//! Parser of response heads.
 
 use std::mem::MaybeUninit;
 
@@ -12,27 +12,27 @@ use super::parse::{
     may_be_complete,
 };
 
-/// The most lines of a response.
+/// The most header lines of a response.
 const MAX_HEADERS: usize = 100;
 
 /// A response whose head is complete.
 #[derive(Debug)]
 pub struct ParsedResponse {
-    /// The head. That of an interim response other than 101 has no fields.
+    /// The head. For an interim response other than 101 it has no fields.
     pub head: ResponseHead,
-    /// How the end of the body is found.
+    /// How the end of the body is determined.
     pub framing: Framing,
-    /// Whether the server keeps the connection for another request.
+    /// Whether the server keeps the connection alive for another request.
     pub keeps_alive: bool,
-    /// Bytes of the head.
+    /// The length of the head in bytes.
     pub length: usize,
 }
 
-/// Parses the head of a response to a request with this method, which may be an interim response; none if it is not
-/// complete. `seen` bytes were known in an earlier call.
+/// Parses the head of a response, which may be an interim one, to a request with this method; none if it is not complete. An
+/// earlier call has seen the first `seen` bytes. The number of lines has a limit of its own instead of that of `limits`.
 ///
 /// # Errors
-/// A head that can be read in more than one way, or is too large. The number of lines has a bound of its own.
+/// When the head is malformed, ambiguous or too large. The connection can't be used for another request then.
 pub fn parse_response(
     bytes: &[u8],
     seen: usize,
@@ -66,9 +66,9 @@ pub fn parse_response(
         head.reason = Some(reason.as_bytes().into());
     }
     head.fields = Fields::over(&bytes[..length]);
-    let place = |part: &[u8]| (part.as_ptr().addr() - bytes.as_ptr().addr(), part.len());
+    let position = |part: &[u8]| (part.as_ptr().addr() - bytes.as_ptr().addr(), part.len());
     for line in response.headers.iter() {
-        head.fields.add_line(place(line.name.as_bytes()), place(line.value));
+        head.fields.add_line(position(line.name.as_bytes()), position(line.value));
     }
     let framing = framing(&mut head, is_http_10, method)?;
     let keeps_alive = framing != Framing::UntilClose && keeps_alive(&head.fields, is_http_10);
@@ -106,15 +106,15 @@ mod tests {
         parse_response(text.as_bytes(), 0, LIMITS, method)
     }
 
-    /// The framing of a response with this status line and these lines, and whether the connection is kept.
+    /// The framing of a response with this status line and these lines, and whether the connection is kept alive.
     fn framed(method: &Method, status: &str, lines: &str) -> Result<(Framing, bool), ParseError> {
         let parsed = parse(method, &format!("{status}\r\n{lines}\r\n"))?.unwrap();
         Ok((parsed.framing, parsed.keeps_alive))
     }
 
-    /// RFC 9112 §6.3, in the order of its rules.
+    /// The rules of RFC 9112 §6.3, in their order.
     #[test]
-    fn the_body_ends_as_the_head_says() {
+    fn the_head_determines_the_framing_of_the_body() {
         let (get, head) = (&Method::GET, &Method::HEAD);
         let (length, chunked, both) = (
             "Content-Length: 5\r\n",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_leaves_in_one_line_and_the_chunks_of_no_body_not_at_all() {
+    fn a_length_gets_its_canonical_form_and_the_coding_of_an_absent_body_is_removed() {
         let parsed =
             parse(&Method::HEAD, "HTTP/1.1 200 OK\r\nContent-Length: 5, 05\r\n\r\n").unwrap().unwrap();
         assert_eq!(parsed.head.fields.get_all(CONTENT_LENGTH).collect::<Vec<_>>(), [b"5"]);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interim_response_has_no_fields_but_101_has() {
+    fn interim_responses_other_than_101_have_no_fields() {
         let interim = "HTTP/1.1 103 Early Hints\r\nLocation: x\r\nContent-Length: x\r\n\r\n";
         let parsed = parse(&Method::GET, &format!("{interim}HTTP/1.1 200 OK\r\n\r\n")).unwrap().unwrap();
         assert_eq!(
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_unusual_reason_is_kept() {
+    fn only_an_unusual_reason_phrase_is_kept() {
         for (status, reason) in [
             ("200 OK", None),
             ("200 Fine", Some("Fine")),
@@ -187,7 +187,7 @@ mod tests {
             ("200", Some("")),
             ("299 ", Some("")),
             ("299 x y", Some("x y")),
-            // What is not ASCII is left out.
+            // httparse drops a reason phrase that is not ASCII.
             ("200 \u{e9}", Some("")),
         ] {
             let parsed = parse(&Method::GET, &format!("HTTP/1.1 {status}\r\n\r\n")).unwrap().unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_bounds() {
+    fn a_head_larger_than_the_limits_is_rejected() {
         let with_lines = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: y\r\n".repeat(count));
         assert_eq!(parse(&Method::GET, &with_lines(100)).unwrap().unwrap().head.fields.len(), 100);
         assert_eq!(parse(&Method::GET, &with_lines(101)).unwrap_err(), ParseError::TooLarge);

@@ -1,4 +1,4 @@
-//! Heads and bodies as they are written.
+//! Writers of heads and bodies (RFC 9112).
 
 use http::{HeaderMap, StatusCode, Version};
 
@@ -9,33 +9,33 @@ use super::name::{FieldName, NameSet};
 use super::number::push_decimal;
 use super::parse::Framing;
 
-/// Fields that say how a body is framed. They are written anew.
+/// Fields that state the framing of a body: they are not copied from the head but written for the actual framing.
 const FRAMING: NameSet = NameSet::of(&[CONTENT_LENGTH, TRANSFER_ENCODING]);
 
-/// Writes the head of a request whose body is framed in this way. Its target is path and query alone.
+/// Writes the head of a request whose body has this framing, with its target in origin-form.
 pub fn write_request(out: &mut Vec<u8>, head: &RequestHead, framing: Framing) {
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
     if target.starts_with('?') {
-        // The path of an absolute form may be empty.
+        // In absolute-form the path may be empty.
         out.push(b'/');
     }
     out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     write_fields(out, &head.fields);
     match framing {
-        Framing::Empty if head.fields.contains(CONTENT_LENGTH) => write_length(out, 0),
-        // A request has no body that ends with its connection.
+        Framing::Empty if head.fields.contains(CONTENT_LENGTH) => write_content_length(out, 0),
+        // The body of a request can't end with its connection.
         Framing::Empty | Framing::UntilClose => {}
-        Framing::Length(length) => write_length(out, length),
+        Framing::Length(length) => write_content_length(out, length),
         Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the head of a response to a client that speaks `version`, whose body is framed in this way. `is_last` says that
-/// the connection ends after it. Without a Date it gets this one.
+/// Writes the head of a response to a request of this `version`, whose body has this framing. `is_last` says that the
+/// connection closes after it. A response without a Date field gets `date`.
 pub fn write_response(
     out: &mut Vec<u8>,
     head: &ResponseHead,
@@ -54,7 +54,7 @@ pub fn write_response(
     out.extend_from_slice(b"\r\n");
     let has_no_length = head.status.is_informational() || head.status == StatusCode::NO_CONTENT;
     if framing == Framing::Empty && !has_no_length {
-        // The length is that of a body which is not sent.
+        // To HEAD and with 304: the length of the body that is not sent (RFC 9110 §8.6).
         head.fields.write(out);
     } else {
         write_fields(out, &head.fields);
@@ -66,7 +66,7 @@ pub fn write_response(
     }
     match framing {
         Framing::Empty | Framing::UntilClose => {}
-        Framing::Length(length) => write_length(out, length),
+        Framing::Length(length) => write_content_length(out, length),
         Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
     }
     if !head.fields.contains(CONNECTION) {
@@ -79,7 +79,7 @@ pub fn write_response(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the interim response by which a client sends its body.
+/// Writes the interim response `100 Continue`, after which a client sends its body.
 pub fn write_continue(out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
 }
@@ -92,21 +92,21 @@ fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
     }
 }
 
-fn write_length(out: &mut Vec<u8>, length: u64) {
+fn write_content_length(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"content-length: ");
     push_decimal(out, length);
     out.extend_from_slice(b"\r\n");
 }
 
-/// How a body is written.
+/// Encodes a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyEncoder {
-    /// As it is: its length was announced, or the connection ends behind it.
+    /// As it is: with a Content-Length, or until the connection closes.
     Plain {
-        /// Bytes that are still to come; none if that is not known.
+        /// Bytes that remain to be written; none if that is not known.
         left: Option<u64>,
     },
-    /// In chunks, with those trailers that were announced.
+    /// In chunks, with those trailers that the `Trailer` field has announced.
     Chunked {
         /// The names of these trailers, separated by commas.
         announced: Vec<u8>,
@@ -114,7 +114,8 @@ pub enum BodyEncoder {
 }
 
 impl BodyEncoder {
-    /// An encoder for the body behind a head with these fields. `takes_trailers` says whether the receiver does.
+    /// An encoder for the body after a head with these fields. `takes_trailers` says whether the receiver accepts trailers
+    /// (`TE: trailers`).
     #[must_use]
     pub fn new(framing: Framing, fields: &Fields, takes_trailers: bool) -> Self {
         match framing {
@@ -132,9 +133,9 @@ impl BodyEncoder {
         }
     }
 
-    /// Begins a part of so many bytes; says how many of these are to follow, and then [`BodyEncoder::end_data`]. There
-    /// are less than asked for where the body is longer than announced.
-    pub fn begin_data(&mut self, length: usize, out: &mut Vec<u8>) -> usize {
+    /// Writes what comes before a part of `length` bytes; returns how many of these the caller has to write, followed by
+    /// [`BodyEncoder::data_suffix`]: fewer than `length` where the body is longer than its Content-Length.
+    pub fn start_data(&mut self, length: usize, out: &mut Vec<u8>) -> usize {
         match self {
             Self::Plain { left: None } => length,
             Self::Plain { left: Some(left) } => {
@@ -143,7 +144,7 @@ impl BodyEncoder {
                 taken
             }
             Self::Chunked { .. } => {
-                // An empty chunk would be the end.
+                // An empty chunk would end the body.
                 if length > 0 {
                     push_hex(out, length);
                     out.extend_from_slice(b"\r\n");
@@ -153,17 +154,17 @@ impl BodyEncoder {
         }
     }
 
-    /// What follows the bytes of a part.
+    /// What the caller has to write after the bytes of a part.
     #[must_use]
-    pub fn end_data(&self, length: usize) -> &'static [u8] {
+    pub fn data_suffix(&self, length: usize) -> &'static [u8] {
         match self {
             Self::Chunked { .. } if length > 0 => b"\r\n",
             _ => b"",
         }
     }
 
-    /// Writes the end of the body, with these trailers; says whether the body was complete.
-    pub fn end(&mut self, trailers: Option<&HeaderMap>, out: &mut Vec<u8>) -> bool {
+    /// Writes the end of the body, with these trailers; returns whether the body was complete.
+    pub fn finish(&mut self, trailers: Option<&HeaderMap>, out: &mut Vec<u8>) -> bool {
         match self {
             Self::Plain { left } => left.is_none_or(|left| left == 0),
             Self::Chunked { announced } => {
@@ -183,7 +184,7 @@ impl BodyEncoder {
         }
     }
 
-    /// Whether all that was announced has been written, so that nothing has to mark the end.
+    /// Whether the whole Content-Length was written, so that nothing has to mark the end.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         *self == Self::Plain { left: Some(0) }
@@ -193,7 +194,7 @@ impl BodyEncoder {
 fn push_hex(out: &mut Vec<u8>, number: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = (usize::BITS - number.leading_zeros()).div_ceil(4).max(1);
-    out.extend((0..digits).rev().map(|place| DIGITS[number >> (4 * place) & 15]));
+    out.extend((0..digits).rev().map(|digit| DIGITS[number >> (4 * digit) & 15]));
 }
 
 #[cfg(test)]
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_for_path_and_query() {
+    fn a_request_target_is_path_and_query() {
         for (target, sent) in
             [("/a?b", "/a?b"), ("http://b/c?d", "/c?d"), ("http://b", "/"), ("http://b?c", "/?c"), ("*", "*")]
         {
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_how_its_body_is_framed() {
+    fn a_request_states_the_framing_of_its_body() {
         let lines = &[("Content-Length", "7"), ("Host", "a"), ("Transfer-Encoding", "x")];
         for (lines, framing, written) in [
             (&lines[1..2], Framing::Empty, ""),
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_says_how_its_body_is_framed() {
+    fn a_response_states_the_framing_of_its_body() {
         let lines = "x: y|content-length: 7|transfer-encoding: z";
         for (framing, written) in [
             (Framing::Length(5), "|content-length: 5"),
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_without_a_body_keeps_its_length_but_for_1xx_and_204() {
+    fn a_response_without_a_body_keeps_its_length_except_with_1xx_and_204() {
         for (status, start, length) in [
             (200, "200 OK", "|content-length: 5"),
             (304, "304 Not Modified", "|content-length: 5"),
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_says_whether_the_connection_is_kept() {
+    fn a_response_states_whether_the_connection_is_kept_alive() {
         let (old, new) = (Version::HTTP_10, Version::HTTP_11);
         for (version, is_last, lines, written) in [
             (new, false, "", ""),
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_has_one_date_and_its_own_reason() {
+    fn a_response_has_one_date_and_keeps_its_reason_phrase() {
         let dated = response(200, "date: then", Version::HTTP_11, Framing::Length(0), false);
         assert_eq!(dated, "HTTP/1.1 200 OK|date: then|content-length: 0");
         for (status, reason, start) in [
@@ -317,29 +318,29 @@ mod tests {
     ) -> (String, bool) {
         let mut out = Vec::new();
         for part in parts {
-            let taken = encoder.begin_data(part.len(), &mut out);
+            let taken = encoder.start_data(part.len(), &mut out);
             out.extend_from_slice(&part.as_bytes()[..taken]);
-            out.extend_from_slice(encoder.end_data(taken));
+            out.extend_from_slice(encoder.data_suffix(taken));
         }
         let trailers: HeaderMap = trailers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
             .collect();
-        let is_whole = encoder.end((!trailers.is_empty()).then_some(&trailers), &mut out);
-        (String::from_utf8(out).unwrap(), is_whole)
+        let is_complete = encoder.finish((!trailers.is_empty()).then_some(&trailers), &mut out);
+        (String::from_utf8(out).unwrap(), is_complete)
     }
 
     #[test]
-    fn chunks_are_written_without_an_empty_one() {
+    fn empty_parts_write_no_chunk() {
         let mut encoder = BodyEncoder::new(Framing::Chunked, &Fields::new(), true);
         let long = "x".repeat(0x10f);
-        let (text, is_whole) = encode(&mut encoder, &["hello", "", &long], &[("x-sum", "1")]);
+        let (text, is_complete) = encode(&mut encoder, &["hello", "", &long], &[("x-sum", "1")]);
         assert_eq!(text, format!("5\r\nhello\r\n10f\r\n{long}\r\n0\r\n\r\n"));
-        assert!(is_whole && !encoder.is_complete());
+        assert!(is_complete && !encoder.is_complete());
     }
 
     #[test]
-    fn only_announced_trailers_are_written_to_those_who_take_them() {
+    fn only_announced_trailers_are_written_and_only_to_receivers_that_accept_them() {
         let fields: Fields = [("trailer", "X-Sum , x-y"), ("trailer", "z")].into_iter().collect();
         let trailers = &[("x-sum", "1"), ("x", "2"), ("z", "3")];
         for (takes_trailers, written) in [(true, "x-sum: 1\r\nz: 3\r\n"), (false, "")] {
@@ -349,8 +350,8 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_written_than_was_announced_and_less_is_noticed() {
-        for (parts, written, is_whole) in [
+    fn a_body_longer_than_its_length_is_cut_and_a_shorter_one_is_noticed() {
+        for (parts, written, is_complete) in [
             (&["hel", "lo"][..], "hello", true),
             (&["hello", "", "!"], "hello", true),
             (&["hel", "lo!"], "hello", true),
@@ -361,15 +362,15 @@ mod tests {
             assert!(!encoder.is_complete());
             assert_eq!(
                 encode(&mut encoder, parts, &[("x", "y")]),
-                (written.to_owned(), is_whole),
+                (written.to_owned(), is_complete),
                 "{parts:?}"
             );
-            assert_eq!(encoder.is_complete(), is_whole);
+            assert_eq!(encoder.is_complete(), is_complete);
         }
     }
 
     #[test]
-    fn a_body_until_the_end_of_the_connection_is_written_as_it_is() {
+    fn a_body_until_close_is_written_as_it_is() {
         let mut encoder = BodyEncoder::new(Framing::UntilClose, &Fields::new(), false);
         assert_eq!(encode(&mut encoder, &["a", "", "b"], &[]), ("ab".to_owned(), true));
         assert!(!encoder.is_complete(), "its end is that of the connection");

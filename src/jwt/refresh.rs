@@ -101,7 +101,7 @@ impl Refresher {
 
     async fn fetch_keys(&mut self) -> Result<Keys, FetchError> {
         if self.endpoint.is_tls() && self.tls.is_none() {
-            self.tls = Some(ClientTls::of_the_system()?);
+            self.tls = Some(ClientTls::with_system_roots()?);
         }
         let text = self.endpoint.fetch(self.tls.as_ref()).await?;
         Ok(Keys::parse(&text, &self.verifier.spec().algorithms)?)

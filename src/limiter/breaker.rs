@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::store::{Store, StoreError};
-use crate::time::{Micros, monotonic, recent};
+use crate::time::{Micros, cached_now, monotonic};
 
 /// So many failures in a row open it. Each may have kept a request waiting for the deadline; a store that misses
 /// one now and then should not lose all others for it.
@@ -100,7 +100,7 @@ impl Breaker {
 
     /// Time until the next probe.
     pub fn until_probe(&self) -> Micros {
-        let left = self.probe.get().map(|due| due.saturating_duration_since(recent()));
+        let left = self.probe.get().map(|due| due.saturating_duration_since(cached_now()));
         left.map_or(Micros::ZERO, Micros::from)
     }
 
@@ -115,7 +115,7 @@ impl Breaker {
 
     /// Ends a trial that has lasted long enough; a request was answered since.
     fn end_trial(&self) {
-        if self.trial_until.get().is_some_and(|until| until <= recent()) {
+        if self.trial_until.get().is_some_and(|until| until <= cached_now()) {
             self.trial_until.set(None);
             if self.all.open.fetch_sub(1, Ordering::Relaxed) == 1 {
                 tracing::info!("the store answers again");
@@ -142,7 +142,7 @@ impl Breaker {
 
     /// Counts a failure, and says whether the row of them is more than a hiccup.
     fn lasts(&self) -> bool {
-        let now = recent();
+        let now = cached_now();
         let since = self.since.get().unwrap_or(now);
         self.since.set(Some(since));
         self.failures.set(self.failures.get().saturating_add(1));
@@ -154,7 +154,7 @@ impl Breaker {
         if self.is_open() {
             return;
         }
-        let now = recent();
+        let now = cached_now();
         self.since.set(self.since.get().or(Some(now)));
         self.probe.set(Some(now + PAUSE));
         self.opened.notify_one();
@@ -170,7 +170,7 @@ impl Breaker {
     /// Says that calls were refused while others were answered, as by one node of a cluster.
     fn say_refused(&self) {
         let Some(words) = self.refused.take() else { return };
-        let (now, mut said) = (recent(), self.all.refused.lock());
+        let (now, mut said) = (cached_now(), self.all.refused.lock());
         if said.is_none_or(|said| now.saturating_duration_since(said) >= SILENCE) {
             *said = Some(now);
             tracing::warn!(
@@ -182,7 +182,7 @@ impl Breaker {
     /// Lets requests through again, on trial: the row of failures goes on.
     pub fn close(&self) {
         self.failures.set(FAILURES - 1);
-        self.trial_until.set(Some(recent() + self.trial));
+        self.trial_until.set(Some(cached_now() + self.trial));
         self.probe.set(None);
     }
 

@@ -12,7 +12,7 @@ use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::Admission;
 use crate::telemetry::{AccessWriter, Outcome, Record, RequestText};
-use crate::time::{monotonic, recent};
+use crate::time::{cached_now, monotonic};
 
 /// A line of the access log that is not written yet.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Proxy {
             protocol: protocol(head.version),
         };
         let record = Record::begin(self.clock.now(), peer.ip(), request);
-        Some(Box::new(LogEntry { record, is_whole: false, started: recent(), writer }))
+        Some(Box::new(LogEntry { record, is_whole: false, started: cached_now(), writer }))
     }
 
     /// Counts and logs a request that is refused for what it is; says which route it matches, if that is known.

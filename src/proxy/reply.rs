@@ -15,7 +15,7 @@ use super::log_entry::LogEntry;
 use crate::gate::RouteId;
 use crate::id_vec::Id as _;
 use crate::telemetry::Counts;
-use crate::time::recent;
+use crate::time::cached_now;
 use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 
 /// The body of an answer. When it is dropped, the request is logged and its duration counted.
@@ -212,6 +212,6 @@ impl Drop for ReplyBody {
             }
             entry.write();
         }
-        self.timing.counts.took(recent() - self.timing.begun);
+        self.timing.counts.took(cached_now() - self.timing.begun);
     }
 }

@@ -6,6 +6,7 @@
 mod frame_flood;
 mod http1;
 mod http2;
+mod preface;
 mod stream_tracker;
 
 use std::future::{Future as _, poll_fn};
@@ -19,6 +20,7 @@ use tokio::io::AsyncWrite as _;
 use tokio::time::Instant;
 
 use self::http1::Parked;
+use self::preface::{PREFACE, PREFACE_MISSING};
 use super::drain::{ConnectionTracker, IDLE_GRACE};
 use super::spec::{ListenerSpec, Protocols};
 use super::transport::Accepted;
@@ -26,12 +28,6 @@ use crate::proxy::{ActiveProxy, ClientConnection};
 use crate::socket::{BufferedStream, LazyTimer};
 use crate::time::monotonic;
 use crate::tls::Transport;
-
-/// The first bytes of a connection over HTTP/2 (RFC 9113 §3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// An empty SETTINGS frame, which every HTTP/2 server sends first, and a GOAWAY frame with `PROTOCOL_ERROR`.
-const PREFACE_MISSING: [u8; 26] = *b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
 
 /// What the first bytes of a connection, or of a request on a parked one, belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,32 +21,32 @@ pub enum Lifecycle {
     #[default]
     Serving,
     /// The server still serves, but reports that it is not ready, so that load balancers stop sending it connections.
-    Leaving,
+    NotReady,
     /// The server accepts no connections, and finishes the requests in progress.
     Draining,
 }
 
 /// Sets the stage of a server.
 #[derive(Debug)]
-pub struct Stages(watch::Sender<Lifecycle>);
+pub struct LifecycleSender(watch::Sender<Lifecycle>);
 
 /// A channel for the stage of a server.
 #[must_use]
-pub fn stages() -> (Stages, watch::Receiver<Lifecycle>) {
+pub fn lifecycle() -> (LifecycleSender, watch::Receiver<Lifecycle>) {
     let (sender, receiver) = watch::channel(Lifecycle::default());
-    (Stages(sender), receiver)
+    (LifecycleSender(sender), receiver)
 }
 
-impl Stages {
+impl LifecycleSender {
     /// Enters a stage.
-    pub fn begin(&self, stage: Lifecycle) {
+    pub fn enter(&self, stage: Lifecycle) {
         self.0.send_replace(stage);
     }
 }
 
 /// Waits until the server drains, or the sender is dropped.
-pub(super) async fn drain_started(stages: &mut watch::Receiver<Lifecycle>) {
-    let _ = stages.wait_for(|stage| *stage == Lifecycle::Draining).await;
+pub(super) async fn drain_started(lifecycle: &mut watch::Receiver<Lifecycle>) {
+    let _ = lifecycle.wait_for(|stage| *stage == Lifecycle::Draining).await;
 }
 
 /// The connections that one worker has accepted from a listener, and whether they drain.

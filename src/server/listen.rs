@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::connection_limiter::ConnectionLimiter;
 use super::inherit::InheritedSockets;
 use super::spec::ListenerSpec;
-use crate::socket::set_options;
+use crate::socket::set_tcp_options;
 
 /// Connections that may wait to be accepted on each worker's socket.
 pub(super) const BACKLOG: i32 = 1024;
@@ -81,7 +81,7 @@ pub fn listen(
     let (open, is_open) = watch::channel(());
     let limiter = Arc::new(ConnectionLimiter::default());
     let listener = |socket: TcpListener| {
-        set_options(&socket)?;
+        set_tcp_options(&socket)?;
         Ok(Listener {
             spec: receiver.clone(),
             socket,

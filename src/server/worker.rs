@@ -31,9 +31,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a worker serves from now on.
 #[derive(Debug)]
-pub struct Order {
+pub struct WorkerUpdate {
     /// The configuration of its proxy.
-    pub generation: ProxyConfig,
+    pub config: ProxyConfig,
     /// Its sockets on addresses that are new in this configuration.
     pub listeners: Vec<Listener>,
 }
@@ -42,7 +42,7 @@ pub struct Order {
 #[derive(Debug)]
 pub struct Worker {
     thread: std::thread::JoinHandle<io::Result<()>>,
-    orders: mpsc::Sender<(Order, oneshot::Sender<()>)>,
+    updates: mpsc::Sender<(WorkerUpdate, oneshot::Sender<()>)>,
 }
 
 impl Worker {
@@ -50,16 +50,20 @@ impl Worker {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(number: usize, first: Order, lifecycle: watch::Receiver<Lifecycle>) -> io::Result<Self> {
+    pub fn start(
+        number: usize,
+        first: WorkerUpdate,
+        lifecycle: watch::Receiver<Lifecycle>,
+    ) -> io::Result<Self> {
         let builder = std::thread::Builder::new().name(format!("worker-{number}"));
-        let (orders, received) = mpsc::channel(1);
-        Ok(Self { thread: builder.spawn(move || run(first, received, lifecycle))?, orders })
+        let (updates, received) = mpsc::channel(1);
+        Ok(Self { thread: builder.spawn(move || run(first, received, lifecycle))?, updates })
     }
 
     /// Applies a new configuration; returns when it is in use. A worker that drains keeps its own.
-    pub async fn apply(&self, order: Order) {
+    pub async fn apply(&self, update: WorkerUpdate) {
         let (done, is_done) = oneshot::channel();
-        if self.orders.send((order, done)).await.is_ok() {
+        if self.updates.send((update, done)).await.is_ok() {
             let _ = is_done.await;
         }
     }
@@ -79,20 +83,20 @@ impl Worker {
     }
 }
 
-type Orders = mpsc::Receiver<(Order, oneshot::Sender<()>)>;
+type Updates = mpsc::Receiver<(WorkerUpdate, oneshot::Sender<()>)>;
 
-fn run(first: Order, orders: Orders, lifecycle: watch::Receiver<Lifecycle>) -> io::Result<()> {
+fn run(first: WorkerUpdate, updates: Updates, lifecycle: watch::Receiver<Lifecycle>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(serve_all(first, orders, lifecycle))
+    runtime.block_on(serve_all(first, updates, lifecycle))
 }
 
 async fn serve_all(
-    first: Order,
-    mut orders: Orders,
+    first: WorkerUpdate,
+    mut updates: Updates,
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
     // Connections that come before this is done wait in the backlog.
-    let proxy = Rc::new(ActiveProxy::new(first.generation).await);
+    let proxy = Rc::new(ActiveProxy::new(first.config).await);
     let mut listening = JoinSet::new();
     for listener in first.listeners {
         listening.spawn_local(listen(listener, Rc::clone(&proxy), lifecycle.clone()));
@@ -100,9 +104,9 @@ async fn serve_all(
     let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&proxy)));
     loop {
         tokio::select! {
-            Some((order, done)) = orders.recv() => {
-                proxy.apply(order.generation).await;
-                for listener in order.listeners {
+            Some((update, done)) = updates.recv() => {
+                proxy.apply(update.config).await;
+                for listener in update.listeners {
                     listening.spawn_local(listen(listener, Rc::clone(&proxy), lifecycle.clone()));
                 }
                 let _ = done.send(());

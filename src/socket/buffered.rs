@@ -8,43 +8,45 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
-/// Bytes that are read at once while there is little to expect, as of a head.
+/// Bytes to read at once while little is expected, as for a head.
 const SMALL_READ: usize = 4 * 1024;
-/// Bytes that are read at once of what turns out to be large.
+/// Bytes to read at once when reads fill the buffer, as for a large body.
 const LARGE_READ: usize = 64 * 1024;
-/// Buffers that a worker keeps for the next connection that reads, and the largest of them.
-const KEPT_BUFFERS: usize = 64;
-/// Data that is copied behind what waits to be written: to write it by itself would cost more.
-const COPIED: usize = 8 * 1024;
-/// The largest buffer for writing that a connection keeps between messages.
-const KEPT_OUT: usize = 2 * 1024;
+/// The most read buffers that a worker keeps for the next connections that read.
+const MAX_SPARE_BUFFERS: usize = 64;
+/// Data up to this size is copied into the write buffer: a write of its own would cost more.
+const MAX_COPIED: usize = 8 * 1024;
+/// The largest write buffer that a connection keeps between messages.
+const MAX_KEPT_OUT: usize = 2 * 1024;
 
 thread_local! {
     static SPARE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A stream, what was read of it and not taken, and what waits to be written. No more than a part of a body waits.
+/// A stream with a buffer of bytes that were read and not consumed, and one of bytes to be written, followed by at most one
+/// part of a body that was too large to be copied.
 #[derive(Debug)]
 pub struct BufferedStream<S> {
     stream: S,
     read: BytesMut,
-    /// How much the next read may bring.
+    /// How many bytes the next read is expected to return at most.
     expected: usize,
+    /// Bytes to be written first.
     out: Vec<u8>,
-    /// Bytes of `out` that are written.
+    /// Bytes of `out` that were written.
     written: usize,
-    /// What follows `out`.
+    /// To be written after `out`.
     data: Bytes,
-    /// What follows `data`.
+    /// To be written after `data`.
     tail: &'static [u8],
-    /// Whether the stream may hold back what was written, as TLS does.
+    /// Whether the stream may have buffered what was written, as TLS does.
     needs_flush: bool,
-    /// Bytes that were written in all.
+    /// Bytes that were written in total.
     total: u64,
 }
 
 impl<S> BufferedStream<S> {
-    /// A stream without anything in its buffers.
+    /// A stream with empty buffers.
     pub fn new(stream: S) -> Self {
         Self {
             stream,
@@ -59,37 +61,36 @@ impl<S> BufferedStream<S> {
         }
     }
 
-    /// The stream below.
+    /// The underlying stream.
     pub fn get_ref(&self) -> &S {
         &self.stream
     }
 
-    /// The stream below, for what has nothing to do with the buffers.
+    /// The underlying stream, for operations that do not concern the buffers.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
     }
 
-    /// The stream below, and what was read of it.
+    /// The underlying stream, and the bytes that were read and not consumed.
     pub fn into_parts(mut self) -> (S, Bytes) {
         (self.stream, self.read.split().freeze())
     }
 
-    /// What was read and not taken.
+    /// The bytes that were read and not consumed.
     pub fn unread(&mut self) -> &mut BytesMut {
         &mut self.read
     }
 
-    /// How many bytes were read and not taken.
+    /// How many bytes were read and not consumed.
     pub fn unread_length(&self) -> usize {
         self.read.len()
     }
 
-    /// Where something is to be written: it leaves with the next [`BufferedStream::poll_flush`]. To be asked for only
-    /// while no data waits that was not copied.
+    /// The write buffer, which [`BufferedStream::poll_flush`] writes. To be used only if [`BufferedStream::has_room`].
     pub fn out(&mut self) -> &mut Vec<u8> {
         debug_assert!(
             self.data.is_empty() && self.tail.is_empty(),
-            "what is written here would overtake data"
+            "bytes added here would overtake data that was not copied"
         );
         if self.out.capacity() == 0 {
             self.out.reserve(1024);
@@ -97,16 +98,15 @@ impl<S> BufferedStream<S> {
         &mut self.out
     }
 
-    /// Has this data written, and `tail` behind it, after all that waits. To be asked for only while no data waits that
-    /// was not copied.
+    /// Adds data and then `tail` to what is to be written. To be used only if [`BufferedStream::has_room`].
     pub fn push_data(&mut self, data: Bytes, tail: &'static [u8]) {
-        if self.written >= COPIED {
-            // A stream that always takes a little would never come to an end of what waits.
+        if self.written >= MAX_COPIED {
+            // A stream that always accepts a little would never let the buffer become empty.
             self.out.drain(..self.written);
             self.written = 0;
         }
         let out = self.out();
-        if data.len() <= COPIED {
+        if data.len() <= MAX_COPIED {
             out.extend_from_slice(&data);
             out.extend_from_slice(tail);
         } else {
@@ -114,22 +114,22 @@ impl<S> BufferedStream<S> {
         }
     }
 
-    /// Whether something waits to be written.
+    /// Whether something remains to be written or flushed.
     pub fn has_pending(&self) -> bool {
         self.written < self.out.len() || !self.data.is_empty() || !self.tail.is_empty() || self.needs_flush
     }
 
-    /// Whether more can be added to what waits to be written.
+    /// Whether more can be added to what is to be written.
     pub fn has_room(&self) -> bool {
-        self.data.is_empty() && self.tail.is_empty() && self.out.len() - self.written < 2 * COPIED
+        self.data.is_empty() && self.tail.is_empty() && self.out.len() - self.written < 2 * MAX_COPIED
     }
 
-    /// How many bytes were written in all.
+    /// How many bytes were written in total.
     pub fn total_written(&self) -> u64 {
         self.total
     }
 
-    /// Forgets what waits to be written.
+    /// Discards what is to be written.
     pub fn discard_pending(&mut self) {
         self.out.clear();
         self.written = 0;
@@ -138,17 +138,17 @@ impl<S> BufferedStream<S> {
         self.needs_flush = false;
     }
 
-    /// Gives back the memory of empty buffers, since nothing is to be read or written for a while.
+    /// Releases the memory of empty buffers, except a small one for writing, when nothing is in progress.
     pub fn shrink(&mut self) {
         if self.read.is_empty() {
-            give_back(std::mem::take(&mut self.read));
+            keep_spare(std::mem::take(&mut self.read));
         }
-        if self.out.is_empty() && self.out.capacity() > KEPT_OUT {
+        if self.out.is_empty() && self.out.capacity() > MAX_KEPT_OUT {
             self.out = Vec::new();
         }
     }
 
-    /// The same, which keeps no memory at all.
+    /// Releases the memory of all empty buffers.
     pub fn release(&mut self) {
         self.shrink();
         if self.out.is_empty() {
@@ -156,7 +156,7 @@ impl<S> BufferedStream<S> {
         }
     }
 
-    /// What waits has been written up to here.
+    /// Removes `count` bytes, which were written, from what is to be written.
     fn advance(&mut self, mut count: usize) {
         self.total += count as u64;
         let of_out = count.min(self.out.len() - self.written);
@@ -173,21 +173,21 @@ impl<S> BufferedStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> BufferedStream<S> {
-    /// Reads what is there; how many bytes that are, and 0 at the end of the stream.
+    /// Reads into the buffer; ready with the number of bytes, 0 at the end of the stream.
     ///
     /// # Errors
-    /// As those of the stream.
+    /// Those of the stream.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.read.capacity() == 0 && self.expected <= 2 * SMALL_READ {
-            self.read = spare();
+            self.read = take_spare();
         }
         if self.read.capacity() - self.read.len() < self.expected / 4 {
             self.read.reserve(self.expected);
         }
-        let room = self.read.capacity() - self.read.len();
+        let capacity = self.read.capacity() - self.read.len();
         let count = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx))?;
-        // Messages on one connection are often alike.
-        if count == room {
+        // The messages of a connection are often of a similar size.
+        if count == capacity {
             self.expected = LARGE_READ.min(4 * self.expected);
         } else if count < self.expected / 8 {
             self.expected = SMALL_READ.max(self.expected / 2);
@@ -197,10 +197,10 @@ impl<S: AsyncRead + Unpin> BufferedStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> BufferedStream<S> {
-    /// Writes what waits; ready when nothing does.
+    /// Writes and flushes what is to be written; ready when nothing remains.
     ///
     /// # Errors
-    /// As those of the stream, and when it takes nothing more.
+    /// Those of the stream, and when it accepts no more bytes.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.out.len() || !self.data.is_empty() || !self.tail.is_empty() {
             let stream = Pin::new(&mut self.stream);
@@ -208,7 +208,7 @@ impl<S: AsyncWrite + Unpin> BufferedStream<S> {
                 ready!(stream.poll_write(cx, &self.out[self.written..]))?
             } else {
                 let parts = [&self.out[self.written..], &self.data, self.tail].map(IoSlice::new);
-                // An empty part first would be written as nothing where parts are written one by one.
+                // A stream without vectored writes writes only the first part, which must not be empty.
                 let first = parts.iter().position(|part| !part.is_empty()).unwrap_or(0);
                 ready!(stream.poll_write_vectored(cx, &parts[first..]))?
             };
@@ -226,17 +226,17 @@ impl<S: AsyncWrite + Unpin> BufferedStream<S> {
     }
 }
 
-/// A buffer of this worker that no connection uses.
-fn spare() -> BytesMut {
+/// A read buffer of this worker that no connection uses, or a new one.
+fn take_spare() -> BytesMut {
     let spare = SPARE.with_borrow_mut(Vec::pop);
     spare.unwrap_or_else(|| BytesMut::with_capacity(2 * SMALL_READ))
 }
 
-/// Keeps a buffer for another connection, if it is small and nothing else uses its memory.
-fn give_back(mut buffer: BytesMut) {
+/// Keeps a read buffer for another connection, if it is small and its memory is not shared with a body.
+fn keep_spare(mut buffer: BytesMut) {
     if buffer.try_reclaim(SMALL_READ) && buffer.capacity() <= 2 * SMALL_READ {
         SPARE.with_borrow_mut(|spare| {
-            if spare.len() < KEPT_BUFFERS {
+            if spare.len() < MAX_SPARE_BUFFERS {
                 spare.push(buffer);
             }
         });
@@ -252,11 +252,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_written_keeps_its_order() {
-        // Room for little, so that each part is written in pieces.
+    async fn writes_keep_their_order() {
+        // Small, so that each part is written in pieces.
         let (near, mut far) = duplex(7);
         let mut stream = BufferedStream::new(near);
-        let large = Bytes::from(vec![b'x'; COPIED + 1]);
+        let large = Bytes::from(vec![b'x'; MAX_COPIED + 1]);
         stream.out().extend_from_slice(b"head ");
         stream.push_data(Bytes::from_static(b"small"), b" ");
         assert!(stream.has_room() && stream.has_pending());
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_read_stays_until_it_is_taken() {
+    async fn read_bytes_stay_until_they_are_consumed() {
         let (near, mut far) = duplex(256 * 1024);
         let mut stream = BufferedStream::new(near);
         far.write_all(&vec![b'x'; 100_000]).await.unwrap();
@@ -284,12 +284,12 @@ mod tests {
             counts.push(count);
         }
         assert_eq!((stream.unread_length(), counts.iter().sum::<usize>()), (100_000, 100_000));
-        assert!(counts[0] <= 2 * SMALL_READ && counts.len() < 8, "reads grow with what comes: {counts:?}");
+        assert!(counts[0] <= 2 * SMALL_READ && counts.len() < 8, "reads grow with the message: {counts:?}");
         assert_eq!(stream.into_parts().1.len(), 100_000);
     }
 
     #[tokio::test]
-    async fn buffers_of_idle_streams_are_used_again() {
+    async fn buffers_of_idle_streams_are_reused() {
         let read = async |text: &'static [u8]| {
             let (near, mut far) = duplex(64);
             let mut stream = BufferedStream::new(near);
@@ -303,7 +303,7 @@ mod tests {
         stream.release();
         let (second, _stream) = read(b"second").await;
         assert_eq!(first, second);
-        // What was not taken is kept.
+        // Bytes that were not consumed are kept.
         let (_, mut stream) = read(b"third").await;
         stream.release();
         assert_eq!(stream.unread(), &b"third"[..]);

@@ -1,8 +1,8 @@
-//! Closed connections that are read on.
+//! Lingering close (RFC 9112 §9.6).
 //!
-//! A socket that is closed over bytes which were not read makes the kernel reset the connection, and the other side may
-//! lose what was sent last. So a connection on which the other side may still send is closed in one direction, and read on
-//! for a while.
+//! If a socket is closed with unread input, or receives more, the kernel resets the connection, and the peer may lose what
+//! was sent last. So a connection on which the peer may still be sending is shut down in one direction, and read for a while
+//! before it is closed.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -13,52 +13,52 @@ use tokio::time::Instant;
 use super::timer::LazyTimer;
 use crate::time::monotonic;
 
-/// How long a connection is read on, in all and between two reads.
-const SPAN: Duration = Duration::from_secs(30);
-const SILENT: Duration = Duration::from_secs(2);
-/// How many bytes are read at most.
+/// How long to read in total.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long to wait for the next bytes.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most bytes to read.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// A connection that is closed in one direction, and read on.
+/// A connection that was shut down in one direction, and is read until it can be closed.
 #[derive(Debug)]
 pub struct Lingering {
-    by: Instant,
-    silent_since: Instant,
-    /// Bytes that may still come.
-    room: usize,
-    /// Whether something more is waited for.
-    is_sending: bool,
+    deadline: Instant,
+    last_read: Instant,
+    /// Bytes that may still be read.
+    remaining: usize,
+    /// Whether to wait for more.
+    peer_is_sending: bool,
 }
 
 impl Lingering {
-    /// A connection that has just been closed. `is_sending` says that the other side has not sent all of what it began;
-    /// else only what is there is read.
+    /// A connection that was just shut down. `peer_is_sending` says that the peer has not sent all of its message; otherwise
+    /// only what was already received is read.
     #[must_use]
-    pub fn start(is_sending: bool) -> Self {
+    pub fn start(peer_is_sending: bool) -> Self {
         let now = monotonic();
-        Self { by: now + SPAN, silent_since: now, room: MAX_BYTES, is_sending }
+        Self { deadline: now + TOTAL_TIMEOUT, last_read: now, remaining: MAX_BYTES, peer_is_sending }
     }
 
-    /// Reads on by `read`, which throws away what comes and says how many bytes that were; ready when the socket can be
-    /// closed.
+    /// Reads with `read`, which discards the bytes and returns their number; ready when the socket can be closed.
     pub fn poll(
         &mut self,
-        alarm: &mut LazyTimer,
+        timer: &mut LazyTimer,
         cx: &mut Context<'_>,
         mut read: impl FnMut(&mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<()> {
         loop {
             match read(cx) {
-                Poll::Ready(Ok(count @ 1..)) if count <= self.room => {
-                    self.room -= count;
-                    self.silent_since = monotonic();
-                    // There may be more.
-                    self.is_sending = true;
+                Poll::Ready(Ok(count @ 1..)) if count <= self.remaining => {
+                    self.remaining -= count;
+                    self.last_read = monotonic();
+                    // The peer may send more.
+                    self.peer_is_sending = true;
                 }
-                Poll::Pending if self.is_sending => {
-                    return alarm.wait_until(self.by.min(self.silent_since + SILENT), cx);
+                Poll::Pending if self.peer_is_sending => {
+                    return timer.wait_until(self.deadline.min(self.last_read + READ_TIMEOUT), cx);
                 }
-                // The end, an error, too much; or nothing, and nothing is waited for.
+                // The end, an error, or too much; or nothing, and nothing more is expected.
                 Poll::Ready(_) | Poll::Pending => return Poll::Ready(()),
             }
         }

@@ -6,17 +6,18 @@ use std::time::Duration;
 /// How long a transfer may be slower than its minimum rate.
 pub const RATE_GRACE: Duration = Duration::from_secs(10);
 
-/// The average rate of one transfer, compared with a minimum. Only time in which the other side was waited for counts.
+/// The average rate of one transfer, compared with a minimum. Only the time spent waiting for the peer counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferRate {
-    /// In bytes per second; none if the transfer may be as slow as it likes.
+    /// The minimum in bytes per second; none if the transfer may be arbitrarily slow.
     min: Option<NonZeroU32>,
     bytes: u64,
+    /// Time spent waiting for the peer.
     waited: Duration,
 }
 
 impl TransferRate {
-    /// A transfer that has not begun, with a minimum rate in bytes per second if it has one.
+    /// A transfer that starts, with a minimum rate in bytes per second if it has one.
     #[must_use]
     pub const fn new(min: Option<NonZeroU32>) -> Self {
         Self { min, bytes: 0, waited: Duration::ZERO }
@@ -33,13 +34,13 @@ impl TransferRate {
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 
-    /// Counts time in which the other side was waited for.
+    /// Counts time spent waiting for the peer.
     pub fn add_wait(&mut self, wait: Duration) {
         self.waited = self.waited.saturating_add(wait);
     }
 
-    /// How much longer the other side may be waited for until the average is below the minimum, or has been waited for
-    /// as long as `grace`; none if there is no minimum.
+    /// How much longer the peer may be waited for: until the average falls below the minimum, but for `grace` in any case;
+    /// none if there is no minimum.
     #[must_use]
     pub fn allowance(&self, grace: Duration) -> Option<Duration> {
         let min = u64::from(self.min?.get());
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_has_its_grace_and_then_its_average_counts() {
+    fn a_transfer_is_not_measured_before_its_grace_is_over() {
         let mut rate = transfer(100);
         assert_eq!(rate.allowance(RATE_GRACE), Some(10 * SECOND));
         rate.add_wait(4 * SECOND);
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_at_the_minimum_goes_on_for_ever() {
+    fn a_transfer_at_the_minimum_never_times_out() {
         let mut rate = transfer(240);
         for _ in 0..100_000 {
             rate.add_wait(SECOND);
@@ -86,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_minimum_nothing_is_too_slow() {
+    fn a_transfer_without_a_minimum_is_never_too_slow() {
         let mut rate = transfer(0);
         rate.add_wait(1_000_000 * SECOND);
         assert_eq!((rate.allowance(RATE_GRACE), rate.is_bounded()), (None, false));
     }
 
     #[test]
-    fn no_number_is_too_large() {
+    fn large_numbers_saturate() {
         let mut rate = transfer(1);
         (0..3).for_each(|_| rate.add_bytes(usize::MAX));
         rate.add_wait(Duration::MAX);

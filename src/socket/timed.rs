@@ -1,4 +1,4 @@
-//! Streams whose writes have a time limit, for those who do not bound them themselves: HTTP/2 and tunnels.
+//! Streams with a write timeout, for HTTP/2 and tunnels: the rest bounds its writes itself.
 
 use std::cell::Cell;
 use std::io;
@@ -16,37 +16,37 @@ use super::lingering::Lingering;
 use super::timer::LazyTimer;
 use crate::time::monotonic;
 
-/// A stream whose writes may each wait for so long. A timer is armed only while a write waits, and lazily: a busy
-/// connection costs no timer operation.
+/// A stream with a timeout for each write. The timer is armed lazily, and only while a write waits: a busy connection needs
+/// no timer operation.
 #[derive(Debug)]
 pub struct TimedStream<S> {
     stream: S,
-    /// Bytes that were read before.
+    /// Bytes that were read before the stream was wrapped.
     ahead: Bytes,
     write_timeout: Duration,
     write_since: Option<Instant>,
-    alarm: LazyTimer,
+    timer: LazyTimer,
     activity: Rc<Activity>,
-    /// Whether the other side may be sending when the stream is shut down.
+    /// Whether shutting down includes a lingering close.
     lingers: bool,
     lingering: Option<Lingering>,
 }
 
-/// What a stream does, for those who do not have it themselves.
+/// What a stream does, for observers while another owns it.
 #[derive(Debug, Default)]
 pub struct Activity {
-    heard: Cell<Option<Instant>>,
+    last_read: Cell<Option<Instant>>,
     is_writing: Cell<bool>,
 }
 
 impl Activity {
-    /// When a read last brought something; none if none has.
+    /// When a read last returned; none if none has.
     #[must_use]
-    pub fn heard(&self) -> Option<Instant> {
-        self.heard.get()
+    pub fn last_read(&self) -> Option<Instant> {
+        self.last_read.get()
     }
 
-    /// Whether a write waits for the other side to read.
+    /// Whether a write waits for the peer to read.
     #[must_use]
     pub fn is_writing(&self) -> bool {
         self.is_writing.get()
@@ -54,45 +54,44 @@ impl Activity {
 }
 
 impl<S> TimedStream<S> {
-    /// A stream of which some bytes were read before, and of which each write may take so long.
+    /// A stream of which the bytes `ahead` were read before, and each write of which may take `write_timeout`.
     pub fn new(stream: S, ahead: Bytes, write_timeout: Duration) -> Self {
         Self {
             stream,
             ahead,
             write_timeout,
             write_since: None,
-            alarm: LazyTimer::default(),
+            timer: LazyTimer::default(),
             activity: Rc::default(),
             lingers: false,
             lingering: None,
         }
     }
 
-    /// The same, which is read on for a while when it is shut down: a socket that is closed over unread bytes is reset,
-    /// and the other side may lose what was sent last.
+    /// The same stream, whose shutdown includes a lingering close.
     #[must_use]
     pub fn lingering(self) -> Self {
         Self { lingers: true, ..self }
     }
 
-    /// What it does.
+    /// What the stream does.
     pub fn activity(&self) -> &Rc<Activity> {
         &self.activity
     }
 
-    /// Waits for a write no longer than may be; `progress` is what the stream said.
-    fn bounded<T>(&mut self, progress: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    /// Adds the write timeout to a write that has made this progress.
+    fn bound_write<T>(&mut self, progress: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if progress.is_ready() {
             if self.write_since.take().is_some() {
                 self.activity.is_writing.set(false);
-                // It has waited: time has passed.
+                // Time has passed while the write waited: the cached time has to be renewed.
                 let _ = monotonic();
             }
             return progress;
         }
         self.activity.is_writing.set(true);
-        let by = *self.write_since.get_or_insert_with(monotonic) + self.write_timeout;
-        self.alarm.wait_until(by, cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let deadline = *self.write_since.get_or_insert_with(monotonic) + self.write_timeout;
+        self.timer.wait_until(deadline, cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -108,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
             return Poll::Ready(Ok(()));
         }
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
-        self.activity.heard.set(Some(monotonic()));
+        self.activity.last_read.set(Some(monotonic()));
         Poll::Ready(read)
     }
 }
@@ -116,7 +115,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.bounded(progress, cx)
+        self.bound_write(progress, cx)
     }
 
     fn poll_write_vectored(
@@ -125,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.bounded(progress, cx)
+        self.bound_write(progress, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -134,26 +133,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = Pin::new(&mut self.stream).poll_flush(cx);
-        self.bounded(progress, cx)
+        self.bound_write(progress, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.lingering.is_none() {
             let progress = Pin::new(&mut this.stream).poll_shutdown(cx);
-            ready!(this.bounded(progress, cx))?;
+            ready!(this.bound_write(progress, cx))?;
         }
         if !this.lingers {
             return Poll::Ready(Ok(()));
         }
-        let Self { stream, alarm, lingering, .. } = this;
+        let Self { stream, timer, lingering, .. } = this;
         let lingering = lingering.get_or_insert_with(|| Lingering::start(true));
-        let mut room = [MaybeUninit::uninit(); 8 * 1024];
+        let mut buffer = [MaybeUninit::uninit(); 8 * 1024];
         let read = |cx: &mut Context<'_>| {
-            let mut buf = ReadBuf::uninit(&mut room);
+            let mut buf = ReadBuf::uninit(&mut buffer);
             Pin::new(&mut *stream).poll_read(cx, &mut buf).map_ok(|()| buf.filled().len())
         };
-        lingering.poll(alarm, cx, read).map(Ok)
+        lingering.poll(timer, cx, read).map(Ok)
     }
 }
 
@@ -166,7 +165,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn each_write_has_its_time() {
+    async fn each_write_has_its_own_timeout() {
         let (stream, mut other) = duplex(8);
         let mut stream = TimedStream::new(stream, Bytes::new(), SECOND);
         let activity = Rc::clone(stream.activity());
@@ -175,14 +174,14 @@ mod tests {
             tokio::time::sleep(10 * SECOND).await;
             other.read_exact(&mut [0; 8]).await.unwrap();
         }
-        let begun = monotonic();
+        let started = monotonic();
         let error = stream.write_all(b"123456789").await.unwrap_err();
-        assert_eq!((error.kind(), monotonic() - begun), (io::ErrorKind::TimedOut, SECOND));
-        assert!(activity.is_writing() && activity.heard().is_none());
+        assert_eq!((error.kind(), monotonic() - started), (io::ErrorKind::TimedOut, SECOND));
+        assert!(activity.is_writing() && activity.last_read().is_none());
     }
 
     #[tokio::test]
-    async fn what_was_read_before_comes_first() {
+    async fn bytes_that_were_read_ahead_come_first() {
         let (stream, mut other) = duplex(64);
         let mut stream = TimedStream::new(stream, Bytes::from_static(b"first "), SECOND);
         other.write_all(b"then").await.unwrap();
@@ -190,14 +189,14 @@ mod tests {
         let mut read = String::new();
         stream.read_to_string(&mut read).await.unwrap();
         assert_eq!(read, "first then");
-        assert!(stream.activity().heard().is_some());
+        assert!(stream.activity().last_read().is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_lingers_reads_on_until_the_other_side_is_silent() {
+    async fn a_lingering_stream_reads_until_the_peer_is_silent() {
         let (stream, mut other) = duplex(8);
         let mut stream = TimedStream::new(stream, Bytes::new(), SECOND).lingering();
-        let begun = monotonic();
+        let started = monotonic();
         let sending = async {
             for _ in 0..3 {
                 other.write_all(b"12345678").await.unwrap();
@@ -210,7 +209,7 @@ mod tests {
             () = sending => {}
             closed = stream.shutdown() => closed.unwrap(),
         }
-        let span = monotonic() - begun;
+        let span = monotonic() - started;
         assert!((4 * SECOND..5 * SECOND).contains(&span), "{span:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What we read of certificates: for which names they hold, how long, and whose they are.
+//! Names, validity and subject of X.509 certificates.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
@@ -9,21 +9,21 @@ use x509_parser::time::ASN1Time;
 use super::subject;
 use crate::time::{Micros, Timestamp};
 
-/// What a server's certificate says.
+/// The names and the validity of a server certificate.
 #[derive(Debug)]
-pub(super) struct Facts {
-    /// The names for which it holds, in lower case; a wildcard as it stands there, `*.example.com`.
+pub(super) struct CertificateInfo {
+    /// The DNS names in lower case, wildcards as `*.example.com`.
     pub names: Vec<String>,
-    /// The first instant at which it holds.
-    pub begins: Timestamp,
-    /// The last instant at which it holds.
-    pub expires: Timestamp,
+    /// When the certificate starts to be valid.
+    pub not_before: Timestamp,
+    /// When the certificate expires.
+    pub not_after: Timestamp,
 }
 
-impl Facts {
-    /// Reads them; `None` where that is no certificate.
-    pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let certificate = read(certificate)?;
+impl CertificateInfo {
+    /// Parses a certificate; none if it is malformed.
+    pub fn parse(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let certificate = parse(certificate)?;
         let extension = certificate.subject_alternative_name().ok()?;
         let names = extension.iter().flat_map(|extension| &extension.value.general_names);
         let dns = |name: &GeneralName<'_>| match name {
@@ -31,21 +31,22 @@ impl Facts {
             _ => None,
         };
         let time = |time: ASN1Time| {
+            // Before 1970 counts as the epoch, as on the wall clock.
             let seconds = u64::try_from(time.timestamp()).unwrap_or(0);
             Timestamp(seconds.saturating_mul(Micros::SECOND.0))
         };
         let validity = certificate.validity();
-        let (begins, expires) = (time(validity.not_before), time(validity.not_after));
-        Some(Self { names: names.filter_map(dns).collect(), begins, expires })
+        let (not_before, not_after) = (time(validity.not_before), time(validity.not_after));
+        Some(Self { names: names.filter_map(dns).collect(), not_before, not_after })
     }
 }
 
 /// The subject of a certificate as text; none if it is empty.
 pub(super) fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
-    let subject = subject::text(read(certificate)?.subject());
+    let subject = subject::format(parse(certificate)?.subject());
     (!subject.is_empty()).then_some(subject)
 }
 
-fn read<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     X509Certificate::from_der(certificate).ok().map(|(_, certificate)| certificate)
 }

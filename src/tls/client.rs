@@ -1,4 +1,4 @@
-//! TLS to servers and to a Redis: whom we trust, and who we say that we are.
+//! TLS on connections to upstream servers and Redis: trusted authorities and the client certificate.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use super::Transport;
 
-/// How connections that we make are encrypted.
+/// The TLS settings of outgoing connections.
 #[derive(Clone)]
 pub struct ClientTls(Arc<Inner>);
 
@@ -22,35 +22,35 @@ struct Inner {
     server_name: Option<ServerName<'static>>,
 }
 
-/// What a configuration says of them; nothing means what is usual.
+/// What [`ClientTls`] is made from. The default trusts the authorities of the system, and has no client certificate.
 #[derive(Debug, Default)]
 pub struct ClientTlsSpec {
-    /// Who may have signed the server's certificate; none means whom the system trusts.
+    /// The authorities that may have signed the server's certificate; none means those that the system trusts.
     pub authorities: Option<Vec<CertificateDer<'static>>>,
-    /// The certificate that we show, those that lead to its authority behind it, and its key.
+    /// The client certificate, followed by the chain to its authority, and its key.
     pub identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-    /// The name that the server's certificate must have; none means the host of each server.
+    /// The name that is sent as SNI and that the server's certificate must have; none means the host of each server.
     pub server_name: Option<ServerName<'static>>,
-    /// The protocols that we offer (ALPN), the best first; without any, none is spoken of.
+    /// The protocols to offer (ALPN), the preferred one first; if empty, the extension is not sent.
     pub protocols: Vec<Vec<u8>>,
 }
 
-/// Why TLS can't be set up.
+/// Why TLS settings can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    /// A certificate of an authority that is none.
+    /// The certificate of an authority is unusable.
     #[error("the certificate of the authority can't be used: {0}")]
     Authority(String),
-    /// A certificate and a key that are no pair, or can't be used.
+    /// A certificate and a key do not match, or are unusable.
     #[error("the certificate and its key can't be used: {0}")]
     Identity(String),
-    /// Anything else.
+    /// Any other error.
     #[error("TLS can't be set up: {0}")]
     Setup(String),
 }
 
 impl TlsError {
-    pub(super) fn of_identity(error: &rustls::Error) -> Self {
+    pub(super) fn from_identity(error: &rustls::Error) -> Self {
         Self::Identity(match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                 "the key belongs to another certificate".to_owned()
@@ -61,44 +61,44 @@ impl TlsError {
 }
 
 impl ClientTls {
-    /// TLS that trusts what the system trusts.
+    /// TLS that trusts the authorities of the system.
     ///
     /// # Errors
-    /// When there is nothing to trust.
-    pub fn of_the_system() -> Result<Self, TlsError> {
+    /// When there are none.
+    pub fn with_system_roots() -> Result<Self, TlsError> {
         Self::new(ClientTlsSpec::default())
     }
 
-    /// TLS as the specification says.
+    /// TLS with these settings.
     ///
     /// # Errors
-    /// Certificates and keys that can't be used.
+    /// When a certificate or key can't be used.
     pub fn new(spec: ClientTlsSpec) -> Result<Self, TlsError> {
         let setup = |error: &dyn std::fmt::Display| TlsError::Setup(error.to_string());
         let provider = Arc::new(aws_lc_rs::default_provider());
         let roots = Arc::new(roots(spec.authorities)?);
-        let trust = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
-        let mut trust: Arc<dyn ServerCertVerifier> = trust.map_err(|error| setup(&error))?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
+        let mut verifier: Arc<dyn ServerCertVerifier> = verifier.map_err(|error| setup(&error))?;
         if let Some(name) = spec.server_name.clone() {
-            trust = Arc::new(Named { name, trust });
+            verifier = Arc::new(FixedNameVerifier { name, verifier });
         }
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|error| setup(&error))?;
-        let config = config.dangerous().with_custom_certificate_verifier(trust);
+        let config = config.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match spec.identity {
             None => config.with_no_client_auth(),
             Some((certificates, key)) => config
                 .with_client_auth_cert(certificates, key)
-                .map_err(|error| TlsError::of_identity(&error))?,
+                .map_err(|error| TlsError::from_identity(&error))?,
         };
         config.alpn_protocols = spec.protocols;
         Ok(Self(Arc::new(Inner { config: Arc::new(config), server_name: spec.server_name })))
     }
 
-    /// Begins to speak TLS over a connection to `host`, a name or an address.
+    /// Does the TLS handshake over a connection to `host`, a name or an address.
     ///
     /// # Errors
-    /// A server that is not trusted, one that does not trust us, and a connection that breaks.
+    /// When either side does not trust the other, and when the connection fails.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<Transport> {
         let name = match &self.0.server_name {
             Some(name) => name.clone(),
@@ -108,7 +108,7 @@ impl ClientTls {
         Ok(Transport::Tls(Box::new(stream.into())))
     }
 
-    /// What makes connections.
+    /// The connector of tokio-rustls with these settings.
     #[must_use]
     pub fn connector(&self) -> TlsConnector {
         Arc::clone(&self.0.config).into()
@@ -121,8 +121,8 @@ impl std::fmt::Debug for ClientTls {
     }
 }
 
-/// Those that may have signed; where none are given those of the system, or, where it has none, as in an empty
-/// container, those of Mozilla.
+/// The trusted authorities: those given, or else those of the system, or, where it has none (as in an empty container),
+/// those of Mozilla.
 fn roots(authorities: Option<Vec<CertificateDer<'static>>>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     if let Some(authorities) = authorities {
@@ -131,24 +131,24 @@ fn roots(authorities: Option<Vec<CertificateDer<'static>>>) -> Result<RootCertSt
         }
         return Ok(roots);
     }
-    // One bad certificate among the system's is no reason not to use the others.
+    // Certificates of the system that can't be parsed are skipped, so that the others can be used.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
-        tracing::info!("the system has no certificates: those of Mozilla are trusted");
+        tracing::info!("the system has no trusted certificates: using those of Mozilla");
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
     Ok(roots)
 }
 
-/// Trusts as `trust` does, but for a name of our own: what Sentinel and a cluster tell of their servers are
-/// addresses, for which certificates are seldom made.
+/// Verifies certificates for one name instead of the host of the connection: Redis Sentinel and Cluster report servers by
+/// address, and certificates are seldom issued for addresses.
 #[derive(Debug)]
-struct Named {
+struct FixedNameVerifier {
     name: ServerName<'static>,
-    trust: Arc<dyn ServerCertVerifier>,
+    verifier: Arc<dyn ServerCertVerifier>,
 }
 
-impl ServerCertVerifier for Named {
+impl ServerCertVerifier for FixedNameVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -157,7 +157,7 @@ impl ServerCertVerifier for Named {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.trust.verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
+        self.verifier.verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
     }
 
     fn verify_tls12_signature(
@@ -166,7 +166,7 @@ impl ServerCertVerifier for Named {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.trust.verify_tls12_signature(message, certificate, signature)
+        self.verifier.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -175,10 +175,10 @@ impl ServerCertVerifier for Named {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.trust.verify_tls13_signature(message, certificate, signature)
+        self.verifier.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.trust.supported_verify_schemes()
+        self.verifier.supported_verify_schemes()
     }
 }

@@ -1,4 +1,4 @@
-//! TLS to clients: which certificate they see, and whether they must show one.
+//! TLS on the connections of clients: server certificates by name (SNI), and client certificates.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,116 +15,119 @@ use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::certificate::Facts;
+use super::certificate::CertificateInfo;
 use super::{TlsError, Transport};
 use crate::time::Timestamp;
 
-/// Sessions of TLS 1.2 that can be resumed by clients that take no tickets.
+/// TLS 1.2 sessions that are kept for clients without support for tickets.
 const SESSIONS: usize = 16 * 1024;
 
-/// A server's certificate with its key.
+/// A server certificate with its key.
 #[derive(Clone, Debug)]
 pub struct Identity {
     key: Arc<CertifiedKey>,
-    facts: Arc<Facts>,
-    print: blake3::Hash,
+    info: Arc<CertificateInfo>,
+    /// Of the certificate chain and the key.
+    fingerprint: blake3::Hash,
 }
 
-/// What a configuration says of a listener's TLS.
+/// What [`ServerTls`] is made from.
 #[derive(Debug)]
 pub struct ServerTlsSpec {
-    /// Certificates, of which the client's name for us chooses; at least one. The first is shown where none fits.
+    /// At least one certificate. One is selected by the name that the client asks for (SNI), or else the first.
     pub identities: Vec<Identity>,
-    /// Who may have signed the certificate that a client must show; without any it need not show one.
+    /// The authorities that may have signed client certificates; if none, client certificates are not required.
     pub client_authorities: Option<Vec<CertificateDer<'static>>>,
-    /// The protocols that we offer (ALPN), the best first.
+    /// The protocols to accept (ALPN), the preferred one first.
     pub protocols: Vec<Vec<u8>>,
 }
 
-/// How connections of clients are encrypted. Clones are one and the same: what one adopts all have.
+/// The TLS settings of a listener. Clones share them, so that [`ServerTls::adopt`] changes those of all.
 #[derive(Clone)]
 pub struct ServerTls(Arc<ArcSwap<Settings>>);
 
 struct Settings {
     config: Arc<ServerConfig>,
-    /// Stands for all that the settings were made from.
-    print: blake3::Hash,
-    /// Stands for whom they trust.
-    trust: blake3::Hash,
-    asks_for_certificate: bool,
+    /// Of all that the settings were made from.
+    fingerprint: blake3::Hash,
+    /// Of the trusted client authorities.
+    trust_fingerprint: blake3::Hash,
+    requires_client_certificate: bool,
 }
 
 impl Identity {
-    /// A certificate, those that lead to its authority behind it, and its key.
+    /// A certificate, followed by the chain to its authority, and its key.
     ///
     /// # Errors
-    /// A certificate and a key that are no pair, or can't be used.
+    /// When the certificate and the key do not match, or can't be used.
     pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, TlsError> {
-        let facts = chain.first().and_then(Facts::of);
-        let facts = facts.ok_or_else(|| TlsError::Identity("what is there is no certificate".to_owned()))?;
-        let print = print(chain.iter().map(|one| &**one).chain([key.secret_der()]));
+        let info = chain.first().and_then(CertificateInfo::parse);
+        let info = info.ok_or_else(|| TlsError::Identity("malformed certificate".to_owned()))?;
+        let fingerprint = fingerprint(chain.iter().map(|one| &**one).chain([key.secret_der()]));
         let key = certified(chain, key)?;
-        Ok(Self { key: Arc::new(key), facts: Arc::new(facts), print })
+        Ok(Self { key: Arc::new(key), info: Arc::new(info), fingerprint })
     }
 
-    /// The names for which the certificate holds, in lower case; a wildcard as it stands there.
+    /// The DNS names of the certificate in lower case, wildcards as `*.example.com`.
     #[must_use]
     pub fn names(&self) -> &[String] {
-        &self.facts.names
+        &self.info.names
     }
 
-    /// The first instant at which the certificate holds.
+    /// When the certificate starts to be valid.
     #[must_use]
-    pub fn begins(&self) -> Timestamp {
-        self.facts.begins
+    pub fn not_before(&self) -> Timestamp {
+        self.info.not_before
     }
 
-    /// The last instant at which the certificate holds.
+    /// When the certificate expires.
     #[must_use]
-    pub fn expires(&self) -> Timestamp {
-        self.facts.expires
+    pub fn not_after(&self) -> Timestamp {
+        self.info.not_after
     }
 }
 
 impl ServerTls {
-    /// TLS as the specification says.
+    /// TLS with these settings.
     ///
     /// # Errors
-    /// Certificates of authorities that are none.
+    /// When the certificate of an authority can't be used.
     pub fn new(spec: ServerTlsSpec) -> Result<Self, TlsError> {
         let authorities = spec.client_authorities.as_deref();
-        let trust = print(authorities.unwrap_or_default().iter().map(|one| &**one));
-        let identities = spec.identities.iter().map(|identity| &identity.print.as_bytes()[..]);
+        let trust_fingerprint = fingerprint(authorities.unwrap_or_default().iter().map(|one| &**one));
+        let identities = spec.identities.iter().map(|identity| &identity.fingerprint.as_bytes()[..]);
         let protocols = spec.protocols.iter().map(|protocol| &**protocol);
-        let print = print(identities.chain([&trust.as_bytes()[..]]).chain(protocols));
-        let asks_for_certificate = authorities.is_some();
-        let settings = Settings { config: Arc::new(config(spec)?), print, trust, asks_for_certificate };
+        let fingerprint = fingerprint(identities.chain([&trust_fingerprint.as_bytes()[..]]).chain(protocols));
+        let requires_client_certificate = authorities.is_some();
+        let config = Arc::new(config(spec)?);
+        let settings = Settings { config, fingerprint, trust_fingerprint, requires_client_certificate };
         Ok(Self(Arc::new(ArcSwap::from_pointee(settings))))
     }
 
-    /// Takes over all that `newer` has, for the connections from now on; those that are open stay as they are. Sessions
-    /// can be resumed as before, unless who is trusted has changed.
+    /// Replaces the settings by those of `newer` for new connections. Clients can still resume their sessions, unless the
+    /// trusted client authorities have changed.
     pub fn adopt(&self, newer: &Self) {
         let (old, new) = (self.0.load_full(), newer.0.load_full());
         let mut config = ServerConfig::clone(&new.config);
-        if old.trust == new.trust {
-            // Whoever resumes a session is not asked for a certificate again.
+        if old.trust_fingerprint == new.trust_fingerprint {
+            // The certificate of a client is not verified again when it resumes a session.
             config.ticketer = Arc::clone(&old.config.ticketer);
             config.session_storage = Arc::clone(&old.config.session_storage);
         }
         self.0.store(Arc::new(Settings { config: Arc::new(config), ..*new }));
     }
 
-    /// Whether a client must show a certificate.
+    /// Whether a client has to send a certificate.
     #[must_use]
-    pub fn asks_for_certificate(&self) -> bool {
-        self.0.load().asks_for_certificate
+    pub fn requires_client_certificate(&self) -> bool {
+        self.0.load().requires_client_certificate
     }
 
-    /// Speaks TLS with a client that has connected.
+    /// Does the TLS handshake with a client.
     ///
     /// # Errors
-    /// Something else than TLS, a client that does not trust us or that we don't, and a connection that breaks.
+    /// When the client sends something else than TLS, when either side does not trust the other, and when the connection
+    /// fails.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Transport> {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.0.load().config));
         let stream = acceptor.accept(stream).await?;
@@ -132,10 +135,10 @@ impl ServerTls {
     }
 }
 
-/// Two are equal that were made from the same.
+/// Settings are equal that were made from the same specification.
 impl PartialEq for ServerTls {
     fn eq(&self, other: &Self) -> bool {
-        self.0.load().print == other.0.load().print
+        self.0.load().fingerprint == other.0.load().fingerprint
     }
 }
 
@@ -147,7 +150,7 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
-/// A certificate with its key, if it is its own.
+/// A certificate with its key, if they match.
 fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -156,9 +159,9 @@ fn certified(
         TlsError::Identity("the key is none of RSA with at least 2048 bits, ECDSA or Ed25519".to_owned())
     })?;
     let is_pair = |chain: Vec<_>| match CertifiedKey::new(chain, Arc::clone(&key)).keys_match() {
-        // A key that can't say what belongs to it is believed, as rustls does.
+        // rustls can't compare every kind of key, and accepts those too.
         Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
-        ended => ended,
+        result => result,
     };
     match is_pair(chain.clone()) {
         Ok(()) => Ok(CertifiedKey::new(chain, key)),
@@ -166,7 +169,7 @@ fn certified(
             let what = "the key belongs to a later certificate of the file: put that one first";
             Err(TlsError::Identity(what.to_owned()))
         }
-        Err(error) => Err(TlsError::of_identity(&error)),
+        Err(error) => Err(TlsError::from_identity(&error)),
     }
 }
 
@@ -187,26 +190,26 @@ fn config(spec: ServerTlsSpec) -> Result<ServerConfig, TlsError> {
     };
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| setup(&error))?.with_client_cert_verifier(clients);
-    let mut config = config.with_cert_resolver(Arc::new(ByName::new(&spec.identities)));
+    let mut config = config.with_cert_resolver(Arc::new(CertificateResolver::new(&spec.identities)));
     config.alpn_protocols = spec.protocols;
     config.ticketer = Ticketer::new().map_err(|error| setup(&error))?;
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
-    // A browser opens few connections at once: each of them brings a ticket for the next.
+    // One is enough: each connection brings a ticket for the next.
     config.send_tls13_tickets = 1;
     Ok(config)
 }
 
-/// Chooses a certificate by the name that the client asks for (SNI): one that has the name itself before one with a
-/// wildcard, which stands for a whole label, the first (RFC 6125 §6.4.3).
+/// Selects a certificate by the name that the client asks for (SNI): one with the exact name before one with a wildcard,
+/// which stands for the whole first label (RFC 6125 §6.4.3).
 #[derive(Debug)]
-struct ByName {
+struct CertificateResolver {
     all: Vec<Arc<CertifiedKey>>,
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By what follows the wildcard and its dot.
+    /// By what follows `*.`.
     wild: HashMap<String, Vec<Arc<CertifiedKey>>>,
 }
 
-impl ByName {
+impl CertificateResolver {
     fn new(identities: &[Identity]) -> Self {
         let (mut exact, mut wild) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         for identity in identities {
@@ -226,22 +229,22 @@ impl ByName {
     }
 }
 
-impl ResolvesServerCert for ByName {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // rustls hands the name on in lower case.
-        let fitting = hello.server_name().and_then(|name| self.named(name)).unwrap_or(&self.all);
-        // Of several for one name the first whose signatures the client understands: RSA beside ECDSA.
-        let is_understood =
+        // rustls returns the name in lower case.
+        let matching = hello.server_name().and_then(|name| self.named(name)).unwrap_or(&self.all);
+        // Of several for one name, such as RSA and ECDSA, the first whose signatures the client supports.
+        let is_supported =
             |one: &&Arc<CertifiedKey>| one.key.choose_scheme(hello.signature_schemes()).is_some();
-        fitting.iter().find(is_understood).cloned()
+        matching.iter().find(is_supported).cloned()
     }
 }
 
-/// One hash for several things, none of which runs into the next.
-fn print<'a>(things: impl Iterator<Item = &'a [u8]>) -> blake3::Hash {
+/// A hash over several parts, with their lengths, so that parts can't be shifted into each other.
+fn fingerprint<'a>(parts: impl Iterator<Item = &'a [u8]>) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
-    for thing in things {
-        hasher.update(&(thing.len() as u64).to_le_bytes()).update(thing);
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
     hasher.finalize()
 }

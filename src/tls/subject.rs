@@ -1,11 +1,11 @@
-//! The subject of a certificate as text.
+//! Formats the subject of a certificate.
 
 use std::fmt::Write as _;
 
 use x509_parser::asn1_rs::ToDer as _;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
-/// The names of attributes, as OpenSSL spells them too; those of RFC 4514 §3 are among them.
+/// The names of attribute types, as in RFC 4514 §3 and, for the rest, in OpenSSL.
 const NAMES: [(&str, &str); 15] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.10", "O"),
@@ -24,15 +24,15 @@ const NAMES: [(&str, &str); 15] = [
     ("2.5.4.17", "postalCode"),
 ];
 
-/// A name as RFC 4514 writes it: the last attribute first, `CN=worker,O=Example\, Inc.`. Two names that differ never
-/// have one text, since what could be taken for a separator is escaped.
-pub(super) fn text(name: &X509Name<'_>) -> String {
+/// Formats a name by RFC 4514: the last attribute first, `CN=worker,O=Example\, Inc.`. Names that differ never have the same
+/// text, since separators within values are escaped.
+pub(super) fn format(name: &X509Name<'_>) -> String {
     let mut text = String::new();
     let sets: Vec<_> = name.iter_rdn().collect();
-    for (number, set) in sets.iter().rev().enumerate() {
+    for (set_index, set) in sets.iter().rev().enumerate() {
         let attributes: Vec<_> = set.iter().collect();
-        for (place, attribute) in attributes.iter().rev().enumerate() {
-            text.push_str(match (number, place) {
+        for (index, attribute) in attributes.iter().rev().enumerate() {
+            text.push_str(match (set_index, index) {
                 (0, 0) => "",
                 (_, 0) => ",",
                 _ => "+",
@@ -50,7 +50,7 @@ fn push(text: &mut String, attribute: &AttributeTypeAndValue<'_>) {
     text.push('=');
     match attribute.as_str() {
         Ok(value) if name.is_some() => push_escaped(text, value),
-        // RFC 4514 §2.4: what has no name or is no string stands there in its encoding.
+        // RFC 4514 §2.4: a type without a name, and a value that is no string, is written in its encoding.
         _ => {
             text.push('#');
             for byte in attribute.attr_value().to_der_vec_raw().unwrap_or_default() {
@@ -63,11 +63,11 @@ fn push(text: &mut String, attribute: &AttributeTypeAndValue<'_>) {
 
 fn push_escaped(text: &mut String, value: &str) {
     let last = value.chars().count().saturating_sub(1);
-    for (place, character) in value.chars().enumerate() {
+    for (index, character) in value.chars().enumerate() {
         match character {
             '"' | '+' | ',' | ';' | '<' | '>' | '\\' => text.extend(['\\', character]),
-            ' ' if place == 0 || place == last => text.push_str("\\ "),
-            '#' if place == 0 => text.push_str("\\#"),
+            ' ' if index == 0 || index == last => text.push_str("\\ "),
+            '#' if index == 0 => text.push_str("\\#"),
             '\0'..='\x1f' | '\x7f' => {
                 let _ = write!(text, "\\{:02X}", u32::from(character));
             }
@@ -82,9 +82,9 @@ mod tests {
 
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
-    /// The same as OpenSSL has it.
+    /// Compares the subject with that of OpenSSL.
     #[test]
-    fn a_subject_is_written_as_rfc_4514_has_it() {
+    fn a_subject_is_formatted_by_rfc_4514() {
         let custom = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 99999, 1]);
         let cases = [
             (vec![(DnType::CommonName, "worker")], "CN=worker"),

@@ -11,10 +11,10 @@ use tokio_rustls::TlsStream;
 
 use super::certificate;
 
-/// What is sent in one piece, in bytes: to copy so little costs less than to have the kernel read a list of pieces.
-const PIECE: usize = 2048;
+/// Up to so many bytes are copied and written in one piece, which costs less than a vectored write.
+const MAX_JOINED: usize = 2048;
 
-/// A connection of a client or to a server. A plain one costs a look at which it is, and nothing more.
+/// A connection of a client or to a server. A plain one costs one branch on each call.
 #[derive(Debug)]
 pub enum Transport {
     /// Without TLS.
@@ -24,15 +24,15 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The subject of the certificate that the other end has shown, as RFC 4514 writes it; none without a certificate,
-    /// and where its subject is empty.
+    /// The subject of the peer's certificate in the format of RFC 4514; none without a certificate, and if its subject is
+    /// empty.
     #[must_use]
     pub fn peer_subject(&self) -> Option<String> {
         let Self::Tls(stream) = self else { return None };
         certificate::subject(stream.get_ref().1.peer_certificates()?.first()?)
     }
 
-    /// Whether both ends have agreed on HTTP/2 (ALPN, RFC 9113 §3.2).
+    /// Whether ALPN has selected HTTP/2 (RFC 9113 §3.2).
     #[must_use]
     pub fn is_http2(&self) -> bool {
         match self {
@@ -92,7 +92,7 @@ impl AsyncWrite for Transport {
     }
 }
 
-/// Writes pieces in one call.
+/// Writes several pieces with one system call.
 fn write_pieces(
     stream: Pin<&mut TcpStream>,
     cx: &mut Context<'_>,
@@ -101,11 +101,11 @@ fn write_pieces(
     if let [piece] = pieces {
         return stream.poll_write(cx, piece);
     }
-    if pieces.iter().map(|piece| piece.len()).sum::<usize>() > PIECE {
+    if pieces.iter().map(|piece| piece.len()).sum::<usize>() > MAX_JOINED {
         return stream.poll_write_vectored(cx, pieces);
     }
-    let mut room = [MaybeUninit::uninit(); PIECE];
-    let mut joined = ReadBuf::uninit(&mut room);
+    let mut buffer = [MaybeUninit::uninit(); MAX_JOINED];
+    let mut joined = ReadBuf::uninit(&mut buffer);
     for piece in pieces {
         joined.put_slice(piece);
     }

@@ -19,7 +19,7 @@ use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
 use super::trailers::{self, may_trail};
 use super::upload::Upload;
-use crate::time::recent;
+use crate::time::cached_now;
 
 /// A request's body as it goes upstream.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl RequestBody {
     pub async fn buffered(mut self, budget: &BufferBudget) -> Result<Self, BodyError> {
         let length = self.size_hint().exact().filter(|length| *length <= buffered::MAX_BYTES);
         let Some(reserved) = length.and_then(|length| budget.reserve(length)) else { return Ok(self) };
-        self.set_limit(Some(recent() + buffered::WITHIN));
+        self.set_limit(Some(cached_now() + buffered::WITHIN));
         let mut buffer = BodyBuffer::default();
         while let Some(frame) = self.frame().await {
             match frame.map(Frame::into_data) {

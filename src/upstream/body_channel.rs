@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_limit_goes_along_with_what_is_wanted() {
         let (sender, mut receiver, mut cx) = channel(None);
-        let limit = crate::time::recent();
+        let limit = crate::time::cached_now();
         receiver.set_limit(Some(limit));
         assert_eq!(sender.demand(&cx), Demand::None);
         assert!(receiver.poll_part(&mut cx).is_pending());

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use tokio::time::Instant;
 
-use crate::time::recent;
+use crate::time::cached_now;
 
 /// What one retry costs.
 const RETRY: u64 = 1_000_000;
@@ -28,7 +28,7 @@ impl RetryBudget {
     pub fn new(share: f64) -> Self {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // From 0 to a million.
         let share = (share.clamp(0.0, 1.0) * 1e6) as u64;
-        Self { share, saved: Cell::new(FLOOR), counted: Cell::new(recent()) }
+        Self { share, saved: Cell::new(FLOOR), counted: Cell::new(cached_now()) }
     }
 
     /// A request has come.
@@ -38,7 +38,7 @@ impl RetryBudget {
 
     /// Takes what one retry costs; says whether it was there.
     pub fn withdraw(&self) -> bool {
-        let (now, mut saved) = (recent(), self.saved.get());
+        let (now, mut saved) = (cached_now(), self.saved.get());
         if saved < FLOOR {
             let passed = now.saturating_duration_since(self.counted.get()).as_micros();
             let brought = u64::try_from(passed).unwrap_or(u64::MAX).saturating_mul(RETRY / 1_000_000);

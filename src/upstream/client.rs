@@ -21,7 +21,7 @@ use super::shared::SharedUpstream;
 use crate::http1::ResponseHead;
 use crate::limiter::Permit;
 use crate::telemetry::{Event, Forwarding, UpstreamCounts};
-use crate::time::{monotonic, recent};
+use crate::time::{cached_now, monotonic};
 
 /// One worker's upstream: its endpoints, with this worker's connections to them.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Upstream {
         // Each attempt prefixes the original target with the base path of its server.
         let target = self.has_base_paths.then(|| request.head.uri.clone());
         let spec = self.shared.spec();
-        let deadline = spec.total_timeout.map(|total| recent() + total);
+        let deadline = spec.total_timeout.map(|total| cached_now() + total);
         let endpoints = Rc::clone(&self.endpoints.borrow());
         // The index of the endpoint of each failed attempt.
         let mut tried = SmallVec::<[usize; 4]>::new();

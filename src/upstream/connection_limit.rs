@@ -263,7 +263,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::time::recent;
+    use crate::time::cached_now;
 
     fn client(number: u8) -> IpAddr {
         [192, 0, 2, number].into()
@@ -340,7 +340,7 @@ mod tests {
         for (number, permit) in [1, 1, 2, 3, 3, 3, 3, 3].into_iter().zip(&permits) {
             permit.connection_use().start(client(number));
         }
-        let later = recent() + Duration::from_mins(1);
+        let later = cached_now() + Duration::from_mins(1);
         // Each call is late enough not to be skipped after a search without a result.
         let mut calls = 0;
         let mut next_time = || {
@@ -357,7 +357,7 @@ mod tests {
         assert!(!limit.reclaim(client(4), next_time()));
         make_slow(&permits[6]);
         assert!(!limit.reclaim(client(3), next_time()), "the client has too many itself");
-        assert!(!limit.reclaim(client(4), recent()), "the connection is not slow yet");
+        assert!(!limit.reclaim(client(4), cached_now()), "the connection is not slow yet");
         assert!(limit.reclaim(client(4), next_time()) && reclaimed() == Some(6));
         assert!(!limit.reclaim(client(4), next_time()));
         let share = limit.share(client(3));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::time::recent;
+use crate::time::cached_now;
 
 /// How long a request body may be slower than its minimum rate, and a part of a response unread, while requests of
 /// other clients wait for the connection.
@@ -38,7 +38,7 @@ pub struct ConnectionUse {
 impl ConnectionUse {
     pub(super) fn new() -> Self {
         Self {
-            epoch: recent(),
+            epoch: cached_now(),
             client: [const { AtomicU64::new(0) }; 2],
             slow_from: AtomicU64::new(NOT_WAITING),
             waker: Mutex::new(Waker::noop().clone()),
@@ -78,7 +78,7 @@ impl ConnectionUse {
     pub(super) fn wait_for_client(&self, allowance: Option<Duration>) {
         let Some(allowance) = allowance else { return };
         if self.slow_from.load(Ordering::Relaxed) == NOT_WAITING {
-            let from = (recent() - self.epoch).saturating_add(allowance);
+            let from = (cached_now() - self.epoch).saturating_add(allowance);
             let from = u64::try_from(from.as_micros()).unwrap_or(NOT_WAITING).min(LATEST);
             self.slow_from.store(from, Ordering::Relaxed);
         }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn only_a_client_that_exceeds_its_allowance_loses_the_connection() {
-        let (connection, now) = (ConnectionUse::new(), recent());
+        let (connection, now) = (ConnectionUse::new(), cached_now());
         connection.start("192.0.2.7".parse().unwrap());
         assert!(!connection.reclaim(now + 100 * SECOND));
         connection.wait_for_client(None);

@@ -12,7 +12,7 @@ use super::connection_limit::ConnectionLimit;
 use super::failure_log::FailureLog;
 use super::health_state::HealthState;
 use super::spec::{ServerSpec, UpstreamSpec};
-use crate::socket::set_options;
+use crate::socket::set_tcp_options;
 use crate::tls::Transport;
 
 /// One address of a server. Judging it is for the few who see it fail or check it; a worker that looks for a server
@@ -104,7 +104,7 @@ pub(super) async fn dial(
         None => TcpStream::connect(address).await?,
         Some(fallback) => TcpStream::connect(&[address, fallback][..]).await?,
     };
-    set_options(&stream)?;
+    set_tcp_options(&stream)?;
     let Some(tls) = upstream.tls.as_ref().filter(|_| server.is_tls) else {
         return Ok(Transport::Plain(stream));
     };

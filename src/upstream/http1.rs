@@ -27,7 +27,7 @@ use super::error::{BodyError, SendError};
 use super::request::UpstreamRequest;
 use crate::http1::{ResponseHead, write_request};
 use crate::socket::TimedStream;
-use crate::time::{monotonic, recent};
+use crate::time::{cached_now, monotonic};
 use crate::tls::Transport;
 
 /// An HTTP/1.1 connection to a server, in use or idle.
@@ -68,7 +68,7 @@ impl Http1Connection {
 
     /// Finishes a request whose response is complete; returns whether the connection can take another one.
     pub fn finish_request(&mut self) -> bool {
-        self.idle_since = Some(recent());
+        self.idle_since = Some(cached_now());
         self.connection_use().finish();
         let is_complete = match &self.state {
             State::Idle => true,

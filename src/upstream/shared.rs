@@ -18,7 +18,7 @@ use super::health_state::HealthState;
 use super::members::{self, Member};
 use super::spec::{HealthSpec, ServerSpec, UpstreamSpec};
 use crate::telemetry::{Attempt, ServerValues, UpstreamValues};
-use crate::time::{monotonic, recent};
+use crate::time::{cached_now, monotonic};
 
 /// One upstream, as all workers share it. It can outlive a configuration in which it stays what it is.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl SharedUpstream {
         for (server, address) in
             spec.servers.iter().enumerate().filter_map(|(n, one)| Some((n, one.literal()?)))
         {
-            shared.set_addresses(server, &[address], recent());
+            shared.set_addresses(server, &[address], cached_now());
         }
         Arc::new(shared)
     }
@@ -70,7 +70,7 @@ impl SharedUpstream {
     /// or unwell as they are, as far as that is still asked, and those that come begin small. Ejections count on.
     #[must_use]
     pub fn after(earlier: &Self, spec: &UpstreamSpec) -> Arc<Self> {
-        let (next, now) = (Self::new(spec), recent());
+        let (next, now) = (Self::new(spec), cached_now());
         for (server, host) in spec.servers.iter().enumerate().filter(|(_, server)| server.literal().is_none())
         {
             let is_same = |member: &&Member| {
@@ -208,7 +208,7 @@ impl SharedUpstream {
         if endpoint.failures.fetch_add(1, Ordering::Relaxed) + 1 < spec.after {
             return;
         }
-        let now = recent();
+        let now = cached_now();
         let Some(lasts) = endpoint.health.lock().eject(spec, now) else { return };
         if let Some(ejections) = self.ejections.get(endpoint.server) {
             ejections.fetch_add(1, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::error::BodyFailure;
 use crate::socket::LazyTimer;
-use crate::time::{monotonic, recent};
+use crate::time::{cached_now, monotonic};
 
 /// The progress of an upload, for the task that waits for the response.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Upload {
         Rc::new(Self {
             ended_at: Cell::new(None),
             failure: Cell::new(None),
-            progressed_at: Cell::new(recent()),
+            progressed_at: Cell::new(cached_now()),
             is_blocked: Cell::new(true),
             executor: RefCell::new(Some(executor.clone())),
             task: RefCell::default(),
@@ -84,7 +84,7 @@ impl Upload {
     /// Since when the exchange has waited for the server. An open-ended response may be silent, so the server has to act
     /// only while it blocks the upload.
     pub fn server_waits_since(&self, is_open_ended: bool) -> Instant {
-        if is_open_ended && !self.is_blocked.get() { recent() } else { self.progressed_at.get() }
+        if is_open_ended && !self.is_blocked.get() { cached_now() } else { self.progressed_at.get() }
     }
 
     /// Whether a task still sends the body.

@@ -10,7 +10,7 @@ use crate::limit::{Charge, Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
 use crate::store::StoreSpec;
 use crate::store::redis::stored_key;
-use crate::time::spelled;
+use crate::time::format_duration;
 
 /// Tells of one limit: its numbers, the key, the cost, and where the count lives.
 pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) {
@@ -86,7 +86,7 @@ fn charged(
         rows.below("charged", format!("on arrival, and given back unless the final status is {statuses}"));
     }
     if let Some(ban) = &policy.ban {
-        let [within, length] = [ban.within, ban.length].map(|span| spelled(span.into()));
+        let [within, length] = [ban.within, ban.length].map(|span| format_duration(span.into()));
         rows.below(
             "ban",
             format!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::admin::api::{Standing, Standings};
-use crate::time::spelled;
+use crate::time::format_duration;
 
 const HEAD: [&str; 5] = ["LIMIT", "KEY", "STATE", "LEFT", "WHOLE IN"];
 
@@ -54,7 +54,7 @@ fn span(seconds: f64) -> String {
     }
     let unit = if span < Duration::from_secs(1) { 1_000 } else { 1_000_000 };
     let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX).div_ceil(unit).saturating_mul(unit);
-    spelled(Duration::from_micros(micros))
+    format_duration(Duration::from_micros(micros))
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
-//! The lines of a head, and the text that they are in.
+//! The lines of a head: a buffer of text, and the positions of names and values in it.
 
 use std::ops::Range;
 
 use super::super::name::{FieldName, KNOWN, NameSet};
 
 /// No lines.
-pub(super) static NO_LINES: Lines = Lines { text: Vec::new(), places: Vec::new(), present: NameSet::EMPTY };
+pub(super) static NO_LINES: Lines =
+    Lines { text: Vec::new(), positions: Vec::new(), present: NameSet::EMPTY };
 
-/// The lines of a head, and the text that they are in.
+/// The lines of a head.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     pub text: Vec<u8>,
-    /// Where each line is in the text.
-    pub places: Vec<Line>,
+    /// The position of each line in the text.
+    pub positions: Vec<Line>,
     /// The known names among the lines.
     pub present: NameSet,
 }
@@ -20,30 +21,30 @@ pub(super) struct Lines {
 /// One line of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Its name.
+    /// The name.
     pub name: FieldName<'a>,
-    /// Its value.
+    /// The value.
     pub value: &'a [u8],
 }
 
-/// Where a line is in the text.
+/// The position of a line in the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     name: u32,
     name_length: u32,
     value: u32,
     value_length: u32,
-    /// The number of its name.
+    /// The id of its name; 0 if the name is not known.
     pub id: u8,
-    /// Whether the text has `name: value CRLF` there.
+    /// Whether the text has `name: value CRLF` there, so that it can be copied as it is.
     is_canonical: bool,
-    /// Whether its value must not enter a compression table.
+    /// Whether its value must not enter an HPACK table.
     pub is_sensitive: bool,
 }
 
 impl Lines {
-    /// Adds a line of the text: where its name and its value begin, and how long they are. Puts the name, which is a
-    /// token, into lower case.
+    /// Adds a line of the text by the positions and lengths of its name and its value. Changes the name, which is a token,
+    /// to lower case.
     pub fn add(&mut self, (name, name_length): (usize, usize), (value, value_length): (usize, usize)) {
         let (before, end) = (name + name_length, value + value_length);
         let text = &mut self.text[name..before];
@@ -51,7 +52,7 @@ impl Lines {
         if id == 0 {
             text.make_ascii_lowercase();
         } else {
-            // Cheaper, since it is known.
+            // Cheaper than changing the case of each byte.
             text.copy_from_slice(KNOWN[usize::from(id)]);
         }
         let is_canonical = value == before + 2
@@ -70,49 +71,53 @@ impl Lines {
         let value_length = self.text.len() - value;
         debug_assert!(
             self.text[value..].iter().all(|byte| is_valid(*byte)),
-            "a value has no control characters"
+            "a value must not have control characters"
         );
         self.text.extend_from_slice(b"\r\n");
         self.push_line([begin, name.as_bytes().len(), value, value_length], name.id(), true);
     }
 
-    /// Adds a line of the text: where its name begins, how long that is, and the same of its value.
-    fn push_line(&mut self, places: [usize; 4], id: u8, is_canonical: bool) {
-        // A head that the parser takes is far shorter than 4 GiB, and so is what the configuration adds.
-        #[allow(clippy::cast_possible_truncation)]
-        let [name, name_length, value, value_length] = places.map(|it| it as u32);
+    /// Adds a line of the text: the position and length of its name, and the same of its value.
+    fn push_line(&mut self, positions: [usize; 4], id: u8, is_canonical: bool) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "heads and what is added to them are far below 4 GiB"
+        )]
+        let [name, name_length, value, value_length] = positions.map(|it| it as u32);
         self.present.insert(id);
         let is_sensitive = false;
-        self.places.push(Line { name, name_length, value, value_length, id, is_canonical, is_sensitive });
+        self.positions.push(Line { name, name_length, value, value_length, id, is_canonical, is_sensitive });
     }
 
     /// Adds the lines of another head.
     pub fn extend(&mut self, other: &Self) {
-        // Both texts are far shorter than 4 GiB.
-        #[allow(clippy::cast_possible_truncation)]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "heads and what is added to them are far below 4 GiB"
+        )]
         let offset = self.text.len() as u32;
         self.text.extend_from_slice(&other.text);
         self.present.insert_all(other.present);
         let moved = |line: &Line| Line { name: line.name + offset, value: line.value + offset, ..*line };
-        self.places.extend(other.places.iter().map(moved));
+        self.positions.extend(other.positions.iter().map(moved));
     }
 
     pub fn clear(&mut self) {
         self.text.clear();
-        self.places.clear();
+        self.positions.clear();
         self.present = NameSet::EMPTY;
     }
 
-    /// Whether a line may have this name: sure of a known name, and unknown of others.
+    /// Whether a line may have this name: exact for known names, and always true for others.
     pub fn may_contain(&self, name: FieldName<'_>) -> bool {
         name.id() == 0 || self.present.contains(name)
     }
 
-    /// Appends the lines as they are sent, without those that have one of these names.
+    /// Writes the lines that have none of these names.
     pub fn write_without(&self, names: NameSet, out: &mut Vec<u8>) {
-        // Canonical lines that follow each other in the text are written together.
+        // Canonical lines that are adjacent in the text are copied together.
         let mut run = 0..0;
-        for line in self.places.iter().filter(|line| !names.contains_id(line.id)) {
+        for line in self.positions.iter().filter(|line| !names.contains_id(line.id)) {
             if !line.is_canonical {
                 self.write_run(&mut run, out);
                 out.extend_from_slice(slice(&self.text, line.name, line.name_length));
@@ -125,7 +130,7 @@ impl Lines {
                 self.write_run(&mut run, out);
                 run.start = line.name;
             }
-            // Its CRLF.
+            // With its CRLF.
             run.end = line.value + line.value_length + 2;
         }
         self.write_run(&mut run, out);
@@ -144,7 +149,7 @@ impl Line {
 
     /// The line with its name and value.
     pub fn field<'t>(&self, text: &'t [u8]) -> Field<'t> {
-        let name = FieldName::of(self.id, slice(text, self.name, self.name_length));
+        let name = FieldName::with_id(self.id, slice(text, self.name, self.name_length));
         Field { name, value: self.value(text) }
     }
 
@@ -157,7 +162,7 @@ fn slice(text: &[u8], begin: u32, length: u32) -> &[u8] {
     &text[begin as usize..(begin + length) as usize]
 }
 
-/// Whether a value may have this byte (RFC 9110 §5.5).
+/// Whether a value may contain this byte (RFC 9110 §5.5).
 fn is_valid(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_from_both_ends() {
+    fn values_are_iterated_from_both_ends() {
         let lines = [("via", "1"), ("host", "a"), ("via", "2"), ("x-one", "b"), ("via", "3")];
         let fields: Fields = lines.into_iter().collect();
         assert_eq!(fields.get_all(VIA).rev().collect::<Vec<_>>(), [b"3", b"2", b"1"]);

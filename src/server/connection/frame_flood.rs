@@ -12,10 +12,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::time::{monotonic, recent};
+use super::preface::PREFACE;
+use crate::time::{cached_now, monotonic};
 
-/// Bytes of the connection preface, before the first frame (RFC 9113 §3.4).
-const PREFACE: usize = 24;
 /// Bytes of a frame's head: length, type, flags and stream (RFC 9113 §4.1).
 const HEAD: usize = 9;
 
@@ -81,7 +80,7 @@ impl<S> FrameFloodGuard<S> {
     fn charge(&mut self, bytes: &[u8]) -> bool {
         let sum = self.frames.count(bytes);
         self.work += bytes.len() + sum.frames * FRAME_WORK;
-        let seconds = recent().saturating_duration_since(self.earned_to).as_secs();
+        let seconds = cached_now().saturating_duration_since(self.earned_to).as_secs();
         if seconds > 0 {
             self.earned_to += Duration::from_secs(seconds);
             self.earn(seconds.saturating_mul(CREDIT_PER_SECOND));
@@ -98,7 +97,7 @@ impl<S> FrameFloodGuard<S> {
 
 impl Frames {
     fn new() -> Self {
-        Self { head: [0; HEAD], known: 0, skip: PREFACE }
+        Self { head: [0; HEAD], known: 0, skip: PREFACE.len() }
     }
 
     /// Counts the frames whose head is complete.
@@ -224,7 +223,7 @@ mod tests {
     #[test]
     fn frames_are_counted_however_they_are_split_into_reads() {
         let bytes = [
-            vec![b'P'; PREFACE],
+            PREFACE.to_vec(),
             frame(SETTINGS, 0, &[0; 6]),
             frame(HEADERS, 4, &[0; 300]),
             frame(DATA, 0, &vec![PING; 70_000]),
@@ -245,8 +244,8 @@ mod tests {
         let (mut near, far) = duplex(1 << 22);
         let mut far =
             FrameFloodGuard::new(TimedStream::new(far, bytes::Bytes::new(), Duration::from_secs(1)));
-        near.write_all(&[0; PREFACE]).await.unwrap();
-        far.read_exact(&mut [0; PREFACE]).await.unwrap();
+        near.write_all(PREFACE).await.unwrap();
+        far.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
         (near, far)
     }
 

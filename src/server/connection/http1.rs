@@ -27,7 +27,7 @@ use crate::proxy::{ActiveProxy, ClientConnection, Tunnel};
 use crate::server::drain::{ConnectionTracker, IDLE_GRACE};
 use crate::server::spec::ListenerSpec;
 use crate::socket::{BufferedStream, TimedStream};
-use crate::time::{http_date, monotonic, recent};
+use crate::time::{cached_now, http_date, monotonic};
 use crate::tls::Transport;
 
 /// How long a connection is idle before it is parked.
@@ -100,7 +100,7 @@ pub(super) async fn serve(
     let io = ClientIo::new(stream, spec.idle_timeout);
     let session = Session { client, spec, proxy, tracker };
     let mut connection = Connection { io, session, drain_deadline: None, last_target: None };
-    let mut state = State::ReadingHead { deadline: recent() + spec.header_timeout };
+    let mut state = State::ReadingHead { deadline: cached_now() + spec.header_timeout };
     loop {
         state = match state {
             State::Idle { deadline, park_at } => {
@@ -138,7 +138,7 @@ pub(super) async fn serve(
 impl Connection<'_> {
     /// The state in which the next request may come.
     fn idle(&self) -> State {
-        let now = recent();
+        let now = cached_now();
         State::Idle { deadline: now + self.session.spec.idle_timeout, park_at: now + PARK_AFTER }
     }
 
@@ -153,7 +153,7 @@ impl Connection<'_> {
                 Poll::Pending => return self.poll_idle(deadline, park_at, cx),
             }
         }
-        Poll::Ready(State::ReadingHead { deadline: recent() + self.session.spec.header_timeout })
+        Poll::Ready(State::ReadingHead { deadline: cached_now() + self.session.spec.header_timeout })
     }
 
     /// Waits while the client sends nothing: until the connection times out, is parked, or has to close.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::proxy::ReplyBody;
 use crate::socket::{LazyTimer, RATE_GRACE, TransferRate};
-use crate::time::{monotonic, recent};
+use crate::time::{cached_now, monotonic};
 use crate::upstream::{BodyError, ConnectionUse};
 
 /// Requests that a client may cancel before rapid resets are suspected.
@@ -142,7 +142,7 @@ impl Drop for Tracked {
     fn drop(&mut self) {
         let shared = &self.shared;
         shared.open.set(shared.open.get() - 1);
-        shared.idle_since.set(recent());
+        shared.idle_since.set(cached_now());
         if self.progress.as_ref().is_some_and(|progress| !progress.has_response.get()) {
             shared.cancelled.set(shared.cancelled.get() + 1);
         }
@@ -187,7 +187,7 @@ impl Progress {
         if let Some(since) = self.unread_since.take()
             && rate.is_bounded()
         {
-            rate.add_wait(recent() - since);
+            rate.add_wait(cached_now() - since);
             self.rate.set(rate);
         }
     }
@@ -197,7 +197,7 @@ impl Progress {
         let mut rate = self.rate.get();
         rate.add_bytes(bytes);
         self.rate.set(rate);
-        self.unread_since.set(Some(recent()));
+        self.unread_since.set(Some(cached_now()));
     }
 }
 

@@ -143,7 +143,7 @@ impl Target {
         if !matches!(kind, Kind::Sentinel) {
             nothing_more(&url)?;
         }
-        let tls = if is_secure { Some(ClientTls::of_the_system()?) } else { None };
+        let tls = if is_secure { Some(ClientTls::with_system_roots()?) } else { None };
         Ok(Self { endpoint, username, password, database, tls })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::time::recent;
+use crate::time::cached_now;
 
 /// Where a request went. It is written down on the way, so that it is known wherever the way ends.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Forwarding {
     /// The upstream of this label has the request now.
     pub fn begin(&mut self, upstream: &Rc<str>) {
         self.upstream = Some(Rc::clone(upstream));
-        self.begun = Some(recent());
+        self.begun = Some(cached_now());
     }
 
     /// This attempt, counted from 1, is one at the server with this label.
@@ -37,6 +37,6 @@ impl Forwarding {
 
     /// The head of an answer has come. The socket has read the clock for it.
     pub fn head_came(&mut self) {
-        self.head_took = self.begun.map(|begun| recent() - begun);
+        self.head_took = self.begun.map(|begun| cached_now() - begun);
     }
 }

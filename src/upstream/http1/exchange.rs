@@ -14,7 +14,7 @@ use crate::http1::{
     ResponseHead, parse_response,
 };
 use crate::socket::TooLate;
-use crate::time::{monotonic, recent};
+use crate::time::{cached_now, monotonic};
 use crate::upstream::body::RequestBody;
 use crate::upstream::connection_use::CONTENDED_GRACE;
 use crate::upstream::content_type::is_open_ended;
@@ -101,7 +101,7 @@ impl Exchange {
             keeps_alive: true,
             is_open_ended: false,
             // The server's time starts at once unless the body still has to arrive from the client.
-            response_deadline: (!body.is_incoming()).then(|| recent() + io.response_timeout),
+            response_deadline: (!body.is_incoming()).then(|| cached_now() + io.response_timeout),
             deadline,
         }
     }
@@ -203,7 +203,7 @@ impl Exchange {
                 continue;
             }
             self.keeps_alive = keeps_alive;
-            self.response = Response::Body(BodyDecoder::of_response(framing));
+            self.response = Response::Body(BodyDecoder::for_response(framing));
             return Ok(Some(head));
         }
     }
@@ -317,7 +317,7 @@ impl Exchange {
     /// Ends the request's body.
     fn finish_upload(&mut self, io: &mut Io, trailers: Option<&HeaderMap>) -> Result<(), Cause> {
         if let Upload::Sending(encoder) = &mut self.upload
-            && !encoder.end(trailers, io.stream.out())
+            && !encoder.finish(trailers, io.stream.out())
         {
             return Err(Cause::Body(BodyError::BrokenOff));
         }
@@ -362,9 +362,9 @@ impl Exchange {
 fn send_data(encoder: &mut BodyEncoder, io: &mut Io, data: Bytes) -> Result<(), Cause> {
     let length = data.len();
     // The client's connection has checked the length against Content-Length.
-    if encoder.begin_data(length, io.stream.out()) < length {
+    if encoder.start_data(length, io.stream.out()) < length {
         return Err(Cause::Body(BodyError::BrokenOff));
     }
-    io.stream.push_data(data, encoder.end_data(length));
+    io.stream.push_data(data, encoder.data_suffix(length));
     Ok(())
 }

@@ -59,7 +59,7 @@ impl Http2Connection {
     pub fn check_activity(&self, since: Instant) {
         let now = monotonic();
         let waited = (now - since).min(self.response_timeout);
-        if self.activity.heard().is_none_or(|heard| now - heard >= waited / 2) {
+        if self.activity.last_read().is_none_or(|heard| now - heard >= waited / 2) {
             self.is_suspect.set(true);
         }
     }
@@ -69,7 +69,7 @@ impl Http2Connection {
     pub fn has_capacity(&self) -> bool {
         let driver = self.driver.borrow();
         let limit = driver.as_ref().map_or(0, Driver::current_max_send_streams);
-        let is_settled = limit != INITIAL_MAX_STREAMS || self.activity.heard().is_some();
+        let is_settled = limit != INITIAL_MAX_STREAMS || self.activity.last_read().is_some();
         self.requests.get() < if is_settled { limit.min(MAX_STREAMS) } else { MAX_STREAMS }
     }
 

@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::connection::{Driver, Http2Connection, INITIAL_MAX_STREAMS, MAX_STREAMS};
 use crate::socket::TimedStream;
-use crate::time::recent;
+use crate::time::cached_now;
 use crate::tls::Transport;
 use crate::upstream::connection_limit::ConnectionPermit;
 use crate::upstream::error::OtherProtocol;
@@ -68,7 +68,7 @@ pub(super) async fn open(
         executor,
         scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
         requests: Cell::new(0),
-        idle_since: Cell::new(recent()),
+        idle_since: Cell::new(cached_now()),
         driver,
         activity,
         is_suspect: Cell::new(false),

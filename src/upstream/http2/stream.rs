@@ -15,7 +15,7 @@ use super::convert::to_http2;
 use super::wait::{settings_allow, wait_until};
 use crate::http1::{Fields, RequestHead, ResponseHead};
 use crate::socket::Deadline;
-use crate::time::recent;
+use crate::time::cached_now;
 use crate::upstream::body::RequestBody;
 use crate::upstream::content_type::is_open_ended;
 use crate::upstream::error::{BodyError, Cause, SendError};
@@ -59,7 +59,7 @@ impl Http2Stream {
         if is_handshake && !settings_allow(|| self.connection.supports_extended_connect()).await {
             return Err(SendError::new(Cause::NoTunnels));
         }
-        let started = recent();
+        let started = cached_now();
         let upload = self.start_upload(&request.body, started);
         let sent = self.start_request(&request.head, request.body.take_for_sending(&upload))?;
         let (response_timeout, stall_timeout) =
@@ -157,7 +157,7 @@ impl Http2Stream {
         let frame = poll_whole(incoming, cx);
         let Some(deadline) = &mut self.deadline else { return frame };
         if let Some(upload) = &self.upload {
-            deadline.went_on(upload.server_waits_since(self.is_open_ended));
+            deadline.restart_from(upload.server_waits_since(self.is_open_ended));
         }
         deadline.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
     }
@@ -187,7 +187,7 @@ impl Drop for Http2Stream {
         }
         let connection = &self.connection;
         connection.requests.set(connection.requests.get() - 1);
-        connection.idle_since.set(recent());
+        connection.idle_since.set(cached_now());
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::socket::LazyTimer;
-use crate::time::{monotonic, recent};
+use crate::time::{cached_now, monotonic};
 
 /// How often, and at which interval, to check a condition.
 const MAX_CHECKS: u32 = 50;
@@ -34,7 +34,7 @@ pub(super) async fn wait_until<T>(
     response: impl Future<Output = T>,
 ) -> Option<T> {
     let mut response = pin!(response);
-    let (mut timer, mut check_at) = (LazyTimer::default(), deadline().min(recent() + span));
+    let (mut timer, mut check_at) = (LazyTimer::default(), deadline().min(cached_now() + span));
     poll_fn(|cx| {
         if let Poll::Ready(response) = response.as_mut().poll(cx) {
             return Poll::Ready(Some(response));

@@ -47,7 +47,7 @@ async fn failures_in_a_row_put_a_server_out_for_a_while() {
     assert_eq!(shares(&shared), [1000, 2000, 1000]);
     fail(&shared, 1, 1);
     assert_eq!(shares(&shared), [1000, 0, 1000]);
-    let now = recent();
+    let now = cached_now();
     assert_eq!(shared.update_shares(now), Some(now + 10 * SECOND));
     assert_eq!(shared.update_shares(now + 10 * SECOND), None);
     assert_eq!(shares(&shared), [1000, 2000, 1000]);
@@ -89,7 +89,7 @@ fn checks_take_a_server_out_and_in() {
     };
     let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1)]));
     let endpoint = Arc::clone(&shared.members()[0].endpoint);
-    let check = |outcome| shared.record_check(&endpoint, outcome, &health, recent());
+    let check = |outcome| shared.record_check(&endpoint, outcome, &health, cached_now());
     check(Err("no".to_owned()));
     assert_eq!(shares(&shared), [0, 1000]);
     check(Ok(()));
@@ -102,7 +102,7 @@ fn checks_take_a_server_out_and_in() {
 fn the_addresses_of_a_name_share_its_weight() {
     let spec = UpstreamSpec { slow_start: 10 * SECOND, ..spec(&[("a.test", 2), ("10.0.0.9", 1)]) };
     let shared = SharedUpstream::new(&spec);
-    let now = recent();
+    let now = cached_now();
     assert_eq!(shares(&shared), [1000]);
     assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.1", "10.0.0.2"]), now));
     assert_eq!(shares(&shared), [1000, 1000, 1000]);
@@ -135,7 +135,7 @@ fn only_so_many_wait() {
 #[test]
 fn the_next_configuration_knows_who_is_well_and_where_names_are() {
     let before = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1), ("a.test", 1)]));
-    let now = recent();
+    let now = cached_now();
     before.set_addresses(2, &addresses(&["10.0.0.5", "::5"]), now);
     fail(&before, 1, 3);
     let next = UpstreamSpec {
@@ -167,7 +167,7 @@ fn what_has_put_a_server_out_and_is_no_more_keeps_it_out_no_more() {
             &before.members()[0].endpoint,
             Err("no".to_owned()),
             health.as_ref().unwrap(),
-            recent(),
+            cached_now(),
         );
     };
     check();
@@ -187,7 +187,7 @@ fn what_has_put_a_server_out_and_is_no_more_keeps_it_out_no_more() {
 #[test]
 fn ejections_count_on_when_addresses_go() {
     let shared = SharedUpstream::new(&spec(&[("a.test", 1)]));
-    let now = recent();
+    let now = cached_now();
     shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now);
     fail(&shared, 0, 3);
     assert_eq!(ejections(&shared), 1);

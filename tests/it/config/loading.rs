@@ -78,7 +78,7 @@ fn every_key_is_read() {
     assert_eq!((public.min_body_rate, second.min_body_rate), (NonZeroU32::new(500), NonZeroU32::new(240)));
     assert_eq!(public.idle_timeout, Duration::from_mins(1));
     assert_eq!(second.address.to_string(), "[::1]:8081");
-    assert!(second.tls.is_none() && safe.tls.as_ref().unwrap().asks_for_certificate());
+    assert!(second.tls.is_none() && safe.tls.as_ref().unwrap().requires_client_certificate());
     assert_eq!((safe.proxy_protocol, safe.handshake_timeout), (true, Duration::from_secs(5)));
     let admin = config.admin.as_ref().unwrap();
     assert_eq!(admin.address.to_string(), "0.0.0.0:9900");

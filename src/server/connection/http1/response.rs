@@ -97,8 +97,8 @@ impl ResponseWriter {
             match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
-                        let length = self.encoder.begin_data(data.len(), io.stream.out());
-                        let tail = self.encoder.end_data(data.len());
+                        let length = self.encoder.start_data(data.len(), io.stream.out());
+                        let tail = self.encoder.data_suffix(data.len());
                         io.stream.push_data(data.slice(..length), tail);
                         if self.encoder.is_complete() {
                             self.body = None;
@@ -125,7 +125,7 @@ impl ResponseWriter {
 
     /// Writes the end of the body.
     fn finish(&mut self, io: &mut ClientIo, trailers: Option<&http::HeaderMap>) -> Result<(), ExchangeError> {
-        let is_complete = self.encoder.end(trailers, io.stream.out());
+        let is_complete = self.encoder.finish(trailers, io.stream.out());
         self.body = None;
         if is_complete { Ok(()) } else { Err(ExchangeError::Incomplete) }
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::io::ClientIo;
 use crate::http1::{BodyDecoder, BodyFault, Decoded, Framing, write_continue};
 use crate::socket::{RATE_GRACE, TooLate, TransferRate};
-use crate::time::{monotonic, recent};
+use crate::time::{cached_now, monotonic};
 use crate::upstream::{BodyError, BodyReceiver, BodySender, Demand, body_channel};
 
 /// The longest rest of a request body that is read and discarded so that the connection can be used again, in bytes.
@@ -52,7 +52,7 @@ impl Upload {
         timeout: Duration,
         min_rate: Option<NonZeroU32>,
     ) -> Option<(Box<Self>, BodyReceiver)> {
-        let decoder = BodyDecoder::of_request(framing);
+        let decoder = BodyDecoder::for_request(framing);
         if decoder.is_end() {
             return None;
         }
@@ -102,7 +102,7 @@ impl Upload {
                 Poll::Ready(Err(error)) => return self.fail(error.into()),
                 Poll::Pending => break,
             }
-            if limit.is_some_and(|limit| limit <= recent()) {
+            if limit.is_some_and(|limit| limit <= cached_now()) {
                 return self.fail(TooLate.into());
             }
         }
@@ -136,7 +136,7 @@ impl Upload {
         if self.rate.is_bounded() {
             self.rate.add_bytes(count);
             if let Some(since) = self.read_since {
-                self.rate.add_wait(recent() - since);
+                self.rate.add_wait(cached_now() - since);
             }
             self.sender.set_rate(self.rate);
         }

@@ -215,8 +215,8 @@ impl<'m> Connection<'m> {
         self.reading.messages.push(head.message);
         self.place = Place::Body {
             decoder: match self.method {
-                None => BodyDecoder::of_request(framing),
-                Some(_) => BodyDecoder::of_response(framing),
+                None => BodyDecoder::for_request(framing),
+                Some(_) => BodyDecoder::for_response(framing),
             },
             keeps_alive: head.keeps_alive,
             length: if let Framing::Length(length) = framing { Some(length) } else { None },
