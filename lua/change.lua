@@ -1,11 +1,11 @@
--- change: blocks a key, lifts its block and ban, or forgets what it has spent; what `tidegate keys` does.
+-- change: blocks a key, lifts its block and ban, or resets it, for `tidegate keys`.
 --
 -- KEYS     the stored keys of one limit and key, one for each algorithm that the limit could have, so that a block
---          outlives a change of the algorithm; some need not exist
+--          survives a change of the algorithm; some may not exist
 -- ARGV[1]  now in µs, or "" for this server's own clock
 -- ARGV[2]  ms to add to every TTL
 -- ARGV[3]  "block", "unblock" or "reset"
--- ARGV[4]  of a block: its length in µs
+-- ARGV[4]  length of a block in µs
 -- Returns  how many of the keys existed
 
 local function clock(given)

@@ -1,18 +1,18 @@
 -- concurrency: at most N units in flight at once, each held under a lease; twin of src/limit/slots.rs.
 --
 -- In      numbers {N, lease}
--- State   "<dddd": stamp in µs, units held, no lease ends before, none after; then of each holder 24 bytes: who, in
---         8 bytes, and "<dd" when its lease ends, and its units
--- TTL     until the latest lease ends.
+-- State   "<dddd": timestamp in µs, units held, lower and upper bound of the ends of all leases; then for each holder
+--         24 bytes: its id, 8 bytes, and "<dd" the end of its lease, and its units
+-- TTL     until the last lease ends
 
--- Nobody can know when a slot comes free, so this is what a client is told, in µs.
+-- The time at which a slot is released is unknown: retry_after is this many µs.
 local GUESS = 1000000
 local NEVER = 2 ^ 53
--- The longest lease that there is, in µs; see MAX_LEASE in the twin.
+-- The longest possible lease in µs; see MAX_LEASE in the twin.
 local LONGEST = 86400000000
 local GIVE_BACK, RENEW = 3, 4
 
--- Those whose leases have not ended at `at`, and which then end `shift` earlier.
+-- The holders whose leases have not ended at `at`, with leases that end `shift` earlier.
 local function live_leases(held, at, shift)
   local kept, used, earliest, latest = {}, 0, NEVER, 0
   for i = 1, #held, 24 do
@@ -26,9 +26,9 @@ local function live_leases(held, at, shift)
   return table.concat(kept), used, earliest, latest
 end
 
--- Returns the time, a text and the place in it from which on the holders stand, what they hold, the bounds of their
--- leases, and whether the clock was set back. The text is the state itself where it can be: a string that is as
--- long as all holders together is what a call takes its time for.
+-- Returns the time, a text and the position in it from which on the holders are, their units, the bounds of their
+-- leases, and whether the clock was set back. The text is the state itself if possible: copying all holders is what
+-- makes a call slow.
 local function settle_leases(state, now)
   if not state or #state < 32 or (#state - 32) % 24 ~= 0 then return now, "", 1, 0, NEVER, 0, false end
   local stamp, used, earliest, latest = struct.unpack("<dddd", state)
@@ -44,7 +44,7 @@ local function settle_leases(state, now)
   return at, held, 1, used, earliest, latest, set_back
 end
 
--- Where `holder` stands among the holders of `text`, which stand there from `first` on, and the units that it has.
+-- The position of `holder` among the holders of `text`, which start at `first`, and its units.
 local function place_of(text, first, holder)
   local from = first
   while true do
@@ -72,7 +72,7 @@ return function(state, numbers, now, cost, holder, manner)
   end
   local next_state
   if writes then
-    -- In one expression, which makes no strings on the way.
+    -- One expression, so that no intermediate strings are created.
     local numbers_now = struct.pack("<dddd", at, used, earliest, latest)
     if place then
       next_state = numbers_now .. string.sub(text, first, place - 1) .. string.sub(text, place + 24) .. added

@@ -1,18 +1,18 @@
--- debt: what token_bucket, gcra and leaky_bucket share; twin of src/limit/bucket.rs.
+-- debt: shared by token_bucket, gcra and leaky_bucket; twin of src/limit/bucket.rs.
 --
--- State   "<ddd" (24 bytes): stamp in µs, debt in ticks, and how many ticks are one unit.
+-- State   "<ddd" (24 bytes): timestamp in µs, debt in ticks, and the number of ticks in one unit.
 --         N' ticks drain each µs. Nothing is ever rounded, and every number stays at or below 2^53.
--- TTL     until the debt has drained.
+-- TTL     until the debt has drained
 
 -- Time from `now` until `ticks` of debt as of `at` have drained.
 local function until_drained(ticks, drain, at, now)
   if ticks == 0 then return 0 end
-  -- In this order: the wait may be so long that a sum with the time would not be exact.
+  -- In this order: the wait may be so long that its sum with the time would not be exact.
   return div_ceil(ticks, drain) + (at - now)
 end
 
--- A debt that was counted in `from` ticks a unit, in `unit` ticks: whole units stay whole, the rest of one
--- rounds up, and no debt is above `full`.
+-- Converts a debt with `from` ticks a unit to `unit` ticks a unit: whole units stay whole, the rest of one rounds up,
+-- and no debt exceeds `full`.
 local function in_own_unit(ticks, from, unit, full)
   if from == unit then return math.min(ticks, full) end
   local units = div_floor(ticks, from)
@@ -20,7 +20,7 @@ local function in_own_unit(ticks, from, unit, full)
   return math.min(units * unit + math.ceil(math.fmod(ticks, from) / from * unit), full)
 end
 
--- The debt at `now`: when that is, its ticks, and whether the clock was set back.
+-- The debt at `now`: the time, the ticks, and whether the clock was set back.
 local function settle_debt(state, drain, unit, full, now)
   if not state or #state ~= 24 then return now, 0, false end
   local stamp, ticks, from = struct.unpack("<ddd", state)
@@ -61,8 +61,8 @@ local function debt_step(state, numbers, now, cost, taken, manner)
   local retry = -1
   if cost <= limit then retry = until_drained(cost * unit - room, drain, at, now) end
   local reset = until_drained(ticks, drain, at, now)
-  -- Only a clock that was set back moves a state on a denial: without that the key would stay refused until
-  -- the old time comes round.
+  -- A denial moves a state only if the clock was set back: otherwise the key would stay denied until the old time is
+  -- reached again.
   local moved = set_back and struct.pack("<ddd", at, ticks, unit) or nil
   return 0, div_floor(room, unit), reset, retry, 0, moved, reset
 end

@@ -1,7 +1,7 @@
--- decide: requests of any kind, for which take.lua has no straight way.
+-- decide: requests of any kind that the fast path of take.lua does not cover.
 --
--- In   now in µs, and by the places of their keys the states, and the lifetimes in µs of those to be written
--- Out  a function that decides some requests, and one that decides a charge that is a request of its own
+-- In   now in µs; by the indices of their keys the states, and the lifetimes in µs of those to be written
+-- Out  a function that decides requests, and one that decides a charge that is a request by itself
 
 local now, states, lifetimes = ...
 local policies = {}
@@ -17,7 +17,7 @@ local function policy_at(place)
   local letter, options, count = struct.unpack("<BBB", text)
   letter = string.char(letter)
   local numbers = { struct.unpack("<" .. string.rep("d", count), text, 4) }
-  -- struct.unpack also says where it stopped.
+  -- struct.unpack also returns the position after what it has read.
   numbers[count + 1] = nil
   policy = { letter = letter, step = ALGORITHMS[letter](), numbers = numbers, shadow = options >= 2 }
   if options % 2 == 1 then
@@ -30,7 +30,7 @@ end
 
 local careful
 
--- Decides a charge on a record; see hold.lua, which is needed only where there is a ban or a block to mind.
+-- Decides a charge on a record; uses hold.lua only if there is a ban or a block.
 local function decide_record(policy, record, cost, manner, holder)
   if manner == TAKE and not policy.ban and (not record or #record % 8 == 0) then
     return policy.step(record, policy.numbers, now, cost, holder, TAKE)
@@ -39,12 +39,12 @@ local function decide_record(policy, record, cost, manner, holder)
   return careful(policy, record, now, cost, manner, holder)
 end
 
--- What the reply says of a charge: one wait, since a denial has no delay, and what is allowed nothing to retry.
+-- Encodes the reply to a charge: one wait, since a denial has no delay, and an allowed charge no retry_after.
 local function shown(allowed, remaining, reset, retry, delay)
   return allowed, remaining, reset, allowed == 1 and delay or retry
 end
 
--- Decides a charge that is a request of its own, which needs no second thought.
+-- Decides a charge that is a request by itself, which never has to be undone.
 local function decide_one(place, key, manner, cost, holder)
   local allowed, remaining, reset, retry, delay, after, lifetime =
     decide_record(policy_at(place), states[key], cost, manner, holder)
@@ -52,7 +52,7 @@ local function decide_one(place, key, manner, cost, holder)
   return shown(allowed, remaining, reset, retry, delay)
 end
 
--- Decides those that enforce, one after the other, and charges them if every one allows.
+-- Decides the enforcing charges one after the other, and charges them if all are allowed.
 local function enforce(charges)
   local passes, before = true, {}
   for _, it in ipairs(charges) do
@@ -70,7 +70,7 @@ local function enforce(charges)
     if passes and it.said then
       keep(it.key, it.said[6], it.said[7])
     elseif it.said and it.said[1] ~= 1 and it.said[6] then
-      -- What the denial itself changes, without what was charged for nothing.
+      -- What the denial itself changes, without the charges that are undone.
       local allowed, _, _, _, _, after, lifetime =
         decide_record(it.policy, states[it.key], it.cost, it.manner, it.holder)
       if allowed ~= 1 then keep(it.key, after, lifetime) end
@@ -79,7 +79,7 @@ local function enforce(charges)
   return passes
 end
 
--- Decides a request of several charges; writes what the reply says of them to `out`.
+-- Decides a request of several charges; appends their replies to `out`.
 local function decide_several(charges, out)
   local passes = enforce(charges)
   for _, it in ipairs(charges) do
@@ -94,7 +94,7 @@ local function decide_several(charges, out)
   end
 end
 
--- Reads a charge; returns it and where the next one starts.
+-- Reads a charge; returns it and the position of the next one.
 local function read_charge(requests, at)
   local it = {}
   it.key, it.place, it.manner, it.cost, at = struct.unpack("<HHBd", requests, at)
@@ -108,8 +108,8 @@ local function read_charge(requests, at)
   return it, at
 end
 
--- Decides `count` requests of `charges` charges each, which stand at `at`; writes what the reply says of them to
--- `out`, and returns where the next ones start.
+-- Decides `count` requests of `charges` charges each, at position `at`; appends their replies to `out`, and returns the
+-- position of the next ones.
 local function decide(requests, at, count, charges, out)
   if charges == 1 then
     local it

@@ -1,19 +1,19 @@
--- fixed_window: a count for each stretch of time; twin of src/limit/window.rs.
+-- fixed_window: a count for each window; twin of src/limit/window.rs.
 --
--- In      numbers {N, grid}; grid is the period when windows are aligned to the clock, and the period negated when
---         to the first request. Windows that follow a calendar come as {N, grid, e0, e1, e2, e3}: where the window
---         before the caller's, its own, and the two after it begin.
--- State   "<dddd" (32 bytes): stamp in µs, when the window began, its grid, and the units in it.
--- TTL     until the window ends.
+-- In      numbers {N, grid}; grid is the period for windows aligned to the clock, and the negated period for windows
+--         aligned to the first request. Calendar windows are {N, grid, e0, e1, e2, e3}: the starts of the window
+--         before the caller's, of the caller's own, and of the next two.
+-- State   "<dddd" (32 bytes): timestamp in µs, start of the window, its grid, and its units.
+-- TTL     until the window ends
 
--- The window that `at` lies in; `own` is when the one of the state began, or nil.
+-- The window that contains `at`; `own` is the start of the window of the state, or nil.
 local function window_at(numbers, at, own)
   local grid = numbers[2]
   if numbers[3] then
     for i = 3, 5 do
       if at < numbers[i + 1] then return numbers[i], numbers[i + 1] end
     end
-    -- The caller's clock is more than a window behind: go on with windows like its last.
+    -- The caller's clock is more than a window behind: continue with windows like its last.
     local length = numbers[6] - numbers[5]
     local start = numbers[6] + div_floor(at - numbers[6], length) * length
     return start, start + length
@@ -27,13 +27,13 @@ local function window_at(numbers, at, own)
   return start, start - grid
 end
 
--- When the window began that holds what was taken at `taken`, if it is still open, or nil; `own` is when the one of
--- the state began, and `start` the one of `at`, with `units` in it.
+-- The start of the window that holds what was taken at `taken`, if it is still open, or nil; `own` is the start of the
+-- window of the state, and `start` that of the window at `at`, with `units` in it.
 local function start_of_late(grid, follows_calendar, own, start, units, at, taken)
   if follows_calendar or grid > 0 then return start <= taken and start or nil end
   if at - taken >= -grid then return nil end
   if units > 0 then return start end
-  -- No window is open: the one that it was taken in has ended, or would have begun with it.
+  -- No window is open: the one of the charge has ended, or would have started with it.
   if own and own <= taken and taken - own < -grid then return nil end
   return taken
 end
@@ -46,7 +46,7 @@ return function(state, numbers, now, cost, taken, manner)
   if own_grid ~= grid or not (is_whole(stamp) and is_whole(own) and is_whole(held)) then
     start, finish = window_at(numbers, now, nil)
   elseif stamp > now + SET_BACK then
-    -- All that was spent comes along: into the window of now, or with a window of its own.
+    -- Spent units are carried over: into the present window, or with a window of their own.
     units, set_back = math.min(held, limit), true
     start, finish = window_at(numbers, now, math.max(0, own - (stamp - now)))
   else
@@ -56,7 +56,7 @@ return function(state, numbers, now, cost, taken, manner)
   end
   local rest = finish - now
   if manner == REFUND then
-    -- A window that began later holds nothing of it.
+    -- A window that started later does not contain it.
     local back = start <= taken and math.min(units, cost) or 0
     units = units - back
     local reset = units > 0 and rest or 0

@@ -1,16 +1,16 @@
--- hold: what holds a key back beside its quota, a ban or a block; twin of src/limit/hold.rs and of Policy::decide
--- in src/limit/policy.rs.
+-- hold: the penalty of a key, a ban or a block; twin of src/limit/penalty.rs and of Policy::decide in
+-- src/limit/policy.rs.
 --
--- State   a trailer behind the algorithm's state: "<ddddd" and "h" (41 bytes): stamp in µs, denials in the present
---         window, when that was opened, when the ban ends, when the block ends. The length of every algorithm's
---         state is a multiple of 8, so the length of a record tells whether it has a trailer.
--- TTL     until the last of them ends.
+-- State   a trailer after the algorithm's state: "<ddddd" and "h" (41 bytes): timestamp in µs, denials in the present
+--         window, start of that window, end of the ban, end of the block. The length of every algorithm's state is a
+--         multiple of 8, so the length of a record shows whether it has a trailer.
+-- TTL     until the last of them ends
 
 local TRAILER = 41
 local LOOK, GIVE_BACK = 1, 3
 local BANNED, BLOCKED = -1, -2
 
--- A record's state, or false, and its hold, or nil.
+-- A record's state, or false, and its penalty, or nil.
 local function parts_of(record)
   if not record or #record % 8 == 0 then return record, nil end
   if #record % 8 ~= 1 or #record < TRAILER or string.sub(record, -1) ~= "h" then return false, nil end
@@ -26,7 +26,7 @@ local function joined(state, hold)
   return (state or "") .. struct.pack("<ddddd", hold.stamp, hold.denials, hold.opened, hold.banned, hold.blocked) .. "h"
 end
 
--- The hold at `now`, and whether it had to move because the clock was set back.
+-- The penalty at `now`, and whether it was moved because the clock was set back.
 local function settled_hold(hold, now)
   if not hold then return { stamp = now, denials = 0, opened = 0, banned = 0, blocked = 0 }, false end
   if hold.stamp <= now + SET_BACK then
@@ -39,7 +39,7 @@ local function settled_hold(hold, now)
   return hold, true
 end
 
--- The end of what refuses the key now, or nil.
+-- The end of the ban or block that is in force, or nil.
 local function hold_end(hold)
   if hold.banned > hold.stamp or hold.blocked > hold.stamp then return math.max(hold.banned, hold.blocked) end
   return nil
@@ -51,7 +51,7 @@ local function hold_lifetime(hold, ban, now)
   return math.max(0, finish - now)
 end
 
--- Counts a denial; the one that is too many begins the ban.
+-- Counts a denial; the one that exceeds the number starts the ban.
 local function count_denial(hold, ban)
   if hold.denials > 0 and hold.stamp < hold.opened + ban.within then
     hold.denials = hold.denials + 1
@@ -63,14 +63,14 @@ local function count_denial(hold, ban)
   end
 end
 
--- A record of `state` and `hold`, if that still means anything, and its lifetime; `lifetime` is the state's.
+-- A record of `state` and `hold`, unless it equals an empty one, and its lifetime; `lifetime` is that of the state.
 local function record_of(state, lifetime, hold, ban, now)
   local rest = hold_lifetime(hold, ban, now)
   return joined(state, rest > 0 and hold or nil), math.max(lifetime, rest)
 end
 
--- Decides a charge of `policy` {step, numbers, ban} on a record. Returns what an algorithm does, with BANNED or
--- BLOCKED in the place of allowed where these refuse, and a record in the place of a state.
+-- Decides a charge of `policy` {step, numbers, ban} on a record. Returns the results of an algorithm, with BANNED or
+-- BLOCKED for allowed if one of these denies, and a record for the state.
 local function decide_record(policy, record, now, cost, manner, holder)
   local step, numbers, ban = policy.step, policy.numbers, policy.ban
   local state, hold = parts_of(record)
@@ -78,7 +78,7 @@ local function decide_record(policy, record, now, cost, manner, holder)
     if manner == REFUND then
       if policy.letter == "c" then manner = GIVE_BACK end
     elseif (manner == LATE) == (policy.letter == "c") then
-      -- Slots are put back by their renewal, and nothing else has slots.
+      -- Lost slots are restored by their renewal; other algorithms have none.
       cost = 0
     end
     local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, now, cost, holder, manner)
@@ -100,7 +100,7 @@ local function decide_record(policy, record, now, cost, manner, holder)
       local code = hold.blocked > hold.stamp and BLOCKED or BANNED
       reset, retry = math.max(present, rest), retry >= 0 and math.max(retry, rest) or -1
       if before then
-        -- Refused whatever the quota says: what that would have charged is void.
+        -- Denied independently of the quota: discard its charge.
         after, kept = nil, state
       end
       if not before or set_back then after, lifetime = record_of(kept, alive, hold, ban, now) end
@@ -111,7 +111,7 @@ local function decide_record(policy, record, now, cost, manner, holder)
     end
   end
   if allowed == 1 and manner == LOOK then
-    -- Who only looks is told what is there.
+    -- A peek reports the state of the key.
     return step(state, numbers, now, 0, holder, TAKE)
   end
   return allowed, remaining, reset, retry, delay, after, lifetime

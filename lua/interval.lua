@@ -2,9 +2,9 @@
 -- src/limit/interval.rs.
 --
 -- In      numbers {N, P, limit}
--- State   "<ddd" (24 bytes): stamp in µs, the last tick of the grid at or before it, and the tokens that are
---         missing. A full bucket has no grid.
--- TTL     until the tick that fills it.
+-- State   "<ddd" (24 bytes): timestamp in µs, the last tick of the grid at or before it, and the missing tokens. A full
+--         bucket has no grid.
+-- TTL     until the tick that fills it
 
 local function settle_interval(state, units, period, limit, now)
   if not state or #state ~= 24 then return now, now, 0, false end
@@ -25,13 +25,13 @@ end
 return function(state, numbers, now, cost, taken, manner)
   local units, period, limit = numbers[1], numbers[2], numbers[3]
   local at, tick, missing, set_back = settle_interval(state, units, period, limit, now)
-  -- Time from now until so many tokens have come.
+  -- Time from now until so many tokens are added.
   local function until_back(tokens)
     if tokens == 0 then return 0 end
     return div_ceil(tokens, units) * period - (at - tick) + (at - now)
   end
   if manner == REFUND then
-    -- The ticks since then have brought back some of it.
+    -- The ticks since then have refilled some of it.
     local back = cost - div_ceil(math.max(0, tick - taken), period) * units
     back = math.min(math.max(0, back), missing)
     local after = missing - back
@@ -44,7 +44,7 @@ return function(state, numbers, now, cost, taken, manner)
     local ticks = div_floor(math.max(0, (missing == 0 and at or tick) - taken), period)
     local after = math.min(limit, missing + math.max(0, math.min(cost, limit) - ticks * units))
     local is_more = after > missing
-    -- What finds a full bucket begins its grid.
+    -- A charge on a full bucket starts its grid.
     if is_more and missing == 0 then tick = taken + ticks * period end
     local reset = until_back(after)
     return 1, limit - after, reset, 0, 0, is_more and struct.pack("<ddd", at, tick, after) or nil, reset

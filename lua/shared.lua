@@ -1,33 +1,32 @@
--- shared: what several algorithms need.
+-- shared: used by several algorithms.
 --
--- Every other file but take.lua and change.lua is the body of a function of its own, which runs only when it is
--- needed: each call of the script makes all of its functions anew, so those that it does not need should not be made.
+-- Every other file except take.lua and change.lua is the body of a function, which runs only when it is needed: each call
+-- of the script creates all of its functions, so those that it does not need should not be created.
 -- The file of an algorithm returns its step, a function
--- In   the state as stored, or false; numbers as its file says; now in µs; cost in units; of a slot the holder,
---      8 bytes, or of a refund or a late charge when the units were taken, in µs; and the manner (see hold.lua). What
---      a refund brings back is exactly what was taken, or less where time has brought back some of it already; "" is
---      what is left of a state that all of it came back to. A late charge is of what time has not brought back, as
---      far as the limit goes.
+-- In   the stored state, or false; numbers as described in its file; now in µs; cost in units; the holder of a slot, 8
+--      bytes, or the time in µs at which the units of a refund or a late charge were taken; and the kind of the charge
+--      (see take.lua). A refund returns exactly what was taken, less what time has refilled; it leaves "" if all of it
+--      came back. A late charge takes what time has not refilled, up to the limit.
 -- Out  allowed (1 or 0), remaining, reset_after in µs, retry_after in µs (-1: never), delay in µs, the next state
 --      or nil, and its lifetime in µs
 
--- The manner of a charge that takes units if they are there.
+-- The kind of a charge that takes units if they are available.
 local TAKE = 0
--- The manner of one that gives back what another has taken: a third was refused, or the final status does not charge it.
+-- The kind of a refund: another charge was denied, or the final status does not count.
 local REFUND = 5
--- The manner of one that was made a while ago, when nobody could be asked.
+-- The kind of a late charge, made while the store was unavailable.
 local LATE = 6
 
--- How far ahead of the clock a stamp may lie, in µs, before it means that the clock was set back.
+-- How far a timestamp may be ahead of the clock, in µs, before it means that the clock was set back.
 local SET_BACK = 1000000
 
--- How many arguments of take.lua stand before its policies.
+-- How many arguments of take.lua precede its policies.
 local BEFORE_POLICIES = 3
 
--- The last time that a state can hold; nothing lasts longer.
+-- The last time that a state can hold.
 local FOREVER = 2 ^ 53
 
--- a / b rounded up, exact for whole numbers up to 2^53, which math.ceil(a / b) is not.
+-- a / b rounded up, exact for integers up to 2^53, unlike math.ceil(a / b).
 local function div_ceil(a, b)
   local rest = math.fmod(a, b)
   if rest == 0 then return a / b end
@@ -38,8 +37,8 @@ local function div_floor(a, b)
   return (a - math.fmod(a, b)) / b
 end
 
--- Whether a state can hold this number: all of its numbers are whole, and exact. What has another one was written
--- by somebody else, and is no state.
+-- Whether a state can hold this number: all of its numbers are integers, and exact. A state with another one was written
+-- by another program, and is ignored.
 local function is_whole(number)
   return number >= 0 and number <= FOREVER and number % 1 == 0
 end

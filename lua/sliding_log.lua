@@ -2,9 +2,9 @@
 --
 -- In      numbers {N, P, …}: the rates that share the log, the longest period first, each of the others with a
 --         shorter one and fewer units; N < 2^19, P <= 2^45 µs
--- State   of each entry "<I6I2", the little-endian word of its time modulo 2^45 µs and, above that, the total
---         modulo 2^19; then "<dd" stamp in µs, total before the first entry. Times count from the newest
---         entry, which was made at the stamp.
+-- State   for each entry "<I6I2", the little-endian word of its time modulo 2^45 µs and, above that, the total
+--         modulo 2^19; then "<dd" timestamp in µs, total before the first entry. Times count from the newest
+--         entry, which was made at the timestamp.
 -- TTL     until the newest entry is as old as the longest P
 -- Out     as in debt.lua
 
@@ -16,18 +16,18 @@ local function log_entry(state, place)
   return time, (low - time) / 2^45 + high * 8
 end
 
--- Time from `now` until `cost` units would fit every rate, if nothing else is spent than `charge` at `at`.
--- The entries that count are those from `first` to `past` - 1, with `spent` units; `newest` and `total` are
--- those of the last one, which was made at `stamp`.
+-- Time from `now` until `cost` units fit every rate, if nothing is spent except `charge` at `at`. The entries that
+-- count are those from `first` to `past` - 1, with `spent` units; `newest` and `total` are those of the last one, made
+-- at `stamp`.
 local function log_wait(state, numbers, cost, charge, now, at, stamp, first, past, spent, newest, total)
   local wait = 0
   for i = 1, #numbers, 2 do
     local room = numbers[i] - cost
     if spent + charge > room then
-      -- The last entry that has to be out, or else the charge itself.
+      -- The last entry that has to expire, or else the charge itself.
       local made, left = at, room - charge
       if left >= 0 then
-        -- No entry is of less than one unit, which says how far back it can lie.
+        -- Each entry has at least one unit, which bounds how far back it can be.
         local low = math.max(first, past - 1 - left)
         local _, _, time = first_entry(log_entry, state, low, past, 0, true, total, 2^19, left + 1)
         made = stamp - (newest - time) % 2^45
@@ -39,7 +39,7 @@ local function log_wait(state, numbers, cost, charge, now, at, stamp, first, pas
 end
 
 -- The log without `cost` of the units of the entry that is `age` µs older than the newest, which counts as made at
--- `stamp`; nil if there is no such entry any more.
+-- `stamp`; nil if that entry no longer exists.
 local function refund_log(state, first, before, past, newest, age, cost, stamp)
   if age < 0 or age >= 2^45 then return nil end
   local place, earlier, time, total =
@@ -66,7 +66,7 @@ local function log_word(time, total)
   return struct.pack("<I6I2", time + low * 2^45, (total - low) / 8)
 end
 
--- The log with `units` more that were taken at `taken`; from `first` on it counts.
+-- The log with `units` more that were taken at `taken`; entries from `first` on count.
 local function late_log(state, first, before, past, newest, total, units, taken, stamp)
   if first == past then return log_word(taken % 2^45, units) .. struct.pack("<dd", taken, 0) end
   if taken >= stamp then
@@ -101,7 +101,7 @@ local function log_step(state, numbers, now, cost, taken, manner)
   local set_back = stamp > now + SET_BACK
   if set_back then stamp = now end
   local at = math.max(now, stamp)
-  -- What lies less than this before the newest entry is inside the longest period.
+  -- Entries less than this older than the newest are inside the longest period.
   local reach = longest - (at - stamp)
   local first, before = first_entry(log_entry, state, 1, past, base, false, newest, 2^45, reach)
   if manner == REFUND then
@@ -125,7 +125,7 @@ local function log_step(state, numbers, now, cost, taken, manner)
   local remaining = numbers[1] - spent
   local place, earlier = first, before
   for i = 3, #numbers, 2 do
-    -- As many entries as it has units leave nothing in any case.
+    -- Each entry has at least one unit, so N entries exhaust the rate.
     local low = past - numbers[i]
     if low > place then
       local _
@@ -151,7 +151,7 @@ local function log_step(state, numbers, now, cost, taken, manner)
   if first == past then
     time, before, total = at % 2^45, 0, cost
   else
-    -- Within one microsecond the newest entry grows.
+    -- Charges within one microsecond share an entry.
     kept = string.sub(state, first * 8 - 7, at == stamp and -25 or -17)
     total = (total + cost) % 2^19
   end

@@ -1,10 +1,10 @@
--- sliding_window: counters of the period's parts; see timeline.lua. Twin of src/limit/sliding_window.rs.
+-- sliding_window: counters of the parts of a period; see timeline.lua. Twin of src/limit/sliding_window.rs.
 --
 -- In      numbers {N, w, buckets}: a part is w µs, a period buckets·w; N·w <= 2^53, N < 2^47
--- State   of each part in which something was spent "<I2I6", its number modulo 2^16 and the total modulo 2^48;
---         then "<ddd" stamp in µs, total before the first entry, w. Numbers count from the newest part, in which
---         the stamp lies. Counters of another width say nothing.
--- TTL     until the newest part is out
+-- State   for each part with units "<I2I6", its number modulo 2^16 and the total modulo 2^48; then "<ddd" timestamp
+--         in µs, total before the first entry, w. Numbers count from the newest part, which contains the timestamp.
+--         Counters of another width are ignored.
+-- TTL     until the newest part has expired
 -- Out     as in debt.lua
 
 local first_entry = timeline()
@@ -13,8 +13,8 @@ local function part_entry(state, place)
   return struct.unpack("<I2I6", state, place * 8 - 7)
 end
 
--- The counters without `cost` of the units in the part that lies `age` before the newest, whose number is `last`; nil
--- if there is no such part any more.
+-- The counters without `cost` of the units in the part that is `age` before the newest, whose number is `last`; nil if
+-- that part no longer exists.
 local function refund_part(state, first, before, past, newest, age, cost, last, width, stamp)
   if age < 0 or age >= 2^16 then return nil end
   local place, earlier, number, total =
@@ -32,14 +32,14 @@ local function refund_part(state, first, before, past, newest, age, cost, last, 
   local entries = table.concat(kept)
   if entries == "" then return "" end
   if from == past then
-    -- The stamp lies in the newest part: as late in it as it can.
+    -- The timestamp is in the newest part: as late in it as possible.
     number = part_entry(entries, #entries / 8)
     stamp = (last - (newest - number) % 2^16 + 1) * width - 1
   end
   return entries .. struct.pack("<ddd", stamp, before, width)
 end
 
--- The counters with `units` more in the part `late`, in which `taken` lies; from `first` on they count.
+-- The counters with `units` more in the part `late`, which contains `taken`; those from `first` on count.
 local function late_part(state, first, before, past, newest, total, units, late, last, width, stamp, taken)
   if first == past then return struct.pack("<I2I6ddd", late % 2^16, units, taken, 0, width) end
   if late >= last then
@@ -69,14 +69,14 @@ local function window_step(state, numbers, now, cost, taken, manner)
     if from == width and is_whole(as_of) and is_whole(earlier) then
       newest, total, stamp, base, past = number, counted, as_of, earlier, #state / 8 - 2
       made = as_of
-      -- By whole parts, so that none of them weighs less than before; the rest passes as if the clock were behind.
+      -- By whole parts, so that none of them weighs less than before; the rest elapses as if the clock were behind.
       set_back = stamp > now + SET_BACK and stamp - now >= width
       if set_back then stamp = stamp - div_floor(stamp - now, width) * width end
     end
   end
   local at = math.max(now, stamp)
   local part, last = div_floor(at, width), div_floor(stamp, width)
-  -- How far before the newest the oldest part lies, of which the period covers a share only.
+  -- The distance from the newest to the oldest part, of which the period covers only a fraction.
   local oldest = buckets - (part - last)
   local first, before, position, counted =
     first_entry(part_entry, state, 1, past, base, false, newest, 2^16, oldest + 1)
@@ -96,7 +96,7 @@ local function window_step(state, numbers, now, cost, taken, manner)
     taken = math.min(taken, at)
     local late, room, next_state = div_floor(taken, width), remaining, nil
     if part - late >= buckets then
-      -- Of the oldest part a share counts only.
+      -- Only a fraction of the oldest part counts.
       local most = div_floor(math.max(0, limit - full) * width, (part + 1) * width - at)
       room = math.max(0, math.min(most, limit) - old)
     end
@@ -111,8 +111,8 @@ local function window_step(state, numbers, now, cost, taken, manner)
   if cost > remaining then
     local retry = -1
     if cost <= limit then
-      -- The first part, while it is the oldest, after which no more than the room was spent is the one that
-      -- decides: `left` is the most time before the end of its turn at which the request fits.
+      -- The decisive part is the first one after which at most `room` was spent. `left` is the longest time before the end
+      -- of its time as the oldest part at which the request fits.
       local room, leaving = limit - cost, part
       if full > room then
         local _
@@ -133,7 +133,7 @@ local function window_step(state, numbers, now, cost, taken, manner)
   if first == past then
     number, before, total = part % 2^16, 0, cost
   else
-    -- Within one part the newest counter grows.
+    -- Charges within one part share a counter.
     kept = string.sub(state, first * 8 - 7, part == last and -33 or -25)
     total = (total + cost) % 2^48
   end

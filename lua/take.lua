@@ -1,25 +1,25 @@
--- take: decides any number of requests, one after the other. Of each, all charges are taken if every one that
--- enforces is allowed, and none otherwise. Requests see what those before them in this call have charged.
+-- take: decides any number of requests, one after the other. All charges of a request are taken if every enforcing one
+-- is allowed, and none otherwise. A request sees what those before it in this call have charged.
 --
--- What nearly all requests are, one charge on a debt that nothing holds back, is decided here, in one loop that makes
--- nothing that it does not need. All others go by decide.lua, which stands in front of this in a function of its
--- own, `others`, as the algorithms do in ALGORITHMS by the letter that ends a stored key; see shared.lua.
+-- The most frequent request, one charge on a debt without ban or block, is decided here, in one loop without function
+-- calls. All others are decided by decide.lua, which precedes this file in a function of its own, `others`, as the
+-- algorithms do in ALGORITHMS by the letter that ends a stored key; see shared.lua.
 --
 -- KEYS     stored keys, each once
 -- ARGV[1]  now in µs, or "" for this server's own clock
 -- ARGV[2]  ms to add to every TTL
--- ARGV[3]  requests: each "<HH" for how many, and how many charges, then of each charge "<HHBd" the place of its
---          key in KEYS, the place of its policy, both from 1, its manner (0 take, 1 look, 3 give back, 4
---          renew, 5 refund, 6 late) and its cost; of a concurrency limit 8 bytes more: who holds the slot; of another's
---          refund "<d" when the units were taken, in µs, and of its late charge "<d" how long ago. It stands for more
---          than one request only with one charge and without more bytes: the others are the same on the keys behind.
--- ARGV[4…] policies: each "<BBB" letter, options (1: a ban; 2: shadow) and how many numbers, then so many "<d"; of
---          a ban the first three are after how many denials, within which time and for how long, in µs
--- Returns  of each charge, in order, "<bddd": allowed (1; 0 the quota, -1 a ban, -2 a block refuses), remaining,
+-- ARGV[3]  requests: each "<HH" number of equal requests, and number of charges, then for each charge "<HHBd" the index
+--          of its key in KEYS, the index of its policy, both from 1, its kind (0 take, 1 peek, 3 release, 4 renew, 5
+--          refund, 6 late) and its cost; for a concurrency limit 8 bytes more: the holder of the slot; for other
+--          refunds "<d" when the units were taken, in µs, and for other late charges "<d" how long ago. The number of
+--          equal requests exceeds one only with one charge and without extra bytes: the others use the next keys.
+-- ARGV[4…] policies: each "<BBB" letter, options (1: a ban; 2: shadow) and the number of numbers, then these as "<d";
+--          with a ban the first three are its number of denials, their window and the length of the ban, in µs
+-- Returns  for each charge, in order, "<bddd": allowed (1; 0 denied by the quota, -1 by a ban, -2 by a block), remaining,
 --          reset_after µs, and delay µs if it is allowed, or else retry_after µs (-1: never); and at the end "<d" now
 --          in µs
--- State    one string a key, laid out as its algorithm and hold.lua say; gone at its TTL, when it equals no state
--- A denial writes nothing and leaves the TTL, but for a state that moves because the clock was set back, and for
+-- State    one string for each key, in the layout of its algorithm and hold.lua; expires when it equals an empty one
+-- A denial writes nothing and leaves the TTL, except for a state that moves because the clock was set back, and for
 -- denials that count towards a ban.
 
 local unpack_struct, pack_struct, call = struct.unpack, struct.pack, redis.call
@@ -41,8 +41,8 @@ while at <= #requests do
     drain, unit, limit = unpack_struct("<ddd", policy, 4)
   end
   if charges == 1 and manner == TAKE and cost > 0 and cost <= limit then
-    -- As in debt.lua, whose functions would take longer than what they do. What a number is beyond a whole one is its
-    -- remainder by 1, so q % 1 - q rounds -q up.
+    -- As in debt.lua, whose functions would cost more than the work itself. The fraction of a number is its remainder
+    -- by 1, so q % 1 - q rounds -q up.
     local full, price = limit * unit, cost * unit
     local said, n = {}, 0
     for i = key, key + count - 1 do

@@ -1,4 +1,4 @@
--- token_bucket: a bucket of `limit` tokens, refilled smoothly, that a new key finds full; see debt.lua.
+-- token_bucket: a bucket of `limit` tokens, refilled continuously, full for a new key; see debt.lua.
 --
 -- In      numbers {N', P', limit}, limit = burst
 -- State, TTL and out as in debt.lua
