@@ -10,7 +10,7 @@ local GUESS = 1000000
 local NEVER = 2 ^ 53
 -- The longest possible lease in µs; see MAX_LEASE in the twin.
 local LONGEST = 86400000000
-local GIVE_BACK, RENEW = 3, 4
+local RELEASE, RENEW = 3, 4
 
 -- The holders whose leases have not ended at `at`, with leases that end `shift` earlier.
 local function live_leases(held, at, shift)
@@ -55,14 +55,14 @@ local function place_of(text, first, holder)
   end
 end
 
-return function(state, numbers, now, cost, holder, manner)
+return function(state, numbers, now, cost, holder, kind)
   local limit, lease = numbers[1], numbers[2]
   local at, text, first, used, earliest, latest, set_back = settle_leases(state, now)
   local allowed, retry, writes, place, had, added = 1, 0, false, nil, 0, ""
-  if manner == GIVE_BACK then
+  if kind == RELEASE then
     place, had = place_of(text, first, holder)
     used, writes = math.max(0, used - had), had > 0
-  elseif manner ~= RENEW and cost > math.max(0, limit - used) then
+  elseif kind ~= RENEW and cost > math.max(0, limit - used) then
     allowed, retry, writes = 0, cost <= limit and GUESS or -1, set_back
   elseif cost > 0 then
     place, had = place_of(text, first, holder)

@@ -32,11 +32,11 @@ local function settle_debt(state, drain, unit, full, now)
 end
 
 -- In:   numbers {N', P', limit}
-local function debt_step(state, numbers, now, cost, taken, manner)
+local function debt_step(state, numbers, now, cost, taken, kind)
   local drain, unit, limit = numbers[1], numbers[2], numbers[3]
   local full = limit * unit
   local at, ticks, set_back = settle_debt(state, drain, unit, full, now)
-  if manner == REFUND then
+  if kind == REFUND then
     local back = math.min(cost, limit) * unit - math.max(0, at - taken) * drain
     back = math.min(math.max(0, back), ticks)
     local after = ticks - back
@@ -44,7 +44,7 @@ local function debt_step(state, numbers, now, cost, taken, manner)
     local next_state = back > 0 and (after > 0 and struct.pack("<ddd", at, after, unit) or "") or nil
     return 1, div_floor(full - after, unit), reset, 0, 0, next_state, reset
   end
-  if manner == LATE then
+  if kind == LATE then
     local owed = math.max(0, math.min(cost, limit) * unit - math.max(0, at - taken) * drain)
     local after = math.min(full, ticks + owed)
     local reset = until_drained(after, drain, at, now)

@@ -31,12 +31,12 @@ end
 local careful
 
 -- Decides a charge on a record; uses hold.lua only if there is a ban or a block.
-local function decide_record(policy, record, cost, manner, holder)
-  if manner == TAKE and not policy.ban and (not record or #record % 8 == 0) then
+local function decide_record(policy, record, cost, kind, holder)
+  if kind == TAKE and not policy.ban and (not record or #record % 8 == 0) then
     return policy.step(record, policy.numbers, now, cost, holder, TAKE)
   end
   careful = careful or hold()
-  return careful(policy, record, now, cost, manner, holder)
+  return careful(policy, record, now, cost, kind, holder)
 end
 
 -- Encodes the reply to a charge: one wait, since a denial has no delay, and an allowed charge no retry_after.
@@ -45,9 +45,9 @@ local function shown(allowed, remaining, reset, retry, delay)
 end
 
 -- Decides a charge that is a request by itself, which never has to be undone.
-local function decide_one(place, key, manner, cost, holder)
+local function decide_one(place, key, kind, cost, holder)
   local allowed, remaining, reset, retry, delay, after, lifetime =
-    decide_record(policy_at(place), states[key], cost, manner, holder)
+    decide_record(policy_at(place), states[key], cost, kind, holder)
   keep(key, after, lifetime)
   return shown(allowed, remaining, reset, retry, delay)
 end
@@ -58,21 +58,21 @@ local function enforce(charges)
   for _, it in ipairs(charges) do
     if not it.policy.shadow then
       if before[it.key] == nil then before[it.key] = states[it.key] end
-      it.said = { decide_record(it.policy, states[it.key], it.cost, it.manner, it.holder) }
-      passes = passes and it.said[1] == 1
-      if it.said[1] == 1 and it.said[6] then states[it.key] = it.said[6] end
+      it.result = { decide_record(it.policy, states[it.key], it.cost, it.kind, it.holder) }
+      passes = passes and it.result[1] == 1
+      if it.result[1] == 1 and it.result[6] then states[it.key] = it.result[6] end
     end
   end
   if not passes then
     for key, state in pairs(before) do states[key] = state end
   end
   for _, it in ipairs(charges) do
-    if passes and it.said then
-      keep(it.key, it.said[6], it.said[7])
-    elseif it.said and it.said[1] ~= 1 and it.said[6] then
+    if passes and it.result then
+      keep(it.key, it.result[6], it.result[7])
+    elseif it.result and it.result[1] ~= 1 and it.result[6] then
       -- What the denial itself changes, without the charges that are undone.
       local allowed, _, _, _, _, after, lifetime =
-        decide_record(it.policy, states[it.key], it.cost, it.manner, it.holder)
+        decide_record(it.policy, states[it.key], it.cost, it.kind, it.holder)
       if allowed ~= 1 then keep(it.key, after, lifetime) end
     end
   end
@@ -83,27 +83,27 @@ end
 local function decide_several(charges, out)
   local passes = enforce(charges)
   for _, it in ipairs(charges) do
-    local said = it.said
+    local result = it.result
     if it.policy.shadow then
-      said = { decide_record(it.policy, states[it.key], it.cost, it.manner, it.holder) }
-      if passes or said[1] ~= 1 then keep(it.key, said[6], said[7]) end
-    elseif said[1] == 1 and not passes then
-      said = { decide_record(it.policy, states[it.key], 0, TAKE, it.holder) }
+      result = { decide_record(it.policy, states[it.key], it.cost, it.kind, it.holder) }
+      if passes or result[1] ~= 1 then keep(it.key, result[6], result[7]) end
+    elseif result[1] == 1 and not passes then
+      result = { decide_record(it.policy, states[it.key], 0, TAKE, it.holder) }
     end
-    out[#out + 1] = struct.pack("<bddd", shown(unpack(said, 1, 5)))
+    out[#out + 1] = struct.pack("<bddd", shown(unpack(result, 1, 5)))
   end
 end
 
 -- Reads a charge; returns it and the position of the next one.
 local function read_charge(requests, at)
   local it = {}
-  it.key, it.place, it.manner, it.cost, at = struct.unpack("<HHBd", requests, at)
+  it.key, it.place, it.kind, it.cost, at = struct.unpack("<HHBd", requests, at)
   it.policy = policy_at(it.place)
   if it.policy.letter == "c" then
     it.holder, at = string.sub(requests, at, at + 7), at + 8
-  elseif it.manner >= REFUND then
+  elseif it.kind >= REFUND then
     it.holder, at = struct.unpack("<d", requests, at)
-    if it.manner == LATE then it.holder = now - it.holder end
+    if it.kind == LATE then it.holder = now - it.holder end
   end
   return it, at
 end
@@ -115,7 +115,7 @@ local function decide(requests, at, count, charges, out)
     local it
     it, at = read_charge(requests, at)
     for key = it.key, it.key + count - 1 do
-      out[#out + 1] = struct.pack("<bddd", decide_one(it.place, key, it.manner, it.cost, it.holder))
+      out[#out + 1] = struct.pack("<bddd", decide_one(it.place, key, it.kind, it.cost, it.holder))
     end
     return at
   end

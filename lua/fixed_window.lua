@@ -38,7 +38,7 @@ local function start_of_late(grid, follows_calendar, own, start, units, at, take
   return taken
 end
 
-return function(state, numbers, now, cost, taken, manner)
+return function(state, numbers, now, cost, taken, kind)
   local limit, grid = numbers[1], numbers[2]
   local at, units, set_back, start, finish = now, 0, false, nil, nil
   local stamp, own, own_grid, held
@@ -55,7 +55,7 @@ return function(state, numbers, now, cost, taken, manner)
     if start == own then units = math.min(held, limit) end
   end
   local rest = finish - now
-  if manner == REFUND then
+  if kind == REFUND then
     -- A window that started later does not contain it.
     local back = start <= taken and math.min(units, cost) or 0
     units = units - back
@@ -63,7 +63,7 @@ return function(state, numbers, now, cost, taken, manner)
     local next_state = back > 0 and (units > 0 and struct.pack("<dddd", at, start, grid, units) or "") or nil
     return 1, limit - units, reset, 0, 0, next_state, reset
   end
-  if manner == LATE then
+  if kind == LATE then
     local opened = start_of_late(grid, numbers[3], own_grid == grid and own, start, units, at, math.min(taken, at))
     local after = math.min(limit, units + cost)
     if not opened or after == units then return 1, limit - units, units > 0 and rest or 0, 0, 0, nil, rest end

@@ -7,7 +7,7 @@
 -- TTL     until the last of them ends
 
 local TRAILER = 41
-local LOOK, GIVE_BACK = 1, 3
+local PEEK, RELEASE = 1, 3
 local BANNED, BLOCKED = -1, -2
 
 -- A record's state, or false, and its penalty, or nil.
@@ -71,22 +71,22 @@ end
 
 -- Decides a charge of `policy` {step, numbers, ban} on a record. Returns the results of an algorithm, with BANNED or
 -- BLOCKED for allowed if one of these denies, and a record for the state.
-local function decide_record(policy, record, now, cost, manner, holder)
+local function decide_record(policy, record, now, cost, kind, holder)
   local step, numbers, ban = policy.step, policy.numbers, policy.ban
   local state, hold = parts_of(record)
-  if manner > LOOK then
-    if manner == REFUND then
-      if policy.letter == "c" then manner = GIVE_BACK end
-    elseif (manner == LATE) == (policy.letter == "c") then
+  if kind > PEEK then
+    if kind == REFUND then
+      if policy.letter == "c" then kind = RELEASE end
+    elseif (kind == LATE) == (policy.letter == "c") then
       -- Lost slots are restored by their renewal; other algorithms have none.
       cost = 0
     end
-    local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, now, cost, holder, manner)
+    local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, now, cost, holder, kind)
     if after and hold then after, lifetime = record_of(after, lifetime, hold, ban, now) end
     return allowed, remaining, reset, retry, delay, after, lifetime
   end
   local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, now, cost, holder, TAKE)
-  if allowed == 1 and manner == LOOK then after = nil end
+  if allowed == 1 and kind == PEEK then after = nil end
   if hold or (ban and allowed == 0) then
     local set_back
     hold, set_back = settled_hold(hold, now)
@@ -110,7 +110,7 @@ local function decide_record(policy, record, now, cost, manner, holder)
       after, lifetime = record_of(kept, lifetime, hold, ban, now)
     end
   end
-  if allowed == 1 and manner == LOOK then
+  if allowed == 1 and kind == PEEK then
     -- A peek reports the state of the key.
     return step(state, numbers, now, 0, holder, TAKE)
   end

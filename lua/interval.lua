@@ -22,7 +22,7 @@ local function settle_interval(state, units, period, limit, now)
   return at, tick + ticks * period, missing - ticks * units, set_back
 end
 
-return function(state, numbers, now, cost, taken, manner)
+return function(state, numbers, now, cost, taken, kind)
   local units, period, limit = numbers[1], numbers[2], numbers[3]
   local at, tick, missing, set_back = settle_interval(state, units, period, limit, now)
   -- Time from now until so many tokens are added.
@@ -30,7 +30,7 @@ return function(state, numbers, now, cost, taken, manner)
     if tokens == 0 then return 0 end
     return div_ceil(tokens, units) * period - (at - tick) + (at - now)
   end
-  if manner == REFUND then
+  if kind == REFUND then
     -- The ticks since then have refilled some of it.
     local back = cost - div_ceil(math.max(0, tick - taken), period) * units
     back = math.min(math.max(0, back), missing)
@@ -39,7 +39,7 @@ return function(state, numbers, now, cost, taken, manner)
     local next_state = back > 0 and (after > 0 and struct.pack("<ddd", at, tick, after) or "") or nil
     return 1, limit - after, reset, 0, 0, next_state, reset
   end
-  if manner == LATE then
+  if kind == LATE then
     taken = math.min(taken, at)
     local ticks = div_floor(math.max(0, (missing == 0 and at or tick) - taken), period)
     local after = math.min(limit, missing + math.max(0, math.min(cost, limit) - ticks * units))

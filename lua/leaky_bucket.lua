@@ -5,10 +5,10 @@
 -- State and TTL as in debt.lua
 local debt_step, settle_debt, until_drained = debt()
 
-return function(state, numbers, now, cost, taken, manner)
+return function(state, numbers, now, cost, taken, kind)
   local allowed, remaining, reset, retry, delay, next_state, lifetime =
-    debt_step(state, numbers, now, cost, taken, manner)
-  if allowed == 1 and cost > 0 and manner ~= REFUND and manner ~= LATE then
+    debt_step(state, numbers, now, cost, taken, kind)
+  if allowed == 1 and cost > 0 and kind ~= REFUND and kind ~= LATE then
     local drain, unit, limit = numbers[1], numbers[2], numbers[3]
     local at, ticks = settle_debt(state, drain, unit, limit * unit, now)
     delay = until_drained(ticks, drain, at, now)

@@ -86,7 +86,7 @@ local function late_log(state, first, before, past, newest, total, units, taken,
   return table.concat(kept) .. struct.pack("<dd", stamp, before)
 end
 
-local function log_step(state, numbers, now, cost, taken, manner)
+local function log_step(state, numbers, now, cost, taken, kind)
   local limit, longest = numbers[#numbers - 1], numbers[2]
   local stamp, base, past, newest, total = now, 0, 1, 0, 0
   local made
@@ -104,7 +104,7 @@ local function log_step(state, numbers, now, cost, taken, manner)
   -- Entries less than this older than the newest are inside the longest period.
   local reach = longest - (at - stamp)
   local first, before = first_entry(log_entry, state, 1, past, base, false, newest, 2^45, reach)
-  if manner == REFUND then
+  if kind == REFUND then
     local back = made and refund_log(state, first, before, past, newest, made - taken, cost, stamp)
     local _, remaining, reset = log_step(back or state, numbers, now, 0)
     local alive = 0
@@ -112,7 +112,7 @@ local function log_step(state, numbers, now, cost, taken, manner)
     return 1, remaining, reset, 0, 0, back, alive
   end
   local spent = (total - before) % 2^19
-  if manner == LATE then
+  if kind == LATE then
     taken, cost = math.min(taken, at), math.min(cost, numbers[1] - spent)
     local late
     if cost > 0 and at - taken < longest then

@@ -60,7 +60,7 @@ local function late_part(state, first, before, past, newest, total, units, late,
   return table.concat(kept) .. struct.pack("<ddd", stamp, before, width)
 end
 
-local function window_step(state, numbers, now, cost, taken, manner)
+local function window_step(state, numbers, now, cost, taken, kind)
   local limit, width, buckets = numbers[1], numbers[2], numbers[3]
   local stamp, base, past, newest, total, set_back = now, 0, 1, 0, 0, false
   local made
@@ -80,7 +80,7 @@ local function window_step(state, numbers, now, cost, taken, manner)
   local oldest = buckets - (part - last)
   local first, before, position, counted =
     first_entry(part_entry, state, 1, past, base, false, newest, 2^16, oldest + 1)
-  if manner == REFUND then
+  if kind == REFUND then
     local age = made and div_floor(made, width) - div_floor(taken, width)
     local back = made and refund_part(state, first, before, past, newest, age, cost, last, width, stamp)
     local _, remaining, reset = window_step(back or state, numbers, now, 0)
@@ -92,7 +92,7 @@ local function window_step(state, numbers, now, cost, taken, manner)
   end
   local full = (total - earlier) % 2^48
   local remaining = math.max(0, limit - full - div_ceil(old * ((part + 1) * width - at), width))
-  if manner == LATE then
+  if kind == LATE then
     taken = math.min(taken, at)
     local late, room, next_state = div_floor(taken, width), remaining, nil
     if part - late >= buckets then

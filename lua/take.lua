@@ -34,17 +34,17 @@ local states, lifetimes = call("MGET", unpack(KEYS)), {}
 local decide, decide_one
 local out, at = {}, 1
 while at <= #requests do
-  local count, charges, key, place, manner, cost, behind = unpack_struct("<HHHHBd", requests, at)
+  local count, charges, key, place, kind, cost, behind = unpack_struct("<HHHHBd", requests, at)
   local policy, drain, unit, limit = ARGV[BEFORE_POLICIES + place], nil, nil, 0
   local letter, options = string.byte(policy, 1, 2)
   if (letter == TOKEN_BUCKET or letter == GCRA) and options % 2 == 0 then
     drain, unit, limit = unpack_struct("<ddd", policy, 4)
   end
-  if charges == 1 and manner == TAKE and cost > 0 and cost <= limit then
+  if charges == 1 and kind == TAKE and cost > 0 and cost <= limit then
     -- As in debt.lua, whose functions would cost more than the work itself. The fraction of a number is its remainder
     -- by 1, so q % 1 - q rounds -q up.
     local full, price = limit * unit, cost * unit
-    local said, n = {}, 0
+    local result, n = {}, 0
     for i = key, key + count - 1 do
       local state, stamp, ticks = states[i], now, 0
       if state then
@@ -71,14 +71,14 @@ while at <= #requests do
         local reset = -ticks / drain
         reset = reset % 1 - reset + ahead
         if allowed == 1 then lifetimes[i] = reset end
-        said[n + 1], said[n + 2], said[n + 3], said[n + 4] = allowed, (room - room % unit) / unit, reset, wait
+        result[n + 1], result[n + 2], result[n + 3], result[n + 4] = allowed, (room - room % unit) / unit, reset, wait
       else
         if not decide then decide, decide_one = others(now, states, lifetimes) end
-        said[n + 1], said[n + 2], said[n + 3], said[n + 4] = decide_one(place, i, TAKE, cost)
+        result[n + 1], result[n + 2], result[n + 3], result[n + 4] = decide_one(place, i, TAKE, cost)
       end
       n = n + 4
     end
-    out[#out + 1] = pack_struct("<" .. string.rep("bddd", count), unpack(said))
+    out[#out + 1] = pack_struct("<" .. string.rep("bddd", count), unpack(result))
     at = behind
   else
     if not decide then decide, decide_one = others(now, states, lifetimes) end
