@@ -90,7 +90,7 @@ impl KeyPart {
     }
 
     /// The value of this part in a request, in its canonical form: query parameters are decoded, cookies and
-    /// Authorization as in [`canonical`]. The client's address is given as text; keys have its bytes.
+    /// Authorization as in `canonical`. The client's address is given as text; keys have its bytes.
     #[must_use]
     pub fn value<'a>(&self, subject: &Subject<'a>) -> PartValue<'a> {
         let value = match self {
