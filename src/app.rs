@@ -1,86 +1,88 @@
-//! From a configuration to a running server, and to its end.
+//! Runs a server: from its configuration to shutdown, with reloads in between.
 
-mod files;
+mod file_limit;
 mod memory;
 mod running;
 mod signals;
+mod tasks;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use self::running::Running;
-use self::signals::{SignalEvent, Signals, is_ready, is_reloading, is_stopping};
+use self::signals::{SignalEvent, Signals, notify_ready, notify_reloading, notify_stopping};
 use crate::config::{Config, Loaded};
-use crate::reload::{Source, Watch, words};
+use crate::reload::{ConfigSource, FileWatcher, describe};
 use crate::server::{self, InheritedSockets, Lifecycle, LifecycleSender};
 use crate::telemetry::{AccessOutput, set_log_level, write_log};
 
-/// How long the end waits for the last lines of the access log to be taken.
-const LAST_LINES: Duration = Duration::from_secs(1);
+/// How long shutdown waits until the last lines of the access log are written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves what was read from `path` until a signal ends it: SIGTERM and SIGINT drain, and a SIGINT after that ends it at
-/// once. SIGHUP has the file read again.
+/// Serves the configuration that was read from `path` until a signal stops it: SIGTERM and SIGINT drain, and a SIGINT
+/// while draining exits at once. SIGHUP reloads the configuration.
 ///
 /// # Errors
-/// When it can't start, or when a worker fails.
+/// If the server can't start, or a worker fails.
 pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
-    memory::take_small_pages();
-    files::allow_all(&loaded.config.listeners);
+    memory::disable_huge_pages();
+    file_limit::raise(&loaded.config.listeners);
     let inherited = InheritedSockets::from_env();
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let source = Source::new(path, &loaded);
-    let ended = control.block_on(serve(source, loaded.config, inherited));
-    // Workers whose connections are still open are not waited for.
+    let source = ConfigSource::new(path, &loaded);
+    let result = control.block_on(serve(source, loaded.config, inherited));
+    // Workers whose connections are still open after the grace period are not awaited.
     control.shutdown_background();
-    if let Some(access) = ended?
-        && !access.flush(LAST_LINES)
+    if let Some(access) = result?
+        && !access.flush(FLUSH_TIMEOUT)
     {
-        tracing::warn!("the last lines of the access log are lost: standard output did not take them");
+        tracing::warn!(
+            "the last lines of the access log are lost: standard output did not accept them in time"
+        );
     }
     Ok(())
 }
 
 async fn serve(
-    source: Source,
+    source: ConfigSource,
     config: Config,
     inherited: InheritedSockets,
 ) -> anyhow::Result<Option<AccessOutput>> {
     let mut signals = Signals::new()?;
     let (lifecycle, stage) = server::lifecycle();
     let watches = config.watch;
-    let mut served =
-        RunningServer { running: Running::start(config, inherited, stage).await?, source, watch: None };
-    served.watch(watches);
-    is_ready();
-    let signal = served.until_ended(&mut signals).await?;
-    is_stopping();
-    end(signal, &mut signals, &lifecycle, served.running).await
+    let running = Running::start(config, inherited, stage).await?;
+    let mut server = Supervisor { running, source, watcher: None };
+    server.set_watching(watches);
+    notify_ready();
+    let signal = server.run_until_shutdown(&mut signals).await?;
+    notify_stopping();
+    shut_down(signal, &mut signals, &lifecycle, server.running).await
 }
 
-/// Ends what is running: readiness goes first, then listeners close, then connections end. Gives who writes the access
-/// log.
-async fn end(
+/// Shuts down: first `/ready` fails, then listeners close, then connections drain. Returns the access log's output.
+async fn shut_down(
     signal: &str,
     signals: &mut Signals,
     lifecycle: &LifecycleSender,
     running: Running,
 ) -> anyhow::Result<Option<AccessOutput>> {
-    let (delay, grace) = running.patience();
+    let (delay, grace) = running.shutdown_times();
     if delay > Duration::ZERO {
-        tracing::info!("{signal}: not ready any more, and draining in {delay:?}");
+        tracing::info!("{signal}: no longer ready, draining in {delay:?}");
         lifecycle.enter(Lifecycle::NotReady);
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            () = signals.interrupted() => tracing::info!("SIGINT: not waiting"),
+            () = signals.interrupted() => tracing::info!("SIGINT: draining at once"),
         }
     }
     tracing::info!("{signal}: draining");
     lifecycle.enter(Lifecycle::Draining);
     let (workers, access) = running.stop();
-    let ends = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(server::Worker::join));
+    let workers_end = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(server::Worker::join));
     tokio::select! {
-        ended = ends => {
-            ended??;
+        result = workers_end => {
+            result??;
             tracing::info!("drained");
         }
         () = tokio::time::sleep(grace) => tracing::warn!("connections were still open after {grace:?}"),
@@ -89,41 +91,45 @@ async fn end(
     Ok(access)
 }
 
-/// What runs, and the file that says so.
-struct RunningServer {
+/// Applies signals and changed files to the running server.
+struct Supervisor {
     running: Running,
-    source: Source,
-    watch: Option<Watch>,
+    source: ConfigSource,
+    watcher: Option<FileWatcher>,
 }
 
-impl RunningServer {
-    /// Waits for a signal to end, which it names, and reads the file again when it is time; a worker that ends before is an error.
-    async fn until_ended(&mut self, signals: &mut Signals) -> anyhow::Result<&'static str> {
-        let mut look = tokio::time::interval(Duration::from_secs(1));
+impl Supervisor {
+    /// Runs until a signal requests shutdown, and reloads on request or when a file has changed. Returns the name of the
+    /// signal.
+    ///
+    /// # Errors
+    /// If a worker ends.
+    async fn run_until_shutdown(&mut self, signals: &mut Signals) -> anyhow::Result<&'static str> {
+        let mut check = tokio::time::interval(Duration::from_secs(1));
         loop {
             tokio::select! {
-                told = signals.next() => match told {
-                    SignalEvent::End(signal) => return Ok(signal),
+                event = signals.next() => match event {
+                    SignalEvent::Shutdown(signal) => return Ok(signal),
                     SignalEvent::Reload => self.reload("SIGHUP").await,
                 },
-                () = changed(&mut self.watch) => {
+                () = changed(&mut self.watcher) => {
                     if self.source.has_changed() {
                         self.reload("a file has changed").await;
                     }
                 }
-                _ = look.tick() => {
+                _ = check.tick() => {
                     anyhow::ensure!(!self.running.has_failed(), "a worker has ended unexpectedly");
-                    self.running.tell_of_dropped_lines();
+                    self.running.report_dropped_lines();
                 }
             }
         }
     }
 
-    /// Reads the file again, and serves what it says; if anything is wrong with it everything stays as it is.
+    /// Reloads the configuration. If it is invalid or can't be applied, the previous one is kept.
     async fn reload(&mut self, why: &str) {
-        is_reloading();
+        notify_reloading();
         let file = self.source.name();
-        let refused = match self.source.read().await {
+        let result = match self.source.read().await {
             Ok(Ok(loaded)) => self.apply(loaded, why).await,
             Ok(Err(report)) => {
                 write_log(&report.text());
@@ -132,13 +138,13 @@ impl RunningServer {
             }
             Err(error) => Err(error.into()),
         };
-        if let Err(error) = refused {
-            self.running.refused_reload();
-            tracing::error!("{why}: {error:#}; nothing has changed");
-            // It may name other files than before.
-            self.watch(self.watch.is_some());
+        if let Err(error) = result {
+            self.running.reload_failed();
+            tracing::error!("{why}: {error:#}; serving the previous configuration");
+            // The invalid configuration may name other files than the previous one.
+            self.set_watching(self.watcher.is_some());
         }
-        is_ready();
+        notify_ready();
     }
 
     async fn apply(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<()> {
@@ -149,31 +155,31 @@ impl RunningServer {
         for warning in warnings.lines() {
             tracing::warn!("{warning}");
         }
-        for line in words(&changes) {
+        for line in describe(&changes) {
             tracing::info!("{line}");
         }
-        let same = if changes.is_empty() { ", and says the same" } else { "" };
-        tracing::info!("{why}: {} was read again{same}", self.source.name());
+        let unchanged = if changes.is_empty() { ", without changes" } else { "" };
+        tracing::info!("{why}: {} was reloaded{unchanged}", self.source.name());
         set_log_level(level);
         self.source.accept(outline);
-        self.watch(watches);
+        self.set_watching(watches);
         Ok(())
     }
 
-    /// Watches the files, or does not.
-    fn watch(&mut self, watches: bool) {
+    /// Starts or stops watching the files of the configuration.
+    fn set_watching(&mut self, watches: bool) {
         if !watches {
-            self.watch = None;
-        } else if !self.watch.as_ref().is_some_and(|watch| watch.covers(self.source.paths())) {
-            self.watch = Some(Watch::start(self.source.paths()));
+            self.watcher = None;
+        } else if !self.watcher.as_ref().is_some_and(|watcher| watcher.covers(self.source.paths())) {
+            self.watcher = Some(FileWatcher::start(self.source.paths()));
         }
     }
 }
 
-/// Waits until a file may have changed; for ever if none is watched.
-async fn changed(watch: &mut Option<Watch>) {
-    match watch {
-        Some(watch) => watch.changed().await,
+/// Waits until a file may have changed; forever if none is watched.
+async fn changed(watcher: &mut Option<FileWatcher>) {
+    match watcher {
+        Some(watcher) => watcher.changed().await,
         None => std::future::pending().await,
     }
 }

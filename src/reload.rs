@@ -1,6 +1,6 @@
-//! When the configuration is read again, and what has changed by that, in words.
+//! Reloading the configuration: detects changes of its files, and describes them.
 
-mod watch;
+mod watcher;
 
 use std::path::{Path, PathBuf};
 
@@ -8,103 +8,105 @@ use tokio::task::JoinError;
 
 use crate::config::{self, Change, Fingerprint, Loaded, Part, Report};
 
-pub use watch::Watch;
+pub use watcher::FileWatcher;
 
-/// The file that is served, with the files that it names.
+/// The configuration file, with the files that it names.
 #[derive(Debug)]
-pub struct Source {
+pub struct ConfigSource {
     path: PathBuf,
-    /// The other files.
+    /// The files that it names.
     files: Vec<PathBuf>,
+    /// The configuration that is served.
     outline: Fingerprint,
-    /// What stood in all of them when they were last read, whether it was taken up or not.
-    seen: blake3::Hash,
+    /// The contents of all files when they were last read, whether that configuration was applied or not.
+    last_read: blake3::Hash,
 }
 
-impl Source {
-    /// A file that was just read.
+impl ConfigSource {
+    /// The source of a configuration that was just loaded.
     #[must_use]
     pub fn new(path: PathBuf, loaded: &Loaded) -> Self {
         let (files, outline) = (loaded.files.clone(), loaded.outline.clone());
-        let seen = fingerprint(&path, &files);
-        Self { path, files, outline, seen }
+        let last_read = hash_files(&path, &files);
+        Self { path, files, outline, last_read }
     }
 
-    /// Its name, for messages.
+    /// The path of the configuration file, for messages.
     #[must_use]
     pub fn name(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Everything that has to be watched to see when it changes.
+    /// All files.
     pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         std::iter::once(&self.path).chain(&self.files)
     }
 
-    /// Whether it says something else than when it was last read.
+    /// Whether the contents of a file have changed since they were last read.
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        fingerprint(&self.path, &self.files) != self.seen
+        hash_files(&self.path, &self.files) != self.last_read
     }
 
-    /// Reads it again, with all that it names, or says everything that is wrong with it. What it names is watched
-    /// from now on, also if it is wrong: a missing certificate may come later.
+    /// Loads the configuration again; returns a report if it is invalid. The files that it names become part of
+    /// [`Self::paths`] in either case: a missing certificate may be added later.
     ///
     /// # Errors
-    /// When the reader itself fails.
+    /// If the thread that reads the files panics.
     pub async fn read(&mut self) -> Result<Result<Loaded, Report>, JoinError> {
         let (path, files) = (self.path.clone(), self.files.clone());
-        // A large file takes its time, and others wait for this thread.
-        let read = tokio::task::spawn_blocking(move || read(&path, files));
-        let (seen, files, loaded) = read.await?;
-        (self.seen, self.files) = (seen, files);
+        // Reading may take long, and other tasks share this thread.
+        let read = tokio::task::spawn_blocking(move || load(&path, files));
+        let (last_read, files, loaded) = read.await?;
+        (self.last_read, self.files) = (last_read, files);
         Ok(loaded)
     }
 
-    /// What has changed in a file that was read again since the one that is served.
+    /// The differences between the configuration that is served and one that was loaded.
     #[must_use]
     pub fn changes(&self, loaded: &Loaded) -> Vec<(Part, Change)> {
         loaded.outline.changes_since(&self.outline)
     }
 
-    /// From now on this is what is served.
+    /// Records the configuration that is served from now on.
     pub fn accept(&mut self, outline: Fingerprint) {
         self.outline = outline;
     }
 }
 
-/// How often a file is read at most because it names others than a moment ago.
-const READINGS: usize = 3;
+/// How often a file is read at most if it names other files each time.
+const MAX_READS: usize = 3;
 
-/// Reads the file at `path`, which named `files` when it was last read. What is written meanwhile has changed since: the
-/// fingerprint is older than the reading.
-fn read(path: &Path, mut files: Vec<PathBuf>) -> (blake3::Hash, Vec<PathBuf>, Result<Loaded, Report>) {
-    let mut readings = 0;
+/// Loads the file at `path`, which named `files` when it was last read; returns the hash of the files, their paths and the
+/// configuration. The hash is computed first, so that a write in between counts as a change.
+fn load(path: &Path, mut files: Vec<PathBuf>) -> (blake3::Hash, Vec<PathBuf>, Result<Loaded, Report>) {
+    let mut reads = 0;
     loop {
-        let seen = fingerprint(path, &files);
+        let hash = hash_files(path, &files);
         let loaded = config::load(path);
         let named = loaded.as_ref().map_or_else(Report::files, |loaded| &loaded.files);
-        readings += 1;
-        if *named == files || readings == READINGS {
-            return (seen, files, loaded);
+        reads += 1;
+        if *named == files || reads == MAX_READS {
+            return (hash, files, loaded);
         }
         files.clone_from(named);
     }
 }
 
-fn fingerprint(path: &Path, files: &[PathBuf]) -> blake3::Hash {
+/// Hashes the contents of all files.
+fn hash_files(path: &Path, files: &[PathBuf]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     for path in std::iter::once(path).chain(files.iter().map(PathBuf::as_path)) {
-        // One that can't be read is as good as empty until it can.
+        // A file that can't be read counts as empty, so that its appearance is a change.
         let bytes = std::fs::read(path).unwrap_or_default();
         hasher.update(blake3::hash(&bytes).as_bytes());
     }
     hasher.finalize()
 }
 
-/// What has changed, in words, a line for each kind of thing.
+/// Describes changes in text, with a line for each kind of part.
 #[must_use]
-pub fn words(changes: &[(Part, Change)]) -> Vec<String> {
+pub fn describe(changes: &[(Part, Change)]) -> Vec<String> {
     let kind = |part: &Part| match part {
         Part::Route(_) => "routes",
         Part::Limit(_) => "limits",
@@ -128,12 +130,12 @@ fn line(kind: &str, changes: &[(Part, Change)]) -> String {
     format!("{kind}: {}", groups.into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
-/// How many names one line has at most.
-const MOST_NAMED: usize = 20;
+/// The most names of one line.
+const MAX_NAMES: usize = 20;
 
 fn listed(names: &[String]) -> String {
-    if names.len() > MOST_NAMED {
-        return format!("{} and {} others", names[..MOST_NAMED].join(", "), names.len() - MOST_NAMED);
+    if names.len() > MAX_NAMES {
+        return format!("{} and {} others", names[..MAX_NAMES].join(", "), names.len() - MAX_NAMES);
     }
     match names.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
@@ -146,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_told_by_kind_and_name() {
+    fn changes_are_described_by_kind_and_name() {
         let route = |name: &str, change| (Part::Route(name.to_owned()), change);
         let limit = |number: usize| (Part::Limit(format!("l{number:02}")), Change::Removed);
         let mut changes = vec![
@@ -157,11 +159,12 @@ mod tests {
         ];
         changes.extend((0..22).map(limit));
         changes.push((Part::Table("answers".to_owned()), Change::Changed));
-        let said = words(&changes);
-        assert_eq!(said[0], "routes: `a`, `c` and `d` added; `b` removed");
+        let lines = describe(&changes);
+        assert_eq!(lines[0], "routes: `a`, `c` and `d` added; `b` removed");
         assert!(
-            said[1].starts_with("limits: `l00`, `l01`, ") && said[1].ends_with("`l19` and 2 others removed")
+            lines[1].starts_with("limits: `l00`, `l01`, ")
+                && lines[1].ends_with("`l19` and 2 others removed")
         );
-        assert_eq!(said[2..], ["tables: [answers] changed"]);
+        assert_eq!(lines[2..], ["tables: [answers] changed"]);
     }
 }

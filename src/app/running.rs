@@ -1,6 +1,7 @@
-//! A running server: what outlives a configuration, and how the next one is taken up.
+//! A running server: the parts that outlive a configuration, and how they adopt the next one.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::tasks::{monitor, refresh_keys, serve_admin, sweep};
 use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources};
 use crate::config::{Change, Config, Part};
-use crate::jwt::{Refresher, Verifier};
 use crate::limiter::Shared;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
 use crate::server::{
@@ -24,10 +25,7 @@ use crate::telemetry::{
     AccessLog, AccessOutput, DroppedLines, LogSpec, Metrics, UpstreamCounts, dropped_log_lines,
 };
 use crate::time::Clock;
-use crate::upstream::{HealthMonitor, ServerSpec, SharedUpstream, UpstreamSpec};
-
-/// The in-process store is swept in so many parts, one a second.
-const SWEEP_PARTS: usize = 60;
+use crate::upstream::{ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// A running server.
 pub(super) struct Running {
@@ -39,15 +37,15 @@ pub(super) struct Running {
     stage: watch::Receiver<Lifecycle>,
     access: Option<AccessOutput>,
     /// Of the access log, and of the log.
-    losses: [DroppedLines; 2],
+    dropped_lines: [DroppedLines; 2],
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
-    refreshing: Option<JoinHandle<()>>,
-    sweeping: JoinHandle<()>,
-    /// What is served.
+    key_refresh: Option<JoinHandle<()>>,
+    sweeper: JoinHandle<()>,
+    /// The configuration that is served.
     site: Arc<ConfigSnapshot>,
     upstreams: Vec<Arc<SharedUpstream>>,
-    /// What is done for them beside requests.
-    keeping: JoinSet<()>,
+    /// Name resolution and health checks of the upstreams.
+    monitor: JoinSet<()>,
     store: StoreSpec,
     shared: Shared,
     /// The main thread's own connection to the store.
@@ -58,8 +56,15 @@ pub(super) struct Running {
     max_keys: usize,
 }
 
+/// Listeners that are open already, by their index in [`Running::listeners`], with their settings in the next
+/// configuration.
+type KeptListeners = Vec<(usize, ListenerSpec)>;
+
 impl Running {
-    /// Starts to serve.
+    /// Starts serving.
+    ///
+    /// # Errors
+    /// If an address can't be bound, or a worker can't be started.
     pub async fn start(
         config: Config,
         inherited: InheritedSockets,
@@ -76,7 +81,7 @@ impl Running {
         let admin = admin.transpose().context("[admin]")?;
         let memory = Arc::new(Memory::new(config.max_keys, Clock::Monotonic));
         let shared = Shared::new(Arc::clone(&memory), config.site.gate.limits.instances);
-        let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
+        let key_refresh = refresh_keys(config.site.gate.jwt.as_ref()).await;
         let upstreams: Vec<_> = config.site.upstreams.iter().map(SharedUpstream::new).collect();
         let mut running = Self {
             workers: Vec::new(),
@@ -85,14 +90,14 @@ impl Running {
             metrics: Arc::new(Metrics::new(Clock::System.now())),
             stage,
             access: None,
-            losses: [
-                DroppedLines::of("access log", "standard output"),
-                DroppedLines::of("log", "standard error"),
+            dropped_lines: [
+                DroppedLines::new("access log", "standard output"),
+                DroppedLines::new("log", "standard error"),
             ],
             admin: None,
-            refreshing,
-            sweeping: tokio::spawn(sweep(Arc::clone(&memory))),
-            keeping: keep(&upstreams).await,
+            key_refresh,
+            sweeper: tokio::spawn(sweep(Arc::clone(&memory))),
+            monitor: monitor(&upstreams).await,
             upstreams,
             site: Arc::new(config.site),
             control: Store::open(&config.store, &memory),
@@ -104,29 +109,38 @@ impl Running {
             shutdown_grace: config.shutdown_grace,
             max_keys: config.max_keys,
         };
-        running.begin_access_log();
-        for (number, listeners) in sockets.into_iter().enumerate() {
-            let update = WorkerUpdate { config: running.generation(number), listeners };
-            let worker = Worker::start(number, update, running.stage.clone());
-            running.workers.push(worker.context("can't start a worker")?);
-        }
-        for listener in &running.listeners {
-            running.say_listening(listener);
-        }
-        running.describe_store();
+        running.start_access_log();
+        running.start_workers(sockets)?;
+        running.log_store();
         if let Some((spec, listener)) = admin {
-            tracing::info!("the admin interface is at {}", listener.address().url());
-            let admin = Arc::new(ArcSwap::from_pointee(running.admin(spec.clone())));
-            tokio::spawn(administer(Arc::clone(&admin), listener));
-            running.admin = Some((spec, admin));
+            running.start_admin(spec, listener);
         }
         Ok(running)
     }
 
-    /// Takes up another configuration, in which these parts are others.
+    fn start_workers(&mut self, sockets: Vec<Vec<Listener>>) -> anyhow::Result<()> {
+        for (number, listeners) in sockets.into_iter().enumerate() {
+            let update = WorkerUpdate { config: self.proxy_config(number), listeners };
+            let worker = Worker::start(number, update, self.stage.clone());
+            self.workers.push(worker.context("can't start a worker")?);
+        }
+        for listener in &self.listeners {
+            self.log_listening(listener);
+        }
+        Ok(())
+    }
+
+    fn start_admin(&mut self, spec: AdminSpec, listener: AdminListener) {
+        tracing::info!("the admin interface is at {}", listener.address().url());
+        let admin = Arc::new(ArcSwap::from_pointee(self.admin_state(spec.clone())));
+        tokio::spawn(serve_admin(Arc::clone(&admin), listener));
+        self.admin = Some((spec, admin));
+    }
+
+    /// Applies another configuration, of which these parts have changed.
     ///
     /// # Errors
-    /// When a new address can't be had; then nothing has changed.
+    /// If a new address can't be bound; then nothing has changed.
     pub async fn reload(
         &mut self,
         mut config: Config,
@@ -134,65 +148,85 @@ impl Running {
     ) -> Result<(), ListenError> {
         let has_changed =
             |table: &str| changes.iter().any(|(part, _)| *part == Part::Table(table.to_owned()));
-        let (kept, new) = self.matched(std::mem::take(&mut config.listeners));
+        // What can fail comes first.
+        let (kept, new) = self.match_listeners(std::mem::take(&mut config.listeners));
         let ours: Vec<SocketAddr> = self.listeners.iter().map(ListenerHandle::address).collect();
-        let (mut listeners, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;
-        self.name_what_waits(&config);
+        let (opened, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;
+        self.warn_of_restart(&config);
         if has_changed("jwt") {
-            let refreshing = refresh(config.site.gate.jwt.as_ref()).await;
-            std::mem::replace(&mut self.refreshing, refreshing).inspect(JoinHandle::abort);
+            let key_refresh = refresh_keys(config.site.gate.jwt.as_ref()).await;
+            std::mem::replace(&mut self.key_refresh, key_refresh).inspect(JoinHandle::abort);
         } else {
+            // The same verifier, with the keys that it has fetched and the tokens that it has verified.
             config.site.gate.jwt.clone_from(&self.site.gate.jwt);
         }
         if has_changed("store") {
-            let next = Shared::new(Arc::clone(&self.memory), config.site.gate.limits.instances);
-            self.shared = match &config.store {
-                // Whoever counts from now on is paid what was admitted while the other was away.
-                StoreSpec::Redis(_) => Shared { ledger: Arc::clone(&self.shared.ledger), ..next },
-                StoreSpec::Memory => next,
-            };
-            self.control = Store::open(&config.store, &self.memory);
-            self.store = config.store;
-            self.describe_store();
+            self.replace_store(config.store, config.site.gate.limits.instances);
         }
         self.upstreams = self.next_upstreams(&config.site, changes);
-        self.keeping = keep(&self.upstreams).await;
+        self.monitor = monitor(&self.upstreams).await;
         self.site = Arc::new(config.site);
         self.log = config.log;
         (self.shutdown_delay, self.shutdown_grace) = (config.shutdown_delay, config.shutdown_grace);
-        self.begin_access_log();
-        let workers = self.workers.iter().zip(sockets).enumerate();
-        join_all(workers.map(|(number, (worker, listeners))| {
-            worker.apply(WorkerUpdate { config: self.generation(number), listeners })
-        }))
-        .await;
-        // What was refused by other numbers must not be refused by heart.
+        self.start_access_log();
+        self.apply_to_workers(sockets).await;
+        // Drop cached denials: they were decided under the old limits.
         self.shared.denials.clear();
-        for listener in &listeners {
-            self.say_listening(listener);
-        }
-        let mut earlier: Vec<_> = std::mem::take(&mut self.listeners).into_iter().map(Some).collect();
-        for (place, spec) in kept {
-            if let Some(listener) = earlier[place].take() {
-                listener.update(spec);
-                listeners.push(listener);
-            }
-        }
-        self.listeners = listeners;
-        // Their addresses can be had again when the next file asks for them.
-        join_all(earlier.into_iter().flatten().map(ListenerHandle::close)).await;
+        self.replace_listeners(opened, kept).await;
         let upstreams = self.upstreams.iter().map(|upstream| upstream.spec().label());
         self.metrics.reloaded(&self.site.gate.limits.policies, self.routes(), upstreams);
-        if let Some((spec, admin)) = &self.admin {
-            // Where it is to be somewhere else, it goes on as it was: whether it needs a token depends on the address.
-            let spec = config.admin.filter(|new| new.address == spec.address).unwrap_or_else(|| spec.clone());
-            admin.store(Arc::new(self.admin(spec)));
-        }
+        self.replace_admin(config.admin);
         Ok(())
     }
 
-    /// A configuration was refused.
-    pub fn refused_reload(&self) {
+    fn replace_store(&mut self, store: StoreSpec, instances: NonZeroU64) {
+        let next = Shared::new(Arc::clone(&self.memory), instances);
+        self.shared = match &store {
+            // Debts are paid to the next store: its counts apply from now on.
+            StoreSpec::Redis(_) => Shared { ledger: Arc::clone(&self.shared.ledger), ..next },
+            StoreSpec::Memory => next,
+        };
+        self.control = Store::open(&store, &self.memory);
+        self.store = store;
+        self.log_store();
+    }
+
+    /// Waits until all workers serve the current configuration.
+    async fn apply_to_workers(&self, sockets: Vec<Vec<Listener>>) {
+        let workers = self.workers.iter().zip(sockets).enumerate();
+        join_all(workers.map(|(number, (worker, listeners))| {
+            worker.apply(WorkerUpdate { config: self.proxy_config(number), listeners })
+        }))
+        .await;
+    }
+
+    /// Adds the listeners that were opened, changes the settings of those that are kept, and closes the others.
+    async fn replace_listeners(&mut self, opened: Vec<ListenerHandle>, kept: KeptListeners) {
+        for listener in &opened {
+            self.log_listening(listener);
+        }
+        let mut previous: Vec<_> = std::mem::take(&mut self.listeners).into_iter().map(Some).collect();
+        self.listeners = opened;
+        for (index, spec) in kept {
+            if let Some(listener) = previous[index].take() {
+                listener.update(spec);
+                self.listeners.push(listener);
+            }
+        }
+        // Awaited, so that a later configuration can bind their addresses again.
+        join_all(previous.into_iter().flatten().map(ListenerHandle::close)).await;
+    }
+
+    fn replace_admin(&self, next: Option<AdminSpec>) {
+        if let Some((spec, admin)) = &self.admin {
+            // With another address the settings stay until a restart: whether a token is required depends on the address.
+            let spec = next.filter(|next| next.address == spec.address).unwrap_or_else(|| spec.clone());
+            admin.store(Arc::new(self.admin_state(spec)));
+        }
+    }
+
+    /// Records that a reload has failed.
+    pub fn reload_failed(&self) {
         self.metrics.refused_reload();
     }
 
@@ -201,41 +235,41 @@ impl Running {
         self.workers.iter().any(Worker::is_finished)
     }
 
-    /// How long it serves on when it is to end, so that others notice, and how long it may take to drain then.
-    pub fn patience(&self) -> (Duration, Duration) {
+    /// `shutdown_delay` and `shutdown_grace`.
+    pub fn shutdown_times(&self) -> (Duration, Duration) {
         (self.shutdown_delay, self.shutdown_grace)
     }
 
-    /// Ends what is not needed for what has begun; gives the workers, and who writes the access log.
+    /// Stops the background tasks that requests in progress do not need; returns the workers and the access log's output.
     pub fn stop(self) -> (Vec<Worker>, Option<AccessOutput>) {
-        self.sweeping.abort();
-        self.refreshing.inspect(JoinHandle::abort);
+        self.sweeper.abort();
+        self.key_refresh.inspect(JoinHandle::abort);
         (self.workers, self.access)
     }
 
-    /// Says how many lines of the logs were dropped, if it was not said a moment ago.
-    pub fn tell_of_dropped_lines(&mut self) {
-        let [access, log] = &mut self.losses;
-        access.tell(self.access.as_ref().map_or(0, AccessOutput::dropped));
-        log.tell(dropped_log_lines());
+    /// Logs how many lines of the logs were dropped, at most once in a while.
+    pub fn report_dropped_lines(&mut self) {
+        let [access, log] = &mut self.dropped_lines;
+        access.report(self.access.as_ref().map_or(0, AccessOutput::dropped));
+        log.report(dropped_log_lines());
     }
 
-    /// Which listeners there are already, by their places, and which are new.
-    fn matched(&self, specs: Vec<ListenerSpec>) -> (Vec<(usize, ListenerSpec)>, Vec<ListenerSpec>) {
-        let (mut kept, mut new): (Vec<(usize, ListenerSpec)>, _) = (Vec::new(), Vec::new());
+    /// Splits the listeners of a configuration into those that are open already and those to be opened.
+    fn match_listeners(&self, specs: Vec<ListenerSpec>) -> (KeptListeners, Vec<ListenerSpec>) {
+        let (mut kept, mut new): (KeptListeners, _) = (Vec::new(), Vec::new());
         for spec in specs {
-            let is_same = |(place, listener): &(usize, &ListenerHandle)| {
-                listener.spec().address == spec.address && kept.iter().all(|(other, _)| other != place)
+            let is_same = |(index, listener): &(usize, &ListenerHandle)| {
+                listener.spec().address == spec.address && kept.iter().all(|(other, _)| other != index)
             };
             match self.listeners.iter().enumerate().find(is_same) {
-                Some((place, _)) => kept.push((place, spec)),
+                Some((index, _)) => kept.push((index, spec)),
                 None => new.push(spec),
             }
         }
         (kept, new)
     }
 
-    /// The upstreams of another configuration: those that have not changed are the same as before.
+    /// The upstreams of another configuration. Unchanged ones are kept, with their connections and health.
     fn next_upstreams(&self, site: &ConfigSnapshot, changes: &[(Part, Change)]) -> Vec<Arc<SharedUpstream>> {
         let has_changed =
             |name: &str| changes.iter().any(|(part, _)| *part == Part::Upstream(name.to_owned()));
@@ -248,26 +282,24 @@ impl Running {
         site.upstreams.iter().map(next).collect()
     }
 
-    /// Says what takes effect only with the next start.
-    fn name_what_waits(&self, config: &Config) {
+    /// Warns of changes that take effect only after a restart.
+    fn warn_of_restart(&self, config: &Config) {
         let admin = self.admin.as_ref().map(|(spec, _)| &spec.address);
-        let waits = [
+        let changed = [
             ("the number of `workers`", config.workers != self.workers.len()),
             ("`listen` or `mode` of [admin]", config.admin.as_ref().map(|spec| &spec.address) != admin),
             ("`max_keys` of [store]", config.max_keys != self.max_keys),
         ];
-        for (what, _) in waits.iter().filter(|(_, waits)| *waits) {
-            tracing::warn!(
-                "{what} is another in the file: that takes a restart, and stays as it is until then"
-            );
+        for (what, _) in changed.iter().filter(|(_, has_changed)| *has_changed) {
+            tracing::warn!("{what} has changed: this takes effect only after a restart");
         }
     }
 
-    /// What a worker is to serve with.
-    fn generation(&self, worker: usize) -> ProxyConfig {
+    /// What a worker needs to serve the current configuration.
+    fn proxy_config(&self, worker: usize) -> ProxyConfig {
         ProxyConfig {
             site: Arc::clone(&self.site),
-            upstreams: self.upstreams.iter().map(|upstream| self.counted(worker, upstream)).collect(),
+            upstreams: self.upstreams.iter().map(|upstream| self.with_counts(worker, upstream)).collect(),
             store: self.store.clone(),
             shared: self.shared.clone(),
             counts: Arc::new(self.metrics.counts(worker, &self.site.gate.limits.policies, self.routes())),
@@ -275,8 +307,8 @@ impl Running {
         }
     }
 
-    /// An upstream, and where a worker counts what becomes of its requests.
-    fn counted(
+    /// An upstream with a worker's counters for it.
+    fn with_counts(
         &self,
         worker: usize,
         upstream: &Arc<SharedUpstream>,
@@ -290,14 +322,14 @@ impl Running {
         self.site.gate.routes.routes().iter().map(|route| &*route.name)
     }
 
-    /// Starts the thread that writes the access log, when the first configuration wants one.
-    fn begin_access_log(&mut self) {
+    /// Starts the thread that writes the access log, unless it runs already or the log is off.
+    fn start_access_log(&mut self) {
         if self.log.access != AccessLog::Off && self.access.is_none() {
             self.access = AccessOutput::start();
         }
     }
 
-    fn admin(&self, spec: AdminSpec) -> Admin {
+    fn admin_state(&self, spec: AdminSpec) -> Admin {
         let listeners = self.listeners.iter().map(|listener| (listener.address(), listener.limiter()));
         Admin {
             spec,
@@ -318,14 +350,14 @@ impl Running {
         }
     }
 
-    fn say_listening(&self, listener: &ListenerHandle) {
+    fn log_listening(&self, listener: &ListenerHandle) {
         let plural = if self.workers.len() == 1 { "" } else { "s" };
         let tls = if listener.spec().tls.is_some() { " by TLS" } else { "" };
         tracing::info!("listening on {}{tls} with {} worker{plural}", listener.address(), self.workers.len());
     }
 
-    /// Says where limits are counted; whether it is there is said by those who count.
-    fn describe_store(&self) {
+    /// Logs where limits are counted. Whether the store is reachable is logged by the workers.
+    fn log_store(&self) {
         match &self.store {
             StoreSpec::Memory => tracing::info!("limits are counted in this process"),
             StoreSpec::Redis(spec) => tracing::info!("limits are counted in {}", spec.target),
@@ -333,7 +365,7 @@ impl Running {
     }
 }
 
-/// Listens on these addresses: the sockets of each worker.
+/// Listens on the addresses of all listeners; returns their handles, and the sockets of each worker.
 fn listen(
     specs: &[ListenerSpec],
     workers: usize,
@@ -348,33 +380,4 @@ fn listen(
         sockets.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
     }
     Ok((handles, sockets))
-}
-
-/// Fetches the keys of tokens, and goes on doing so. Those that connect meanwhile wait a moment: without keys their
-/// tokens would count as missing.
-async fn refresh(verifier: Option<&Arc<Verifier>>) -> Option<JoinHandle<()>> {
-    let mut refresher = verifier.and_then(Refresher::new)?;
-    refresher.fetch().await;
-    Some(tokio::spawn(refresher.run()))
-}
-
-/// Resolves the names of servers, in two seconds at most, and begins to keep them and to check who is well.
-async fn keep(upstreams: &[Arc<SharedUpstream>]) -> JoinSet<()> {
-    let mut keeper = HealthMonitor::new(upstreams);
-    keeper.resolve().await;
-    keeper.start()
-}
-
-async fn administer(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
-    if let Err(error) = admin::serve(&admin, listener).await {
-        tracing::error!("the admin interface has ended: {error}");
-    }
-}
-
-async fn sweep(memory: Arc<Memory>) {
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
-    for part in (0..SWEEP_PARTS).cycle() {
-        tick.tick().await;
-        memory.sweep(part, SWEEP_PARTS);
-    }
 }

@@ -1,18 +1,18 @@
-//! What the process is told from outside, and what it tells its supervisor.
+//! Signals to the process, and notifications of its supervisor.
 
 use anyhow::Context as _;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a server is told from outside.
+/// What a signal requests.
 pub(super) enum SignalEvent {
-    /// To end; by which signal.
-    End(&'static str),
-    /// To read its configuration again.
+    /// To shut down; the name of the signal.
+    Shutdown(&'static str),
+    /// To reload the configuration.
     Reload,
 }
 
-/// Where it is told so.
+/// The signals that the server handles.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -21,7 +21,7 @@ pub(super) struct Signals {
 
 impl Signals {
     pub fn new() -> anyhow::Result<Self> {
-        let on = |kind| signal(kind).context("can't listen to signals");
+        let on = |kind| signal(kind).context("can't register signal handlers");
         Ok(Self {
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
@@ -32,44 +32,44 @@ impl Signals {
     /// Waits for the next signal.
     pub async fn next(&mut self) -> SignalEvent {
         tokio::select! {
-            _ = self.terminate.recv() => SignalEvent::End("SIGTERM"),
-            _ = self.interrupt.recv() => SignalEvent::End("SIGINT"),
+            _ = self.terminate.recv() => SignalEvent::Shutdown("SIGTERM"),
+            _ = self.interrupt.recv() => SignalEvent::Shutdown("SIGINT"),
             _ = self.hangup.recv() => SignalEvent::Reload,
         }
     }
 
-    /// Waits for SIGINT alone: who stops a terminal's program twice is in a hurry. A second SIGTERM says nothing
-    /// new; some supervisors send it to the process and to its group.
+    /// Waits for SIGINT while shutting down: a second Ctrl-C skips the drain. A second SIGTERM does not, since some
+    /// supervisors send it both to the process and to its group.
     pub async fn interrupted(&mut self) {
         loop {
             tokio::select! {
                 _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => tracing::warn!("SIGHUP: this process ends, and reads nothing any more"),
+                _ = self.hangup.recv() => tracing::warn!("SIGHUP: shutting down, so the configuration is not reloaded"),
             }
         }
     }
 }
 
-/// Tells the supervisor that everything is served.
-pub(super) fn is_ready() {
-    tell(&[NotifyState::Ready]);
+/// Notifies the supervisor that the server is ready.
+pub(super) fn notify_ready() {
+    notify(&[NotifyState::Ready]);
 }
 
-/// Tells the supervisor that the configuration is read again; [`is_ready`] says when that is done.
-pub(super) fn is_reloading() {
+/// Notifies the supervisor that a reload has started; [`notify_ready`] follows when it is done.
+pub(super) fn notify_reloading() {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now());
-    tell(&states);
+    notify(&states);
 }
 
-/// Tells the supervisor that the process drains.
-pub(super) fn is_stopping() {
-    tell(&[NotifyState::Stopping]);
+/// Notifies the supervisor that the server is shutting down.
+pub(super) fn notify_stopping() {
+    notify(&[NotifyState::Stopping]);
 }
 
-/// Says it where a supervisor listens (`NOTIFY_SOCKET`), as systemd does.
-fn tell(states: &[NotifyState<'_>]) {
+/// Sends a notification to `NOTIFY_SOCKET`, if the supervisor (such as systemd) has set it.
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!("the supervisor can't be told: {error}");
+        tracing::debug!("can't notify the supervisor: {error}");
     }
 }

@@ -1,23 +1,23 @@
-//! What becomes of what was admitted while the store was away.
+//! Units that were admitted while the store was unavailable, by what became of them.
 
-/// What becomes of units that were admitted while the store was away.
+/// What became of units that were admitted while the store was unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargeBack {
-    /// They are to be charged when it is back.
+    /// They will be charged when the store is available again.
     Owed,
     /// They were charged.
     Paid,
-    /// The answer was lost; they may have been charged.
+    /// The response of the charge was lost: they may have been charged.
     Lost,
-    /// They never will be: too many keys were owed.
+    /// They will not be charged: the ledger had no room for their key.
     Dropped,
 }
 
 impl ChargeBack {
-    /// How many there are.
+    /// The number of variants.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Everything that can become of them, in the order of the type.
+    /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 4] =
         [(Self::Owed, "owed"), (Self::Paid, "paid"), (Self::Lost, "lost"), (Self::Dropped, "dropped")];
 }
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_in_the_order_of_the_type() {
-        assert!(ChargeBack::ALL.iter().enumerate().all(|(place, (end, _))| *end as usize == place));
+    fn labels_are_in_the_order_of_the_type() {
+        assert!(ChargeBack::ALL.iter().enumerate().all(|(index, (variant, _))| *variant as usize == index));
     }
 }

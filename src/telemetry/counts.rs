@@ -1,76 +1,76 @@
-//! What is counted on the way of a request.
+//! Counters of requests.
 //!
-//! Each worker has counters of its own, on cache lines of their own, so that to count is an addition that no
-//! other core takes part in. They are found once, when a configuration is taken up, and summed when somebody
-//! reads them. A limit or route keeps its counters under its name for as long as the configuration has it.
+//! Each worker has its own counters on their own cache lines, so that cores do not contend for them. They are looked up
+//! by name once, when a configuration is applied, and summed for each scrape. A limit or route keeps its counters across
+//! reloads as long as the configuration has its name.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
 use parking_lot::Mutex;
 
+use super::counters::Counters;
 use super::upstreams::{NamedUpstream, UpstreamCounts, UpstreamSums};
 use crate::id_vec::IdVec;
 use crate::limit::{Charge, Decision, DenyReason, Policy, PolicyId};
 use crate::time::Micros;
 
-/// What came of one limit for one request.
+/// The outcome of one limit for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It let the request pass; another limit may have refused it, and then nothing was charged.
+    /// Allowed. If another limit denied the request, nothing was charged.
     Allowed,
-    /// Its quota was used up.
+    /// Denied: the quota is used up.
     Denied,
-    /// The key is banned.
+    /// Denied: the key is banned.
     Banned,
-    /// The key is blocked, by the file or by hand.
+    /// Denied: the key is blocked, by the configuration or by an operator.
     Blocked,
-    /// A part of the key was missing, and the limit refuses such requests.
+    /// Denied: a part of the key is missing.
     MissingKey,
-    /// The key is in the limit's `allow`.
+    /// Allowed without a charge: the key is in the limit's `allow`.
     Exempt,
-    /// The store was away; this process decided with its share, and let the request pass.
+    /// Allowed by this process with its share, because the store was unavailable.
     LocalAllowed,
-    /// The store was away; this process decided with its share, and refused.
+    /// Denied by this process with its share, because the store was unavailable.
     LocalDenied,
-    /// The store was away, and the limit says that then everything passes.
+    /// Allowed because the store was unavailable, with `on_store_failure = "allow"`.
     UnaskedAllowed,
-    /// The store was away, and the limit says that then nothing passes.
+    /// Denied because the store was unavailable, with `on_store_failure = "deny"`.
     UnaskedDenied,
-    /// A limit in shadow mode would have let it pass.
+    /// Shadow mode: it would have been allowed.
     ShadowAllowed,
-    /// A limit in shadow mode would have refused it.
+    /// Shadow mode: it would have been denied.
     ShadowDenied,
 }
 
 /// How a call to the store ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreCall {
-    /// With an answer.
+    /// With a response.
     Answered,
     /// There was no connection.
     Away,
-    /// The connection ended before the answer.
+    /// The connection closed before the response.
     Lost,
-    /// No answer came in time.
+    /// It timed out.
     Deadline,
-    /// With an error.
+    /// With an error response.
     Refused,
-    /// With an answer that makes no sense.
+    /// With a malformed response.
     Garbled,
-    /// It was not made: too many requests waited for it.
+    /// It was not sent: too many requests were waiting.
     Busy,
 }
 
-/// What is counted of answers: the first digits of their status codes, from 1xx to 5xx, and that there was none.
+/// Classes of responses: the first digit of the status code, or none if the client disconnected first.
 pub(super) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
-/// The cells of [`CLASSES`].
+/// The number of classes.
 pub(super) const CLASS_CELLS: usize = CLASSES.len();
 
-/// The upper bounds of the buckets that a request's duration falls into; what is longer has one more.
+/// The upper bounds of the buckets of a request's duration; longer durations have another bucket.
 pub(super) const DURATIONS: [Duration; 15] = [
     Duration::from_micros(250),
     Duration::from_micros(500),
@@ -89,15 +89,10 @@ pub(super) const DURATIONS: [Duration; 15] = [
     Duration::from_secs(10),
 ];
 
-/// How many of each duration, and at the end their sum in microseconds.
+/// The number of counters of durations: the buckets, and the sum in microseconds.
 pub(super) const DURATION_CELLS: usize = DURATIONS.len() + 2;
 
-/// Counters that are written together; processors fetch cache lines in pairs of 64 bytes.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(super) struct Counters<const N: usize>([AtomicU64; N]);
-
-/// One worker's counters, in the places of one configuration's limits and routes. The default counts nothing.
+/// One worker's counters, by the indices of one configuration's limits and routes. The default counts nothing.
 #[derive(Debug, Default)]
 pub struct Counts {
     limits: IdVec<PolicyId, Arc<ByOutcome>>,
@@ -125,7 +120,7 @@ struct Named {
     upstreams: BTreeMap<Box<str>, NamedUpstream>,
 }
 
-/// What all workers have counted.
+/// The sums of all workers' counters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub limits: BTreeMap<Box<str>, [u64; Outcome::ALL.len()]>,
@@ -137,7 +132,7 @@ pub(super) struct Sums {
 }
 
 impl Outcome {
-    /// Every outcome, in the order of the type.
+    /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 12] = [
         (Self::Allowed, "allowed"),
         (Self::Denied, "denied"),
@@ -153,7 +148,7 @@ impl Outcome {
         (Self::ShadowDenied, "shadow_denied"),
     ];
 
-    /// What a decision of the store comes to.
+    /// The outcome of a decision by the store.
     fn of(policy: &Policy, decision: &Decision) -> Self {
         match (policy.shadow, decision.allowed, decision.cause) {
             (false, true, _) => Self::Allowed,
@@ -165,7 +160,7 @@ impl Outcome {
         }
     }
 
-    /// What a decision comes to that this process made by itself while the store was away.
+    /// The outcome of a decision by this process while the store was unavailable.
     fn of_local(policy: &Policy, decision: &Decision) -> Self {
         match Self::of(policy, decision) {
             shadow @ (Self::ShadowAllowed | Self::ShadowDenied) => shadow,
@@ -176,7 +171,7 @@ impl Outcome {
 }
 
 impl StoreCall {
-    /// Every end, in the order of the type.
+    /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 7] = [
         (Self::Answered, "answered"),
         (Self::Away, "away"),
@@ -188,41 +183,20 @@ impl StoreCall {
     ];
 }
 
-impl<const N: usize> Counters<N> {
-    /// Adds to one counter; nothing is ordered by it.
-    pub fn add(&self, place: usize, more: u64) {
-        if let Some(counter) = self.0.get(place) {
-            counter.fetch_add(more, Ordering::Relaxed);
-        }
-    }
-
-    pub fn sum_into(&self, sums: &mut [u64; N]) {
-        for (sum, counter) in sums.iter_mut().zip(&self.0) {
-            *sum += counter.load(Ordering::Relaxed);
-        }
-    }
-}
-
-impl<const N: usize> Default for Counters<N> {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
-    }
-}
-
 impl Counts {
-    /// A limit has said something.
+    /// Counts a decision of a limit.
     pub fn decided(&self, policy: PolicyId, outcome: Outcome) {
         if let Some(limit) = self.limits.get(policy) {
             limit.add(outcome as usize, 1);
         }
     }
 
-    /// The store has decided these charges.
+    /// Counts decisions of the store.
     pub fn asked(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
-        self.all(policies, charges, decisions, Outcome::of);
+        self.count_decisions(policies, charges, decisions, Outcome::of);
     }
 
-    /// These limits are known to refuse; the store was not asked.
+    /// Counts cached denials, for which the store was not called.
     pub fn refused<'a>(
         &self,
         policies: &[Policy],
@@ -233,12 +207,12 @@ impl Counts {
         }
     }
 
-    /// This process has decided them by itself, because the store was away.
+    /// Counts decisions by this process while the store was unavailable.
     pub fn decided_alone(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
-        self.all(policies, charges, decisions, Outcome::of_local);
+        self.count_decisions(policies, charges, decisions, Outcome::of_local);
     }
 
-    fn all(
+    fn count_decisions(
         &self,
         policies: &[Policy],
         charges: &[Charge],
@@ -250,15 +224,15 @@ impl Counts {
         }
     }
 
-    /// A request has its answer; `route` is the place of the route that it matched.
+    /// Counts a response. `route` is the index of the matching route.
     pub fn answered(&self, route: Option<usize>, status: StatusCode) {
-        // Those beyond 5xx are of no class.
+        // Status codes from 600 are in no class.
         if let class @ 1..=5 = status.as_u16() / 100 {
             self.count_class(route, usize::from(class - 1));
         }
     }
 
-    /// A request got no answer, since its client has gone away before.
+    /// Counts a request whose client disconnected before the response.
     pub fn unanswered(&self, route: Option<usize>) {
         self.count_class(route, CLASS_CELLS - 1);
     }
@@ -273,21 +247,21 @@ impl Counts {
         }
     }
 
-    /// A request took so long, from its head to the end of its answer.
+    /// Counts the duration of a request, from its head to the end of its response.
     pub fn took(&self, took: Duration) {
-        let place = DURATIONS.iter().position(|bound| took <= *bound).unwrap_or(DURATIONS.len());
-        self.durations.add(place, 1);
+        let index = DURATIONS.iter().position(|bound| took <= *bound).unwrap_or(DURATIONS.len());
+        self.durations.add(index, 1);
         self.durations.add(DURATION_CELLS - 1, Micros::from(took).0);
     }
 
-    /// The store was called.
+    /// Counts a call to the store.
     pub fn called_store(&self, end: StoreCall) {
         self.store.add(end as usize, 1);
     }
 }
 
 impl Workers {
-    /// The counters of one worker for these limits and routes. Policies of one name share them.
+    /// The counters of one worker for these limits and routes. Policies of the same name share counters.
     pub fn counts<'a>(
         &self,
         worker: usize,
@@ -308,7 +282,7 @@ impl Workers {
         }
     }
 
-    /// Forgets the counters of limits, routes and upstreams that are no more.
+    /// Removes the counters of all other limits, routes and upstreams.
     pub fn retain<'a>(
         &self,
         policies: &[Policy],
@@ -324,18 +298,18 @@ impl Workers {
         }
     }
 
-    /// The counters of one worker for an upstream with servers of these labels, in their places.
+    /// The counters of one worker for an upstream with servers of these labels.
     pub fn upstream<'a>(
         &self,
         worker: usize,
         name: &str,
-        urls: impl Iterator<Item = &'a str>,
+        servers: impl Iterator<Item = &'a str>,
     ) -> UpstreamCounts {
         let mut workers = self.0.lock();
-        workers.entry(worker).or_default().upstreams.entry(name.into()).or_default().counts(urls)
+        workers.entry(worker).or_default().upstreams.entry(name.into()).or_default().counts(servers)
     }
 
-    /// What all workers have counted so far.
+    /// Sums the counters of all workers.
     pub fn sums(&self) -> Sums {
         let mut sums = Sums::default();
         for named in self.0.lock().values() {

@@ -1,14 +1,13 @@
-//! Text from clients in log lines: characters that act on terminals or on readers of lines are escaped, and long
-//! text is cut.
+//! Escapes and truncates text from clients for log lines, so that it can't act on terminals or split lines.
 
 use std::io::Write as _;
 
-/// The most bytes of one text from a client that a line has.
+/// The most bytes of one text in a line.
 const MAX_TEXT: usize = 2 * 1024;
-/// Bytes that are looked at together.
+/// Bytes that are checked together.
 const BLOCK: usize = 16;
 
-/// Appends the text itself, or its beginning followed by `…` and the number of its bytes.
+/// Appends the text; a long one is truncated, and followed by `…` and the number of its bytes.
 #[inline]
 pub(super) fn push_cut(out: &mut Vec<u8>, text: &[u8]) {
     if text.len() <= MAX_TEXT {
@@ -28,9 +27,9 @@ fn push_start(out: &mut Vec<u8>, text: &[u8]) {
     let _ = write!(out, "…({} bytes)", text.len());
 }
 
-/// Whether the text has printable ASCII only, and nothing that JSON escapes: nearly all text.
+/// Whether the text is printable ASCII without characters that JSON escapes, as most text is.
 pub(super) fn is_plain(text: &[u8]) -> bool {
-    // A mark for each place of a block, so that the compiler makes vector code of it.
+    // One flag for each position of a block, so that the compiler vectorizes the loop.
     let mut odd = [0; BLOCK];
     let mut mark = |block: &[u8; BLOCK]| {
         for (odd, &byte) in odd.iter_mut().zip(block) {
@@ -40,7 +39,7 @@ pub(super) fn is_plain(text: &[u8]) -> bool {
     };
     if let Some(last) = text.last_chunk() {
         text.as_chunks().0.iter().for_each(&mut mark);
-        // It overlaps the last whole block.
+        // The last chunk overlaps the last whole block.
         mark(last);
     } else {
         let mut block = [b' '; BLOCK];
@@ -50,14 +49,14 @@ pub(super) fn is_plain(text: &[u8]) -> bool {
     odd == [0; BLOCK]
 }
 
-/// Appends text with its unsafe characters escaped as `\u0085`.
+/// Appends text, with unsafe characters escaped as in `\u0085`.
 pub(super) fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
     for character in String::from_utf8_lossy(text).chars() {
         push_character(out, character);
     }
 }
 
-/// The same inside of a JSON string.
+/// Appends text for a JSON string, escaped as JSON requires, and with unsafe characters escaped.
 pub(super) fn push_json(out: &mut Vec<u8>, text: &[u8]) {
     for character in String::from_utf8_lossy(text).chars() {
         match character {
@@ -122,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn invalid_utf8_is_replaced() {
         for push in [push_escaped, push_json] {
             assert_eq!(pushed(push, b"/\xff\xc3("), "/\u{fffd}\u{fffd}(");
         }
     }
 
     #[test]
-    fn plain_text_is_the_same_in_every_form() {
+    fn plain_text_is_the_same_in_every_format() {
         for byte in 0..=u8::MAX {
             let text = [b'a', byte];
             let is_same = [push_escaped, push_json].map(|push| pushed(push, &text).as_bytes() == text);
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_between_characters() {
+    fn long_text_is_truncated_between_characters() {
         let whole = "a".repeat(MAX_TEXT);
         assert_eq!(pushed(push_cut, whole.as_bytes()), whole);
         for (character, kept) in [("é", 1), ("日", 1), ("日", 2), ("🦀", 1), ("🦀", 3)] {
@@ -147,7 +146,7 @@ mod tests {
             let expected = format!("{start}…({} bytes)", long.len());
             assert_eq!(pushed(push_cut, long.as_bytes()), expected);
         }
-        // Bytes that are no characters are cut anywhere.
+        // Invalid UTF-8 is truncated at any byte.
         let mut odd = Vec::new();
         push_cut(&mut odd, &[0x80; MAX_TEXT + 1]);
         assert!(odd.starts_with(&[0x80; MAX_TEXT]));

@@ -1,6 +1,6 @@
 //! The log: lines on standard error.
 //!
-//! Nobody waits for whoever reads it: a thread writes, and what it can't keep up with is dropped and counted.
+//! Logging never blocks: a thread writes the lines, and drops and counts them if the reader is too slow.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
@@ -16,9 +16,9 @@ use tracing_subscriber::{Layer as _, Registry, reload};
 use super::colours::has_colours;
 use super::output::{LogBuffer, LogOutput};
 
-/// What lets the level of the log be changed.
+/// The filter of the log, whose level can be changed.
 static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
-/// Where it is written; none if no thread could be had.
+/// The output of the log; none if its thread could not be started.
 static OUTPUT: OnceLock<(LogOutput, LogBuffer)> = OnceLock::new();
 
 /// Starts the log. Only the first call of a process has an effect.
@@ -28,10 +28,10 @@ pub fn start_log(level: Level) {
         .with_target(false)
         .with_ansi(has_colours(&io::stderr()))
         .with_writer(|| Log);
-    // A second start (a test that runs several servers in one process) keeps the first one's log.
+    // Fails if the log was started before, as in tests that run several servers in one process.
     if tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().is_ok() {
         let _ = FILTER.set(handle);
-        // A descriptor of its own, so that whoever writes to standard error directly does not wait either.
+        // A descriptor of its own: writes do not hold the lock of `io::stderr`, which others may need.
         let out = io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);
         if let Ok(output) = out.and_then(|out| LogOutput::start(out, "log")) {
             let buffer = output.buffer();
@@ -43,40 +43,40 @@ pub fn start_log(level: Level) {
 /// Changes the least important level that is logged.
 pub fn set_log_level(level: Level) {
     if let Some(handle) = FILTER.get() {
-        // It fails only where the log is gone.
+        // Fails only if the subscriber has been dropped.
         let _ = handle.reload(filter(level));
     }
 }
 
-/// Writes text of several lines, whatever the level.
+/// Writes lines to the log, regardless of the level.
 pub fn write_log(text: &str) {
     let text = text.trim_end_matches('\n');
     match OUTPUT.get() {
         Some((_, buffer)) => buffer.append(|lines| lines.extend_from_slice(text.as_bytes())),
-        // Where that is closed nobody wants to know.
+        // Write errors are ignored: standard error may be closed.
         None => drop(writeln!(io::stderr(), "{text}")),
     }
 }
 
-/// Lines that were dropped since the start.
+/// Lines of the log that were dropped since the start.
 #[must_use]
 pub fn dropped_log_lines() -> u64 {
     OUTPUT.get().map_or(0, |(output, _)| output.dropped())
 }
 
-/// Waits until everything that was logged is written, so long at most.
-pub fn flush_log(patience: Duration) {
-    // If not, there is nobody to tell.
-    let _ = OUTPUT.get().is_none_or(|(output, _)| output.flush(patience));
+/// Waits up to `timeout` until all logged lines are written.
+pub fn flush_log(timeout: Duration) {
+    // A timeout can't be reported: the log is what does not accept lines.
+    let _ = OUTPUT.get().is_none_or(|(output, _)| output.flush(timeout));
 }
 
-/// What the Redis client says of its connections is said once, by the limiter; h2 speaks of every frame.
+/// The messages of fred are suppressed, since the limiter logs the state of the store once; h2 would log every frame.
 fn filter(level: Level) -> Targets {
     let silent = ["fred", "h2"].map(|library| (library, LevelFilter::OFF));
     Targets::new().with_default(level).with_targets(silent)
 }
 
-/// Takes an event, which comes as a whole.
+/// Writes events to the log. `tracing_subscriber` writes each event with one call.
 struct Log;
 
 impl Write for Log {

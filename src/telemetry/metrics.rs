@@ -1,4 +1,4 @@
-//! The metrics, in the text format of `OpenMetrics`. The only place that has their names.
+//! The metrics in the text format of `OpenMetrics`. The only module with their names.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use super::upstreams::{Attempt, Event, ServerValues, UpstreamCounts, UpstreamSum
 use crate::limit::Policy;
 use crate::time::{Micros, Timestamp};
 
-/// The type of what [`Metrics::text`] gives, as Content-Type names it.
+/// The media type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Everything that a process counts.
+/// The counters of the process.
 #[derive(Debug)]
 pub struct Metrics {
     workers: Workers,
@@ -32,74 +32,74 @@ pub struct Metrics {
     is_stale: AtomicBool,
 }
 
-/// What is read at the moment when somebody asks.
+/// Values that are read at each scrape.
 #[derive(Clone, Debug, Default)]
 pub struct GaugeValues {
-    /// Each listener.
+    /// Of each listener.
     pub listeners: Vec<ListenerValues>,
-    /// Workers that have the store away, their breakers being open.
+    /// Workers whose circuit breaker of the store is open.
     pub breakers_open: usize,
-    /// How many times a breaker has opened since the start.
+    /// How often a circuit breaker has opened since the start.
     pub breaker_openings: u64,
-    /// Keys that this process knows by itself.
+    /// Keys in the in-process store.
     pub keys: usize,
-    /// Keys that were evicted from this process before their time.
+    /// Keys that were evicted from the in-process store before they expired.
     pub evictions: u64,
-    /// Keys that owe the store something.
+    /// Keys with debts to the store.
     pub owed_keys: usize,
-    /// What became of units that were admitted while it was away, in the order of [`ChargeBack`].
+    /// Units that were admitted while the store was unavailable, by [`ChargeBack`].
     pub charge_back: [u64; ChargeBack::COUNT],
     /// Lines of the access log that were dropped since the start.
     pub dropped_lines: u64,
-    /// The same of the log.
+    /// Lines of the log that were dropped since the start.
     pub dropped_log_lines: u64,
-    /// Each upstream.
+    /// Of each upstream.
     pub upstreams: Vec<UpstreamValues>,
 }
 
-/// Connections of clients on one address.
+/// Client connections of one listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerValues {
-    /// Where.
+    /// Its address.
     pub address: SocketAddr,
-    /// How many are open.
+    /// Open connections.
     pub connections: usize,
-    /// How many were refused since the start because as many were open as may be.
+    /// Connections that were refused since the start because of `max_connections`.
     pub over_all: u64,
-    /// How many were because their client had as many as it may.
+    /// Connections that were refused since the start because of `max_connections_per_client`.
     pub over_own: u64,
 }
 
-/// All that is said at one time.
+/// The values of one scrape.
 #[derive(Debug)]
 struct Scrape {
     sums: Sums,
-    levels: GaugeValues,
-    /// The limits in shadow mode, which have other outcomes.
+    gauges: GaugeValues,
+    /// The names of limits in shadow mode, which have other outcomes.
     shadows: Vec<Box<str>>,
-    /// How many reloads were applied, and refused.
+    /// The numbers of applied and of refused reloads.
     reloads: [u64; 2],
     is_stale: bool,
 }
 
-/// A name, a help text, and what is measured of a server.
-type Level = (&'static str, &'static str, fn(&ServerValues) -> usize);
+/// A gauge of servers: name, help text and value.
+type ServerGauge = (&'static str, &'static str, fn(&ServerValues) -> usize);
 
-/// What has the names of its whole ecosystem, without a prefix.
+/// Metrics with conventional names, without the prefix of this program.
 #[derive(Debug)]
 struct Process {
     started: Timestamp,
 }
 
 impl Metrics {
-    /// Metrics of a process that started then.
+    /// Metrics of a process that started at this time.
     #[must_use]
     pub fn new(started: Timestamp) -> Self {
         let (applied, refused) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { workers: Workers::default(), started, applied, refused, is_stale: AtomicBool::new(false) }
     }
 
-    /// The counters of one worker for these limits and routes, in their places.
+    /// The counters of one worker for these limits and routes.
     #[must_use]
     pub fn counts<'a>(
         &self,
@@ -110,7 +110,7 @@ impl Metrics {
         self.workers.counts(worker, policies, routes)
     }
 
-    /// Another configuration was taken up, with these limits, routes and upstreams: the others' counters go.
+    /// Records an applied reload. Counters of other limits, routes and upstreams than these are removed.
     pub fn reloaded<'a>(
         &self,
         policies: &[Policy],
@@ -122,36 +122,36 @@ impl Metrics {
         self.is_stale.store(false, Ordering::Relaxed);
     }
 
-    /// A configuration was refused: the one before it is served.
+    /// Records a refused reload.
     pub fn refused_reload(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         self.is_stale.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the last reload was refused.
+    /// Whether the last reload was refused, so that the configuration served is not that of the file.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Ordering::Relaxed)
     }
 
-    /// The counters of one worker for an upstream with servers of these labels, in their places.
+    /// The counters of one worker for an upstream with servers of these labels.
     #[must_use]
     pub fn upstream_counts<'a>(
         &self,
         worker: usize,
         name: &str,
-        urls: impl Iterator<Item = &'a str>,
+        servers: impl Iterator<Item = &'a str>,
     ) -> UpstreamCounts {
-        self.workers.upstream(worker, name, urls)
+        self.workers.upstream(worker, name, servers)
     }
 
-    /// All metrics as text; `policies` are the present limits.
+    /// All metrics as text; `policies` are those of the current configuration.
     #[must_use]
-    pub fn text(&self, levels: GaugeValues, policies: &[Policy]) -> String {
+    pub fn text(&self, gauges: GaugeValues, policies: &[Policy]) -> String {
         let shadows = policies.iter().filter(|policy| policy.shadow).map(|policy| policy.name.clone());
         let scrape = Scrape {
             sums: self.workers.sums(),
-            levels,
+            gauges,
             shadows: shadows.collect(),
             reloads: [&self.applied, &self.refused].map(|count| count.load(Ordering::Relaxed)),
             is_stale: self.is_stale(),
@@ -168,7 +168,7 @@ impl Metrics {
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let help = "When the process started, in Unix time.";
+        let help = "Start time of the process, in Unix time.";
         let mut metric =
             encoder.encode_descriptor("process_start_time", help, Some(&Unit::Seconds), MetricType::Gauge)?;
         metric.encode_gauge(&seconds(Micros(self.started.0)))
@@ -181,20 +181,20 @@ impl Collector for Scrape {
         self.requests(&mut encoder)?;
         self.store(&mut encoder)?;
         self.upstream_requests(&mut encoder)?;
-        self.upstream_levels(&mut encoder)?;
-        self.levels(&mut encoder)
+        self.upstream_gauges(&mut encoder)?;
+        self.process_gauges(&mut encoder)
     }
 }
 
 impl Scrape {
     fn decisions(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "What each limit said to requests.";
+        let help = "Rate-limit decisions by limit and outcome.";
         let mut metric = encoder.encode_descriptor("decisions", help, None, MetricType::Counter)?;
         for (limit, counts) in &self.sums.limits {
             let is_shadow = self.shadows.contains(limit);
             for ((outcome, name), count) in Outcome::ALL.iter().zip(counts) {
                 let belongs = is_shadow == matches!(outcome, Outcome::ShadowAllowed | Outcome::ShadowDenied);
-                // A limit that was another kind before a reload keeps what it has counted.
+                // A limit that had another mode before a reload keeps its counts of that mode.
                 if belongs || *count > 0 {
                     counter(&mut metric, &[("limit", &**limit), ("outcome", *name)], *count)?;
                 }
@@ -204,7 +204,7 @@ impl Scrape {
     }
 
     fn requests(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "Requests by the class of their answer, none if the client was gone before it; those without a route have an empty one.";
+        let help = "Requests by route and status class; class none: the client disconnected first; empty route: no route matched.";
         let mut metric = encoder.encode_descriptor("requests", help, None, MetricType::Counter)?;
         let routes = self.sums.routes.iter().map(|(name, counts)| (&**name, counts));
         for (route, counts) in routes.chain([("", &self.sums.unrouted)]) {
@@ -212,7 +212,7 @@ impl Scrape {
                 counter(&mut metric, &[("route", route), ("status", *class)], *count)?;
             }
         }
-        let help = "From a request's head to the end of its answer.";
+        let help = "Time from a request's head to the end of its response.";
         let mut metric = encoder.encode_descriptor(
             "request_duration",
             help,
@@ -228,31 +228,32 @@ impl Scrape {
     }
 
     fn store(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "Calls to the store for the decision of a request, by how they ended.";
+        let help = "Calls to the store for decisions on requests, by outcome.";
         let mut metric = encoder.encode_descriptor("store_calls", help, None, MetricType::Counter)?;
         for ((_, name), count) in StoreCall::ALL.iter().zip(&self.sums.store) {
             counter(&mut metric, &[("outcome", *name)], *count)?;
         }
-        let help = "Whether the store answers every worker.";
-        gauge(encoder, "store_up", help, usize::from(self.levels.breakers_open == 0))?;
-        let help = "Workers that do not ask the store, because it does not answer.";
-        gauge(encoder, "store_breakers_open", help, self.levels.breakers_open)?;
-        let help = "How many times a worker has stopped asking the store.";
-        total(encoder, "store_breaker_openings", help, self.levels.breaker_openings)?;
-        let help = "Units that were admitted while the store was away, and what became of them.";
+        let help = "Whether the store is available to all workers.";
+        gauge(encoder, "store_up", help, usize::from(self.gauges.breakers_open == 0))?;
+        let help = "Workers whose circuit breaker of the store is open.";
+        gauge(encoder, "store_breakers_open", help, self.gauges.breakers_open)?;
+        let help = "Times that a worker's circuit breaker of the store has opened.";
+        total(encoder, "store_breaker_openings", help, self.gauges.breaker_openings)?;
+        let help = "Units that were admitted while the store was unavailable, by what became of them.";
         let mut metric = encoder.encode_descriptor("charge_back_units", help, None, MetricType::Counter)?;
-        for ((_, name), count) in ChargeBack::ALL.iter().zip(&self.levels.charge_back) {
+        for ((_, name), count) in ChargeBack::ALL.iter().zip(&self.gauges.charge_back) {
             counter(&mut metric, &[("outcome", *name)], *count)?;
         }
-        let help = "Keys that owe the store what was admitted while it was away.";
-        gauge(encoder, "owed_keys", help, self.levels.owed_keys)?;
-        gauge(encoder, "local_keys", "Keys that this process knows by itself.", self.levels.keys)?;
-        let help = "Keys that were evicted from this process before their time, because it knew `max_keys`.";
-        total(encoder, "store_evictions", help, self.levels.evictions)
+        let help = "Keys with units to be charged to the store that were admitted while it was unavailable.";
+        gauge(encoder, "owed_keys", help, self.gauges.owed_keys)?;
+        gauge(encoder, "local_keys", "Keys in the in-process store.", self.gauges.keys)?;
+        let help =
+            "Keys that were evicted from the in-process store before they expired, because of `max_keys`.";
+        total(encoder, "store_evictions", help, self.gauges.evictions)
     }
 
     fn upstream_requests(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "Attempts to have a server answer a request, by how they ended.";
+        let help = "Attempts to forward a request to a server, by outcome.";
         let mut metric = encoder.encode_descriptor("upstream_requests", help, None, MetricType::Counter)?;
         for (upstream, sums) in &self.sums.upstreams {
             for (server, counts) in &sums.servers {
@@ -263,7 +264,7 @@ impl Scrape {
             }
         }
         let count_of = |sums: &UpstreamSums, event: Event| sums.events[event as usize];
-        let help = "Requests that were sent again, and those that were not because too many were.";
+        let help = "Retries that were sent, and those that were not because the retry budget was used up.";
         let mut metric = encoder.encode_descriptor("upstream_retries", help, None, MetricType::Counter)?;
         for (upstream, sums) in &self.sums.upstreams {
             for (event, name) in [(Event::Retried, "sent"), (Event::OverBudget, "over_budget")] {
@@ -279,24 +280,24 @@ impl Scrape {
         Ok(())
     }
 
-    fn upstream_levels(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    fn upstream_gauges(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let help = "Requests that wait for a connection.";
         let mut metric = encoder.encode_descriptor("upstream_pending", help, None, MetricType::Gauge)?;
-        for upstream in &self.levels.upstreams {
+        for upstream in &self.gauges.upstreams {
             metric.encode_family(&[("upstream", &*upstream.label)])?.encode_gauge(&upstream.pending)?;
         }
-        let levels: [Level; 3] = [
+        let gauges: [ServerGauge; 3] = [
             ("upstream_addresses", "Addresses of a server.", |server| server.addresses),
-            ("upstream_healthy", "Addresses of a server that are well.", |server| server.healthy),
+            ("upstream_healthy", "Healthy addresses of a server.", |server| server.healthy),
             ("upstream_connections", "Open connections to a server.", |server| server.connections),
         ];
-        for (name, help, level) in levels {
+        for (name, help, value) in gauges {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (labels, server) in self.servers() {
-                metric.encode_family(&labels)?.encode_gauge(&level(server))?;
+                metric.encode_family(&labels)?.encode_gauge(&value(server))?;
             }
         }
-        let help = "How often an address of a server was put out because requests failed there.";
+        let help = "Ejections of an address of a server because of failed requests.";
         let mut metric = encoder.encode_descriptor("upstream_ejections", help, None, MetricType::Counter)?;
         for (labels, server) in self.servers() {
             counter(&mut metric, &labels, server.ejections)?;
@@ -305,22 +306,22 @@ impl Scrape {
     }
 
     fn servers(&self) -> impl Iterator<Item = ([(&str, &str); 2], &ServerValues)> {
-        self.levels.upstreams.iter().flat_map(|upstream| {
+        self.gauges.upstreams.iter().flat_map(|upstream| {
             let labels = |server| [("upstream", &*upstream.label), ("server", server)];
             upstream.servers.iter().map(move |server| (labels(&*server.label), server))
         })
     }
 
-    fn levels(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "Connections of clients that are open.";
+    fn process_gauges(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Open client connections.";
         let mut metric = encoder.encode_descriptor("connections", help, None, MetricType::Gauge)?;
-        for listener in &self.levels.listeners {
+        for listener in &self.gauges.listeners {
             let labels = [("listener", listener.address.to_string())];
             metric.encode_family(&labels)?.encode_gauge(&listener.connections)?;
         }
-        let help = "Connections of clients that were closed at once, by the bound that they met.";
+        let help = "Client connections that were refused, by the bound that was reached.";
         let mut metric = encoder.encode_descriptor("connections_refused", help, None, MetricType::Counter)?;
-        for listener in &self.levels.listeners {
+        for listener in &self.gauges.listeners {
             let address = listener.address.to_string();
             let counts =
                 [("max_connections", listener.over_all), ("max_connections_per_client", listener.over_own)];
@@ -328,18 +329,20 @@ impl Scrape {
                 counter(&mut metric, &[("listener", &*address), ("bound", bound)], count)?;
             }
         }
-        let help = "Lines of the access log that were dropped because standard output did not take them.";
-        total(encoder, "access_log_dropped_lines", help, self.levels.dropped_lines)?;
-        let help = "Lines of the log that were dropped because standard error did not take them.";
-        total(encoder, "log_dropped_lines", help, self.levels.dropped_log_lines)?;
-        let help = "Reloads of the configuration.";
+        let help =
+            "Lines of the access log that were dropped because standard output was blocked or too slow.";
+        total(encoder, "access_log_dropped_lines", help, self.gauges.dropped_lines)?;
+        let help = "Lines of the log that were dropped because standard error was blocked or too slow.";
+        total(encoder, "log_dropped_lines", help, self.gauges.dropped_log_lines)?;
+        let help = "Reloads of the configuration, by outcome.";
         let mut metric = encoder.encode_descriptor("reloads", help, None, MetricType::Counter)?;
         for (outcome, count) in ["applied", "refused"].iter().zip(self.reloads) {
             counter(&mut metric, &[("outcome", *outcome)], count)?;
         }
-        let help = "Whether the file, as it was last read, is what is served.";
+        let help = "Whether the configuration that was read last is the one that is served.";
         gauge(encoder, "config_current", help, usize::from(!self.is_stale))?;
-        let mut metric = encoder.encode_descriptor("build", "What is running.", None, MetricType::Info)?;
+        let mut metric =
+            encoder.encode_descriptor("build", "The version of tidegate.", None, MetricType::Info)?;
         metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
     }
 }
@@ -348,8 +351,8 @@ fn counter(metric: &mut MetricEncoder, labels: &impl EncodeLabelSet, count: u64)
     metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)
 }
 
-fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, level: usize) -> fmt::Result {
-    encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&level)
+fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: usize) -> fmt::Result {
+    encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
 }
 
 fn total(encoder: &mut DescriptorEncoder, name: &str, help: &str, count: u64) -> fmt::Result {
@@ -357,7 +360,7 @@ fn total(encoder: &mut DescriptorEncoder, name: &str, help: &str, count: u64) ->
     metric.encode_counter::<NoLabelSet, _, u64>(&count, None)
 }
 
-/// Seconds as metrics have them.
+/// A time span in seconds.
 fn seconds(span: Micros) -> f64 {
     Duration::from(span).as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! What the log says again and again, but not each time that it happens.
+//! Rate-limited log messages.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use tokio::time::Instant;
 
 use crate::time::monotonic;
 
-/// How often at most.
-const SELDOM: Duration = Duration::from_secs(10);
+/// The minimum interval between messages.
+const INTERVAL: Duration = Duration::from_secs(10);
 
-/// When something was last said that holds for a while, and happens many times meanwhile.
+/// Limits the rate of one log message.
 #[derive(Debug, Default)]
 pub struct LogThrottle(Option<Instant>);
 
 impl LogThrottle {
-    /// Whether it is to be said now, because it was not in the last ten seconds; if so it counts as said.
+    /// Whether the message may be logged now: once in ten seconds.
     pub fn is_due(&mut self) -> bool {
         let now = monotonic();
-        let is_due = self.0.is_none_or(|last| now - last >= SELDOM);
+        let is_due = self.0.is_none_or(|last| now - last >= INTERVAL);
         if is_due {
             self.0 = Some(now);
         }
@@ -25,30 +25,34 @@ impl LogThrottle {
     }
 }
 
-/// Lines that were dropped, as far as the log has said so.
+/// Reports dropped lines of a log.
 #[derive(Debug)]
 pub struct DroppedLines {
     log: &'static str,
     reader: &'static str,
-    told: u64,
-    again: LogThrottle,
+    /// The dropped lines that were reported.
+    reported: u64,
+    throttle: LogThrottle,
 }
 
 impl DroppedLines {
-    /// Of lines of `log` that `reader` did not take.
+    /// Reports lines of `log`, which is written to `reader`.
     #[must_use]
-    pub fn of(log: &'static str, reader: &'static str) -> Self {
-        Self { log, reader, told: 0, again: LogThrottle::default() }
+    pub fn new(log: &'static str, reader: &'static str) -> Self {
+        Self { log, reader, reported: 0, throttle: LogThrottle::default() }
     }
 
-    /// Says how many there are since they were last spoken of, if that was not a moment ago; `dropped` are all.
-    pub fn tell(&mut self, dropped: u64) {
+    /// Logs how many lines were dropped since the last report, if the throttle allows it. `dropped` is their number since
+    /// the start.
+    pub fn report(&mut self, dropped: u64) {
         let Self { log, reader, .. } = *self;
-        if dropped > self.told && self.again.is_due() {
-            let more = dropped - self.told;
+        if dropped > self.reported && self.throttle.is_due() {
+            let more = dropped - self.reported;
             let (plural, were) = if more == 1 { ("", "was") } else { ("s", "were") };
-            tracing::warn!("{more} line{plural} of the {log} {were} dropped: {reader} did not take them");
-            self.told = dropped;
+            tracing::warn!(
+                "{more} line{plural} of the {log} {were} dropped: {reader} is blocked or too slow"
+            );
+            self.reported = dropped;
         }
     }
 }
@@ -58,13 +62,13 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_due_every_ten_seconds() {
-        let mut seldom = LogThrottle::default();
+    async fn a_message_is_due_every_ten_seconds() {
+        let mut throttle = LogThrottle::default();
         for _ in 0..3 {
-            assert_eq!([(); 2].map(|()| seldom.is_due()), [true, false]);
-            tokio::time::advance(SELDOM / 2).await;
-            assert!(!seldom.is_due());
-            tokio::time::advance(SELDOM / 2).await;
+            assert_eq!([(); 2].map(|()| throttle.is_due()), [true, false]);
+            tokio::time::advance(INTERVAL / 2).await;
+            assert!(!throttle.is_due());
+            tokio::time::advance(INTERVAL / 2).await;
         }
     }
 }

@@ -1,66 +1,66 @@
-//! What is counted of requests that go upstream.
+//! Counters and gauges of upstreams.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::counts::Counters;
+use super::counters::Counters;
 
-/// How one attempt to have a server answer a request ended.
+/// How an attempt to forward a request to a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// With an answer.
+    /// With a response.
     Answered,
-    /// With the answer that a gateway could not have one: 502, 503 or 504.
+    /// With a response of 502, 503 or 504.
     Unavailable,
-    /// No connection could be made.
+    /// No connection could be established.
     Unreachable,
-    /// No answer came in time.
+    /// It timed out.
     Late,
-    /// The connection broke, or what came was no answer.
+    /// The connection failed, or the response was malformed.
     Broken,
-    /// The client went away, or did not bring the rest of its request.
+    /// The client disconnected, or did not send the rest of its request.
     Abandoned,
 }
 
-/// What else happens to the requests of an upstream.
+/// Other events of an upstream's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request was sent again.
+    /// A request was retried.
     Retried,
-    /// A request could have been sent again, but too many were.
+    /// A request was not retried because the retry budget was used up.
     OverBudget,
-    /// A request got no connection: all were in use.
+    /// A request got no connection because all were in use.
     Full,
 }
 
 pub(super) type ByAttempt = Counters<{ Attempt::ALL.len() }>;
 pub(super) type ByEvent = Counters<{ Event::COUNT }>;
 
-/// One worker's counters for an upstream, and for its servers in their places. The default counts nothing.
+/// One worker's counters of an upstream, and of its servers by index. The default counts nothing.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamCounts {
     events: Arc<ByEvent>,
     servers: Box<[Arc<ByAttempt>]>,
 }
 
-/// One worker's counters for an upstream, by the labels of its servers.
+/// One worker's counters of an upstream, with its servers by label.
 #[derive(Debug, Default)]
 pub(super) struct NamedUpstream {
     events: Arc<ByEvent>,
     servers: BTreeMap<Box<str>, Arc<ByAttempt>>,
 }
 
-/// What all workers have counted for an upstream.
+/// The sums of all workers' counters of an upstream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UpstreamSums {
     pub events: [u64; Event::COUNT],
     pub servers: BTreeMap<Box<str>, [u64; Attempt::ALL.len()]>,
 }
 
-/// What there is to measure of an upstream at one time.
+/// Gauges of an upstream at one time.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamValues {
-    /// What metrics call it.
+    /// Its label in metrics.
     pub label: Box<str>,
     /// Requests that wait for a connection.
     pub pending: usize,
@@ -68,24 +68,24 @@ pub struct UpstreamValues {
     pub servers: Vec<ServerValues>,
 }
 
-/// What there is to measure of a server at one time.
+/// Gauges of a server at one time.
 #[derive(Clone, Debug, Default)]
 pub struct ServerValues {
-    /// What metrics call it.
+    /// Its label in metrics.
     pub label: Box<str>,
-    /// Its addresses: several if a name has several, none if it has not been resolved.
+    /// Its addresses: several for a name with several, none before it is resolved.
     pub addresses: usize,
-    /// Those of them that are well.
+    /// Its healthy addresses.
     pub healthy: usize,
-    /// Open connections to them.
+    /// Open connections to it.
     pub connections: usize,
-    /// How often one was ejected since it is known.
+    /// How often one of its addresses was ejected since it was resolved.
     pub ejections: u64,
 }
 
 impl UpstreamValues {
-    /// Puts together the upstreams that have one label, and their servers that have one, since a series may be there
-    /// only once.
+    /// Merges upstreams with the same label, and their servers with the same label: a metric must not have two series with
+    /// the same labels.
     #[must_use]
     pub fn merged(mut all: Vec<Self>) -> Vec<Self> {
         all.sort_by(|one, other| one.label.cmp(&other.label));
@@ -115,7 +115,7 @@ impl UpstreamValues {
 }
 
 impl Attempt {
-    /// Every end, in the order of the type.
+    /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 6] = [
         (Self::Answered, "answered"),
         (Self::Unavailable, "unavailable"),
@@ -125,7 +125,7 @@ impl Attempt {
         (Self::Abandoned, "abandoned"),
     ];
 
-    /// Whether it speaks against the server.
+    /// Whether the server is to blame.
     #[must_use]
     pub fn is_failure(self) -> bool {
         !matches!(self, Self::Answered | Self::Abandoned)
@@ -133,38 +133,39 @@ impl Attempt {
 }
 
 impl Event {
-    /// How many there are.
+    /// The number of variants.
     pub(super) const COUNT: usize = 3;
 }
 
 impl UpstreamCounts {
-    /// An attempt at the server of this place has ended.
+    /// Counts an attempt at the server of this index.
     pub fn ended(&self, server: usize, attempt: Attempt) {
         if let Some(counters) = self.servers.get(server) {
             counters.add(attempt as usize, 1);
         }
     }
 
-    /// Something has happened.
+    /// Counts an event.
     pub fn happened(&self, event: Event) {
         self.events.add(event as usize, 1);
     }
 }
 
 impl NamedUpstream {
-    /// The counters of servers with these labels; equal ones share them, and those of others go.
-    pub fn counts<'a>(&mut self, urls: impl Iterator<Item = &'a str>) -> UpstreamCounts {
-        let urls: Vec<&str> = urls.collect();
-        self.servers.retain(|url, _| urls.contains(&&**url));
-        let urls = urls.into_iter();
-        let servers = urls.map(|url| Arc::clone(self.servers.entry(url.into()).or_default())).collect();
+    /// The counters of servers with these labels. Equal labels share counters; those of other servers are removed.
+    pub fn counts<'a>(&mut self, labels: impl Iterator<Item = &'a str>) -> UpstreamCounts {
+        let labels: Vec<&str> = labels.collect();
+        self.servers.retain(|label, _| labels.contains(&&**label));
+        let labels = labels.into_iter();
+        let servers = labels.map(|label| Arc::clone(self.servers.entry(label.into()).or_default())).collect();
         UpstreamCounts { events: Arc::clone(&self.events), servers }
     }
 
+    /// Adds the values of all counters to `sums`.
     pub fn sum_into(&self, sums: &mut UpstreamSums) {
         self.events.sum_into(&mut sums.events);
-        for (url, counters) in &self.servers {
-            counters.sum_into(sums.servers.entry(url.clone()).or_default());
+        for (label, counters) in &self.servers {
+            counters.sum_into(sums.servers.entry(label.clone()).or_default());
         }
     }
 }
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_one_label_is_one_series() {
+    fn equal_labels_are_merged_into_one_series() {
         let server = |label: &str, addresses| ServerValues {
             label: label.into(),
             addresses,
@@ -195,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_in_the_order_of_the_type() {
-        assert!(Attempt::ALL.iter().enumerate().all(|(place, (end, _))| *end as usize == place));
+    fn labels_are_in_the_order_of_the_type() {
+        assert!(Attempt::ALL.iter().enumerate().all(|(index, (attempt, _))| *attempt as usize == index));
         assert_eq!(Event::Full as usize + 1, Event::COUNT);
     }
 }

@@ -1,147 +1,172 @@
-//! The lines of the access log, formatted in one pass into a buffer.
+//! Formats lines of the access log, in one pass into a buffer and without allocating.
 
 use std::cell::Cell;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::forwarding::Forwarding;
 use super::record::{Record, Span};
-use crate::telemetry::escape::{is_plain, push_escaped, push_json};
+use crate::telemetry::escape::{self, is_plain};
 use crate::time::{Micros, Timestamp};
 
-/// A time to the millisecond, as in RFC 3339: `2026-09-21T14:13:20.000Z`.
+/// A time in RFC 3339 with milliseconds: `2026-09-21T14:13:20.000Z`.
 type Time = [u8; 24];
 
 thread_local! {
-    /// A second since the Unix epoch, and how it is formatted: most lines of a worker have the same as the one before.
+    /// The last second that was formatted, since the Unix epoch, and its text: most lines of a worker share the second
+    /// of the line before, so only the milliseconds are formatted anew.
     static SECOND: Cell<(u64, Time)> = const { Cell::new((u64::MAX, [b'0'; 24])) };
 }
 
-/// Appends texts, escaped.
+/// Appends texts of a record, escaped if necessary.
 struct Texts<'r> {
     record: &'r Record,
-    /// Whether no text of the record needs escaping.
+    /// Whether no text of the record needs escaping: they are checked together, once.
     is_plain: bool,
     escape: fn(&mut Vec<u8>, &[u8]),
 }
 
-impl Record {
-    /// Appends the record as a JSON object.
-    pub fn push_json(&self, line: &mut Vec<u8>) {
-        let texts = Texts::of(self, push_json);
-        line.extend_from_slice(b"{\"time\":\"");
-        push_time(line, self.time);
-        line.extend_from_slice(b"\",\"client\":\"");
-        push_address(line, self.client);
-        line.extend_from_slice(b"\",\"method\":\"");
-        texts.push(line, self.method);
-        line.extend_from_slice(b"\",\"host\":\"");
-        texts.push(line, self.host);
-        line.extend_from_slice(b"\",\"target\":\"");
-        texts.push(line, self.target);
-        line.extend_from_slice(b"\",\"status\":");
-        line.extend_from_slice(&self.status_digits());
-        line.extend_from_slice(b",\"bytes\":");
-        push_number(line, self.bytes);
-        line.extend_from_slice(b",\"took_us\":");
-        push_number(line, Micros::from(self.took).0);
-        line.extend_from_slice(b",\"request_id\":\"");
-        texts.push(line, self.request_id);
-        if let Some(route) = self.route {
-            line.extend_from_slice(b"\",\"route\":\"");
-            texts.push(line, route);
-        }
-        if let Some(limit) = self.denied_by {
-            line.extend_from_slice(b"\",\"denied_by\":\"");
-            texts.push(line, limit);
-        }
-        if let Some(error) = self.error {
-            line.extend_from_slice(b"\",\"error\":\"");
-            line.extend_from_slice(error.as_bytes());
-        }
-        if self.shadow_denied_by.is_empty() {
-            line.extend_from_slice(b"\",\"protocol\":\"");
-        } else {
-            line.extend_from_slice(b"\",\"shadow_denied_by\":[\"");
-            texts.join(line, &self.shadow_denied_by, b"\",\"");
-            line.extend_from_slice(b"\"],\"protocol\":\"");
-        }
-        line.extend_from_slice(self.protocol.as_bytes());
-        let forwarding = &self.forwarding;
-        if let Some(upstream) = &forwarding.upstream {
-            line.extend_from_slice(b"\",\"upstream\":\"");
-            texts.push_other(line, upstream);
-        }
-        if let Some(server) = &forwarding.server {
-            line.extend_from_slice(b"\",\"server\":\"");
-            texts.push_other(line, server);
-        }
-        line.push(b'"');
-        if forwarding.attempts > 1 {
-            line.extend_from_slice(b",\"attempts\":");
-            push_number(line, forwarding.attempts.into());
-        }
-        if let Some(took) = forwarding.head_took {
-            line.extend_from_slice(b",\"upstream_us\":");
-            push_number(line, Micros::from(took).0);
-        }
-        line.push(b'}');
-    }
+/// Appends a record as a JSON object.
+pub(super) fn push_json(line: &mut Vec<u8>, record: &Record) {
+    let texts = Texts::of(record, escape::push_json);
+    push_json_request(line, record, &texts);
+    push_json_outcome(line, record, &texts);
+    push_json_forwarding(line, &record.forwarding, &texts);
+    line.push(b'}');
+}
 
-    /// Appends the record as text.
-    pub fn push_text(&self, line: &mut Vec<u8>) {
-        let texts = Texts::of(self, push_escaped);
-        push_time(line, self.time);
-        line.push(b' ');
-        push_address(line, self.client);
-        line.push(b' ');
-        texts.push(line, self.method);
-        line.push(b' ');
-        texts.push(line, self.host);
-        texts.push(line, self.target);
-        line.push(b' ');
-        line.extend_from_slice(&self.status_digits());
-        line.push(b' ');
-        push_number(line, self.bytes);
-        line.extend_from_slice(b"B ");
-        push_number(line, Micros::from(self.took).0);
-        line.extend_from_slice(b"us request_id=");
-        texts.push(line, self.request_id);
-        if let Some(route) = self.route {
-            line.extend_from_slice(b" route=");
-            texts.push(line, route);
-        }
-        if let Some(limit) = self.denied_by {
-            line.extend_from_slice(b" denied_by=");
-            texts.push(line, limit);
-        }
-        if let Some(error) = self.error {
-            line.extend_from_slice(b" error=");
-            line.extend_from_slice(error.as_bytes());
-        }
-        if !self.shadow_denied_by.is_empty() {
-            line.extend_from_slice(b" shadow_denied_by=");
-            texts.join(line, &self.shadow_denied_by, b",");
-        }
-        line.extend_from_slice(b" protocol=");
-        line.extend_from_slice(self.protocol.as_bytes());
-        let forwarding = &self.forwarding;
-        if let Some(upstream) = &forwarding.upstream {
-            line.extend_from_slice(b" upstream=");
-            texts.push_other(line, upstream);
-        }
-        if let Some(server) = &forwarding.server {
-            line.extend_from_slice(b" server=");
-            texts.push_other(line, server);
-        }
-        if forwarding.attempts > 1 {
-            line.extend_from_slice(b" attempts=");
-            push_number(line, forwarding.attempts.into());
-        }
-        if let Some(took) = forwarding.head_took {
-            line.extend_from_slice(b" upstream_us=");
-            push_number(line, Micros::from(took).0);
-        }
+/// Appends the fields that every record has. The last string is left open: the next field closes it.
+fn push_json_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    line.extend_from_slice(b"{\"time\":\"");
+    push_time(line, record.time);
+    line.extend_from_slice(b"\",\"client\":\"");
+    push_address(line, record.client);
+    line.extend_from_slice(b"\",\"method\":\"");
+    texts.push(line, record.method);
+    line.extend_from_slice(b"\",\"host\":\"");
+    texts.push(line, record.host);
+    line.extend_from_slice(b"\",\"target\":\"");
+    texts.push(line, record.target);
+    line.extend_from_slice(b"\",\"status\":");
+    line.extend_from_slice(&record.status_digits());
+    line.extend_from_slice(b",\"bytes\":");
+    push_number(line, record.bytes);
+    line.extend_from_slice(b",\"took_us\":");
+    push_number(line, Micros::from(record.took).0);
+    line.extend_from_slice(b",\"request_id\":\"");
+    texts.push(line, record.request_id);
+}
+
+/// Appends the route, the limits that denied the request, the error and the protocol, whose string is left open.
+fn push_json_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    if let Some(route) = record.route {
+        line.extend_from_slice(b"\",\"route\":\"");
+        texts.push(line, route);
+    }
+    if let Some(limit) = record.denied_by {
+        line.extend_from_slice(b"\",\"denied_by\":\"");
+        texts.push(line, limit);
+    }
+    if let Some(error) = record.error {
+        line.extend_from_slice(b"\",\"error\":\"");
+        line.extend_from_slice(error.as_bytes());
+    }
+    if record.shadow_denied_by.is_empty() {
+        line.extend_from_slice(b"\",\"protocol\":\"");
+    } else {
+        line.extend_from_slice(b"\",\"shadow_denied_by\":[\"");
+        texts.join(line, &record.shadow_denied_by, b"\",\"");
+        line.extend_from_slice(b"\"],\"protocol\":\"");
+    }
+    line.extend_from_slice(record.protocol.as_bytes());
+}
+
+/// Closes the open string, and appends where the request was forwarded to.
+fn push_json_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding, texts: &Texts<'_>) {
+    if let Some(upstream) = &forwarding.upstream {
+        line.extend_from_slice(b"\",\"upstream\":\"");
+        texts.push_label(line, upstream);
+    }
+    if let Some(server) = &forwarding.server {
+        line.extend_from_slice(b"\",\"server\":\"");
+        texts.push_label(line, server);
+    }
+    line.push(b'"');
+    if forwarding.attempts > 1 {
+        line.extend_from_slice(b",\"attempts\":");
+        push_number(line, forwarding.attempts.into());
+    }
+    if let Some(took) = forwarding.head_took {
+        line.extend_from_slice(b",\"upstream_us\":");
+        push_number(line, Micros::from(took).0);
+    }
+}
+
+/// Appends a record as one line of text: the fields that every record has by position, the others as `name=value`.
+pub(super) fn push_text(line: &mut Vec<u8>, record: &Record) {
+    let texts = Texts::of(record, escape::push_escaped);
+    push_text_request(line, record, &texts);
+    push_text_outcome(line, record, &texts);
+    push_text_forwarding(line, &record.forwarding, &texts);
+}
+
+fn push_text_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    push_time(line, record.time);
+    line.push(b' ');
+    push_address(line, record.client);
+    line.push(b' ');
+    texts.push(line, record.method);
+    line.push(b' ');
+    texts.push(line, record.host);
+    texts.push(line, record.target);
+    line.push(b' ');
+    line.extend_from_slice(&record.status_digits());
+    line.push(b' ');
+    push_number(line, record.bytes);
+    line.extend_from_slice(b"B ");
+    push_number(line, Micros::from(record.took).0);
+    line.extend_from_slice(b"us request_id=");
+    texts.push(line, record.request_id);
+}
+
+fn push_text_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    if let Some(route) = record.route {
+        line.extend_from_slice(b" route=");
+        texts.push(line, route);
+    }
+    if let Some(limit) = record.denied_by {
+        line.extend_from_slice(b" denied_by=");
+        texts.push(line, limit);
+    }
+    if let Some(error) = record.error {
+        line.extend_from_slice(b" error=");
+        line.extend_from_slice(error.as_bytes());
+    }
+    if !record.shadow_denied_by.is_empty() {
+        line.extend_from_slice(b" shadow_denied_by=");
+        texts.join(line, &record.shadow_denied_by, b",");
+    }
+    line.extend_from_slice(b" protocol=");
+    line.extend_from_slice(record.protocol.as_bytes());
+}
+
+fn push_text_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding, texts: &Texts<'_>) {
+    if let Some(upstream) = &forwarding.upstream {
+        line.extend_from_slice(b" upstream=");
+        texts.push_label(line, upstream);
+    }
+    if let Some(server) = &forwarding.server {
+        line.extend_from_slice(b" server=");
+        texts.push_label(line, server);
+    }
+    if forwarding.attempts > 1 {
+        line.extend_from_slice(b" attempts=");
+        push_number(line, forwarding.attempts.into());
+    }
+    if let Some(took) = forwarding.head_took {
+        line.extend_from_slice(b" upstream_us=");
+        push_number(line, Micros::from(took).0);
     }
 }
 
@@ -150,7 +175,6 @@ impl<'r> Texts<'r> {
         Self { record, is_plain: is_plain(record.all_texts()), escape }
     }
 
-    /// Appends a text of the record.
     fn push(&self, line: &mut Vec<u8>, span: Span) {
         let text = self.record.text(span);
         if self.is_plain {
@@ -160,8 +184,8 @@ impl<'r> Texts<'r> {
         }
     }
 
-    /// Appends another text.
-    fn push_other(&self, line: &mut Vec<u8>, text: &str) {
+    /// Appends the label of an upstream or a server, which is not among the record's texts.
+    fn push_label(&self, line: &mut Vec<u8>, text: &str) {
         let text = text.as_bytes();
         if is_plain(text) {
             line.extend_from_slice(text);
@@ -172,8 +196,8 @@ impl<'r> Texts<'r> {
 
     /// Appends texts of the record with `separator` between them.
     fn join(&self, line: &mut Vec<u8>, spans: &[Span], separator: &[u8]) {
-        for (place, span) in spans.iter().enumerate() {
-            if place > 0 {
+        for (index, span) in spans.iter().enumerate() {
+            if index > 0 {
                 line.extend_from_slice(separator);
             }
             self.push(line, *span);
@@ -193,7 +217,7 @@ fn push_address(line: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// Each octet of an IPv4 address and a dot, in text, and how long that is.
+/// For each octet of an IPv4 address: its digits with a trailing dot, and their length.
 const OCTETS: [([u8; 4], usize); 256] = {
     let mut octets = [([0; 4], 0); 256];
     let mut octet = 0_u8;
@@ -211,7 +235,7 @@ const OCTETS: [([u8; 4], usize); 256] = {
     }
 };
 
-/// By hand, since the standard library's formatting costs as much as half of the line.
+/// Formatted from a table, because `Display` takes as long as half of the line.
 fn push_ipv4(line: &mut Vec<u8>, address: Ipv4Addr) {
     let (mut text, mut end) = ([0; 16], 0);
     for octet in address.octets() {
@@ -219,11 +243,10 @@ fn push_ipv4(line: &mut Vec<u8>, address: Ipv4Addr) {
         text[end..end + 4].copy_from_slice(digits);
         end += length;
     }
-    // Without the last dot.
+    // The last octet has no dot.
     line.extend_from_slice(&text[..end - 1]);
 }
 
-/// Appends a time.
 fn push_time(line: &mut Vec<u8>, time: Timestamp) {
     let (second, micros) = (time.0 / 1_000_000, time.0 % 1_000_000);
     let (cached, mut formatted) = SECOND.get();
@@ -236,7 +259,7 @@ fn push_time(line: &mut Vec<u8>, time: Timestamp) {
     line.extend_from_slice(&formatted);
 }
 
-/// The start of a second since the Unix epoch, in the years that have four digits.
+/// Formats the start of a second since the Unix epoch. Years beyond 9999 are shown as the end of 9999.
 fn format_second(second: u64) -> Time {
     let time = UNIX_EPOCH + Duration::from_secs(second.min(253_402_300_799));
     let text = humantime::format_rfc3339_millis(time).to_string();

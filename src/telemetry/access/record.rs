@@ -1,4 +1,4 @@
-//! What the access log says of one request.
+//! The record of one request in the access log.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -11,38 +11,38 @@ use super::forwarding::Forwarding;
 use crate::telemetry::escape::push_cut;
 use crate::time::Timestamp;
 
-/// The status of a request whose client was gone before it had a response, as in many logs.
+/// The status of a request whose client disconnected before the response, as in nginx.
 const CLIENT_GONE: [u8; 3] = *b"499";
-/// Bytes that the host and the names of a route and a limit have in most records, together.
+/// Bytes for the host and the names of a route and a limit: enough for most records.
 const NAMES: usize = 96;
 
-/// The texts of a request's head that the log has.
+/// The logged texts of a request's head.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestText<'a> {
     /// Its method.
     pub method: &'a [u8],
-    /// Its target, with its query.
+    /// Its target with the query.
     pub target: &'a [u8],
     /// Its id.
     pub request_id: &'a [u8],
-    /// The version of the protocol that the client speaks: `HTTP/1.1`.
+    /// The version of the protocol, such as `HTTP/1.1`.
     pub protocol: &'static str,
 }
 
-/// What the access log says of one request.
+/// The record of one request in the access log.
 #[derive(Debug)]
 pub struct Record {
-    /// When the head of the request was there.
+    /// When the head of the request was received.
     pub time: Timestamp,
     /// The client's address.
     pub client: IpAddr,
-    /// Where it went.
+    /// Where it was forwarded.
     pub forwarding: Forwarding,
-    /// Whether a limit refused it.
+    /// Whether a limit denied it.
     pub is_denied: bool,
-    /// In a word, why no server gave a response, or not all of it.
+    /// A code for the failure of forwarding, if there is no complete response from a server.
     pub error: Option<&'static str>,
-    /// The status of the response; none if the client was gone before that.
+    /// The status of the response; none if the client disconnected first.
     pub status: Option<StatusCode>,
     /// Bytes of the response's body.
     pub bytes: u64,
@@ -56,11 +56,11 @@ pub struct Record {
     pub(super) route: Option<Span>,
     pub(super) denied_by: Option<Span>,
     pub(super) shadow_denied_by: SmallVec<[Span; 2]>,
-    /// All texts of the record, one behind the other: a copy costs less than a reference that workers share.
+    /// All texts of the record, concatenated: copying them costs less than counting references that workers share.
     texts: Vec<u8>,
 }
 
-/// The place of a text in [`Record::texts`].
+/// The range of a text in [`Record::texts`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
     start: u32,
@@ -68,7 +68,7 @@ pub(super) struct Span {
 }
 
 impl Record {
-    /// The record of a request whose head was there at `time`.
+    /// The record of a request whose head was received at `time`.
     #[must_use]
     pub fn begin(time: Timestamp, client: IpAddr, request: RequestText<'_>) -> Self {
         let RequestText { method, target, request_id, protocol } = request;
@@ -96,28 +96,28 @@ impl Record {
         }
     }
 
-    /// Notes the host that was asked for.
+    /// Sets the requested host.
     pub fn set_host(&mut self, host: &str) {
         self.host = append(&mut self.texts, |texts| push_cut(texts, host.as_bytes()));
     }
 
-    /// Notes the name of the route that it matches.
+    /// Sets the name of the matching route.
     pub fn set_route(&mut self, name: &str) {
         self.route = Some(self.append_name(name));
     }
 
-    /// Notes the name of the limit that refused it by itself.
+    /// Sets the name of the limit that denied it.
     pub fn set_denied_by(&mut self, limit: &str) {
         self.denied_by = Some(self.append_name(limit));
     }
 
-    /// Notes the name of a limit in shadow mode that would have refused it.
+    /// Adds the name of a limit in shadow mode that would have denied it.
     pub fn add_shadow_denied_by(&mut self, limit: &str) {
         let name = self.append_name(limit);
         self.shadow_denied_by.push(name);
     }
 
-    /// All texts, one behind the other.
+    /// All texts, concatenated.
     pub(super) fn all_texts(&self) -> &[u8] {
         &self.texts
     }
@@ -131,7 +131,7 @@ impl Record {
     }
 
     pub(super) fn status_digits(&self) -> [u8; 3] {
-        // A status code always has three digits.
+        // The conversion never fails: a status code has three digits.
         self.status
             .as_ref()
             .and_then(|status| status.as_str().as_bytes().first_chunk())
@@ -146,10 +146,11 @@ impl From<Span> for Range<usize> {
     }
 }
 
-/// The place of the text that `push` appends.
+/// Appends a text with `push`; returns its range.
 fn append(texts: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) -> Span {
-    let place = |texts: &Vec<u8>| u32::try_from(texts.len()).unwrap_or(u32::MAX);
-    let start = place(texts);
+    // The texts of a record are cut to a few KiB, so their positions fit; a longer one would be logged as empty.
+    let position = |texts: &Vec<u8>| u32::try_from(texts.len()).unwrap_or(u32::MAX);
+    let start = position(texts);
     push(texts);
-    Span { start, end: place(texts) }
+    Span { start, end: position(texts) }
 }

@@ -9,10 +9,10 @@ use crate::time::Timestamp;
 const REQUEST: RequestText<'_> =
     RequestText { method: b"GET", target: b"/a?b=%22", request_id: b"4a5b", protocol: "HTTP/2" };
 
-/// When the request came that the tests log.
+/// When the logged request was received.
 const TIME: Timestamp = Timestamp(1_790_000_000_123_456);
 
-/// A record with nothing but what all have.
+/// A record with only the fields that every record has.
 fn bare(request: RequestText<'_>) -> Record {
     let mut record = Record::begin(TIME, [192, 0, 2, 7].into(), request);
     record.set_host("api.example.com");
@@ -22,7 +22,7 @@ fn bare(request: RequestText<'_>) -> Record {
     record
 }
 
-/// A record with everything.
+/// A record with all fields.
 fn full(request: RequestText<'_>) -> Record {
     let mut record = bare(request);
     record.status = Some(http::StatusCode::TOO_MANY_REQUESTS);
@@ -39,13 +39,13 @@ fn full(request: RequestText<'_>) -> Record {
 
 fn json(record: &Record) -> String {
     let mut line = Vec::new();
-    record.push_json(&mut line);
+    line::push_json(&mut line, record);
     String::from_utf8(line).unwrap()
 }
 
 fn text(record: &Record) -> String {
     let mut line = Vec::new();
-    record.push_text(&mut line);
+    line::push_text(&mut line, record);
     String::from_utf8(line).unwrap()
 }
 
@@ -80,7 +80,7 @@ fn text_is_one_line() {
 }
 
 #[test]
-fn times_have_milliseconds() {
+fn times_are_formatted_to_the_millisecond() {
     for (time, formatted) in [
         (0, "1970-01-01T00:00:00.000Z"),
         (999, "1970-01-01T00:00:00.000Z"),
@@ -96,7 +96,7 @@ fn times_have_milliseconds() {
 }
 
 #[test]
-fn addresses_are_as_the_standard_library_has_them() {
+fn addresses_are_formatted_as_by_the_standard_library() {
     for octet in 0..=u8::MAX {
         let client = [octet, u8::MAX - octet, octet / 10, 0].into();
         let record = Record::begin(TIME, client, REQUEST);
@@ -107,7 +107,7 @@ fn addresses_are_as_the_standard_library_has_them() {
 }
 
 #[test]
-fn what_clients_choose_is_cut_and_escaped() {
+fn texts_of_clients_are_truncated_and_escaped() {
     let odd = "/?\u{85}\u{2028}\u{202e}";
     let request = RequestText {
         method: &[b'M'; 5_000],
@@ -129,7 +129,7 @@ fn what_clients_choose_is_cut_and_escaped() {
     }
 }
 
-/// Text with all that is escaped in some form, and all that is not.
+/// Text with characters that are escaped in some format, and others.
 fn odd_text() -> impl Strategy<Value = String> {
     let odd = "[\"\\\\/ -~\u{0}-\u{ff}\u{61c}\u{200e}-\u{2030}\u{2060}-\u{2070}日🦀]{0,40}";
     prop_oneof!["[ -~]{0,40}", odd, any::<String>()]
@@ -137,7 +137,7 @@ fn odd_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn every_json_line_says_what_was_logged(
+    fn every_json_line_has_the_logged_values(
         texts in prop::array::uniform5(odd_text()),
         names in prop::collection::vec(odd_text(), 0..4),
         client: std::net::IpAddr,
@@ -169,7 +169,7 @@ proptest! {
             expected["shadow_denied_by"] = json!(names);
         }
         prop_assert_eq!(parsed(&record), expected);
-        // In no form does a character act on a terminal or end the line.
+        // No format has characters that act on a terminal or end the line.
         for line in [json(&record), text(&record)] {
             prop_assert!(!line.chars().any(char::is_control), "{:?}", line);
         }

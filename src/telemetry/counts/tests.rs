@@ -1,15 +1,15 @@
-//! What is counted, and how it adds up.
+//! Tests of counters.
 
 use super::*;
 
 #[test]
-fn names_stand_in_the_order_of_the_types() {
-    assert!(Outcome::ALL.iter().enumerate().all(|(place, (outcome, _))| *outcome as usize == place));
-    assert!(StoreCall::ALL.iter().enumerate().all(|(place, (end, _))| *end as usize == place));
+fn labels_are_in_the_order_of_the_types() {
+    assert!(Outcome::ALL.iter().enumerate().all(|(index, (outcome, _))| *outcome as usize == index));
+    assert!(StoreCall::ALL.iter().enumerate().all(|(index, (call, _))| *call as usize == index));
 }
 
 #[test]
-fn workers_count_apart_and_are_summed() {
+fn workers_have_separate_counters_that_are_summed() {
     let workers = Workers::default();
     let counts: Vec<Counts> =
         (0..3).map(|worker| workers.counts(worker, &[], ["a", "b"].into_iter())).collect();
@@ -28,7 +28,7 @@ fn workers_count_apart_and_are_summed() {
 }
 
 #[test]
-fn a_name_keeps_its_counters_when_places_change() {
+fn a_name_keeps_its_counters_when_its_index_changes() {
     let workers = Workers::default();
     workers.counts(0, &[], ["a", "b"].into_iter()).answered(Some(1), StatusCode::OK);
     workers.counts(0, &[], ["b"].into_iter()).answered(Some(0), StatusCode::OK);
@@ -38,7 +38,7 @@ fn a_name_keeps_its_counters_when_places_change() {
 }
 
 #[test]
-fn what_nobody_knows_is_not_counted() {
+fn unknown_limits_routes_and_classes_are_ignored() {
     let counts = Counts::default();
     counts.decided(PolicyId(7), Outcome::Denied);
     counts.answered(Some(7), StatusCode::OK);

@@ -1,4 +1,4 @@
-//! The text of all metrics.
+//! Tests of the metrics' text.
 
 use http::StatusCode;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::limit::{PolicyId, Quota, Rate};
 
 #[test]
-fn the_text_has_every_name_and_count() {
+fn every_metric_is_in_the_text() {
     let rate = Rate::new(5, Micros::SECOND).unwrap();
     let policies = [Policy::new("per-key", Quota::token_bucket(rate, 5).unwrap())];
     let metrics = Metrics::new(Timestamp(1_790_000_000_500_000));
@@ -26,7 +26,7 @@ fn the_text_has_every_name_and_count() {
     let server = ServerValues { label: "http://a".into(), addresses: 3, ..ServerValues::default() };
     let server = ServerValues { healthy: 2, connections: 7, ejections: 5, ..server };
     let upstreams = vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }];
-    let levels = GaugeValues {
+    let gauges = GaugeValues {
         listeners,
         breakers_open: 1,
         breaker_openings: 6,
@@ -38,7 +38,7 @@ fn the_text_has_every_name_and_count() {
         dropped_log_lines: 5,
         upstreams,
     };
-    let text = metrics.text(levels, &policies);
+    let text = metrics.text(gauges, &policies);
     for line in [
         "process_start_time_seconds 1790000000.5",
         "tidegate_decisions_total{limit=\"per-key\",outcome=\"denied\"} 2",

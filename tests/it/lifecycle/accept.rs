@@ -78,8 +78,8 @@ fn an_address_that_was_given_up_can_be_had_by_the_next_file() {
             proxy.write(&config(&[kept, other]));
             proxy.signal("HUP");
             eventually("the file is read", || {
-                assert_eq!(proxy.logged("nothing has changed"), 0);
-                proxy.logged("was read again") == 2 * round
+                assert_eq!(proxy.logged("serving the previous configuration"), 0);
+                proxy.logged("was reloaded") == 2 * round
             });
         }
     });
@@ -116,7 +116,9 @@ fn the_limit_on_open_files_is_raised_as_far_as_it_goes() {
     let own = own("");
     for (hard, is_enough) in [(12_000, true), (4_000, false)] {
         let proxy = Tidegate::start_limited(&format!("ulimit -S -n 100; ulimit -H -n {hard}"), &own);
-        let said = format!("clients may have 10000 connections, and this process {hard} open files in all");
+        let said = format!(
+            "`max_connections` allows 10000 client connections, but this process may open only {hard} files"
+        );
         if is_enough {
             assert_eq!(proxy.logged("open files"), 0);
         } else {

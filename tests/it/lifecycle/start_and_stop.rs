@@ -277,7 +277,7 @@ fn readiness_goes_first_and_listeners_stay_for_the_delay() {
         let admin = proxy.admin();
         assert_eq!(get(admin, "/ready", &[]).status(), 200);
         proxy.signal("TERM");
-        proxy.wait_log(&format!("SIGTERM: not ready any more, and draining in {delay}"));
+        proxy.wait_log(&format!("SIGTERM: no longer ready, draining in {delay}"));
         if hurries {
             eventually("it says that it leaves", || {
                 let answer = get(admin, "/ready", &[]);

@@ -151,9 +151,9 @@ impl Tidegate {
     #[track_caller]
     pub fn reload(&self, config: &str) {
         self.write(config);
-        let before = self.logged("was read again");
+        let before = self.logged("was reloaded");
         self.signal("HUP");
-        eventually("the file is read", || self.logged("was read again") > before);
+        eventually("the file is read", || self.logged("was reloaded") > before);
     }
 
     /// How many lines that hold `text` it has said so far.

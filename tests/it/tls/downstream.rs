@@ -550,7 +550,7 @@ fn certificates_are_read_again_on_sighup() {
     authority.sign_names("next", &["a.test"]);
     std::fs::copy(authority.file("next.pem"), authority.file("ours.pem")).unwrap();
     proxy.signal("HUP");
-    proxy.wait_log("nothing has changed");
+    proxy.wait_log("serving the previous configuration");
     proxy.wait_log("the key belongs to another certificate");
     assert_eq!(shown(), new);
     assert_eq!(open.get("/").unwrap().status(), 200);

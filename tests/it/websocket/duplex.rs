@@ -144,7 +144,7 @@ async fn both_sides_speak_at_once_over_tls_while_the_file_changes() {
     let (socket, _) = client_async("wss://localhost/chat", stream).await.unwrap();
     // Its route is gone for others, and it lives on.
     proxy.reload(&config.replace("path = \"/chat\"", "path = \"/other\""));
-    assert_eq!(proxy.logged("was read again"), 1);
+    assert_eq!(proxy.logged("was reloaded"), 1);
     assert_both_speak(socket, &mut server).await;
 }
 

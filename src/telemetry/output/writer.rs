@@ -1,40 +1,42 @@
-//! The thread that writes buffers, and what it does when a write fails.
+//! The thread that writes buffers, and how it recovers from failed writes.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Buffer, CAPACITY, Lines, Shared};
+use super::buffer::{Buffer, CAPACITY, Lines};
+use super::shared::Shared;
 
-/// State of the writing thread.
-pub(super) struct Writing<W> {
+/// State of the writer thread.
+pub(super) struct Writer<W> {
     out: W,
-    what: &'static str,
+    /// Name of the log, for messages.
+    name: &'static str,
     shared: Arc<Shared>,
-    /// An empty buffer to leave in the place of the next one that is taken.
+    /// An empty buffer that replaces the next one that is taken.
     spare: Vec<u8>,
     /// Whether the last line that was written is incomplete.
-    is_broken: bool,
-    /// Whether the last attempt has failed.
+    is_incomplete: bool,
+    /// Whether the last write failed.
     is_failing: bool,
 }
 
-impl<W: Write> Writing<W> {
-    pub fn new(out: W, what: &'static str, shared: Arc<Shared>) -> Self {
-        Self { out, what, shared, spare: Vec::new(), is_broken: false, is_failing: false }
+impl<W: Write> Writer<W> {
+    pub fn new(out: W, name: &'static str, shared: Arc<Shared>) -> Self {
+        Self { out, name, shared, spare: Vec::new(), is_incomplete: false, is_failing: false }
     }
 
-    /// Writes whatever producers append until the process exits, also in the middle of a line that is not read.
+    /// Writes the lines of all producers until the process exits.
     pub fn run(mut self) -> ! {
         loop {
-            // Before the buffers, which then have all lines that a flush has to wait for.
-            let flushes = std::mem::take(&mut *self.shared.flushes.lock());
+            // Taken before the buffers, so that these have all lines that the flushes wait for.
+            let flushes = self.shared.take_flushes();
             let mut has_written = false;
             for buffer in self.shared.buffers() {
                 has_written |= self.write_buffer(&buffer);
             }
             for done in flushes {
-                // The waiting thread may have given up.
+                // The waiting thread may have timed out.
                 let _ = done.try_send(());
             }
             if has_written {
@@ -56,7 +58,7 @@ impl<W: Write> Writing<W> {
             self.shared.waiting.fetch_sub(lines.capacity(), Ordering::Relaxed);
         }
         self.write(&current);
-        // A long line must not pin the memory that it took.
+        // The memory of a buffer that grew for a long line is freed.
         if current.capacity() <= CAPACITY {
             current.clear();
             self.spare = current;
@@ -64,35 +66,37 @@ impl<W: Write> Writing<W> {
         true
     }
 
-    /// Writes complete lines. Those that can't be written, as on a full disk, are dropped: the next attempt may succeed.
+    /// Writes complete lines. Those that can't be written, as on a full disk, are dropped and counted; the next call
+    /// tries again.
     fn write(&mut self, lines: &[u8]) {
-        let (mut written, mut ended) = (0, Ok(()));
-        if self.is_broken {
-            ended = self.push(b"\n").1;
+        let (mut written, mut result) = (0, Ok(()));
+        if self.is_incomplete {
+            // Ends the incomplete line, so that the next ones are whole.
+            result = self.push(b"\n").1;
         }
-        if ended.is_ok() {
-            (written, ended) = self.push(lines);
-            self.is_broken = written > 0 && lines.get(written - 1) != Some(&b'\n');
+        if result.is_ok() {
+            (written, result) = self.push(lines);
+            self.is_incomplete = written > 0 && lines.get(written - 1) != Some(&b'\n');
         }
         let lost = lines.iter().skip(written).filter(|byte| **byte == b'\n').count();
         self.shared.dropped.fetch_add(lost as u64, Ordering::Relaxed);
-        let was_failing = std::mem::replace(&mut self.is_failing, ended.is_err());
-        let what = self.what;
-        match ended {
-            Ok(()) if was_failing => tracing::info!("the {what} is written again"),
+        let was_failing = std::mem::replace(&mut self.is_failing, result.is_err());
+        let name = self.name;
+        match result {
+            Ok(()) if was_failing => tracing::info!("the {name} is written again"),
             Err(error) if !was_failing => {
                 tracing::error!(
-                    "can't write the {what}: {error}; its lines are dropped until that works again"
+                    "can't write the {name}: {error}; dropping its lines until writing works again"
                 );
             }
             _ => {}
         }
     }
 
-    /// Writes bytes; returns how many, and why not all.
+    /// Writes bytes; returns how many were written, and the error if not all were.
     fn push(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
         let mut rest = bytes;
-        let ended = loop {
+        let result = loop {
             if rest.is_empty() {
                 break self.out.flush();
             }
@@ -103,6 +107,6 @@ impl<W: Write> Writing<W> {
                 Err(error) => break Err(error),
             }
         };
-        (bytes.len() - rest.len(), ended)
+        (bytes.len() - rest.len(), result)
     }
 }

@@ -1,0 +1,46 @@
+//! Background tasks of the main thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::admin::{self, Admin, AdminListener};
+use crate::jwt::{Refresher, Verifier};
+use crate::store::Memory;
+use crate::upstream::{HealthMonitor, SharedUpstream};
+
+/// The number of parts of the in-process store, of which one is swept each second.
+const SWEEP_PARTS: usize = 60;
+
+/// Fetches the keys of tokens, and starts refreshing them. Listeners accept connections meanwhile, but serve them only
+/// afterwards: without keys, tokens would count as missing.
+pub(super) async fn refresh_keys(verifier: Option<&Arc<Verifier>>) -> Option<JoinHandle<()>> {
+    let mut refresher = verifier.and_then(Refresher::new)?;
+    refresher.fetch().await;
+    Some(tokio::spawn(refresher.run()))
+}
+
+/// Resolves the names of servers, for two seconds at most, and starts resolving them regularly and checking their health.
+pub(super) async fn monitor(upstreams: &[Arc<SharedUpstream>]) -> JoinSet<()> {
+    let mut monitor = HealthMonitor::new(upstreams);
+    monitor.resolve().await;
+    monitor.start()
+}
+
+/// Serves the admin interface.
+pub(super) async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
+    if let Err(error) = admin::serve(&admin, listener).await {
+        tracing::error!("the admin interface has stopped: {error}");
+    }
+}
+
+/// Removes expired records from the in-process store.
+pub(super) async fn sweep(memory: Arc<Memory>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    for part in (0..SWEEP_PARTS).cycle() {
+        tick.tick().await;
+        memory.sweep(part, SWEEP_PARTS);
+    }
+}

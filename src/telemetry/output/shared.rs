@@ -1,0 +1,107 @@
+//! State that producers share with the writer thread, and how the thread sleeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::buffer::Buffer;
+use crate::time::monotonic;
+
+/// How long lines gather after a write.
+pub(super) const GATHER: Duration = Duration::from_millis(10);
+
+/// Phase of the writer thread: it checks every buffer before it sleeps again.
+const WRITING: u8 = 0;
+/// It sleeps so that lines gather; a full buffer or a flush wakes it.
+const GATHERING: u8 = 1;
+/// It sleeps until there is a line.
+const IDLE: u8 = 2;
+
+/// State that producers share with the writer thread.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    phase: AtomicU8,
+    buffers: Mutex<Vec<Arc<Buffer>>>,
+    /// Channels that confirm that everything appended so far is written.
+    flushes: Mutex<Vec<SyncSender<()>>>,
+    /// Bytes of memory that full buffers take.
+    pub waiting: AtomicUsize,
+    /// Lines that were dropped, or could not be written.
+    pub dropped: AtomicU64,
+}
+
+impl Shared {
+    /// Registers the buffer of a new producer.
+    pub fn add_buffer(&self) -> Arc<Buffer> {
+        let buffer = Arc::new(Buffer::default());
+        self.buffers.lock().push(Arc::clone(&buffer));
+        buffer
+    }
+
+    /// The buffers that may have lines; forgets those without a producer.
+    pub fn buffers(&self) -> Vec<Arc<Buffer>> {
+        let mut buffers = self.buffers.lock();
+        buffers.retain(|buffer| Arc::strong_count(buffer) > 1 || !buffer.is_empty());
+        buffers.clone()
+    }
+
+    /// Requests a confirmation on `done` as soon as everything appended so far is written.
+    pub fn request_flush(&self, done: SyncSender<()>) {
+        self.flushes.lock().push(done);
+    }
+
+    /// Takes the flushes that were requested.
+    pub fn take_flushes(&self) -> Vec<SyncSender<()>> {
+        std::mem::take(&mut *self.flushes.lock())
+    }
+
+    fn has_work(&self) -> bool {
+        !self.flushes.lock().is_empty() || self.buffers.lock().iter().any(|buffer| !buffer.is_empty())
+    }
+
+    /// Wakes the writer thread if it is idle or, if `is_urgent`, while it lets lines gather.
+    ///
+    /// The caller has held the lock of what it added to since. The thread announces its phase before it takes that
+    /// lock, so either it finds the addition or the caller sees the phase.
+    pub fn wake(&self, thread: &Thread, is_urgent: bool) {
+        let is_asleep = match self.phase.load(Ordering::Relaxed) {
+            IDLE => true,
+            GATHERING => is_urgent,
+            _ => false,
+        };
+        // If several producers find it asleep, only one makes the system call.
+        if is_asleep && self.phase.swap(WRITING, Ordering::Relaxed) != WRITING {
+            thread.unpark();
+        }
+    }
+
+    /// Lets the writer thread sleep while lines gather.
+    pub fn gather(&self) {
+        self.phase.store(GATHERING, Ordering::Relaxed);
+        let deadline = monotonic() + GATHER;
+        while self.phase.load(Ordering::Relaxed) == GATHERING {
+            let left = deadline.saturating_duration_since(monotonic());
+            if left.is_zero() {
+                break;
+            }
+            thread::park_timeout(left);
+        }
+        self.phase.store(WRITING, Ordering::Relaxed);
+    }
+
+    /// Lets the writer thread sleep until there is something to write.
+    pub fn wait(&self) {
+        self.phase.store(IDLE, Ordering::Relaxed);
+        // Lines that were appended before the phase was visible did not wake this thread.
+        if !self.has_work() {
+            while self.phase.load(Ordering::Relaxed) == IDLE {
+                thread::park();
+            }
+        }
+        self.phase.store(WRITING, Ordering::Relaxed);
+    }
+}
