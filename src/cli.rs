@@ -1,20 +1,23 @@
-//! The command line. The only place that knows clap.
+//! The command line. The only module that uses clap.
 
 mod check;
+mod decimal;
 mod explain;
+mod file;
 mod keys;
+mod outcome;
 mod output;
+mod plot;
 mod run;
 mod simulate;
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use self::output::complain;
-use crate::config::{self, Loaded};
+use self::file::FileArgs;
+use self::outcome::{Failure, Outcome};
 
 /// A reverse proxy with exact, distributed rate limiting built in.
 #[derive(Debug, Parser)]
@@ -26,54 +29,38 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve.
+    /// Run the proxy.
     ///
-    /// Checks the file first: if anything is wrong with it, says what, and starts nothing. SIGHUP has the file read
-    /// again; a wrong one changes nothing. SIGTERM and SIGINT end it once the requests that it has begun are answered.
+    /// Checks the configuration first: if it is invalid, prints all problems and does not start. SIGHUP reloads the
+    /// configuration; an invalid one changes nothing. SIGTERM and SIGINT shut down after draining: requests in progress
+    /// are completed.
     Run(FileArgs),
-    /// Say whether the file is right, and what in it is odd.
+    /// Check the configuration.
     ///
-    /// Shows every mistake with its line, the place in it, and the cure. Contacts nobody.
+    /// Prints every problem with its line, its position and its cure, and warns of suspicious settings. Makes no
+    /// network connections.
     Check(FileArgs),
-    /// Tell which route, limits and keys a request would meet, and why.
+    /// Explain which route, limits and keys apply to a request, and why.
     ///
-    /// Spends nothing and contacts nobody: no count changes, and neither Redis nor an upstream is asked.
+    /// Charges nothing, and makes no network connections: neither to Redis nor to an upstream.
     Explain(explain::ExplainArgs),
     /// Play arrivals against limits on a virtual clock.
     ///
-    /// Shows who would be admitted, refused or held back, and how much is left, with the very code that serves.
+    /// Shows which requests would be admitted, delayed or refused, and how many units remain, with the code of the
+    /// server.
     Simulate(simulate::SimulateArgs),
-    /// Look at and change what limits remember of their keys, in a running proxy.
+    /// Inspect and change the keys of limits, in a running proxy.
     ///
-    /// Asks its admin interface: the file needs an `[admin]` table, or the interface is named with --admin.
+    /// Uses its admin interface: that of the `[admin]` table of the configuration, or that of --admin.
     Keys(keys::KeysArgs),
 }
 
-#[derive(Debug, Args)]
-struct FileArgs {
-    /// The configuration file.
-    #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml")]
-    config: PathBuf,
-}
-
-/// Why a command ends early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
-    /// Something failed while it ran.
-    Running = 1,
-    /// The file is wrong, or the arguments are.
-    Usage = 2,
-}
-
-/// What a command comes to; the message has been printed.
-type Outcome = Result<(), Failure>;
-
-/// Does what the arguments of this process say.
+/// Runs the command that the arguments of this process name.
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
         Ok(cli) => run(&cli.command),
-        Err(instead) => show(&instead),
+        Err(message) => print_message(&message),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,25 +78,13 @@ fn run(command: &Command) -> Outcome {
     }
 }
 
-/// Prints what clap has in place of arguments: help, the version, or what is wrong with them.
-fn show(instead: &clap::Error) -> Outcome {
-    let written = instead.print();
-    if instead.use_stderr() {
+/// Prints what clap returns in place of arguments: help, the version, or an error.
+fn print_message(message: &clap::Error) -> Outcome {
+    let written = message.print();
+    if message.use_stderr() {
         return Err(Failure::Usage);
     }
-    output::written("standard output", written.and_then(|()| io::stdout().flush()))
-}
-
-/// Reads the file, and says what is wrong with it if anything is.
-fn load(args: &FileArgs) -> Result<Loaded, Failure> {
-    config::load(&args.config).map_err(|report| {
-        // If it can't be written, the exit status still tells.
-        let _ = report.print();
-        if let Some(summary) = report.summary() {
-            complain(format!("\n{summary}"));
-        }
-        Failure::Usage
-    })
+    output::report_write("standard output", written.and_then(|()| io::stdout().flush()))
 }
 
 #[cfg(test)]

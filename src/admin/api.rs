@@ -1,143 +1,143 @@
-//! What is asked of the interface and what it answers, as both ends have it. Times are seconds.
+//! Bodies of requests and responses, which the command line shares. Times are in seconds.
 
 use serde::{Deserialize, Serialize};
 
-/// A refusal.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
-    /// What is wrong.
+pub struct ErrorBody {
+    /// The error.
     pub error: String,
-    /// What would be right.
+    /// How to correct it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub help: Option<String>,
 }
 
-/// What `/limits` tells of one limit.
+/// A limit in the response of `/limits`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitInfo {
     /// Its name.
     pub name: String,
-    /// Its algorithm, as the file names it.
+    /// Its algorithm, by its name in the configuration.
     pub algorithm: String,
-    /// The parts of its key, as the file names them.
+    /// The parts of its key, by their names in the configuration.
     pub key: Vec<String>,
-    /// What a request spends.
+    /// The cost of a request.
     pub cost: CostInfo,
     /// `enforce` or `shadow`.
     pub mode: String,
-    /// What it does when the store can't be asked.
+    /// Its behaviour when the store is unavailable.
     pub on_store_failure: String,
-    /// The most that could be there at once.
+    /// The most units that can be available at once.
     pub limit: u64,
-    /// What clients are told: so many units …
+    /// The quota that clients are sent: this many units …
     pub quota: u64,
-    /// … in so many seconds.
+    /// … in this many seconds.
     pub window: u64,
-    /// The other numbers that it has for some requests.
+    /// Its tiers.
     pub tiers: Vec<TierInfo>,
-    /// The other numbers that it has for some keys.
+    /// Its overrides for certain keys.
     #[serde(default)]
     pub overrides: Vec<TierInfo>,
 }
 
-/// What a request spends.
+/// The cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CostInfo {
-    /// Always so many units.
+    /// A constant number of units.
     Fixed(u64),
-    /// As many as this header says.
+    /// The value of this header.
     Header(String),
 }
 
-/// Other numbers of a limit.
+/// A tier or an override of a limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TierInfo {
-    /// The tier's name, or the key that an override is for.
+    /// The name of the tier, or the key of the override.
     pub name: String,
-    /// The most that could be there at once.
+    /// The most units that can be available at once.
     pub limit: u64,
-    /// What clients are told: so many units …
+    /// The quota that clients are sent: this many units …
     pub quota: u64,
-    /// … in so many seconds.
+    /// … in this many seconds.
     pub window: u64,
 }
 
-/// What `/keys/reset` and `/keys/unblock` are told.
+/// The request body of `/keys/reset` and `/keys/unblock`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OneKey {
+pub struct KeyRequest {
     /// The limit's name.
     pub limit: String,
-    /// The key, as [`super`] reads it.
+    /// The key: the values of its parts, or its tag.
     pub key: String,
 }
 
-/// What `/keys/block` is told.
+/// The request body of `/keys/block`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Block {
+pub struct BlockRequest {
     /// The limit's name.
     pub limit: String,
     /// The key.
     pub key: String,
-    /// How long, such as `10m`.
+    /// The duration, such as `10m`.
     #[serde(rename = "for")]
     pub length: String,
 }
 
-/// What was done to a key.
+/// The response to a change of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
+pub struct KeyChange {
     /// The limit's name.
     pub limit: String,
     /// The key's tag: `tag:` and 22 characters.
     pub key: String,
     /// `reset`, `blocked` or `unblocked`.
     pub done: String,
-    /// The end of a block, as RFC 3339 has it.
+    /// The end of a block, in RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub until: Option<String>,
 }
 
-/// Where one key stands with one limit, or with one tier of it.
+/// The status of a key in a limit, or in one of its tiers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct KeyStatus {
     /// The limit's name.
     pub limit: String,
-    /// The tier, unless it is the limit's own numbers.
+    /// The tier; none for the limit's own quota.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tier: Option<String>,
     /// The key's tag: `tag:` and 22 characters.
     pub key: String,
     /// Whether a request of cost 1 would pass now.
     pub allowed: bool,
-    /// What refuses: `quota`, `ban` or `block`.
+    /// What denies it: `quota`, `ban` or `block`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cause: Option<String>,
-    /// The most that could be there at once.
+    /// The most units that can be available at once.
     pub of: u64,
-    /// What is there.
+    /// The units that remain.
     pub remaining: u64,
-    /// Until all of it is there.
+    /// The time until all units are available again.
     pub reset_after: f64,
-    /// The end of the ban or block, as RFC 3339 has it.
+    /// The end of the ban or block, in RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub until: Option<String>,
 }
 
-impl Standing {
-    /// Whether it differs from that of a key that has never been seen.
-    pub(super) fn says_something(&self) -> bool {
+impl KeyStatus {
+    /// Whether it differs from the status of an unused key.
+    pub(super) fn is_notable(&self) -> bool {
         !self.allowed || self.reset_after > 0.0
     }
 }
 
-/// What `/keys` and `/keys/peek` answer.
+/// The response of `/keys` and `/keys/peek`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Standings {
-    /// Each key with each limit or tier.
-    pub keys: Vec<Standing>,
-    /// Whether there may be more than were asked for.
+pub struct KeyList {
+    /// The status of each key in each limit or tier.
+    pub keys: Vec<KeyStatus>,
+    /// Whether there may be more keys than the maximum of the request.
     pub more: bool,
 }

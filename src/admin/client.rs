@@ -1,17 +1,17 @@
-//! Whom a connection to the interface comes from.
+//! The client of a connection to the admin interface.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Prefix of an IPv6 address that one client is assumed to have: a single host is usually given a /64.
+/// The prefix length of the IPv6 network that counts as one client: a host usually has a /64.
 const IPV6_PREFIX: u32 = 64;
 
-/// The client of a connection, as far as bounds and pauses are concerned.
+/// The client of a connection: what bounds and pauses apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ClientId {
     /// An IPv4 address, or the network of an IPv6 address.
     Address(IpAddr),
-    /// The user of a process on the other end of a Unix socket; none if the system does not say.
+    /// The user of the process on the other end of a Unix socket; none if the system does not report it.
     User(Option<u32>),
 }
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_of_ipv6_is_one_client() {
+    fn an_ipv6_network_is_one_client() {
         let shown = |address: &str| ClientId::of(address.parse().unwrap()).to_string();
         assert_eq!(shown("192.0.2.7"), "192.0.2.7");
         assert_eq!(shown("::ffff:192.0.2.7"), "192.0.2.7");

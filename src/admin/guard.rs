@@ -1,4 +1,4 @@
-//! Who may ask, and how.
+//! Checks of requests: Host, token, method and body.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,34 +10,34 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
-use super::answer::Refusal;
 use super::client::ClientId;
 use super::failures::Failures;
+use super::response::Refusal;
 use super::spec::{AdminAddress, AdminSpec};
 use crate::gate::host_of;
 use crate::time::monotonic;
 
-/// The largest body.
+/// The largest body of a request, in bytes.
 const MAX_BODY: usize = 64 * 1024;
-/// How long a body may take.
+/// How long reading a body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Refuses requests that a web page made through a name of its own that leads here (DNS rebinding). A page
-/// can't make up an address for its name, can't know the token, and can't reach a Unix socket.
-pub(super) fn host(spec: &AdminSpec, head: &request::Parts) -> Result<(), Refusal> {
+/// Refuses requests of a web page whose own domain name resolves to this interface (DNS rebinding). A page can't use an
+/// address in place of its name, does not know the token, and can't connect to a Unix socket.
+pub(super) fn check_host(spec: &AdminSpec, head: &request::Parts) -> Result<(), Refusal> {
     let mut named: Vec<&[u8]> = head.headers.get_all(HOST).iter().map(HeaderValue::as_bytes).collect();
     if named.len() != 1 {
         return Err(Refusal::wrong("the request must have exactly one Host header"));
     }
-    let is_reached_by_pages = spec.token.is_none() && matches!(spec.address, AdminAddress::Tcp(_));
+    let is_exposed_to_pages = spec.token.is_none() && matches!(spec.address, AdminAddress::Tcp(_));
     named.extend(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
     for authority in named {
         let host = std::str::from_utf8(authority).ok().and_then(host_of);
         let Some(host) = host else { return Err(Refusal::wrong("the Host header is not valid")) };
-        if is_reached_by_pages && !is_literal(&host) && !is_localhost(&host) {
+        if is_exposed_to_pages && !is_literal(&host) && !is_localhost(&host) {
             let refusal =
-                Refusal::new(StatusCode::FORBIDDEN, format!("`{host}` is no name of this interface"));
-            return Err(refusal.help("ask for it by its address, by localhost, or give [admin] a token"));
+                Refusal::new(StatusCode::FORBIDDEN, format!("`{host}` is not a name of this interface"));
+            return Err(refusal.help("use its address or localhost, or set `token` in [admin]"));
         }
     }
     Ok(())
@@ -51,31 +51,31 @@ fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Refuses who does not show the token, where there is one, and for a while who has shown wrong ones.
-pub(super) fn token(
+/// Refuses requests without the token, if one is configured, and for a while clients that have sent wrong ones.
+pub(super) fn check_token(
     spec: &AdminSpec,
     head: &request::Parts,
     client: ClientId,
     failures: &Failures,
 ) -> Result<(), Refusal> {
     let Some(token) = &spec.token else { return Ok(()) };
-    let mut shown = head.headers.get_all(AUTHORIZATION).iter();
-    let (Some(first), second) = (shown.next().and_then(|value| bearer(value.as_bytes())), shown.next())
+    let mut values = head.headers.get_all(AUTHORIZATION).iter();
+    let (Some(first), second) = (values.next().and_then(|value| bearer(value.as_bytes())), values.next())
     else {
-        return Err(unauthorized("a token is needed"));
+        return Err(unauthorized("a token is required"));
     };
     let now = monotonic();
-    // Also with the right token: otherwise the response would still tell a right guess from a wrong one.
+    // Applies to the right token, too: otherwise a paused client could still recognize a right guess.
     if let Some(pause) = failures.pause(client, now) {
         let seconds = pause.as_millis().div_ceil(1_000).to_string();
-        let error = "too many wrong tokens came from this address";
+        let error = "too many wrong tokens from this address";
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, error).header(RETRY_AFTER, seconds));
     }
     if second.is_none() && token.is(first) {
         return Ok(());
     }
-    failures.note(client, now);
-    Err(unauthorized("this is not the token"))
+    failures.record(client, now);
+    Err(unauthorized("wrong token"))
 }
 
 fn unauthorized(error: &str) -> Refusal {
@@ -84,23 +84,26 @@ fn unauthorized(error: &str) -> Refusal {
         .help("send the token of [admin]: Authorization: Bearer TOKEN")
 }
 
-/// What stands after `Bearer` (RFC 6750 §2.1).
+/// The credentials of the Bearer scheme (RFC 6750 §2.1).
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Refuses what does not only read.
-pub(super) fn reads(head: &request::Parts) -> Result<(), Refusal> {
+/// Refuses methods other than GET and HEAD.
+pub(super) fn require_read(head: &request::Parts) -> Result<(), Refusal> {
     if head.method == Method::GET || head.method == Method::HEAD {
         return Ok(());
     }
     Err(not_allowed(head, "GET, HEAD"))
 }
 
-/// The JSON that a POST has brought. A page of another site can't send this type without asking first, and is
-/// never told that it may.
-pub(super) async fn posted<T: DeserializeOwned>(head: &request::Parts, body: Incoming) -> Result<T, Refusal> {
+/// Reads the JSON body of a POST. Requiring its Content-Type refuses web pages of other sites: a browser sends it only
+/// after a preflight request, which is never granted (CORS).
+pub(super) async fn read_json<T: DeserializeOwned>(
+    head: &request::Parts,
+    body: Incoming,
+) -> Result<T, Refusal> {
     if head.method != Method::POST {
         return Err(not_allowed(head, "POST"));
     }
@@ -111,10 +114,10 @@ pub(super) async fn posted<T: DeserializeOwned>(head: &request::Parts, body: Inc
         return Err(refusal.help("send it with Content-Type: application/json"));
     }
     if head.uri.query().is_some_and(|query| !query.is_empty()) {
-        return Err(Refusal::wrong("what is wanted stands in the body, not in the query"));
+        return Err(Refusal::wrong("parameters go into the body, not into the query"));
     }
     let body = read(body).await?;
-    serde_json::from_slice(&body).map_err(|error| Refusal::wrong(format!("the body can't be read: {error}")))
+    serde_json::from_slice(&body).map_err(|error| Refusal::wrong(format!("the body is not valid: {error}")))
 }
 
 const JSON: &str = "application/json";
@@ -127,13 +130,13 @@ async fn read(body: Incoming) -> Result<Bytes, Refusal> {
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body has more than {MAX_BODY} bytes"),
         )),
-        Ok(Err(_)) => Err(Refusal::wrong("the body did not come whole")),
-        Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+        Ok(Err(_)) => Err(Refusal::wrong("the body is incomplete")),
+        Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
     }
 }
 
 fn not_allowed(head: &request::Parts, allowed: &'static str) -> Refusal {
-    let error = format!("{} is not for {} here", head.method, head.uri.path());
+    let error = format!("{} is not allowed for {}", head.method, head.uri.path());
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).header(ALLOW, allowed)
 }
 
@@ -158,40 +161,40 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_here_by_accident_are_refused() {
-        let is_let_in = |host: &str, token| host_check(&[("host", host)], "/", token);
+    fn foreign_host_names_are_refused_without_a_token() {
+        let is_accepted = |host: &str, token| host_check(&[("host", host)], "/", token);
         for host in ["127.0.0.1:9900", "[::1]:9900", "localhost", "LOCALHOST:1", "a.localhost", "192.0.2.7"] {
-            assert!(is_let_in(host, None), "{host}");
+            assert!(is_accepted(host, None), "{host}");
         }
         for host in
             ["evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "a b", "[::1", "x@127.0.0.1"]
         {
-            assert!(!is_let_in(host, None), "{host}");
+            assert!(!is_accepted(host, None), "{host}");
         }
-        assert!(is_let_in("gate.internal:9900", Some(TOKEN)));
+        assert!(is_accepted("gate.internal:9900", Some(TOKEN)));
         assert!(!host_check(&[("host", "localhost"), ("host", "localhost")], "/", None));
         assert!(!host_check(&[], "/", None));
         assert!(!host_check(&[("host", "localhost")], "http://evil.example/", None));
     }
 
     fn host_check(headers: &[(&str, &str)], uri: &str, token: Option<&str>) -> bool {
-        host(&spec(token), &head(uri, headers)).is_ok()
+        check_host(&spec(token), &head(uri, headers)).is_ok()
     }
 
     #[test]
-    fn any_name_leads_to_a_unix_socket() {
+    fn a_unix_socket_accepts_any_host_name() {
         let address = AdminAddress::Unix { path: "/run/admin.sock".into(), mode: 0o600 };
         let spec = AdminSpec { address, token: None };
-        assert!(host(&spec, &head("/", &[("host", "gate.internal")])).is_ok());
-        assert!(host(&spec, &head("/", &[])).is_err());
+        assert!(check_host(&spec, &head("/", &[("host", "gate.internal")])).is_ok());
+        assert!(check_host(&spec, &head("/", &[])).is_err());
     }
 
     #[test]
-    fn the_token_has_to_be_shown_whole() {
+    fn only_the_exact_token_is_accepted() {
         let client = ClientId::User(None);
         let shows = |values: &[&str]| {
             let headers: Vec<_> = values.iter().map(|value| ("authorization", *value)).collect();
-            token(&spec(Some(TOKEN)), &head("/", &headers), client, &Failures::default()).is_ok()
+            check_token(&spec(Some(TOKEN)), &head("/", &headers), client, &Failures::default()).is_ok()
         };
         let right = format!("Bearer {TOKEN}");
         assert!(shows(&[&right]) && shows(&[&format!("bearer  {TOKEN}")]));
@@ -207,6 +210,6 @@ mod tests {
         ] {
             assert!(!shows(wrong), "{wrong:?}");
         }
-        assert!(token(&spec(None), &head("/", &[]), client, &Failures::default()).is_ok());
+        assert!(check_token(&spec(None), &head("/", &[]), client, &Failures::default()).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! What the limits are.
+//! Reports the limits of the configuration.
 
 use super::api::{CostInfo, LimitInfo, TierInfo};
 use crate::gate::{Cost, Gate};
@@ -10,8 +10,8 @@ pub(super) fn all(gate: &Gate) -> Vec<LimitInfo> {
     gate.limits().map(|(limit, policy)| info(gate, limit, policy)).collect()
 }
 
-/// The policies of a limit under which there are keys: each stored name and algorithm once, those of the limit
-/// itself and its tiers before those of its overrides.
+/// The policies of a limit under which keys are stored: each stored name and algorithm once, those of the limit itself
+/// and its tiers before those of its overrides.
 pub(super) fn stored(gate: &Gate, limit: PolicyId) -> Vec<(PolicyId, &Policy)> {
     let mut stored: Vec<(PolicyId, &Policy)> = Vec::new();
     for (id, policy) in (0..).map(PolicyId).zip(&*gate.limits.policies) {
@@ -50,7 +50,7 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
     }
 }
 
-/// The tier that a policy is for, unless it is the limit's own.
+/// The tier of a policy; none for the limit's own.
 pub(super) fn tier_of(policy: &Policy) -> Option<&str> {
     policy.stored.strip_prefix(&*policy.name)?.strip_prefix('.')
 }

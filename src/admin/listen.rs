@@ -1,4 +1,4 @@
-//! The socket of the interface: an address or a file.
+//! The socket of the admin interface: TCP or Unix.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -16,7 +16,7 @@ use crate::server::InheritedSockets;
 /// Connections that may wait to be accepted on a Unix socket.
 const BACKLOG: i32 = 1024;
 
-/// The socket of the interface. Its file, if it has one, is removed when this is dropped.
+/// The listening socket. The file of a Unix socket is removed when this is dropped.
 #[derive(Debug)]
 pub struct AdminListener {
     socket: Bound,
@@ -30,7 +30,7 @@ enum Bound {
     Unix(UnixListener),
 }
 
-/// The same while the interface is served.
+/// The listening socket, registered with the runtime.
 #[derive(Debug)]
 pub(super) struct OpenListener {
     socket: Open,
@@ -54,25 +54,24 @@ pub(super) enum Stream {
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Device and inode, which tell it from the file of another process that has its name now.
+    /// Device and inode: distinguish it from a file of the same path that another process has created since.
     identity: (u64, u64),
 }
 
-/// An address or a file that can't be had.
+/// An address or a file that can't be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {address}: {error}")]
 pub struct AdminListenError {
-    /// Where.
+    /// The address.
     address: AdminAddress,
-    /// Why not.
+    /// The cause.
     error: io::Error,
 }
 
-/// Listens on the address, or takes the socket that was passed on for it.
+/// Listens on the address, or takes the inherited socket for it.
 ///
 /// # Errors
-/// When the address can't be had: also when another process serves the Unix socket, or its name is that of another
-/// kind of file.
+/// If the address can't be bound; also if another process serves the Unix socket, or its path is another kind of file.
 pub fn listen(
     address: &AdminAddress,
     inherited: &InheritedSockets,
@@ -95,7 +94,7 @@ pub fn listen(
     bound.map_err(|error| AdminListenError { address: address.clone(), error })
 }
 
-/// Makes a Unix socket with these permissions. A file that a process has left behind is replaced.
+/// Binds a Unix socket with these permissions. The socket file of a process that has ended is replaced.
 fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -109,13 +108,13 @@ fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     Ok((socket.into(), file))
 }
 
-/// Removes the socket of a process that has ended without doing so.
+/// Removes the socket file of a process that has ended without removing it.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(io::Error::other("a file that is no socket has this name"));
+            return Err(io::Error::other("a file that is not a socket has this path"));
         }
         Ok(_) => {}
     }
@@ -133,20 +132,20 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_own = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
         if fs::symlink_metadata(&self.path).is_ok_and(is_own) {
-            // Where that fails, the next start replaces it.
+            // If this fails, the next start replaces the file.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 impl AdminListener {
-    /// The address with its real port.
+    /// The address, with the port that was chosen for port 0.
     #[must_use]
     pub fn address(&self) -> &AdminAddress {
         &self.address
     }
 
-    /// Hands the socket to the runtime that this is called in.
+    /// Registers the socket with the current runtime.
     pub(super) fn open(self) -> io::Result<OpenListener> {
         let socket = match self.socket {
             Bound::Tcp(socket) => Open::Tcp(tokio::net::TcpListener::from_std(socket)?),
@@ -161,7 +160,7 @@ impl OpenListener {
         &self.address
     }
 
-    /// The next connection, and whom it comes from.
+    /// Accepts the next connection; returns it with its client.
     pub async fn accept(&self) -> io::Result<(Stream, ClientId)> {
         match &self.socket {
             Open::Tcp(socket) => {

@@ -1,4 +1,4 @@
-//! Connections of the interface, one request each.
+//! Connections to the admin interface, with one request each.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,43 +11,44 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Admin;
+use super::handle::handle;
 use super::listen::{AdminListener, Stream};
 use super::sessions::{Session, Sessions};
+use super::state::Admin;
 use crate::telemetry::LogThrottle;
 
-/// How long a head may take, from the beginning of its connection.
+/// How long the request's head may take, from the start of its connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a connection may last. It has one request, so that there is no idling.
+/// How long a connection may last: enough for its only request.
 const LIFETIME: Duration = Duration::from_secs(30);
-/// The largest head.
+/// The largest head of a request, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
-/// How long to wait when no connection can be accepted.
+/// The pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves for as long as it is polled, each connection with what `admin` is when it comes.
+/// Serves until it is dropped. Each connection is served with the value that `admin` has when it is accepted.
 ///
 /// # Errors
 /// When the socket can't be used.
 pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> io::Result<()> {
     let listener = listener.open()?;
     let sessions = Arc::new(Sessions::default());
-    let mut failing = LogThrottle::default();
+    let mut throttle = LogThrottle::default();
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
                 let admin = admin.load_full();
                 sessions.start(client, |session| async move {
                     match stream {
-                        Stream::Tcp(stream) => converse(&admin, &session, stream).await,
-                        Stream::Unix(stream) => converse(&admin, &session, stream).await,
+                        Stream::Tcp(stream) => serve_connection(&admin, &session, stream).await,
+                        Stream::Unix(stream) => serve_connection(&admin, &session, stream).await,
                     }
                 });
-                // A head that has come already is read before the next connection can push its own out.
+                // A head that has arrived already is read before the next connection could close this one.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
-                if failing.is_due() {
+                if throttle.is_due() {
                     tracing::warn!("can't accept connections on {}: {error}", listener.address());
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -56,11 +57,15 @@ pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> io::Resul
     }
 }
 
-/// Answers the one request of a connection.
-async fn converse(admin: &Arc<Admin>, session: &Session, stream: impl AsyncRead + AsyncWrite + Unpin) {
+/// Serves the only request of a connection.
+async fn serve_connection(
+    admin: &Arc<Admin>,
+    session: &Session,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+) {
     let service = service_fn(move |request| async move {
-        session.has_head();
-        Ok::<_, Infallible>(admin.handle(session, request).await)
+        session.head_received();
+        Ok::<_, Infallible>(handle(admin, session, request).await)
     });
     let connection = http1::Builder::new()
         .keep_alive(false)
@@ -71,6 +76,6 @@ async fn converse(admin: &Arc<Admin>, session: &Session, stream: impl AsyncRead 
     match tokio::time::timeout(LIFETIME, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!("admin connection ended: {error}"),
-        Err(_) => tracing::debug!("admin connection lasted too long"),
+        Err(_) => tracing::debug!("admin connection timed out after {LIFETIME:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Open connections of the interface, and what they may take.
+//! Open connections to the admin interface, and their bounds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,23 +9,23 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-use super::answer::{Answer, Refusal};
 use super::client::ClientId;
 use super::failures::Failures;
+use super::response::{AdminResponse, Refusal};
 
-/// Connections at once that have not been admitted: those that wait for a head, above all.
+/// The most connections that are not admitted yet: mostly those that wait for a request's head.
 const MAX_PENDING: usize = 64;
-/// How many of these one client has.
+/// The most of these that one client may have.
 const MAX_PENDING_PER_CLIENT: usize = 8;
-/// Requests at once that have been admitted: that have shown the token, where there is one. Pending connections never
-/// take their places.
+/// The most requests that are admitted at once: those with the token, if one is configured. Pending connections can't use
+/// this capacity up.
 const MAX_ADMITTED: usize = 32;
 
-/// The open connections. It outlives a configuration.
+/// The open connections. They outlive a configuration.
 #[derive(Debug)]
 pub(super) struct Sessions {
     next_id: AtomicU64,
-    /// The oldest first.
+    /// In the order of their start.
     pending: Mutex<Vec<Pending>>,
     admitted: Arc<Semaphore>,
     rendering: Arc<Semaphore>,
@@ -41,14 +41,14 @@ struct Pending {
     task: AbortHandle,
 }
 
-/// One connection, as the code that serves it sees it.
+/// The handle of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
     id: u64,
     pub client: ClientId,
     sessions: Arc<Sessions>,
-    /// Held from when it was admitted.
-    place: OnceLock<OwnedSemaphorePermit>,
+    /// Held as soon as it is admitted.
+    permit: OnceLock<OwnedSemaphorePermit>,
 }
 
 impl Default for Sessions {
@@ -57,7 +57,7 @@ impl Default for Sessions {
             next_id: AtomicU64::new(0),
             pending: Mutex::default(),
             admitted: Arc::new(Semaphore::new(MAX_ADMITTED)),
-            // One at a time: what is rendered may be large.
+            // One at a time, since a response may be large.
             rendering: Arc::new(Semaphore::new(1)),
             failures: Failures::default(),
         }
@@ -65,17 +65,17 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// Starts to serve a connection. If there are too many already, of this client or in all, the one that has waited
-    /// longest for its head is closed.
+    /// Starts serving a connection. If too many are pending, of this client or in total, the one that has waited longest
+    /// for its head is closed.
     pub fn start<F>(self: &Arc<Self>, client: ClientId, serve: impl FnOnce(Session) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let session = Session { id, client, sessions: Arc::clone(self), place: OnceLock::new() };
+        let session = Session { id, client, sessions: Arc::clone(self), permit: OnceLock::new() };
         let mut pending = self.pending.lock();
-        let closed = surplus(&pending, client).map(|place| pending.remove(place));
-        // Still locked, so that it can't end before it is in the list.
+        let closed = surplus(&pending, client).map(|index| pending.remove(index));
+        // The lock is held, so that the task can't end before it is in the list.
         let task = tokio::spawn(serve(session)).abort_handle();
         pending.push(Pending { id, client, has_head: false, task });
         drop(pending);
@@ -83,65 +83,67 @@ impl Sessions {
     }
 }
 
-/// The place of the connection that has to go before another one of `client` may come, if one has to.
+/// The index of the connection that must be closed before `client` may have another one; none if there is room.
 fn surplus(pending: &[Pending], client: ClientId) -> Option<usize> {
     let own = pending.iter().filter(|other| other.client == client).count();
     let is_full = pending.len() >= MAX_PENDING;
     if own < MAX_PENDING_PER_CLIENT && !is_full {
         return None;
     }
-    // Others lose a connection only if the client has not too many of its own.
-    let may_go = |other: &Pending| own < MAX_PENDING_PER_CLIENT || other.client == client;
-    let without_head = pending.iter().position(|other| may_go(other) && !other.has_head);
-    without_head.or_else(|| pending.iter().position(may_go))
+    // A connection of another client is closed only if this client has not reached its own bound.
+    let may_close = |other: &Pending| own < MAX_PENDING_PER_CLIENT || other.client == client;
+    let without_head = pending.iter().position(|other| may_close(other) && !other.has_head);
+    without_head.or_else(|| pending.iter().position(may_close))
 }
 
 impl Session {
-    /// Its head is there: others are closed before it.
-    pub fn has_head(&self) {
+    /// Records that the request's head has been received: connections without a head are closed first.
+    pub fn head_received(&self) {
         if let Some(own) = self.sessions.pending.lock().iter_mut().find(|other| other.id == self.id) {
             own.has_head = true;
         }
     }
 
-    /// It has shown the token, or need not: it is not closed for others any more.
+    /// Admits the request: its token has been checked. It is not closed in favour of others any more.
     pub fn admit(&self) -> Result<(), Refusal> {
-        let Ok(place) = Arc::clone(&self.sessions.admitted).try_acquire_owned() else {
-            let refusal =
-                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are being answered");
+        let Ok(permit) = Arc::clone(&self.sessions.admitted).try_acquire_owned() else {
+            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are in progress");
             return Err(refusal.header(RETRY_AFTER, "1"));
         };
-        let _ = self.place.set(place);
-        self.forget();
+        let _ = self.permit.set(permit);
+        self.remove_pending();
         Ok(())
     }
 
-    /// Wrong tokens of all clients.
+    /// The wrong tokens of all clients.
     pub fn failures(&self) -> &Failures {
         &self.sessions.failures
     }
 
-    /// Makes an answer that may be large, on a thread of its own, so that others are answered meanwhile.
-    pub async fn render(&self, make: impl FnOnce() -> Answer + Send + 'static) -> Result<Answer, Refusal> {
+    /// Renders a response that may be large on a blocking thread, so that other requests proceed meanwhile.
+    pub async fn render(
+        &self,
+        make: impl FnOnce() -> AdminResponse + Send + 'static,
+    ) -> Result<AdminResponse, Refusal> {
         // The semaphore is never closed, so this only waits for a permit.
-        let turn = Arc::clone(&self.sessions.rendering).acquire_owned().await;
+        let permit = Arc::clone(&self.sessions.rendering).acquire_owned().await;
         let rendered = tokio::task::spawn_blocking(move || {
-            // It goes on if the client goes away, and so does its turn.
-            let _turn = turn;
+            // Rendering continues if the client disconnects, so the permit is held here.
+            let _permit = permit;
             make()
         });
-        let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be made");
+        let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "rendering the response failed");
         rendered.await.map_err(|_| failed())
     }
 
-    fn forget(&self) {
+    fn remove_pending(&self) {
         self.sessions.pending.lock().retain(|other| other.id != self.id);
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.forget();
+        self.remove_pending();
     }
 }
 
@@ -151,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// Pending connections of these clients, the oldest first; those whose head is there are marked.
+    /// Pending connections, the oldest first: their client, and whether their head has been received.
     fn pending(clients: &[(u8, bool)]) -> Vec<Pending> {
         let task = tokio::spawn(async {}).abort_handle();
         let one = |(id, (client, has_head)): (u64, &(u8, bool))| Pending {
@@ -168,14 +170,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_without_a_head_goes_first() {
+    async fn the_oldest_connection_without_a_head_is_closed_first() {
         assert_eq!(surplus(&pending(&[(1, false); 7]), of(1)), None);
         let mut own = vec![(2, false), (1, true), (1, true), (1, false)];
         own.extend([(1, false); 5]);
         assert_eq!(surplus(&pending(&own), of(1)), Some(3));
         assert_eq!(surplus(&pending(&own), of(2)), None);
         assert_eq!(surplus(&pending(&[(1, true); 8]), of(1)), Some(0));
-        // When all places are taken, whosever it is.
+        // The total bound closes connections of any client.
         let mut full: Vec<(u8, bool)> = (0..64).map(|number| (number / 4, number < 10)).collect();
         assert_eq!(surplus(&pending(&full), of(100)), Some(10));
         for (_, has_head) in &mut full {

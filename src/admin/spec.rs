@@ -1,49 +1,49 @@
-//! What `[admin]` says.
+//! Settings of the admin interface: the `[admin]` table of the configuration.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The admin interface as the file has it.
+/// Settings of the admin interface.
 #[derive(Clone, Debug)]
 pub struct AdminSpec {
     /// Where it listens.
     pub address: AdminAddress,
-    /// What a client must show; none is asked for without it.
+    /// The token that clients must send; without one, none is required.
     pub token: Option<Token>,
 }
 
-/// Where the interface listens. It is displayed as the file has it: `127.0.0.1:9900` or `unix:/run/admin.sock`.
+/// The address of the interface. It is displayed as in the configuration: `127.0.0.1:9900` or `unix:/run/admin.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminAddress {
-    /// Address and port; port 0 takes a free one.
+    /// Address and port; port 0 selects a free one.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix {
-        /// Its file.
+        /// The path of its file.
         path: PathBuf,
         /// The permissions of the file.
         mode: u32,
     },
 }
 
-/// What a client must show. It is never printed.
+/// The token that clients must send. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Box<str>);
 
-/// Why a text can't be a token.
+/// Why a text is not a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// No header could have it as a token.
+    /// It can't be sent in a header.
     #[error("a token has visible ASCII characters only, and no blanks")]
     Characters,
-    /// It could be guessed.
+    /// It is short enough to be guessed.
     #[error("a token has at least {} characters", Token::MIN_LEN)]
     Short,
 }
 
 impl AdminAddress {
-    /// The address, unless it is a Unix socket.
+    /// The TCP address; none for a Unix socket.
     #[must_use]
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
@@ -72,13 +72,13 @@ impl fmt::Display for AdminAddress {
 }
 
 impl Token {
-    /// The fewest characters that a token has. 16 random hexadecimal digits are 64 bits.
+    /// The minimum length of a token. 16 random hexadecimal digits are 64 bits.
     pub const MIN_LEN: usize = 16;
 
-    /// A token of this text.
+    /// Checks a token.
     ///
     /// # Errors
-    /// When it is too short, or no request could show it.
+    /// If it is too short, or can't be sent in a header.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(TokenError::Characters);
@@ -89,15 +89,15 @@ impl Token {
         Ok(Self(text.into()))
     }
 
-    /// The token itself, for who has to show it.
+    /// The token itself, for a client that sends it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Compares hashes, in constant time: how long it takes says nothing of what would be right.
-    pub(super) fn is(&self, shown: &[u8]) -> bool {
-        blake3::hash(self.0.as_bytes()) == blake3::hash(shown)
+    /// Compares hashes in constant time, so that the time reveals nothing about the token.
+    pub(super) fn is(&self, sent: &[u8]) -> bool {
+        blake3::hash(self.0.as_bytes()) == blake3::hash(sent)
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_long_and_are_not_printed() {
+    fn short_tokens_are_rejected_and_tokens_are_never_printed() {
         assert_eq!(format!("{:?}", Token::new("s3cret-admin-t0ken").unwrap()), "Token(…)");
         assert!(Token::new(&"a".repeat(16)).is_ok());
         for (text, error) in [

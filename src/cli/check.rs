@@ -1,20 +1,21 @@
 //! `tidegate check`.
 
-use super::output::{print, written};
-use super::{FileArgs, Outcome, load};
+use super::file::FileArgs;
+use super::outcome::Outcome;
+use super::output::{print, report_write};
 use crate::config::Config;
 use crate::store::StoreSpec;
 
-/// Says whether the file is right.
+/// Checks the configuration; prints its problems and warnings, and a summary if it is valid.
 pub(super) fn check(args: &FileArgs) -> Outcome {
-    let loaded = load(args)?;
+    let loaded = args.load()?;
     if !loaded.warnings.is_empty() {
-        written("standard error", loaded.warnings.print())?;
+        report_write("standard error", loaded.warnings.print())?;
     }
-    print(&format!("{} is right: {}", args.config.display(), summary(&loaded.config)))
+    print(&format!("{} is valid: {}", args.config.display(), summary(&loaded.config)))
 }
 
-/// What a configuration comes to, in a few words.
+/// Summarizes a configuration, such as `1 route, 2 limits, 1 upstream, counts in this process`.
 fn summary(config: &Config) -> String {
     let site = &config.site;
     let store = match &config.store {

@@ -11,8 +11,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
 
+use super::file::FileArgs;
+use super::outcome::{Failure, Outcome};
 use super::output::{complain, print};
-use super::{Failure, FileArgs, Outcome, load};
 use crate::gate::ClientIdentity;
 
 /// The request to explain.
@@ -22,26 +23,26 @@ pub(super) struct ExplainArgs {
     file: FileArgs,
     /// The method, such as GET.
     method: String,
-    /// The URL, or only its path; a host in it goes into the Host header.
+    /// The URL, or its path alone; a host in it becomes the Host header.
     url: String,
-    /// A header of the request; can be given several times.
+    /// A header of the request; may be repeated.
     #[arg(short = 'H', long = "header", value_name = "'NAME: VALUE'")]
     headers: Vec<String>,
-    /// The address that the request comes from.
+    /// The address of the peer that sends the request.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     from: IpAddr,
-    /// The subject of the certificate that the client shows, such as CN=worker,O=Example.
+    /// The subject of the client's certificate, such as CN=worker,O=Example.
     #[arg(long, value_name = "NAME")]
     tls_subject: Option<String>,
 }
 
-/// Tells what a request would meet.
+/// Explains a request.
 pub(super) fn explain(args: &ExplainArgs) -> Outcome {
     let head = request::head(&args.method, &args.url, &args.headers).map_err(|error| {
         complain(format!("error: {error}"));
         Failure::Usage
     })?;
-    let loaded = load(&args.file)?;
-    let caller = ClientIdentity { address: args.from, tls_subject: args.tls_subject.as_deref() };
-    print(&report::tell(&loaded, caller, &head))
+    let loaded = args.file.load()?;
+    let client = ClientIdentity { address: args.from, tls_subject: args.tls_subject.as_deref() };
+    print(&report::explain(&loaded, client, &head))
 }

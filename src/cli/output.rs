@@ -1,20 +1,20 @@
-//! What commands print, and what happens where it can't be written.
+//! Output of commands, and errors when writing it.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
-use super::{Failure, Outcome};
+use super::outcome::{Failure, Outcome};
 
-/// Prints a line or several to standard output.
+/// Prints lines to standard output.
 pub(super) fn print(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
-    written("standard output", writeln!(out, "{text}").and_then(|()| out.flush()))
+    report_write("standard output", writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
-/// What a command comes to that has written to a stream.
-pub(super) fn written(stream: &str, result: io::Result<()>) -> Outcome {
+/// The outcome of a command that has written to `stream`. Prints an error unless the reader has closed the stream.
+pub(super) fn report_write(stream: &str, result: io::Result<()>) -> Outcome {
     match result {
-        // A reader such as `head` has what it wanted.
+        // A reader such as `head` closes the pipe when it has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(format!("error: can't write to {stream}: {error}"));
             Err(Failure::Running)
@@ -23,7 +23,7 @@ pub(super) fn written(stream: &str, result: io::Result<()>) -> Outcome {
     }
 }
 
-/// Prints a line or several to standard error. If that can't be written either, the exit status still tells.
+/// Prints lines to standard error. Write errors are ignored: the exit status reports the failure, too.
 pub(super) fn complain(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -2,23 +2,24 @@
 
 use std::time::Duration;
 
+use super::file::FileArgs;
+use super::outcome::{Failure, Outcome};
 use super::output::complain;
-use super::{Failure, FileArgs, Outcome, load};
 use crate::{app, telemetry};
 
-/// How long the end waits for whoever reads the log.
-const LAST_LINES: Duration = Duration::from_secs(1);
+/// How long the exit waits until the last lines of the log are written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves until told to stop.
+/// Runs the proxy until a signal stops it.
 pub(super) fn run(args: &FileArgs) -> Outcome {
-    let loaded = load(args)?;
+    let loaded = args.load()?;
     telemetry::start_log(loaded.config.log.level);
     for warning in loaded.warnings.lines() {
         tracing::warn!("{warning}");
     }
-    let ended = app::run(args.config.clone(), loaded);
-    telemetry::flush_log(LAST_LINES);
-    ended.map_err(|error| {
+    let result = app::run(args.config.clone(), loaded);
+    telemetry::flush_log(FLUSH_TIMEOUT);
+    result.map_err(|error| {
         complain(format!("error: {error:#}"));
         Failure::Running
     })

@@ -2,15 +2,15 @@
 
 mod arrivals;
 mod backend;
-mod decimal;
+mod charges;
+mod describe;
+mod error;
 mod jsonl;
-mod keys;
-mod picture;
 mod player;
-mod svg;
+mod plotting;
+mod scenario;
+mod summary;
 mod table;
-mod tally;
-mod words;
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -20,46 +20,50 @@ use clap::{Args, ValueEnum};
 
 use self::arrivals::Arrival;
 use self::backend::Backend;
+use self::error::SimulateError;
 use self::player::Player;
+use self::scenario::Scenario;
+use super::file::FileArgs;
+use super::outcome::{Failure, Outcome};
 use super::output::{self, complain};
-use super::{Failure, FileArgs, Outcome, load};
+use super::plot;
 use crate::config::Loaded;
-use crate::gate::Gate;
-use crate::limit::{Key, Policy, PolicyId};
-use crate::store::StoreError;
+use crate::limit::{Policy, PolicyId};
 use crate::store::redis::Target;
 use crate::suggest::nearest;
 use crate::telemetry::has_colours;
 
-/// Pictures of more arrivals than this show nothing.
-const MAX_DRAWN: usize = 5_000;
-/// So many names are listed where an unknown one is like none of them.
-const NAMED: usize = 10;
+/// The most arrivals of a plot: with more, it shows nothing.
+const MAX_PLOTTED: usize = 5_000;
+/// The most names that are listed as alternatives to an unknown one.
+const MAX_LISTED: usize = 10;
 
-/// What to play, and where.
+/// The arguments of `tidegate simulate`.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct SimulateArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// The limits that each arrival meets, all or nothing; with --compare, each by itself.
+    /// The limits to play against: all together, or each alone with --compare.
+    ///
+    /// Together, a request is charged on all of them or on none.
     #[arg(long = "limit", value_name = "NAME[,NAME]", value_delimiter = ',', required = true)]
     limits: Vec<String>,
-    /// The arrivals, one a line; `-` or nothing for standard input.
+    /// The file with the arrivals, one per line; `-` or nothing for standard input.
     ///
     /// A line is `SECONDS [KEY [COST [FLIGHT]]]`. SECONDS count from the Unix epoch, with up to six decimals;
-    /// lines are played as they stand, and a time that steps back is a clock that is set back. KEY is free text
-    /// without blanks and stands for the whole key; COST replaces the limit's own; FLIGHT is how many seconds
-    /// a request holds its slot of a concurrency limit once it is forwarded, which is after any delay. Slots
-    /// that end at the time of an arrival are free for it. A word that starts with `#` starts a comment.
+    /// lines are played in their order, and a time before that of the line above sets the clock back. KEY is any
+    /// text without blanks, and is used as the whole key. COST replaces the limit's own cost. FLIGHT is how many
+    /// seconds a request holds its slot of a concurrency limit after it is forwarded, which is after any delay. A
+    /// slot that is released at the time of an arrival is free for it. A word that starts with `#` starts a comment.
     #[arg(long, value_name = "FILE")]
     arrivals: Option<PathBuf>,
-    /// Play them in this Redis, through its scripts; otherwise in memory, whatever the file says.
+    /// Count in this Redis, with the scripts of the server; without it in memory, whatever the file says.
     ///
     /// Keys have a prefix of their own and are deleted at the end.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How to show what becomes of them.
+    /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     /// Play the arrivals against each limit alone, side by side.
@@ -72,56 +76,26 @@ Examples:
   Eight requests at once against the limit of the quickstart:
     yes 0 | head -n 8 | tidegate simulate -c config/quickstart.toml --limit per-client
 
-  A picture of what two limits would do, each alone:
+  A plot of two limits, each alone:
     tidegate simulate --limit per-key,daily --compare --arrivals burst.txt --format svg > burst.svg
 
-A limit in shadow mode says what it would do, unless it is played together with one that enforces.";
+A limit in shadow mode shows its decisions, unless it is played together with one that enforces.";
 
-/// How to show what becomes of arrivals.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// A line for each, and a summary.
+    /// One line per arrival, and a summary.
     Table,
-    /// A JSON object for each; with --compare, for each and each limit.
+    /// One JSON object per arrival; with --compare, per arrival and limit.
     Jsonl,
-    /// A picture.
+    /// A plot of requests and remaining units over time.
     Svg,
-}
-
-/// What is played.
-#[derive(Debug)]
-struct Script<'a> {
-    gate: &'a Gate,
-    policies: &'a [Policy],
-    /// The limits that each player has.
-    casts: Vec<Vec<PolicyId>>,
-    compare: bool,
-    arrivals: &'a [Arrival],
-}
-
-/// Why a run breaks off.
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    /// There is no Redis.
-    #[error(
-        "can't reach {0}: {1}\nhelp: name a Redis that runs with --store URL, or leave --store out to play in memory"
-    )]
-    Away(String, StoreError),
-    /// The store did not answer, or not with sense.
-    #[error("the store can't be asked: {0}")]
-    Store(#[from] StoreError),
-    /// Standard output can't be written.
-    #[error(transparent)]
-    Output(#[from] io::Error),
-    /// Somebody does not want to wait.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 /// Plays arrivals against limits.
 pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
-    let wrong = |said: String| {
-        complain(said);
+    let usage = |message: String| {
+        complain(message);
         Failure::Usage
     };
     let target = args
@@ -129,15 +103,15 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
         .as_deref()
         .map(Target::parse)
         .transpose()
-        .map_err(|error| wrong(format!("error: --store is not the URL of a Redis: {error}")))?;
-    let loaded = load(&args.file)?;
-    let limits = limits(&args.limits, &loaded).map_err(wrong)?;
-    let arrivals = read_arrivals(args).map_err(wrong)?;
+        .map_err(|error| usage(format!("error: --store is not the URL of a Redis: {error}")))?;
+    let loaded = args.file.load()?;
+    let limits = limits(&args.limits, &loaded).map_err(usage)?;
+    let arrivals = read_arrivals(args).map_err(usage)?;
     let gate = &loaded.config.site.gate;
-    let script = Script {
+    let scenario = Scenario {
         gate,
         policies: &gate.limits.policies,
-        casts: if args.compare { limits.into_iter().map(|id| vec![id]).collect() } else { vec![limits] },
+        players: if args.compare { limits.into_iter().map(|id| vec![id]).collect() } else { vec![limits] },
         compare: args.compare,
         arrivals: &arrivals,
     };
@@ -146,13 +120,14 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
         Failure::Running
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.map_err(|error| failed(&error))?.block_on(play(&script, target.as_ref(), args.format)) {
-        Err(Problem::Output(error)) => output::written("standard output", Err(error)),
+    match runtime.map_err(|error| failed(&error))?.block_on(play(&scenario, target.as_ref(), args.format)) {
+        // A closed pipe is not a failure.
+        Err(SimulateError::Output(error)) => output::report_write("standard output", Err(error)),
         played => played.map_err(|error| failed(&error)),
     }
 }
 
-/// The limits of these names, each once.
+/// Looks up limits by name; a name that is given twice counts once.
 fn limits(names: &[String], loaded: &Loaded) -> Result<Vec<PolicyId>, String> {
     let policies = &loaded.config.site.gate.limits.policies;
     let mut found = Vec::new();
@@ -160,7 +135,7 @@ fn limits(names: &[String], loaded: &Loaded) -> Result<Vec<PolicyId>, String> {
         let mut all_ids = policies.iter().zip((0..).map(PolicyId));
         // Limits come before their overrides, which are stored under the same name.
         let Some((_, id)) = all_ids.find(|(policy, _)| *policy.stored == **name) else {
-            return Err(format!("error: unknown limit `{name}`\nhelp: {}", advice(name, policies)));
+            return Err(format!("error: unknown limit `{name}`\nhelp: {}", alternatives(name, policies)));
         };
         if !found.contains(&id) {
             found.push(id);
@@ -169,90 +144,77 @@ fn limits(names: &[String], loaded: &Loaded) -> Result<Vec<PolicyId>, String> {
     Ok(found)
 }
 
-/// What to name in place of a name that no limit has.
-fn advice(name: &str, policies: &[Policy]) -> String {
+/// Help for a name that no limit has: the most similar name, or all of them.
+fn alternatives(name: &str, policies: &[Policy]) -> String {
     let mut seen = HashSet::new();
     let all: Vec<&str> =
         policies.iter().map(|policy| &*policy.stored).filter(|name| seen.insert(*name)).collect();
     if let Some(near) = nearest(name, all.iter().copied()) {
         return format!("did you mean `{near}`?");
     }
-    match all.len().checked_sub(NAMED) {
+    match all.len().checked_sub(MAX_LISTED) {
         _ if all.is_empty() => "the file has no limits".to_owned(),
         None | Some(0) => format!("the file has {}", all.join(", ")),
-        Some(more) => format!("the file has {} and {more} more", all[..NAMED].join(", ")),
+        Some(more) => format!("the file has {} and {more} more", all[..MAX_LISTED].join(", ")),
     }
 }
 
 fn read_arrivals(args: &SimulateArgs) -> Result<Vec<Arrival>, String> {
     let file = args.arrivals.as_deref().filter(|file| file.as_os_str() != "-");
     if file.is_none() && io::stdin().is_terminal() {
-        complain("reading arrivals from the terminal, such as `0.25 alice`; Ctrl-D ends them");
+        complain("reading arrivals from the terminal, such as `0.25 alice`; end with Ctrl-D");
     }
     let arrivals = arrivals::read(file)?;
-    if args.format == Format::Svg && arrivals.len() > MAX_DRAWN {
+    if args.format == Format::Svg && arrivals.len() > MAX_PLOTTED {
         return Err(format!(
-            "error: a picture shows at most {MAX_DRAWN} arrivals, and these are {}\n\
-             help: play a part of them, or choose another --format",
+            "error: a plot shows at most {MAX_PLOTTED} arrivals, and there are {}\n\
+             help: play fewer of them, or choose another --format",
             arrivals.len()
         ));
     }
     Ok(arrivals)
 }
 
-/// Plays everything, and deletes what it has stored, also if it breaks off.
-async fn play(script: &Script<'_>, target: Option<&Target>, format: Format) -> Result<(), Problem> {
-    let keys = script.keys();
-    let away = |error| Problem::Away(target.map_or_else(String::new, ToString::to_string), error);
-    let venue = Backend::open(target, keys.len()).await.map_err(away)?;
+/// Plays everything, and deletes all keys that were stored, also after an error.
+async fn play(scenario: &Scenario<'_>, target: Option<&Target>, format: Format) -> Result<(), SimulateError> {
+    let keys = scenario.keys();
+    let unreachable =
+        |error| SimulateError::Unreachable(target.map_or_else(String::new, ToString::to_string), error);
+    let backend = Backend::open(target, keys.len()).await.map_err(unreachable)?;
     let players =
-        script.casts.iter().map(|limits| Player::new(script.gate, &venue, limits.clone())).collect();
-    // In memory nothing waits, so that nothing could be interrupted but by the signal itself.
+        scenario.players.iter().map(|limits| Player::new(scenario.gate, &backend, limits.clone())).collect();
+    // In memory nothing is awaited that `select!` could interrupt; there SIGINT ends the process itself.
     let played = if target.is_none() {
-        show(script, players, format).await
+        write_output(scenario, players, format).await
     } else {
         tokio::select! {
-            played = show(script, players, format) => played,
-            _ = tokio::signal::ctrl_c() => Err(Problem::Interrupted),
+            played = write_output(scenario, players, format) => played,
+            _ = tokio::signal::ctrl_c() => Err(SimulateError::Interrupted),
         }
     };
-    let cleared = venue.clear(script.policies, &keys).await;
-    if let (Err(_), Some(prefix)) = (&cleared, venue.prefix()) {
-        complain(format!("warning: keys that begin with {prefix} are left; Redis deletes them in time"));
+    let cleared = backend.clear(scenario.policies, &keys).await;
+    if let (Err(_), Some(prefix)) = (&cleared, backend.prefix()) {
+        complain(format!("warning: keys that start with {prefix} could not be deleted; they will expire"));
     }
-    played.and(cleared.map_err(Problem::Store))
+    played.and(cleared.map_err(SimulateError::Store))
 }
 
-async fn show(script: &Script<'_>, mut players: Vec<Player<'_>>, format: Format) -> Result<(), Problem> {
+async fn write_output(
+    scenario: &Scenario<'_>,
+    mut players: Vec<Player<'_>>,
+    format: Format,
+) -> Result<(), SimulateError> {
     let stdout = io::stdout();
     let colours = has_colours(&stdout);
     let mut out = io::BufWriter::new(stdout.lock());
     match format {
-        Format::Table => table::write(script, &mut players, colours, &mut out).await?,
-        Format::Jsonl => jsonl::write(script, &mut players, &mut out).await?,
+        Format::Table => table::write(scenario, &mut players, colours, &mut out).await?,
+        Format::Jsonl => jsonl::write(scenario, &mut players, &mut out).await?,
         Format::Svg => {
-            let picture = picture::take(script, &mut players).await?;
-            out.write_all(svg::draw(&picture).as_bytes())?;
+            let plot = plotting::play(scenario, &mut players).await?;
+            out.write_all(plot::draw(&plot).as_bytes())?;
         }
     }
     out.flush()?;
     Ok(())
-}
-
-impl Script<'_> {
-    /// Everything that the arrivals are counted under, each once.
-    fn keys(&self) -> Vec<(PolicyId, Key)> {
-        let limits = self.casts.iter().flatten();
-        let charges =
-            limits.flat_map(|id| self.arrivals.iter().map(|one| keys::asked(self.gate, *id, one).charge));
-        let mut keys: Vec<(PolicyId, Key)> = charges.map(|charge| (charge.policy, charge.key)).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys
-    }
-}
-
-/// A key as people see it: without characters that would do something to a terminal or a picture.
-fn shown_key(key: &str) -> String {
-    key.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! Where a request goes that its limits let pass.
+//! Explains where a route forwards a request.
 
 use http::header::HeaderName;
 
@@ -9,31 +9,31 @@ use crate::http1::{RequestHead, names};
 use crate::proxy::{HeaderEdits, Rewrite, RouteAction, Target};
 use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
-/// Tells what a route does with a request; `path` is what goes upstream.
-pub(super) fn tell(
+/// Explains what a route does with a request; `path` is the normalized path, which is sent upstream.
+pub(super) fn explain(
     rows: &mut Rows,
     loaded: &Loaded,
-    treatment: &RouteAction,
+    action: &RouteAction,
     subject: &Subject<'_>,
     path: &str,
 ) {
     let site = &loaded.config.site;
-    match &treatment.target {
-        Target::Respond { status, .. } => rows.row("answer", format!("{status}, by the route itself")),
+    match &action.target {
+        Target::Respond { status, .. } => rows.row("response", format!("{status}, from the route itself")),
         Target::Forward { upstream, rewrite, key } => {
             let upstream = &site.upstreams[*upstream];
-            let first = choice(rows, &site.gate, upstream, key.as_ref(), subject);
+            let first = explain_balancing(rows, &site.gate, upstream, key.as_ref(), subject);
             let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
-            servers(rows, loaded, upstream, first, &format!("{}{query}", rewrite.path(path)));
-            host(rows, upstream, rewrite, subject.head);
+            list_servers(rows, loaded, upstream, first, &format!("{}{query}", rewrite.path(path)));
+            explain_host(rows, upstream, rewrite, subject.head);
         }
     }
-    edits(rows, "on the way there", &treatment.request_headers);
-    edits(rows, "on the way back", &treatment.response_headers);
+    list_edits(rows, "in the request", &action.request_headers);
+    list_edits(rows, "in the response", &action.response_headers);
 }
 
-/// Tells how a server is chosen; gives the place of the one that it is, or could be.
-fn choice(
+/// Explains how a server is selected; returns the index of the server that is, or may be, selected.
+fn explain_balancing(
     rows: &mut Rows,
     gate: &Gate,
     upstream: &UpstreamSpec,
@@ -45,9 +45,9 @@ fn choice(
     }
     let Some(key) = key else {
         match upstream.balance {
-            Balance::LeastRequests => rows.row("balance", "to the server with the fewest requests in flight"),
+            Balance::LeastRequests => rows.row("balance", "the server with the fewest requests in flight"),
             Balance::PowerOfTwo => {
-                rows.row("balance", "of two servers to the one with fewer requests in flight");
+                rows.row("balance", "of two random servers the one with fewer requests in flight");
             }
             Balance::RoundRobin | Balance::Hash => {}
         }
@@ -60,29 +60,29 @@ fn choice(
             Some(value) => format!("{part} = {}", String::from_utf8_lossy(&value)),
             None => format!("client_ip = {}, since the request has no {part}", subject.client),
         };
-        let where_to = if found.is_some() {
-            "the first of these servers, while it is well"
+        let selected = if found.is_some() {
+            "the first of these servers, while it is healthy"
         } else {
-            "always to the same server, while that is well"
+            "always the same server, while it is healthy"
         };
-        rows.row("balance", format!("by {by}: {where_to}"));
+        rows.row("balance", format!("by {by}: {selected}"));
     }
     found.unwrap_or(0)
 }
 
-/// Tells where the request goes, to the server at `first` before all others.
-fn servers(rows: &mut Rows, loaded: &Loaded, upstream: &UpstreamSpec, first: usize, target: &str) {
+/// Lists the servers with the URL of the request, that at index `first` before the others.
+fn list_servers(rows: &mut Rows, loaded: &Loaded, upstream: &UpstreamSpec, first: usize, target: &str) {
     let (before, from) = upstream.servers.split_at(first.min(upstream.servers.len()));
-    for (number, server) in from.iter().take(1).chain(before).chain(from.iter().skip(1)).enumerate() {
-        let label = if number == 0 { "sent to" } else { "or" };
+    for (index, server) in from.iter().take(1).chain(before).chain(from.iter().skip(1)).enumerate() {
+        let label = if index == 0 { "sent to" } else { "or" };
         let weight = if server.weight == 1 { String::new() } else { format!(" (weight {})", server.weight) };
-        // Its path may be a secret from the environment.
+        // A part of the URL may be a secret from an environment variable.
         let url = loaded.without_variables(&server.url());
         rows.row(label, format!("{url}{target}{weight}"));
     }
 }
 
-fn host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &RequestHead) {
+fn explain_host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &RequestHead) {
     rows.row(
         "as host",
         match &rewrite.host {
@@ -97,13 +97,13 @@ fn host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &Requ
     );
 }
 
-fn edits(rows: &mut Rows, way: &str, edits: &HeaderEdits) {
+fn list_edits(rows: &mut Rows, message: &str, edits: &HeaderEdits) {
     let removed: Vec<&str> = edits.remove.iter().map(HeaderName::as_str).collect();
     if !removed.is_empty() {
-        rows.row("removed", format!("{way}: {}", removed.join(", ")));
+        rows.row("removed", format!("{message}: {}", removed.join(", ")));
     }
     let set: Vec<&str> = edits.set.iter().map(|(name, _)| name.as_str()).collect();
     if !set.is_empty() {
-        rows.row("set", format!("{way}: {}", set.join(", ")));
+        rows.row("set", format!("{message}: {}", set.join(", ")));
     }
 }

@@ -1,4 +1,4 @@
-//! What a limit makes of a request.
+//! Explains how a limit applies to a request.
 
 use super::rows::Rows;
 use crate::config::Loaded;
@@ -12,173 +12,175 @@ use crate::store::StoreSpec;
 use crate::store::redis::stored_key;
 use crate::time::format_duration;
 
-/// Tells of one limit: its numbers, the key, the cost, and where the count lives.
-pub(super) fn tell(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) {
+/// Explains one limit: its quota, its key, its cost, and where it is counted.
+pub(super) fn explain(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) {
     let gate = &loaded.config.site.gate;
-    let (policy, terms) = (&gate.limits.policies[id], &gate.limit_rules[id]);
-    rows.row("limit", format!("{}: {}", policy.name, numbers(loaded, id)));
+    let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
+    rows.row("limit", format!("{}: {}", policy.name, describe_quota(loaded, id)));
     if policy.shadow {
-        rows.below("mode", "shadow: it only watches, and refuses nobody");
+        rows.sub_row("mode", "shadow: it refuses no request");
     }
-    key(rows, &terms.key, subject);
-    let found = terms.key.find(subject, &gate.hasher);
+    explain_key(rows, &rule.key, subject);
+    let found = rule.key.find(subject, &gate.hasher);
     match gate.match_limit(id, subject, &found) {
-        LimitMatch::Charged { charge, source } => charged(rows, loaded, terms, subject, &charge, source),
+        LimitMatch::Charged { charge, source } => {
+            let applied = Applied { loaded, rule, subject, charge: &charge, source };
+            explain_charge(rows, &applied);
+        }
         LimitMatch::Allowed(by) => {
-            rows.below("cost", format!("none: {by}, which this limit lets off (`allow`)"));
+            rows.sub_row("cost", format!("none: {by}, which this limit exempts (`allow`)"));
         }
         LimitMatch::Skipped => {
-            rows.below("cost", "none: a request that lacks this is not counted (on_missing = \"skip\")");
+            rows.sub_row("cost", "none: requests without it are not counted (on_missing = \"skip\")");
         }
         LimitMatch::Blocked(by) => {
-            rows.below("refused", format!("{by}, which this limit turns away (`block`)"));
+            rows.sub_row("refused", format!("{by}, which this limit blocks (`block`)"));
         }
         LimitMatch::TooManyValues(part) => {
-            rows.below("refused", format!("{part} has too many values to look up a rule for each"));
+            rows.sub_row("refused", format!("{part} has too many values to look up a rule for each"));
         }
         LimitMatch::Missing(_) => {
-            let status = terms.missing_status.as_u16();
-            rows.below("refused", format!("with {status}: the request lacks this (on_missing = \"deny\")"));
+            let status = rule.missing_status.as_u16();
+            rows.sub_row("refused", format!("with {status}: the request lacks it (on_missing = \"deny\")"));
         }
     }
 }
 
-/// Tells which limit turns a request away, and by which rule.
-pub(super) fn tell_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject: &Subject<'_>) {
-    let (policy, terms) = (&gate.limits.policies[id], &gate.limit_rules[id]);
-    let found = terms.key.find(subject, &gate.hasher);
+/// Explains which limit blocks a request, and by which rule.
+pub(super) fn explain_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject: &Subject<'_>) {
+    let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
+    let found = rule.key.find(subject, &gate.hasher);
     if let LimitMatch::Blocked(by) = gate.match_limit(id, subject, &found) {
-        rows.row("", format!("{by}, which the limit {} turns away (`block`)", policy.name));
+        rows.row("", format!("{by}, which limit {} blocks (`block`)", policy.name));
     }
 }
 
-/// The algorithm and the numbers of a limit, a tier or an override.
-fn numbers(loaded: &Loaded, id: PolicyId) -> String {
+/// The algorithm and the quota of a limit, a tier or an override.
+fn describe_quota(loaded: &Loaded, id: PolicyId) -> String {
     let (policy, written) = (&loaded.config.site.gate.limits.policies[id], &loaded.limits[id]);
     let (algorithm, most) = (policy.quota.algorithm().name(), policy.quota.limit());
     format!("{algorithm}, {}; at most {most} at once", written.numbers)
 }
 
-fn charged(
-    rows: &mut Rows,
-    loaded: &Loaded,
-    terms: &LimitRule,
-    subject: &Subject<'_>,
-    charge: &Charge,
-    whose: PolicySource<'_>,
-) {
+/// A limit that charges a request.
+struct Applied<'a> {
+    loaded: &'a Loaded,
+    rule: &'a LimitRule,
+    subject: &'a Subject<'a>,
+    charge: &'a Charge,
+    /// Where the quota comes from: the limit itself, a tier or an override.
+    source: PolicySource<'a>,
+}
+
+fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
+    let Applied { loaded, rule, subject, charge, source } = applied;
     let gate = &loaded.config.site.gate;
     let policy = &gate.limits.policies[charge.policy];
-    match whose {
-        PolicySource::Base => no_tier(rows, gate, terms, subject),
+    match source {
+        PolicySource::Base => explain_no_tier(rows, gate, rule, subject),
         PolicySource::Tier(name) => {
-            let by = terms.tiers.as_ref().map_or_else(String::new, |tiers| tiers.by.to_string());
-            rows.below("tier", format!("{name}, by {by}: {}", numbers(loaded, charge.policy)));
+            let by = rule.tiers.as_ref().map_or_else(String::new, |tiers| tiers.by.to_string());
+            rows.sub_row("tier", format!("{name}, by {by}: {}", describe_quota(loaded, charge.policy)));
         }
         PolicySource::Override(name) => {
-            rows.below("override", format!("{name}: {}", numbers(loaded, charge.policy)));
+            rows.sub_row("override", format!("{name}: {}", describe_quota(loaded, charge.policy)));
         }
     }
-    rows.below("cost", cost(gate, terms, subject, charge.cost));
+    rows.sub_row("cost", describe_cost(gate, rule, subject, charge.cost));
     if policy.charges_by_status() {
         let statuses: Vec<String> = policy.charge_on.iter().map(u16::to_string).collect();
         let statuses = statuses.join(" or ");
-        rows.below("charged", format!("on arrival, and given back unless the final status is {statuses}"));
+        rows.sub_row("charged", format!("on arrival, and refunded unless the final status is {statuses}"));
     }
     if let Some(ban) = &policy.ban {
         let [within, length] = [ban.within, ban.length].map(|span| format_duration(span.into()));
-        rows.below(
-            "ban",
-            format!(
-                "for {length}, after {} denial{} within {within}",
-                ban.after,
-                if ban.after == 1 { "" } else { "s" }
-            ),
-        );
+        let (after, plural) = (ban.after, if ban.after == 1 { "" } else { "s" });
+        rows.sub_row("ban", format!("for {length}, after {after} denial{plural} within {within}"));
     }
-    count(rows, loaded, policy, charge);
+    explain_store(rows, loaded, policy, charge);
 }
 
-/// Why no tier applies, where there are some.
-fn no_tier(rows: &mut Rows, gate: &Gate, terms: &LimitRule, subject: &Subject<'_>) {
-    let Some(tiers) = &terms.tiers else { return };
+/// Explains why no tier applies, if the limit has tiers.
+fn explain_no_tier(rows: &mut Rows, gate: &Gate, rule: &LimitRule, subject: &Subject<'_>) {
+    let Some(tiers) = &rule.tiers else { return };
     let by = &tiers.by;
     let why = match by.value(subject) {
         PartValue::Missing => format!("the request has no {by}"),
         PartValue::Several(_) => format!("{by} has several values that differ"),
-        PartValue::One(_)
-            if by.is_client_supplied() && !gate.trusts_headers_of(subject.peer, terms.trust) =>
-        {
-            format!("{by} is not believed, since {} is no trusted proxy", subject.peer)
+        PartValue::One(_) if by.is_client_supplied() && !gate.trusts_headers_of(subject.peer, rule.trust) => {
+            format!("{by} is ignored, since {} is not a trusted proxy", subject.peer)
         }
         PartValue::One(value) => {
-            format!("{by} = {}, and no tier is called so", String::from_utf8_lossy(&value))
+            format!("{by} = {}, which is not the name of a tier", String::from_utf8_lossy(&value))
         }
     };
-    rows.below("tier", format!("none: {why}"));
+    rows.sub_row("tier", format!("none: {why}"));
 }
 
-fn cost(gate: &Gate, terms: &LimitRule, subject: &Subject<'_>, cost: u64) -> String {
-    let Cost::Header { name, max } = &terms.cost else { return cost.to_string() };
+fn describe_cost(gate: &Gate, rule: &LimitRule, subject: &Subject<'_>, cost: u64) -> String {
+    let Cost::Header { name, max } = &rule.cost else { return cost.to_string() };
     if !subject.head.fields.contains(name) {
         return format!("{cost}: the request has no header:{name}");
     }
-    if !gate.trusts_headers_of(subject.peer, terms.trust) {
-        return format!("{cost}: header:{name} is not believed, since {} is no trusted proxy", subject.peer);
+    if !gate.trusts_headers_of(subject.peer, rule.trust) {
+        return format!("{cost}: header:{name} is ignored, since {} is not a trusted proxy", subject.peer);
     }
     format!("{cost}, by header:{name}, from 1 to {max}")
 }
 
-/// Where the count lives.
-fn count(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Charge) {
+/// Explains where the limit is counted, and what happens if the store is unavailable.
+fn explain_store(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Charge) {
     let StoreSpec::Redis(redis) = &loaded.config.store else {
-        rows.below("counted", "in this process");
+        rows.sub_row("counted", "in this process");
         return;
     };
     let limits = &loaded.config.site.gate.limits;
-    rows.below("counted", format!("in {}", redis.target));
+    rows.sub_row("counted", format!("in {}", redis.target));
     let name = stored_key(&redis.prefix, policy, charge.key, policy.quota.letter());
-    rows.below("as", String::from_utf8_lossy(&name));
+    rows.sub_row("as", String::from_utf8_lossy(&name));
     let share = limits.shares[charge.policy].quota.limit();
-    rows.below(
-        "if away",
+    rows.sub_row(
+        "if down",
         match limits.on_failure[charge.policy] {
             OnStoreFailure::Allow => "the request passes this limit".to_owned(),
             OnStoreFailure::Deny if !policy.shadow => "the request is refused with 503".to_owned(),
-            OnStoreFailure::Deny => "the request passes this limit, which only watches".to_owned(),
-            OnStoreFailure::Local => format!("this process decides by itself, at most {share} at once"),
+            OnStoreFailure::Deny => "the request passes this limit, which is in shadow mode".to_owned(),
+            OnStoreFailure::Local => format!("this process decides locally, at most {share} at once"),
         },
     );
 }
 
-fn key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
-    for (number, part) in spec.parts.iter().enumerate() {
-        let label = if number == 0 { "key" } else { "" };
+/// Explains the value of each part of the key.
+fn explain_key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
+    for (index, part) in spec.parts.iter().enumerate() {
+        let label = if index == 0 { "key" } else { "" };
         let text = match (part.value(subject), spec.on_missing) {
-            (PartValue::One(_), _) if *part == KeyPart::Global => format!("{part} = everybody"),
+            (PartValue::One(_), _) if *part == KeyPart::Global => format!("{part} = all clients"),
             (PartValue::One(value), _) => format!("{part} = {}", String::from_utf8_lossy(&value)),
             (PartValue::Several(_), _) => {
                 let address = subject.client;
-                format!("{part} has several values that differ: the client's address is counted, {address}")
+                format!(
+                    "{part} has several values that differ: the client's address is used instead, {address}"
+                )
             }
             (PartValue::Missing, OnMissing::ClientIp) => {
                 let why = why_missing(part, subject);
-                format!("{part} is missing{why}: the client's address stands in for it, {}", subject.client)
+                format!("{part} is missing{why}: the client's address is used instead, {}", subject.client)
             }
             (PartValue::Missing, _) => format!("{part} is missing{}", why_missing(part, subject)),
         };
-        rows.below(label, text);
+        rows.sub_row(label, text);
     }
 }
 
-/// Why there is no such claim; of other parts it is plain.
+/// Why a claim is missing; other parts need no explanation.
 fn why_missing(part: &KeyPart, subject: &Subject<'_>) -> String {
     if !matches!(part, KeyPart::Jwt(_)) {
         return String::new();
     }
     match subject.token.claims() {
-        Ok(_) => " (the token does not say it)".to_owned(),
-        Err(TokenError::NoKeys) => " (its keys are fetched while tidegate runs, and not now)".to_owned(),
+        Ok(_) => " (the token does not have this claim)".to_owned(),
+        Err(TokenError::NoKeys) => " (its keys are fetched only while tidegate runs)".to_owned(),
         Err(error) => format!(" ({error})"),
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a request, told in plain text.
+//! Explains a request in plain text.
 
 use std::fmt::Write as _;
 
@@ -11,88 +11,90 @@ use crate::gate::{ClientIdentity, Gate, RequestError, RequestPlan, RouteId, norm
 use crate::http1::RequestHead;
 use crate::id_vec::Id as _;
 
-/// Tells what becomes of a request.
-pub(super) fn tell(loaded: &Loaded, caller: ClientIdentity<'_>, head: &RequestHead) -> String {
+/// Explains a request: its route, its limits and its response or upstream.
+pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestHead) -> String {
     let gate = &loaded.config.site.gate;
     let mut rows = Rows::default();
-    rows.row("request", format!("{} {} from {}", head.method, head.uri, caller.address));
-    match gate.plan(caller, head) {
-        Ok(examined) => admitted(&mut rows, loaded, caller, head, &examined),
-        Err(reason) => refused(&mut rows, gate, caller, head, &reason),
+    rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
+    match gate.plan(peer, head) {
+        Ok(plan) => explain_plan(&mut rows, loaded, peer, head, &plan),
+        Err(error) => explain_error(&mut rows, gate, peer, head, &error),
     }
     rows.into_text()
 }
 
-fn refused(
+/// Explains why a request is refused before any limit is checked.
+fn explain_error(
     rows: &mut Rows,
     gate: &Gate,
-    caller: ClientIdentity<'_>,
+    peer: ClientIdentity<'_>,
     head: &RequestHead,
-    reason: &RequestError,
+    error: &RequestError,
 ) {
     if let Ok(path) = normalize(head.uri.path()) {
         rows.row("path", path.matched());
     }
-    rows.row("client", client(gate, caller, head));
+    rows.row("client", describe_client(gate, peer, head));
     rows.gap();
-    rows.row("answer", format!("{}: {reason}", reason.status()));
-    if let RequestError::EncodedSlash = reason {
-        rows.row("", "a route lets such a path pass if it says encoded_slash = \"keep\"");
+    rows.row("response", format!("{}: {error}", error.status()));
+    if let RequestError::EncodedSlash = error {
+        rows.row("", "a route accepts such paths with encoded_slash = \"keep\"");
     }
-    if let (RequestError::TooLarge, Ok(located)) = (reason, gate.match_route(head)) {
+    if let (RequestError::TooLarge, Ok(located)) = (error, gate.match_route(head)) {
         let route = located.route.map(|id| gate.routes.get(id));
-        let most = route.and_then(|route| route.max_body).unwrap_or_default();
-        rows.row("", format!("its route says max_body, which is {most} bytes"));
+        let max = route.and_then(|route| route.max_body).unwrap_or_default();
+        rows.row("", format!("its route has a max_body of {max} bytes"));
     }
-    if let (RequestError::Blocked(limit), Ok(located)) = (reason, gate.match_route(head)) {
-        limits::tell_block(rows, gate, *limit, &gate.subject(caller, head, &located));
+    if let (RequestError::Blocked(limit), Ok(located)) = (error, gate.match_route(head)) {
+        limits::explain_block(rows, gate, *limit, &gate.subject(peer, head, &located));
     }
 }
 
-fn admitted(
+/// Explains the route and the limits of a request, and its response or upstream.
+fn explain_plan(
     rows: &mut Rows,
     loaded: &Loaded,
-    caller: ClientIdentity<'_>,
+    peer: ClientIdentity<'_>,
     head: &RequestHead,
-    examined: &RequestPlan<'_>,
+    plan: &RequestPlan<'_>,
 ) {
     let site = &loaded.config.site;
     let gate = &site.gate;
-    rows.row("path", examined.path.matched());
-    rows.row("host", if examined.host.is_empty() { "none" } else { &examined.host });
-    rows.row("client", client(gate, caller, head));
-    let place = examined.route.map(RouteId::index);
-    routing::tell(rows, gate.routes.routes(), place, head, examined);
-    let route = examined.route.map(|id| gate.routes.get(id));
+    rows.row("path", plan.path.matched());
+    rows.row("host", if plan.host.is_empty() { "none" } else { &plan.host });
+    rows.row("client", describe_client(gate, peer, head));
+    let index = plan.route.map(RouteId::index);
+    routing::explain(rows, gate.routes.routes(), index, head, plan);
+    let route = plan.route.map(|id| gate.routes.get(id));
     let ids = route.map_or(&gate.default_limits, |route| &route.limits);
     if ids.is_empty() {
         rows.row("limits", "none");
     }
-    // What could be examined can be located.
+    // A request that was examined without an error can be matched with a route, too.
     let Ok(located) = gate.match_route(head) else { return };
-    let subject = gate.subject(caller, head, &located);
+    let subject = gate.subject(peer, head, &located);
     for id in ids {
         rows.gap();
-        limits::tell(rows, loaded, *id, &subject);
+        limits::explain(rows, loaded, *id, &subject);
     }
     rows.gap();
-    if let Some(missing) = &examined.missing {
-        rows.row("answer", format!("{}: {}", missing.status, missing.detail()));
-        rows.row("", "its other limits are charged, and may refuse it before");
+    if let Some(missing) = &plan.missing {
+        rows.row("response", format!("{}: {}", missing.status, missing.detail()));
+        rows.row("", "its other limits are charged, and may refuse it first");
         return;
     }
-    match examined.route.map(|route| &site.treatments[route]) {
-        Some(treatment) => forwarding::tell(rows, loaded, treatment, &subject, &examined.path.sent),
+    match plan.route.map(|route| &site.treatments[route]) {
+        Some(action) => forwarding::explain(rows, loaded, action, &subject, &plan.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
-            rows.row("answer", "204 No Content: the server as a whole is asked");
+            rows.row("response", "204 No Content: `OPTIONS *` addresses the server as a whole");
         }
-        None => rows.row("answer", "404 Not Found: no route matches"),
+        None => rows.row("response", "404 Not Found: no route matches"),
     }
 }
 
-/// The client's address, and how it was found.
-fn client(gate: &Gate, caller: ClientIdentity<'_>, head: &RequestHead) -> String {
-    let from = caller.address;
+/// The client's address, and how it was determined.
+fn describe_client(gate: &Gate, peer: ClientIdentity<'_>, head: &RequestHead) -> String {
+    let from = peer.address;
     let rules = &gate.client_ip;
     let found = rules.client(from, &head.fields);
     let mut text = found.to_string();
@@ -100,7 +102,7 @@ fn client(gate: &Gate, caller: ClientIdentity<'_>, head: &RequestHead) -> String
     if found != from.to_canonical() {
         let _ = write!(text, " (from {}, sent by the trusted proxy {from})", rules.header);
     } else if head.fields.contains(&rules.header) && !rules.is_trusted(from) {
-        let _ = write!(text, " (it is no trusted proxy: its {} is not believed)", rules.header);
+        let _ = write!(text, " (not a trusted proxy: its {} is ignored)", rules.header);
     }
     let counted = rules.counted(found);
     if counted != found {

@@ -1,33 +1,37 @@
-//! From arguments to a request's head.
+//! Builds a request's head from arguments.
 
 use http::header::HeaderName;
 use http::{HeaderValue, Method, Uri};
 
 use crate::http1::{RequestHead, names};
 
-/// The Host of a request that names none.
-const NO_HOST: &str = "localhost";
+/// The Host of a request without one.
+const DEFAULT_HOST: &str = "localhost";
 
-/// Makes a head as a client would send it: the target without its host, which goes into the Host header.
+/// Builds a head as a client would send it: the target in origin form, and its host in the Host header.
+///
+/// # Errors
+/// A message if an argument is not valid.
 pub(super) fn head(method: &str, url: &str, headers: &[String]) -> Result<RequestHead, String> {
-    let method = Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is not a method"))?;
-    let (host, target) = split(url)?;
-    let target: Uri = target.parse().map_err(|error| format!("`{url}` can't be asked for: {error}"))?;
+    let method =
+        Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is not a valid method"))?;
+    let (host, target) = split_url(url)?;
+    let target: Uri = target.parse().map_err(|error| format!("`{url}` is not a valid URL: {error}"))?;
     let mut head = RequestHead::new(method, target);
     for header in headers {
-        let (name, value) = pair(header)?;
+        let (name, value) = parse_header(header)?;
         head.fields.push(&name, value.as_bytes());
     }
     if !head.fields.contains(names::HOST) {
-        let host = HeaderValue::from_str(host.unwrap_or(NO_HOST));
+        let host = HeaderValue::from_str(host.unwrap_or(DEFAULT_HOST));
         let host = host.map_err(|_| format!("the host of `{url}` is not valid"))?;
         head.fields.push(names::HOST, host.as_bytes());
     }
     Ok(head)
 }
 
-/// The host of a URL, if it has one, and the rest.
-fn split(url: &str) -> Result<(Option<&str>, &str), String> {
+/// Splits a URL into its host, if it has one, and the rest.
+fn split_url(url: &str) -> Result<(Option<&str>, &str), String> {
     if url.starts_with('/') || url == "*" {
         return Ok((None, url));
     }
@@ -51,7 +55,7 @@ fn split(url: &str) -> Result<(Option<&str>, &str), String> {
     }
 }
 
-fn pair(header: &str) -> Result<(HeaderName, HeaderValue), String> {
+fn parse_header(header: &str) -> Result<(HeaderName, HeaderValue), String> {
     let wrong = || format!("`{header}` is not a header; write it as 'NAME: VALUE'");
     let (name, value) = header.split_once(':').ok_or_else(wrong)?;
     let name = name.trim().parse().map_err(|_| wrong())?;
@@ -63,24 +67,24 @@ fn pair(header: &str) -> Result<(HeaderName, HeaderValue), String> {
 mod tests {
     use super::*;
 
-    fn made(url: &str, headers: &[&str]) -> Result<(String, String), String> {
+    fn host_and_target(url: &str, headers: &[&str]) -> Result<(String, String), String> {
         let headers: Vec<String> = headers.iter().map(ToString::to_string).collect();
         let head = head("GET", url, &headers)?;
         Ok((head.fields.get_str(names::HOST).unwrap().to_owned(), head.uri.to_string()))
     }
 
     #[test]
-    fn the_host_comes_from_the_header_the_url_or_nowhere() {
+    fn the_host_is_that_of_the_header_the_url_or_the_default() {
         let ok = |host: &str, target: &str| Ok((host.to_owned(), target.to_owned()));
-        assert_eq!(made("http://a.example:81/b?c=d", &[]), ok("a.example:81", "/b?c=d"));
-        assert_eq!(made("HTTPS://u:p@a.example", &[]), ok("a.example", "/"));
-        assert_eq!(made("http://127.0.0.1/b", &["Host: a.example"]), ok("a.example", "/b"));
-        assert_eq!(made("/b", &[]), ok("localhost", "/b"));
-        assert_eq!(made("*", &["host:a"]), ok("a", "*"));
+        assert_eq!(host_and_target("http://a.example:81/b?c=d", &[]), ok("a.example:81", "/b?c=d"));
+        assert_eq!(host_and_target("HTTPS://u:p@a.example", &[]), ok("a.example", "/"));
+        assert_eq!(host_and_target("http://127.0.0.1/b", &["Host: a.example"]), ok("a.example", "/b"));
+        assert_eq!(host_and_target("/b", &[]), ok("localhost", "/b"));
+        assert_eq!(host_and_target("*", &["host:a"]), ok("a", "*"));
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_arguments_are_rejected() {
         for (url, headers) in [
             ("ftp://a", vec![]),
             ("a.example/b", vec![]),
@@ -90,7 +94,7 @@ mod tests {
             ("/", vec!["a b: c"]),
             ("/", vec!["a: \u{1}"]),
         ] {
-            assert!(made(url, &headers).is_err(), "{url}");
+            assert!(host_and_target(url, &headers).is_err(), "{url}");
         }
         assert!(head("G T", "/", &[]).is_err());
     }

@@ -1,4 +1,4 @@
-//! Which route a request meets, and which it misses by little.
+//! Explains which route matches a request, and which routes nearly match.
 
 use http::Method;
 
@@ -6,51 +6,56 @@ use super::rows::Rows;
 use crate::gate::{RequestPlan, RequestView, Route, RouteTable};
 use crate::http1::RequestHead;
 
-/// No more routes are listed than this that a request nearly met.
-const NEAR_MISSES: usize = 5;
+/// The most nearly matching routes that are listed.
+const MAX_NEAR_MISSES: usize = 5;
 
-/// Tells of the route at `place`, and of those before it whose path fits as well.
-pub(super) fn tell(
+/// Explains the match of the route at index `matched`, and why routes before it do not match although their path does.
+pub(super) fn explain(
     rows: &mut Rows,
     routes: &[Route],
-    place: Option<usize>,
+    matched: Option<usize>,
     head: &RequestHead,
-    examined: &RequestPlan<'_>,
+    plan: &RequestPlan<'_>,
 ) {
-    let before = place.and_then(|place| routes.get(..place)).unwrap_or(routes);
-    for (route, why) in near_misses(before, head, examined).take(NEAR_MISSES) {
-        rows.row("not", format!("route {}, though its path fits: {why}", route.name));
+    let before = matched.and_then(|index| routes.get(..index)).unwrap_or(routes);
+    for (route, why) in near_misses(before, head, plan).take(MAX_NEAR_MISSES) {
+        rows.row("skipped", format!("route {}: its path matches, but {why}", route.name));
     }
-    match place.and_then(|place| routes.get(place)) {
+    match matched.and_then(|index| routes.get(index)) {
         Some(route) => rows.row("route", format!("{}: {}", route.name, conditions(route))),
         None => rows.row("route", "none matches"),
     }
 }
 
-/// Routes whose host and path fit, with the condition that does not hold.
+/// Routes whose host and path match, with the condition that does not.
 fn near_misses<'r>(
     routes: &'r [Route],
     head: &'r RequestHead,
-    examined: &'r RequestPlan<'_>,
+    plan: &'r RequestPlan<'_>,
 ) -> impl Iterator<Item = (&'r Route, String)> {
-    let request = RequestView { head, query: &examined.query };
-    let fits = move |route: &Route| {
+    let request = RequestView { head, query: &plan.query };
+    let path_matches = move |route: &Route| {
         let bare = Route { methods: Vec::new(), headers: Vec::new(), query: Vec::new(), ..route.clone() };
-        RouteTable::new(vec![bare]).find(&examined.host, examined.path.matched(), request).is_some()
+        RouteTable::new(vec![bare]).find(&plan.host, plan.path.matched(), request).is_some()
     };
-    routes.iter().filter(move |route| fits(route)).map(move |route| (route, miss(route, request)))
+    routes.iter().filter(move |route| path_matches(route)).map(move |route| (route, mismatch(route, request)))
 }
 
-fn miss(route: &Route, request: RequestView<'_>) -> String {
+fn mismatch(route: &Route, request: RequestView<'_>) -> String {
     let methods = Route { headers: Vec::new(), query: Vec::new(), ..route.clone() };
     if !methods.accepts(request) {
         let named: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
-        return format!("it takes only {}", named.join(", "));
+        return format!("its methods are {}", named.join(", "));
     }
     let headers = Route { methods: Vec::new(), query: Vec::new(), ..route.clone() };
-    if headers.accepts(request) { "its query differs".to_owned() } else { "its headers differ".to_owned() }
+    if headers.accepts(request) {
+        "its query conditions do not".to_owned()
+    } else {
+        "its header conditions do not".to_owned()
+    }
 }
 
+/// The conditions of a route, such as `host a.test; path /v1/*; methods GET`.
 fn conditions(route: &Route) -> String {
     let mut conditions = Vec::new();
     if let Some(host) = &route.host {

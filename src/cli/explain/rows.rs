@@ -1,8 +1,8 @@
-//! Lines of a label and a text, aligned.
+//! Lines of a label and a text, in aligned columns.
 
 use std::fmt::Write as _;
 
-/// Where the text starts that follows a label.
+/// The column at which the text after a label starts.
 const INDENT: usize = 10;
 
 /// Lines of a label and a text.
@@ -10,18 +10,18 @@ const INDENT: usize = 10;
 pub(super) struct Rows(String);
 
 impl Rows {
-    /// A line.
+    /// Appends a line.
     pub fn row(&mut self, label: &str, text: impl AsRef<str>) {
         // Writing to a string can't fail.
         let _ = writeln!(self.0, "{label:<INDENT$}{}", text.as_ref());
     }
 
-    /// A line below another, with a label of its own.
-    pub fn below(&mut self, label: &str, text: impl AsRef<str>) {
+    /// Appends an indented line, with a label of its own.
+    pub fn sub_row(&mut self, label: &str, text: impl AsRef<str>) {
         self.row("", format!("{label:<INDENT$}{}", text.as_ref()));
     }
 
-    /// An empty line.
+    /// Appends an empty line.
     pub fn gap(&mut self) {
         self.0.push('\n');
     }

@@ -16,54 +16,57 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use url::Url;
 
-use crate::admin::api::Failed;
+use crate::admin::api::ErrorBody;
 use crate::admin::{AdminAddress, AdminSpec};
 
-/// The longest that an answer may take; a list from a large Redis takes a while.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The largest answer: the longest list, and some.
-const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// How long a response may take: listing the keys of a large Redis takes a while.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The largest response, in bytes: more than the longest list.
+const MAX_RESPONSE: usize = 16 * 1024 * 1024;
 
-/// Where the interface is, and what it wants to be shown.
+/// A client of one admin interface.
 #[derive(Debug)]
 pub(super) struct Client {
     target: Target,
     token: Option<String>,
 }
 
-/// Where the interface listens. It is displayed as a URL.
+/// The address of the interface. It is displayed as a URL.
 #[derive(Debug)]
 enum Target {
-    /// Host and port as they are connected to, and as the Host header has them.
+    /// Host and port, for the connection and for the Host header.
     Tcp(String),
-    /// The file of a Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// What is asked.
+/// A request to the interface.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct AdminRequest {
     method: Method,
     target: String,
     body: String,
 }
 
-impl Ask {
+impl AdminRequest {
     pub fn get(path: &str, parameters: &[(&str, &str)]) -> Self {
         let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
         Self { method: Method::GET, target: format!("{path}?{query}"), body: String::new() }
     }
 
     pub fn post(path: &str, body: &impl Serialize) -> Self {
-        // Text and numbers can always be written.
+        // Serialization can't fail: the value has only text.
         let body = serde_json::to_string(body).unwrap_or_default();
         Self { method: Method::POST, target: path.to_owned(), body }
     }
 }
 
 impl Client {
-    /// The interface at a URL.
-    pub fn at(text: &str, token: Option<String>) -> Result<Self, String> {
+    /// A client of the interface at a URL.
+    ///
+    /// # Errors
+    /// A message if the URL is not that of an interface.
+    pub fn at_url(text: &str, token: Option<String>) -> Result<Self, String> {
         let form = "write it as http://127.0.0.1:9900 or unix:/run/tidegate/admin.sock";
         if let Some(path) = text.strip_prefix("unix:") {
             if !path.starts_with('/') {
@@ -84,8 +87,8 @@ impl Client {
         }
     }
 
-    /// The interface that a file describes, on this machine.
-    pub fn of(spec: &AdminSpec, token: Option<String>) -> Self {
+    /// A client of the interface of a configuration, on this machine.
+    pub fn from_spec(spec: &AdminSpec, token: Option<String>) -> Self {
         let target = match &spec.address {
             AdminAddress::Unix { path, .. } => Target::Unix(path.clone()),
             AdminAddress::Tcp(address) => {
@@ -102,67 +105,74 @@ impl Client {
         Self { target, token }
     }
 
-    /// Asks, and waits for the answer.
-    pub fn ask(&self, ask: &Ask) -> Result<Value, Failed> {
-        let failed = |error: String| Failed { error, help: None };
+    /// Sends a request, and waits for the response.
+    ///
+    /// # Errors
+    /// The error of the response, or why there is none.
+    pub fn send(&self, request: &AdminRequest) -> Result<Value, ErrorBody> {
+        let error_body = |error: String| ErrorBody { error, help: None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| failed(error.to_string()))?;
-        let exchange = async { tokio::time::timeout(PATIENCE, self.exchange(ask)).await };
-        let answered = runtime.block_on(exchange);
-        let unreachable = |error: &dyn std::fmt::Display| Failed {
+        let runtime = runtime.map_err(|error| error_body(error.to_string()))?;
+        let exchange = async { tokio::time::timeout(TIMEOUT, self.exchange(request)).await };
+        let result = runtime.block_on(exchange);
+        let unreachable = |error: &dyn std::fmt::Display| ErrorBody {
             error: format!("can't reach the admin interface at {}: {error}", self.target),
             help: Some("is the proxy running? name another interface with --admin URL".to_owned()),
         };
-        let (status, body) = match answered {
-            Ok(Ok(answered)) => answered,
+        let (status, body) = match result {
+            Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(unreachable(&error)),
-            Err(_) => return Err(unreachable(&"no answer in time")),
+            Err(_) => return Err(unreachable(&"no response in time")),
         };
         if status == StatusCode::OK {
             return serde_json::from_slice(&body)
-                .map_err(|error| failed(format!("the answer can't be read: {error}")));
+                .map_err(|error| error_body(format!("the response is not valid: {error}")));
         }
         let refused = serde_json::from_slice(&body);
-        let refused = refused.unwrap_or_else(|_| failed(format!("the answer is {status}")));
+        let refused = refused.unwrap_or_else(|_| error_body(format!("the response is {status}")));
         if status == StatusCode::UNAUTHORIZED {
             let help = "set TIDEGATE_ADMIN_TOKEN to the token of [admin]";
-            return Err(Failed { help: Some(help.to_owned()), ..refused });
+            return Err(ErrorBody { help: Some(help.to_owned()), ..refused });
         }
         Err(refused)
     }
 
-    async fn exchange(&self, ask: &Ask) -> anyhow::Result<(StatusCode, Bytes)> {
+    async fn exchange(&self, request: &AdminRequest) -> anyhow::Result<(StatusCode, Bytes)> {
         match &self.target {
-            Target::Tcp(authority) => self.send(ask, TcpStream::connect(authority).await?, authority).await,
-            Target::Unix(path) => self.send(ask, UnixStream::connect(path).await?, "localhost").await,
+            Target::Tcp(authority) => {
+                self.send_over(TcpStream::connect(authority).await?, authority, request).await
+            }
+            Target::Unix(path) => {
+                self.send_over(UnixStream::connect(path).await?, "localhost", request).await
+            }
         }
     }
 
-    /// Asks over this connection; `host` is for the Host header.
-    async fn send(
+    /// Sends a request over this connection; `host` is for the Host header.
+    async fn send_over(
         &self,
-        ask: &Ask,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         host: &str,
+        request: &AdminRequest,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(connection);
-        let mut request = Request::builder()
-            .method(ask.method.clone())
-            .uri(&ask.target)
+        let mut head = Request::builder()
+            .method(request.method.clone())
+            .uri(&request.target)
             .header(HOST, host)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json");
         if let Some(token) = &self.token {
             let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| anyhow::anyhow!("the token has characters that no header can have"))?;
+                .map_err(|_| anyhow::anyhow!("the token has characters that a header can't have"))?;
             value.set_sensitive(true);
-            request = request.header(AUTHORIZATION, value);
+            head = head.header(AUTHORIZATION, value);
         }
-        let request = request.body(Full::new(Bytes::from(ask.body.clone())))?;
+        let request = head.body(Full::new(Bytes::from(request.body.clone())))?;
         let response = sender.send_request(request).await?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
         driver.abort();
         Ok((status, body.map_err(|error| anyhow::anyhow!(error))?.to_bytes()))
     }
@@ -182,8 +192,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_plain() {
-        let target = |url| Client::at(url, None).map(|client| client.target.to_string()).ok();
+    fn a_url_is_http_without_user_path_or_query() {
+        let target = |url| Client::at_url(url, None).map(|client| client.target.to_string()).ok();
         assert_eq!(target("http://127.0.0.1:9900").as_deref(), Some("http://127.0.0.1:9900"));
         assert_eq!(target("http://[::1]:9900/").as_deref(), Some("http://[::1]:9900"));
         assert_eq!(target("http://gate.internal").as_deref(), Some("http://gate.internal:80"));
@@ -203,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_reached_through_the_loopback() {
+    fn an_unspecified_address_is_reached_through_the_loopback() {
         let target = |address: &str| {
             let spec = AdminSpec { address: AdminAddress::Tcp(address.parse().unwrap()), token: None };
-            Client::of(&spec, None).target.to_string()
+            Client::from_spec(&spec, None).target.to_string()
         };
         assert_eq!(target("0.0.0.0:1"), "http://127.0.0.1:1");
         assert_eq!(target("[::]:1"), "http://[::1]:1");

@@ -1,44 +1,51 @@
-//! Arrivals: one a line, `SECONDS [KEY [COST [FLIGHT]]]`.
+//! Arrivals, one per line: `SECONDS [KEY [COST [FLIGHT]]]`.
 
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::decimal;
+use crate::cli::decimal;
 use crate::time::{Micros, Timestamp};
 
-/// The most that one run plays.
+/// The most arrivals of one run.
 const MAX_ARRIVALS: usize = 1_000_000;
-/// The most text that is read for them.
+/// The most bytes that are read.
 const MAX_BYTES: u64 = 256 << 20;
-/// No request costs more: nothing above can be counted exactly.
+/// The largest cost: larger numbers are not exact in Lua's doubles.
 const MAX_COST: u64 = 1 << 53;
-/// So many wrong lines are shown; the rest are mostly wrong in the same way.
-const SHOWN: usize = 5;
-/// The key of a line that names none.
-const NO_KEY: &str = "-";
+/// The most invalid lines that are shown: the others usually have the same problem.
+const MAX_SHOWN: usize = 5;
+/// The key of a line without one.
+const DEFAULT_KEY: &str = "-";
 
-/// One request.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
-    /// When it comes.
+    /// When it arrives.
     pub at: Timestamp,
-    /// Whose it is, whatever parts the limit's key has.
+    /// Its whole key, whatever parts the limit's key has.
     pub key: Box<str>,
-    /// What it costs, if the line says so.
+    /// Its cost, if the line has one.
     pub cost: Option<u64>,
-    /// How long it is in flight once it is forwarded.
+    /// How long it is in flight after it is forwarded.
     pub in_flight: Micros,
 }
 
-/// What is wrong with a line, and the cure.
-type Wrong = (String, String);
+/// A problem of a line, and its cure.
+type Problem = (String, String);
 
-/// Reads the arrivals in a file, or from standard input where there is none.
+impl Arrival {
+    /// The key for output: control characters, which could act on a terminal, are replaced.
+    pub fn printable_key(&self) -> String {
+        self.key.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    }
+}
+
+/// Reads the arrivals from a file, or from standard input.
 pub(super) fn read(file: Option<&Path>) -> Result<Vec<Arrival>, String> {
     let name = file.map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
     let text = match file {
-        Some(file) => std::fs::File::open(file).and_then(text_of),
-        None => text_of(io::stdin().lock()),
+        Some(file) => std::fs::File::open(file).and_then(read_bounded),
+        None => read_bounded(io::stdin().lock()),
     };
     let text = text.map_err(|error| {
         format!(
@@ -48,7 +55,7 @@ pub(super) fn read(file: Option<&Path>) -> Result<Vec<Arrival>, String> {
     parse(&text, &name)
 }
 
-fn text_of(source: impl Read) -> io::Result<Vec<u8>> {
+fn read_bounded(source: impl Read) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     source.take(MAX_BYTES + 1).read_to_end(&mut text)?;
     if text.len() as u64 > MAX_BYTES {
@@ -57,42 +64,42 @@ fn text_of(source: impl Read) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads all lines; `name` stands in messages.
+/// Parses all lines; `name` is that of the file, for messages.
 fn parse(text: &[u8], name: &str) -> Result<Vec<Arrival>, String> {
-    let (mut arrivals, mut wrong) = (Vec::new(), Vec::new());
+    let (mut arrivals, mut problems) = (Vec::new(), Vec::new());
     for (line, number) in text.split(|byte| *byte == b'\n').zip(1_usize..) {
         match parse_line(line) {
             Ok(arrival) => arrivals.extend(arrival),
-            Err((what, cure)) => wrong.push(format!("error: {name}, line {number}: {what}\nhelp: {cure}")),
+            Err((what, cure)) => problems.push(format!("error: {name}, line {number}: {what}\nhelp: {cure}")),
         }
         if arrivals.len() > MAX_ARRIVALS {
             let what = format!("there are more than {MAX_ARRIVALS} arrivals");
             return Err(format!("error: {name}, line {number}: {what}\nhelp: play them in parts"));
         }
     }
-    if wrong.is_empty() {
+    if problems.is_empty() {
         return Ok(arrivals);
     }
-    if let Some(more) = wrong.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        wrong.truncate(SHOWN);
+    if let Some(more) = problems.len().checked_sub(MAX_SHOWN).filter(|more| *more > 0) {
+        problems.truncate(MAX_SHOWN);
         let plural = if more == 1 { " is" } else { "s are" };
-        wrong.push(format!("{more} more line{plural} wrong"));
+        problems.push(format!("{more} more line{plural} invalid"));
     }
-    Err(wrong.join("\n\n"))
+    Err(problems.join("\n\n"))
 }
 
-/// Reads a line; `None` if it is empty or a comment.
-fn parse_line(line: &[u8]) -> Result<Option<Arrival>, Wrong> {
+/// Parses a line; `None` if it is empty or a comment.
+fn parse_line(line: &[u8]) -> Result<Option<Arrival>, Problem> {
     let text = std::str::from_utf8(line).map_err(|_| {
-        ("this is not UTF-8".to_owned(), "save the file as UTF-8, or spell keys otherwise".to_owned())
+        ("this is not UTF-8".to_owned(), "save the file as UTF-8, or choose other keys".to_owned())
     })?;
-    // A key may hold a #, so a comment starts only where a word does.
+    // A key may contain a #, so only a # at the start of a word starts a comment.
     let mut words = text.split_whitespace().take_while(|word| !word.starts_with('#'));
-    let Some(seconds) = words.next() else { return Ok(None) };
-    let at = Timestamp(span(seconds)?.0);
-    let key = words.next().unwrap_or(NO_KEY).into();
+    let Some(word) = words.next() else { return Ok(None) };
+    let at = Timestamp(seconds(word)?.0);
+    let key = words.next().unwrap_or(DEFAULT_KEY).into();
     let cost = words.next().map(cost).transpose()?;
-    let in_flight = words.next().map_or(Ok(Micros::ZERO), span)?;
+    let in_flight = words.next().map_or(Ok(Micros::ZERO), seconds)?;
     if let Some(word) = words.next() {
         let cure = "a line is SECONDS [KEY [COST [FLIGHT]]]; keys have no blanks, and # starts a comment";
         return Err((format!("`{word}` is one word too many"), cure.to_owned()));
@@ -100,11 +107,11 @@ fn parse_line(line: &[u8]) -> Result<Option<Arrival>, Wrong> {
     Ok(Some(Arrival { at, key, cost, in_flight }))
 }
 
-fn span(word: &str) -> Result<Micros, Wrong> {
+fn seconds(word: &str) -> Result<Micros, Problem> {
     decimal::parse(word).map_err(|error| (format!("`{word}` {error}"), error.cure().to_owned()))
 }
 
-fn cost(word: &str) -> Result<u64, Wrong> {
+fn cost(word: &str) -> Result<u64, Problem> {
     let is_whole = word.bytes().all(|byte| byte.is_ascii_digit());
     word.parse().ok().filter(|cost| is_whole && *cost <= MAX_COST).ok_or_else(|| {
         (format!("`{word}` is not a cost"), format!("a cost is a whole number from 0 to {MAX_COST}"))
@@ -121,9 +128,9 @@ mod tests {
 
     #[test]
     fn a_line_has_one_to_four_words_and_a_comment() {
-        let text = b"# who when\n\n0.25\n 1\tuser#42 2 # and so on\r\n0.5 k 0 1.5#no\n";
+        let text = b"# key time\n\n0.25\n 1\tuser#42 2 # and so on\r\n0.5 k 0 1.5#no\n";
         assert!(parse(text, "x").is_err());
-        let text = b"# who when\n\n0.25\n 1\tuser#42 2 # and so on\r\n0.5 k 0 1.5 #yes";
+        let text = b"# key time\n\n0.25\n 1\tuser#42 2 # and so on\r\n0.5 k 0 1.5 #yes";
         let read = parse(text, "x").unwrap();
         assert_eq!(
             read,
@@ -136,10 +143,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line_and_its_cure() {
-        let said = parse(b"0\nx k\n0 k -1\n0 k 1 2 3\n0 \xff\n", "a.txt").unwrap_err();
-        let wrong: Vec<&str> = said.split("\n\n").collect();
-        assert_eq!(wrong.len(), 4, "{said}");
+    fn a_problem_is_reported_with_its_line_and_its_cure() {
+        let message = parse(b"0\nx k\n0 k -1\n0 k 1 2 3\n0 \xff\n", "a.txt").unwrap_err();
+        let wrong: Vec<&str> = message.split("\n\n").collect();
+        assert_eq!(wrong.len(), 4, "{message}");
         assert!(wrong[0].starts_with("error: a.txt, line 2: `x` is not a number of seconds\nhelp: "));
         assert_eq!(
             wrong[1],
@@ -150,9 +157,9 @@ mod tests {
     }
 
     #[test]
-    fn many_wrong_lines_are_counted() {
-        let said = parse("x\n".repeat(7).as_bytes(), "a.txt").unwrap_err();
-        assert!(said.ends_with("\n\n2 more lines are wrong"), "{said}");
+    fn further_invalid_lines_are_counted() {
+        let message = parse("x\n".repeat(7).as_bytes(), "a.txt").unwrap_err();
+        assert!(message.ends_with("\n\n2 more lines are invalid"), "{message}");
         let too_many = parse("0\n".repeat(MAX_ARRIVALS + 1).as_bytes(), "a.txt").unwrap_err();
         assert!(too_many.starts_with("error: a.txt, line 1000001: there are more than"), "{too_many}");
     }

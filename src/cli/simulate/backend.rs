@@ -1,4 +1,4 @@
-//! Where arrivals are played: a store with a clock of its own.
+//! The store that counts in a simulation, with a manual clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,58 +8,58 @@ use crate::store::redis::Target;
 use crate::store::{Change, Memory, Redis, RedisSpec, Store, StoreError};
 use crate::time::{Clock, Timestamp};
 
-/// Keys that a store in memory has room for whatever the arrivals are, so that none pushes another out.
-const ROOM: usize = 1_000_000;
-/// How long a Redis may take to be there.
-const REACH: Duration = Duration::from_secs(2);
-/// How long it may take to answer; nobody waits behind this.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The fewest keys that the in-process store has room for, so that none is evicted.
+const MIN_KEYS: usize = 1_000_000;
+/// How long connecting to Redis may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long Redis may take to respond: long, since no client waits for a simulation.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A store, and the clock that it decides by.
+/// A store, and the clock that it uses.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub store: Store,
     clock: Arc<Clock>,
-    /// How stored keys begin, where they are stored elsewhere.
+    /// The prefix of keys in Redis.
     prefix: Option<Box<str>>,
 }
 
 impl Backend {
-    /// A store for so many keys: a Redis, or memory.
+    /// A store for this many keys: Redis, or memory.
     pub async fn open(target: Option<&Target>, keys: usize) -> Result<Self, StoreError> {
         let clock = Clock::manual(Timestamp::default());
         let Some(target) = target else {
-            // Shards fill unevenly.
-            let memory = Memory::new(keys.saturating_mul(4).max(ROOM), clock);
+            // Shards fill unevenly, and a full one would evict keys.
+            let memory = Memory::new(keys.saturating_mul(4).max(MIN_KEYS), clock);
             return Ok(Self { store: Store::Memory(Arc::new(memory)), clock: Arc::default(), prefix: None });
         };
         let clock = Arc::new(clock);
         let prefix: Box<str> = format!("tidegate-simulate-{:016x}", fastrand::u64(..)).into();
         let spec = RedisSpec {
             target: target.clone(),
-            timeout: PATIENCE,
+            timeout: TIMEOUT,
             prefix: prefix.clone(),
             client_clock: true,
         };
         let redis = Redis::connect_at(&spec, Arc::clone(&clock));
-        redis.reach(REACH).await?;
+        redis.reach(CONNECT_TIMEOUT).await?;
         Ok(Self { store: Store::Redis(redis), clock, prefix: Some(prefix) })
     }
 
-    /// Moves the clock.
-    pub fn set(&self, now: Timestamp) {
+    /// Sets the clock.
+    pub fn set_time(&self, now: Timestamp) {
         match &self.store {
             Store::Memory(memory) => memory.clock().set(now),
             Store::Redis(_) => self.clock.set(now),
         }
     }
 
-    /// How stored keys begin, where somebody else could see them.
+    /// The prefix of keys in Redis; none in memory.
     pub fn prefix(&self) -> Option<&str> {
         self.prefix.as_deref()
     }
 
-    /// Deletes these keys, where they would outlive this process.
+    /// Deletes these keys from Redis.
     pub async fn clear(&self, policies: &[Policy], keys: &[(PolicyId, Key)]) -> Result<(), StoreError> {
         if self.prefix.is_some() {
             self.store.change(policies, keys, Change::Reset).await?;

@@ -1,32 +1,33 @@
-//! One JSON object an arrival, with every number exact.
+//! Output as JSON lines, with exact numbers.
 
 use std::io::{self, Write};
 
 use super::arrivals::Arrival;
-use super::decimal;
+use super::error::SimulateError;
 use super::player::Player;
-use super::{Problem, Script};
+use super::scenario::Scenario;
+use crate::cli::decimal;
 use crate::limit::{Charge, Decision};
 use crate::time::Micros;
 
-/// Plays all arrivals, and writes what becomes of each: one object, or one for each limit that is alone.
+/// Plays all arrivals, and writes an object for each arrival and player.
 pub(super) async fn write(
-    script: &Script<'_>,
+    scenario: &Scenario<'_>,
     players: &mut [Player<'_>],
     out: &mut impl Write,
-) -> Result<(), Problem> {
-    for arrival in script.arrivals {
+) -> Result<(), SimulateError> {
+    for arrival in scenario.arrivals {
         for player in &mut *players {
             let played = player.arrive(arrival).await?;
             let (charge, decision) = played.binding();
-            let limit = &script.policies[charge.policy].stored;
-            object(out, arrival, limit, charge, decision)?;
+            let limit = &scenario.policies[charge.policy].stored;
+            write_object(out, arrival, limit, charge, decision)?;
         }
     }
     Ok(())
 }
 
-fn object(
+fn write_object(
     out: &mut impl Write,
     arrival: &Arrival,
     limit: &str,
@@ -38,15 +39,15 @@ fn object(
         out,
         "{{\"at\":{},\"key\":{},\"cost\":{},\"allowed\":{},\"limit\":{},\"of\":{},\"remaining\":{},\
          \"reset_after\":{},\"retry_after\":{},\"delay\":{}}}",
-        decimal::text(Micros(arrival.at.0)),
+        decimal::format(Micros(arrival.at.0)),
         quoted(&arrival.key),
         charge.cost,
         decision.allowed,
         quoted(limit),
         decision.limit,
         decision.remaining,
-        decimal::text(decision.reset_after),
-        decision.retry_after.map_or_else(|| "null".to_owned(), decimal::text),
-        decimal::text(decision.delay),
+        decimal::format(decision.reset_after),
+        decision.retry_after.map_or_else(|| "null".to_owned(), decimal::format),
+        decimal::format(decision.delay),
     )
 }

@@ -1,36 +1,37 @@
-//! A table for people.
+//! Output as a table.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::arrivals::Arrival;
-use super::decimal;
+use super::error::SimulateError;
 use super::player::{Played, Player};
-use super::tally::Tally;
-use super::{Problem, Script, shown_key};
+use super::scenario::Scenario;
+use super::summary::Summary;
+use crate::cli::decimal;
 use crate::limit::{Decision, DenyReason};
 use crate::time::Micros;
 
-/// No key is given more room than this; whatever is wider than its column pushes its line to the right.
-const WIDEST_KEY: usize = 32;
-/// Fits `denied, retry in 999.999999 s`.
+/// The maximum width of the key column; a wider key shifts the rest of its line.
+const MAX_KEY_WIDTH: usize = 32;
+/// The width of a limit's column with --compare: fits `denied, retry in 999.999999 s`.
 const COMPARED: usize = 29;
 
 const GREEN: u8 = 32;
 const YELLOW: u8 = 33;
 const RED: u8 = 31;
 
-/// One field of a line.
+/// A cell of a line.
 struct Cell {
     text: String,
-    /// Its width, if it is aligned to the left.
+    /// The width of its column, if it is left-aligned.
     left: usize,
-    /// Its width, if it is aligned to the right.
+    /// The width of its column, if it is right-aligned.
     right: usize,
     colour: Option<u8>,
 }
 
-/// How wide the columns are whose width depends on what is played.
+/// The widths of columns that depend on what is played.
 struct Widths {
     time: usize,
     key: usize,
@@ -38,47 +39,55 @@ struct Widths {
     limit: usize,
 }
 
+/// The texts of a limit's cells.
+struct DecisionTexts<'t> {
+    verdict: Cell,
+    limit: &'t str,
+    remaining: &'t str,
+    reset: &'t str,
+    retry: &'t str,
+}
+
 /// Plays all arrivals, and writes a line for each and a summary.
 pub(super) async fn write(
-    script: &Script<'_>,
+    scenario: &Scenario<'_>,
     players: &mut [Player<'_>],
     colours: bool,
     out: &mut impl Write,
-) -> Result<(), Problem> {
-    let widths = Widths::new(script.arrivals, players);
-    let mut tallies: Vec<Tally> = players.iter().map(Tally::new).collect();
-    line(out, &widths.header(players, script.compare), colours)?;
-    for arrival in script.arrivals {
+) -> Result<(), SimulateError> {
+    let widths = Widths::new(scenario.arrivals, players);
+    let mut summaries: Vec<Summary> = players.iter().map(Summary::new).collect();
+    write_line(out, &widths.header(players, scenario.compare), colours)?;
+    for arrival in scenario.arrivals {
         let mut results = Vec::with_capacity(players.len());
-        for (player, tally) in players.iter_mut().zip(&mut tallies) {
+        for (player, summary) in players.iter_mut().zip(&mut summaries) {
             let played = player.arrive(arrival).await?;
-            tally.count(arrival, &played);
+            summary.count(arrival, &played);
             results.push(played);
         }
-        let mut cells = widths.begin(arrival, &results);
+        let mut cells = widths.arrival(arrival, &results);
         for played in &results {
-            if script.compare {
+            if scenario.compare {
                 cells.push(compared(played));
             } else {
-                let name = &script.policies[played.binding().0.policy].stored;
-                cells.extend(widths.played(name, played));
+                let name = &scenario.policies[played.binding().0.policy].stored;
+                cells.extend(widths.decision(name, played));
             }
         }
-        line(out, &cells, colours)?;
+        write_line(out, &cells, colours)?;
     }
-    summary(out, &tallies, script.compare, widths.limit)?;
+    write_summary(out, &summaries, scenario.compare, widths.limit)?;
     Ok(())
 }
 
-fn line(out: &mut impl Write, cells: &[Cell], colours: bool) -> io::Result<()> {
+fn write_line(out: &mut impl Write, cells: &[Cell], colours: bool) -> io::Result<()> {
     let mut line = String::new();
-    // Blanks are written only if something follows them.
+    // Blanks are written only before a text, so that lines have none at their end.
     let mut blanks = 0;
     for Cell { text, left, right, colour } in cells {
         let width = text.chars().count();
         blanks += right.saturating_sub(width);
         if !text.is_empty() {
-            // Writing to a string can't fail.
             let _ = match colour.filter(|_| colours) {
                 Some(colour) => write!(line, "{:blanks$}\x1b[{colour}m{text}\x1b[0m", ""),
                 None => write!(line, "{:blanks$}{text}", ""),
@@ -108,65 +117,77 @@ impl Widths {
         let names = players.iter().flat_map(Player::limits).map(|policy| policy.stored.len());
         Self {
             time: widest(&|arrival| seconds(Micros(arrival.at.0)).len(), 4),
-            key: widest(&|arrival| arrival.key.chars().count(), 3).min(WIDEST_KEY),
+            key: widest(&|arrival| arrival.key.chars().count(), 3).min(MAX_KEY_WIDTH),
             cost: widest(&|arrival| arrival.cost.map_or(0, |cost| cost.to_string().len()), 4),
             limit: names.max().unwrap_or(0).max(5),
         }
     }
 
     fn header(&self, players: &[Player<'_>], compare: bool) -> Vec<Cell> {
-        let mut cells = self.three("time", "key", "cost");
+        let mut cells = self.arrival_cells("time", "key", "cost");
         if compare {
             let policies = players.iter().flat_map(Player::limits);
             cells.extend(policies.map(|policy| Cell::left(&*policy.stored, COMPARED)));
         } else {
-            cells.extend(self.five(Cell::left("verdict", 0), "limit", "left", "all back in", "retry in"));
+            cells.extend(self.decision_cells(DecisionTexts {
+                verdict: Cell::left("verdict", 0),
+                limit: "limit",
+                remaining: "left",
+                reset: "all back in",
+                retry: "retry in",
+            }));
         }
         cells
     }
 
-    /// What all tables have in common.
-    fn begin(&self, arrival: &Arrival, results: &[Played]) -> Vec<Cell> {
+    /// The cells that every table has.
+    fn arrival(&self, arrival: &Arrival, results: &[Played]) -> Vec<Cell> {
         let mut costs: Vec<u64> = results.iter().map(|played| played.binding().0.cost).collect();
         costs.dedup();
         let cost = match costs[..] {
             [cost] => cost.to_string(),
-            // Each limit's own.
+            // The limits have different costs.
             _ => "own".to_owned(),
         };
-        self.three(&seconds(Micros(arrival.at.0)), &shown_key(&arrival.key), &cost)
+        self.arrival_cells(&seconds(Micros(arrival.at.0)), &arrival.printable_key(), &cost)
     }
 
-    fn played(&self, name: &str, played: &Played) -> [Cell; 5] {
+    fn decision(&self, name: &str, played: &Played) -> [Cell; 5] {
         let (_, decision) = played.binding();
-        let left = format!("{}/{}", decision.remaining, decision.limit);
+        let remaining = format!("{}/{}", decision.remaining, decision.limit);
         let retry = match decision.retry_after {
             _ if decision.allowed => String::new(),
             Some(wait) => seconds(wait),
             None => "never".to_owned(),
         };
-        self.five(verdict(decision, played), name, &left, &seconds(decision.reset_after), &retry)
+        self.decision_cells(DecisionTexts {
+            verdict: verdict(decision, played),
+            limit: name,
+            remaining: &remaining,
+            reset: &seconds(decision.reset_after),
+            retry: &retry,
+        })
     }
 
-    fn three(&self, time: &str, key: &str, cost: &str) -> Vec<Cell> {
+    fn arrival_cells(&self, time: &str, key: &str, cost: &str) -> Vec<Cell> {
         vec![Cell::right(time, self.time), Cell::left(key, self.key), Cell::right(cost, self.cost)]
     }
 
-    fn five(&self, verdict: Cell, limit: &str, left: &str, reset: &str, retry: &str) -> [Cell; 5] {
+    fn decision_cells(&self, texts: DecisionTexts<'_>) -> [Cell; 5] {
         [
-            Cell { left: 16, ..verdict },
-            Cell::left(limit, self.limit),
-            Cell::right(left, 9),
-            Cell::right(reset, 12),
-            Cell::right(retry, 12),
+            Cell { left: 16, ..texts.verdict },
+            Cell::left(texts.limit, self.limit),
+            Cell::right(texts.remaining, 9),
+            Cell::right(texts.reset, 12),
+            Cell::right(texts.retry, 12),
         ]
     }
 }
 
+/// The one cell of a limit with --compare.
 fn compared(played: &Played) -> Cell {
     let (_, decision) = played.binding();
     let mut cell = verdict(decision, played);
-    // Writing to a string can't fail.
     let _ = match decision.retry_after {
         _ if decision.allowed => write!(cell.text, " {}/{}", decision.remaining, decision.limit),
         Some(wait) => write!(cell.text, ", retry in {}", seconds(wait)),
@@ -188,14 +209,14 @@ fn verdict(decision: &Decision, played: &Played) -> Cell {
     Cell { text, left: 0, right: 0, colour: Some(colour) }
 }
 
-fn summary(out: &mut impl Write, tallies: &[Tally], compare: bool, width: usize) -> io::Result<()> {
-    let Some(first) = tallies.first() else { return Ok(()) };
+fn write_summary(out: &mut impl Write, summaries: &[Summary], compare: bool, width: usize) -> io::Result<()> {
+    let Some(first) = summaries.first() else { return Ok(()) };
     let (count, plural) = (first.arrivals(), if first.arrivals() == 1 { "" } else { "s" });
     let verdicts = if compare { String::new() } else { format!(": {}", first.verdicts()) };
     writeln!(out, "\n{count} arrival{plural} in {}{verdicts}", seconds(first.span()))?;
-    for tally in tallies {
-        for (name, refused) in tally.by_limit() {
-            let text = if compare { tally.verdicts() } else { refused };
+    for summary in summaries {
+        for (name, refused) in summary.by_limit() {
+            let text = if compare { summary.verdicts() } else { refused };
             writeln!(out, "  {name:width$}  {text}")?;
         }
     }
@@ -203,5 +224,5 @@ fn summary(out: &mut impl Write, tallies: &[Tally], compare: bool, width: usize)
 }
 
 fn seconds(span: Micros) -> String {
-    format!("{} s", decimal::text(span))
+    format!("{} s", decimal::format(span))
 }

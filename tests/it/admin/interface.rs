@@ -175,7 +175,7 @@ fn what_happens_without_the_store_is_counted() {
     // Of two, the store has told of one.
     assert_eq!(statuses, [200, 429, 429]);
     // A connection that is lost may soon be there again.
-    eventually("the store is away", || get(admin, "/ready", &[]).text() == "ready\nstore: away\n");
+    eventually("the store is away", || get(admin, "/ready", &[]).text() == "ready\nstore: unreachable\n");
     assert_eq!(get(proxy.addr(), "/shut", &[]).status(), 503);
     let after = metrics(admin);
     assert_eq!(decisions(&after, "local", "allowed"), 1);
@@ -188,10 +188,10 @@ fn what_happens_without_the_store_is_counted() {
     // The first says that there is no connection; after it nothing is sent.
     assert!((1..=4).contains(&failures), "{failures}");
     let ready = get(admin, "/ready", &[]);
-    assert_eq!((ready.status(), ready.text()), (200, "ready\nstore: away\n"));
+    assert_eq!((ready.status(), ready.text()), (200, "ready\nstore: unreachable\n"));
     let refused = get(admin, "/keys?limit=local", &[]);
     assert_eq!(refused.status(), 503);
-    assert!(refused.text().contains("the store can't be asked"), "{}", refused.text());
+    assert!(refused.text().contains("the store is unavailable"), "{}", refused.text());
 }
 
 #[test]
@@ -257,9 +257,9 @@ fn wrong_requests_are_told_what_would_be_right() {
         ("/keys/peek?limit=three&key=127.0.0.1|GET", 400, "client_ip"),
         ("/keys/peek?limit=three&key=nobody", 400, "`nobody` is not an address"),
         ("/keys?limit=three&limit=three", 400, "twice"),
-        ("/keys?name=three", 400, "the parameter `name` is not known here"),
+        ("/keys?name=three", 400, "unknown parameter `name`"),
         ("/keys?max=0", 400, "from 1 to 10000"),
-        ("/keys/reset", 405, "GET is not for /keys/reset here"),
+        ("/keys/reset", 405, "GET is not allowed for /keys/reset"),
     ] {
         let answer = get(admin, path, &[]);
         assert_eq!(answer.status(), status, "{path}");
@@ -267,11 +267,11 @@ fn wrong_requests_are_told_what_would_be_right() {
         assert!(answer.text().contains(said), "{path}: {}", answer.text());
     }
     for (body, status, said) in [
-        ("{", 400, "the body can't be read"),
+        ("{", 400, "the body is not valid"),
         (r#"{"limit":"three","key":"127.0.0.1"}"#, 400, "missing field `for`"),
         (r#"{"limit":"three","key":"127.0.0.1","for":"1h","x":1}"#, 400, "unknown field `x`"),
-        (r#"{"limit":"three","key":"127.0.0.1","for":"soon"}"#, 400, "`soon` is not a time to block for"),
-        (r#"{"limit":"four","key":"127.0.0.1","for":"1h"}"#, 404, "there is no limit `four`"),
+        (r#"{"limit":"three","key":"127.0.0.1","for":"soon"}"#, 400, "`soon` is not a duration of a block"),
+        (r#"{"limit":"four","key":"127.0.0.1","for":"1h"}"#, 404, "unknown limit `four`"),
         (&"x".repeat(64 * 1024 + 1), 413, "65536 bytes"),
     ] {
         let answer = post(admin, "/keys/block", "application/json", body);

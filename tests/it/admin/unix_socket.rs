@@ -73,7 +73,7 @@ fn a_socket_that_nobody_serves_is_replaced_and_one_in_use_is_not() {
     std::fs::write(&path, "kept").unwrap();
     let (status, lines) = Tidegate::fails(&config(&path, ""));
     assert_eq!(status.code(), Some(1));
-    assert!(lines[0].ends_with("a file that is no socket has this name"), "{lines:?}");
+    assert!(lines[0].ends_with("a file that is not a socket has this path"), "{lines:?}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
 }
 

@@ -13,12 +13,12 @@ fn check(text: &str) -> Said {
 fn check_says_that_the_examples_are_right() {
     assert_eq!(
         tidegate(repository(), &["check", "-c", "config/quickstart.toml"]),
-        ok("config/quickstart.toml is right: 1 route, 1 limit, 0 upstreams, counts in this process\n")
+        ok("config/quickstart.toml is valid: 1 route, 1 limit, 0 upstreams, counts in this process\n")
     );
     assert_eq!(
         tidegate(repository(), &["check", "--config", "config/production.toml"]),
         ok(
-            "config/production.toml is right: 3 routes, 3 limits, 1 upstream, store redis://redis.internal:6380/2\n"
+            "config/production.toml is valid: 3 routes, 3 limits, 1 upstream, store redis://redis.internal:6380/2\n"
         )
     );
 }
@@ -67,7 +67,7 @@ fn check_warns_of_what_is_odd_and_ends_with_0() {
   = help: name it in a route's `limits`, or in `default_limits`
 "
             .into(),
-            ..ok("tidegate.toml is right: 1 route, 1 limit, 0 upstreams, counts in this process\n")
+            ..ok("tidegate.toml is valid: 1 route, 1 limit, 0 upstreams, counts in this process\n")
         }
     );
 }

@@ -34,7 +34,7 @@ limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
           cost      1
           counted   in redis://redis.internal:6380/2
           as        tidegate:{6i_T3KEdH5XvVbaQzu8edw}:per-address:b
-          if away   the request passes this limit
+          if down   the request passes this limit
 
 limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
           key       header:x-api-key = k1
@@ -42,14 +42,14 @@ limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
           cost      1
           counted   in redis://redis.internal:6380/2
           as        tidegate:{lOi_WN7gUW3I4LyfzWuHMA}:per-key:b
-          if away   this process decides by itself, at most 33 at once
+          if down   this process decides locally, at most 33 at once
 
 upstream  api
 sent to   http://10.0.1.5:9000/users/7?q=1
 or        http://10.0.1.6:9000/users/7?q=1 (weight 2)
 as host   api.example.com
-set       on the way there: x-gate
-removed   on the way back: server
+set       in the request: x-gate
+removed   in the response: server
 ")
     );
 }
@@ -77,8 +77,8 @@ fn explain_tells_of_routes_that_were_passed_over() {
         ok("request   GET /v1/sessions from 2001:db8:1:2:3:4:5:6
 path      /v1/sessions
 host      api.example.com
-client    2001:db8:1:2:3:4:5:6 (it is no trusted proxy: its x-forwarded-for is not believed), counted as 2001:db8:1:2::/64
-not       route sign-in, though its path fits: it takes only POST
+client    2001:db8:1:2:3:4:5:6 (not a trusted proxy: its x-forwarded-for is ignored), counted as 2001:db8:1:2::/64
+skipped   route sign-in: its path matches, but its methods are POST
 route     api: host api.example.com; path /v1/*
 
 limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
@@ -86,7 +86,7 @@ limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
           cost      1
           counted   in redis://redis.internal:6380/2
           as        tidegate:{hfd9v8lhXbsdOu6lnzLyqA}:per-address:b
-          if away   the request passes this limit
+          if down   the request passes this limit
 
 limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
           key       header:x-api-key = k1
@@ -94,14 +94,14 @@ limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
           cost      1
           counted   in redis://redis.internal:6380/2
           as        tidegate:{lOi_WN7gUW3I4LyfzWuHMA}:per-key:b
-          if away   this process decides by itself, at most 33 at once
+          if down   this process decides locally, at most 33 at once
 
 upstream  api
 sent to   http://10.0.1.5:9000/sessions
 or        http://10.0.1.6:9000/sessions (weight 2)
 as host   api.example.com
-set       on the way there: x-gate
-removed   on the way back: server
+set       in the request: x-gate
+removed   in the response: server
 ")
     );
 }
@@ -119,8 +119,8 @@ fn explain_tells_why_a_request_is_refused() {
 path      /a%2Fb
 client    127.0.0.1
 
-answer    400 Bad Request: the path has an encoded slash
-          a route lets such a path pass if it says encoded_slash = "keep"
+response  400 Bad Request: the path has an encoded slash
+          a route accepts such paths with encoded_slash = "keep"
 "#)
     );
     assert_eq!(
@@ -136,24 +136,27 @@ limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
           cost      1
           counted   in redis://redis.internal:6380/2
           as        tidegate:{ToAhDEH3tJyfFD516OJZ1Q}:per-address:b
-          if away   the request passes this limit
+          if down   the request passes this limit
 
 limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
           key       header:x-api-key is missing
-          refused   with 403: the request lacks this (on_missing = \"deny\")
+          refused   with 403: the request lacks it (on_missing = \"deny\")
 
-answer    403 Forbidden: the request needs one x-api-key header
-          its other limits are charged, and may refuse it before
+response  403 Forbidden: the request needs one x-api-key header
+          its other limits are charged, and may refuse it first
 ")
     );
     let said = explain(&["POST", "http://api.example.com/v1/sessions", "-H", "Content-Length: 65537"]).stdout;
-    let end = "answer    413 Payload Too Large: the request's body is larger than it may be here\n          its route says \
-               max_body, which is 65536 bytes\n";
+    let end = "response  413 Payload Too Large: the request's body is larger than it may be here\n          its route has \
+               a max_body of 65536 bytes\n";
     assert!(said.ends_with(end), "{said}");
     let said = explain(&["CONNECT", "http://api.example.com/"]).stdout;
-    assert!(said.ends_with("answer    405 Method Not Allowed: CONNECT is not served here\n"), "{said}");
+    assert!(said.ends_with("response  405 Method Not Allowed: CONNECT is not served here\n"), "{said}");
     let said = explain(&["OPTIONS", "*"]).stdout;
-    assert!(said.ends_with("answer    204 No Content: the server as a whole is asked\n"), "{said}");
+    assert!(
+        said.ends_with("response  204 No Content: `OPTIONS *` addresses the server as a whole\n"),
+        "{said}"
+    );
     assert_eq!(
         explain(&["GET", "http://other.example/"]),
         ok("request   GET / from 127.0.0.1
@@ -167,9 +170,9 @@ limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
           cost      1
           counted   in redis://redis.internal:6380/2
           as        tidegate:{ToAhDEH3tJyfFD516OJZ1Q}:per-address:b
-          if away   the request passes this limit
+          if down   the request passes this limit
 
-answer    404 Not Found: no route matches
+response  404 Not Found: no route matches
 ")
     );
 }
@@ -190,7 +193,7 @@ limit     per-client: token_bucket, 5/minute; at most 5 at once
           cost      1
           counted   in this process
 
-answer    200 OK, by the route itself
+response  200 OK, from the route itself
 ")
     );
 }
@@ -229,11 +232,11 @@ const EVERYTHING: &str = r#"
 fn explain_tells_whose_numbers_decide_and_why() {
     let told = |args: &[&str]| limits_told(EVERYTHING, args);
     let limit = "limit     one: token_bucket, 100/minute, burst 500; at most 500 at once\n";
-    let rest = "          charged   on arrival, and given back unless the final status is 401 or 403
+    let rest = "          charged   on arrival, and refunded unless the final status is 401 or 403
           ban       for 10m, after 20 denials within 1m
           counted   in this process
 
-answer    200 OK, by the route itself
+response  200 OK, from the route itself
 ";
     assert_eq!(
         told(&["-H", "x-api-key: acme", "-H", "x-cost: 99", "-H", "x-plan: pro"]),
@@ -255,20 +258,20 @@ answer    200 OK, by the route itself
 {rest}"
         )
     );
-    let stranger = "198.51.100.7 is no trusted proxy";
+    let stranger = "198.51.100.7 is not a trusted proxy";
     assert_eq!(
         told(&["-H", "x-api-key: k", "-H", "x-plan: pro", "-H", "x-cost: 3", "--from", "198.51.100.7"]),
         format!(
             "{limit}          key       header:x-api-key = k
                     method = GET
-          tier      none: header:x-plan is not believed, since {stranger}
-          cost      1: header:x-cost is not believed, since {stranger}
+          tier      none: header:x-plan is ignored, since {stranger}
+          cost      1: header:x-cost is ignored, since {stranger}
 {rest}"
         )
     );
     let unknown = told(&["-H", "x-api-key: k", "-H", "x-plan: gold"]);
     assert!(
-        unknown.contains("tier      none: header:x-plan = gold, and no tier is called so\n"),
+        unknown.contains("tier      none: header:x-plan = gold, which is not the name of a tier\n"),
         "{unknown}"
     );
 }
@@ -278,26 +281,26 @@ fn explain_tells_who_is_let_off_and_who_is_turned_away() {
     let told = |args: &[&str]| limits_told(EVERYTHING, args);
     let friend = told(&["-H", "x-api-key: friend"]);
     assert!(
-        friend.contains("cost      none: the key is named `friend`, which this limit lets off (`allow`)\n"),
+        friend.contains("cost      none: the key is named `friend`, which this limit exempts (`allow`)\n"),
         "{friend}"
     );
     let near = told(&["--from", "10.1.2.3"]);
     assert!(
         near.contains(
-            "cost      none: the address lies in 10.1.0.0/16, which this limit lets off (`allow`)\n"
+            "cost      none: the address lies in 10.1.0.0/16, which this limit exempts (`allow`)\n"
         ),
         "{near}"
     );
     assert_eq!(
         told(&["-H", "x-api-key: stolen"]),
-        "answer    403 Forbidden: this client is blocked
-          the key is named `stolen`, which the limit one turns away (`block`)
+        "response  403 Forbidden: this client is blocked
+          the key is named `stolen`, which limit one blocks (`block`)
 "
     );
     assert_eq!(
         told(&["--from", "192.0.2.3"]),
-        "answer    403 Forbidden: this client is blocked
-          the address lies in 192.0.2.0/24, which the limit one turns away (`block`)
+        "response  403 Forbidden: this client is blocked
+          the address lies in 192.0.2.0/24, which limit one blocks (`block`)
 "
     );
 }
@@ -332,9 +335,7 @@ fn explain_knows_the_numbers_of_every_algorithm() {
         ),
     ] {
         let told = limits_told(&format!("[limits.one]\n{limit}\nmode = \"shadow\""), &[]);
-        let wanted = format!(
-            "limit     one: {numbers}\n          mode      shadow: it only watches, and refuses nobody\n"
-        );
+        let wanted = format!("limit     one: {numbers}\n          mode      shadow: it refuses no request\n");
         assert!(told.starts_with(&wanted), "{told}");
     }
 }
@@ -360,7 +361,7 @@ fn explain_counts_by_a_certificates_subject() {
     assert!(mate.contains("override  CN=mate,O=Example\\, Inc.: token_bucket, 7/hour"), "{mate}");
     assert!(mate.contains("sent to   https://10.0.1.5/a\n"), "{mate}");
     let nobody = told(&[]);
-    assert!(nobody.contains("tls:subject is missing: the client's address stands in for it"), "{nobody}");
+    assert!(nobody.contains("tls:subject is missing: the client's address is used instead"), "{nobody}");
 }
 
 #[test]
@@ -382,10 +383,12 @@ fn explain_tells_how_a_server_is_chosen() {
     assert_eq!(explain("round_robin", two, "X-User: k1"), here);
     assert_eq!(
         explain("least_requests", two, "X-User: k1"),
-        format!("balance   to the server with the fewest requests in flight\n{here}")
+        format!("balance   the server with the fewest requests in flight\n{here}")
     );
     let by = |user: &str, place: &str| {
-        format!("balance   by header:x-user = {user}: the first of these servers, while it is well\n{place}")
+        format!(
+            "balance   by header:x-user = {user}: the first of these servers, while it is healthy\n{place}"
+        )
     };
     let said: Vec<(String, String)> = (0..20)
         .map(|user| (format!("k{user}"), explain("hash:header:x-user", two, &format!("X-User: k{user}"))))
@@ -398,7 +401,7 @@ fn explain_tells_how_a_server_is_chosen() {
     let names = "\"http://a.internal\", \"http://b.internal\"";
     assert_eq!(
         explain("hash:header:x-user", names, "X-Other: k1"),
-        "balance   by client_ip = 127.0.0.1, since the request has no header:x-user: always to the same server, \
-         while that is well\nsent to   http://a.internal/x\nor        http://b.internal/x\nas host   a.test\n"
+        "balance   by client_ip = 127.0.0.1, since the request has no header:x-user: always the same server, \
+         while it is healthy\nsent to   http://a.internal/x\nor        http://b.internal/x\nas host   a.test\n"
     );
 }

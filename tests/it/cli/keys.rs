@@ -210,10 +210,7 @@ fn the_file_tells_where_to_ask() {
     // The environment goes over the file.
     let said = run(&["list", "-c", file.to_str().unwrap()], "another");
     assert_eq!((said.status, said.stdout.as_str()), (1, ""));
-    assert_eq!(
-        said.stderr,
-        "error: this is not the token\nhelp: set TIDEGATE_ADMIN_TOKEN to the token of [admin]\n"
-    );
+    assert_eq!(said.stderr, "error: wrong token\nhelp: set TIDEGATE_ADMIN_TOKEN to the token of [admin]\n");
     std::fs::write(&file, CONFIG).unwrap();
     assert_eq!(peek().status, 2);
     std::fs::write(&file, CONFIG.replace("[admin]", "[log]").replace("token =", "# ")).unwrap();

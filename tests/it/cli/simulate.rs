@@ -211,8 +211,8 @@ fn a_table_has_a_line_for_each_arrival_and_a_summary() {
 0.25 s  k       4  denied            bucket        2/3        0.05 s         never
 
 3 arrivals in 0.25 s: 1 admitted; 2 refused
-  bucket  refused 2, with at most 0.1 s to wait; 1 of them cost more than it ever has
-  spaced  refused 2, with at most 0.01 s to wait; 1 of them cost more than it ever has
+  bucket  refused 2, with at most 0.1 s to wait; 1 of them cost more than the limit ever has
+  spaced  refused 2, with at most 0.01 s to wait; 1 of them cost more than the limit ever has
 ";
     plays(LIMITS, "0 k 3\n0 k 1\n0.25 k 4\n", &["--limit", "bucket,spaced"], expected);
     let expected = "\
@@ -258,7 +258,7 @@ fn what_is_wrong_is_said_with_its_cure() {
     }
     let too_many = simulate(LIMITS, &"0\n".repeat(5_001), &["--limit", "bucket", "--format", "svg"]);
     assert_eq!((too_many.status, too_many.stdout.as_str()), (2, ""));
-    assert!(too_many.stderr.starts_with("error: a picture shows at most 5000 arrivals"), "{too_many:?}");
+    assert!(too_many.stderr.starts_with("error: a plot shows at most 5000 arrivals"), "{too_many:?}");
     let wrong_file = simulate("listen = 1\n", "0\n", &["--limit", "bucket"]);
     assert_eq!((wrong_file.status, wrong_file.stdout.as_str()), (2, ""));
 }
@@ -338,7 +338,7 @@ fn a_run_that_breaks_off_keeps_nothing_either() {
     let said =
         simulate(LIMITS, &arrivals, &["--limit", "bucket", "--format", "jsonl", "--store", &server.url()]);
     assert_eq!(said.status, 1, "{}", said.stderr);
-    assert!(said.stderr.starts_with("error: the store can't be asked: OOM "), "{}", said.stderr);
+    assert!(said.stderr.starts_with("error: the store failed: OOM "), "{}", said.stderr);
     assert!(said.stdout.lines().count() > 100, "{}", said.stdout);
     assert_eq!(server.keys(), Vec::<String>::new());
 }

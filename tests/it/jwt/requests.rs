@@ -189,17 +189,20 @@ fn explain_shows_a_claim_or_says_why_there_is_none() {
         key.unwrap_or_else(|| panic!("{text}")).to_owned()
     };
     let missing =
-        |why: &str| format!("jwt:sub is missing ({why}): the client's address stands in for it, 127.0.0.1");
+        |why: &str| format!("jwt:sub is missing ({why}): the client's address is used instead, 127.0.0.1");
     let token = issuer.token(&claims("alice"));
     assert_eq!(explain("keys.json", &token), "jwt:sub = alice");
-    assert_eq!(explain("keys.json", &issuer.token(&json!({}))), missing("the token does not say it"));
+    assert_eq!(
+        explain("keys.json", &issuer.token(&json!({}))),
+        missing("the token does not have this claim")
+    );
     assert_eq!(
         explain("keys.json", &stranger.token(&claims("alice"))),
         missing("no key fits the token's `kid` and algorithm")
     );
     assert_eq!(
         explain("http://127.0.0.1:1/", &token),
-        missing("its keys are fetched while tidegate runs, and not now")
+        missing("its keys are fetched only while tidegate runs")
     );
 }
 

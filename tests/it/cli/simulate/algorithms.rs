@@ -137,7 +137,7 @@ fn tiers_beside_each_other_are_told_apart() {
 #[test]
 fn who_is_blocked_has_not_asked_for_too_much() {
     let said = simulate(ALL, "0 stolen|GET\n0 x|GET 99\n", &["--limit", "named"]);
-    let summary = "refused 2; 1 of them blocked; 1 of them cost more than it ever has\n";
+    let summary = "refused 2; 1 of them blocked; 1 of them cost more than the limit ever has\n";
     assert!(said.stdout.ends_with(summary), "{}", said.stdout);
 }
 

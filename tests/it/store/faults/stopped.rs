@@ -59,7 +59,7 @@ fn an_idle_proxy_knows() {
     let is_up = |is_up: bool| {
         let (ready, metrics) = (get(proxy.admin(), "/ready", &[]), get(proxy.admin(), "/metrics", &[]));
         let has = |line: &str| metrics.text().lines().any(|found| found == line);
-        let (word, up, open) = if is_up { ("up", 1, 0) } else { ("away", 0, 2) };
+        let (word, up, open) = if is_up { ("up", 1, 0) } else { ("unreachable", 0, 2) };
         ready.text() == format!("ready\nstore: {word}\n")
             && has(&format!("tidegate_store_up {up}"))
             && has(&format!("tidegate_store_breakers_open {open}"))

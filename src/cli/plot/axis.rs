@@ -1,18 +1,18 @@
-//! The axis of time.
+//! The time axis.
 
-use super::super::decimal;
-use super::{LEFT, RIGHT, float};
+use super::layout::{LEFT, RIGHT, float};
+use crate::cli::decimal;
 use crate::time::{Micros, Timestamp};
 
-/// At most so many ticks.
+/// The maximum number of ticks, not counting the first.
 const TICKS: u64 = 10;
-/// A start that is so many times as far away as the picture is long is named once, and not at every tick.
+/// If the start is more than this many spans away from the epoch, ticks count from the start.
 const FAR: u64 = 10;
 const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
-/// Steps above a second that people find round; below and above them it is 1, 2 and 5 times a power of ten.
+/// Round steps from a second to a day. Shorter and longer steps are 1, 2 or 5 times a power of ten.
 const STEPS: [u64; 16] = [
     SECOND,
     2 * SECOND,
@@ -32,17 +32,17 @@ const STEPS: [u64; 16] = [
     DAY,
 ];
 
-/// From times to places, and the ticks on the way.
+/// Maps times to x coordinates, and computes the ticks.
 pub(super) struct Axis {
     start: Timestamp,
     end: Timestamp,
-    /// What ticks count from.
+    /// The time that ticks count from, in microseconds.
     origin: u64,
     step: u64,
 }
 
 impl Axis {
-    /// An axis from one time to a later one.
+    /// An axis between two times; `end` is moved to be after `start`.
     pub fn new(start: Timestamp, end: Timestamp) -> Self {
         let end = end.max(start.after(Micros(1)));
         let span = end.0 - start.0;
@@ -50,13 +50,13 @@ impl Axis {
         Self { start, end, origin, step: step(span) }
     }
 
-    /// Where a time is.
+    /// The x coordinate of a time.
     pub fn x(&self, at: Timestamp) -> f64 {
-        let gone = float(at.0.clamp(self.start.0, self.end.0) - self.start.0);
-        LEFT + gone / float(self.end.0 - self.start.0) * (RIGHT - LEFT)
+        let elapsed = float(at.0.clamp(self.start.0, self.end.0) - self.start.0);
+        LEFT + elapsed / float(self.end.0 - self.start.0) * (RIGHT - LEFT)
     }
 
-    /// The ticks: where they are, and what they say.
+    /// The x coordinates and labels of the ticks.
     pub fn ticks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
         let first = (self.start.0 - self.origin).div_ceil(self.step);
         let last = (self.end.0 - self.origin) / self.step;
@@ -66,9 +66,9 @@ impl Axis {
         })
     }
 
-    /// What the ticks count from, where that is not plain.
+    /// The note that says what the ticks count from, unless it is the epoch.
     pub fn origin(&self) -> Option<String> {
-        (self.origin > 0).then(|| format!("time from {} s on", decimal::text(Micros(self.origin))))
+        (self.origin > 0).then(|| format!("time from {} s on", decimal::format(Micros(self.origin))))
     }
 }
 
@@ -87,7 +87,7 @@ fn label(passed: u64, step: u64) -> String {
             return format!("{} {name}", passed / unit);
         }
     }
-    format!("{} s", decimal::text(Micros(passed)))
+    format!("{} s", decimal::format(Micros(passed)))
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_and_few() {
+    fn ticks_are_few_and_at_round_times() {
         assert_eq!(labels(0, 3_000_000), ["0 s", "0.5 s", "1 s", "1.5 s", "2 s", "2.5 s", "3 s"]);
         assert_eq!(labels(0, 150_000_000), ["0 s", "30 s", "60 s", "90 s", "120 s", "150 s"]);
         assert_eq!(labels(HOUR, 3 * HOUR), ["60 min", "90 min", "120 min", "150 min", "180 min"]);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_start_is_named_once() {
+    fn a_start_far_from_the_epoch_is_noted_once() {
         let axis = Axis::new(Timestamp(1_790_000_000_250_000), Timestamp(1_790_000_002_250_000));
         assert_eq!(axis.origin().unwrap(), "time from 1790000000.25 s on");
         assert_eq!(axis.ticks().next(), Some((LEFT, "0 s".to_owned())));

@@ -1,4 +1,4 @@
-//! Answers, and refusals that say what would be right.
+//! Responses of the admin interface.
 
 use std::borrow::Cow;
 
@@ -8,69 +8,69 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
-use super::api::Failed;
+use super::api::ErrorBody;
 
-/// An answer of the interface.
-pub(super) type Answer = Response<Full<Bytes>>;
+/// A response of the interface.
+pub(super) type AdminResponse = Response<Full<Bytes>>;
 
-/// Why a request is refused.
+/// Why a request is refused: an error response.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
-    failed: Failed,
+    body: ErrorBody,
     header: Option<(HeaderName, Cow<'static, str>)>,
 }
 
 impl Refusal {
     pub fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, failed: Failed { error: error.into(), help: None }, header: None }
+        Self { status, body: ErrorBody { error: error.into(), help: None }, header: None }
     }
 
-    /// The request is wrong in itself.
+    /// The request is invalid.
     pub fn wrong(error: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error)
     }
 
     /// Adds the cure.
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.failed.help = Some(help.into());
+        self.body.help = Some(help.into());
         self
     }
 
-    /// Adds a header that the status calls for.
+    /// Adds a header that the status requires.
     pub fn header(self, name: HeaderName, value: impl Into<Cow<'static, str>>) -> Self {
         Self { header: Some((name, value.into())), ..self }
     }
 
-    pub fn into_answer(self) -> Answer {
-        let mut answer = with_status(self.status, &self.failed);
+    pub fn into_response(self) -> AdminResponse {
+        let mut response = with_status(self.status, &self.body);
         if let Some((name, value)) = self.header
             && let Ok(value) = HeaderValue::from_str(&value)
         {
-            answer.headers_mut().insert(name, value);
+            response.headers_mut().insert(name, value);
         }
-        answer
+        response
     }
 }
 
-/// A value as JSON.
-pub(super) fn json(value: &impl Serialize) -> Answer {
+/// A response with a value as JSON.
+pub(super) fn json(value: &impl Serialize) -> AdminResponse {
     with_status(StatusCode::OK, value)
 }
 
-/// Text of some type.
-pub(super) fn text(status: StatusCode, content_type: &'static str, text: String) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(text)));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
+/// A response with text.
+pub(super) fn text(status: StatusCode, content_type: &'static str, text: String) -> AdminResponse {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
+    response
 }
 
-fn with_status(status: StatusCode, value: &impl Serialize) -> Answer {
-    // What is answered has text for keys and finite numbers, so that all of it can be written.
+fn with_status(status: StatusCode, value: &impl Serialize) -> AdminResponse {
+    // Serialization can't fail: the values have string keys and finite numbers.
     let body = serde_json::to_string_pretty(value).unwrap_or_default();
     text(status, "application/json", body + "\n")
 }

@@ -1,26 +1,27 @@
-//! What is left over time, as steps.
+//! Remaining units over time, as step lines.
 
 use std::fmt::Write as _;
 
 use super::axis::Axis;
-use super::page::{Page, round};
-use super::{LEFT, RIGHT, float};
-use crate::cli::simulate::picture::{Level, Panel};
+use super::layout::{LEFT, RIGHT, float};
+use super::model::{Level, Panel};
+use super::page::{Page, Position, round};
+use crate::time::Timestamp;
 
-/// How high it is drawn.
+/// The height of the scale.
 const HEIGHT: f64 = 84.0;
-/// The classes of the lines, by the place of the key.
+/// The CSS classes of the lines, by the index of the key.
 pub(super) const LINES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Draws the levels below what is there, with the limit as a line above.
+/// Draws the levels at the bottom of the page, with the limit as a line at the top of the scale.
 pub(super) fn draw(page: &mut Page, axis: &Axis, panel: &Panel) {
     let (top, base) = (page.y + 12.0, page.y + 12.0 + HEIGHT);
     page.path("limit", &format!("M{LEFT} {}H{RIGHT}", round(top)));
     page.path("base", &format!("M{LEFT} {}H{RIGHT}", round(base)));
-    page.text("small", LEFT - 8.0, top + 4.0, "end", &short(panel.limit));
-    page.text("small", LEFT - 8.0, base + 4.0, "end", "0");
-    page.text("small", LEFT - 8.0, f64::midpoint(top, base) + 4.0, "end", "left");
-    let y = |left: u64| base - float(left.min(panel.limit)) / float(panel.limit.max(1)) * HEIGHT;
+    page.text("small", Position::right(LEFT - 8.0, top + 4.0), &short(panel.limit));
+    page.text("small", Position::right(LEFT - 8.0, base + 4.0), "0");
+    page.text("small", Position::right(LEFT - 8.0, f64::midpoint(top, base) + 4.0), "left");
+    let y = |remaining: u64| base - float(remaining.min(panel.limit)) / float(panel.limit.max(1)) * HEIGHT;
     for (level, class) in panel.levels.iter().zip(LINES).rev() {
         let line = steps(axis, level, &y);
         if panel.levels.len() == 1 {
@@ -31,27 +32,27 @@ pub(super) fn draw(page: &mut Page, axis: &Axis, panel: &Panel) {
     page.y = base;
 }
 
-/// A path from point to point: level until the next time, and then up or down.
+/// The path of a level: horizontal until the next time, then vertical.
 fn steps(axis: &Axis, level: &Level, y: &impl Fn(u64) -> f64) -> String {
-    level.iter().map(|line| one(axis, line, y).0).collect()
+    level.iter().map(|line| line_path(axis, line, y).0).collect()
 }
 
-/// The same paths, each closed along the base.
+/// The area below a level: each line's path, closed along the base.
 fn area(axis: &Axis, level: &Level, y: &impl Fn(u64) -> f64, base: f64) -> String {
     let closed = |line: &Vec<_>| {
-        let (path, from) = one(axis, line, y);
+        let (path, from) = line_path(axis, line, y);
         if path.is_empty() { path } else { format!("{path}V{}H{}Z", round(base), round(from)) }
     };
     level.iter().map(closed).collect()
 }
 
-/// One path, and where it begins.
-fn one(axis: &Axis, line: &[(crate::time::Timestamp, u64)], y: &impl Fn(u64) -> f64) -> (String, f64) {
+/// The path of one line, and the x coordinate of its start.
+fn line_path(axis: &Axis, line: &[(Timestamp, u64)], y: &impl Fn(u64) -> f64) -> (String, f64) {
     let Some((first, rest)) = line.split_first() else { return (String::new(), LEFT) };
     let (from, mut last) = (axis.x(first.0), *first);
     let mut path = format!("M{} {}", round(from), round(y(first.1)));
-    for (number, point) in rest.iter().enumerate() {
-        if point.1 != last.1 || number + 1 == rest.len() {
+    for (index, point) in rest.iter().enumerate() {
+        if point.1 != last.1 || index + 1 == rest.len() {
             // Writing to a string can't fail.
             let _ = write!(path, "H{}V{}", round(axis.x(point.0)), round(y(point.1)));
             last = *point;
@@ -60,7 +61,7 @@ fn one(axis: &Axis, line: &[(crate::time::Timestamp, u64)], y: &impl Fn(u64) -> 
     (path, from)
 }
 
-/// A number in little room, such as 25k.
+/// A short form of a number, such as `25k`; `~` marks a number that is rounded down.
 fn short(number: u64) -> String {
     let (mut unit, mut name) = (1, "");
     for larger in ["k", "M", "G", "T", "P"] {
@@ -78,7 +79,7 @@ mod tests {
     use super::short;
 
     #[test]
-    fn large_numbers_are_short() {
+    fn large_numbers_have_a_short_form() {
         for (number, text) in [(9_999, "9999"), (25_000, "25k"), (12_345, "~12k"), (1 << 53, "~9007T")] {
             assert_eq!(short(number), text);
         }

@@ -1,4 +1,4 @@
-//! From the key that an arrival spells to what a limit charges it.
+//! What a limit charges an arrival.
 
 use super::arrivals::Arrival;
 use crate::gate::{Cost, Gate};
@@ -7,27 +7,27 @@ use crate::time::Micros;
 
 /// What a limit charges an arrival.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct ArrivalCharge {
     pub charge: Charge,
-    /// What the limit says without a look at any count: to a key that the file lets off or turns away.
-    pub ruled: Option<Decision>,
+    /// The decision on a key that the file allows or blocks, which needs no count.
+    pub preset: Option<Decision>,
 }
 
-/// What `arrival` is charged by a limit, or by one of its tiers. The key stands for the whole key, whatever parts
-/// the limit's has; what the file has for it by name holds.
-pub(super) fn asked(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> Asked {
+/// What `arrival` is charged by a limit, or by one of its tiers. The arrival's key is the whole key, whatever parts the
+/// limit's key has; the file's allow and block lists and overrides apply to it.
+pub(super) fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> ArrivalCharge {
     let base = gate.limit_of(limit);
     let named = gate.keys(base).any(&arrival.key);
-    let constant = match &gate.limit_rules[base].cost {
+    let own_cost = match &gate.limit_rules[base].cost {
         Cost::Fixed(cost) => *cost,
-        // What a header does not say is one.
+        // A request without the header costs 1.
         Cost::Header { .. } => 1,
     };
-    // An override goes before a tier.
+    // An override takes precedence over a tier.
     let policy = if named.override_name.is_some() { named.policy } else { limit };
     let most = gate.limits.policies[policy].quota.limit();
     let passes = Decision::allowed(most, most, Micros::ZERO);
-    let ruled = match (named.is_blocked, named.is_allowed) {
+    let preset = match (named.is_blocked, named.is_allowed) {
         (true, _) => Some(Decision {
             allowed: false,
             remaining: 0,
@@ -38,5 +38,5 @@ pub(super) fn asked(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> Asked {
         (false, true) => Some(passes),
         (false, false) => None,
     };
-    Asked { charge: Charge::take(policy, named.key, arrival.cost.unwrap_or(constant)), ruled }
+    ArrivalCharge { charge: Charge::take(policy, named.key, arrival.cost.unwrap_or(own_cost)), preset }
 }

@@ -1,44 +1,44 @@
-//! Keys as a table.
+//! The status of keys as a table.
 
 use std::time::Duration;
 
-use crate::admin::api::{Standing, Standings};
+use crate::admin::api::{KeyList, KeyStatus};
 use crate::time::format_duration;
 
-const HEAD: [&str; 5] = ["LIMIT", "KEY", "STATE", "LEFT", "WHOLE IN"];
+const HEADER: [&str; 5] = ["LIMIT", "KEY", "STATE", "LEFT", "RESET IN"];
 
-/// A table of keys, or why there is none.
-pub(super) fn table(standings: &Standings) -> String {
-    if standings.keys.is_empty() && !standings.more {
-        return "no key is known: nobody has spent anything, or all of it has come back".to_owned();
+/// Formats a table of keys, or a message if there are none.
+pub(super) fn format(list: &KeyList) -> String {
+    if list.keys.is_empty() && !list.more {
+        return "no keys: nothing has been charged, or all of it has been refilled".to_owned();
     }
     let rows: Vec<[String; 5]> =
-        std::iter::once(HEAD.map(str::to_owned)).chain(standings.keys.iter().map(row)).collect();
+        std::iter::once(HEADER.map(str::to_owned)).chain(list.keys.iter().map(row)).collect();
     let widths: [usize; 5] = std::array::from_fn(|column| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
     });
     let mut lines: Vec<String> = rows.iter().map(|row| line(row, &widths)).collect();
-    if standings.more {
-        lines.push("and more: show them with a larger --max".to_owned());
+    if list.more {
+        lines.push("and more: list them with a larger --max".to_owned());
     }
     lines.join("\n")
 }
 
-fn row(standing: &Standing) -> [String; 5] {
-    let limit = match &standing.tier {
-        Some(tier) => format!("{}.{tier}", standing.limit),
-        None => standing.limit.clone(),
+fn row(status: &KeyStatus) -> [String; 5] {
+    let limit = match &status.tier {
+        Some(tier) => format!("{}.{tier}", status.limit),
+        None => status.limit.clone(),
     };
-    let until = standing.until.as_ref().map_or_else(String::new, |until| format!(" until {until}"));
-    let state = match standing.cause.as_deref() {
-        None => "passes".to_owned(),
+    let until = status.until.as_ref().map_or_else(String::new, |until| format!(" until {until}"));
+    let state = match status.cause.as_deref() {
+        None => "allowed".to_owned(),
         Some("quota") => "used up".to_owned(),
         Some("ban") => format!("banned{until}"),
         Some("block") => format!("blocked{until}"),
         Some(other) => format!("{other}{until}"),
     };
-    let left = format!("{} of {}", standing.remaining, standing.of);
-    [limit, standing.key.clone(), state, left, span(standing.reset_after)]
+    let left = format!("{} of {}", status.remaining, status.of);
+    [limit, status.key.clone(), state, left, format_span(status.reset_after)]
 }
 
 fn line(row: &[String; 5], widths: &[usize; 5]) -> String {
@@ -46,8 +46,8 @@ fn line(row: &[String; 5], widths: &[usize; 5]) -> String {
     cells.join("  ").trim_end().to_owned()
 }
 
-/// A number of seconds for people: rounded up to milliseconds below a second, and to whole seconds above.
-fn span(seconds: f64) -> String {
+/// Formats seconds, rounded up: to milliseconds below a second, and to whole seconds above.
+fn format_span(seconds: f64) -> String {
     let Ok(span) = Duration::try_from_secs_f64(seconds) else { return "?".to_owned() };
     if span.is_zero() {
         return "-".to_owned();
@@ -62,8 +62,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_aligned() {
-        let standing = Standing {
+    fn columns_are_aligned() {
+        let status = KeyStatus {
             limit: "per-key".into(),
             tier: None,
             key: "tag:lOi_WN7gUW3I4LyfzWuHMA".into(),
@@ -74,22 +74,22 @@ mod tests {
             reset_after: 23.2,
             until: None,
         };
-        let banned = Standing {
+        let banned = KeyStatus {
             tier: Some("pro".into()),
             allowed: false,
             cause: Some("ban".into()),
             remaining: 0,
             reset_after: 0.25,
             until: Some("2026-11-20T21:00:00Z".into()),
-            ..standing.clone()
+            ..status.clone()
         };
-        let table = table(&Standings { keys: vec![standing, banned], more: true });
+        let table = format(&KeyList { keys: vec![status, banned], more: true });
         assert_eq!(
             table,
-            "LIMIT        KEY                         STATE                              LEFT    WHOLE IN
-per-key      tag:lOi_WN7gUW3I4LyfzWuHMA  passes                             3 of 5  24s
+            "LIMIT        KEY                         STATE                              LEFT    RESET IN
+per-key      tag:lOi_WN7gUW3I4LyfzWuHMA  allowed                            3 of 5  24s
 per-key.pro  tag:lOi_WN7gUW3I4LyfzWuHMA  banned until 2026-11-20T21:00:00Z  0 of 5  250ms
-and more: show them with a larger --max"
+and more: list them with a larger --max"
         );
     }
 
@@ -98,7 +98,7 @@ and more: show them with a larger --max"
         for (seconds, text) in
             [(0.0, "-"), (0.000_001, "1ms"), (1.5, "2s"), (90.0, "1m 30s"), (f64::NAN, "?")]
         {
-            assert_eq!(span(seconds), text);
+            assert_eq!(format_span(seconds), text);
         }
     }
 }

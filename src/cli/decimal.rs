@@ -1,42 +1,42 @@
-//! Seconds as decimals, to the microsecond and without rounding.
+//! Seconds as decimal numbers, exact to the microsecond.
 
 use crate::time::Micros;
 
-/// What is accepted: up to the year 2096, far enough below 2^53 µs that sums stay exact in the scripts.
+/// The largest number of seconds: in the year 2096, far enough below 2^53 µs that sums stay exact in Lua's doubles.
 const MAX_SECONDS: u64 = 4_000_000_000;
-/// Digits behind the point.
+/// Digits after the decimal point.
 const DECIMALS: usize = 6;
 
-/// Why a text is no number of seconds.
+/// Why a text is not a number of seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum DecimalError {
-    /// Something else.
+    /// It is not a decimal number.
     #[error("is not a number of seconds")]
     Malformed,
-    /// Below zero.
+    /// It is below zero.
     #[error("is before the Unix epoch, where the clock starts")]
     Negative,
-    /// Finer than a microsecond.
+    /// It is finer than a microsecond.
     #[error("has more than six decimals")]
     TooFine,
-    /// Beyond what can be counted.
+    /// It is too large to be counted exactly.
     #[error("is more than {MAX_SECONDS} seconds")]
     TooLarge,
 }
 
 impl DecimalError {
-    /// What to do about it.
+    /// How to correct the text.
     pub fn cure(self) -> &'static str {
         match self {
             Self::Malformed => "seconds are written like 12 or 0.25; a line is SECONDS [KEY [COST [FLIGHT]]]",
             Self::Negative => "count seconds from 0",
             Self::TooFine => "time is counted in microseconds: leave out what follows the sixth decimal",
-            Self::TooLarge => "count from a later start, so that the first arrival comes near 0",
+            Self::TooLarge => "count from a later start, so that the first arrival is near 0",
         }
     }
 }
 
-/// Reads seconds with up to six decimals.
+/// Parses seconds with up to six decimals.
 pub(super) fn parse(text: &str) -> Result<Micros, DecimalError> {
     if text.starts_with('-') {
         return Err(DecimalError::Negative);
@@ -54,13 +54,13 @@ pub(super) fn parse(text: &str) -> Result<Micros, DecimalError> {
     if seconds > MAX_SECONDS {
         return Err(DecimalError::TooLarge);
     }
-    // At most six digits.
-    let micros: u64 = format!("{fraction:0<DECIMALS$}").parse().unwrap_or(0);
+    let scale = (fraction.len()..DECIMALS).fold(1, |scale, _| scale * 10);
+    let micros = fraction.bytes().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')) * scale;
     Ok(Micros(seconds * Micros::SECOND.0 + micros))
 }
 
-/// Writes seconds with as many decimals as it takes.
-pub(super) fn text(span: Micros) -> String {
+/// Formats seconds with as few decimals as possible.
+pub(super) fn format(span: Micros) -> String {
     let (seconds, micros) = (span.0 / Micros::SECOND.0, span.0 % Micros::SECOND.0);
     if micros == 0 {
         return seconds.to_string();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_are_read_to_the_microsecond() {
+    fn seconds_are_parsed_to_the_microsecond() {
         for (text, micros) in [("0", 0), ("0.25", 250_000), ("1.000001", 1_000_001), ("007.1", 7_100_000)] {
             assert_eq!(parse(text), Ok(Micros(micros)), "{text}");
         }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_seconds_is_refused() {
+    fn other_texts_than_seconds_are_rejected() {
         use DecimalError::{Malformed, Negative, TooFine, TooLarge};
         for (text, error) in [
             ("", Malformed),
@@ -102,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn formatted_seconds_are_parsed_back() {
         for micros in [0, 1, 10, 250_000, 999_999, 1_000_000, 1_000_001, 60_000_000, 4_000_000_000_000_001] {
-            assert_eq!(parse(&text(Micros(micros))), Ok(Micros(micros)));
+            assert_eq!(parse(&format(Micros(micros))), Ok(Micros(micros)));
         }
-        assert_eq!((text(Micros(600_000)), text(Micros(3_000_000))), ("0.6".to_owned(), "3".to_owned()));
+        assert_eq!((format(Micros(600_000)), format(Micros(3_000_000))), ("0.6".to_owned(), "3".to_owned()));
     }
 }

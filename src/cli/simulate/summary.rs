@@ -1,17 +1,17 @@
-//! What a run comes to.
+//! Totals of a simulation.
 
 use std::fmt::Write as _;
 
 use super::arrivals::Arrival;
-use super::decimal;
 use super::player::{Played, Player};
+use crate::cli::decimal;
 use crate::limit::DenyReason;
 use crate::time::{Micros, Timestamp};
 
-/// Counts what becomes of the arrivals of one player.
+/// Counts the decisions on the arrivals of one player.
 #[derive(Debug)]
-pub(super) struct Tally {
-    limits: Vec<LimitTally>,
+pub(super) struct Summary {
+    limits: Vec<LimitSummary>,
     admitted: u64,
     delayed: u64,
     refused: u64,
@@ -20,24 +20,24 @@ pub(super) struct Tally {
     last: Timestamp,
 }
 
-/// Counts what one limit refuses.
+/// Counts the arrivals that one limit refuses.
 #[derive(Debug)]
-struct LimitTally {
+struct LimitSummary {
     name: Box<str>,
     refused: u64,
     blocked: u64,
-    never: u64,
+    too_costly: u64,
     longest_retry: Micros,
 }
 
-impl Tally {
-    /// Nothing yet, for the limits of a player.
+impl Summary {
+    /// An empty summary for the limits of a player.
     pub fn new(player: &Player<'_>) -> Self {
-        let limits = player.limits().map(|policy| LimitTally {
+        let limits = player.limits().map(|policy| LimitSummary {
             name: policy.stored.clone(),
             refused: 0,
             blocked: 0,
-            never: 0,
+            too_costly: 0,
             longest_retry: Micros::ZERO,
         });
         Self {
@@ -51,7 +51,7 @@ impl Tally {
         }
     }
 
-    /// Counts one.
+    /// Counts an arrival.
     pub fn count(&mut self, arrival: &Arrival, played: &Played) {
         self.first = Some(self.first.map_or(arrival.at, |first| first.min(arrival.at)));
         self.last = self.last.max(arrival.at);
@@ -67,12 +67,12 @@ impl Tally {
             match (decision.retry_after, decision.cause) {
                 (Some(wait), _) => limit.longest_retry = limit.longest_retry.max(wait),
                 (None, DenyReason::Block) => limit.blocked += 1,
-                (None, _) => limit.never += 1,
+                (None, _) => limit.too_costly += 1,
             }
         }
     }
 
-    /// How many arrivals there were.
+    /// The number of arrivals.
     pub fn arrivals(&self) -> u64 {
         self.admitted + self.refused
     }
@@ -86,31 +86,30 @@ impl Tally {
     pub fn verdicts(&self) -> String {
         let mut text = format!("{} admitted", self.admitted);
         if self.delayed > 0 {
-            let longest = decimal::text(self.longest_delay);
-            // Writing to a string can't fail.
+            let longest = decimal::format(self.longest_delay);
             let _ = write!(text, ", {} of them after a wait of at most {longest} s", self.delayed);
         }
         let _ = write!(text, "; {} refused", self.refused);
         text
     }
 
-    /// What each limit refused: its name, and such as `refused 18, with at most 12 s to wait`.
+    /// For each limit its name and its refusals, such as `refused 18, with at most 12 s to wait`.
     pub fn by_limit(&self) -> impl Iterator<Item = (&str, String)> {
         self.limits.iter().map(|limit| (&*limit.name, limit.text()))
     }
 }
 
-impl LimitTally {
+impl LimitSummary {
     fn text(&self) -> String {
         let mut text = format!("refused {}", self.refused);
-        if self.refused > self.blocked + self.never {
-            let _ = write!(text, ", with at most {} s to wait", decimal::text(self.longest_retry));
+        if self.refused > self.blocked + self.too_costly {
+            let _ = write!(text, ", with at most {} s to wait", decimal::format(self.longest_retry));
         }
         if self.blocked > 0 {
             let _ = write!(text, "; {} of them blocked", self.blocked);
         }
-        if self.never > 0 {
-            let _ = write!(text, "; {} of them cost more than it ever has", self.never);
+        if self.too_costly > 0 {
+            let _ = write!(text, "; {} of them cost more than the limit ever has", self.too_costly);
         }
         text
     }

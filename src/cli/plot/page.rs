@@ -1,11 +1,11 @@
-//! The sheet that is drawn on.
+//! The SVG document that is drawn on, from top to bottom.
 
 use std::fmt::Write as _;
 
-use super::WIDTH;
+use super::layout::WIDTH;
 
-/// Names of colours, on light paper and on dark. Blue, vermilion and green can be distinguished by nearly all readers; the
-/// shapes by all.
+/// Colours by name, on light and on dark paper. Nearly all readers can distinguish blue, vermilion and green; all can
+/// distinguish the shapes.
 const COLOURS: [(&str, &str, &str); 11] = [
     ("paper", "#fff", "#0d1117"),
     ("ink", "#1f2328", "#e6edf3"),
@@ -32,8 +32,8 @@ text{font:12px system-ui,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;fill:var(-
 .a{stroke:var(--a)}.b{stroke:var(--b);stroke-dasharray:7 3}.c{stroke:var(--c);stroke-dasharray:2.5 2.5}\
 .d{stroke:var(--d);stroke-dasharray:9 3 2 3}";
 
-/// The style of a picture. Before each custom property stands the light colour itself, for renderers that do not know
-/// custom properties and would draw black.
+/// The style sheet. Each use of a custom property follows a declaration with the light colour itself, for renderers that
+/// do not support custom properties and would draw black.
 fn style() -> String {
     let mut rules = RULES.to_owned();
     let (mut light, mut dark) = (String::new(), String::new());
@@ -49,11 +49,37 @@ fn style() -> String {
     format!(":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{rules}")
 }
 
-/// What has been drawn, and down to where.
+/// A document, and how far down it is drawn.
 pub(super) struct Page {
     body: String,
-    /// The lowest place that is taken.
+    /// The y coordinate of the lowest element.
     pub y: f64,
+}
+
+/// The position of a text, and which end of it is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position {
+    x: f64,
+    y: f64,
+    /// The value of `text-anchor`.
+    anchor: &'static str,
+}
+
+impl Position {
+    /// The left end is at `x`.
+    pub fn left(x: f64, y: f64) -> Self {
+        Self { x, y, anchor: "start" }
+    }
+
+    /// The middle is at `x`.
+    pub fn middle(x: f64, y: f64) -> Self {
+        Self { x, y, anchor: "middle" }
+    }
+
+    /// The right end is at `x`.
+    pub fn right(x: f64, y: f64) -> Self {
+        Self { x, y, anchor: "end" }
+    }
 }
 
 impl Page {
@@ -67,8 +93,9 @@ impl Page {
         self.body.push('\n');
     }
 
-    /// Adds a text of this class; `anchor` is start, middle or end.
-    pub fn text(&mut self, class: &str, x: f64, y: f64, anchor: &str, text: &str) {
+    /// Adds a text of this class.
+    pub fn text(&mut self, class: &str, position: Position, text: &str) {
+        let Position { x, y, anchor } = position;
         let (x, y, text) = (round(x), round(y), escape(text));
         // Writing to a string can't fail.
         let _ = writeln!(
@@ -82,7 +109,7 @@ impl Page {
         self.add(&format!("<path class=\"{class}\" d=\"{path}\"/>"));
     }
 
-    /// Adds what is on another page, in front of what is on this one.
+    /// Adds all elements of another page, in front of those of this one.
     pub fn append(&mut self, other: &Self) {
         self.body.push_str(&other.body);
     }
@@ -108,7 +135,7 @@ pub(super) fn round(number: f64) -> f64 {
     (number * 10.0).round() / 10.0 + 0.0
 }
 
-/// Text as it stands between tags and in attributes.
+/// Escapes text for elements and attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -117,7 +144,7 @@ pub(super) fn escape(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // XML has no word for these.
+            // XML can't represent these.
             '\u{fffe}' | '\u{ffff}' => escaped.push(char::REPLACEMENT_CHARACTER),
             c if c.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
             c => escaped.push(c),
@@ -126,12 +153,12 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A text of at most so many characters.
-pub(super) fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Truncates a text to at most `max` characters.
+pub(super) fn truncate(text: &str, max: usize) -> String {
+    if text.chars().count() <= max {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    let mut short: String = text.chars().take(max.saturating_sub(1)).collect();
     short.push('…');
     short
 }
@@ -141,12 +168,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_a_text_is_markup() {
+    fn markup_in_a_text_is_escaped() {
         assert_eq!(escape("<a b=\"c\">&\u{1}\u{ffff}"), "&lt;a b=&quot;c&quot;&gt;&amp;\u{fffd}\u{fffd}");
     }
 
     #[test]
-    fn long_texts_are_cut() {
-        assert_eq!((cut("abc", 3), cut("abcd", 3)), ("abc".to_owned(), "ab…".to_owned()));
+    fn long_texts_are_truncated() {
+        assert_eq!((truncate("abc", 3), truncate("abcd", 3)), ("abc".to_owned(), "ab…".to_owned()));
     }
 }

@@ -1,15 +1,15 @@
-//! What a limit does, in one sentence for who has never met its algorithm.
+//! Describes limits in one sentence, for readers that do not know the algorithm.
 
-use super::decimal;
-use crate::limit::{Align, CalendarUnit, Quota, Rate};
+use crate::cli::decimal;
+use crate::limit::{Align, CalendarUnit, Quota, Rate, SlidingLog, SlidingWindow, Window};
 use crate::time::Micros;
 
-/// Units of time with names, the longest first.
+/// Units of time in microseconds, the longest first.
 const UNITS: [(u64, &str); 4] =
     [(86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second")];
 
-/// Tells what a quota does.
-pub(super) fn sentence(quota: &Quota) -> String {
+/// Describes a quota.
+pub(super) fn describe(quota: &Quota) -> String {
     let limit = quota.limit();
     match quota {
         Quota::TokenBucket(bucket) => format!(
@@ -26,45 +26,9 @@ pub(super) fn sentence(quota: &Quota) -> String {
             per(bucket.rate()),
             limit - 1
         ),
-        Quota::FixedWindow(window) => match window.align() {
-            Align::Clock => {
-                let length = length(window.rate().period());
-                format!(
-                    "At most {limit} in each window; a window begins at each whole {length} of the clock."
-                )
-            }
-            Align::FirstRequest => {
-                let length = length(window.rate().period());
-                format!(
-                    "At most {limit} in each window of one {length}, which the first request in it opens."
-                )
-            }
-            Align::Calendar(calendar) => {
-                let unit = calendar_unit(calendar.unit());
-                format!("At most {limit} in each {unit} of the calendar, in {}.", calendar.zone())
-            }
-        },
-        Quota::SlidingLog(log) => {
-            let rates = log.numbers();
-            let each =
-                rates.chunks_exact(2).map(|rate| format!("{} in any {}", rate[0], length(Micros(rate[1]))));
-            format!(
-                "At most {}. Each admitted request is remembered that long.",
-                each.collect::<Vec<_>>().join(", ")
-            )
-        }
-        Quota::SlidingWindow(window) => {
-            let [_, width, parts] = window.numbers()[..] else { return String::new() };
-            let period = length(Micros(width * parts));
-            if parts == 1 {
-                return format!(
-                    "About {limit} in any {period}: this window's count, and a falling share of the last one's."
-                );
-            }
-            format!(
-                "About {limit} in any {period}, counted in {parts} parts; the oldest counts for the share still inside."
-            )
-        }
+        Quota::FixedWindow(window) => describe_window(limit, window),
+        Quota::SlidingLog(log) => describe_log(log),
+        Quota::SlidingWindow(window) => describe_sliding(limit, window),
         Quota::LeakyBucket(bucket) => format!(
             "A queue that lets through {}, evenly spaced. Up to {} wait in it; more are refused.",
             per(bucket.rate()),
@@ -78,6 +42,42 @@ pub(super) fn sentence(quota: &Quota) -> String {
     }
 }
 
+fn describe_window(limit: u64, window: &Window) -> String {
+    match window.align() {
+        Align::Clock => {
+            let length = length(window.rate().period());
+            format!("At most {limit} in each window; a window begins at each whole {length} of the clock.")
+        }
+        Align::FirstRequest => {
+            let length = length(window.rate().period());
+            format!("At most {limit} in each window of one {length}, which the first request in it opens.")
+        }
+        Align::Calendar(calendar) => {
+            let unit = calendar_unit(calendar.unit());
+            format!("At most {limit} in each {unit} of the calendar, in {}.", calendar.zone())
+        }
+    }
+}
+
+fn describe_log(log: &SlidingLog) -> String {
+    let rates = log.numbers();
+    let each = rates.chunks_exact(2).map(|rate| format!("{} in any {}", rate[0], length(Micros(rate[1]))));
+    format!("At most {}. Each admitted request is remembered that long.", each.collect::<Vec<_>>().join(", "))
+}
+
+fn describe_sliding(limit: u64, window: &SlidingWindow) -> String {
+    let [_, width, parts] = window.numbers()[..] else { return String::new() };
+    let period = length(Micros(width * parts));
+    if parts == 1 {
+        return format!(
+            "About {limit} in any {period}: this window's count, and a falling share of the last one's."
+        );
+    }
+    format!(
+        "About {limit} in any {period}, counted in {parts} parts; the oldest counts for the share still inside."
+    )
+}
+
 /// Such as `5 per second` or `7 per 10 minutes`.
 fn per(rate: Rate) -> String {
     format!("{} per {}", rate.units(), length(rate.period()))
@@ -88,7 +88,7 @@ fn length(span: Micros) -> String {
     match UNITS.iter().find(|(unit, _)| span.0.is_multiple_of(*unit)) {
         Some((unit, name)) if span.0 == *unit => (*name).to_owned(),
         Some((unit, name)) => format!("{} {name}s", span.0 / unit),
-        None => format!("{} s", decimal::text(span)),
+        None => format!("{} s", decimal::format(span)),
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_has_the_numbers() {
+    fn a_description_has_the_numbers_of_the_quota() {
         let rate = |units, period| Rate::new(units, Micros(period)).unwrap();
         let (minute, short) = (rate(100, 60_000_000), rate(7, 250_000));
         for (quota, start) in [
@@ -128,8 +128,8 @@ mod tests {
             ),
             (Quota::concurrency(3, Micros::SECOND), "At most 3 in flight at once."),
         ] {
-            let sentence = sentence(&quota.unwrap());
-            assert!(sentence.starts_with(start), "{sentence}");
+            let description = describe(&quota.unwrap());
+            assert!(description.starts_with(start), "{description}");
         }
     }
 }

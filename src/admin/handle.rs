@@ -1,0 +1,92 @@
+//! Dispatches requests to the admin interface.
+
+use std::sync::Arc;
+
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+
+use super::response::{self, AdminResponse, Refusal};
+use super::sessions::Session;
+use super::state::Admin;
+use super::{guard, limits};
+use crate::server::Lifecycle;
+use crate::store::Store;
+use crate::telemetry::CONTENT_TYPE;
+
+/// Responds to a request.
+pub(super) async fn handle(
+    admin: &Arc<Admin>,
+    session: &Session,
+    request: Request<Incoming>,
+) -> AdminResponse {
+    // Boxed so that a connection does not hold the space of every operation's future.
+    Box::pin(dispatch(admin, session, request)).await.unwrap_or_else(Refusal::into_response)
+}
+
+async fn dispatch(
+    admin: &Arc<Admin>,
+    session: &Session,
+    request: Request<Incoming>,
+) -> Result<AdminResponse, Refusal> {
+    let (head, body) = request.into_parts();
+    guard::check_host(&admin.spec, &head)?;
+    let query = head.uri.query().unwrap_or("");
+    // Before the token is checked: a load balancer needs no secret to check readiness.
+    if head.uri.path() == "/ready" {
+        guard::require_read(&head)?;
+        return Ok(readiness(admin));
+    }
+    guard::check_token(&admin.spec, &head, session.client, session.failures())?;
+    session.admit()?;
+    let keys = admin.keys();
+    match head.uri.path() {
+        "/metrics" => {
+            guard::require_read(&head)?;
+            let admin = Arc::clone(admin);
+            session.render(move || metrics(&admin)).await
+        }
+        "/limits" => {
+            guard::require_read(&head)?;
+            let admin = Arc::clone(admin);
+            session.render(move || response::json(&limits::all(&admin.site.gate))).await
+        }
+        "/keys" => {
+            guard::require_read(&head)?;
+            Ok(response::json(&keys.list(query).await?))
+        }
+        "/keys/peek" => {
+            guard::require_read(&head)?;
+            Ok(response::json(&keys.peek(query).await?))
+        }
+        "/keys/reset" => Ok(response::json(&keys.reset(guard::read_json(&head, body).await?).await?)),
+        "/keys/block" => Ok(response::json(&keys.block(guard::read_json(&head, body).await?).await?)),
+        "/keys/unblock" => Ok(response::json(&keys.unblock(guard::read_json(&head, body).await?).await?)),
+        path => Err(Refusal::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`")).help(
+            "the paths are /metrics, /ready, /limits, /keys, /keys/peek, /keys/reset, /keys/block and \
+             /keys/unblock",
+        )),
+    }
+}
+
+/// An unreachable store does not affect readiness: each limit then follows its `on_store_failure`.
+fn readiness(admin: &Admin) -> AdminResponse {
+    let (status, word) = match *admin.stage.borrow() {
+        Lifecycle::Serving => (StatusCode::OK, "ready"),
+        Lifecycle::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
+        Lifecycle::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+    };
+    let store = match (&admin.store, admin.gauges.breakers.open()) {
+        (Store::Memory(_), _) => "in this process",
+        (_, 0) => "up",
+        _ => "unreachable",
+    };
+    let refused = "config: the last reload failed (see the log); serving the previous configuration\n";
+    let note = if admin.metrics.is_stale() { refused } else { "" };
+    let text = format!("{word}\nstore: {store}\n{note}");
+    response::text(status, "text/plain; charset=utf-8", text)
+}
+
+fn metrics(admin: &Admin) -> AdminResponse {
+    let policies = &admin.site.gate.limits.policies;
+    response::text(StatusCode::OK, CONTENT_TYPE, admin.metrics.text(admin.gauge_values(), policies))
+}

@@ -1,0 +1,84 @@
+//! What the admin interface reports and changes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::keys::Keys;
+use super::spec::AdminSpec;
+use crate::limiter::{Breakers, DenialCache, OutageLedger};
+use crate::proxy::ConfigSnapshot;
+use crate::server::{ConnectionLimiter, Lifecycle};
+use crate::store::{Memory, Store};
+use crate::telemetry::{
+    AccessOutput, GaugeValues, ListenerValues, Metrics, UpstreamValues, dropped_log_lines,
+};
+use crate::time::Clock;
+use crate::upstream::SharedUpstream;
+
+/// What the admin interface reports and changes, for one configuration.
+#[derive(Debug)]
+pub struct Admin {
+    /// The address and the token.
+    pub spec: AdminSpec,
+    /// The configuration that is served.
+    pub site: Arc<ConfigSnapshot>,
+    /// The store of its limits.
+    pub store: Store,
+    /// The workers' cached denials.
+    pub denials: Arc<DenialCache>,
+    /// The workers' counters.
+    pub metrics: Arc<Metrics>,
+    /// Sources of values that are read at each scrape.
+    pub gauges: GaugeSources,
+    /// Whether the server is serving, leaving or draining.
+    pub stage: watch::Receiver<Lifecycle>,
+    /// The wall clock.
+    pub clock: Clock,
+}
+
+/// Sources of values that are read at each scrape.
+#[derive(Debug)]
+pub struct GaugeSources {
+    /// Client connections by listener.
+    pub listeners: Vec<(SocketAddr, Arc<ConnectionLimiter>)>,
+    /// The workers' circuit breakers of the store.
+    pub breakers: Arc<Breakers>,
+    /// The in-process store.
+    pub memory: Arc<Memory>,
+    /// Debts to the store.
+    pub ledger: Arc<OutageLedger>,
+    /// The access log, if there is one: counts its dropped lines.
+    pub access: Option<AccessOutput>,
+    /// The upstreams.
+    pub upstreams: Vec<Arc<SharedUpstream>>,
+}
+
+impl Admin {
+    /// The operations on keys.
+    pub(super) fn keys(&self) -> Keys<'_> {
+        Keys { gate: &self.site.gate, store: &self.store, denials: &self.denials, clock: &self.clock }
+    }
+
+    /// Reads all gauges.
+    pub(super) fn gauge_values(&self) -> GaugeValues {
+        let GaugeSources { listeners, breakers, memory, ledger, access, upstreams } = &self.gauges;
+        let listener = |(address, limiter): &(SocketAddr, Arc<ConnectionLimiter>)| {
+            let [over_all, over_own] = limiter.refused();
+            ListenerValues { address: *address, connections: limiter.open(), over_all, over_own }
+        };
+        GaugeValues {
+            listeners: listeners.iter().map(listener).collect(),
+            breakers_open: breakers.open(),
+            breaker_openings: breakers.openings(),
+            keys: memory.len(),
+            evictions: memory.evictions(),
+            owed_keys: ledger.len(),
+            charge_back: ledger.units(),
+            dropped_log_lines: dropped_log_lines(),
+            dropped_lines: access.as_ref().map_or(0, AccessOutput::dropped),
+            upstreams: UpstreamValues::merged(upstreams.iter().map(|upstream| upstream.levels()).collect()),
+        }
+    }
+}

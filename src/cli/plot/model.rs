@@ -1,0 +1,57 @@
+//! What a plot shows: for each limit, its requests and the units that remain over time.
+
+use crate::time::Timestamp;
+
+/// Everything that is drawn.
+#[derive(Debug)]
+pub(in crate::cli) struct Plot {
+    pub title: String,
+    /// The times at its left and right end.
+    pub span: (Timestamp, Timestamp),
+    /// Keys whose levels are drawn: their names in the legend.
+    pub keys: Vec<String>,
+    /// How many keys are not drawn.
+    pub other_keys: usize,
+    pub panels: Vec<Panel>,
+}
+
+/// One limit.
+#[derive(Debug)]
+pub(in crate::cli) struct Panel {
+    pub name: String,
+    pub algorithm: &'static str,
+    /// Describes the limit.
+    pub description: String,
+    /// How many requests were admitted and refused.
+    pub counts: String,
+    /// The most units that ever remain: the top of the scale.
+    pub limit: u64,
+    pub marks: Vec<Mark>,
+    /// For each key in [`Plot::keys`].
+    pub levels: Vec<Level>,
+}
+
+/// One request, as this limit decides it.
+#[derive(Debug)]
+pub(in crate::cli) struct Mark {
+    pub kind: MarkKind,
+    pub arrived: Timestamp,
+    /// When it is forwarded.
+    pub released: Timestamp,
+    /// Shown when the pointer is over the mark.
+    pub tip: String,
+}
+
+/// The decision on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum MarkKind {
+    Admitted,
+    Delayed,
+    Refused,
+    /// Refused, but not by this limit.
+    RefusedElsewhere,
+}
+
+/// The remaining units of a key over time. Each line is one run of the clock: a new one starts where the clock was set
+/// back.
+pub(in crate::cli) type Level = Vec<Vec<(Timestamp, u64)>>;

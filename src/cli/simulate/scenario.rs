@@ -1,0 +1,32 @@
+//! What a simulation plays.
+
+use super::arrivals::Arrival;
+use super::charges;
+use crate::gate::Gate;
+use crate::limit::{Key, Policy, PolicyId};
+
+/// Arrivals, and the limits that they are played against.
+#[derive(Debug)]
+pub(super) struct Scenario<'a> {
+    pub gate: &'a Gate,
+    pub policies: &'a [Policy],
+    /// The limits of each player.
+    pub players: Vec<Vec<PolicyId>>,
+    /// Whether each limit is played by itself.
+    pub compare: bool,
+    pub arrivals: &'a [Arrival],
+}
+
+impl Scenario<'_> {
+    /// Every key that the arrivals are charged to, without duplicates.
+    pub fn keys(&self) -> Vec<(PolicyId, Key)> {
+        let limits = self.players.iter().flatten();
+        let charges = limits.flat_map(|id| {
+            self.arrivals.iter().map(|arrival| charges::arrival_charge(self.gate, *id, arrival).charge)
+        });
+        let mut keys: Vec<(PolicyId, Key)> = charges.map(|charge| (charge.policy, charge.key)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
