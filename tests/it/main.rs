@@ -31,7 +31,8 @@ mod config {
 /// What is forwarded: headers, paths, statuses and Via, in both directions.
 mod forwarding {
     mod client_headers;
-    mod messages;
+    mod headers;
+    mod paths;
     mod via;
 }
 /// The bodies of the fuzz targets, over the corpus and over generated input.
@@ -42,6 +43,7 @@ mod grpc;
 mod http1 {
     mod curl;
     mod early_response;
+    mod flow_control;
     mod half_close;
     mod hostile_clients;
     mod idle_parking;
@@ -62,18 +64,31 @@ mod jwt {
 mod lifecycle {
     mod accept;
     mod connection_limits;
+    pub mod drain;
     mod packaging;
     mod reload;
-    mod start_and_stop;
+    mod reload_state;
+    mod start;
+    mod watched_files;
 }
 /// Limits as clients see them: counting, keys, tiers, overrides, concurrency, rate headers.
 mod limits {
+    mod allow_and_block;
+    mod bans;
     mod canonical_keys;
     mod charge_by_status;
     mod concurrency;
-    mod counting;
+    mod costs;
+    pub mod counting;
+    mod delay;
+    mod denials;
+    mod keys;
+    mod overrides;
     mod quotas;
+    mod required_keys;
     mod response_headers;
+    mod setup;
+    mod shadow_mode;
     mod tiers;
 }
 /// Tables of malformed or ambiguous messages, over HTTP/1.1 and HTTP/2, from clients and servers.
@@ -98,23 +113,34 @@ mod source {
 }
 /// The in-memory store and Redis: equal decisions, topologies, faults, outages.
 mod store {
+    mod availability;
     pub mod both_stores;
     mod faults;
     mod lua_timelines;
     mod outage;
+    mod redis;
     mod topologies;
 }
 /// Processes, sockets, clients and servers that the tests are made of.
 mod support;
 /// TLS with clients and with upstream servers.
 mod tls {
+    mod certificates;
+    mod client_certificates;
     mod downstream;
     mod upstream;
 }
 /// Upstreams: load balancing, health checks, retries, pools of connections, failures.
 mod upstream {
     mod balancing;
+    mod connection_limits;
+    mod connection_pool;
+    mod failures;
+    mod health_checks;
     mod outage_log;
+    mod responses;
+    mod retries;
+    pub mod setup;
     mod slow_clients;
 }
 /// WebSocket tunnels.

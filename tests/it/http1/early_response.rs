@@ -25,8 +25,11 @@ const SIZE: usize = 40 * MIB;
 /// What is sent, either way.
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let all: Vec<u8> = (0..=250).collect();
+
     let mut bytes = all.repeat(SIZE.div_ceil(all.len()));
+
     bytes.truncate(SIZE);
+
     bytes
 });
 

@@ -1,33 +1,26 @@
 //! Configurations that follow one another in a running proxy: what changes, and what lives on.
 
-use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::thread;
-use std::time::Duration;
+use std::{fs, thread};
 
-use rustls::version::TLS13;
-
-use crate::support::{
-    Authority, Client, PATIENCE, RedisServer, Tidegate, TlsClient, Upstream, eventually, free_address, get,
-};
+use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, free_address, get};
 
 /// A file whose every route says this.
-fn saying(text: &str) -> String {
+pub fn saying(text: &str) -> String {
     format!("[[routes]]\nname = \"all\"\npath = \"/*\"\nrespond = {{ body = \"{text}\" }}\n")
 }
 
-fn says(proxy: &Tidegate) -> String {
+pub fn says(proxy: &Tidegate) -> String {
     get(proxy.addr(), "/", &[]).text().to_owned()
 }
 
-const ADMIN: &str = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+pub const ADMIN: &str = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
 
-fn metric(proxy: &Tidegate, name: &str) -> Option<String> {
+pub fn metric(proxy: &Tidegate, name: &str) -> Option<String> {
     let answer = get(proxy.admin(), "/metrics", &[]);
     let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned);
     answer.text().lines().find_map(value)
@@ -228,96 +221,12 @@ fn connections_to_servers_of_the_old_file_end_with_their_requests() {
 }
 
 /// So many requests an hour; `other` makes the file another.
-fn limited(store: &str, rate: u64, other: &str) -> String {
+pub fn limited(store: &str, rate: u64, other: &str) -> String {
     format!(
         "{store}\n[limits.{other}]\nrate = \"9/s\"\n\
          [limits.few]\nrate = \"{rate}/hour\"\nkey = \"global\"\non_store_failure = \"deny\"\n\
          [[routes]]\npath = \"/*\"\nlimits = [\"few\"]\nrespond = {{}}\n"
     )
-}
-
-fn left(proxy: &Tidegate) -> (u16, Option<u64>) {
-    let answer = get(proxy.addr(), "/", &[]);
-    (answer.status(), answer.header("x-ratelimit-remaining").map(|left| left.parse().unwrap()))
-}
-
-fn in_redis(redis: &RedisServer) -> String {
-    format!("[store]\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url())
-}
-
-#[test]
-fn counts_live_on_and_other_numbers_hold_at_once() {
-    let redis = RedisServer::start();
-    for store in [String::new(), in_redis(&redis)] {
-        let proxy = Tidegate::start(&limited(&store, 3, "z"));
-        eventually("the store answers", || left(&proxy) == (200, Some(2)));
-        proxy.reload(&limited(&store, 3, "a"));
-        assert_eq!(left(&proxy), (200, Some(1)));
-        proxy.reload(&limited(&store, 3, "y"));
-        assert_eq!(left(&proxy), (200, Some(0)));
-        proxy.reload(&limited(&store, 3, "b"));
-        // The second time it is refused by heart.
-        assert_eq!([left(&proxy), left(&proxy)], [(429, Some(0)); 2]);
-        proxy.reload(&limited(&store, 1000, "b"));
-        assert_eq!(left(&proxy).0, 200);
-    }
-}
-
-#[test]
-fn the_store_can_be_another() {
-    let (first, second) = (RedisServer::start(), RedisServer::start());
-    let proxy = Tidegate::start(&limited(&in_redis(&first), 3, "a"));
-    eventually("the first answers", || left(&proxy) == (200, Some(2)));
-    proxy.reload(&limited(&in_redis(&second), 3, "a"));
-    proxy.wait_log(&format!("limits are counted in {}", second.url()));
-    eventually("the second answers", || left(&proxy) == (200, Some(2)));
-    let clients = |redis: &RedisServer| {
-        let list = redis.cli(&["CLIENT", "LIST"]);
-        list.lines().filter(|line| !line.contains("cmd=client")).count()
-    };
-    eventually("the first is left", || clients(&first) == 0);
-    proxy.reload(&limited("", 3, "a"));
-    assert_eq!(left(&proxy), (200, Some(2)));
-    eventually("the second is left", || clients(&second) == 0);
-    proxy.reload(&limited(&in_redis(&second), 3, "a"));
-    eventually("the second answers again", || left(&proxy) == (200, Some(1)));
-}
-
-/// A slot is given back to the store that it came from, whatever the store is by then.
-#[test]
-fn slots_are_given_back_where_they_were_taken() {
-    let (first, second) = (RedisServer::start(), RedisServer::start());
-    let (more, waits) = channel::<()>();
-    let waits = Mutex::new(waits);
-    let server = Upstream::scripted(move |caller| {
-        while let Ok(Some(_)) = caller.request() {
-            let _ = waits.lock().unwrap().recv_timeout(PATIENCE);
-            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        }
-    });
-    let config = |redis: &RedisServer| {
-        format!(
-            "{}[limits.slots]\nalgorithm = \"concurrency\"\nmax_in_flight = 1\nkey = \"global\"\n\
-             on_store_failure = \"deny\"\n[limits.ready]\nrate = \"1000/s\"\non_store_failure = \"deny\"\n\
-             [[routes]]\npath = \"/ready\"\nlimits = [\"ready\"]\nrespond = {{}}\n\
-             [[routes]]\npath = \"/*\"\nlimits = [\"slots\"]\nupstream = \"{}\"\n",
-            in_redis(redis),
-            server.url()
-        )
-    };
-    let proxy = Tidegate::start(&config(&first));
-    eventually("the first answers", || get(proxy.addr(), "/ready", &[]).status() == 200);
-    let mut client = Client::connect(proxy.addr());
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("a request is under way", || server.requests().len() == 1);
-    let slots = |redis: &RedisServer| redis.keys().iter().filter(|key| key.contains(":slots:")).count();
-    assert_eq!(slots(&first), 1);
-    proxy.reload(&config(&second));
-    // Longer than it takes to see that no request asks the first one any more.
-    thread::sleep(Duration::from_millis(1_500));
-    more.send(()).unwrap();
-    assert_eq!(client.read().status(), 200);
-    eventually("the slot is given back", || slots(&first) == 0);
 }
 
 #[test]
@@ -409,124 +318,6 @@ fn the_log_and_the_token_are_others_too() {
     assert!(proxy.accesses(1)[0].contains(" GET localhost/ 200 "), "{:?}", proxy.accesses(1));
     Client::connect(proxy.addr()).send("nonsense\r\n\r\n");
     proxy.wait_log("connection ended: ");
-}
-
-#[test]
-fn a_watched_file_is_read_when_it_changes() {
-    let watched = |text: &str| format!("watch = true\n{}", saying(text));
-    let proxy = Tidegate::start(&watched("one"));
-    proxy.write(&watched("two"));
-    eventually("the change is seen", || says(&proxy) == "two");
-    proxy.wait_log("a file has changed: ");
-    // Kubernetes: the file is a link through a link in its directory, which is replaced.
-    let directory = proxy.directory();
-    let file = directory.join("tidegate.toml");
-    let text = fs::read_to_string(&file).unwrap();
-    for version in ["three", "four"] {
-        fs::create_dir(directory.join(version)).unwrap();
-        fs::write(directory.join(version).join("tidegate.toml"), text.replace("two", version)).unwrap();
-    }
-    symlink("three", directory.join("..data")).unwrap();
-    fs::remove_file(&file).unwrap();
-    symlink("..data/tidegate.toml", &file).unwrap();
-    eventually("the link is followed", || says(&proxy) == "three");
-    symlink("four", directory.join("..data_tmp")).unwrap();
-    fs::rename(directory.join("..data_tmp"), directory.join("..data")).unwrap();
-    eventually("the other link is followed", || says(&proxy) == "four");
-    // A mistake is reported once, and not again at every look.
-    fs::remove_file(&file).unwrap();
-    fs::write(&file, "watch = true\nlisten = 5\n").unwrap();
-    proxy.wait_log("serving the previous configuration");
-    fs::write(directory.join("another"), "file").unwrap();
-    proxy.write(&saying("five"));
-    eventually("the cure is seen", || says(&proxy) == "five");
-    // It does not say `watch` any more.
-    eventually("all are read", || proxy.logged("was reloaded") == 4);
-    proxy.write(&saying("six"));
-    // Longer than it takes to see a change.
-    thread::sleep(Duration::from_millis(1200));
-    assert_eq!((proxy.logged("was reloaded"), says(&proxy)), (4, "five".to_owned()));
-}
-
-/// Links in other directories, as certbot's, a directory that is replaced as a whole, as with releases, and a file that
-/// comes after the one that names it.
-#[test]
-fn watched_files_are_followed_wherever_they_lead() {
-    let authority = Authority::new();
-    for name in ["one.test", "two.test", "three.test", "four.test"] {
-        authority.sign(name);
-    }
-    let elsewhere = tempfile::tempdir().unwrap();
-    let put = |directory: &str, name: &str| {
-        let directory = elsewhere.path().join(directory);
-        fs::create_dir_all(&directory).unwrap();
-        for kind in ["pem", "key"] {
-            fs::copy(authority.file(&format!("{name}.{kind}")), directory.join(format!("a.{kind}"))).unwrap();
-        }
-    };
-    let current = elsewhere.path().join("current");
-    put("v1", "one.test");
-    put("v2", "two.test");
-    symlink("v1", &current).unwrap();
-    let links = tempfile::tempdir().unwrap();
-    for file in ["a.pem", "a.key"] {
-        symlink(current.join(file), links.path().join(file)).unwrap();
-    }
-    let config = |name: &str| {
-        let file = |kind| links.path().join(format!("{name}.{kind}")).display().to_string();
-        format!(
-            "watch = true\n[[listeners]]\naddress = \"127.0.0.1:0\"\n\
-             tls = {{ certificates = [{{ cert = \"{}\", key = \"{}\" }}] }}\n{}",
-            file("pem"),
-            file("key"),
-            saying(name)
-        )
-    };
-    let proxy = Tidegate::start(&config("a"));
-    let shows = |name: &str| {
-        let client = authority.client(None, &[&TLS13]);
-        TlsClient::connect(&client, name, proxy.addr()).is_ok()
-    };
-    assert!(shows("one.test"));
-    symlink("v2", elsewhere.path().join("next")).unwrap();
-    fs::rename(elsewhere.path().join("next"), &current).unwrap();
-    eventually("another link far away is followed", || shows("two.test"));
-    fs::rename(elsewhere.path().join("v2"), elsewhere.path().join("old")).unwrap();
-    put("v2", "three.test");
-    eventually("another directory of the same name is found", || shows("three.test"));
-    put("v2", "four.test");
-    eventually("what is written there is seen", || shows("four.test"));
-    proxy.write(&config("b"));
-    proxy.wait_log("serving the previous configuration");
-    for kind in ["key", "pem"] {
-        fs::copy(authority.file(&format!("one.test.{kind}")), links.path().join(format!("b.{kind}")))
-            .unwrap();
-    }
-    eventually("what was missing has come", || shows("one.test"));
-}
-
-#[test]
-fn certificates_are_watched_and_others_for_new_connections() {
-    let authority = Authority::new();
-    authority.sign("a.test");
-    let proxy = Tidegate::start(&format!(
-        "watch = true\n[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{{ {} }}] }}\n{}",
-        authority.pair("a.test"),
-        saying("one")
-    ));
-    // Nothing is resumed: each has sessions of its own.
-    let connect = || TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
-    let mut open = connect();
-    assert_eq!(open.certificate(), authority.certificate("a.test"));
-    authority.sign("a.test");
-    let latest = authority.certificate("a.test");
-    eventually("the new one is shown", || connect().certificate() == latest);
-    assert_eq!(open.get("/").unwrap().text(), "one");
-    fs::write(authority.file("a.test.key"), "no key").unwrap();
-    let line = proxy.wait_log("serving the previous configuration");
-    assert!(line.contains("a file has changed: "), "{line}");
-    proxy.wait_log("has no private key that can be read");
-    assert_eq!(connect().certificate(), latest);
 }
 
 #[test]

@@ -7,15 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use socket2::SockRef;
+use tidegate::limit::{Charge, ChargeKind, PolicyId};
 
-use crate::support::{Client, Http2, Http2Server, RedisServer, Tidegate, Upstream, eventually, get};
-
-/// Runs a test over both stores; Redis begins empty.
-fn over_both_stores(config: &str, test: impl Fn(&Tidegate)) {
-    test(&Tidegate::start(config));
-    let redis = RedisServer::start();
-    test(&Tidegate::start_with(&redis, config));
-}
+use super::setup::{charges, loaded};
+use crate::support::{
+    Client, Http2, Http2Server, RedisServer, Tidegate, Upstream, eventually, get, over_both_stores,
+};
 
 /// A limit of three failed requests an hour, by client address.
 const LIMIT: &str =
@@ -276,4 +273,62 @@ fn units_come_back_to_the_share_as_well_after_an_outage() {
     for _ in 0..4 {
         assert_eq!(get(proxy.addr(), "/right", &[]).status(), 200);
     }
+}
+
+#[test]
+fn failed_logins_are_charged_and_others_are_not() {
+    let upstream = Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let status = if request.start.starts_with("GET /wrong") { "401 Unauthorized" } else { "200 OK" };
+            if caller.try_send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")).is_err() {
+                return;
+            }
+        }
+    });
+    let config = format!(
+        r#"
+        [limits.logins]
+        algorithm = "fixed_window"
+        align = "first_request"
+        rate = "3/hour"
+        charge_on = [401]
+        [[routes]]
+        path = "/*"
+        limits = ["logins"]
+        upstream = "{}"
+        "#,
+        upstream.url()
+    );
+    over_both_stores(&config, |proxy| {
+        let ask = |path: &str| {
+            let answer = get(proxy.addr(), path, &[]);
+            (answer.status(), answer.header("x-ratelimit-remaining").unwrap().to_owned())
+        };
+        for _ in 0..5 {
+            assert_eq!(ask("/right"), (200, "3".to_owned()));
+        }
+        for left in ["2", "1", "0"] {
+            assert_eq!(ask("/wrong"), (401, left.to_owned()));
+        }
+        let before = upstream.requests().len();
+        assert_eq!(ask("/wrong"), (429, "0".to_owned()));
+        assert_eq!(ask("/right"), (429, "0".to_owned()));
+        assert_eq!(upstream.requests().len(), before);
+    });
+}
+
+#[test]
+fn a_limit_that_charges_by_status_takes_on_arrival() {
+    let loaded = loaded(
+        "rate = \"20/hour\"\ncharge_on = [401, 403]\ncost = \"header:x-cost\"\n\
+         overrides = { \"127.0.0.9\" = { rate = \"30/hour\" } }",
+    );
+    let gate = &loaded.config.site.gate;
+    let charges = charges(gate, &[("x-cost", "3")]);
+    let [Charge { policy, cost: 3, manner: ChargeKind::Take, .. }] = charges[..] else {
+        panic!("{charges:?}")
+    };
+    assert_eq!((policy, gate.limit_of(policy)), (PolicyId(1), PolicyId(0)));
+    // An override has numbers of its own, and charges by the same statuses.
+    assert_eq!(gate.limits.policies[policy.0 as usize].charge_on[..], [401, 403]);
 }

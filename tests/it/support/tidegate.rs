@@ -353,6 +353,13 @@ impl Log {
     }
 }
 
+/// Runs a test with a proxy that counts in memory, and with one that counts in a Redis of its own.
+pub fn over_both_stores(config: &str, test: impl Fn(&Tidegate)) {
+    test(&Tidegate::start(config));
+    let redis = RedisServer::start();
+    test(&Tidegate::start_with(&redis, config));
+}
+
 /// How long something takes.
 pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();

@@ -4,7 +4,6 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 
-use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256};
 use rustls::version::{TLS12, TLS13};
 use tidegate::tls::ServerTls;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -13,7 +12,7 @@ use crate::support::frames::{GOAWAY, SETTINGS, frame};
 use crate::support::{Authority, Client, Tidegate, TlsClient, Upstream, curl, eventually, timed};
 
 /// A listener with these certificates and more of its keys, and a route that does this.
-fn config(certificates: &[String], more: &str, route: &str) -> String {
+pub fn config(certificates: &[String], more: &str, route: &str) -> String {
     let certificates: Vec<String> = certificates.iter().map(|pair| format!("{{ {pair} }}")).collect();
     format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{}]{more}\n\
@@ -22,14 +21,14 @@ fn config(certificates: &[String], more: &str, route: &str) -> String {
     )
 }
 
-const RESPOND: &str = "respond = { status = 200, body = \"hello\\n\" }";
+pub const RESPOND: &str = "respond = { status = 200, body = \"hello\\n\" }";
 
-fn forward(upstream: &Upstream) -> String {
+pub fn forward(upstream: &Upstream) -> String {
     format!("upstream = \"{}\"", upstream.url())
 }
 
 /// What curl needs to reach a name here, and to trust this authority.
-fn named(authority: &Authority, name: &str, address: SocketAddr) -> [String; 5] {
+pub fn named(authority: &Authority, name: &str, address: SocketAddr) -> [String; 5] {
     let port = address.port();
     [
         "--resolve".into(),
@@ -40,7 +39,7 @@ fn named(authority: &Authority, name: &str, address: SocketAddr) -> [String; 5] 
     ]
 }
 
-fn strs(arguments: &[String]) -> Vec<&str> {
+pub fn strs(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
@@ -92,48 +91,6 @@ fn large_bodies_pass_unchanged() {
 }
 
 #[test]
-fn the_certificate_goes_by_the_name_that_is_asked_for() {
-    let authority = Authority::new();
-    authority.sign_names("first", &["first.test", "127.0.0.1"]);
-    authority.sign_names("wild", &["*.wild.test", "wild.test"]);
-    authority.sign_names("exact", &["Exact.wild.test"]);
-    let pairs = ["first", "wild", "exact"].map(|file| authority.pair(file));
-    let proxy = Tidegate::start(&config(&pairs, " }", RESPOND));
-    let client = authority.client(None, &[&TLS13]);
-    // An address is no name, so that none is asked for.
-    for name in
-        ["first.test", "127.0.0.1", "any.wild.test", "wild.test", "exact.wild.test", "EXACT.wild.test"]
-    {
-        TlsClient::connect(&client, name, proxy.addr()).unwrap_or_else(|error| panic!("{name}: {error}"));
-    }
-    for (name, shown) in
-        [("other.test", "first.test"), ("two.labels.wild.test", "first.test"), ("ild.test", "first.test")]
-    {
-        let error = TlsClient::connect(&client, name, proxy.addr()).unwrap_err().to_string();
-        assert!(error.contains(&format!("DnsName(\"{shown}\")")), "{name}: {error}");
-    }
-    // What has the name itself goes before a wildcard.
-    let shown = TlsClient::connect(&client, "exact.wild.test", proxy.addr()).unwrap().certificate();
-    assert_eq!(shown, authority.certificate("exact"));
-}
-
-/// Of two certificates for one name each client sees the one that it understands.
-#[test]
-fn old_clients_see_an_rsa_certificate() {
-    let authority = Authority::new();
-    authority.sign("a.test");
-    let key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
-    authority.write("rsa", &key, &CertificateParams::new(vec!["a.test".to_owned()]).unwrap());
-    let pairs = ["a.test", "rsa"].map(|file| authority.pair(file));
-    let proxy = Tidegate::start(&config(&pairs, " }", RESPOND));
-    let to = named(&authority, "a.test", proxy.addr());
-    for suite in ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"] {
-        let (status, ..) = curl(&[&["--tls-max", "1.2", "--ciphers", suite], &strs(&to)[..]].concat());
-        assert_eq!(status, 200, "{suite}");
-    }
-}
-
-#[test]
 fn protocols_are_agreed_on() {
     let authority = Authority::new();
     authority.sign("a.test");
@@ -168,7 +125,7 @@ fn http_2_is_agreed_on_where_there_is_a_choice() {
 }
 
 /// A client that offers this protocol alone, and what it reads up to the end of the connection after it has sent `bytes`.
-fn spoken(authority: &Authority, proxy: SocketAddr, protocol: &str, bytes: &[u8]) -> Vec<u8> {
+pub fn spoken(authority: &Authority, proxy: SocketAddr, protocol: &str, bytes: &[u8]) -> Vec<u8> {
     let mut config = (*authority.client(None, &[&TLS13])).clone();
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let mut client = TlsClient::connect(&config.into(), "a.test", proxy).unwrap();
@@ -247,71 +204,6 @@ fn sessions_are_resumed() {
 }
 
 #[test]
-fn clients_must_show_a_certificate_where_they_are_asked() {
-    let (authority, other) = (Authority::new(), Authority::new());
-    authority.sign("a.test");
-    for (signs, name) in [(&authority, "worker"), (&authority, "mate"), (&other, "stranger")] {
-        signs.sign_client(name);
-    }
-    let ca = authority.file("ca.pem");
-    let config = format!(
-        "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
-         tls = {{ certificates = [{{ {} }}], client_ca = \"{}\" }}\n\
-         [limits.one]\nrate = \"2/hour\"\nkey = \"tls:subject\"\non_missing = \"deny\"\n\
-         overrides = {{ 'CN=mate,O=Example\\, Inc.' = {{ rate = \"7/hour\" }} }}\n\
-         [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{ status = 200 }}\n",
-        authority.pair("a.test"),
-        ca.display()
-    );
-    let proxy = Tidegate::start(&config);
-    for version in [&TLS13, &TLS12] {
-        let asked = |client| TlsClient::connect(&client, "a.test", proxy.addr())?.get("/");
-        assert!(asked(authority.client(None, &[version])).is_err(), "{version:?}");
-        let mut stranger = (*other.client(Some("stranger"), &[version])).clone();
-        // It trusts us; we don't trust it.
-        stranger.dangerous().set_certificate_verifier(trusting(&authority));
-        assert!(asked(stranger.into()).is_err(), "{version:?}");
-    }
-    let ask = |name: &str| {
-        let answer = TlsClient::connect(&authority.client(Some(name), &[&TLS13]), "a.test", proxy.addr());
-        let answer = answer.unwrap().get("/").unwrap();
-        (answer.status(), answer.header("x-ratelimit-limit").unwrap().to_owned())
-    };
-    // Each connection is a new one, and the subject is what counts.
-    assert_eq!([ask("worker"), ask("worker"), ask("worker")].map(|(status, _)| status), [200, 200, 429]);
-    assert_eq!(ask("mate"), (200, "7".to_owned()));
-}
-
-/// Trusts servers as the authority's clients do.
-fn trusting(authority: &Authority) -> std::sync::Arc<dyn rustls::client::danger::ServerCertVerifier> {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject as _;
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(authority.file("ca.pem")).unwrap()).unwrap();
-    rustls::client::WebPkiServerVerifier::builder(roots.into()).build().unwrap()
-}
-
-/// Where no certificate is asked for there is no subject.
-#[test]
-fn without_a_certificate_the_subject_is_missing() {
-    let authority = Authority::new();
-    authority.sign("a.test");
-    let config = format!(
-        "[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{{ {0} }}] }}\n\
-         [[listeners]]\naddress = \"127.0.0.2:0\"\ntls = {{ certificates = [{{ {0} }}], client_ca = \"{1}\" }}\n\
-         [limits.one]\nrate = \"1/hour\"\nkey = \"tls:subject\"\non_missing = \"deny\"\n\
-         [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{ status = 200 }}\n",
-        authority.pair("a.test"),
-        authority.file("ca.pem").display()
-    );
-    let proxy = Tidegate::start(&config);
-    let mut client = TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
-    let answer = client.get("/").unwrap();
-    assert_eq!(answer.status(), 403);
-    assert!(answer.text().contains("needs a client certificate"), "{}", answer.text());
-}
-
-#[test]
 fn what_is_no_tls_is_closed_and_nobody_else_suffers() {
     let authority = Authority::new();
     authority.sign("a.test");
@@ -379,7 +271,7 @@ fn a_handshake_has_its_time_and_its_place_among_connections() {
 }
 
 /// The TLS of a file's only listener, which asks for certificates of this authority.
-fn read(authority: &Authority, file: &str, client_ca: &Authority) -> ServerTls {
+pub fn read(authority: &Authority, file: &str, client_ca: &Authority) -> ServerTls {
     let more = format!(", client_ca = \"{}\" }}", client_ca.file("ca.pem").display());
     let text = config(&[authority.pair(file)], &more, RESPOND);
     let loaded = tidegate::config::parse(&text, "tidegate.toml", &|_| None)
@@ -388,7 +280,7 @@ fn read(authority: &Authority, file: &str, client_ca: &Authority) -> ServerTls {
 }
 
 /// Answers each request on connections with this TLS, until the test ends; says where.
-fn serve(tls: ServerTls) -> SocketAddr {
+pub fn serve(tls: ServerTls) -> SocketAddr {
     let (say, address) = channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -409,149 +301,4 @@ fn serve(tls: ServerTls) -> SocketAddr {
         });
     });
     address.recv().unwrap()
-}
-
-#[test]
-fn other_certificates_are_adopted_and_connections_live_on() {
-    let (authority, other) = (Authority::new(), Authority::new());
-    for file in ["old", "new"] {
-        authority.sign_names(file, &["a.test"]);
-    }
-    authority.sign_client("worker");
-    let tls = read(&authority, "old", &authority);
-    let address = serve(tls.clone());
-    let client = || authority.client(Some("worker"), &[&TLS13]);
-    let (known, connect) = (client(), |client: &_| TlsClient::connect(client, "a.test", address));
-    let mut open = connect(&known).unwrap();
-    assert_eq!(open.get("/").unwrap().status(), 200);
-    assert_eq!(open.certificate(), authority.certificate("old"));
-
-    let newer = read(&authority, "new", &authority);
-    assert_ne!(tls, newer);
-    tls.adopt(&newer);
-    assert_eq!(tls, newer);
-    assert_eq!(open.get("/").unwrap().status(), 200);
-    assert_eq!(connect(&client()).unwrap().certificate(), authority.certificate("new"));
-    let mut resumed = connect(&known).unwrap();
-    assert!(resumed.is_resumed());
-    assert_eq!(resumed.get("/").unwrap().status(), 200);
-
-    // Whoever was trusted before must not come in by an old ticket.
-    tls.adopt(&read(&authority, "new", &other));
-    assert_eq!(open.get("/").unwrap().status(), 200);
-    assert!(connect(&known).and_then(|mut refused| refused.get("/")).is_err());
-    // It was the authority alone that was missing.
-    tls.adopt(&newer);
-    assert_eq!(connect(&known).unwrap().get("/").unwrap().status(), 200);
-}
-
-#[test]
-fn check_warns_of_certificates_that_nobody_will_take() {
-    let authority = Authority::new();
-    authority.sign("a.test");
-    authority.sign_client("nameless");
-    let mut params = CertificateParams::new(vec!["b.test".to_owned()]).unwrap();
-    params.not_after = rcgen::date_time_ymd(2024, 2, 29);
-    authority.write("expired", &KeyPair::generate().unwrap(), &params);
-    let pairs = ["a.test", "nameless", "expired"].map(|file| authority.pair(file));
-    let said = |pairs: &[String]| match tidegate::config::parse(
-        &config(pairs, " }", RESPOND),
-        "t.toml",
-        &|_| None,
-    ) {
-        Ok(loaded) => loaded.warnings.to_string(),
-        Err(report) => report.to_string(),
-    };
-    let warnings = said(&pairs);
-    assert!(
-        warnings.contains("warning: this certificate has expired, at 2024-02-29T00:00:00Z"),
-        "{warnings}"
-    );
-    assert!(warnings.contains("warning: this certificate has no names: no client will see it"), "{warnings}");
-    assert_eq!(warnings.matches("warning").count(), 2, "{warnings}");
-    // The key of another.
-    let swapped = authority.pair("a.test").replace("a.test.key", "expired.key");
-    let error = said(&[swapped]);
-    assert!(error.starts_with("error: the certificate and its key can't be used: "), "{error}");
-    assert!(
-        error.contains("the key belongs to another certificate") && error.contains("t.toml:3:"),
-        "{error}"
-    );
-}
-
-#[test]
-fn check_says_what_is_wrong_with_certificates_and_keys() {
-    let authority = Authority::new();
-    authority.sign("a.test");
-    let mut params = CertificateParams::new(vec!["b.test".to_owned()]).unwrap();
-    params.not_before = rcgen::date_time_ymd(2999, 2, 28);
-    params.not_after = rcgen::date_time_ymd(2999, 12, 31);
-    authority.write("future", &KeyPair::generate().unwrap(), &params);
-    let read = |file: &str| std::fs::read_to_string(authority.file(file)).unwrap();
-    let write = |file: &str, text: &str| std::fs::write(authority.file(file), text).unwrap();
-    let said = |cert: &str, key: &str| {
-        let pair = authority.pair("a.test").replace("a.test.pem", cert).replace("a.test.key", key);
-        match tidegate::config::parse(&config(&[pair], " }", RESPOND), "t.toml", &|_| None) {
-            Ok(loaded) => loaded.warnings.to_string(),
-            Err(report) => report.to_string(),
-        }
-    };
-    let whole = read("a.test.pem");
-    write("reversed.pem", &format!("{}{whole}", read("future.pem")));
-    write("half.pem", &whole[..200]);
-    let key = read("a.test.key");
-    write("pkcs8.key", &key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"));
-    let body = key.replace("PRIVATE KEY", "EC PRIVATE KEY");
-    let (first, rest) = body.split_once('\n').unwrap();
-    write("old.key", &format!("{first}\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n{rest}"));
-    for (cert, key, expected) in [
-        (
-            "future.pem",
-            "future.key",
-            "warning: this certificate does not hold yet, but from 2999-02-28T00:00:00Z on",
-        ),
-        (
-            "reversed.pem",
-            "a.test.key",
-            "the key belongs to a later certificate of the file: put that one first",
-        ),
-        ("half.pem", "a.test.key", "half.pem ends in the middle of a certificate"),
-        ("a.test.pem", "pkcs8.key", "pkcs8.key is encrypted, and nobody is asked for its password"),
-        ("a.test.pem", "old.key", "old.key is encrypted, and nobody is asked for its password"),
-    ] {
-        let report = said(cert, key);
-        assert!(report.contains(expected) && report.contains("t.toml:3:"), "{cert} {key}: {report}");
-    }
-}
-
-/// A connection that is open stays so, and files that can't be used change nothing.
-#[test]
-fn certificates_are_read_again_on_sighup() {
-    let authority = Authority::new();
-    authority.sign_names("ours", &["a.test"]);
-    let proxy = Tidegate::start(&config(&[authority.pair("ours")], " }", RESPOND));
-    let client = || authority.client(None, &[&TLS13]);
-    let shown = || TlsClient::connect(&client(), "a.test", proxy.addr()).unwrap().certificate();
-    let known = client();
-    let mut open = TlsClient::connect(&known, "a.test", proxy.addr()).unwrap();
-    assert_eq!(open.get("/").unwrap().status(), 200);
-    let old = authority.certificate("ours");
-    assert_eq!(shown(), old);
-
-    authority.sign_names("ours", &["a.test"]);
-    proxy.signal("HUP");
-    eventually("the new certificate is shown", || shown() != old);
-    let new = authority.certificate("ours");
-    assert_eq!(shown(), new);
-    assert_eq!(open.get("/").unwrap().status(), 200);
-    assert!(TlsClient::connect(&known, "a.test", proxy.addr()).unwrap().is_resumed());
-
-    // A certificate without its key, as between two writes.
-    authority.sign_names("next", &["a.test"]);
-    std::fs::copy(authority.file("next.pem"), authority.file("ours.pem")).unwrap();
-    proxy.signal("HUP");
-    proxy.wait_log("serving the previous configuration");
-    proxy.wait_log("the key belongs to another certificate");
-    assert_eq!(shown(), new);
-    assert_eq!(open.get("/").unwrap().status(), 200);
 }

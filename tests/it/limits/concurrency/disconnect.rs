@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use http::Response;
 use socket2::SockRef;
 
-use super::over_both_stores;
 use crate::support::frames::RST_STREAM;
-use crate::support::{Caller, Client, Frames, Http2Server, Tidegate, Upstream, eventually, get};
+use crate::support::{
+    Caller, Client, Frames, Http2Server, Tidegate, Upstream, eventually, get, over_both_stores,
+};
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 

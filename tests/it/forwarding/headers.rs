@@ -1,0 +1,175 @@
+//! Headers of requests and responses as they are forwarded.
+
+use crate::support::{Client, Upstream, get};
+use crate::upstream::setup::{before, with_route};
+
+#[test]
+fn a_plain_request_gets_who_asks_and_nothing_else() {
+    let server = Upstream::echo();
+    let proxy = before(&server.url(), "");
+    let answer = get(proxy.addr(), "/a?b", &["Host: a.test:80", "Accept: x/y", "X-Odd:  two words "]);
+    let mut received = answer.echoed();
+    assert_eq!(received.start, "GET /a?b HTTP/1.1");
+    received.headers.sort();
+    let [id, via] = ["x-request-id", "via"].map(|name| received.header(name).unwrap().to_owned());
+    let expected = [
+        ("accept", "x/y"),
+        ("forwarded", "for=127.0.0.1;host=\"a.test:80\";proto=http"),
+        ("host", "a.test:80"),
+        ("via", &*via),
+        ("x-forwarded-for", "127.0.0.1"),
+        ("x-forwarded-host", "a.test:80"),
+        ("x-forwarded-proto", "http"),
+        ("x-odd", "two words"),
+        ("x-request-id", &*id),
+    ];
+    assert_eq!(received.headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(received.body, b"");
+}
+
+#[test]
+fn hop_by_hop_headers_of_a_request_stay_here() {
+    let server = Upstream::echo();
+    let proxy = before(&server.url(), "");
+    let mut client = Client::connect(proxy.addr());
+    let answer = client.ask(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\
+         Connection: X-Secret, Host, keep-alive, content-length\r\nConnection: x-other ,,Upgrade, HTTP2-Settings, x-forwarded-for\r\n\
+         X-Secret: 1\r\nX-Other: 2\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nTE: gzip\r\n\
+         Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nProxy-Authorization: Basic eDp5\r\n\
+         Proxy-Authenticate: Basic\r\nX-Kept: 3\r\n\r\nhi",
+    );
+    let received = answer.echoed();
+    let expected = [
+        "content-length",
+        "forwarded",
+        "host",
+        "via",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-kept",
+        "x-request-id",
+    ];
+    assert_eq!(received.names(), expected);
+    assert_eq!((received.header("host"), received.header("x-forwarded-for")), (Some("a"), Some("127.0.0.1")));
+    assert_eq!(received.text(), "hi");
+    // `close` is meant for the proxy: the connection upstream is kept.
+    let answer = client.get("/", &["Connection: close"]);
+    assert_eq!(answer.echoed().all("connection"), Vec::<&str>::new());
+    assert_eq!(answer.header("connection"), Some("close"));
+    client.expect_close();
+    assert_eq!(get(proxy.addr(), "/", &["TE: trailers, gzip"]).echoed().header("te"), Some("trailers"));
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn hop_by_hop_headers_of_a_response_stay_here() {
+    let server = Upstream::answering(
+        "HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nConnection: X-Hop, keep-alive\r\nConnection: x-pop\r\nX-Hop: 1\r\nX-Pop: 2\r\n\
+         Keep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nProxy-Connection: close\r\nUpgrade: h2c\r\nTE: x\r\n\
+         Trailer: X-Sum, Content-Length\r\nServer: theirs\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\nok",
+    );
+    let proxy = before(&server.url(), "");
+    let mut client = Client::connect(proxy.addr());
+    for _ in 0..2 {
+        let answer = client.get("/", &[]);
+        assert_eq!(answer.status(), 200);
+        assert_eq!(
+            answer.names(),
+            ["content-length", "date", "server", "set-cookie", "set-cookie", "trailer", "x-request-id"]
+        );
+        assert_eq!(answer.all("set-cookie"), ["a=1", "b=2"]);
+        assert_eq!(answer.header("server"), Some("theirs"));
+        assert_eq!(answer.header("trailer"), Some("x-sum"));
+        assert_eq!(answer.header("date"), Some("Thu, 01 Jan 1970 00:00:00 GMT"));
+        assert_eq!(answer.text(), "ok");
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn strangers_are_introduced_and_trusted_proxies_believed() {
+    const CLAIMS: [&str; 6] = [
+        "Host: a.test",
+        "X-Forwarded-For: 203.0.113.9, 10.0.0.1",
+        "X-Forwarded-For: 10.0.0.2",
+        "X-Forwarded-Proto: https",
+        "X-Forwarded-Host: real.test",
+        "Forwarded: for=203.0.113.9;proto=https, for=10.0.0.2",
+    ];
+    let server = Upstream::echo();
+    let proxy = before(&server.url(), "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    let trusted = get(proxy.addr(), "/", &CLAIMS).echoed();
+    assert_eq!(trusted.header("x-forwarded-for"), Some("203.0.113.9, 10.0.0.1, 10.0.0.2, 127.0.0.1"));
+    assert_eq!(trusted.header("x-forwarded-proto"), Some("https"));
+    assert_eq!(trusted.header("x-forwarded-host"), Some("real.test"));
+    // 10.0.0.2 is no trusted proxy, so it is the client.
+    let chain = "for=10.0.0.2;host=\"real.test\";proto=https, for=127.0.0.1;host=\"a.test\";proto=http";
+    assert_eq!(trusted.header("forwarded"), Some(chain));
+    let silent = get(proxy.addr(), "/", &["Host: a.test"]).echoed();
+    assert_eq!(silent.header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(silent.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(silent.header("x-forwarded-host"), Some("a.test"));
+    let stranger = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &CLAIMS).echoed();
+    assert_eq!(stranger.header("x-forwarded-for"), Some("127.0.0.2"));
+    assert_eq!(stranger.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(stranger.header("x-forwarded-host"), Some("a.test"));
+    assert_eq!(stranger.header("forwarded"), Some("for=127.0.0.2;host=\"a.test\";proto=http"));
+}
+
+#[test]
+fn a_header_that_only_proxies_may_set_is_taken_from_strangers() {
+    let server = Upstream::echo();
+    let settings = "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\nheader = \"cf-connecting-ip\"\n";
+    let proxy = before(&server.url(), settings);
+    let line = "CF-Connecting-IP: 203.0.113.9";
+    let trusted = get(proxy.addr(), "/", &[line]).echoed();
+    assert_eq!(trusted.header("cf-connecting-ip"), Some("203.0.113.9"));
+    let stranger = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &[line]).echoed();
+    assert_eq!(stranger.header("cf-connecting-ip"), None);
+}
+
+#[test]
+fn the_host_upstream_is_the_one_that_is_wanted() {
+    let server = Upstream::echo();
+    let own = server.addr().to_string();
+    for (rule, expected) in [
+        ("", "Client.test:99"),
+        ("rewrite = { host = \"upstream\" }", &own),
+        ("rewrite = { host = \"Named.test:8\" }", "Named.test:8"),
+    ] {
+        let proxy = with_route(&server.url(), rule);
+        let received = get(proxy.addr(), "/", &["Host: Client.test:99"]).echoed();
+        assert_eq!(received.header("host"), Some(expected), "{rule}");
+        assert_eq!(received.header("x-forwarded-host"), Some("Client.test:99"));
+    }
+    let proxy = with_route(&server.url(), "");
+    let received = get(proxy.addr(), "http://Target.test:7/x", &["Host: other.test"]).echoed();
+    assert_eq!((&*received.start, received.header("host")), ("GET /x HTTP/1.1", Some("Target.test:7")));
+    assert_eq!(received.header("x-forwarded-host"), Some("Target.test:7"));
+    assert_eq!(received.header("forwarded"), Some("for=127.0.0.1;host=\"Target.test:7\";proto=http"));
+    // HTTP/1.0 may name none, and HTTP/1.1 must.
+    let received = Client::connect(proxy.addr()).ask("GET / HTTP/1.0\r\n\r\n").echoed();
+    assert_eq!((&*received.start, received.header("host")), ("GET / HTTP/1.1", Some(&*own)));
+}
+
+#[test]
+fn headers_are_set_and_removed_both_ways() {
+    let server = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nServer: x\r\nX-Powered-By: y\r\nCache-Control: public\r\nCache-Control: a\r\n\r\n",
+    );
+    let proxy = with_route(
+        &server.url(),
+        "request_headers = { set = { x-gate = \"tidegate\", x-both = \"set\", x-forwarded-proto = \"https\" }, remove = [\"X-Internal\", \"x-both\", \"forwarded\"] }\n\
+         response_headers = { set = { cache-control = \"no-store\" }, remove = [\"Server\", \"x-powered-by\"] }",
+    );
+    let answer = get(proxy.addr(), "/", &["X-Internal: 1", "x-internal: 2", "X-Both: 3", "X-Gate: 4"]);
+    assert_eq!(answer.names(), ["cache-control", "content-length", "date", "x-request-id"]);
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let received = &server.requests()[0];
+    assert_eq!(received.header("x-gate"), Some("tidegate"));
+    assert_eq!(received.header("x-both"), Some("set"));
+    assert_eq!(received.header("x-forwarded-proto"), Some("https"));
+    assert_eq!((received.header("x-internal"), received.header("forwarded")), (None, None));
+}

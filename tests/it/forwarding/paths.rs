@@ -1,0 +1,41 @@
+//! Paths as they are sent upstream.
+
+use crate::support::{Tidegate, Upstream, get};
+use crate::upstream::setup::with_route;
+
+#[test]
+fn paths_are_rewritten_by_whole_segments() {
+    let server = Upstream::echo();
+    let base = format!("{}/base/", server.url());
+    for (upstream, lines, sent, received) in [
+        (&server.url(), "rewrite = { strip_prefix = \"/v1\" }", "/v1/a?b", "/a?b"),
+        (&server.url(), "rewrite = { strip_prefix = \"/v1\" }", "/v1?b", "/?b"),
+        (&server.url(), "rewrite = { strip_prefix = \"/v1\" }", "/v1/", "/"),
+        (&server.url(), "rewrite = { strip_prefix = \"/v1\" }", "/v12/a", "/v12/a"),
+        (&server.url(), "rewrite = { strip_prefix = \"/v1\" }", "/x/../v1/a", "/a"),
+        (&server.url(), "rewrite = { strip_prefix = \"/v1\" }", "/v1//../v1/a", "/a"),
+        (&base, "", "/a?b", "/base/a?b"),
+        (&base, "", "/", "/base/"),
+        (&base, "", "/../a", "/base/a"),
+        (&base, "rewrite = { strip_prefix = \"/v1\" }", "/v1/a", "/base/a"),
+    ] {
+        let proxy = with_route(upstream, lines);
+        let start = get(proxy.addr(), sent, &[]).echoed().start;
+        assert_eq!(start, format!("GET {received} HTTP/1.1"), "{sent} with {lines}");
+    }
+}
+
+/// A character that must be escaped takes three: what no longer fits into a target must not go on as it came.
+#[test]
+fn a_path_that_grows_too_long_is_refused() {
+    let server = Upstream::echo();
+    let proxy = Tidegate::start(&format!(
+        "[[routes]]\npath = \"/s/*\"\nrewrite = {{ strip_prefix = \"/s\" }}\nupstream = \"{}\"\n",
+        server.url()
+    ));
+    let quotes = |count| format!("/s/zz/..//{}", "\"".repeat(count));
+    assert_eq!(get(proxy.addr(), &quotes(100), &[]).status(), 200);
+    assert_eq!(get(proxy.addr(), &quotes(31_000), &[]).status(), 400);
+    assert_eq!(server.requests().len(), 1);
+    assert!(server.requests()[0].start.starts_with("GET /%22%22"));
+}

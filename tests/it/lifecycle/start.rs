@@ -1,0 +1,118 @@
+//! The start of the process, and sockets that are passed to it.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::drain::OWN;
+use crate::support::{Client, RedisServer, Tidegate, eventually, get};
+
+#[test]
+fn a_port_in_use_is_said_and_ends_the_start() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let expected = format!("error: can't listen on {address}: Address already in use (os error 98)");
+    let (status, lines) = Tidegate::fails(&format!("listen = \"{address}\"\n{OWN}"));
+    assert_eq!((status.code(), lines), (Some(1), vec![expected]));
+    // Also by a proxy of the same kind, which would share it.
+    let proxy = Tidegate::start(&format!("workers = 2\n{OWN}"));
+    let address = proxy.addr();
+    let expected = format!("error: can't listen on {address}: Address already in use (os error 98)");
+    let (status, lines) = Tidegate::fails(&format!("listen = \"{address}\"\n{OWN}"));
+    assert_eq!((status.code(), lines), (Some(1), vec![expected]));
+    assert_eq!(get(address, "/", &[]).status(), 200);
+}
+
+#[test]
+fn an_address_that_is_not_ours_is_said() {
+    let (status, lines) = Tidegate::fails(&format!("listen = \"192.0.2.1:1\"\n{OWN}"));
+    let expected = "error: can't listen on 192.0.2.1:1: Cannot assign requested address (os error 99)";
+    assert_eq!((status.code(), lines), (Some(1), vec![expected.to_owned()]));
+}
+
+#[test]
+fn the_start_names_listeners_and_store() {
+    let proxy = Tidegate::start(&format!(
+        "workers = 2\n[[listeners]]\naddress = \"127.0.0.1:0\"\n[[listeners]]\naddress = \"[::1]:0\"\n{OWN}"
+    ));
+    assert!(proxy.wait_log("listening on 127.0.0.1:").ends_with(" with 2 workers"));
+    let second = proxy.wait_log("listening on [::1]:");
+    proxy.wait_log("limits are counted in this process");
+    let address = second.split("listening on ").nth(1).unwrap().split(' ').next().unwrap();
+    assert_eq!(get(address.parse().unwrap(), "/", &[]).status(), 200);
+    let redis = RedisServer::start();
+    let proxy = Tidegate::start(&format!("[store]\nurl = \"{}\"\n{OWN}", redis.url()));
+    proxy.wait_log(&format!("limits are counted in {}", redis.url()));
+}
+
+#[test]
+fn every_worker_serves() {
+    let proxy = Tidegate::start(&format!("workers = 4\n{OWN}"));
+    for _ in 0..40 {
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    }
+}
+
+/// One generation after another serves the same socket, which their parent keeps: under load nobody is refused, and no
+/// request is lost.
+#[test]
+fn a_socket_that_is_passed_on_outlives_who_serves_it() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let config = |text: &str| {
+        format!(
+            "listen = \"{address}\"\nworkers = 2\n[[routes]]\npath = \"/*\"\nrespond = {{ body = \"{text}\" }}\n"
+        )
+    };
+    let mut old = Tidegate::start_on(&socket, &config("0"));
+    let (is_over, last) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let answer = get(address, "/", &["Connection: close"]);
+                    last.store(answer.text().parse().unwrap(), Ordering::Relaxed);
+                }
+            });
+        }
+        for generation in 1..=5 {
+            let new = Tidegate::start_on(&socket, &config(&generation.to_string()));
+            assert_eq!(std::mem::replace(&mut old, new).stop().code(), Some(0));
+            eventually("the new one answers", || last.load(Ordering::Relaxed) == generation);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    // Between two of them, who connects waits.
+    assert_eq!(old.stop().code(), Some(0));
+    let mut early = Client::connect(address);
+    early.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let next = Tidegate::start_on(&socket, &config("next"));
+    assert_eq!(early.read().text(), "next");
+    // A listener that is gone for a while has its socket again.
+    next.reload(&config("next").replace(&address.to_string(), "127.0.0.1:0"));
+    next.reload(&config("again"));
+    assert_eq!(get(address, "/", &[]).text(), "again");
+}
+
+#[test]
+fn a_socket_that_nobody_wants_is_named() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = Tidegate::start_on(&socket, OWN);
+    let address = socket.local_addr().unwrap();
+    proxy.wait_log(&format!(
+        "an inherited socket listens on {address}, but no listener of the configuration has that address"
+    ));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+}
+
+#[test]
+fn after_a_kill_the_next_one_starts_at_once() {
+    let mut proxy = Tidegate::start(OWN);
+    let address = proxy.addr();
+    let mut client = Client::connect(address);
+    assert_eq!(client.get("/", &[]).status(), 200);
+    proxy.signal("KILL");
+    proxy.wait();
+    // The connection, which the dead one has closed first, lingers.
+    let next = Tidegate::start(&format!("listen = \"{address}\"\n{OWN}"));
+    assert_eq!((next.addr(), get(address, "/", &[]).status()), (address, 200));
+}

@@ -1,0 +1,176 @@
+//! Responses to denied requests: status, Retry-After, body.
+
+use super::setup::{TWO_AN_HOUR, answering};
+use crate::support::{Client, RedisServer, Tidegate, assert_problem, assert_seconds, get};
+
+#[test]
+fn a_limit_is_told_and_its_end_is_a_problem() {
+    let proxy = Tidegate::start(TWO_AN_HOUR);
+    let mut client = Client::connect(proxy.addr());
+    for (remaining, reset) in [("1", 1800), ("0", 3600)] {
+        let answer = client.get("/", &[]);
+        assert_eq!(answer.start, "HTTP/1.1 200 OK");
+        let expected = [
+            "content-length",
+            "content-type",
+            "date",
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining",
+            "x-ratelimit-reset",
+            "x-request-id",
+        ];
+        assert_eq!(answer.names(), expected);
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+        assert_eq!(answer.header("x-ratelimit-limit"), Some("2"));
+        assert_eq!(answer.header("x-ratelimit-remaining"), Some(remaining));
+        assert_seconds(answer.header("x-ratelimit-reset"), reset);
+        assert_eq!(answer.text(), "ok\n");
+    }
+    let answer = client.get("/", &[]);
+    assert_eq!(answer.start, "HTTP/1.1 429 Too Many Requests");
+    let expected = [
+        "cache-control",
+        "content-length",
+        "content-type",
+        "date",
+        "retry-after",
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+        "x-request-id",
+    ];
+    assert_eq!(answer.names(), expected);
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("2"));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("0"));
+    assert_seconds(answer.header("x-ratelimit-reset"), 3600);
+    assert_seconds(answer.header("retry-after"), 1800);
+    let wait = answer.header("retry-after").unwrap();
+    let expected = format!(
+        r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"detail":"the limit few is used up; try again in {wait} seconds","violated-policies":["few"]}}"#
+    );
+    assert_eq!(answer.text(), expected + "\n");
+    // The connection lives on.
+    assert_eq!(client.get("/", &[]).status(), 429);
+}
+
+#[test]
+fn a_head_request_is_limited_without_a_body() {
+    let proxy = Tidegate::start(TWO_AN_HOUR);
+    let mut client = Client::connect(proxy.addr());
+    let ask = "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (first, _, third) = (client.ask(ask), client.ask(ask), client.ask(ask));
+    assert_eq!((first.status(), first.header("content-length")), (200, Some("3")));
+    assert_eq!(third.status(), 429);
+    assert!(third.body.is_empty());
+    assert_ne!(third.header("content-length"), Some("0"));
+    // Had the refusal brought a body, it would stand before this answer.
+    assert_eq!(client.get("/", &[]).start, "HTTP/1.1 429 Too Many Requests");
+}
+
+#[test]
+fn several_limits_that_refuse_are_all_named() {
+    let proxy = Tidegate::start(
+        r#"
+        [limits]
+        short = { rate = "1/minute" }
+        long = { rate = "1/day" }
+        open = { rate = "9/minute" }
+        [[routes]]
+        path = "/*"
+        limits = ["short", "open", "long"]
+        respond = { status = 200 }
+        "#,
+    );
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    let denied = get(proxy.addr(), "/", &[]);
+    assert_eq!(denied.status(), 429);
+    assert!(denied.text().contains("\"detail\":\"the limit long is used up; try again in 86400 seconds\""));
+    assert!(denied.text().ends_with("\"violated-policies\":[\"short\",\"long\"]}\n"), "{}", denied.text());
+    assert_eq!(denied.header("retry-after"), Some("86400"));
+    assert_eq!(denied.header("x-ratelimit-limit"), Some("1"));
+    assert_seconds(denied.header("x-ratelimit-reset"), 86_400);
+}
+
+#[test]
+fn a_refusal_may_be_in_own_words() {
+    let proxy = answering(
+        "retry_after_max = \"10s\"\n\
+         [answers.denied]\nstatus = 503\ncontent_type = \"application/json\"\n\
+         body = '{\"of\": {limit}, \"left\": {remaining}, \"reset\": {reset}, \"wait\": {retry_after}, \"id\": \"{request_id}\", \"x\": {y}}'\n",
+    );
+    let ids = [(); 4].map(|()| {
+        let answer = get(proxy.addr(), "/", &[]);
+        if answer.status() == 200 {
+            return String::new();
+        }
+        assert_eq!(answer.start, "HTTP/1.1 503 Service Unavailable");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        assert_eq!(answer.header("retry-after"), Some("10"));
+        let text = answer.text();
+        let reset = answer.header("x-ratelimit-reset").unwrap();
+        // The header is cut, and the body says when the request will truly pass.
+        let front = format!(r#"{{"of": 2, "left": 0, "reset": {reset}, "wait": "#);
+        let filled = text.strip_prefix(&front).and_then(|rest| rest.strip_suffix(r#"", "x": {y}}"#));
+        let (wait, id) =
+            filled.and_then(|rest| rest.split_once(r#", "id": ""#)).unwrap_or_else(|| panic!("{text}"));
+        assert_seconds(Some(wait), 1_800);
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        id.to_owned()
+    });
+    assert_eq!(&ids[..2], ["", ""]);
+    assert_ne!(ids[2], ids[3]);
+}
+
+#[test]
+fn retry_after_is_spread_only_upwards() {
+    let proxy = answering("retry_after_jitter = 1.0\nretry_after_max = \"3000s\"");
+    let waits: Vec<u64> = (0..40)
+        .map(|_| get(proxy.addr(), "/", &[]))
+        .filter_map(|answer| answer.header("retry-after").map(|wait| wait.parse().unwrap()))
+        .collect();
+    assert_eq!(waits.len(), 38);
+    assert!(waits.iter().all(|wait| (1780..=3000).contains(wait)), "{waits:?}");
+    assert!(waits.iter().max() > waits.iter().min());
+}
+
+#[test]
+fn without_redis_a_limit_that_says_deny_is_503() {
+    let redis = RedisServer::absent();
+    let proxy = Tidegate::start(&format!(
+        "[store]\nurl = \"{}\"\n\
+         [limits]\nstrict = {{ rate = \"9/hour\", on_store_failure = \"deny\" }}\nlax = {{ rate = \"9/hour\" }}\n\
+         [[routes]]\npath = \"/strict\"\nlimits = [\"lax\", \"strict\"]\nrespond = {{ status = 200 }}\n\
+         [[routes]]\npath = \"/*\"\nrespond = {{ status = 200 }}\n",
+        redis.url()
+    ));
+    let answer = get(proxy.addr(), "/strict", &[]);
+    let detail = "the limits of this route can't be checked at the moment";
+    assert_problem(&answer, 503, "Service Unavailable", detail);
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    assert_eq!(answer.header("x-ratelimit-limit"), None);
+    assert!(!answer.text().contains("edis"));
+    assert_eq!(get(proxy.addr(), "/free", &[]).status(), 200);
+}
+
+#[test]
+fn no_route_is_a_problem_and_default_limits_count_it() {
+    let proxy = Tidegate::start(
+        r#"
+        default_limits = ["few"]
+        [limits.few]
+        rate = "2/hour"
+        [[routes]]
+        path = "/here"
+        respond = { status = 200 }
+        "#,
+    );
+    let answer = get(proxy.addr(), "/elsewhere", &[]);
+    assert_problem(&answer, 404, "Not Found", "no route matches this request");
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("1"));
+    assert_eq!(get(proxy.addr(), "/here", &[]).header("x-ratelimit-remaining"), Some("0"));
+    assert_eq!(get(proxy.addr(), "/nowhere", &[]).status(), 429);
+}

@@ -1,0 +1,45 @@
+//! Limits in shadow mode: they count, and deny nothing.
+
+use super::setup::limited;
+use crate::support::{Tidegate, get, over_both_stores};
+
+#[test]
+fn a_limit_that_watches_neither_denies_nor_shows() {
+    let config = r#"
+        [limits.strict]
+        rate = "1/hour"
+        mode = "shadow"
+        [limits.real]
+        rate = "5/hour"
+        [[routes]]
+        path = "/both"
+        limits = ["strict", "real"]
+        respond = { status = 200 }
+        [[routes]]
+        path = "/alone"
+        limits = ["strict"]
+        respond = { status = 200 }
+    "#;
+    over_both_stores(config, |proxy| {
+        for left in ["4", "3", "2", "1", "0"] {
+            let answer = get(proxy.addr(), "/both", &[]);
+            assert_eq!((answer.status(), answer.header("x-ratelimit-remaining")), (200, Some(left)));
+            assert_eq!(answer.header("x-ratelimit-limit"), Some("5"));
+        }
+        assert_eq!(get(proxy.addr(), "/both", &[]).status(), 429);
+        let alone = get(proxy.addr(), "/alone", &[]);
+        assert_eq!((alone.status(), alone.header("x-ratelimit-limit")), (200, None));
+    });
+}
+
+#[test]
+fn a_limit_that_only_watches_refuses_nobody() {
+    let config = limited(
+        "rate = \"1/hour\"\nkey = \"header:x-api-key\"\nmode = \"shadow\"\non_missing = \"deny\"\n\
+         block = [\"127.0.0.0/8\", \"key:stolen\"]",
+    );
+    let proxy = Tidegate::start(&config);
+    for headers in [&["X-Api-Key: stolen"][..], &["X-Api-Key: stolen"], &[]] {
+        assert_eq!(get(proxy.addr(), "/", headers).status(), 200, "{headers:?}");
+    }
+}

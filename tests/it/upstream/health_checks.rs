@@ -1,0 +1,61 @@
+//! Health checks, active and passive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::setup::{among, ended, metric, of, silent, with_status};
+use crate::support::{Upstream, eventually, get};
+
+#[test]
+fn checks_find_out_who_is_well() {
+    let status = Arc::new(AtomicUsize::new(503));
+    let servers = [with_status(&status), Upstream::echo(), silent()];
+    let health = "health = { path = \"/healthz\", interval = \"50ms\", timeout = \"2s\", healthy_after = 2, unhealthy_after = 2 }\npanic_threshold = 0.0";
+    let proxy = among(&[&servers[0], &servers[1]], health);
+    let healthy = |server: &Upstream| metric(&proxy, "healthy", &of(server));
+    eventually("it is found unwell", || healthy(&servers[0]) == 0);
+    assert_eq!(healthy(&servers[1]), 1);
+    proxy.wait_log("is unhealthy: the answer is 503 Service Unavailable");
+    assert!([(); 10].map(|()| get(proxy.addr(), "/", &[]).status()).iter().all(|status| *status == 200));
+    let checked = servers[0].requests();
+    assert!(checked.iter().all(|request| request.start == "GET /healthz HTTP/1.1"));
+    assert_eq!(checked[0].header("host"), Some(&*servers[0].addr().to_string()));
+    // A redirection will do.
+    status.store(302, Ordering::SeqCst);
+    eventually("it is found well", || healthy(&servers[0]) == 1);
+    let statuses = [(); 10].map(|()| get(proxy.addr(), "/", &[]).status());
+    assert!(statuses.contains(&302), "{statuses:?}");
+    // One that does not answer at all.
+    let proxy = among(&[&servers[2], &servers[1]], &health.replace("2s", "1s"));
+    proxy.wait_log("is unhealthy: no answer in time");
+    assert!([(); 6].map(|()| get(proxy.addr(), "/", &[]).status()).iter().all(|status| *status == 200));
+}
+
+#[test]
+fn who_fails_in_a_row_is_left_out_unless_too_many_do() {
+    let status = Arc::new(AtomicUsize::new(503));
+    let (failing, well) = (with_status(&status), Upstream::echo());
+    let settings = "eject = { after = 3, for = \"1h\" }";
+    let proxy = among(&[&failing, &well], settings);
+    let statuses = |count| (0..count).map(|_| get(proxy.addr(), "/", &[]).status()).collect::<Vec<_>>();
+    statuses(20);
+    assert_eq!(failing.requests().len(), 3);
+    assert_eq!(statuses(10), [200; 10]);
+    assert_eq!(metric(&proxy, "ejections_total", &of(&failing)), 1);
+    assert_eq!(metric(&proxy, "requests_total", &ended(&failing, "unavailable")), 3);
+    assert_eq!(metric(&proxy, "requests_total", &ended(&well, "answered")), 27);
+    proxy.wait_log("is out for 3600s, after 3 failures in a row");
+    // Both: then none is left out.
+    let other = with_status(&status);
+    let proxy = among(&[&failing, &other], settings);
+    (0..20).for_each(|_| assert_eq!(get(proxy.addr(), "/", &[]).status(), 503));
+    assert!(other.requests().len() >= 5 && failing.requests().len() >= 8);
+    proxy.wait_log("only 0 of 2 are well: requests go to all");
+    // Off, and alone.
+    for (servers, settings) in [(vec![&other, &well], "eject = \"off\""), (vec![&other], settings)] {
+        let proxy = among(&servers, settings);
+        let before = other.requests().len();
+        (0..20).for_each(|_| drop(get(proxy.addr(), "/", &[])));
+        assert!(other.requests().len() - before >= 20 / servers.len() - 1);
+    }
+}
