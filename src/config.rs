@@ -254,7 +254,7 @@ fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, IdVec<Poli
         watch: watch?,
         store: store.spec,
         max_keys: store.max_keys,
-        site: ConfigSnapshot { answers: answers?, ..site },
+        site: ConfigSnapshot { response_policy: answers?, ..site },
         log: log?,
         admin: admin?,
     };
@@ -291,10 +291,10 @@ impl Parts {
         Some((
             ConfigSnapshot {
                 gate,
-                treatments,
+                actions: treatments,
                 upstreams,
-                answers: crate::proxy::ResponsePolicy::default(),
-                protected,
+                response_policy: crate::proxy::ResponsePolicy::default(),
+                protected_headers: protected,
             },
             written,
         ))

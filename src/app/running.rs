@@ -298,7 +298,7 @@ impl Running {
     /// What a worker needs to serve the current configuration.
     fn proxy_config(&self, worker: usize) -> ProxyConfig {
         ProxyConfig {
-            site: Arc::clone(&self.site),
+            snapshot: Arc::clone(&self.site),
             upstreams: self.upstreams.iter().map(|upstream| self.with_counts(worker, upstream)).collect(),
             store: self.store.clone(),
             shared: self.shared.clone(),

@@ -8,7 +8,7 @@ use tracing::Level;
 
 use super::headers;
 use super::reader::Item;
-use crate::proxy::{CustomDenied, Escaping, RateHeaders, ResponsePolicy, Template};
+use crate::proxy::{CustomDenial, Escaping, RateHeaders, ResponsePolicy, Template};
 use crate::telemetry::{AccessLog, AccessOnly, LogSpec};
 
 const RETRY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(8_760);
@@ -52,7 +52,7 @@ fn rate_headers(item: Item<'_>) -> Option<RateHeaders> {
     item.choice(&choices, &[])
 }
 
-fn denied(item: Item<'_>) -> Option<CustomDenied> {
+fn denied(item: Item<'_>) -> Option<CustomDenial> {
     let mut table = item.table("`denied`")?;
     let status =
         table.item("status").map_or(Some(StatusCode::TOO_MANY_REQUESTS), |item| status(item, &(400..=599)));
@@ -64,7 +64,7 @@ fn denied(item: Item<'_>) -> Option<CustomDenied> {
         .and_then(Item::string)
         .map(|text| Template::parse(&text.value, escaping));
     table.close();
-    Some(CustomDenied { status: status?, content_type: content_type?, body: body? })
+    Some(CustomDenial { status: status?, content_type: content_type?, body: body? })
 }
 
 /// A status within bounds.

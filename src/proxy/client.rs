@@ -16,7 +16,7 @@ use crate::upstream::{BufferBudget, ClientStream};
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientTimes {
+pub struct ClientTimeouts {
     /// Between two reads of a request body.
     pub body: Duration,
     /// Of both sides, after they have switched protocols; and of a client in a call of gRPC.
@@ -29,18 +29,18 @@ pub struct ClientTimes {
 #[derive(Debug)]
 pub struct ClientConnection {
     address: SocketAddr,
-    times: ClientTimes,
+    times: ClientTimeouts,
     scheme: &'static str,
     /// The subject of the certificate that it has shown.
     tls_subject: Option<String>,
     /// How many headers a request over HTTP/2 may have; none over HTTP/1.1, where the parser sees to it.
-    multiplexed: Option<usize>,
+    max_http2_headers: Option<usize>,
     /// Whether its request is delayed, so that it has to stay connected.
-    is_queued: Cell<bool>,
+    is_delayed: Cell<bool>,
     /// The address as X-Forwarded-For has it.
     text: AddressText,
     /// What the last request that was forwarded has been introduced with.
-    introduction: RefCell<Option<Introduction>>,
+    forwarded: RefCell<Option<ForwardedFields>>,
     /// What Via says of the last request that was forwarded.
     via: RefCell<Option<Via>>,
     /// Memory for request bodies that are read before they go to a server.
@@ -52,7 +52,7 @@ pub(super) type AddressText = SmallVec<[u8; 40]>;
 
 /// What forwarding headers say of requests for one host.
 #[derive(Debug)]
-pub(super) struct Introduction {
+pub(super) struct ForwardedFields {
     /// The value of Host.
     pub host: Box<[u8]>,
     /// What Forwarded says (RFC 7239).
@@ -72,17 +72,17 @@ struct Via {
 impl ClientConnection {
     /// The peer of a connection over HTTP/1.1.
     #[must_use]
-    pub fn new(address: SocketAddr, times: ClientTimes) -> Self {
+    pub fn new(address: SocketAddr, times: ClientTimeouts) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self {
             address,
             times,
-            multiplexed: None,
-            is_queued: Cell::new(false),
+            max_http2_headers: None,
+            is_delayed: Cell::new(false),
             scheme: "http",
             tls_subject: None,
-            text: text_of(address.ip()),
-            introduction: RefCell::new(None),
+            text: format_address(address.ip()),
+            forwarded: RefCell::new(None),
             via: RefCell::new(None),
             buffers: BufferBudget::default(),
         }
@@ -96,7 +96,7 @@ impl ClientConnection {
 
     /// Whom the gate sees.
     #[must_use]
-    pub fn caller(&self) -> ClientIdentity<'_> {
+    pub fn identity(&self) -> ClientIdentity<'_> {
         ClientIdentity { address: self.address.ip(), tls_subject: self.tls_subject.as_deref() }
     }
 
@@ -109,18 +109,18 @@ impl ClientConnection {
     /// The same over HTTP/2, where a request may have so many headers.
     #[must_use]
     pub fn over_http2(self, max_headers: usize) -> Self {
-        Self { multiplexed: Some(max_headers), ..self }
+        Self { max_http2_headers: Some(max_headers), ..self }
     }
 
     /// Whether its request is delayed: then it has to stay connected, or nothing is forwarded.
     #[must_use]
-    pub fn is_queued(&self) -> bool {
-        self.is_queued.get()
+    pub fn is_delayed(&self) -> bool {
+        self.is_delayed.get()
     }
 
     /// Notes whether its request is delayed.
-    pub(super) fn set_queued(&self, is_queued: bool) {
-        self.is_queued.set(is_queued);
+    pub(super) fn set_delayed(&self, is_queued: bool) {
+        self.is_delayed.set(is_queued);
     }
 
     /// How long a tunnel may be silent.
@@ -130,16 +130,16 @@ impl ClientConnection {
 
     /// Whether it asks over several streams at once.
     pub(super) fn is_multiplexed(&self) -> bool {
-        self.multiplexed.is_some()
+        self.max_http2_headers.is_some()
     }
 
     /// How many headers a request may have, where nobody else has counted them.
     pub(super) fn max_headers(&self) -> usize {
-        self.multiplexed.unwrap_or(usize::MAX)
+        self.max_http2_headers.unwrap_or(usize::MAX)
     }
 
     /// Memory for request bodies that are read before they go to a server.
-    pub(super) fn buffers(&self) -> &BufferBudget {
+    pub(super) fn buffer_budget(&self) -> &BufferBudget {
         &self.buffers
     }
 
@@ -149,7 +149,7 @@ impl ClientConnection {
     }
 
     /// A stream of it over HTTP/2. A gRPC call is a conversation, in which it may be silent for as long as in a tunnel.
-    pub(super) fn stream(&self, is_call: bool) -> ClientStream {
+    pub(super) fn request_stream(&self, is_call: bool) -> ClientStream {
         if is_call {
             ClientStream::new(self.times.tunnel, None)
         } else {
@@ -163,13 +163,13 @@ impl ClientConnection {
     }
 
     /// What X-Forwarded-For says of it.
-    pub(super) fn text(&self) -> &[u8] {
+    pub(super) fn address_text(&self) -> &[u8] {
         &self.text
     }
 
     /// What is said of it when it asks for `host`.
-    pub(super) fn introduction(&self, host: &[u8]) -> RefMut<'_, Introduction> {
-        RefMut::map(self.introduction.borrow_mut(), |last| {
+    pub(super) fn forwarded_fields(&self, host: &[u8]) -> RefMut<'_, ForwardedFields> {
+        RefMut::map(self.forwarded.borrow_mut(), |last| {
             if last.as_ref().is_some_and(|last| *last.host != *host) {
                 *last = None;
             }
@@ -181,7 +181,7 @@ impl ClientConnection {
                 fields.push(FORWARDED, &forwarded);
                 fields.push(X_FORWARDED_PROTO, self.scheme.as_bytes());
                 fields.push(X_FORWARDED_HOST, host);
-                Introduction { host: host.into(), forwarded, fields }
+                ForwardedFields { host: host.into(), forwarded, fields }
             })
         })
     }
@@ -223,7 +223,7 @@ pub(super) fn element(
 }
 
 /// An address as text.
-pub(super) fn text_of(address: IpAddr) -> AddressText {
+pub(super) fn format_address(address: IpAddr) -> AddressText {
     let IpAddr::V4(v4) = address else { return AddressText::from_slice(address.to_string().as_bytes()) };
     let mut text = AddressText::new();
     for (place, octet) in v4.octets().into_iter().enumerate() {
@@ -245,7 +245,7 @@ mod tests {
     fn addresses_are_spelled_as_everybody_spells_them() {
         for text in ["0.0.0.0", "127.0.0.1", "10.20.100.255", "192.0.2.7", "1.2.34.109", "2001:db8::7", "::1"]
         {
-            assert_eq!(*text_of(text.parse().unwrap()), *text.as_bytes());
+            assert_eq!(*format_address(text.parse().unwrap()), *text.as_bytes());
         }
     }
 }

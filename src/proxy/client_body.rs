@@ -45,7 +45,7 @@ impl ClientBody {
         match std::mem::take(self) {
             Self::None => None,
             Self::Http1(receiver) => Some(RequestBody::received(receiver)),
-            Self::Http2(incoming) => Some(RequestBody::streaming(incoming, peer.stream(is_call))),
+            Self::Http2(incoming) => Some(RequestBody::streaming(incoming, peer.request_stream(is_call))),
         }
     }
 
@@ -57,7 +57,7 @@ impl ClientBody {
     /// Reads the rest of the body of a refused request over HTTP/2 for a while, during its response. Some clients take a
     /// stream that is reset right behind its response for a failure, though it is in order (RFC 9113 §8.1). What is
     /// returned ends when no more is read. Over HTTP/1.1 the connection does this.
-    pub(super) fn read_on(self) -> Option<impl Future> {
+    pub(super) fn drain(self) -> Option<impl Future> {
         let Self::Http2(mut unread) = self else { return None };
         Some(tokio::task::spawn_local(timeout(MAX_TIME, async move {
             let mut read = 0;

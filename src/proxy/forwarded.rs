@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::ClientConnection;
-use super::client::{element, text_of};
+use super::client::{element, format_address};
 use crate::gate::{ClientIp, forwarded_value, host_of};
 use crate::http1::names::{FORWARDED, HOST, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http1::{FieldName, Fields, NameSet};
@@ -21,9 +21,14 @@ struct Original {
 /// Tells the server who is asking. What other clients say of themselves is replaced. Of a trusted proxy, which asks for
 /// `client`, the dialect is continued that `client_ip.header` names, and the other is written anew from it: that one may
 /// be a client's, passed on by a proxy that doesn't know it.
-pub(super) fn introduce(fields: &mut Fields, peer: &ClientConnection, client: IpAddr, client_ip: &ClientIp) {
+pub(super) fn add_forwarded(
+    fields: &mut Fields,
+    peer: &ClientConnection,
+    client: IpAddr,
+    client_ip: &ClientIp,
+) {
     // Only HTTP/1.0 comes without a host.
-    let said = peer.introduction(fields.get(HOST).unwrap_or_default());
+    let said = peer.forwarded_fields(fields.get(HOST).unwrap_or_default());
     if !client_ip.is_trusted(peer.ip()) {
         fields.remove_all(INTRODUCTION);
         fields.extend(&said.fields);
@@ -36,9 +41,9 @@ pub(super) fn introduce(fields: &mut Fields, peer: &ClientConnection, client: Ip
         let list = if name == believed { joined(fields, name) } else { Vec::new() };
         if list.is_empty() && is_other { client() } else { list }
     };
-    let addresses = chain(X_FORWARDED_FOR, &|| text_of(client).to_vec());
-    let elements = chain(FORWARDED, &|| original.element(client));
-    set_list(fields, X_FORWARDED_FOR, &addresses, peer.text());
+    let addresses = chain(X_FORWARDED_FOR, &|| format_address(client).to_vec());
+    let elements = chain(FORWARDED, &|| original.forwarded_element(client));
+    set_list(fields, X_FORWARDED_FOR, &addresses, peer.address_text());
     set_list(fields, FORWARDED, &elements, &said.forwarded);
     if believed == FORWARDED {
         fields.set(X_FORWARDED_PROTO, original.scheme.unwrap_or(peer.scheme()).as_bytes());
@@ -66,9 +71,9 @@ impl Original {
     }
 
     /// What Forwarded says of the client.
-    fn element(&self, client: IpAddr) -> Vec<u8> {
+    fn forwarded_element(&self, client: IpAddr) -> Vec<u8> {
         let host = self.host.as_deref().unwrap_or_default();
-        element(client, &text_of(client), host.as_bytes(), self.scheme).to_vec()
+        element(client, &format_address(client), host.as_bytes(), self.scheme).to_vec()
     }
 }
 

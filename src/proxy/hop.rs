@@ -35,12 +35,12 @@ pub fn normalize_length(fields: &mut Fields, version: Version) -> bool {
 /// Removes what belongs to this connection, also what `Connection` names, and cuts `Trailer` to what may come there.
 pub fn remove_hop_by_hop(fields: &mut Fields) {
     if fields.contains_any(HOP_BY_HOP_SET) {
-        if !fields.get_all(CONNECTION).all(names_no_header) {
+        if !fields.get_all(CONNECTION).all(is_keep_alive_or_close) {
             remove_named(fields);
         }
         fields.remove_all(HOP_BY_HOP_SET);
     }
-    unannounce(fields, |name| !may_trail(name.as_str()));
+    retain_announced_trailers(fields, |name| !may_trail(name.as_str()));
 }
 
 /// Whether the sender takes trailers.
@@ -50,7 +50,7 @@ pub fn takes_trailers(fields: &Fields) -> bool {
 }
 
 /// Whether the value of a Connection header names no other header, as nearly all do.
-fn names_no_header(value: &[u8]) -> bool {
+fn is_keep_alive_or_close(value: &[u8]) -> bool {
     value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close")
 }
 
@@ -68,7 +68,7 @@ fn remove_named(fields: &mut Fields) {
 }
 
 /// Cuts names from `Trailer`; what is not announced there is not passed on after the body.
-pub(super) fn unannounce(fields: &mut Fields, is_unwanted: impl Fn(&HeaderName) -> bool) {
+pub(super) fn retain_announced_trailers(fields: &mut Fields, is_unwanted: impl Fn(&HeaderName) -> bool) {
     if !fields.contains(TRAILER) {
         return;
     }

@@ -6,8 +6,9 @@ use http::{StatusCode, Version};
 use hyper::ext::Protocol;
 use hyper::upgrade::OnUpgrade;
 
-use super::reply::BodySource;
-use super::{ProxyResponse, websocket};
+use super::response::ProxyResponse;
+use super::response_body::BodySource;
+use super::websocket;
 use crate::gate::{PathError, RequestError};
 use crate::http1::names::{CONTENT_LENGTH, COOKIE, HOST};
 use crate::http1::{Fields, RequestHead, push_decimal};
@@ -31,7 +32,7 @@ pub struct Connect {
 /// headers.
 pub(super) fn normalize(
     head: &mut RequestHead,
-    protocol: Option<&str>,
+    connect: Option<&Connect>,
     max_headers: usize,
 ) -> Result<(), RequestError> {
     if head.version != Version::HTTP_2 {
@@ -40,12 +41,12 @@ pub(super) fn normalize(
     if head.fields.len() > max_headers {
         return Err(RequestError::TooManyHeaders);
     }
-    if !are_plain(&head.fields) {
+    if !are_valid(&head.fields) {
         return Err(RequestError::Header);
     }
     join_cookies(&mut head.fields);
-    if let Some(protocol) = protocol {
-        websocket::from_connect(head, protocol)?;
+    if let Some(protocol) = connect.and_then(|connect| connect.protocol.as_ref()) {
+        websocket::from_connect(head, protocol.as_str())?;
     }
     let parts = std::mem::take(&mut head.uri).into_parts();
     // The library reads a slash before a query that has none.
@@ -67,8 +68,8 @@ pub(super) fn normalize(
 }
 
 /// Takes the body from a response of our own that can have none; over HTTP/1.1 the connection does.
-pub(super) fn cut_body(response: &mut ProxyResponse<BodySource>, is_to_head: bool) {
-    let ProxyResponse { head, body: BodySource::Own(body), .. } = response else { return };
+pub(super) fn drop_forbidden_body(response: &mut ProxyResponse<BodySource>, is_to_head: bool) {
+    let ProxyResponse { head, body: BodySource::Local(body), .. } = response else { return };
     let never = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let cut = if is_to_head || never { std::mem::take(body) } else { Bytes::new() };
     if is_to_head && !never {
@@ -77,13 +78,13 @@ pub(super) fn cut_body(response: &mut ProxyResponse<BodySource>, is_to_head: boo
 }
 
 /// Whether names and lengths are what they are over HTTP/1.1 as well.
-fn are_plain(fields: &Fields) -> bool {
+fn are_valid(fields: &Fields) -> bool {
     let is_number = |length: &[u8]| !length.is_empty() && length.iter().all(u8::is_ascii_digit);
-    fields.get_all(CONTENT_LENGTH).all(is_number) && has_names(fields)
+    fields.get_all(CONTENT_LENGTH).all(is_number) && names_are_valid(fields)
 }
 
 /// Whether every name is one.
-pub(super) fn has_names(fields: &Fields) -> bool {
+pub(super) fn names_are_valid(fields: &Fields) -> bool {
     fields.iter().all(|field| is_token(field.name.as_str()))
 }
 

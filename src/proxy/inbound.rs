@@ -1,53 +1,58 @@
-//! Requests and answers from one side to the other.
+//! The response side: a server's response on its way to the client.
 
+use bytes::Bytes;
 use http::{StatusCode, Version};
-use http_body_util::BodyExt as _;
-use hyper::body::Body as _;
 
-use super::reply::BodySource;
-use super::{ClientConnection, ProxyResponse, hop, http2, websocket};
+use super::rejection::Rejection;
+use super::response::ProxyResponse;
+use super::response_body::BodySource;
+use super::{hop, http2, websocket};
 use crate::http1::ResponseHead;
-use crate::upstream::{ForwardError, RequestBody, ResponseBody};
+use crate::upstream::{ForwardError, ResponseBody, ServerEnd};
 
-/// A body as it goes on. A small one is read whole before, unless it belongs to a call of gRPC. One that has no bytes by
-/// its length, and has not ended, has to end first in any case: without a body its request would be whole before more
-/// could come.
-pub(super) async fn carried(
-    mut body: RequestBody,
-    peer: &ClientConnection,
-    is_call: bool,
-) -> Result<RequestBody, ForwardError> {
-    if body.size_hint().exact() != Some(0) {
-        return if is_call {
-            Ok(body)
-        } else {
-            body.buffered(peer.buffers()).await.map_err(ForwardError::of_body)
-        };
-    }
-    while let Some(frame) = body.frame().await {
-        frame.map_err(ForwardError::of_body)?;
-    }
-    Ok(RequestBody::empty())
-}
-
-/// A server's response as it goes back; `handshake` is the key of a WebSocket that was asked for.
-pub(super) fn returned(
+/// Makes a server's response fit for the client; `handshake` is the key of a WebSocket handshake, if there was one.
+///
+/// # Errors
+/// A switch of protocols that was not requested, and a message whose end is ambiguous.
+pub(super) fn prepare_response(
     (mut head, body): (ResponseHead, ResponseBody),
     handshake: Option<&[u8]>,
 ) -> Result<ProxyResponse<BodySource>, ForwardError> {
     let is_http2 = head.version == Version::HTTP_2;
-    let agrees = |key| websocket::is_agreed(&head.fields, key) || is_http2;
+    let agrees = |key| websocket::accepts_handshake(&head.fields, key) || is_http2;
     let is_switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
     if is_switched && !handshake.is_some_and(agrees) {
         return Err(ForwardError::Switched(body.server()));
     }
-    let is_named = !is_http2 || http2::has_names(&head.fields);
+    let is_named = !is_http2 || http2::names_are_valid(&head.fields);
     if !is_named || !hop::normalize_length(&mut head.fields, head.version) {
         return Err(ForwardError::Framing(body.server()));
     }
     hop::remove_hop_by_hop(&mut head.fields);
     if let Some(key) = handshake.filter(|_| is_http2 && is_switched) {
-        websocket::answer(&mut head.fields, key);
+        websocket::set_accept(&mut head.fields, key);
     }
     Ok(ProxyResponse::new(head, BodySource::Upstream(body)))
+}
+
+/// The response to a WebSocket handshake, with the server's end of the tunnel; any other response as it is.
+///
+/// # Errors
+/// A server that has not switched protocols as requested: to a CONNECT over HTTP/2 every success means a tunnel.
+pub(super) fn accept_upgrade(
+    response: ProxyResponse<BodySource>,
+    is_connect: bool,
+) -> Result<(ProxyResponse<BodySource>, Option<ServerEnd>), Rejection> {
+    let is_misleading = is_connect && response.head.status.is_success();
+    if response.head.status != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
+        return Ok((response, None));
+    }
+    let ProxyResponse { mut head, body, .. } = response;
+    let server = match body {
+        BodySource::Upstream(body) if !is_misleading => body.into_tunnel(),
+        _ => None,
+    };
+    let server = server.ok_or(Rejection::NotSwitched)?;
+    websocket::accept_upgrade(&mut head, is_connect);
+    Ok((ProxyResponse::new(head, BodySource::Local(Bytes::new())), Some(server)))
 }

@@ -1,38 +1,40 @@
-//! The line of the access log of a request, from its head on.
+//! The access log line of a request, from its head on.
 
 use std::borrow::Cow;
 
 use http::{Uri, Version};
 use tokio::time::Instant;
 
+use super::client::ClientConnection;
+use super::rejection::Rejection;
 use super::request_id::RequestId;
-use super::{ClientConnection, Proxy};
-use crate::gate::{RequestError, RequestPlan, RouteId};
+use super::snapshot::Proxy;
+use crate::gate::{Gate, RequestPlan, RouteId, RouteMatch};
 use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::Admission;
 use crate::telemetry::{AccessWriter, Outcome, Record, RequestText};
-use crate::time::{cached_now, monotonic};
+use crate::time::{monotonic, cached_now};
 
 /// A line of the access log that is not written yet.
 #[derive(Debug)]
 pub(super) struct LogEntry {
     pub record: Record,
-    /// Whether a server's answer has come to its end.
+    /// Whether the upstream's response has been read to its end.
     pub is_whole: bool,
     pub started: Instant,
     pub writer: AccessWriter,
 }
 
-impl Proxy {
-    /// Begins a line of the access log, if there is one.
-    pub(super) fn entry(
-        &self,
-        peer: &ClientConnection,
+impl LogEntry {
+    /// Starts the line of a request; none if the access log is off or samples the request out.
+    pub fn begin(
+        proxy: &Proxy,
+        client: &ClientConnection,
         head: &RequestHead,
         id: &RequestId,
-    ) -> Option<Box<LogEntry>> {
-        let writer = self.access.as_ref().filter(|writer| writer.draws())?.clone();
+    ) -> Option<Box<Self>> {
+        let writer = proxy.access.as_ref().filter(|writer| writer.draws())?.clone();
         let target = target(&head.uri);
         let request = RequestText {
             method: head.method.as_str().as_bytes(),
@@ -40,78 +42,66 @@ impl Proxy {
             request_id: id.as_bytes(),
             protocol: protocol(head.version),
         };
-        let record = Record::begin(self.clock.now(), peer.ip(), request);
-        Some(Box::new(LogEntry { record, is_whole: false, started: cached_now(), writer }))
+        let record = Record::begin(proxy.clock.now(), client.ip(), request);
+        Some(Box::new(Self { record, is_whole: false, started: cached_now(), writer }))
     }
 
-    /// Counts and logs a request that is refused for what it is; says which route it matches, if that is known.
-    pub(super) fn note_malformed(
-        &self,
-        peer: &ClientConnection,
+    /// Records the client, host and route of a request, and the decisions of its limits.
+    pub fn describe(&mut self, gate: &Gate, plan: &RequestPlan<'_>, admission: &Admission) {
+        let statuses = &admission.standings;
+        self.record.client = plan.client;
+        self.record.set_host(&plan.host);
+        self.set_route(gate, plan.route);
+        for limit in &admission.shadow_denials {
+            self.record.add_shadow_denied_by(limit_name(gate, *limit));
+        }
+        let binding = binding(statuses.iter().map(|status| &status.decision));
+        let denied = binding.map(|index| statuses[index]).filter(|status| !status.decision.allowed);
+        self.record.is_denied = admission.verdict.is_err();
+        if let Some(status) = denied {
+            self.record.set_denied_by(limit_name(gate, status.policy));
+        }
+    }
+
+    /// Records the client, host and route of a malformed request, as far as they are known.
+    pub fn describe_malformed(
+        &mut self,
+        gate: &Gate,
+        client: &ClientConnection,
         head: &RequestHead,
-        error: &RequestError,
-        entry: Option<&mut LogEntry>,
-    ) -> Option<RouteId> {
-        let gate = &self.site.gate;
-        let located = gate.match_route(head).ok();
-        let route = located.as_ref().and_then(|located| located.route);
-        let blocked_by = if let RequestError::Blocked(limit) = error { Some(*limit) } else { None };
-        if let Some(limit) = blocked_by {
-            self.counts.decided(limit, Outcome::Blocked);
-        }
-        if let Some(entry) = entry {
-            let record = &mut entry.record;
-            record.client = gate.client_ip.client(peer.ip(), &head.fields);
-            record.set_host(located.as_ref().map_or("", |located| &located.host));
-            if let Some(route) = route {
-                record.set_route(self.route_name(route));
-            }
-            if let Some(limit) = blocked_by {
-                record.is_denied = true;
-                record.set_denied_by(self.name_of(limit));
-            }
-        }
-        route
+        matched: Option<&RouteMatch<'_>>,
+    ) {
+        self.record.client = gate.client_ip.client(client.ip(), &head.fields);
+        self.record.set_host(matched.map_or("", |matched| &matched.host));
+        self.set_route(gate, matched.and_then(|matched| matched.route));
     }
 
-    /// Notes who asks for what, and what the limits say of it.
-    pub(super) fn describe(&self, record: &mut Record, examined: &RequestPlan<'_>, ruling: &Admission) {
-        let standings = &ruling.standings;
-        record.client = examined.client;
-        record.set_host(&examined.host);
-        if let Some(route) = examined.route {
-            record.set_route(self.route_name(route));
+    /// Records why a request is rejected.
+    pub fn describe_rejection(&mut self, gate: &Gate, rejection: &Rejection) {
+        if let Some((limit, Outcome::Blocked | Outcome::MissingKey)) = rejection.decision() {
+            self.record.is_denied = true;
+            self.record.set_denied_by(limit_name(gate, limit));
         }
-        for limit in &ruling.shadow_denials {
-            record.add_shadow_denied_by(self.name_of(*limit));
-        }
-        let binding = binding(standings.iter().map(|standing| &standing.decision));
-        let denied = binding.map(|place| standings[place]).filter(|standing| !standing.decision.allowed);
-        record.is_denied = ruling.verdict.is_err();
-        let mut denied_by = denied.map(|standing| standing.policy);
-        if let (Some(missing), Ok(_)) = (&examined.missing, &ruling.verdict) {
-            (record.is_denied, denied_by) = (true, Some(missing.limit));
-        }
-        if let Some(limit) = denied_by {
-            record.set_denied_by(self.name_of(limit));
+        if let Rejection::Upstream(error) = rejection {
+            self.record.error = Some(error.word());
         }
     }
 
-    fn route_name(&self, route: RouteId) -> &str {
-        &self.site.gate.routes.get(route).name
+    fn set_route(&mut self, gate: &Gate, route: Option<RouteId>) {
+        if let Some(route) = route {
+            self.record.set_route(&gate.routes.get(route).name);
+        }
     }
 
-    fn name_of(&self, limit: PolicyId) -> &str {
-        &self.site.gate.limits.policies[limit].name
-    }
-}
-
-impl LogEntry {
-    /// Writes the line, now that the request has come to its end.
+    /// Writes the line, at the end of the request.
     pub fn write(&mut self) {
         self.record.took = monotonic() - self.started;
         self.writer.write(&self.record);
     }
+}
+
+fn limit_name(gate: &Gate, limit: PolicyId) -> &str {
+    &gate.limits.policies[limit].name
 }
 
 /// A target as it was sent.

@@ -7,13 +7,13 @@ use crate::http1::names::MAX_FORWARDS;
 use crate::http1::{RequestHead, parse_decimal, push_decimal};
 
 /// Counts down the Max-Forwards of a request. A response means that the request goes no further.
-pub(super) fn count_down(head: &mut RequestHead) -> Option<local_reply::LocalReply> {
+pub(super) fn decrement(head: &mut RequestHead) -> Option<local_reply::LocalReply> {
     if !head.fields.contains(MAX_FORWARDS) || !matches!(head.method, Method::OPTIONS | Method::TRACE) {
         return None;
     }
     let mut values = head.fields.get_all(MAX_FORWARDS);
     let (first, more) = (values.next()?, values.next());
-    match number(first).filter(|_| more.is_none()) {
+    match parse_count(first).filter(|_| more.is_none()) {
         None => Some(local_reply::malformed_max_forwards()),
         Some(0) if head.method == Method::OPTIONS => Some(local_reply::options()),
         Some(0) => Some(local_reply::trace()),
@@ -25,7 +25,7 @@ pub(super) fn count_down(head: &mut RequestHead) -> Option<local_reply::LocalRep
 }
 
 /// A number of digits; one that is too large is the largest that goes on, and one more.
-fn number(digits: &[u8]) -> Option<u64> {
+fn parse_count(digits: &[u8]) -> Option<u64> {
     let most = u64::from(u32::MAX) + 1;
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     is_number.then(|| parse_decimal(digits).unwrap_or(most).min(most))

@@ -1,76 +1,76 @@
-//! The head of a request as it goes upstream.
+//! The request side: a client's request on its way upstream.
 
-use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::uri::{InvalidUri, PathAndQuery, Uri};
+use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
 use percent_encoding::{AsciiSet, percent_encode};
 
-use super::forwarded::introduce;
-use super::hop::{normalize_length, remove_hop_by_hop, takes_trailers, unannounce};
+use super::client::ClientConnection;
+use super::forward_plan::ForwardPlan;
+use super::forwarded::add_forwarded;
+use super::hop::{normalize_length, remove_hop_by_hop, retain_announced_trailers, takes_trailers};
 use super::request_id::RequestId;
 use super::route_action::{HeaderEdits, Rewrite};
-use super::{ClientConnection, via};
+use super::snapshot::ConfigSnapshot;
+use super::via;
 use crate::gate::{ClientIp, RouteId};
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, X_REQUEST_ID};
 use crate::http1::{FieldName, Fields, RequestHead};
-use crate::upstream::{ForwardError, HeaderScrub};
+use crate::upstream::{ForwardError, HeaderScrub, RequestBody};
 
 /// Nothing but what every set has: the bytes beyond ASCII. Controls no URI comes with.
 const BEYOND_ASCII: AsciiSet = AsciiSet::EMPTY;
 
-/// What is known of a request that goes upstream, beside its head.
-pub(super) struct Outgoing<'a> {
-    pub peer: &'a ClientConnection,
-    /// The client's whole address; the peer's own unless that is a trusted proxy.
-    pub client: IpAddr,
+/// From what the head of a request that goes upstream is made.
+pub(super) struct OutboundHead<'a> {
+    pub client: &'a ClientConnection,
     pub client_ip: &'a ClientIp,
+    pub plan: &'a ForwardPlan,
     pub id: &'a RequestId,
-    pub route: RouteId,
-    /// Its normalized path, where that differs from what was sent.
-    pub path: Option<&'a str>,
     pub rewrite: &'a Rewrite,
     pub edits: &'a HeaderEdits,
-    /// The headers whose twins are removed.
+    /// The headers whose other spellings are removed.
     pub protected: &'a HeaderScrub,
 }
 
-impl Outgoing<'_> {
-    /// Makes the head of a request fit to go upstream. What the proxy sets comes after everything that the client can
-    /// have removed by naming it in `Connection`.
+impl OutboundHead<'_> {
+    /// Makes the head of a request fit to go upstream. The proxy's own headers are added after everything that the client
+    /// can have removed by naming it in `Connection`.
     ///
     /// # Errors
-    /// A target that has become too long, since a character that must be escaped takes three; or a request that has come
-    /// back to the route that has forwarded it.
+    /// A target that has become too long, since a character that must be escaped takes three; or a request loop through
+    /// the same route.
     pub fn prepare(&self, head: &mut RequestHead) -> Result<(), ForwardError> {
-        let Self { peer, client_ip, edits, protected, .. } = self;
-        take_authority(head);
-        retarget(head, self.path, self.rewrite).map_err(ForwardError::Target)?;
+        let Self { client, plan, edits, protected, .. } = self;
+        set_host_from_authority(head);
+        rewrite_target(head, plan.path.as_deref(), self.rewrite).map_err(ForwardError::Target)?;
         let fields = &mut head.fields;
         if !normalize_length(fields, head.version) {
-            // Where the body ends is known by now; its connection says it anew.
+            // The end of the body is known by now; the upstream connection writes the length anew.
             fields.remove(CONTENT_LENGTH);
         }
         let takes_trailers = takes_trailers(fields);
         remove_hop_by_hop(fields);
-        self.remove_twins_and_claims(fields);
+        self.remove_spoofed_fields(fields);
         if takes_trailers {
             fields.push(TE, b"trailers");
             fields.push(CONNECTION, b"te");
         }
-        introduce(fields, peer, self.client, client_ip);
-        via::add(fields, &peer.via(head.version, self.route)).map_err(|via::Loop| ForwardError::Loop)?;
+        add_forwarded(fields, client, plan.client, self.client_ip);
+        via::add(fields, &client.via(head.version, plan.route)).map_err(|via::Loop| ForwardError::Loop)?;
         fields.set(X_REQUEST_ID, self.id.as_bytes());
         edits.apply(fields);
-        unannounce(fields, |name| !protected.may_trail(name));
+        retain_announced_trailers(fields, |name| !protected.may_trail(name));
         Ok(())
     }
 
-    /// Removes the twins of protected headers, the headers by which only a trusted proxy may speak of a client, and from
-    /// every client their spellings with underscores.
-    fn remove_twins_and_claims(&self, fields: &mut Fields) {
+    /// Removes other spellings of protected headers, and headers about the client that only a trusted proxy may send.
+    fn remove_spoofed_fields(&self, fields: &mut Fields) {
         let ClientIp { header, remove_headers, .. } = self.client_ip;
         let header = FieldName::from(header);
-        let is_trusted = self.client_ip.is_trusted(self.peer.ip());
+        let is_trusted = self.client_ip.is_trusted(self.client.ip());
         let is_claim = |name: FieldName<'_>| {
             if name.has_underscore() && name != header {
                 return remove_headers.contains(name.as_bytes());
@@ -84,15 +84,41 @@ impl Outgoing<'_> {
     }
 }
 
+/// The body with the bound of its route, and without trailers that spoof protected headers.
+pub(super) fn limit_body(snapshot: &ConfigSnapshot, route: RouteId, body: RequestBody) -> RequestBody {
+    let max = snapshot.gate.routes.get(route).max_body;
+    body.at_most(max).scrubbed(Arc::clone(&snapshot.protected_headers))
+}
+
+/// Reads a small body whole before the request is sent, unless it belongs to a gRPC call. A body of length zero that has
+/// not ended is read to its end in any case: its request would be complete before that.
+pub(super) async fn buffer_small_body(
+    mut body: RequestBody,
+    client: &ClientConnection,
+    is_grpc: bool,
+) -> Result<RequestBody, ForwardError> {
+    if body.size_hint().exact() != Some(0) {
+        return if is_grpc {
+            Ok(body)
+        } else {
+            body.buffered(client.buffer_budget()).await.map_err(ForwardError::of_body)
+        };
+    }
+    while let Some(frame) = body.frame().await {
+        frame.map_err(ForwardError::of_body)?;
+    }
+    Ok(RequestBody::empty())
+}
+
 /// The authority of an absolute target goes over Host (RFC 9112 §3.2.2).
-fn take_authority(head: &mut RequestHead) {
+fn set_host_from_authority(head: &mut RequestHead) {
     if let Some(authority) = head.uri.authority() {
         head.fields.set(HOST, authority.as_str().as_bytes());
     }
 }
 
 /// Leaves only path and query in the target, with the path as it was matched and without its prefix.
-fn retarget(head: &mut RequestHead, path: Option<&str>, rewrite: &Rewrite) -> Result<(), InvalidUri> {
+fn rewrite_target(head: &mut RequestHead, path: Option<&str>, rewrite: &Rewrite) -> Result<(), InvalidUri> {
     let sent = path.unwrap_or_else(|| head.uri.path());
     let cut = rewrite.path(sent);
     let query = head.uri.query();
@@ -119,23 +145,26 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::proxy::ClientTimes;
+    use crate::proxy::ClientTimeouts;
     use crate::proxy::protected::own_headers;
 
     fn prepared(uri: &str, fields: &[(&str, &str)], path: Option<&str>, prefix: Option<&str>) -> RequestHead {
         let minute = Duration::from_mins(1);
-        let times = ClientTimes { body: minute, tunnel: minute, min_body_rate: None };
-        let peer = ClientConnection::new("192.0.2.7:1".parse().unwrap(), times);
+        let times = ClientTimeouts { body: minute, tunnel: minute, min_body_rate: None };
+        let client = ClientConnection::new("192.0.2.7:1".parse().unwrap(), times);
         let mut head = RequestHead::new(Method::GET, uri.parse().unwrap());
         head.fields = fields.iter().copied().collect();
         let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };
-        let outgoing = Outgoing {
-            peer: &peer,
-            client: peer.ip(),
+        let outgoing = OutboundHead {
+            client: &client,
             client_ip: &ClientIp::default(),
+            plan: &ForwardPlan {
+                route: RouteId(0),
+                client: client.ip(),
+                path: path.map(str::to_owned),
+                balance_hash: None,
+            },
             id: &RequestId::new(&head.fields, false),
-            route: RouteId(0),
-            path,
             rewrite: &rewrite,
             edits: &HeaderEdits::default(),
             protected: &own_headers().collect(),

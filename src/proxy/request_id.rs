@@ -20,7 +20,7 @@ impl RequestId {
     /// logs and shells; else 128 random bits, in hex.
     pub fn new(fields: &Fields, is_trusted: bool) -> Self {
         let given = if is_trusted { fields.get(names::X_REQUEST_ID) } else { None };
-        Self(given.filter(|id| is_fit(id)).map_or_else(made, SmallVec::from_slice))
+        Self(given.filter(|id| is_valid(id)).map_or_else(generate, SmallVec::from_slice))
     }
 
     pub fn as_bytes(&self) -> &[u8] {
@@ -33,12 +33,12 @@ impl RequestId {
     }
 }
 
-fn is_fit(id: &[u8]) -> bool {
+fn is_valid(id: &[u8]) -> bool {
     let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:/+=@-".contains(byte);
     (1..=MAX_TAKEN).contains(&id.len()) && id.iter().all(is_safe)
 }
 
-fn made() -> SmallVec<[u8; 32]> {
+fn generate() -> SmallVec<[u8; 32]> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let bits = fastrand::u128(..).to_ne_bytes();
     let mut digits = [0; 32];

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 
+use crate::time::Micros;
+
 /// How answers speak of limits.
 #[derive(Clone, Debug)]
 pub struct ResponsePolicy {
@@ -16,7 +18,7 @@ pub struct ResponsePolicy {
     /// Up to this share is added to `Retry-After`, so that clients do not come back all at once.
     pub retry_after_jitter: f64,
     /// The answer to a denied request, where it is not problem+json.
-    pub denied: Option<CustomDenied>,
+    pub denied: Option<CustomDenial>,
 }
 
 /// Which rate headers are sent.
@@ -30,7 +32,7 @@ pub struct RateHeaders {
 
 /// An answer to denied requests in the operator's own words.
 #[derive(Clone, Debug)]
-pub struct CustomDenied {
+pub struct CustomDenial {
     /// The status.
     pub status: StatusCode,
     /// The type of the body.
@@ -48,6 +50,25 @@ impl Default for ResponsePolicy {
             retry_after_jitter: 0.0,
             denied: None,
         }
+    }
+}
+
+impl ResponsePolicy {
+    /// Whole seconds to wait, rounded up, at least one, with the configured jitter.
+    pub(super) fn wait(&self, wait: Micros) -> u64 {
+        let wait = wait.ceil_secs().max(1);
+        let jitter = if self.retry_after_jitter > 0.0 { self.jitter(wait) } else { 0 };
+        wait.saturating_add(jitter)
+    }
+
+    /// What `Retry-After` says of a wait in seconds: no more than configured.
+    pub(super) fn retry_after(&self, wait: u64) -> u64 {
+        self.retry_after_max.map_or(wait, |max| wait.min(max.as_secs().max(1)))
+    }
+
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn jitter(&self, wait: u64) -> u64 {
+        (wait as f64 * self.retry_after_jitter * fastrand::f64()).ceil() as u64
     }
 }
 
@@ -169,6 +190,25 @@ fn next_field(text: &str) -> Option<(usize, &'static str, Field)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn retry_after_is_at_least_one_and_at_most_the_maximum() {
+        let answers = ResponsePolicy::default();
+        assert_eq!(answers.wait(Micros(1)), 1);
+        assert_eq!(answers.wait(Micros(1_000_001)), 2);
+        assert_eq!(answers.retry_after(86_400), 86_400);
+        let short =
+            ResponsePolicy { retry_after_max: Some(Duration::from_secs(10)), ..ResponsePolicy::default() };
+        assert_eq!((short.wait(Micros(90_000_000)), short.retry_after(90)), (90, 10));
+    }
+
+    #[test]
+    fn jitter_only_adds() {
+        let answers = ResponsePolicy { retry_after_jitter: 0.5, ..ResponsePolicy::default() };
+        let waits: Vec<u64> = (0..200).map(|_| answers.wait(Micros(100_000_000))).collect();
+        assert!(waits.iter().all(|wait| (100..=150).contains(wait)));
+        assert!(waits.iter().any(|wait| *wait > 100));
+    }
 
     #[test]
     fn only_known_fields_are_filled() {

@@ -74,7 +74,7 @@ impl Rewrite {
 impl HeaderEdits {
     /// Whether this header is set or removed.
     #[must_use]
-    pub fn concern(&self, name: &HeaderName) -> bool {
+    pub fn affects(&self, name: &HeaderName) -> bool {
         self.remove.contains(name) || self.set.iter().any(|(set, _)| set == name)
     }
 

@@ -16,7 +16,7 @@ const WEBSOCKET: &[u8] = b"websocket";
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The key of a request that asks for a WebSocket. Any other upgrade is not passed on.
-pub(super) fn asked(head: &RequestHead) -> Option<Box<[u8]>> {
+pub(super) fn handshake_key(head: &RequestHead) -> Option<Box<[u8]>> {
     // HTTP/1.0 has no upgrades (RFC 9110 §7.8).
     let is_asked = head.fields.contains(UPGRADE)
         && head.version != Version::HTTP_10
@@ -27,7 +27,7 @@ pub(super) fn asked(head: &RequestHead) -> Option<Box<[u8]>> {
 }
 
 /// Asks the server for it.
-pub(super) fn ask(fields: &mut Fields) {
+pub(super) fn set_upgrade_fields(fields: &mut Fields) {
     fields.remove(TE);
     fields.set(CONNECTION, b"upgrade");
     fields.set(UPGRADE, WEBSOCKET);
@@ -42,7 +42,7 @@ pub(super) fn from_connect(head: &mut RequestHead, protocol: &str) -> Result<(),
         return Err(RequestError::Connect);
     }
     head.method = Method::GET;
-    ask(&mut head.fields);
+    set_upgrade_fields(&mut head.fields);
     // A key is no secret; it shows that the answer is one to this request.
     let key = BASE64_STANDARD.encode(fastrand::u128(..).to_ne_bytes());
     head.fields.set(SEC_WEBSOCKET_KEY, key.as_bytes());
@@ -52,21 +52,21 @@ pub(super) fn from_connect(head: &mut RequestHead, protocol: &str) -> Result<(),
 
 /// Whether an answer of a server agrees to a handshake with this key. `Upgrade` must name `websocket` alone: with another
 /// protocol beside it, that one would be spoken too (RFC 9110 §7.8), which the client has not asked for.
-pub(super) fn is_agreed(fields: &Fields, key: &[u8]) -> bool {
+pub(super) fn accepts_handshake(fields: &Fields, key: &[u8]) -> bool {
     let mut upgrades = fields.get_all(UPGRADE);
     upgrades.next().is_some_and(|value| value.eq_ignore_ascii_case(WEBSOCKET))
         && upgrades.next().is_none()
         && has_element(fields, CONNECTION, b"upgrade")
-        && fields.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|accept| accept == accept_of(key).as_bytes())
+        && fields.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|accept| accept == accept_value(key).as_bytes())
 }
 
 /// Answers a key in place of a server that has agreed over HTTP/2, where there are none.
-pub(super) fn answer(fields: &mut Fields, key: &[u8]) {
-    fields.set(SEC_WEBSOCKET_ACCEPT, accept_of(key).as_bytes());
+pub(super) fn set_accept(fields: &mut Fields, key: &[u8]) {
+    fields.set(SEC_WEBSOCKET_ACCEPT, accept_value(key).as_bytes());
 }
 
 /// Agrees to a client's handshake.
-pub(super) fn agree(head: &mut ResponseHead, is_http2: bool) {
+pub(super) fn accept_upgrade(head: &mut ResponseHead, is_http2: bool) {
     if is_http2 {
         head.fields.remove(SEC_WEBSOCKET_ACCEPT);
         head.status = StatusCode::OK;
@@ -77,7 +77,7 @@ pub(super) fn agree(head: &mut ResponseHead, is_http2: bool) {
 }
 
 /// What a server answers to a key.
-fn accept_of(key: &[u8]) -> String {
+fn accept_value(key: &[u8]) -> String {
     BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID].concat()))
 }
 
@@ -92,6 +92,6 @@ mod tests {
 
     #[test]
     fn a_key_is_answered_as_the_standard_has_it() {
-        assert_eq!(accept_of(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(accept_value(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 }

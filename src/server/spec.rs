@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use crate::proxy::ClientTimes;
+use crate::proxy::ClientTimeouts;
 use crate::tls::ServerTls;
 
 /// A listener: where and how clients connect.
@@ -60,8 +60,8 @@ impl Protocols {
 
 impl ListenerSpec {
     /// The timeouts that the proxy applies to a client.
-    pub(super) fn client_times(&self) -> ClientTimes {
-        ClientTimes {
+    pub(super) fn client_times(&self) -> ClientTimeouts {
+        ClientTimeouts {
             body: self.body_timeout,
             tunnel: self.tunnel_timeout,
             min_body_rate: self.min_body_rate,

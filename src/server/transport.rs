@@ -45,7 +45,7 @@ pub(super) fn permit(
     proxy: &ActiveProxy,
 ) -> Result<ConnectionPermit, TooManyConnections> {
     // The address of the client is not known before the PROXY header is read.
-    let client = if spec.proxy_protocol { None } else { proxy.now().client_at(address.ip()) };
+    let client = if spec.proxy_protocol { None } else { proxy.current().client_at(address.ip()) };
     let mut permit = limiter.acquire(spec.max_connections, client)?;
     if let Some(client) = client {
         permit.assign_to(client, spec.max_connections_per_client)?;
@@ -60,7 +60,7 @@ fn assign(
     spec: &ListenerSpec,
     proxy: &ActiveProxy,
 ) -> Result<(), TooManyConnections> {
-    let client = proxy.now().client_at(address.ip());
+    let client = proxy.current().client_at(address.ip());
     client.map_or(Ok(()), |client| permit.assign_to(client, spec.max_connections_per_client))
 }
 
@@ -106,7 +106,7 @@ async fn handshake(
     permit: &mut ConnectionPermit,
 ) -> Result<Accepted, HandshakeError> {
     if spec.proxy_protocol {
-        if !proxy.now().trusts(address.ip()) {
+        if !proxy.current().trusts(address.ip()) {
             return Err(HandshakeError::UntrustedPeer);
         }
         address = proxy_protocol::read(&mut stream).await?.unwrap_or(address);

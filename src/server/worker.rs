@@ -119,7 +119,7 @@ async fn serve_all(
         ended.map_err(io::Error::other)??;
     }
     sweeping.abort();
-    proxy.finish().await;
+    proxy.release_slots().await;
     Ok(())
 }
 
@@ -235,9 +235,9 @@ async fn sweep(proxy: Rc<ActiveProxy>) {
     let (mut tick, mut release) = (tokio::time::interval(SWEEP), tokio::time::interval(RELEASE));
     loop {
         tokio::select! {
-            _ = tick.tick() => proxy.now().sweep(),
+            _ = tick.tick() => proxy.current().close_expired_connections(),
             _ = release.tick() => release_memory(),
-            () = proxy.room_is_wanted() => proxy.now().make_room(),
+            () = proxy.capacity_requested() => proxy.current().release_idle_connections(),
         }
     }
 }

@@ -83,7 +83,7 @@ fn explain_plan(
         rows.row("", "its other limits are charged, and may refuse it first");
         return;
     }
-    match plan.route.map(|route| &site.treatments[route]) {
+    match plan.route.map(|route| &site.actions[route]) {
         Some(action) => forwarding::explain(rows, loaded, action, &subject, &plan.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("response", "204 No Content: `OPTIONS *` addresses the server as a whole");

@@ -106,7 +106,7 @@ pub(super) async fn serve(
     let (counted, proxy) = (streams.clone(), Rc::clone(proxy));
     let service = service_fn(move |request: Request<Incoming>| {
         // Boxed because it is large, and hyper moves it several times on its way into a task.
-        Box::pin(respond(proxy.now(), Rc::clone(&client), counted.start(), request))
+        Box::pin(respond(proxy.current(), Rc::clone(&client), counted.start(), request))
     });
     let io = TokioIo::new(FrameFloodGuard::new(stream));
     let mut connection = pin!(protocol(spec, streams.clone()).serve_connection(io, service));
@@ -149,7 +149,7 @@ async fn respond(
     let (mut head, body) = request.into_parts();
     let protocol = head.extensions.remove::<Protocol>();
     let connect = head.extensions.remove::<OnUpgrade>().map(|stream| Connect { protocol, stream });
-    let response = proxy.handle(&client, Box::new(head.into()), body.into(), connect).await;
+    let response = proxy.serve(&client, Box::new(head.into()), body.into(), connect).await;
     let ProxyResponse { head, body, .. } = response;
     Ok(head.into_response(progress.track_response(body)))
 }

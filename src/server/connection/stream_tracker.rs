@@ -162,7 +162,7 @@ impl Progress {
         if body.is_open_ended() {
             self.rate.set(TransferRate::new(None));
         }
-        if let Some(connection) = body.connection() {
+        if let Some(connection) = body.upstream_connection() {
             let _ = self.connection.set(Arc::clone(connection));
         }
         // The client may not even read the head.

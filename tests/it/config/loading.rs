@@ -162,7 +162,7 @@ fn routes_are_read() {
     assert_eq!(search.limits.iter().map(|id| id.0).collect::<Vec<_>>(), [2, 0, 1]);
     assert!(status.limits.is_empty());
     assert_eq!(gate.default_limits.len(), 1);
-    let Target::Forward { upstream, rewrite, key } = &config.site.treatments[RouteId(0)].target else {
+    let Target::Forward { upstream, rewrite, key } = &config.site.actions[RouteId(0)].target else {
         panic!("forwards")
     };
     assert_eq!(key.as_ref().unwrap().parts, [KeyPart::parse("header:x-user").unwrap()]);
@@ -179,7 +179,7 @@ fn routes_are_read() {
     let weights: Vec<u32> =
         config.site.upstreams[UpstreamId(0)].servers.iter().map(|server| server.weight).collect();
     assert_eq!(weights, [1, 2]);
-    let set = &config.site.treatments[RouteId(0)].request_headers.set;
+    let set = &config.site.actions[RouteId(0)].request_headers.set;
     assert!(set[0].1.is_sensitive() && !set[1].1.is_sensitive());
 }
 

@@ -58,9 +58,9 @@ impl Session<'_> {
         let upload =
             Upload::start(framing, expects_continue, self.spec.body_timeout, self.spec.min_body_rate);
         let (mut upload, body) = upload.unzip();
-        let proxy = self.proxy.now();
+        let proxy = self.proxy.current();
         let response = {
-            let mut handling = pin!(proxy.handle(&self.client, head, body.into(), None));
+            let mut handling = pin!(proxy.serve(&self.client, head, body.into(), None));
             let (io, client) = (&mut *io, &self.client);
             poll_fn(|cx| {
                 loop {
@@ -91,12 +91,12 @@ impl Session<'_> {
             upload.skip_continue();
         }
         let ProxyResponse { head, body, tunnel } = response;
-        let is_own = body.is_own();
+        let is_local = body.is_local();
         let framing = framing(facts, &head, &body);
         let is_last = !facts.keeps_alive
             || self.tracker.is_draining()
             || tunnel.is_none() && head.fields.contains(CONNECTION)
-            || is_own && upload.as_ref().is_some_and(|upload| !upload.is_discardable())
+            || is_local && upload.as_ref().is_some_and(|upload| !upload.is_discardable())
             || framing == Framing::UntilClose;
         if body.is_open_ended() {
             // A stream of events may pause for as long as it likes.
@@ -112,19 +112,19 @@ impl Session<'_> {
         if let Some(tunnel) = tunnel {
             return Ok(Next::Tunnel(tunnel));
         }
-        Ok(after_response(io, upload, is_last, is_own))
+        Ok(after_response(io, upload, is_last, is_local))
     }
 }
 
-/// What follows a response that is written, by what was read of the request body. `is_own` says that the response was made
+/// What follows a response that is written, by what was read of the request body. `is_local` says that the response was made
 /// by the proxy, which has not read the body.
-fn after_response(io: &mut ClientIo, upload: Option<Box<Upload>>, is_last: bool, is_own: bool) -> Next {
+fn after_response(io: &mut ClientIo, upload: Option<Box<Upload>>, is_last: bool, is_local: bool) -> Next {
     let next = |is_last| if is_last { Next::Close { client_is_sending: false } } else { Next::Request };
     let Some(mut upload) = upload else { return next(is_last) };
-    if upload.is_complete() || !is_own && upload.discard_buffered(io) {
+    if upload.is_complete() || !is_local && upload.discard_buffered(io) {
         return next(is_last || upload.must_close());
     }
-    if is_last || !is_own { Next::Close { client_is_sending: true } } else { Next::DiscardBody(upload) }
+    if is_last || !is_local { Next::Close { client_is_sending: true } } else { Next::DiscardBody(upload) }
 }
 
 /// Waits for the client while the proxy handles a request.
@@ -138,11 +138,11 @@ fn poll_client<T>(
     cx: &mut Context<'_>,
 ) -> Poll<Result<T, ExchangeError>> {
     let is_read = upload.as_ref().is_none_or(|upload| upload.is_complete());
-    if progress != Progress::Waiting && (is_read || client.is_queued()) {
+    if progress != Progress::Waiting && (is_read || client.is_delayed()) {
         io.read_ahead(cx)?;
     }
     // A half-closed client may still read its response, but one whose request a limit delays must not reach a server.
-    let has_left_queue = io.is_half_closed() && client.is_queued();
+    let has_left_queue = io.is_half_closed() && client.is_delayed();
     // `100 Continue` may not be written yet.
     if let Poll::Ready(Err(error)) = io.poll_flush(cx) {
         return Poll::Ready(Err(error.into()));

@@ -58,7 +58,7 @@ impl ResponseWriter {
     ) -> Self {
         if facts.is_head && !head.fields.contains(CONTENT_LENGTH) {
             // The length that a response to GET would have, where it is known.
-            if let Some(length) = body.own_length().filter(|_| head.status != StatusCode::NO_CONTENT) {
+            if let Some(length) = body.local_length().filter(|_| head.status != StatusCode::NO_CONTENT) {
                 head.fields.push_with(CONTENT_LENGTH, |out| push_decimal(out, length));
             }
         }
@@ -91,7 +91,7 @@ impl ResponseWriter {
                 return poll_timeout(io, cx);
             }
             let Some(body) = &mut self.body else { return Poll::Ready(Ok(())) };
-            if let Some(connection) = body.connection() {
+            if let Some(connection) = body.upstream_connection() {
                 connection.stop_waiting();
             }
             match Pin::new(&mut *body).poll_frame(cx) {

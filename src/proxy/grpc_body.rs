@@ -1,45 +1,18 @@
-//! Charges by the final status of a request, which of a gRPC call may come in the trailers of its response.
+//! The response body of a gRPC call whose charge depends on the status in its trailers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::reply::BodySource;
-use super::{ProxyResponse, grpc};
-use crate::http1::names::GRPC_STATUS;
-use crate::limiter::{LimitStatuses, Reservation};
+use super::grpc;
+use crate::limiter::Reservation;
 use crate::upstream::{BodyError, ResponseBody};
-
-/// Gives back the units that a request with this response does not pay, and only then lets the response go: the next
-/// request of the client finds them. The status of a gRPC call may come in its trailers; then its body does it.
-pub(super) async fn settle(
-    reservation: Box<Reservation>,
-    response: ProxyResponse<BodySource>,
-    is_call: bool,
-    standings: &mut LimitStatuses,
-) -> ProxyResponse<BodySource> {
-    let ProxyResponse { head, body, tunnel } = response;
-    let grpc_status = head.fields.get(GRPC_STATUS).and_then(grpc::http_status).filter(|_| is_call);
-    let body = match body {
-        BodySource::Upstream(body) if is_call && grpc_status.is_none() && head.status == StatusCode::OK => {
-            let body = CallBody::new(body, reservation);
-            return ProxyResponse { head, body: BodySource::Call(Box::new(body)), tunnel };
-        }
-        body => body,
-    };
-    let status = grpc_status.unwrap_or(head.status.as_u16());
-    for after in reservation.settle(status).await {
-        standings.iter_mut().filter(|before| before.policy == after.policy).for_each(|it| *it = after);
-    }
-    ProxyResponse { head, body, tunnel }
-}
 
 /// A response body with the units that its call holds. The trailers are passed on when the units that their status
 /// does not charge have been given back; without trailers all stay charged.
-pub(super) struct CallBody {
+pub(super) struct GrpcBody {
     body: ResponseBody,
     state: State,
 }
@@ -51,19 +24,19 @@ enum State {
     Settling(Pin<Box<dyn Future<Output = ()>>>, Option<Frame<Bytes>>),
 }
 
-impl CallBody {
+impl GrpcBody {
     /// A body that gives units back at its end.
     pub fn new(body: ResponseBody, reservation: Box<Reservation>) -> Self {
         Self { body, state: State::Streaming(Some(reservation)) }
     }
 
     /// The body as it comes from the server.
-    pub fn of_server(&self) -> &ResponseBody {
+    pub fn upstream_body(&self) -> &ResponseBody {
         &self.body
     }
 }
 
-impl Body for CallBody {
+impl Body for GrpcBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -108,7 +81,7 @@ impl Body for CallBody {
     }
 }
 
-impl std::fmt::Debug for CallBody {
+impl std::fmt::Debug for GrpcBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CallBody").field("body", &self.body).finish_non_exhaustive()
     }

@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
 
 use tokio::time::Instant;
 
-use super::call_body::CallBody;
+use super::grpc_body::GrpcBody;
 use super::log_entry::LogEntry;
-use crate::gate::RouteId;
-use crate::id_vec::Id as _;
 use crate::telemetry::Counts;
 use crate::time::cached_now;
 use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
@@ -23,12 +20,12 @@ use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 pub struct ReplyBody {
     source: BodySource,
     entry: Option<Box<LogEntry>>,
-    timing: Timing,
+    timing: RequestTiming,
 }
 
 /// When a request began, and where its duration is counted.
 #[derive(Debug)]
-pub(super) struct Timing {
+pub(super) struct RequestTiming {
     pub begun: Instant,
     pub counts: Arc<Counts>,
 }
@@ -37,69 +34,26 @@ pub(super) struct Timing {
 #[derive(Debug)]
 pub(super) enum BodySource {
     /// From us.
-    Own(Bytes),
+    Local(Bytes),
     /// From a server.
     Upstream(ResponseBody),
     /// From a server, to a gRPC call that holds units until its trailers.
-    Call(Box<CallBody>),
+    Grpc(Box<GrpcBody>),
 }
 
 impl BodySource {
     /// The body that comes from a server.
-    fn of_server(&self) -> Option<&ResponseBody> {
+    fn upstream_body(&self) -> Option<&ResponseBody> {
         match self {
-            Self::Own(_) => None,
+            Self::Local(_) => None,
             Self::Upstream(body) => Some(body),
-            Self::Call(body) => Some(body.of_server()),
+            Self::Grpc(body) => Some(body.upstream_body()),
         }
     }
 
     /// Whether it is an empty body of ours.
     pub fn is_empty(&self) -> bool {
-        matches!(self, Self::Own(bytes) if bytes.is_empty())
-    }
-}
-
-/// A request that has no answer yet. If it is dropped without one, its client has gone away, and that is counted and
-/// logged.
-#[derive(Debug)]
-pub(super) struct ResponseGuard<'p> {
-    pub route: Option<RouteId>,
-    pub entry: Option<Box<LogEntry>>,
-    counts: &'p Counts,
-    is_answered: bool,
-}
-
-impl<'p> ResponseGuard<'p> {
-    pub fn new(entry: Option<Box<LogEntry>>, counts: &'p Counts) -> Self {
-        Self { route: None, entry, counts, is_answered: false }
-    }
-
-    /// It is answered in this way; the entry is still to be written.
-    pub fn answer(&mut self, status: StatusCode) -> Option<Box<LogEntry>> {
-        self.is_answered = true;
-        self.counts.answered(self.place(), status);
-        if let Some(entry) = &mut self.entry {
-            entry.record.status = Some(status);
-        }
-        self.entry.take()
-    }
-
-    fn place(&self) -> Option<usize> {
-        self.route.map(RouteId::index)
-    }
-}
-
-impl Drop for ResponseGuard<'_> {
-    fn drop(&mut self) {
-        if self.is_answered {
-            return;
-        }
-        self.counts.unanswered(self.place());
-        if let Some(entry) = &mut self.entry {
-            entry.record.error = Some("client_gone");
-            entry.write();
-        }
+        matches!(self, Self::Local(bytes) if bytes.is_empty())
     }
 }
 
@@ -107,37 +61,37 @@ impl BodySource {
     /// Whether there is no more to come.
     pub fn is_end_stream(&self) -> bool {
         match self {
-            Self::Own(bytes) => bytes.is_empty(),
+            Self::Local(bytes) => bytes.is_empty(),
             Self::Upstream(body) => body.is_end_stream(),
-            Self::Call(body) => body.is_end_stream(),
+            Self::Grpc(body) => body.is_end_stream(),
         }
     }
 
     /// How long it is.
     pub fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Local(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Upstream(body) => body.size_hint(),
-            Self::Call(body) => body.size_hint(),
+            Self::Grpc(body) => body.size_hint(),
         }
     }
 }
 
 impl ReplyBody {
-    pub(super) fn new(source: BodySource, entry: Option<Box<LogEntry>>, timing: Timing) -> Self {
+    pub(super) fn new(source: BodySource, entry: Option<Box<LogEntry>>, timing: RequestTiming) -> Self {
         Self { source, entry, timing }
     }
 
     /// Whether it comes from the proxy itself.
     #[must_use]
-    pub fn is_own(&self) -> bool {
-        matches!(self.source, BodySource::Own(_))
+    pub fn is_local(&self) -> bool {
+        matches!(self.source, BodySource::Local(_))
     }
 
     /// How long it is, if it comes from the proxy itself.
     #[must_use]
-    pub fn own_length(&self) -> Option<u64> {
-        if let BodySource::Own(bytes) = &self.source { Some(bytes.len() as u64) } else { None }
+    pub fn local_length(&self) -> Option<u64> {
+        if let BodySource::Local(bytes) = &self.source { Some(bytes.len() as u64) } else { None }
     }
 
     /// Goes on with what is still to be sent of the request, while no more of the response can be taken.
@@ -151,17 +105,17 @@ impl ReplyBody {
     /// Whether it has no minimum rate, as of event streams and gRPC calls.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
-        self.source.of_server().is_some_and(ResponseBody::is_open_ended)
+        self.source.upstream_body().is_some_and(ResponseBody::is_open_ended)
     }
 
     /// Who uses the connection to the server, if there is more of the body to come and no other request does.
     #[must_use]
-    pub fn connection(&self) -> Option<&Arc<ConnectionUse>> {
-        self.source.of_server().filter(|body| !body.is_end_stream())?.connection_use()
+    pub fn upstream_connection(&self) -> Option<&Arc<ConnectionUse>> {
+        self.source.upstream_body().filter(|body| !body.is_end_stream())?.connection_use()
     }
 
     /// Notes what is logged of a frame.
-    fn note(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
+    fn record_frame(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
         let Some(entry) = &mut self.entry else { return };
         match frame {
             Poll::Ready(Some(Ok(frame))) => {
@@ -184,12 +138,12 @@ impl Body for ReplyBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match &mut self.source {
-            BodySource::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
-            BodySource::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            BodySource::Local(bytes) if bytes.is_empty() => Poll::Ready(None),
+            BodySource::Local(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             BodySource::Upstream(body) => Pin::new(body).poll_frame(cx),
-            BodySource::Call(body) => Pin::new(body).poll_frame(cx),
+            BodySource::Grpc(body) => Pin::new(body).poll_frame(cx),
         };
-        self.note(&frame);
+        self.record_frame(&frame);
         frame
     }
 
@@ -204,7 +158,7 @@ impl Body for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        let is_own = matches!(self.source, BodySource::Own(_));
+        let is_own = matches!(self.source, BodySource::Local(_));
         let is_whole = is_own || self.is_end_stream();
         if let Some(entry) = &mut self.entry {
             if !is_whole && !entry.is_whole {

@@ -1,0 +1,366 @@
+//! The request pipeline: one request, from its head to its response.
+//!
+//! Steps, in order: normalize, begin, plan, admit, wait, dispatch, settle, finish. A step that ends the request early
+//! returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else.
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use tokio::time::Instant;
+
+use super::client::ClientConnection;
+use super::client_body::ClientBody;
+use super::forward_plan::ForwardPlan;
+use super::grpc_error::to_grpc_error;
+use super::http2::Connect;
+use super::inbound::{accept_upgrade, prepare_response};
+use super::local_reply::{self, RejectedRequest};
+use super::log_entry::LogEntry;
+use super::outbound::OutboundHead;
+use super::rate_headers::RateHeaderSource;
+use super::rejection::Rejection;
+use super::request_id::{RequestId, X_REQUEST_ID};
+use super::response::ProxyResponse;
+use super::response_body::{BodySource, ReplyBody, RequestTiming};
+use super::route_action::Target;
+use super::settlement::settle;
+use super::snapshot::Proxy;
+use super::{grpc, http2, max_forwards, outbound, tunnel, websocket};
+use crate::gate::{MissingPart, RequestError, RequestPlan, RouteId};
+use crate::http1::{RequestHead, names};
+use crate::id_vec::Id as _;
+use crate::limiter::{Admission, LimitStatuses, Permit, Reservation};
+use crate::telemetry::Outcome;
+use crate::time::{Micros, monotonic, cached_now};
+use crate::upstream::{ForwardOptions, RequestBody, UpstreamRequest};
+
+/// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
+/// that, the client has disconnected, which is counted and logged.
+pub(super) struct Exchange<'p> {
+    proxy: &'p Proxy,
+    client: &'p ClientConnection,
+    id: RequestId,
+    started: Instant,
+    is_head: bool,
+    is_grpc: bool,
+    /// The body, until it is sent upstream.
+    body: ClientBody,
+    connect: Option<Connect>,
+    route: Option<RouteId>,
+    log_entry: Option<Box<LogEntry>>,
+    /// The state of each limit that applies to the request.
+    statuses: LimitStatuses,
+    /// What `Retry-After` says of a denial, in seconds.
+    retry_after: Option<u64>,
+    /// Units that limits with `charge_on` hold until the final status is known.
+    reservation: Option<Box<Reservation>>,
+    is_finished: bool,
+}
+
+/// What the limits allow: where to go, and after which delay.
+struct Admitted {
+    plan: Option<ForwardPlan>,
+    permit: Permit,
+    delay: Micros,
+    missing: Option<Box<MissingPart>>,
+}
+
+impl Proxy {
+    /// Serves a request; `connect` is given for a CONNECT over HTTP/2.
+    pub async fn serve(
+        &self,
+        client: &ClientConnection,
+        mut head: Box<RequestHead>,
+        body: ClientBody,
+        connect: Option<Connect>,
+    ) -> ProxyResponse {
+        let normalized = http2::normalize(&mut head, connect.as_ref(), client.max_headers());
+        let mut exchange = Exchange::begin(self, client, &head, (body, connect));
+        let response = match exchange.run(normalized, head).await {
+            Ok(response) => response,
+            Err(rejection) => exchange.reject(&rejection),
+        };
+        let response = exchange.settle(response).await;
+        exchange.finish(response).await
+    }
+}
+
+impl<'p> Exchange<'p> {
+    /// Starts the request's line of the access log, and notes what is needed of the head after it is gone.
+    fn begin(
+        proxy: &'p Proxy,
+        client: &'p ClientConnection,
+        head: &RequestHead,
+        (body, connect): (ClientBody, Option<Connect>),
+    ) -> Self {
+        let id = RequestId::new(&head.fields, proxy.trusts(client.ip()));
+        let log_entry = LogEntry::begin(proxy, client, head, &id);
+        Self {
+            proxy,
+            client,
+            id,
+            started: cached_now(),
+            is_head: head.method == Method::HEAD,
+            is_grpc: grpc::is_call(head),
+            body,
+            connect,
+            route: None,
+            log_entry,
+            statuses: LimitStatuses::new(),
+            retry_after: None,
+            reservation: None,
+            is_finished: false,
+        }
+    }
+
+    /// Takes the request through plan, admission, delay and dispatch.
+    async fn run(
+        &mut self,
+        normalized: Result<(), RequestError>,
+        head: Box<RequestHead>,
+    ) -> Result<ProxyResponse<BodySource>, Rejection> {
+        let Admitted { plan, permit, delay, missing } = self.admit(normalized, &head).await?;
+        if let Some(missing) = missing {
+            return Err(Rejection::MissingKey(missing));
+        }
+        self.wait(delay).await;
+        let Some(plan) = plan else { return Err(Rejection::no_route(&head)) };
+        self.dispatch(plan, head, permit).await
+    }
+
+    /// Plans the request and has the limits decide. The plan borrows the head, so what is needed later is copied here.
+    async fn admit(
+        &mut self,
+        normalized: Result<(), RequestError>,
+        head: &RequestHead,
+    ) -> Result<Admitted, Rejection> {
+        let plan = normalized.and_then(|()| self.proxy.snapshot.gate.plan(self.client.identity(), head));
+        let mut plan = plan.map_err(|error| self.describe_malformed(head, error))?;
+        self.route = plan.route;
+        for limit in &plan.exempt {
+            self.proxy.counts.decided(*limit, Outcome::Exempt);
+        }
+        let admission = self.proxy.limiter.decide(&self.proxy.snapshot.gate.limits, &plan.charges).await;
+        if let Some(entry) = &mut self.log_entry {
+            entry.describe(&self.proxy.snapshot.gate, &plan, &admission);
+        }
+        let Admission { verdict, reservation, delay, standings, .. } = admission;
+        self.statuses = standings;
+        self.reservation = reservation;
+        let permit = verdict.map_err(Rejection::Denied)?;
+        let missing = plan.missing.take();
+        Ok(Admitted { plan: self.forward_plan(head, &plan), permit, delay, missing })
+    }
+
+    /// Logs what is known of a request that is rejected for its head.
+    fn describe_malformed(&mut self, head: &RequestHead, error: RequestError) -> Rejection {
+        let gate = &self.proxy.snapshot.gate;
+        let matched = gate.match_route(head).ok();
+        self.route = matched.as_ref().and_then(|matched| matched.route);
+        if let Some(entry) = &mut self.log_entry {
+            entry.describe_malformed(gate, self.client, head, matched.as_ref());
+        }
+        Rejection::Malformed(error)
+    }
+
+    fn forward_plan(&self, head: &RequestHead, plan: &RequestPlan<'_>) -> Option<ForwardPlan> {
+        ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), head, plan)
+    }
+
+    /// Sleeps out the delay of a limit that shapes traffic. If the client disconnects meanwhile, nothing is forwarded.
+    async fn wait(&self, delay: Micros) {
+        if delay == Micros::ZERO {
+            return;
+        }
+        self.client.set_delayed(true);
+        // Boxed because few requests are delayed, and a timer would enlarge the future of all.
+        Box::pin(tokio::time::sleep(delay.into())).await;
+        self.client.set_delayed(false);
+        // The cached time has grown old during the delay.
+        let _ = monotonic();
+    }
+
+    /// Does what the route says: responds by itself, or forwards the request.
+    async fn dispatch(
+        &mut self,
+        plan: ForwardPlan,
+        mut head: Box<RequestHead>,
+        permit: Permit,
+    ) -> Result<ProxyResponse<BodySource>, Rejection> {
+        let action = self.proxy.snapshot.actions[plan.route];
+        let mut response = match &action.target {
+            Target::Respond { status, body } => {
+                local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone()).map(BodySource::Local)
+            }
+            Target::Forward { .. } => match max_forwards::decrement(&mut head) {
+                Some(reply) => reply.map(BodySource::Local),
+                None => self.forward(plan, head, permit).await?,
+            },
+        };
+        action.response_headers.apply(&mut response.head.fields);
+        Ok(response)
+    }
+
+    /// Forwards the request to its upstream.
+    async fn forward(
+        &mut self,
+        plan: ForwardPlan,
+        mut head: Box<RequestHead>,
+        permit: Permit,
+    ) -> Result<ProxyResponse<BodySource>, Rejection> {
+        let (proxy, client) = (self.proxy, self.client);
+        let action = proxy.snapshot.actions[plan.route];
+        let Target::Forward { upstream, rewrite, .. } = &action.target else {
+            return Err(Rejection::NoRoute);
+        };
+        let handshake = websocket::handshake_key(&head);
+        let outbound = OutboundHead {
+            client,
+            client_ip: &proxy.snapshot.gate.client_ip,
+            plan: &plan,
+            id: &self.id,
+            rewrite,
+            edits: &action.request_headers,
+            protected: &proxy.snapshot.protected_headers,
+        };
+        outbound.prepare(&mut head)?;
+        if handshake.is_some() {
+            websocket::set_upgrade_fields(&mut head.fields);
+        }
+        // Only a server that speaks HTTP/2 can take a gRPC call, which may be silent for as long as it lasts.
+        let is_grpc = self.is_grpc && proxy.snapshot.upstreams[*upstream].is_http2;
+        let body = match self.body.take(client, is_grpc) {
+            Some(body) => {
+                let body = outbound::limit_body(&proxy.snapshot, plan.route, body);
+                // Boxed so that its buffer does not enlarge the future of requests without a body.
+                Box::pin(outbound::buffer_small_body(body, client, is_grpc)).await?
+            }
+            None if handshake.is_some() => RequestBody::handshake(),
+            None => RequestBody::empty(),
+        };
+        // A connection over HTTP/1.1 notices by itself when its client takes nothing.
+        let is_multiplexed = client.is_multiplexed();
+        let options = ForwardOptions {
+            client: proxy.snapshot.gate.client_ip.counted(plan.client),
+            host: &rewrite.host,
+            is_timed: is_multiplexed && client.has_min_body_rate(),
+            polls_upload: !is_multiplexed,
+            hash_key: plan.balance_hash,
+        };
+        let forwarding = self.log_entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
+        let upstream = &proxy.upstreams[*upstream];
+        match upstream.forward(permit, UpstreamRequest { head, body }, options, forwarding).await {
+            Ok(response) => Ok(prepare_response(response, handshake.as_deref())?),
+            Err(failure) => {
+                self.body.restore(failure.unread_body);
+                Err(Rejection::Upstream(failure.error))
+            }
+        }
+    }
+
+    /// Makes the response to a rejected request: the status, the body, the headers, the log's word and the counters all
+    /// follow from the rejection.
+    fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
+        let gate = &self.proxy.snapshot.gate;
+        if let Some((limit, outcome)) = rejection.decision() {
+            self.proxy.counts.decided(limit, outcome);
+        }
+        if let Rejection::Upstream(error) = rejection {
+            let route = self.route.map_or("", |route| &gate.routes.get(route).name);
+            tracing::debug!(route, "{error}");
+        }
+        if let Some(entry) = &mut self.log_entry {
+            entry.describe_rejection(gate, rejection);
+        }
+        let request = RejectedRequest { headers: self.rate_headers(), id: &self.id };
+        let (response, retry_after) = request.response(rejection);
+        self.retry_after = self.retry_after.or(retry_after);
+        response.map(BodySource::Local)
+    }
+
+    /// Refunds the units that a request with this final status does not pay.
+    async fn settle(&mut self, response: ProxyResponse<BodySource>) -> ProxyResponse<BodySource> {
+        let Some(reservation) = self.reservation.take() else { return response };
+        // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
+        let (response, updated) = Box::pin(settle(reservation, response, self.is_grpc)).await;
+        for after in updated {
+            let earlier = self.statuses.iter_mut().filter(|before| before.policy == after.policy);
+            earlier.for_each(|status| *status = after);
+        }
+        response
+    }
+
+    /// Completes the response for its client, and hands the line of the access log to the body, which writes it at its
+    /// end.
+    async fn finish(mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
+        self.rate_headers().write(&mut response.head.fields, self.retry_after);
+        self.add_request_id(&mut response);
+        if let Some(draining) = std::mem::take(&mut self.body).drain()
+            && response.body.is_empty()
+        {
+            // curl 7.88 misses a response without a body that arrives while it is still sending.
+            draining.await;
+        }
+        if self.client.is_multiplexed() {
+            http2::drop_forbidden_body(&mut response, self.is_head);
+        }
+        let connect = self.connect.take();
+        let (mut response, server) = match accept_upgrade(response, connect.is_some()) {
+            Ok(upgraded) => upgraded,
+            Err(rejection) => (self.reject(&rejection), None),
+        };
+        let mut log_entry = self.record_status(response.head.status);
+        if self.is_grpc {
+            to_grpc_error(&mut response);
+        }
+        let timeout = self.client.tunnel_timeout();
+        let tunnel = server.and_then(|server| tunnel::start(server, timeout, log_entry.take(), connect));
+        let timing = RequestTiming { begun: self.started, counts: Arc::clone(&self.proxy.counts) };
+        ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, log_entry, timing)) }
+    }
+
+    /// Counts the response. The log entry is still to be written.
+    fn record_status(&mut self, status: StatusCode) -> Option<Box<LogEntry>> {
+        self.is_finished = true;
+        self.proxy.counts.answered(self.route_index(), status);
+        if let Some(entry) = &mut self.log_entry {
+            entry.record.status = Some(status);
+        }
+        self.log_entry.take()
+    }
+
+    /// Tells the client the request's id, unless the server or the route has set that header.
+    fn add_request_id(&self, response: &mut ProxyResponse<BodySource>) {
+        let edits = self.route.map(|route| &self.proxy.snapshot.actions[route].response_headers);
+        if !edits.is_some_and(|edits| edits.affects(&X_REQUEST_ID)) {
+            response.head.fields.set_default(names::X_REQUEST_ID, self.id.as_bytes());
+        }
+    }
+
+    fn rate_headers(&self) -> RateHeaderSource<'_> {
+        let Proxy { snapshot, clock, .. } = self.proxy;
+        RateHeaderSource {
+            policy: &snapshot.response_policy,
+            limits: &snapshot.gate.limits.policies,
+            statuses: &self.statuses,
+            clock,
+        }
+    }
+
+    fn route_index(&self) -> Option<usize> {
+        self.route.map(RouteId::index)
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        self.proxy.counts.unanswered(self.route_index());
+        if let Some(entry) = &mut self.log_entry {
+            entry.record.error = Some("client_gone");
+            entry.write();
+        }
+    }
+}

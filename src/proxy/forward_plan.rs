@@ -1,0 +1,41 @@
+//! What is kept of a request's plan when its head moves on.
+
+use std::net::IpAddr;
+
+use super::route_action::Target;
+use super::snapshot::ConfigSnapshot;
+use crate::gate::{ClientIdentity, RequestPlan, RouteId};
+use crate::http1::RequestHead;
+
+/// Where an admitted request goes.
+#[derive(Debug)]
+pub(super) struct ForwardPlan {
+    pub route: RouteId,
+    /// The client's whole address.
+    pub client: IpAddr,
+    /// The normalized path, where it differs from the path as sent.
+    pub path: Option<String>,
+    /// The hash that selects the server, where the upstream balances by a key.
+    pub balance_hash: Option<u64>,
+}
+
+impl ForwardPlan {
+    /// The plan of a request that matches a route.
+    pub fn new(
+        snapshot: &ConfigSnapshot,
+        client: ClientIdentity<'_>,
+        head: &RequestHead,
+        plan: &RequestPlan<'_>,
+    ) -> Option<Self> {
+        let route = plan.route?;
+        let balance_hash = match &snapshot.actions[route].target {
+            Target::Forward { key: Some(key), .. } => {
+                // The route was matched before, but few upstreams need that match again.
+                let (gate, matched) = (&snapshot.gate, snapshot.gate.match_route(head).ok()?);
+                gate.balance_hash(key, &gate.subject(client, head, &matched))
+            }
+            _ => None,
+        };
+        Some(Self { route, client: plan.client, path: plan.path.changed().map(str::to_owned), balance_hash })
+    }
+}

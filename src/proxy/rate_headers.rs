@@ -1,0 +1,165 @@
+//! Rate headers: `X-RateLimit-*`, and `RateLimit` with `RateLimit-Policy`. Written here only.
+
+use std::io::Write as _;
+
+use super::response_policy::{RateHeaders, ResponsePolicy};
+use crate::http1::names::{
+    RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
+};
+use crate::http1::{Fields, parse_decimal, push_decimal};
+use crate::limit::{Decision, Policy, binding};
+use crate::limiter::LimitStatus;
+use crate::time::{Clock, Micros};
+
+/// From what the rate headers of one request follow.
+#[derive(Clone, Copy)]
+pub(super) struct RateHeaderSource<'a> {
+    pub policy: &'a ResponsePolicy,
+    /// Every limit, by its id.
+    pub limits: &'a [Policy],
+    /// The state of each limit that applies to the request.
+    pub statuses: &'a [LimitStatus],
+    pub clock: &'a Clock,
+}
+
+impl RateHeaderSource<'_> {
+    /// Writes the rate headers. Headers of the server are kept, as a set, if they leave the client no more than ours.
+    /// `retry_after` is the wait of a denial, in seconds.
+    pub fn write(&self, fields: &mut Fields, retry_after: Option<u64>) {
+        let Some(index) = binding(self.statuses.iter().map(|status| &status.decision)) else { return };
+        let decision = &self.statuses[index].decision;
+        let RateHeaders { x_ratelimit, draft_11 } = self.policy.rate_headers;
+        if x_ratelimit && !is_tighter(fields, decision) {
+            fields.set_with(X_RATELIMIT_LIMIT, |out| push_decimal(out, decision.limit));
+            fields.set_with(X_RATELIMIT_REMAINING, |out| push_decimal(out, decision.remaining));
+            fields.set_with(X_RATELIMIT_RESET, |out| push_decimal(out, self.reset(decision)));
+        }
+        if draft_11 && !is_tighter_draft(fields, decision) {
+            fields.set_with(RATELIMIT_POLICY, |out| write_policies(out, self.limits, self.statuses));
+            fields.set_with(RATELIMIT, |out| write_limits(out, self.limits, self.statuses, retry_after));
+        }
+    }
+
+    /// The value of `X-RateLimit-Reset`: seconds, or a Unix time if so configured.
+    pub fn reset(&self, decision: &Decision) -> u64 {
+        if self.policy.reset_is_epoch {
+            Micros(self.clock.now().after(decision.reset_after).0).ceil_secs()
+        } else {
+            decision.reset_after.ceil_secs()
+        }
+    }
+}
+
+/// Whether a server's own remaining count is at most ours.
+fn is_tighter(fields: &Fields, ours: &Decision) -> bool {
+    let theirs = fields.get(X_RATELIMIT_REMAINING).and_then(parse_decimal);
+    theirs.is_some_and(|remaining| remaining <= ours.remaining)
+}
+
+/// The same of the draft's field: the smallest `r` of all its items counts.
+fn is_tighter_draft(fields: &Fields, ours: &Decision) -> bool {
+    let parameters = fields.elements(RATELIMIT).flat_map(|item| item.split(|byte| *byte == b';'));
+    let counts = parameters.filter_map(|part| parse_decimal(part.trim_ascii().strip_prefix(b"r=")?));
+    counts.min().is_some_and(|remaining| remaining <= ours.remaining)
+}
+
+/// The value of `RateLimit-Policy`: an item for each limit.
+fn write_policies(out: &mut Vec<u8>, limits: &[Policy], statuses: &[LimitStatus]) {
+    let mut separator = "";
+    for status in statuses {
+        let Policy { name, quota, .. } = &limits[status.policy];
+        let (units, window) = quota.advertised();
+        // Writing to memory can't fail.
+        let _ = write!(out, "{separator}\"{name}\";q={units};w={window}");
+        separator = ", ";
+    }
+}
+
+/// The value of `RateLimit`: an item for each limit. No limit is reset later than `retry_after` seconds.
+fn write_limits(out: &mut Vec<u8>, limits: &[Policy], statuses: &[LimitStatus], retry_after: Option<u64>) {
+    let mut separator = "";
+    for status in statuses {
+        let name = &limits[status.policy].name;
+        let Decision { remaining, reset_after, .. } = status.decision;
+        let reset = retry_after.map_or(reset_after.ceil_secs(), |most| reset_after.ceil_secs().min(most));
+        let _ = write!(out, "{separator}\"{name}\";r={remaining};t={reset}");
+        separator = ", ";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{DenyReason, PolicyId, Quota, Rate};
+    use crate::time::Timestamp;
+
+    fn written(upstream: &[(&str, &str)], policy: &ResponsePolicy, denied: Option<u64>) -> Vec<String> {
+        let rate = Rate::new(100, Micros(60_000_000)).unwrap();
+        let limits = [
+            Policy::new("per-key", Quota::token_bucket(rate, 500).unwrap()),
+            Policy::new("even", Quota::gcra(rate, 9).unwrap()),
+        ];
+        let status = |limit: u32, remaining, reset: u64| LimitStatus {
+            policy: PolicyId(limit),
+            decision: Decision {
+                allowed: denied.is_none(),
+                limit: limits[limit as usize].quota.limit(),
+                remaining,
+                reset_after: Micros(reset),
+                retry_after: Some(Micros::ZERO),
+                delay: Micros::ZERO,
+                cause: DenyReason::Quota,
+                at: Timestamp::default(),
+            },
+        };
+        let statuses = [status(0, 412, 52_800_001), status(1, 2, 4_800_000)];
+        let mut fields: Fields = upstream.iter().copied().collect();
+        let clock = Clock::manual(Timestamp(1_000_000_000_001));
+        let source = RateHeaderSource { policy, limits: &limits, statuses: &statuses, clock: &clock };
+        source.write(&mut fields, denied);
+        let text = |bytes| std::str::from_utf8(bytes).unwrap();
+        let mut lines: Vec<String> =
+            fields.iter().map(|field| format!("{}: {}", field.name.as_str(), text(field.value))).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn the_binding_limit_is_shown() {
+        assert_eq!(
+            written(&[], &ResponsePolicy::default(), None),
+            ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 2", "x-ratelimit-reset: 5"]
+        );
+        let epoch = ResponsePolicy { reset_is_epoch: true, ..ResponsePolicy::default() };
+        assert_eq!(written(&[], &epoch, None)[2], "x-ratelimit-reset: 1000005");
+    }
+
+    #[test]
+    fn the_draft_shows_every_limit() {
+        let rate_headers = RateHeaders { x_ratelimit: false, draft_11: true };
+        let policy = ResponsePolicy { rate_headers, ..ResponsePolicy::default() };
+        assert_eq!(
+            written(&[], &policy, None),
+            [
+                r#"ratelimit-policy: "per-key";q=500;w=300, "even";q=10;w=6"#,
+                r#"ratelimit: "per-key";r=412;t=53, "even";r=2;t=5"#,
+            ]
+        );
+        assert!(written(&[], &policy, Some(3))[1].ends_with("r=412;t=3, \"even\";r=2;t=3"));
+        let none = RateHeaders { x_ratelimit: false, draft_11: false };
+        assert!(
+            written(&[], &ResponsePolicy { rate_headers: none, ..ResponsePolicy::default() }, None)
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_servers_own_headers_stay_if_they_leave_no_more() {
+        let own = [("x-ratelimit-limit", "7"), ("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "9")];
+        assert_eq!(written(&own, &ResponsePolicy::default(), None)[0], "x-ratelimit-limit: 7");
+        let looser = [("x-ratelimit-remaining", "3"), ("x-ratelimit-limit", "7")];
+        assert_eq!(written(&looser, &ResponsePolicy::default(), None)[0], "x-ratelimit-limit: 10");
+        let odd = [("x-ratelimit-remaining", "many")];
+        assert_eq!(written(&odd, &ResponsePolicy::default(), None)[1], "x-ratelimit-remaining: 2");
+    }
+}

@@ -1,0 +1,52 @@
+//! Why the proxy itself responds to a request, instead of a server.
+
+use http::Method;
+
+use crate::gate::{MissingPart, RequestError};
+use crate::http1::RequestHead;
+use crate::limit::PolicyId;
+use crate::limiter::Denial;
+use crate::telemetry::Outcome;
+use crate::upstream::ForwardError;
+
+/// Why a request is rejected.
+#[derive(Debug)]
+pub(super) enum Rejection {
+    /// The request is malformed, or blocked before the limits are checked.
+    Malformed(RequestError),
+    /// A limit denies the request, or the limits can't be checked.
+    Denied(Denial),
+    /// A key part that a limit requires is missing.
+    MissingKey(Box<MissingPart>),
+    /// No route matches.
+    NoRoute,
+    /// `OPTIONS *` asks for the proxy itself.
+    OptionsAsterisk,
+    /// The upstream gave no valid response.
+    Upstream(ForwardError),
+    /// The upstream has not switched protocols as requested.
+    NotSwitched,
+}
+
+impl Rejection {
+    /// The rejection of a request that matches no route; `OPTIONS *` asks for the proxy itself (RFC 9110 §9.3.7).
+    pub fn no_route(head: &RequestHead) -> Self {
+        let is_asterisk = head.method == Method::OPTIONS && head.uri.path() == "*";
+        if is_asterisk { Self::OptionsAsterisk } else { Self::NoRoute }
+    }
+
+    /// The limit that rejects the request, and how that is counted. Denials are counted by the limiter.
+    pub fn decision(&self) -> Option<(PolicyId, Outcome)> {
+        match self {
+            Self::Malformed(RequestError::Blocked(limit)) => Some((*limit, Outcome::Blocked)),
+            Self::MissingKey(missing) => Some((missing.limit, Outcome::MissingKey)),
+            _ => None,
+        }
+    }
+}
+
+impl From<ForwardError> for Rejection {
+    fn from(error: ForwardError) -> Self {
+        Self::Upstream(error)
+    }
+}

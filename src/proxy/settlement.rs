@@ -1,0 +1,32 @@
+//! Charges by the final status of a request.
+
+use http::StatusCode;
+
+use super::grpc;
+use super::grpc_body::GrpcBody;
+use super::response::ProxyResponse;
+use super::response_body::BodySource;
+use crate::http1::names::GRPC_STATUS;
+use crate::limiter::{LimitStatuses, Reservation};
+
+/// Refunds the units that a request with this response does not pay, before the response is sent: the next request of
+/// the client finds them. The status of a gRPC call may come in its trailers, so its body refunds then. Returns the
+/// limits that have changed.
+pub(super) async fn settle(
+    reservation: Box<Reservation>,
+    response: ProxyResponse<BodySource>,
+    is_grpc: bool,
+) -> (ProxyResponse<BodySource>, LimitStatuses) {
+    let ProxyResponse { head, body, tunnel } = response;
+    let grpc_status = head.fields.get(GRPC_STATUS).and_then(grpc::http_status).filter(|_| is_grpc);
+    let body = match body {
+        BodySource::Upstream(body) if is_grpc && grpc_status.is_none() && head.status == StatusCode::OK => {
+            let body = BodySource::Grpc(Box::new(GrpcBody::new(body, reservation)));
+            return (ProxyResponse { head, body, tunnel }, LimitStatuses::new());
+        }
+        body => body,
+    };
+    let status = grpc_status.unwrap_or(head.status.as_u16());
+    let updated = reservation.settle(status).await;
+    (ProxyResponse { head, body, tunnel }, updated)
+}

@@ -1,0 +1,106 @@
+//! One configuration as it is served, and one worker's proxy over it.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::response_policy::ResponsePolicy;
+use super::route_action::RouteAction;
+use crate::gate::{Gate, RouteId};
+use crate::id_vec::IdVec;
+use crate::limiter::{Limiter, Shared};
+use crate::store::StoreSpec;
+use crate::telemetry::{AccessWriter, Counts, UpstreamCounts};
+use crate::time::Clock;
+use crate::upstream::{HeaderScrub, SharedUpstream, Upstream, UpstreamId, UpstreamSpec, WorkerWaker};
+
+/// Everything that requests are served with: one snapshot of the configuration. Immutable.
+#[derive(Debug)]
+pub struct ConfigSnapshot {
+    /// Routes, clients and limits.
+    pub gate: Gate,
+    /// What is done with a request, by [`RouteId`].
+    pub actions: IdVec<RouteId, RouteAction>,
+    /// The upstreams, by [`UpstreamId`].
+    pub upstreams: IdVec<UpstreamId, UpstreamSpec>,
+    /// How responses show limits.
+    pub response_policy: ResponsePolicy,
+    /// Headers that mean something to the proxy: other spellings of them are not forwarded.
+    pub protected_headers: Arc<HeaderScrub>,
+}
+
+/// From what one worker's proxy is built.
+#[derive(Debug)]
+pub struct ProxyConfig {
+    /// The configuration.
+    pub snapshot: Arc<ConfigSnapshot>,
+    /// The store that counts limits.
+    pub store: StoreSpec,
+    /// The upstreams, by [`UpstreamId`], with their counters. A worker keeps its connections to an upstream that the
+    /// earlier configuration had too.
+    pub upstreams: Vec<(Arc<SharedUpstream>, UpstreamCounts)>,
+    /// The state that all workers share about the store. A worker keeps its connection if this stays the same.
+    pub shared: Shared,
+    /// Where requests are counted.
+    pub counts: Arc<Counts>,
+    /// Where requests are logged, if they are.
+    pub access: Option<AccessWriter>,
+}
+
+/// One worker's proxy, over one snapshot of the configuration.
+#[derive(Debug)]
+pub struct Proxy {
+    pub(super) snapshot: Arc<ConfigSnapshot>,
+    pub(super) limiter: Limiter,
+    pub(super) upstreams: IdVec<UpstreamId, Rc<Upstream>>,
+    pub(super) access: Option<AccessWriter>,
+    pub(super) counts: Arc<Counts>,
+    pub(super) clock: Clock,
+}
+
+impl Proxy {
+    /// A proxy with this configuration. Those of the `earlier` upstreams that stay are used again.
+    pub(super) fn new(
+        config: ProxyConfig,
+        limiter: &Limiter,
+        earlier: &[Rc<Upstream>],
+        waker: &WorkerWaker,
+    ) -> Self {
+        let ProxyConfig { snapshot, upstreams, counts, access, .. } = config;
+        let upstream = |(shared, counts)| {
+            let kept = earlier.iter().find(|upstream| upstream.is_of(&shared));
+            kept.map_or_else(|| Rc::new(Upstream::new(shared, counts, waker)), Rc::clone)
+        };
+        let upstreams = upstreams.into_iter().map(upstream).collect();
+        let limiter = limiter.counting(Arc::clone(&counts));
+        Self { snapshot, limiter, upstreams, access, counts, clock: Clock::System }
+    }
+
+    /// Whether the client's address is taken from the headers of requests from this address.
+    #[must_use]
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        self.snapshot.gate.client_ip.is_trusted(address)
+    }
+
+    /// The client that connects from this address, as limits count it; none for a trusted proxy, which may have many
+    /// clients.
+    #[must_use]
+    pub fn client_at(&self, address: IpAddr) -> Option<IpAddr> {
+        let client_ip = &self.snapshot.gate.client_ip;
+        (!client_ip.is_trusted(address)).then(|| client_ip.counted(address))
+    }
+
+    /// Closes connections to servers that are idle for too long.
+    pub fn close_expired_connections(&self) {
+        for upstream in &self.upstreams {
+            upstream.sweep();
+        }
+    }
+
+    /// Closes idle connections for which requests of other workers wait.
+    pub fn release_idle_connections(&self) {
+        for upstream in &self.upstreams {
+            upstream.make_room();
+        }
+    }
+}
