@@ -187,7 +187,7 @@ impl<'p> Exchange<'p> {
         mut head: Box<RequestHead>,
         permit: Permit,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
-        let action = self.proxy.snapshot.actions[plan.route];
+        let action = &self.proxy.snapshot.actions[plan.route];
         let mut response = match &action.target {
             Target::Respond { status, body } => {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone()).map(BodySource::Local)
@@ -209,7 +209,7 @@ impl<'p> Exchange<'p> {
         permit: Permit,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
         let (proxy, client) = (self.proxy, self.client);
-        let action = proxy.snapshot.actions[plan.route];
+        let action = &proxy.snapshot.actions[plan.route];
         let Target::Forward { upstream, rewrite, .. } = &action.target else {
             return Err(Rejection::NoRoute);
         };

@@ -103,10 +103,10 @@ fn every_key_is_read() {
     assert_eq!(format!("{} {:?}", jwt.header, jwt.source), "x-token Url(Endpoint(https://id.example.com))");
     assert_eq!(gate.limit_rules[PolicyId(1)].key.parts[1], KeyPart::Jwt("sub".into()));
     assert_eq!(
-        (config.max_keys, config.site.answers.retry_after_max),
+        (config.max_keys, config.site.response_policy.retry_after_max),
         (5_000, Some(Duration::from_mins(10)))
     );
-    assert!(config.site.answers.denied.is_some());
+    assert!(config.site.response_policy.denied.is_some());
 }
 
 #[test]
