@@ -31,7 +31,7 @@ use crate::http1::{RequestHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation};
 use crate::telemetry::Outcome;
-use crate::time::{Micros, monotonic, cached_now};
+use crate::time::{Micros, cached_now, monotonic};
 use crate::upstream::{ForwardOptions, RequestBody, UpstreamRequest};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before

@@ -14,7 +14,7 @@ use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::Admission;
 use crate::telemetry::{AccessWriter, Outcome, Record, RequestText};
-use crate::time::{monotonic, cached_now};
+use crate::time::{cached_now, monotonic};
 
 /// A line of the access log that is not written yet.
 #[derive(Debug)]

@@ -153,7 +153,9 @@ impl ResponseWriter {
     /// # Errors
     /// When it was reclaimed.
     fn mark_waiting_for_reader(&self, cx: &Context<'_>) -> Result<(), ExchangeError> {
-        let Some(connection) = self.body.as_ref().and_then(ReplyBody::connection) else { return Ok(()) };
+        let Some(connection) = self.body.as_ref().and_then(ReplyBody::upstream_connection) else {
+            return Ok(());
+        };
         if connection.is_reclaimed() {
             return Err(ExchangeError::Reclaimed);
         }
