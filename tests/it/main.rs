@@ -109,6 +109,10 @@ mod routing {
 }
 /// Rules that the source code keeps: order of modules, sizes, libraries.
 mod source {
+    mod circles;
+    mod files;
+    mod functions;
+    mod graph;
     mod rules;
 }
 /// The in-memory store and Redis: equal decisions, topologies, faults, outages.

@@ -1,7 +1,9 @@
 //! The source's own rules: what ARCHITECTURE.md says of the modules is true.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use super::files::{files_below, parsed, sources};
 
 /// Each may import only what stands before it.
 const ORDER: [&str; 21] = [
@@ -44,28 +46,6 @@ const CLOCKS: [&str; 2] = ["SystemTime::now", "Instant::now"];
 
 const LONGEST: usize = 400;
 
-fn files_below(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(files_below(&path, ending));
-        } else if path.to_str().unwrap().ends_with(ending) {
-            files.push(path);
-        }
-    }
-    files
-}
-
-/// Every source file: its path from the root, and its text.
-fn sources() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = files_below(&root.join("src"), ".rs");
-    assert!(files.len() > 30);
-    let named = |path: &PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-    files.iter().map(|path| (named(path), fs::read_to_string(path).unwrap())).collect()
-}
-
 /// The module of the first rank that a file belongs to.
 fn module(path: &str) -> &str {
     let rest = path.strip_prefix("src/").unwrap();
@@ -74,17 +54,29 @@ fn module(path: &str) -> &str {
 
 #[test]
 fn imports_go_left() {
-    for (path, text) in sources() {
-        let own = module(&path);
-        let Some(place) = ORDER.iter().position(|name| *name == own) else {
-            assert_eq!(own, "lib", "{path} has no place in the order of modules");
+    for file in parsed() {
+        let own = module(&file.path);
+        let Some(rank) = ORDER.iter().position(|name| *name == own) else {
+            assert_eq!(own, "lib", "{} has no rank in the order of modules", file.path);
             continue;
         };
-        // Tests may look anywhere.
-        let code = text.split("#[cfg(test)]").next().unwrap();
-        for name in &ORDER[place + 1..] {
-            let import = format!("crate::{name}::");
-            assert!(!code.contains(&import), "{path} imports {import}, which stands to its right");
+        for path in &file.paths {
+            // The module that a path leads into, from the root of the crate.
+            let used = match &*path[0] {
+                "crate" => path.get(1),
+                "super" => {
+                    let ups = path.iter().take_while(|segment| *segment == "super").count();
+                    if ups == file.module.len() { path.get(ups) } else { None }
+                }
+                _ => None,
+            };
+            let is_right = |name: &String| ORDER[rank + 1..].contains(&name.as_str());
+            assert!(
+                !used.is_some_and(is_right),
+                "{} uses {}, which stands to its right in the order of modules",
+                file.path,
+                path.join("::")
+            );
         }
     }
 }
