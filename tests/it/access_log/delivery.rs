@@ -48,7 +48,7 @@ fn lines_of_many_requests_leave_in_few_writes() {
         }
         (writes, lines)
     });
-    let proxy = Tidegate::start_into(OwnedFd::from(output), &format!("{LOG}{RESPOND}"));
+    let proxy = Tidegate::builder(&format!("{LOG}{RESPOND}")).stdout(OwnedFd::from(output)).start();
     ask_all(&proxy, &targets);
     let (writes, lines) = reading.join().unwrap();
     assert_eq!(lines, targets);

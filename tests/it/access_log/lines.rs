@@ -295,7 +295,7 @@ fn error_of(line: &str) -> Option<String> {
 fn a_reader_that_stops_costs_lines_and_nothing_else() {
     let (reader, writer) = std::io::pipe().unwrap();
     let config = "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nrespond = { status = 200 }";
-    let mut proxy = Tidegate::start_into(writer, config);
+    let mut proxy = Tidegate::builder(config).stdout(writer).start();
     let mut client = Client::connect(proxy.addr());
     // More than fit into the pipe and the queue before it.
     let request = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(1_500));
@@ -317,7 +317,7 @@ fn a_reader_that_stops_costs_lines_and_nothing_else() {
 fn lines_that_are_not_read_take_bounded_memory() {
     let (reader, writer) = std::io::pipe().unwrap();
     let config = "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nrespond = { status = 200 }";
-    let proxy = Tidegate::start_into(writer, config);
+    let proxy = Tidegate::builder(config).stdout(writer).start();
     let mut client = Client::connect(proxy.addr());
     client.get("/", &[]);
     let before = proxy.memory();
@@ -354,7 +354,7 @@ fn nobody_waits_for_whoever_reads_the_log() {
     let (reader, writer) = std::io::pipe().unwrap();
     let config = "[log]\nlevel = \"debug\"\naccess = \"off\"\n\
                   [[routes]]\npath = \"/*\"\nrespond = { status = 200 }\n";
-    let mut proxy = Tidegate::start_saying_to(writer, free_address(), config);
+    let mut proxy = Tidegate::builder(config).stderr(writer, free_address()).start();
     // Each is a line; more than fit into the pipe.
     for _ in 0..2_000 {
         assert_eq!(Client::connect(proxy.addr()).ask("? / HTTP/1.1\r\n\r\n").status(), 400);
@@ -370,7 +370,7 @@ fn nobody_waits_for_whoever_reads_the_log() {
 fn a_full_disk_is_said_and_requests_go_on() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let config = "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nrespond = { status = 200 }";
-    let proxy = Tidegate::start_into(full, config);
+    let proxy = Tidegate::builder(config).stdout(full).start();
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
     proxy.wait_log("can't write the access log: No space left on device");
     proxy.wait_log("1 line of the access log was dropped");

@@ -159,7 +159,7 @@ fn keys_come_over_tls_from_whom_the_system_trusts() {
     let (_directory, file) = file_of(&authority);
     let start = |host: &str, trusted: &str| {
         let config = once_by("\"jwt:sub\"\non_missing = \"deny\"", &format!("https://{host}:{port}/"), "");
-        Tidegate::start_in(&config, &[("SSL_CERT_FILE", trusted)])
+        Tidegate::builder(&config).env("SSL_CERT_FILE", trusted).start()
     };
     let proxy = start("localhost", file.to_str().unwrap());
     proxy.wait_log(&format!("1 key from https://localhost:{port}"));

@@ -115,7 +115,8 @@ fn the_process_gets_small_pages() {
 fn the_limit_on_open_files_is_raised_as_far_as_it_goes() {
     let own = own("");
     for (hard, is_enough) in [(12_000, true), (4_000, false)] {
-        let proxy = Tidegate::start_limited(&format!("ulimit -S -n 100; ulimit -H -n {hard}"), &own);
+        let proxy =
+            Tidegate::builder(&own).ulimits(&format!("ulimit -S -n 100; ulimit -H -n {hard}")).start();
         let said = format!(
             "`max_connections` allows 10000 client connections, but this process may open only {hard} files"
         );

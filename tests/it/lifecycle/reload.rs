@@ -371,7 +371,7 @@ fn the_supervisor_is_told() {
         let length = socket.recv(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes[..length]).lines().next().unwrap_or_default().to_owned()
     };
-    let proxy = Tidegate::start_in(&saying("one"), &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
+    let proxy = Tidegate::builder(&saying("one")).env("NOTIFY_SOCKET", &path).start();
     assert_eq!(told(), "READY=1");
     proxy.reload(&saying("two"));
     assert_eq!([told(), told()], ["RELOADING=1", "READY=1"]);

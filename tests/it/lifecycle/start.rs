@@ -63,7 +63,7 @@ fn a_socket_that_is_passed_on_outlives_who_serves_it() {
             "listen = \"{address}\"\nworkers = 2\n[[routes]]\npath = \"/*\"\nrespond = {{ body = \"{text}\" }}\n"
         )
     };
-    let mut old = Tidegate::start_on(&socket, &config("0"));
+    let mut old = Tidegate::builder(&config("0")).socket(&socket).start();
     let (is_over, last) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -75,7 +75,7 @@ fn a_socket_that_is_passed_on_outlives_who_serves_it() {
             });
         }
         for generation in 1..=5 {
-            let new = Tidegate::start_on(&socket, &config(&generation.to_string()));
+            let new = Tidegate::builder(&config(&generation.to_string())).socket(&socket).start();
             assert_eq!(std::mem::replace(&mut old, new).stop().code(), Some(0));
             eventually("the new one answers", || last.load(Ordering::Relaxed) == generation);
         }
@@ -85,7 +85,7 @@ fn a_socket_that_is_passed_on_outlives_who_serves_it() {
     assert_eq!(old.stop().code(), Some(0));
     let mut early = Client::connect(address);
     early.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let next = Tidegate::start_on(&socket, &config("next"));
+    let next = Tidegate::builder(&config("next")).socket(&socket).start();
     assert_eq!(early.read().text(), "next");
     // A listener that is gone for a while has its socket again.
     next.reload(&config("next").replace(&address.to_string(), "127.0.0.1:0"));
@@ -96,7 +96,7 @@ fn a_socket_that_is_passed_on_outlives_who_serves_it() {
 #[test]
 fn a_socket_that_nobody_wants_is_named() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let proxy = Tidegate::start_on(&socket, OWN);
+    let proxy = Tidegate::builder(OWN).socket(&socket).start();
     let address = socket.local_addr().unwrap();
     proxy.wait_log(&format!(
         "an inherited socket listens on {address}, but no listener of the configuration has that address"

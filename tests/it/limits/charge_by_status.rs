@@ -264,7 +264,7 @@ fn units_come_back_to_the_share_as_well_after_an_outage() {
     let upstream = login();
     // The share of each proxy is one unit.
     let store = "timeout = \"5s\"\ninstances = 3";
-    let proxy = Tidegate::start_with_store(&redis, store, &config("401", &upstream.url()));
+    let proxy = Tidegate::builder(&config("401", &upstream.url())).store(&redis, store).start();
     redis.kill();
     assert_eq!(get(proxy.addr(), "/right", &[]).status(), 200);
     redis.restart();

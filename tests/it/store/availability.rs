@@ -78,7 +78,7 @@ fn it_starts_without_redis_and_takes_it_up() {
 #[test]
 fn it_goes_on_without_redis_and_takes_it_up_again() {
     let mut redis = RedisServer::start();
-    let proxy = Tidegate::start_with_store(&redis, "", POLICIES);
+    let proxy = Tidegate::builder(POLICIES).store(&redis, "").start();
     for path in ["/local", "/allow", "/deny"] {
         assert_eq!(ask(&proxy, path), (200, Some(2)));
     }
@@ -107,7 +107,7 @@ fn a_redis_that_hangs_costs_no_more_than_the_deadline() {
     // What a busy machine may add.
     const TOLERANCE: Duration = Duration::from_millis(400);
     let redis = RedisServer::start();
-    let proxy = Tidegate::start_with_store(&redis, "timeout = \"100ms\"", POLICIES);
+    let proxy = Tidegate::builder(POLICIES).store(&redis, "timeout = \"100ms\"").start();
     assert_eq!(ask(&proxy, "/deny").0, 200);
     redis.pause();
     let mut asked = Vec::new();
@@ -192,9 +192,7 @@ fn proxies_that_share_a_redis_share_their_limits_exactly() {
 #[test]
 fn the_breaker_opens_and_closes() {
     let redis = RedisServer::start();
-    let proxy = Tidegate::start_with_store(
-        &redis,
-        "timeout = \"50ms\"",
+    let proxy = Tidegate::builder(
         r#"
         [limits.strict]
         rate = "1/hour"
@@ -206,7 +204,9 @@ fn the_breaker_opens_and_closes() {
         limits = ["strict"]
         respond = { status = 200 }
         "#,
-    );
+    )
+    .store(&redis, "timeout = \"50ms\"")
+    .start();
     let ask = |key: &str| get(proxy.addr(), "/", &[&format!("X-Key: {key}")]);
     assert_eq!(ask("a").status(), 200);
     redis.pause();

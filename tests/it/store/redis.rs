@@ -52,7 +52,7 @@ fn values_reach_redis_only_as_hashes() {
     let of_limits = || redis.keys().into_iter().filter(|key| !key.contains("ready")).collect::<Vec<_>>();
     assert_eq!(of_limits(), keys);
     let store = "timeout = \"5s\"\nprefix = \"own\"\nhash_key = \"0123456789abcdef\"";
-    let keyed = Tidegate::start_with_store(&redis, store, config);
+    let keyed = Tidegate::builder(config).store(&redis, store).start();
     redis.cli(&["FLUSHALL"]);
     assert_eq!(status(keyed.addr(), &target, &headers), 200);
     let own: Vec<String> = redis.keys().iter().map(|key| key.replacen("own", "tidegate", 1)).collect();

@@ -1,5 +1,6 @@
 //! The proxy: the real binary as a process of its own.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -29,97 +30,139 @@ struct Log {
     more: Condvar,
 }
 
-impl Tidegate {
-    /// Starts one and waits until it listens. The file gets a listener on a free port, unless it has some, and
-    /// no access log.
-    #[track_caller]
-    pub fn start(config: &str) -> Self {
-        Self::start_in(config, &[])
+/// How a proxy is started.
+#[derive(Debug)]
+#[must_use]
+pub struct Builder {
+    command: Command,
+    config: String,
+    stdout: Stdio,
+    stderr: Stdio,
+    /// Where it listens, if its standard error can't be read.
+    address: Option<SocketAddr>,
+    is_with_store: bool,
+}
+
+impl Builder {
+    /// Sets a variable of its environment.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
     }
 
-    /// Starts one with these variables in its environment.
-    #[track_caller]
-    pub fn start_in(config: &str, env: &[(&str, &str)]) -> Self {
-        launch(command(), config, env).listening()
-    }
-
-    /// Starts one that is given a listening socket, as systemd does it.
-    #[track_caller]
-    pub fn start_on(socket: &TcpListener, config: &str) -> Self {
-        let mut shell = Command::new("sh");
+    /// Passes it a listening socket, as systemd does.
+    pub fn socket(mut self, socket: &TcpListener) -> Self {
         let passes_on = "exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\"";
-        shell.args(["-c", passes_on, "sh", env!("CARGO_BIN_EXE_tidegate")]);
-        shell.stdin(OwnedFd::from(socket.try_clone().unwrap()));
-        launch(shell, config, &[]).listening()
+        self.command = shell(passes_on);
+        self.command.stdin(OwnedFd::from(socket.try_clone().unwrap()));
+        self
     }
 
-    /// Starts one within the limits that these commands of the shell set.
-    #[track_caller]
-    pub fn start_limited(limits: &str, config: &str) -> Self {
-        let mut shell = Command::new("sh");
-        let script = format!("{limits}; exec \"$@\"");
-        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_tidegate")]);
-        launch(shell, config, &[]).listening()
+    /// Runs it within the limits that these commands of the shell set.
+    pub fn ulimits(mut self, commands: &str) -> Self {
+        self.command = shell(&format!("{commands}; exec \"$@\""));
+        self
     }
 
-    /// Starts one whose standard output goes elsewhere.
-    #[track_caller]
-    pub fn start_into(output: impl Into<Stdio>, config: &str) -> Self {
-        launch_into([output.into(), Stdio::piped()], command(), config, &[]).listening()
+    /// Sends its standard output elsewhere.
+    pub fn stdout(mut self, output: impl Into<Stdio>) -> Self {
+        self.stdout = output.into();
+        self
     }
 
-    /// Starts one on an address that its file names, whose standard error goes elsewhere.
-    #[track_caller]
-    pub fn start_saying_to(errors: impl Into<Stdio>, address: SocketAddr, config: &str) -> Self {
-        let config = format!("listen = \"{address}\"\n{config}");
-        let started = launch_into([Stdio::piped(), errors.into()], command(), &config, &[]);
-        eventually("it listens", || TcpStream::connect(address).is_ok());
-        let mut proxy = started;
-        proxy.address = address;
-        proxy
+    /// Sends its standard error elsewhere. It listens on this address, which its log can't tell.
+    pub fn stderr(mut self, errors: impl Into<Stdio>, address: SocketAddr) -> Self {
+        self.stderr = errors.into();
+        self.config.insert_str(0, &format!("listen = \"{address}\"\n"));
+        self.address = Some(address);
+        self
     }
 
-    /// Waits until it listens.
-    #[track_caller]
-    fn listening(self) -> Self {
-        let mut proxy = self;
-        let line = proxy.wait_log("listening on ");
-        let address = line.split("listening on ").nth(1).and_then(|rest| rest.split(' ').next());
-        proxy.address = address.unwrap().parse().unwrap();
-        proxy
+    /// Counts in this Redis, with a generous timeout, and is started once its worker is connected there.
+    pub fn redis(self, redis: &RedisServer) -> Self {
+        self.store(redis, "timeout = \"5s\"")
     }
 
-    /// Starts one that counts in `redis`, and waits until its worker is connected there. The file gets one
-    /// worker, a store that may take its time, and a limit and a route for asking whether it is ready.
-    #[track_caller]
-    pub fn start_with(redis: &RedisServer, config: &str) -> Self {
-        Self::start_with_store(redis, "timeout = \"5s\"", config)
-    }
-
-    /// The same with these lines in `[store]`.
-    #[track_caller]
-    pub fn start_with_store(redis: &RedisServer, store: &str, config: &str) -> Self {
+    /// The same with these lines in `[store]`. The file gets a limit and a route for requests that find out whether
+    /// the store responds.
+    pub fn store(mut self, redis: &RedisServer, store: &str) -> Self {
         let url = redis.url();
-        // Keys of the whole file stand before its first table, and the route to ask before all others.
-        let keys: usize = config
-            .split_inclusive('\n')
-            .take_while(|line| !line.trim_start().starts_with('['))
-            .map(str::len)
-            .sum();
-        let (keys, tables) = config.split_at(keys);
-        let proxy = Self::start(&format!(
+        // Keys of the whole file stand before its first table, and the route `ready` before all others.
+        let is_key = |line: &&str| !line.trim_start().starts_with('[');
+        let keys = self.config.split_inclusive('\n').take_while(is_key).map(str::len).sum();
+        let (keys, tables) = self.config.split_at(keys);
+        self.config = format!(
             "{keys}\n\
              [store]\nurl = \"{url}\"\n{store}\n\
              [limits.ready]\nrate = \"1000000/s\"\non_store_failure = \"deny\"\n\
              [[routes]]\nname = \"ready\"\npath = \"/ready\"\nhost = \"ready.test\"\nlimits = [\"ready\"]\n\
              inherit_limits = false\nrespond = {{ status = 200 }}\n\
              {tables}",
-        ));
-        proxy.wait_ready();
+        );
+        self.is_with_store = true;
+        self
+    }
+
+    /// Starts it, and waits until it listens and its store responds.
+    #[track_caller]
+    pub fn start(self) -> Tidegate {
+        let (address, is_with_store) = (self.address, self.is_with_store);
+        let mut proxy = self.spawn();
+        proxy.address = if let Some(address) = address {
+            eventually("it listens", || TcpStream::connect(address).is_ok());
+            address
+        } else {
+            let line = proxy.wait_log("listening on ");
+            let address = line.split("listening on ").nth(1).and_then(|rest| rest.split(' ').next());
+            address.unwrap().parse().unwrap()
+        };
+        if is_with_store {
+            proxy.wait_ready();
+        }
         proxy
     }
 
-    /// Waits until the store answers a proxy of [`Tidegate::start_with`].
+    /// Starts the process, whose address is not known yet.
+    fn spawn(mut self) -> Tidegate {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("tidegate.toml");
+        std::fs::write(&file, completed(&self.config)).unwrap();
+        self.command.args(["run", "-c"]).arg(&file).stdout(self.stdout).stderr(self.stderr);
+        let mut process = self.command.spawn().unwrap();
+        let log = process.stderr.take().map_or_else(Arc::default, Log::of);
+        let access = process.stdout.take().map_or_else(Arc::default, Log::of);
+        Tidegate { process, address: SocketAddr::from(([0; 4], 0)), log, access, directory }
+    }
+}
+
+impl Tidegate {
+    /// A proxy with this file, which gets a listener on a free port unless it has some, one worker, and no access log.
+    pub fn builder(config: &str) -> Builder {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.stdin(Stdio::null());
+        Builder {
+            command,
+            config: config.to_owned(),
+            stdout: Stdio::piped(),
+            stderr: Stdio::piped(),
+            address: None,
+            is_with_store: false,
+        }
+    }
+
+    /// Starts a proxy with this file, and waits until it listens.
+    #[track_caller]
+    pub fn start(config: &str) -> Self {
+        Self::builder(config).start()
+    }
+
+    /// Starts one that counts in this Redis, and waits until it is connected there.
+    #[track_caller]
+    pub fn start_with(redis: &RedisServer, config: &str) -> Self {
+        Self::builder(config).redis(redis).start()
+    }
+
+    /// Waits until the store answers a proxy of [`Builder::redis`].
     #[track_caller]
     pub fn wait_ready(&self) {
         eventually("the store answers", || {
@@ -130,7 +173,7 @@ impl Tidegate {
     /// Runs one that is to end by itself: how it ends, and what it says on standard error.
     #[track_caller]
     pub fn fails(config: &str) -> (ExitStatus, Vec<String>) {
-        let mut proxy = launch(command(), config, &[]);
+        let mut proxy = Self::builder(config).spawn();
         let status = proxy.wait();
         // The last line may come after the end of the process; a pipe at its end wakes the reader at once.
         eventually("it says why", || proxy.lines().iter().any(|line| line.starts_with("error")));
@@ -305,37 +348,11 @@ fn completed(config: &str) -> String {
     text
 }
 
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.stdin(Stdio::null());
-    command
-}
-
-/// Starts one by this command, whose address is not known yet.
-fn launch(command: Command, config: &str, env: &[(&str, &str)]) -> Tidegate {
-    launch_into([Stdio::piped(), Stdio::piped()], command, config, env)
-}
-
-fn launch_into(
-    [output, errors]: [Stdio; 2],
-    mut command: Command,
-    config: &str,
-    env: &[(&str, &str)],
-) -> Tidegate {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("tidegate.toml");
-    std::fs::write(&file, completed(config)).unwrap();
-    let mut process = command
-        .args(["run", "-c"])
-        .arg(&file)
-        .envs(env.iter().copied())
-        .stdout(output)
-        .stderr(errors)
-        .spawn()
-        .unwrap();
-    let log = process.stderr.take().map_or_else(Arc::default, Log::of);
-    let access = process.stdout.take().map_or_else(Arc::default, Log::of);
-    Tidegate { process, address: SocketAddr::from(([0; 4], 0)), log, access, directory }
+/// A shell that runs this script, whose arguments are the program.
+fn shell(script: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_tidegate")]).stdin(Stdio::null());
+    shell
 }
 
 impl Log {

@@ -105,7 +105,7 @@ fn the_system_is_trusted_where_the_file_says_nothing() {
             "[[routes]]\npath = \"/*\"\nupstream = \"https://{host}:{}\"\nrewrite = {{ host = \"upstream\" }}\n",
             server.addr().port()
         );
-        let proxy = Tidegate::start_in(&config, &[("SSL_CERT_FILE", &ca)]);
+        let proxy = Tidegate::builder(&config).env("SSL_CERT_FILE", &ca).start();
         let seen = get(proxy.addr(), "/", &[]).echoed();
         assert_eq!(seen.header("host"), Some(&*format!("{host}:{}", server.addr().port())));
     }
