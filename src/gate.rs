@@ -2,6 +2,28 @@
 //!
 //! [`Gate::plan`] decides all of this from the request's head alone: it queries no store and charges nothing, so
 //! the server and the tools share it.
+//!
+//! # Example
+//! Matching a request against a route table:
+//! ```
+//! use http::Method;
+//! use tidegate::gate::{PathPattern, Query, RequestView, Route, RouteTable};
+//! use tidegate::http1::RequestHead;
+//!
+//! let routes = RouteTable::new(vec![
+//!     Route::new("me", PathPattern::parse("/users/me")?),
+//!     Route::new("user", PathPattern::parse("/users/{id}")?),
+//! ]);
+//! let head = RequestHead::new(Method::GET, "/users/7?full=1".parse()?);
+//! let query = Query::new(head.uri.query());
+//! let request = RequestView { head: &head, query: &query };
+//!
+//! let id = routes.find("api.example.com", head.uri.path(), request);
+//! let route = id.map(|id| routes.get(id)).ok_or("no route matches")?;
+//! assert_eq!(&*route.name, "user");
+//! assert_eq!(route.path.param("id", "/users/7"), Some("7"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod candidates;
 mod canonical;

@@ -83,7 +83,7 @@ pub use decoded::{BodyFault, Decoded};
 pub use fields::{Field, Fields, Values, ascii};
 pub use head::{RequestHead, ResponseHead};
 pub use name::{FieldName, NameSet, names};
-pub use number::{parse_decimal, push_decimal};
+pub use number::{parse_decimal, parse_decimal_saturating, push_decimal};
 pub use parse::{Framing, HeadLimits, MAX_INTERIM, ParseError, content_length, has_only_chunked_coding};
 pub use request::{ParsedRequest, parse_request};
 pub use response::{ParsedResponse, parse_response};

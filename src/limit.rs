@@ -2,6 +2,26 @@
 //!
 //! Nothing in here waits, reads a clock or touches a store. Each algorithm has a twin in `lua/`
 //! that must give the same answers to the same arrivals, bit for bit.
+//!
+//! # Example
+//! A token bucket with two tokens, refilled at 10 tokens each second:
+//! ```
+//! use tidegate::limit::{Holder, Quota, Rate};
+//! use tidegate::time::{Micros, Timestamp};
+//!
+//! let bucket = Quota::token_bucket(Rate::new(10, Micros::SECOND)?, 2)?;
+//! let (mut state, now) = (None, Timestamp(1_000_000));
+//! for remaining in [1, 0] {
+//!     let step = bucket.step(state.as_ref(), now, 1, Holder::default());
+//!     assert!(step.decision.allowed);
+//!     assert_eq!(step.decision.remaining, remaining);
+//!     state = step.next;
+//! }
+//! let denied = bucket.step(state.as_ref(), now, 1, Holder::default());
+//! assert!(!denied.decision.allowed);
+//! assert_eq!(denied.decision.retry_after, Some(Micros(100_000)));
+//! # Ok::<(), tidegate::limit::QuotaError>(())
+//! ```
 
 mod bucket;
 mod calendar;

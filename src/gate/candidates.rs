@@ -1,18 +1,18 @@
-//! Routes that one path pattern leads to. They may differ in headers and query only, and be many: so they are
-//! looked up by the first such condition that they have, instead of being asked in turn.
+//! Routes with the same path pattern. They may differ in headers and query only, and be many, so they are indexed by
+//! their first such condition instead of being tried in turn.
 
 use hashbrown::HashMap;
 use http::header::HeaderName;
 
 use super::route::{RequestView, Route};
 
-/// Numbers of routes by the value that one of their conditions wants; ascending.
+/// Numbers of routes by the value that one of their conditions requires; ascending.
 type ByValue = HashMap<Box<[u8]>, Vec<u32>>;
 
-/// Routes of one place in the tree of paths.
+/// The routes of one node in the tree of paths.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
-    /// Those that want no header and no query parameter; ascending.
+    /// Routes without a condition on headers or the query; ascending.
     plain: Vec<u32>,
     by_header: Vec<(HeaderName, ByValue)>,
     by_query: Vec<(Box<str>, ByValue)>,
@@ -31,7 +31,7 @@ impl Candidates {
         numbers.push(number);
     }
 
-    /// Lowers `best` to the lowest number here that `accepts` says yes to.
+    /// Lowers `best` to the lowest number here for which `accepts` is true.
     pub fn offer(&self, request: RequestView<'_>, best: &mut u32, accepts: &impl Fn(u32) -> bool) {
         let mut offer = |numbers: &[u32]| {
             let better = numbers.iter().copied().take_while(|number| *number < *best).find(|n| accepts(*n));
@@ -51,11 +51,11 @@ impl Candidates {
     }
 }
 
-/// The values that are wanted of what is called `name`.
+/// The values that conditions require of the header or parameter `name`.
 fn values_of<'c, N: PartialEq + Clone>(by_name: &'c mut Vec<(N, ByValue)>, name: &N) -> &'c mut ByValue {
-    let place = by_name.iter().position(|(other, _)| other == name).unwrap_or_else(|| {
+    let index = by_name.iter().position(|(other, _)| other == name).unwrap_or_else(|| {
         by_name.push((name.clone(), ByValue::new()));
         by_name.len() - 1
     });
-    &mut by_name[place].1
+    &mut by_name[index].1
 }

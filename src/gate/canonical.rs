@@ -2,8 +2,8 @@
 //!
 //! RFC 6265 defines no encoding of cookie values, so servers read them differently: Django and Werkzeug decode quoted
 //! strings with octal escapes, Express and Go remove the quotes, PHP, Express and Rack decode percent-encoding, and Rack
-//! reads `+` as a blank. Spellings that any of these takes for the same value have one canonical form, so that no client
-//! gets a fresh count by another spelling. Values that are the same to none of them may share a form; they then share a
+//! reads `+` as a blank. Encodings that any of these reads as the same value have one canonical form, so that no client
+//! gets a fresh count by encoding a value differently. Values that differ for all of them may share a form, and then a
 //! count.
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Reads what lenient servers read: with or without padding, with bits set behind the last byte.
+/// Decodes like lenient servers: with or without padding, with bits set after the last byte.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -29,7 +29,7 @@ pub(super) fn cookies<'h>(header: &'h [u8], name: &str) -> impl Iterator<Item = 
     })
 }
 
-/// The canonical form of a cookie's value: without blanks and quotes around it, its escapes decoded.
+/// The canonical form of a cookie's value: trimmed, without quotes, its escapes decoded.
 pub(super) fn cookie_value(value: &[u8]) -> Cow<'_, [u8]> {
     let value = trim(value);
     if !value.iter().any(|byte| matches!(byte, b'"' | b'\\' | b'%' | b'+')) {
@@ -42,8 +42,8 @@ pub(super) fn cookie_value(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(canonical)
 }
 
-/// The canonical form of an Authorization header (RFC 9110 §11.4): the scheme in lower case, one blank, and the
-/// credentials. Those of the Basic scheme are encoded anew, because decoders skip characters that are not base64.
+/// The canonical form of an Authorization header (RFC 9110 §11.4): the scheme in lower case, one space, and the
+/// credentials. Basic credentials are decoded and encoded again, because decoders skip characters that are not base64.
 pub(super) fn authorization(value: &[u8]) -> Cow<'_, [u8]> {
     let value = value.trim_ascii();
     let Some(blank) = value.iter().position(u8::is_ascii_whitespace) else { return Cow::Borrowed(value) };
@@ -63,7 +63,7 @@ fn base64(text: &[u8]) -> Vec<u8> {
     LENIENT.decode(&digits).map_or(digits, |bytes| LENIENT.encode(bytes).into_bytes())
 }
 
-/// Decodes percent-encoding until none is left, so that the result does not depend on how often a spelling was encoded.
+/// Decodes percent-encoding until none remains, so that the result does not depend on how often a value was encoded.
 fn percent_decode(text: &[u8]) -> Vec<u8> {
     let mut decoded: Vec<u8> = Vec::with_capacity(text.len());
     for &byte in text {
@@ -84,7 +84,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// Decodes `\141` and `\"` as quoted cookie values have them.
+/// Decodes the escapes of quoted cookie values: `\141` and `\"`.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -113,7 +113,7 @@ fn strip_quotes(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Text without the blanks around it. Python and JavaScript remove those beyond ASCII as well.
+/// Trims whitespace, beyond ASCII too, as Python and JavaScript do.
 fn trim(text: &[u8]) -> &[u8] {
     let text = text.trim_ascii();
     if text.first().is_none_or(u8::is_ascii) && text.last().is_none_or(u8::is_ascii) {
@@ -150,8 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_a_cookie_have_one_form() {
-        for (spelling, form) in [
+    fn encodings_of_a_cookie_have_one_form() {
+        for (encoded, form) in [
             (&b"abc"[..], &b"abc"[..]),
             (b"\"abc\"", b"abc"),
             (br#""\141bc""#, b"abc"),
@@ -170,13 +170,13 @@ mod tests {
             (b"caf\xc3\xa9", b"caf\xc3\xa9"),
             (b"\"\"", b""),
         ] {
-            assert_eq!(&*cookie_value(spelling), form, "{:?}", String::from_utf8_lossy(spelling));
+            assert_eq!(&*cookie_value(encoded), form, "{:?}", String::from_utf8_lossy(encoded));
         }
     }
 
     #[test]
-    fn spellings_of_credentials_have_one_form() {
-        for (spelling, form) in [
+    fn encodings_of_credentials_have_one_form() {
+        for (encoded, form) in [
             ("Bearer abc", "bearer abc"),
             ("BEARER \t abc", "bearer abc"),
             ("abc", "abc"),
@@ -188,12 +188,12 @@ mod tests {
             ("basic -_-_", "basic +/+/"),
             ("Basic Y", "basic Y"),
         ] {
-            assert_eq!(String::from_utf8_lossy(&authorization(spelling.as_bytes())), form, "{spelling}");
+            assert_eq!(String::from_utf8_lossy(&authorization(encoded.as_bytes())), form, "{encoded}");
         }
     }
 
     proptest! {
-        /// What a server that decodes one of the encodings reads as this value.
+        /// A server that decodes one of the encodings reads this value.
         #[test]
         fn a_value_has_the_form_of_each_of_its_encodings(value in "[a-zA-Z0-9 %._~:/=-]{1,24}") {
             let form = cookie_value(value.as_bytes());
@@ -201,8 +201,8 @@ mod tests {
             let encoded = |encode: fn(u8) -> String| trimmed.bytes().map(encode).collect::<Vec<_>>().concat();
             let percent = encoded(|byte| format!("%{byte:02x}"));
             let octal = encoded(|byte| format!("\\{byte:03o}"));
-            for spelling in [format!("\"{octal}\""), format!("\"{trimmed}\""), format!("\"{percent}\""), percent] {
-                prop_assert_eq!(&cookie_value(spelling.as_bytes()), &form, "{}", spelling);
+            for encoding in [format!("\"{octal}\""), format!("\"{trimmed}\""), format!("\"{percent}\""), percent] {
+                prop_assert_eq!(&cookie_value(encoding.as_bytes()), &form, "{}", encoding);
             }
         }
     }

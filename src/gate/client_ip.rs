@@ -1,18 +1,19 @@
-//! Who is asking: the client's address, believed only as far as it can be.
+//! The client's address.
 //!
-//! A connection from a stranger speaks for itself. Behind trusted proxies the forwarding header is read
-//! from the right: the client is the first address that is no trusted proxy. An entry that can't be read
-//! stops the walk at the hop that reported it, so that nothing to its left is believed.
+//! For a peer that is no trusted proxy, it is the peer's address. Behind trusted proxies the forwarding header is read
+//! from the right: the client is the first address that is no trusted proxy. A malformed entry ends the search at the
+//! hop that reported it, so that nothing to its left is trusted.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use http::header::{FORWARDED, HeaderName};
 use ipnet::IpNet;
 
+use super::host::is_port;
 use crate::http1::{Fields, ascii};
 use crate::upstream::HeaderNames;
 
-/// Headers by which a client could pass itself off as another one, or as a proxy, to a server that believes them.
+/// Headers by which a client could impersonate another client or a proxy before a server that trusts them.
 const REMOVED: [&str; 12] = [
     "x-forwarded-*",
     "x-real-ip",
@@ -28,18 +29,18 @@ const REMOVED: [&str; 12] = [
     "proxy",
 ];
 
-/// How client addresses are found and cut.
+/// How client addresses are found and cut to a prefix.
 #[derive(Clone, Debug)]
 pub struct ClientIp {
-    /// Whose forwarding header is believed.
+    /// The peers whose forwarding header is trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// The header to read.
+    /// The forwarding header.
     pub header: HeaderName,
-    /// Headers that are removed from requests, unless a trusted proxy sends them.
+    /// Headers that are removed from requests unless a trusted proxy sends them.
     pub remove_headers: HeaderNames,
-    /// Bits of an IPv4 address that make a client.
+    /// The prefix length by which IPv4 clients are counted.
     pub ipv4_prefix: u8,
-    /// Bits of an IPv6 address that make a client.
+    /// The prefix length by which IPv6 clients are counted.
     pub ipv6_prefix: u8,
 }
 
@@ -56,7 +57,7 @@ impl Default for ClientIp {
 }
 
 impl ClientIp {
-    /// Whether this address may speak for others.
+    /// Whether this peer is a trusted proxy.
     #[must_use]
     pub fn is_trusted(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
@@ -69,7 +70,7 @@ impl ClientIp {
         self.find(peer, fields).0
     }
 
-    /// The entry of the header that names the client; empty where the peer speaks for itself.
+    /// The entry of the forwarding header that names the client; empty if the peer itself is the client.
     #[must_use]
     pub fn client_entry<'f>(&self, peer: IpAddr, fields: &'f Fields) -> &'f str {
         self.find(peer, fields).1
@@ -82,8 +83,8 @@ impl ClientIp {
         }
         for value in fields.get_all(&self.header).rev() {
             let Some(text) = ascii(value) else { return found };
-            let knows_quotes = self.header == FORWARDED;
-            for entry in (FromRight { rest: Some(text), separator: b',', knows_quotes }) {
+            let has_quotes = self.header == FORWARDED;
+            for entry in (FromRight { rest: Some(text), separator: b',', has_quotes }) {
                 let Some(address) = self.address(entry) else { return found };
                 found = (address, entry);
                 if !self.is_trusted(address) {
@@ -94,7 +95,7 @@ impl ClientIp {
         found
     }
 
-    /// The part of an address that is counted: IPv4-mapped addresses are IPv4, the rest is cut off.
+    /// The prefix of an address that is counted, with the other bits zero. IPv4-mapped addresses are IPv4.
     #[must_use]
     pub fn counted(&self, client: IpAddr) -> IpAddr {
         match client.to_canonical() {
@@ -116,13 +117,13 @@ impl ClientIp {
     }
 }
 
-/// The parts of a text from the last to the first. Where there are quoted strings (RFC 9110 §5.6.4), separators in them
-/// separate nothing: a proxy may put there what a client has said, such as its Host. They are found from the right as
-/// well, so that nothing that stands to the left of what the proxy has written changes how that is read.
+/// Splits a text at separators, from the last part to the first. Separators in quoted strings (RFC 9110 §5.6.4) are
+/// ignored: a proxy may quote text of the client, such as its Host. Quotes are matched from the right as well, so that
+/// nothing to the left of what the proxy has written changes how that is read.
 struct FromRight<'t> {
     rest: Option<&'t str>,
     separator: u8,
-    knows_quotes: bool,
+    has_quotes: bool,
 }
 
 impl<'t> Iterator for FromRight<'t> {
@@ -131,13 +132,13 @@ impl<'t> Iterator for FromRight<'t> {
     fn next(&mut self) -> Option<&'t str> {
         let text = self.rest?;
         let mut is_quoted = false;
-        for (place, byte) in text.bytes().enumerate().rev() {
-            if byte == b'"' && self.knows_quotes {
-                let escapes = text[..place].bytes().rev().take_while(|before| *before == b'\\').count();
+        for (index, byte) in text.bytes().enumerate().rev() {
+            if byte == b'"' && self.has_quotes {
+                let escapes = text[..index].bytes().rev().take_while(|before| *before == b'\\').count();
                 is_quoted ^= escapes % 2 == 0;
             } else if byte == self.separator && !is_quoted {
-                self.rest = Some(&text[..place]);
-                return Some(&text[place + 1..]);
+                self.rest = Some(&text[..index]);
+                return Some(&text[index + 1..]);
             }
         }
         self.rest.take()
@@ -147,7 +148,7 @@ impl<'t> Iterator for FromRight<'t> {
 /// The only value of a parameter of an element of a Forwarded header (RFC 7239 §4), without quotes.
 #[must_use]
 pub fn forwarded_value<'e>(element: &'e str, parameter: &str) -> Option<&'e str> {
-    let pairs = FromRight { rest: Some(element), separator: b';', knows_quotes: true };
+    let pairs = FromRight { rest: Some(element), separator: b';', has_quotes: true };
     let mut named = pairs.filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
         name.trim().eq_ignore_ascii_case(parameter).then_some(value.trim())
@@ -164,15 +165,11 @@ fn parse_node(node: &str) -> Option<IpAddr> {
     }
     if let Some(rest) = node.strip_prefix('[') {
         let (address, port) = rest.split_once(']')?;
-        let port_is_right = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
-        return address.parse::<Ipv6Addr>().ok().filter(|_| port_is_right).map(IpAddr::V6);
+        let has_valid_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        return address.parse::<Ipv6Addr>().ok().filter(|_| has_valid_port).map(IpAddr::V6);
     }
     let (address, port) = node.split_once(':')?;
     address.parse().ok().filter(|_| is_port(port))
-}
-
-fn is_port(text: &str) -> bool {
-    text.parse::<u16>().is_ok() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -190,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_speaks_for_itself() {
+    fn a_peer_that_is_not_trusted_is_the_client() {
         assert_eq!(find("x-forwarded-for", "192.0.2.7", &["203.0.113.9"]), "192.0.2.7");
     }
 
     #[test]
-    fn the_walk_goes_from_the_right_past_trusted_proxies() {
+    fn the_client_is_the_last_address_before_the_trusted_proxies() {
         let xff = |values: &[&str]| find("x-forwarded-for", "10.0.0.1", values);
         assert_eq!(xff(&["203.0.113.9"]), "203.0.113.9");
         assert_eq!(xff(&["6.6.6.6, 203.0.113.9, 10.0.0.2"]), "203.0.113.9");
@@ -208,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_cannot_be_read_stops_the_walk() {
+    fn a_malformed_entry_ends_the_search() {
         let xff = |values: &[&str]| find("x-forwarded-for", "10.0.0.1", values);
         assert_eq!(xff(&["203.0.113.9, unknown, 10.0.0.2"]), "10.0.0.2");
         assert_eq!(xff(&["203.0.113.9,, 10.0.0.2"]), "10.0.0.2");
@@ -217,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_is_read_the_same_way() {
+    fn forwarded_is_read_like_x_forwarded_for() {
         let find = |values: &[&str]| find("forwarded", "10.0.0.1", values);
         assert_eq!(find(&["for=203.0.113.9;proto=https, for=10.0.0.2"]), "203.0.113.9");
         assert_eq!(find(&[r#"For="[2001:db8::17]:4711", for=10.0.0.2"#]), "2001:db8::17");
@@ -227,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_quotes_is_no_word_of_its_own() {
+    fn quoted_text_is_not_read_as_parameters() {
         let find = |values: &[&str]| find("forwarded", "10.0.0.1", values);
         for host in [
             "a,for=6.6.6.6;x=",
@@ -245,7 +242,7 @@ mod tests {
             let more = format!("for=203.0.113.9;host=\"{host}\", for=\"10.0.0.2\";host=\"{host}\"");
             assert_eq!(find(&[&more]), "203.0.113.9", "{host}");
         }
-        // What a stranger has sent before hides nothing.
+        // Entries of the client before it hide nothing.
         for sent in ["\"", "for=\"", "for=\"6.6.6.6", "a=\"\\", "\";for=6.6.6.6"] {
             assert_eq!(find(&[&format!("{sent}, for=203.0.113.9")]), "203.0.113.9", "{sent}");
         }

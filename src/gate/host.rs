@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
-/// The longest name that DNS knows, with room for an address literal.
+use crate::http1::parse_decimal;
+
+/// The longest DNS name, with room for an address literal.
 const MAX_HOST: usize = 255;
 
-/// Which hosts a route serves.
+/// The hosts that a route matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
     /// Exactly this host.
@@ -16,7 +18,7 @@ pub enum HostPattern {
 }
 
 impl HostPattern {
-    /// Reads `api.example.com` or `*.example.com`; `None` if it is no host.
+    /// Parses `api.example.com` or `*.example.com`; `None` if the text is no host.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(suffix) = text.strip_prefix("*.") {
@@ -53,10 +55,10 @@ fn is_below(host: &str, suffix: &str) -> bool {
     host.strip_suffix(suffix).is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
 }
 
-/// The host of an authority as it is compared: without port, trailing dot and upper case. `None` if it is
-/// malformed (RFC 3986 §3.2.2, §3.2.3) or has user information, which no request may carry. Of the names that
-/// the RFC allows only those pass that have one spelling and that DNS or a file of hosts may have: no escapes,
-/// no commas or other delimiters, and no empty labels.
+/// The normal form of an authority's host: without port and trailing dot, in lower case. `None` if it is
+/// malformed (RFC 3986 §3.2.2, §3.2.3) or has user information, which no request may have. Stricter than the
+/// RFC: names with escapes, delimiters such as commas, or empty labels are malformed, since neither DNS nor a hosts file
+/// has them.
 #[must_use]
 pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     let bytes = authority.as_bytes();
@@ -67,15 +69,13 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     } else {
         end_of_name(bytes)?
     };
-    let port_is_right = match &bytes[end..] {
+    let has_valid_port = match &bytes[end..] {
         [] | [b':'] => true,
-        [b':', digits @ ..] => {
-            digits.iter().all(u8::is_ascii_digit) && authority[end + 1..].parse::<u16>().is_ok()
-        }
+        [b':', ..] => is_port(&authority[end + 1..]),
         _ => false,
     };
     let name = authority[..end].strip_suffix('.').unwrap_or(&authority[..end]);
-    if !port_is_right || name.is_empty() || name.len() > MAX_HOST {
+    if !has_valid_port || name.is_empty() || name.len() > MAX_HOST {
         return None;
     }
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -84,14 +84,19 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(name))
 }
 
-/// Where a name ends; `None` if a label of it is empty.
+/// Whether a text is a port: digits of a number up to 65,535.
+pub(super) fn is_port(text: &str) -> bool {
+    parse_decimal(text.as_bytes()).is_some_and(|port| u16::try_from(port).is_ok())
+}
+
+/// The length of the name at the start of an authority; `None` if one of its labels is empty.
 fn end_of_name(bytes: &[u8]) -> Option<usize> {
     let end = bytes.iter().position(|byte| !NAME_BYTES[usize::from(*byte)]).unwrap_or(bytes.len());
     let has_empty_label = bytes.first() == Some(&b'.') || bytes[..end].windows(2).any(|pair| pair == b"..");
     (!has_empty_label).then_some(end)
 }
 
-/// The bytes of labels, and the dot between them. A table, because every byte of every Host is looked up.
+/// The bytes of labels, and the dot between them. A table, because every byte of every Host header is checked.
 const NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let allowed = b".ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~";
@@ -108,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_compare_without_port_case_and_trailing_dot() {
+    fn hosts_are_compared_without_port_case_and_trailing_dot() {
         for (authority, host) in [
             ("api.example.com", "api.example.com"),
             ("API.Example.com.:8080", "api.example.com"),
@@ -135,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_know_what_they_cover() {
+    fn patterns_cover_narrower_ones() {
         let pattern = |text| HostPattern::parse(text).unwrap();
         assert!(pattern("*.example.com").covers(&pattern("a.b.example.com")));
         assert!(pattern("*.example.com").covers(&pattern("*.b.example.com")));

@@ -10,6 +10,7 @@ use super::key_part::{self, KeyPart, PartValue};
 use super::key_spec::{KeyLookup, KeySpec};
 use super::rules::{KeyRules, Match, Rules};
 use super::subject::Subject;
+use crate::http1::parse_decimal_saturating;
 use crate::limit::{Charge, Key, KeyHasher, PolicyId};
 
 /// The most keys that the values of an ambiguous request may make where rules name keys: each is looked up.
@@ -181,18 +182,13 @@ impl Cost {
             Self::Fixed(cost) => *cost,
             Self::Header { name, max } => {
                 let value = key_part::header(subject.head, name).one().filter(|_| is_trusted());
-                value.and_then(|digits| saturating_decimal(&digits)).unwrap_or(1).clamp(1, (*max).max(1))
+                value
+                    .and_then(|digits| parse_decimal_saturating(&digits))
+                    .unwrap_or(1)
+                    .clamp(1, (*max).max(1))
             }
         }
     }
-}
-
-/// Parses digits; a number above `u64::MAX` is `u64::MAX`.
-fn saturating_decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    Some(std::str::from_utf8(text).ok()?.parse().unwrap_or(u64::MAX))
 }
 
 impl Tiers {

@@ -1,5 +1,5 @@
-//! Methods: which of them are registered. Method names are case-sensitive (RFC 9110 §9.1), but some servers ignore the
-//! case, so a request whose method differs from a known one in case alone could pass the limits of another route.
+//! Registered methods. Method names are case-sensitive (RFC 9110 §9.1), but some servers ignore the case, so a request
+//! whose method differs from a known one in case alone could bypass the limits of a route.
 
 use http::Method;
 
@@ -47,13 +47,13 @@ const REGISTERED: [&str; 40] = [
     "VERSION-CONTROL",
 ];
 
-/// The value of the key part `method` for all methods that are not registered: otherwise each made-up name would have a
+/// The value of the key part `method` for all methods that are not registered: otherwise each invented name would have a
 /// count of its own.
 pub const OTHER_METHOD: &str = "other";
 
 /// Whether a method is registered, in exactly this case.
 pub(super) fn is_registered(method: &str) -> bool {
-    // These need no search.
+    // The common ones need no search.
     matches!(method, "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "PATCH" | "OPTIONS")
         || REGISTERED.binary_search(&method).is_ok()
 }

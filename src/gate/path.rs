@@ -1,26 +1,26 @@
-//! The path of a request: one spelling for the many that mean the same.
+//! The normal form of paths.
 //!
-//! Dot segments are removed, double slashes merged, unreserved characters decoded (RFC 3986 §6.2.2), and
-//! what goes upstream is exactly what was matched. For matching alone the sub-delimiters, `:` and `@` are
-//! decoded too: most servers read `%3A` as `:`, and a limit must not be walked round by that spelling.
+//! Dot segments are removed, double slashes merged, and unreserved characters decoded (RFC 3986 §6.2.2); the server gets
+//! the normal form. For matching alone the sub-delimiters, `:` and `@` are decoded too: most servers read `%3A` as `:`,
+//! so encoding it must not bypass a limit.
 //!
-//! Overlong UTF-8 (RFC 3629 §3), such as `%C0%AF`, is refused: a lenient decoder reads a slash or a dot in it. Other
-//! bytes that are no UTF-8 pass as they are, because some sites have paths in Latin-1 or another encoding.
+//! Overlong UTF-8 (RFC 3629 §3), such as `%C0%AF`, is rejected: a lenient decoder reads a slash or a dot in it. Other
+//! bytes that are not UTF-8 are kept, because some sites have paths in Latin-1 or another encoding.
 
 use std::borrow::Cow;
 
-/// A path brought to its one spelling.
+/// A path in its normal form.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NormalPath<'a> {
-    /// What goes upstream.
+    /// The path for the server.
     pub sent: Cow<'a, str>,
-    /// What routes and keys look at, where it differs from `sent`.
+    /// The path for routes and keys, where it differs from `sent`.
     decoded: Option<String>,
-    /// Whether it holds a slash that was written `%2F`.
+    /// Whether the path has a slash that is encoded as `%2F`.
     pub encoded_slash: bool,
 }
 
-/// Why a path can't be brought to one spelling.
+/// Why a path has no normal form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// No slash at the start.
@@ -41,7 +41,7 @@ pub enum PathError {
 }
 
 impl NormalPath<'_> {
-    /// What goes upstream, if that is not what was sent.
+    /// The path for the server, if it differs from the request's.
     #[must_use]
     pub fn changed(&self) -> Option<&str> {
         match &self.sent {
@@ -50,14 +50,14 @@ impl NormalPath<'_> {
         }
     }
 
-    /// What routes and keys look at.
+    /// The path for routes and keys.
     #[must_use]
     pub fn matched(&self) -> &str {
         self.decoded.as_deref().unwrap_or(&self.sent)
     }
 }
 
-/// Brings a raw path, without its query, to its one spelling.
+/// Normalizes a raw path without its query.
 ///
 /// # Errors
 /// A path that different servers could read in different ways; see [`PathError`].
@@ -71,23 +71,23 @@ pub fn normalize(raw: &str) -> Result<NormalPath<'_>, PathError> {
     if is_normal(raw.as_bytes()) {
         return Ok(NormalPath { sent: Cow::Borrowed(raw), decoded: None, encoded_slash: false });
     }
-    let spelled = respell(raw.as_bytes())?;
-    let sent = remove_dots(&spelled.text);
-    let decoded = spelled.has_encoded_delimiter.then(|| decode_delimiters(&sent));
-    Ok(NormalPath { sent: Cow::Owned(sent), decoded, encoded_slash: spelled.has_encoded_slash })
+    let reencoded = reencode(raw.as_bytes())?;
+    let sent = remove_dots(&reencoded.text);
+    let decoded = reencoded.has_encoded_delimiter.then(|| decode_delimiters(&sent));
+    Ok(NormalPath { sent: Cow::Owned(sent), decoded, encoded_slash: reencoded.has_encoded_slash })
 }
 
-/// A piece of a route's path in the spelling that requests are matched in.
+/// Normalizes a literal piece of a route's path, as the path of a request is for matching.
 ///
 /// # Errors
 /// A piece that no request's path can contain.
 pub(super) fn literal(text: &str) -> Result<String, PathError> {
-    let spelled = respell(text.as_bytes())?;
-    Ok(decode_delimiters(&spelled.text))
+    let reencoded = reencode(text.as_bytes())?;
+    Ok(decode_delimiters(&reencoded.text))
 }
 
-/// Whether nothing needs to be done: the case of nearly every request, decided in one pass. Wherever a
-/// segment starts with a dot the slow way has a closer look.
+/// Whether a path is normal already, as nearly every one is; decided in one pass. False for any segment that starts with
+/// a dot, even if it is no dot segment.
 fn is_normal(path: &[u8]) -> bool {
     let mut after_slash = false;
     for &byte in path {
@@ -103,15 +103,15 @@ fn is_normal(path: &[u8]) -> bool {
     true
 }
 
-struct Spelled {
+struct Reencoded {
     text: String,
     has_encoded_slash: bool,
     has_encoded_delimiter: bool,
 }
 
-/// Decodes what need not be encoded, and encodes what must be, each byte once.
-fn respell(raw: &[u8]) -> Result<Spelled, PathError> {
-    let mut spelled = Spelled {
+/// Decodes bytes that need no encoding, and encodes those that do, each once.
+fn reencode(raw: &[u8]) -> Result<Reencoded, PathError> {
+    let mut reencoded = Reencoded {
         text: String::with_capacity(raw.len() + 8),
         has_encoded_slash: false,
         has_encoded_delimiter: false,
@@ -134,16 +134,16 @@ fn respell(raw: &[u8]) -> Result<Spelled, PathError> {
             b'\\' => return Err(PathError::Backslash),
             0..=0x1f | 0x7f => return Err(PathError::Control),
             _ if is_unreserved(byte) || (!escaped && (byte == b'/' || is_pchar(byte))) => {
-                spelled.text.push(char::from(byte));
+                reencoded.text.push(char::from(byte));
             }
             _ => {
-                spelled.has_encoded_slash |= byte == b'/';
-                spelled.has_encoded_delimiter |= is_pchar(byte);
-                push_escape(&mut spelled.text, byte);
+                reencoded.has_encoded_slash |= byte == b'/';
+                reencoded.has_encoded_delimiter |= is_pchar(byte);
+                push_escape(&mut reencoded.text, byte);
             }
         }
     }
-    Ok(spelled)
+    Ok(reencoded)
 }
 
 /// Whether these two bytes can only be the start of an overlong UTF-8 sequence.
@@ -158,8 +158,8 @@ fn is_overlong(first: u8, second: u8) -> bool {
     )
 }
 
-/// What follows `prefix` in a path that goes upstream. `prefix` is in the spelling that paths are matched in, so
-/// delimiters that the path has encoded are compared decoded.
+/// Removes `prefix` from a path for the server. `prefix` is in the form for matching, so encoded delimiters of the path
+/// are decoded to compare them.
 #[must_use]
 pub fn strip_prefix<'p>(sent: &'p str, prefix: &str) -> Option<&'p str> {
     let mut rest = sent.as_bytes();
@@ -207,7 +207,7 @@ fn decode_delimiters(path: &str) -> String {
     let mut rest = path;
     while let Some(at) = rest.find('%') {
         decoded.push_str(&rest[..at]);
-        // `respell` wrote every escape whole, as two upper-case digits.
+        // `reencode` writes every escape with two upper-case digits.
         let escape = &rest[at..at + 3];
         match u8::from_str_radix(&escape[1..], 16) {
             Ok(byte) if is_pchar(byte) => decoded.push(char::from(byte)),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn dot_segments_and_double_slashes_go() {
+    fn dot_segments_and_double_slashes_are_removed() {
         for (raw, normal) in [
             ("/", "/"),
             ("//", "/"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_have_one_spelling_and_are_decoded_once() {
+    fn escapes_have_one_form_and_are_decoded_once() {
         assert_eq!(sent("/%61%7e%2D"), "/a~-");
         assert_eq!(sent("/%c3%a9"), "/%C3%A9");
         assert_eq!(sent("/a\"b"), "/a%22b");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn delimiters_stay_encoded_upstream_but_not_in_the_match() {
+    fn delimiters_are_decoded_for_matching_only() {
         let path = normalize("/items%3Abatch/%40me%2Fx").unwrap();
         assert_eq!(path.sent, "/items%3Abatch/%40me%2Fx");
         assert_eq!(path.matched(), "/items:batch/@me%2Fx");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_disagree_on_is_refused() {
+    fn ambiguous_paths_are_rejected() {
         assert_eq!(normalize("/a\\b"), Err(PathError::Backslash));
         assert_eq!(normalize("/a%5cb"), Err(PathError::Backslash));
         assert_eq!(normalize("/a%00b"), Err(PathError::Control));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_utf8_is_refused_and_other_encodings_pass() {
+    fn overlong_utf8_is_rejected_and_other_encodings_pass() {
         for overlong in [
             "/%c0%af",
             "/%c0%ae%c0%ae/",
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_found_in_any_spelling() {
+    fn a_prefix_matches_encoded_delimiters() {
         for (sent, prefix, rest) in [
             ("/v1/a", "/v1", Some("/a")),
             ("/v1:b/a%3A", "/v1:b", Some("/a%3A")),

@@ -1,30 +1,30 @@
-//! The query of a request, decoded as forms are: `+` is a blank.
+//! The query of a request, decoded like a form: `+` is a space.
 
 use std::cell::OnceCell;
 use std::ops::Range;
 
 /// The most parameters that a query may have where a route's condition or a key reads it. Django, PHP and Express read no
-/// more than 1,000 either, so that what follows is not read by the server.
+/// more than 1,000 either, so servers don't see later ones either.
 pub const MAX_PARAMETERS: usize = 1_000;
 
-/// The query of a request. It is decoded when a condition or a key first reads it, and once.
+/// The query of a request, decoded once, when a condition or a key first reads it.
 #[derive(Debug)]
 pub struct Query<'a> {
     raw: &'a str,
-    /// None inside: there are more than [`MAX_PARAMETERS`].
-    /// In a box, so that a query which is not read is cheap to move.
+    /// The inner option is none if there are more than [`MAX_PARAMETERS`]. Boxed, so that a query that is not read is
+    /// cheap to move.
     decoded: OnceCell<Option<Box<Parameters>>>,
 }
 
-/// Decoded names and values, one behind the other.
+/// Decoded names and values, concatenated.
 #[derive(Debug, Default)]
 struct Parameters {
     bytes: Vec<u8>,
-    /// Sorted by name and value, each pair once.
+    /// Sorted by name and value, without duplicates.
     pairs: Vec<Pair>,
 }
 
-/// Where a name and its value are.
+/// The ranges of a name and its value.
 #[derive(Clone, Debug)]
 struct Pair {
     name: Range<usize>,
@@ -38,13 +38,13 @@ impl<'a> Query<'a> {
         Self { raw: raw.unwrap_or(""), decoded: OnceCell::new() }
     }
 
-    /// The values of a parameter, each once and sorted; none if the query has too many parameters.
+    /// The values of a parameter, sorted and without duplicates; none if the query has too many parameters.
     pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         let decoded = self.decoded.get_or_init(|| Parameters::decode(self.raw).map(Box::new)).as_ref();
         decoded.into_iter().flat_map(move |parameters| parameters.values(name.as_bytes()))
     }
 
-    /// Whether the query has this parameter with this value, among others maybe.
+    /// Whether one of the parameter's values is this one.
     pub(super) fn has(&self, name: &str, value: &str) -> bool {
         self.values(name).any(|found| found == value.as_bytes())
     }
@@ -68,15 +68,15 @@ impl Parameters {
             all.pairs.push(Pair { name, value });
         }
         let Self { bytes, pairs } = &mut all;
-        let spelled = |pair: &Pair| (&bytes[pair.name.clone()], &bytes[pair.value.clone()]);
-        pairs.sort_unstable_by(|one, other| spelled(one).cmp(&spelled(other)));
-        pairs.dedup_by(|one, other| spelled(one) == spelled(other));
+        let decoded = |pair: &Pair| (&bytes[pair.name.clone()], &bytes[pair.value.clone()]);
+        pairs.sort_unstable_by(|one, other| decoded(one).cmp(&decoded(other)));
+        pairs.dedup_by(|one, other| decoded(one) == decoded(other));
         Some(all)
     }
 
     fn push(&mut self, text: &str) -> Range<usize> {
         let start = self.bytes.len();
-        // A blank that was written `+` is decoded before escapes are: `%2B` is a plus.
+        // `+` is decoded before the escapes, because `%2B` is a plus sign.
         for (number, part) in text.split('+').enumerate() {
             if number > 0 {
                 self.bytes.push(b' ');
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_one_spelling_and_come_once() {
+    fn values_are_decoded_and_deduplicated() {
         assert_eq!(values("a=1&%6Bey=x%2fy+z", "key"), ["x/y z"]);
         assert_eq!(values("a=1&key", "key"), [""]);
         assert_eq!(values("", "key"), [""; 0]);

@@ -1,4 +1,4 @@
-//! Routes: what a request must look like to be one's own.
+//! Routes and their conditions.
 
 use http::header::HeaderName;
 use http::{HeaderValue, Method};
@@ -6,44 +6,59 @@ use http::{HeaderValue, Method};
 use super::host::HostPattern;
 use super::path::{self, PathError};
 use super::query::Query;
-use crate::http1::{RequestHead, names};
+use crate::http1::{RequestHead, names, parse_decimal};
 use crate::limit::PolicyId;
 
-/// A route's conditions, all of which must hold, and the limits that it sets.
+/// A route: its conditions, all of which must hold, and its limits.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// Its name, or its number from 1.
     pub name: Box<str>,
-    /// Hosts; none means any.
+    /// The hosts; none for any.
     pub host: Option<HostPattern>,
-    /// Paths.
+    /// The paths.
     pub path: PathPattern,
-    /// Methods; empty means any. GET also stands for HEAD.
+    /// The methods; empty for any. GET includes HEAD.
     pub methods: Vec<Method>,
-    /// Headers that must be there with these values.
+    /// Required headers with their values.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Query parameters that must be there with these values.
+    /// Required query parameters with their values.
     pub query: Vec<(Box<str>, Box<str>)>,
-    /// Limits, the default ones included, each once.
+    /// The limits, with the default ones, without duplicates.
     pub limits: Vec<PolicyId>,
-    /// Whether a path with an encoded slash is let through.
+    /// Whether a path may have an encoded slash.
     pub keeps_encoded_slash: bool,
-    /// The most bytes that the body of a request may have, if that is bounded.
+    /// The longest body of a request in bytes, if it is bounded.
     pub max_body: Option<u64>,
 }
 
 impl Route {
-    /// Whether a request says that its body is longer than it may be. One that does not say how long it is must be
-    /// measured as it comes.
+    /// A route for all requests with such a path, without limits.
+    #[must_use]
+    pub fn new(name: &str, path: PathPattern) -> Self {
+        Self {
+            name: name.into(),
+            host: None,
+            path,
+            methods: Vec::new(),
+            headers: Vec::new(),
+            query: Vec::new(),
+            limits: Vec::new(),
+            keeps_encoded_slash: false,
+            max_body: None,
+        }
+    }
+
+    /// Whether the Content-Length of a request exceeds `max_body`. A body without one is measured as it arrives.
     pub(super) fn refuses_body(&self, head: &RequestHead) -> bool {
         let Some(most) = self.max_body else { return false };
         let length = head.fields.get_str(names::CONTENT_LENGTH);
-        // All digits and still no number: more than can be counted.
-        length.is_some_and(|length| length.parse().map_or(true, |length: u64| length > most))
+        // It has digits only, so a length that can't be parsed is above `u64::MAX`.
+        length.is_some_and(|length| parse_decimal(length.as_bytes()).is_none_or(|length| length > most))
     }
 }
 
-/// What the conditions of a route read of a request, besides its host and path.
+/// The parts of a request that the conditions of routes read, besides host and path.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
     /// Its head.
@@ -62,7 +77,7 @@ pub struct PathPattern {
 /// A piece of a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Text, in the spelling that requests are matched in.
+    /// Text, in the normal form for matching.
     Literal(Box<str>),
     /// One segment that is not empty.
     Param(Box<str>),
@@ -71,25 +86,25 @@ pub(super) enum Piece {
 /// Why a text is no path pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It can't be a path.
+    /// The text is no path.
     #[error(transparent)]
     Path(#[from] PathError),
     /// `*` anywhere but at the end.
-    #[error("`*` may only stand at the end")]
+    #[error("`*` is only allowed at the end")]
     StarInside,
     /// Braces that are not a whole segment.
     #[error("`{{name}}` must be a whole segment, as in /users/{{id}}/posts")]
     BadParam,
     /// Two parameters of one name.
-    #[error("the name {0} is given to two segments")]
+    #[error("two segments have the name {0}")]
     SameName(Box<str>),
-    /// Something that no normalized path contains.
+    /// A segment that no normalized path contains.
     #[error("no request can match: paths are matched without dot segments and double slashes")]
     NeverMatches,
 }
 
 impl PathPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// See [`PatternError`].
@@ -130,7 +145,7 @@ impl PathPattern {
         }
     }
 
-    /// The names of its parameters, in order.
+    /// The names of the parameters, in order.
     pub fn params(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Param(name) => Some(&**name),
@@ -138,7 +153,7 @@ impl PathPattern {
         })
     }
 
-    /// The segment of a path, which this pattern matches, that it calls `name`.
+    /// The segment with this name in a path that the pattern matches.
     #[must_use]
     pub fn param<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         let mut slashes = 0;
@@ -152,8 +167,8 @@ impl PathPattern {
         None
     }
 
-    /// Whether every path that `other` matches is matched by this pattern too. May say no where the answer
-    /// is yes, never the other way round.
+    /// Whether this pattern matches every path that `other` matches. May be false where that is so, but never true where it
+    /// is not.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let (mine, theirs) = (self.shape(), other.shape());
@@ -171,7 +186,7 @@ impl PathPattern {
         self.takes_rest
     }
 
-    /// The pattern as bytes in which `None` stands for a whole segment of any text.
+    /// The pattern as bytes; `None` is a whole segment of any text.
     fn shape(&self) -> Vec<Option<u8>> {
         let mut shape = Vec::new();
         for piece in &self.pieces {
@@ -185,7 +200,7 @@ impl PathPattern {
 
     fn repeated_name(&self) -> Option<&str> {
         let names: Vec<&str> = self.params().collect();
-        names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)).map(|(_, name)| *name)
+        names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)).map(|(_, name)| *name)
     }
 }
 
@@ -223,7 +238,7 @@ impl Route {
             && self.query.iter().all(|(name, value)| query.has(name, value))
     }
 
-    /// Whether every request that `other` matches is matched by this route too.
+    /// Whether this route matches every request that `other` matches.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let host = match (&self.host, &other.host) {
@@ -255,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_written_as_they_were_read() {
+    fn patterns_are_displayed_in_normal_form() {
         for text in ["/", "/*", "/a", "/a/", "/a/*", "/held.*", "/users/{id}/posts/{post}", "/u/{id}/*", "*"]
         {
             assert_eq!(pattern(text).to_string(), text);
@@ -264,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_match_is_an_error() {
+    fn patterns_that_never_match_are_errors() {
         for (text, error) in [
             ("a", PatternError::Path(PathError::NotAbsolute)),
             ("/a*b", PatternError::StarInside),
@@ -290,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn covering_never_claims_too_much() {
+    fn a_pattern_covers_only_narrower_ones() {
         assert!(pattern("/*").covers(&pattern("/a/{id}")));
         assert!(pattern("/a/*").covers(&pattern("/a/b/*")));
         assert!(pattern("/a/{x}").covers(&pattern("/a/{y}")));

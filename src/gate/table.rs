@@ -1,8 +1,8 @@
-//! The route table: the first route from the top whose conditions all hold, found without asking them all.
+//! The route table: finds the first route in the order of the file whose conditions all hold, without trying them all.
 //!
-//! For each host pattern there is a radix tree of path patterns. A walk down the tree meets only the
-//! routes whose path fits; of those the lowest number wins whose other conditions hold too. Every node
-//! knows the lowest number below it, so a walk never enters a branch that can't win.
+//! Each host pattern has a radix tree of path patterns. A search visits only routes whose path matches; of those the
+//! lowest number wins whose other conditions hold too. Every node has the lowest number below it, so that a search
+//! skips branches that can't win.
 
 use std::borrow::Cow;
 
@@ -21,9 +21,9 @@ pub struct RouteTable {
     routes: IdVec<RouteId, Route>,
     any_host: Node,
     exact_hosts: HashMap<Box<str>, Node>,
-    /// By the suffix after `*.`.
+    /// Keyed by the suffix after `*.`.
     below_hosts: HashMap<Box<str>, Node>,
-    /// Methods that routes name and that are not registered.
+    /// Methods of routes that are not registered.
     custom_methods: Vec<Method>,
 }
 
@@ -41,17 +41,17 @@ impl Id for RouteId {
     }
 }
 
-/// A node of the tree: text that leads here, and what may follow.
+/// A node of the tree: the text that leads to it, and its children.
 #[derive(Debug)]
 struct Node {
     prefix: Box<[u8]>,
     /// Sorted by the first byte of their prefix, no two of which are equal.
     children: Vec<Node>,
-    /// Where one segment of any text leads.
+    /// The child for one segment of any text.
     param: Option<Box<Node>>,
     /// Routes whose path ends here.
     exact: Candidates,
-    /// Routes that take any rest from here.
+    /// Routes whose path matches any rest from here.
     rest: Candidates,
     /// The lowest number here and below.
     lowest: u32,
@@ -85,7 +85,7 @@ impl RouteTable {
         table
     }
 
-    /// Whether a method differs in case alone from one that is registered or that a route names.
+    /// Whether a method differs in case alone from a registered one or one of a route.
     #[must_use]
     pub fn has_method_in_other_case(&self, method: &Method) -> bool {
         if is_registered(method.as_str()) || self.custom_methods.contains(method) {
@@ -124,7 +124,7 @@ impl RouteTable {
         &self.routes[id]
     }
 
-    /// All routes from the top.
+    /// All routes, in order.
     #[must_use]
     pub fn routes(&self) -> &[Route] {
         &self.routes
@@ -149,7 +149,7 @@ impl Node {
             [] if route.path.takes_rest() => self.rest.insert(number, route),
             [] => self.exact.insert(number, route),
             [Piece::Literal(text), after @ ..] => {
-                self.reach(text.as_bytes(), number).insert(after, route, number);
+                self.node_at(text.as_bytes(), number).insert(after, route, number);
             }
             [Piece::Param(_), after @ ..] => {
                 self.param.get_or_insert_default().insert(after, route, number);
@@ -157,30 +157,30 @@ impl Node {
         }
     }
 
-    /// The node at the end of `text`, made on the way if need be.
-    fn reach(&mut self, text: &[u8], number: u32) -> &mut Node {
+    /// The node for `text` below this one, created if missing.
+    fn node_at(&mut self, text: &[u8], number: u32) -> &mut Node {
         self.lowest = self.lowest.min(number);
         let Some(&first) = text.first() else { return self };
-        let place = match self.children.binary_search_by_key(&first, Node::first_byte) {
-            Ok(place) => {
-                let child = &mut self.children[place];
+        let index = match self.children.binary_search_by_key(&first, Node::first_byte) {
+            Ok(index) => {
+                let child = &mut self.children[index];
                 let common = common_length(&child.prefix, text);
                 if common < child.prefix.len() {
                     child.split(common);
                 }
-                place
+                index
             }
-            Err(place) => {
-                self.children.insert(place, Node::new(text));
-                place
+            Err(index) => {
+                self.children.insert(index, Node::new(text));
+                index
             }
         };
-        let child = &mut self.children[place];
+        let child = &mut self.children[index];
         let taken = child.prefix.len();
-        child.reach(&text[taken..], number)
+        child.node_at(&text[taken..], number)
     }
 
-    /// Cuts this node in two after `at` bytes of its prefix.
+    /// Splits this node in two after `at` bytes of its prefix.
     fn split(&mut self, at: usize) {
         let mut upper = Node::new(&self.prefix[..at]);
         upper.lowest = self.lowest;
@@ -189,7 +189,7 @@ impl Node {
         self.children.push(lower);
     }
 
-    /// The first byte of the prefix; only children are asked, whose prefix is never empty.
+    /// The first byte of the prefix, which is never empty in a child.
     fn first_byte(&self) -> u8 {
         self.prefix.first().copied().unwrap_or(0)
     }
@@ -202,8 +202,8 @@ impl Node {
         let Some(path) = path.strip_prefix(&*self.prefix) else { return };
         self.rest.offer(request, best, accepts);
         let Some(&first) = path.first() else { return self.exact.offer(request, best, accepts) };
-        if let Ok(place) = self.children.binary_search_by_key(&first, Node::first_byte) {
-            self.children[place].find(path, request, best, accepts);
+        if let Ok(index) = self.children.binary_search_by_key(&first, Node::first_byte) {
+            self.children[index].find(path, request, best, accepts);
         }
         if let Some(param) = &self.param {
             let segment = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
@@ -228,15 +228,9 @@ mod tests {
 
     fn route(host: Option<&str>, path: &str, methods: &[Method]) -> Route {
         Route {
-            name: path.into(),
             host: host.map(|host| HostPattern::parse(host).unwrap()),
-            path: PathPattern::parse(path).unwrap(),
             methods: methods.to_vec(),
-            headers: Vec::new(),
-            query: Vec::new(),
-            limits: Vec::new(),
-            keeps_encoded_slash: false,
-            max_body: None,
+            ..Route::new(path, PathPattern::parse(path).unwrap())
         }
     }
 
@@ -254,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_matches_wins() {
+    fn the_first_matching_route_wins() {
         let table = RouteTable::new(vec![
             route(None, "/users/me", &[]),
             route(None, "/users/{id}", &[]),
@@ -306,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_differ_in_a_header_are_not_asked_in_turn() {
+    fn routes_that_differ_in_a_header_are_found_by_its_value() {
         let tenant = |number: u32| {
             let mut route = route(None, "/*", &[]);
             route.headers.push(("x-tenant".parse().unwrap(), format!("t{number}").parse().unwrap()));
@@ -318,8 +312,8 @@ mod tests {
         assert_eq!(find(&table, "a", "/", &head), Some(RouteId(9876)));
     }
 
-    /// What the tree must agree with: every route asked in turn.
-    fn by_asking_all(patterns: &[String], path: &str) -> Option<u32> {
+    /// The model of the tree: tries every route in turn.
+    fn linear_search(patterns: &[String], path: &str) -> Option<u32> {
         let fits = |pattern: &str| {
             let (body, rest) = pattern.strip_suffix('*').map_or((pattern, false), |body| (body, true));
             let (mut want, mut have) = (body.split('/').peekable(), path.split('/').peekable());
@@ -337,12 +331,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_tree_finds_what_asking_all_finds(
+        fn the_tree_agrees_with_a_linear_search(
             patterns in prop::collection::vec("(/(a|b|ab|abc|\\{x\\})){1,3}(/|/\\*|)", 1..40),
             paths in prop::collection::vec("(/(a|b|ab|abc|c)){1,4}/?", 1..20),
         ) {
             let mut unique = patterns.clone();
-            // A name may stand once in a pattern: number the parameters.
+            // Names must differ within a pattern: number the parameters.
             for pattern in &mut unique {
                 let mut number = 0;
                 while pattern.contains("{x}") {
@@ -352,7 +346,7 @@ mod tests {
             }
             let table = RouteTable::new(unique.iter().map(|p| route(None, p, &[])).collect());
             for path in &paths {
-                prop_assert_eq!(found(&table, "h", path), by_asking_all(&unique, path), "{}", path);
+                prop_assert_eq!(found(&table, "h", path), linear_search(&unique, path), "{}", path);
             }
         }
     }

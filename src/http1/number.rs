@@ -17,6 +17,13 @@ pub fn parse_decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
+/// Parses digits like [`parse_decimal`], but a number above `u64::MAX` is `u64::MAX`.
+#[must_use]
+pub fn parse_decimal_saturating(digits: &[u8]) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    is_number.then(|| parse_decimal(digits).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,23 +16,23 @@ use url::{Position, Url};
 use super::keys::{JwksError, Keys};
 use crate::tls::{ClientTls, TlsError, Transport};
 
-/// The longest that a fetch may take, from the name's look-up to the last byte.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of a fetch, from the DNS lookup to the last byte.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A URL where keys are published. It is shown without its path and query, which may be secrets.
+/// A URL where keys are published. Displayed without path and query, which may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint(Url);
 
 /// Why a text is no URL of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// No URL with a host.
+    /// Not a URL.
     #[error("this is no URL")]
     Malformed,
     /// Another scheme.
     #[error("keys are fetched over https:// or http://")]
     Scheme,
-    /// A user or a password in it.
+    /// The URL has a user or a password.
     #[error("the URL of keys has no user information")]
     UserInformation,
 }
@@ -40,31 +40,31 @@ pub enum EndpointError {
 /// Why keys could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No connection, or none that is trusted.
+    /// No connection, or a certificate that is not trusted.
     #[error("{0}")]
     Connect(#[from] io::Error),
-    /// No TLS at all.
+    /// TLS could not be set up.
     #[error("{0}")]
     Tls(#[from] TlsError),
-    /// A failure after that.
+    /// A failure of the HTTP exchange.
     #[error("HTTP: {0}")]
     Http(#[from] hyper::Error),
-    /// An answer other than 200; redirects are not followed.
-    #[error("the answer is {0}")]
+    /// A status other than 200; redirects are not followed.
+    #[error("the response is {0}")]
     Status(StatusCode),
-    /// A body that broke off, or that is too long.
-    #[error("the answer's body: {0}")]
+    /// The body is incomplete or too long.
+    #[error("the response's body: {0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
-    /// It took too long.
-    #[error("no answer within {} seconds", PATIENCE.as_secs())]
+    /// The timeout has passed.
+    #[error("no response within {} seconds", TIMEOUT.as_secs())]
     Late,
-    /// Something else than keys.
-    #[error("the answer is no JWKS: {0}")]
+    /// The response has no keys.
+    #[error("the response is no JWKS: {0}")]
     Keys(#[from] JwksError),
 }
 
 impl Endpoint {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
     /// See [`EndpointError`].
@@ -80,47 +80,47 @@ impl Endpoint {
         Ok(Self(url))
     }
 
-    /// Whether others may read and change what is fetched: over plain HTTP, and not from this machine.
+    /// Whether keys are fetched over plain HTTP from another machine, where others may read and change them.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
-        let is_here = match self.0.host() {
+        let is_local = match self.0.host() {
             Some(url::Host::Domain(name)) => name == "localhost",
             Some(url::Host::Ipv4(address)) => address.is_loopback(),
             Some(url::Host::Ipv6(address)) => address.is_loopback(),
             None => false,
         };
-        self.0.scheme() == "http" && !is_here
+        self.0.scheme() == "http" && !is_local
     }
 
     pub(super) fn is_tls(&self) -> bool {
         self.0.scheme() == "https"
     }
 
-    /// Fetches what is there now, within [`PATIENCE`].
+    /// Fetches the key set, within [`TIMEOUT`].
     pub(super) async fn fetch(&self, tls: Option<&ClientTls>) -> Result<Bytes, FetchError> {
-        tokio::time::timeout(PATIENCE, self.get(tls)).await.unwrap_or(Err(FetchError::Late))
+        tokio::time::timeout(TIMEOUT, self.get(tls)).await.unwrap_or(Err(FetchError::Late))
     }
 
     async fn get(&self, tls: Option<&ClientTls>) -> Result<Bytes, FetchError> {
         let host = self.0.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.0.port_or_known_default().unwrap_or_default();
         let stream = TcpStream::connect((host, port)).await?;
-        self.ask(match tls {
+        self.exchange(match tls {
             None => Transport::Plain(stream),
             Some(tls) => tls.connect(host, stream).await?,
         })
         .await
     }
 
-    async fn ask(&self, stream: Transport) -> Result<Bytes, FetchError> {
+    async fn exchange(&self, stream: Transport) -> Result<Bytes, FetchError> {
         let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Ends with this function, whatever becomes of the answer.
+        // Aborts the connection's task when this function returns.
         let mut running = JoinSet::new();
         running.spawn(connection);
         let mut request = Request::new(Empty::<Bytes>::new());
         let target = &self.0[Position::BeforePath..Position::AfterQuery];
         let host = &self.0[Position::BeforeHost..Position::AfterPort];
-        // The parser of URLs has escaped whatever could not stand there.
+        // The URL parser has escaped all characters that are not allowed here.
         *request.uri_mut() = target.parse().map_err(io::Error::other)?;
         let headers = request.headers_mut();
         headers.insert(HOST, host.parse().map_err(io::Error::other)?);

@@ -4,7 +4,7 @@ use http::Method;
 
 use super::local_reply;
 use crate::http1::names::MAX_FORWARDS;
-use crate::http1::{RequestHead, parse_decimal, push_decimal};
+use crate::http1::{RequestHead, parse_decimal_saturating, push_decimal};
 
 /// Counts down the Max-Forwards of a request. A response means that the request goes no further.
 pub(super) fn decrement(head: &mut RequestHead) -> Option<local_reply::LocalReply> {
@@ -27,6 +27,5 @@ pub(super) fn decrement(head: &mut RequestHead) -> Option<local_reply::LocalRepl
 /// A number of digits; one that is too large is the largest that goes on, and one more.
 fn parse_count(digits: &[u8]) -> Option<u64> {
     let most = u64::from(u32::MAX) + 1;
-    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    is_number.then(|| parse_decimal(digits).unwrap_or(most).min(most))
+    parse_decimal_saturating(digits).map(|number| number.min(most))
 }
