@@ -19,7 +19,7 @@ BINARY ?= $(RELEASE)
 SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt release install uninstall pictures bench bench-compare bench-instructions
+.PHONY: help run test lint fmt release install uninstall reference pictures bench bench-compare bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -88,6 +88,10 @@ install: $(BINARY) ## Install the release, systemd units and an example configur
 uninstall: ## Remove what `make install` has installed, except the configuration
 	rm -f '$(DESTDIR)$(BINDIR)/tidegate' '$(DESTDIR)$(UNITDIR)/tidegate.service' '$(DESTDIR)$(UNITDIR)/tidegate.socket'
 	rm -rf '$(DESTDIR)$(DOCDIR)'
+
+reference: ## Write the tables of docs/configuration.md from the list of keys in src/config/keys
+	@scripts/setup cc
+	UPDATE=1 $(CARGO) test --locked --test it -- config::generated
 
 pictures: ## Draw the pictures of docs/algorithms.md again
 	@scripts/setup cc

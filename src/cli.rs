@@ -1,6 +1,7 @@
 //! The command line. The only module that uses clap.
 
 mod check;
+mod config;
 mod decimal;
 mod explain;
 mod file;
@@ -49,6 +50,8 @@ enum Command {
     /// Shows which requests would be admitted, delayed or refused, and how many units remain, with the code of the
     /// server.
     Simulate(simulate::SimulateArgs),
+    /// Describe the configuration file: all keys, or a JSON schema for editors.
+    Config(config::ConfigArgs),
     /// Inspect and change the keys of limits, in a running proxy.
     ///
     /// Uses its admin interface: that of the `[admin]` table of the configuration, or that of --admin.
@@ -74,6 +77,7 @@ fn run(command: &Command) -> Outcome {
         Command::Check(args) => check::check(args),
         Command::Explain(args) => explain::explain(args),
         Command::Simulate(args) => simulate::simulate(args),
+        Command::Config(args) => config::config(args),
         Command::Keys(args) => keys::keys(args),
     }
 }

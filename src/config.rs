@@ -1,4 +1,4 @@
-//! The configuration file: from text to checked types, or to a list of everything that is wrong with it.
+//! The configuration file: from text to checked types, or to a report of everything that is wrong with it.
 
 mod admin;
 mod answers;
@@ -6,7 +6,9 @@ mod client_ip;
 mod encoded_slash;
 mod fingerprint;
 mod headers;
+mod item;
 mod jwt;
+mod keys;
 mod limits;
 mod lints;
 mod listeners;
@@ -25,9 +27,10 @@ mod table;
 mod tls;
 mod unmatched;
 mod upstreams;
+mod written;
 mod zone;
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,47 +38,48 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 pub use fingerprint::{Change, Fingerprint, Part};
+pub use keys::{Block, reference, schema};
 pub use report::Report;
+pub use written::WrittenLimit;
 
+use self::item::Item;
+use self::keys::TOP;
 use self::limits::{Naming, Policies, ReadLimits};
-use self::reader::{Item, Reader};
+use self::reader::Reader;
 use self::report::Problem;
 use self::routes::ReadRoute;
 use self::store::ReadStore;
-use self::table::Table;
+use self::table::{Reported, Table};
 use self::upstreams::ReadUpstreams;
 use crate::admin::AdminSpec;
 use crate::gate::{ClientIp, Gate, RouteTable};
 use crate::id_vec::IdVec;
-use crate::jwt::Verifier;
+use crate::jwt::{JwtSpec, Verifier};
 use crate::limit::{KeyHasher, PolicyId};
 use crate::limiter::Limits;
-use crate::proxy::{ConfigSnapshot, protected_headers};
+use crate::proxy::{ConfigSnapshot, ResponsePolicy, protected_headers};
 use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
 use crate::suggest;
 use crate::telemetry::LogSpec;
 use crate::time::Clock;
 
-const WORKERS: RangeInclusive<u64> = 1..=1_024;
-const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
-
-/// A configuration that is right in itself.
+/// A valid configuration.
 #[derive(Debug)]
 pub struct Config {
     /// Where clients connect; at least one.
     pub listeners: Vec<ListenerSpec>,
     /// Threads that serve; at least one.
     pub workers: usize,
-    /// How long a server that is to end serves on, and says that it is not ready.
+    /// How long a stopping process still accepts new requests while it reports that it is not ready.
     pub shutdown_delay: Duration,
-    /// How long a stopping server then waits for what it has begun.
+    /// How long it then waits for requests in flight.
     pub shutdown_grace: Duration,
-    /// Whether the file is read anew whenever it changes.
+    /// Whether the file is reloaded whenever it changes.
     pub watch: bool,
     /// Where counts live.
     pub store: StoreSpec,
-    /// The bound on keys that this process counts by itself.
+    /// The most keys that this process counts itself.
     pub max_keys: usize,
     /// Routes, limits, upstreams and answers.
     pub site: ConfigSnapshot,
@@ -85,16 +89,16 @@ pub struct Config {
     pub admin: Option<AdminSpec>,
 }
 
-/// A configuration, and what else there is to say of its file.
+/// A configuration, and facts about its file.
 #[derive(Debug)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What is odd about it, though not wrong.
+    /// Warnings: valid but suspicious configuration.
     pub warnings: Report,
     /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
     pub limits: IdVec<PolicyId, WrittenLimit>,
-    /// What stands in the file, part by part.
+    /// A hash of each part of the file.
     pub outline: Fingerprint,
     /// The other files that it names: keys and certificates.
     pub files: Vec<PathBuf>,
@@ -104,15 +108,8 @@ pub struct Loaded {
 /// The variables of the environment that the file names, with their values, which may be secrets.
 struct Variables(Vec<(String, String)>);
 
-/// The numbers of a limit as the file has them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrittenLimit {
-    /// In words, such as `100/minute, burst 500`.
-    pub numbers: Box<str>,
-}
-
 impl Loaded {
-    /// A text with `${NAME}` wherever the value of a variable stands that the file names.
+    /// The text with `${NAME}` in place of the value of each variable that the file names.
     #[must_use]
     pub fn without_variables(&self, text: &str) -> String {
         secrets::without_values(text, &self.variables.0)
@@ -136,8 +133,8 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     parse(text, &file, &|name| std::env::var(name).ok())
 }
 
-/// Reads the text of a file. `file` is its name in messages, from whose directory other files are looked for,
-/// and `env` looks up variables.
+/// Reads the text of a file. `file` is its name in messages, and other files are relative to its directory; `env` looks
+/// up variables of the environment.
 ///
 /// # Errors
 /// Everything that is wrong with it.
@@ -145,11 +142,11 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
     let (root, broken) = DeTable::parse_recoverable(text);
     let reader = Reader::new(env);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
-    let read = read_file(Table::new(&reader, "", 0..0, root.get_ref()), directory);
+    let read = read_file(Table::top(&reader, root.get_ref(), &TOP), directory);
     let (read_files, variables) = (reader.files(), Variables(reader.variables()));
     let files = read_files.values().map(|(path, _)| path.clone()).collect();
     let found = reader.into_problems();
-    let problems = if broken.is_empty() { found } else { beside_broken(text, &broken, found) };
+    let problems = if broken.is_empty() { found } else { with_syntax_errors(text, &broken, found) };
     let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
         problems.into_iter().partition(Problem::is_warning);
     match read {
@@ -165,9 +162,9 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
     }
 }
 
-/// Where the text is no TOML, what it means is partly a guess: of the other problems only those are shown
-/// that do not come from the guess. One broken line can give several errors, of which the first says most.
-fn beside_broken(text: &str, broken: &[toml::de::Error], found: Vec<Problem>) -> Vec<Problem> {
+/// The errors of a text that is not valid TOML, and those other problems that do not follow from them. One broken line
+/// can give several errors, of which the first is the most useful.
+fn with_syntax_errors(text: &str, broken: &[toml::de::Error], found: Vec<Problem>) -> Vec<Problem> {
     let row = |at: usize| text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count();
     let mut broken: Vec<(Range<usize>, &str)> =
         broken.iter().map(|error| (error.span().unwrap_or_default(), error.message())).collect();
@@ -175,133 +172,165 @@ fn beside_broken(text: &str, broken: &[toml::de::Error], found: Vec<Problem>) ->
     broken.dedup_by_key(|(span, _)| row(span.start));
     let rows: Vec<usize> = broken.iter().map(|(span, _)| row(span.start)).collect();
     let mut problems: Vec<Problem> =
-        broken.into_iter().map(|(span, message)| no_toml(text, span, message)).collect();
+        broken.into_iter().map(|(span, message)| syntax_error(text, span, message)).collect();
     let is_sound = |problem: &Problem| !problem.is_derived() && !rows.contains(&row(problem.start()));
     problems.extend(found.into_iter().filter(is_sound));
     problems
 }
 
-/// A place where the text is no TOML, with the cure where the mistake is a common one.
-fn no_toml(text: &str, span: Range<usize>, message: &str) -> Problem {
+/// A syntax error, with the cure of common mistakes.
+fn syntax_error(text: &str, span: Range<usize>, message: &str) -> Problem {
     let problem = Problem::error(span.clone(), format!("this is not valid TOML: {message}"));
     if message == "duplicate key" {
         let key = text.get(span).unwrap_or_default();
-        return problem.help(format!("`{key}` stands twice in one table, or two tables have this name"));
+        return problem.help(format!("`{key}` is in one table twice, or two tables have this name"));
     }
     if message.starts_with("invalid ") || message.starts_with("string values must be quoted") {
-        return problem.help("text, rates and durations stand in quotes: \"5/minute\", \"30s\"");
+        return problem.help("write text, rates and durations in quotes: \"5/minute\", \"30s\"");
     }
     problem
 }
 
-/// Reads the whole file; `None` if anything in it is wrong. Other files that it names are looked for from
-/// `directory`.
-fn read_file(mut top: Table<'_>, directory: &Path) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
-    let reader = top.reader;
-    let workers = top.item("workers").map_or_else(|| Some(all_cpus()), workers);
-    let mut wait = |key, default| top.item(key).map_or(Some(default), |item| item.duration(&GRACE));
-    let shutdown_delay = wait("shutdown_delay", Duration::ZERO);
-    let shutdown_grace = wait("shutdown_grace", Duration::from_secs(30));
-    let watch = top.item("watch").map_or(Some(false), Item::boolean);
-    let client_ip = client_ip::client_ip(top.item("client_ip"));
-    let listeners = listeners::listeners(&mut top, directory, client_ip.as_ref());
-    let store = store::store(top.item("store"), directory);
-    let naming = Naming {
-        client_ip: client_ip.clone().unwrap_or_default(),
-        hasher: store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone()),
-    };
-    let jwt = top.item("jwt").map(|item| jwt::jwt(item, directory));
-    let limits = limits::limits(top.item("limits"), &naming);
-    listeners::check_parts(listeners.as_deref(), &limits, reader);
-    let defaults = top.item("default_limits").map_or_else(Vec::new, |item| default_limits(item, &limits));
-    let mut upstreams = upstreams::upstreams(top.item("upstreams"), directory);
-    jwt::check_parts(jwt.is_some(), &limits, &upstreams, reader);
-    let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
-    let routes = routes::routes(top.item("routes"), &mut names);
-    let answers = answers::answers(top.item("answers"));
-    let log = answers::log(top.item("log"));
-    let admin =
-        top.item("admin").map_or(Some(None), |item| admin::admin(item, listeners.as_deref()).map(Some));
-    top.close();
-    let routes = routes?;
-    let sections = lints::Sections {
-        routes: &routes,
-        limits: &limits,
-        upstreams: &upstreams,
-        defaults: &defaults,
-        listeners: listeners.as_deref().unwrap_or_default(),
-        store: store.as_ref(),
-    };
-    let across = encoded_slash::problems(&routes, &limits);
-    let statuses = statuses::warnings(&routes, &limits, &defaults);
-    across
-        .into_iter()
-        .chain(statuses)
-        .chain(lints::warnings(&sections))
-        .for_each(|problem| reader.note(problem));
-    let store = store?;
-    let jwt = match jwt {
-        Some(spec) => Some(Verifier::new(spec?, Clock::System).into()),
-        None => None,
-    };
-    let (site, written) =
-        Parts { routes, limits, upstreams, client_ip: client_ip?, defaults, jwt }.site(&store)?;
-    let config = Config {
-        listeners: listeners?,
-        workers: workers?,
-        shutdown_delay: shutdown_delay?,
-        shutdown_grace: shutdown_grace?,
-        watch: watch?,
-        store: store.spec,
-        max_keys: store.max_keys,
-        site: ConfigSnapshot { response_policy: answers?, ..site },
-        log: log?,
-        admin: admin?,
-    };
-    Some((config, written))
-}
-
-/// What makes a site.
-struct Parts {
-    routes: Vec<ReadRoute>,
+/// The sections of a file, each as far as it could be read.
+struct Sections {
+    process: Option<Process>,
+    client_ip: Option<ClientIp>,
+    listeners: Option<Vec<ListenerSpec>>,
+    store: Option<ReadStore>,
+    jwt: Result<Option<JwtSpec>, Reported>,
     limits: ReadLimits,
-    upstreams: ReadUpstreams,
-    client_ip: ClientIp,
     defaults: Vec<(PolicyId, Range<usize>)>,
-    jwt: Option<Arc<Verifier>>,
+    upstreams: ReadUpstreams,
+    routes: Option<Vec<ReadRoute>>,
+    answers: Option<ResponsePolicy>,
+    log: Option<LogSpec>,
+    admin: Result<Option<AdminSpec>, Reported>,
 }
 
-impl Parts {
-    fn site(self, store: &ReadStore) -> Option<(ConfigSnapshot, IdVec<PolicyId, WrittenLimit>)> {
+/// The keys of the top level that are about the process.
+struct Process {
+    workers: usize,
+    shutdown_delay: Duration,
+    shutdown_grace: Duration,
+    watch: bool,
+}
+
+/// Reads the whole file; `None` if anything in it is wrong. Other files that it names are relative to `directory`.
+fn read_file(top: Table<'_>, directory: &Path) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
+    let reader = top.reader;
+    let sections = Sections::read(&top, directory);
+    top.close();
+    sections.check_parts(reader);
+    sections.lint(reader);
+    sections.into_config()
+}
+
+impl Sections {
+    /// Reads every section, whether or not another one is wrong, so that all mistakes show at once.
+    fn read(top: &Table<'_>, directory: &Path) -> Self {
+        let client_ip = client_ip::client_ip(top.given("client_ip"));
+        let listeners = listeners::listeners(top, directory, client_ip.as_ref());
+        let store = store::store(top.given("store"), directory);
+        let hasher = store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone());
+        let naming = Naming { client_ip: client_ip.clone().unwrap_or_default(), hasher };
+        let limits = limits::limits(top.given("limits"), &naming);
+        let defaults = default_limits(top.item("default_limits"), &limits);
+        let mut upstreams = upstreams::upstreams(top.given("upstreams"), directory);
+        let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
+        let routes = routes::routes(top.given("routes"), &mut names);
+        let admin = top.optional("admin", |item| admin::admin(item, listeners.as_deref()));
+        Self {
+            process: process(top),
+            client_ip,
+            listeners,
+            store,
+            jwt: top.optional("jwt", |item| jwt::jwt(item, directory)),
+            limits,
+            defaults,
+            upstreams,
+            routes,
+            answers: answers::answers(top.given("answers")),
+            log: answers::log(top.given("log")),
+            admin,
+        }
+    }
+
+    /// Refuses key parts that need a section which is not there.
+    fn check_parts(&self, reader: &Reader<'_>) {
+        listeners::check_parts(self.listeners.as_deref(), &self.limits, reader);
+        let has_jwt = !matches!(self.jwt, Ok(None));
+        jwt::check_parts(has_jwt, &self.limits, &self.upstreams, reader);
+    }
+
+    /// Notes what is suspicious about sections that are valid by themselves.
+    fn lint(&self, reader: &Reader<'_>) {
+        let Some(routes) = &self.routes else { return };
+        let sections = lints::Sections {
+            routes,
+            limits: &self.limits,
+            upstreams: &self.upstreams,
+            defaults: &self.defaults,
+            listeners: self.listeners.as_deref().unwrap_or_default(),
+            store: self.store.as_ref(),
+        };
+        let slashes = encoded_slash::problems(routes, &self.limits);
+        let statuses = statuses::warnings(routes, &self.limits, &self.defaults);
+        let problems = slashes.into_iter().chain(statuses).chain(lints::warnings(&sections));
+        problems.for_each(|problem| reader.note(problem));
+    }
+
+    fn into_config(self) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
+        let (store, process) = (self.store?, self.process?);
+        let (routes, actions): (Vec<_>, IdVec<_, _>) =
+            self.routes?.into_iter().map(|read| (read.route, read.action)).unzip();
         let Policies { all: policies, written, terms, variants } = self.limits.into_policies()?;
-        let (routes, treatments): (Vec<_>, IdVec<_, _>) =
-            self.routes.into_iter().map(|read| (read.route, read.treatment)).unzip();
         let gate = Gate {
             routes: RouteTable::new(routes),
-            client_ip: self.client_ip,
+            client_ip: self.client_ip?,
             limits: Limits::new(policies, store.instances),
             limit_rules: terms,
             variants,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
-            hasher: store.hasher.clone(),
-            jwt: self.jwt,
+            hasher: store.hasher,
+            jwt: self.jwt.ok()?.map(|spec| Verifier::new(spec, Clock::System).into()),
         };
-        let upstreams = self.upstreams.into_all()?;
-        let protected = Arc::new(protected_headers(&gate, &treatments));
-        Some((
-            ConfigSnapshot {
-                gate,
-                actions: treatments,
-                upstreams,
-                response_policy: crate::proxy::ResponsePolicy::default(),
-                protected_headers: protected,
-            },
-            written,
-        ))
+        let protected = Arc::new(protected_headers(&gate, &actions));
+        let site = ConfigSnapshot {
+            gate,
+            actions,
+            upstreams: self.upstreams.into_all()?,
+            response_policy: self.answers?,
+            protected_headers: protected,
+        };
+        let config = Config {
+            listeners: self.listeners?,
+            workers: process.workers,
+            shutdown_delay: process.shutdown_delay,
+            shutdown_grace: process.shutdown_grace,
+            watch: process.watch,
+            store: store.spec,
+            max_keys: store.max_keys,
+            site,
+            log: self.log?,
+            admin: self.admin.ok()?,
+        };
+        Some((config, written))
     }
 }
 
-/// Requests that match no route have these alone, so that the bound of routes holds for them as well.
+fn process(top: &Table<'_>) -> Option<Process> {
+    let workers = workers(top);
+    let (shutdown_delay, shutdown_grace) = (top.duration("shutdown_delay"), top.duration("shutdown_grace"));
+    let watch = top.boolean("watch");
+    Some(Process {
+        workers: workers?,
+        shutdown_delay: shutdown_delay?,
+        shutdown_grace: shutdown_grace?,
+        watch: watch?,
+    })
+}
+
+/// Reads the limits of every route, which also apply to requests without one: they have the same bound as a route's.
 fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<usize>)> {
     let defaults = limits.resolve_all(item);
     if defaults.len() > routes::MAX_LIMITS {
@@ -311,9 +340,10 @@ fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<u
     defaults
 }
 
-fn workers(item: Item<'_>) -> Option<usize> {
+fn workers(top: &Table<'_>) -> Option<usize> {
+    let item = top.item("workers");
     if item.is_integer() {
-        return item.count(&WORKERS);
+        return top.count("workers");
     }
     let text = item.string_like("\"auto\" or a number of threads", "")?;
     let help = "write \"auto\" for one thread per CPU, or a number without quotes";

@@ -2,48 +2,45 @@
 
 use std::net::SocketAddr;
 
-use super::reader::{Item, Text};
+use super::item::{Item, Text};
+use super::keys::ADMIN;
 use super::table::Table;
 use crate::admin::{AdminAddress, AdminSpec, Token};
 use crate::server::ListenerSpec;
 
 const FORM: &str = "such as \"127.0.0.1:9900\" or \"unix:/run/tidegate/admin.sock\"";
-/// Permissions of a Unix socket unless the file says: for its own user.
-const MODE: u32 = 0o600;
 /// The most bytes of the path of a Unix socket: `sun_path` has 108 on Linux, one of them for the end.
 const MAX_PATH: usize = 107;
 
 /// Reads the admin interface; `others` are the listeners for clients.
 pub(super) fn admin(item: Item<'_>, others: Option<&[ListenerSpec]>) -> Option<AdminSpec> {
-    let mut table = item.table("[admin]")?;
-    let place = table.required("listen", "listen = \"127.0.0.1:9900\"");
-    let address = place.and_then(|place| address(place, &mut table));
+    let table = Table::of(item, "[admin]", &ADMIN)?;
+    let place = table.required("listen");
+    let address = place.and_then(|place| address(place, &table));
     let has_token = table.key_span("token").is_some();
-    let token = table.item("token").map_or(Some(None), |item| token(item).map(Some));
-    // Known in any case; read with the address of a Unix socket.
-    table.item("mode");
+    let token = table.optional("token", token);
     table.close();
     let (address, place) = (address?, place?);
     if let Some(address) = address.tcp() {
         check_tcp(address, place, has_token, others.unwrap_or_default())?;
     }
-    Some(AdminSpec { address, token: token? })
+    Some(AdminSpec { address, token: token.ok()? })
 }
 
-/// Reads where it listens, and the mode of a Unix socket.
-fn address(place: Item<'_>, table: &mut Table<'_>) -> Option<AdminAddress> {
+/// Reads the address, and the mode of a Unix socket.
+fn address(place: Item<'_>, table: &Table<'_>) -> Option<AdminAddress> {
     let text = place.string_like("an address with a port, or a Unix socket", FORM)?;
-    let mode = table.item("mode");
+    let mode = table.given("mode");
     let Some(path) = text.value.strip_prefix("unix:") else {
         if let Some(mode) = mode {
-            let problem = mode.error("`mode` is for a Unix socket, and `listen` is an address");
+            let problem = mode.error("`mode` is for a Unix socket, and `listen` is not one");
             mode.refuse::<()>(problem.help("leave it out, or listen on \"unix:/run/tidegate/admin.sock\""));
         }
         return text
             .parsed("an address with a port, nor a Unix socket", FORM, |text| text.parse().ok())
             .map(AdminAddress::Tcp);
     };
-    let mode = mode.map_or(Some(MODE), self::mode);
+    let mode = self::mode(table.item("mode"));
     let path = socket_path(&text, path)?;
     Some(AdminAddress::Unix { path: path.into(), mode: mode? })
 }
@@ -62,7 +59,7 @@ fn socket_path<'p>(text: &Text<'_>, path: &'p str) -> Option<&'p str> {
 
 /// Reads the permissions of a file.
 fn mode(item: Item<'_>) -> Option<u32> {
-    let form = "write it in octal digits, in quotes: \"0600\" for its own user, \"0660\" for its group too";
+    let form = "write octal digits in quotes: \"0600\" for its own user, \"0660\" also for its group";
     let text = item.string_like("the mode of a file", form)?;
     text.parsed("the mode of a file", form, |text| {
         let is_octal =
@@ -71,18 +68,17 @@ fn mode(item: Item<'_>) -> Option<u32> {
     })
 }
 
-/// Refuses an address that others can reach without a token, and one that a listener has.
+/// Refuses an address beyond loopback without a token, and the address of a listener.
 fn check_tcp(address: SocketAddr, place: Item<'_>, has_token: bool, others: &[ListenerSpec]) -> Option<()> {
     if !has_token && !address.ip().to_canonical().is_loopback() {
-        let problem = place.error("an admin interface that others can reach needs a token");
+        let problem = place.error("an admin interface on another address than loopback needs a token");
         return place.refuse(problem.help(
-            "add token = \"${ADMIN_TOKEN}\" and set that variable, such as to what `openssl rand -hex 32` \
-             says; or listen on 127.0.0.1",
+            "add token = \"${ADMIN_TOKEN}\" and set this variable, for example to the output of `openssl rand -hex 32`; or listen on 127.0.0.1",
         ));
     }
     if address.port() != 0 && others.iter().any(|other| other.address == address) {
         let problem = place.error("a listener for clients has this address already");
-        return place.refuse(problem.help("give [admin] a port of its own"));
+        return place.refuse(problem.help("choose another port for [admin]"));
     }
     Some(())
 }
@@ -91,7 +87,7 @@ fn token(item: Item<'_>) -> Option<Token> {
     let text = item.string()?;
     match Token::new(&text.value) {
         Ok(token) => Some(token),
-        // The message does not repeat it.
+        // The message does not quote the token.
         Err(error) => item.refuse(item.error(error.to_string()).help("make one with: openssl rand -hex 32")),
     }
 }

@@ -6,55 +6,50 @@ use http::header::HeaderName;
 use ipnet::IpNet;
 
 use super::headers;
-use super::reader::Item;
+use super::item::Item;
+use super::keys::CLIENT_IP;
 use super::report::Problem;
+use super::table::Table;
 use crate::gate::ClientIp;
 use crate::upstream::HeaderNames;
 
-/// Reads how clients are told apart.
+/// Reads how the address of a client is found, and which headers clients may not send.
 pub(super) fn client_ip(item: Option<Item<'_>>) -> Option<ClientIp> {
     let default = ClientIp::default();
     let Some(item) = item else { return Some(default) };
-    let mut table = item.table("[client_ip]")?;
-    let trusted = table.item("trusted_proxies").map_or(Some(Vec::new()), |item| {
-        let items = item.list("put the networks in brackets: [\"10.0.0.0/8\"]")?;
-        let networks: Vec<Option<IpNet>> = items.into_iter().map(network).collect();
-        networks.into_iter().collect()
+    let table = Table::of(item, "[client_ip]", &CLIENT_IP)?;
+    let trusted = table.list("trusted_proxies", "put the networks in brackets: [\"10.0.0.0/8\"]", network);
+    let header = header_name(table.item("header"), "such as \"x-forwarded-for\"");
+    let help = "put the names in brackets: [\"x-real-ip\", \"x-forwarded-*\"]";
+    let removed = table.optional("remove_headers", |item| item.list_of(help, removed));
+    let removed = removed.map(|names| match names {
+        Some(names) => HeaderNames::new(names.iter().map(String::as_str)),
+        None => default.remove_headers,
     });
-    let header = table.item("header").map_or(Some(default.header), |item| {
-        let text = item.string()?;
-        text.parsed("a header name", "such as \"x-forwarded-for\"", |text| text.parse::<HeaderName>().ok())
-    });
-    let remove_headers = table.item("remove_headers").map_or(Some(default.remove_headers), |item| {
-        let items = item.list("put the names in brackets: [\"x-real-ip\", \"x-forwarded-*\"]")?;
-        let entries: Vec<Option<String>> = items.into_iter().map(removed).collect();
-        let entries: Option<Vec<String>> = entries.into_iter().collect();
-        Some(HeaderNames::new(entries?.iter().map(String::as_str)))
-    });
-    let mut prefix = |key, bits: u8, default| {
-        let read =
-            |item: Item<'_>| item.integer(&(0..=u64::from(bits))).and_then(|bits| u8::try_from(bits).ok());
-        table.item(key).map_or(Some(default), read)
-    };
-    let ipv4_prefix = prefix("ipv4_prefix", 32, default.ipv4_prefix);
-    let ipv6_prefix = prefix("ipv6_prefix", 128, default.ipv6_prefix);
+    let prefix = |key| table.integer(key).and_then(|bits| u8::try_from(bits).ok());
+    let (ipv4_prefix, ipv6_prefix) = (prefix("ipv4_prefix"), prefix("ipv6_prefix"));
     table.close();
     Some(ClientIp {
         trusted_proxies: trusted?,
         header: header?,
-        remove_headers: remove_headers?,
+        remove_headers: removed.ok()?,
         ipv4_prefix: ipv4_prefix?,
         ipv6_prefix: ipv6_prefix?,
     })
 }
 
-/// A header name, or the beginning of one and a `*`.
+/// The name of a header.
+pub(super) fn header_name(item: Item<'_>, help: &str) -> Option<HeaderName> {
+    item.string()?.parsed("a header name", help, |text| text.parse().ok())
+}
+
+/// A header name, or the start of one and a `*`.
 fn removed(item: Item<'_>) -> Option<String> {
     let text = item.string()?;
-    let help = "such as \"x-real-ip\", or \"x-forwarded-*\" for all that begin with it";
+    let help = "such as \"x-real-ip\", or \"x-forwarded-*\" for every name with this prefix";
     let entry = text.parsed("a header name", help, |text| {
         let name = text.strip_suffix('*').unwrap_or(text);
-        // The library takes a `*` for a part of a name.
+        // `HeaderName` accepts a `*` in a name.
         name.parse::<HeaderName>().ok().filter(|_| !name.contains('*')).map(|_| text.to_owned())
     })?;
     let needed =
@@ -64,18 +59,21 @@ fn removed(item: Item<'_>) -> Option<String> {
     text.refuse(problem.help("write more of the name before the `*`, or name each header"))
 }
 
-/// A network, or one address.
+/// A network of trusted proxies, or one address.
 fn network(item: Item<'_>) -> Option<IpNet> {
     let form = "such as \"10.0.0.0/8\", \"fd00::/8\" or \"10.0.0.7\"";
     let text = item.string_like("a network", form)?;
-    let network: IpNet = text.parsed("a network", form, |text| {
-        text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
-    })?;
+    let network = text.parsed("a network", form, parse_network)?;
     if network.prefix_len() == 0 {
         let title =
-            "every address is a trusted proxy: each client can say who it is, and so walk round every limit";
+            "every address is a trusted proxy: each client can forge its address, and so evade every limit";
         let problem = Problem::warning(item.span(), title);
-        item.reader.note(problem.help("name only the networks that your proxies are in"));
+        item.reader.note(problem.help("name only the networks of your proxies"));
     }
     Some(network)
+}
+
+/// Parses a network, or one address.
+pub(super) fn parse_network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }

@@ -1,8 +1,8 @@
-//! Encoded slashes: whether a route that keeps them opens a way round another route's limits.
+//! Encoded slashes: whether a route that keeps them lets requests bypass the limits of another route.
 //!
 //! A kept `%2F` goes upstream as it is, and a server may read it as a slash: `/files/a%2Fb` is then
 //! `/files/a/b`, and `/files/..%2Flogin` is `/login`. So the decoded path can be any path that ends as the
-//! kept route's pattern does, and no limited route may match one of those without charging the same.
+//! kept route's pattern does, and no limited route may match one of those paths without charging the same limits.
 
 use http::Method;
 
@@ -13,17 +13,17 @@ use crate::gate::{KeyPart, PathPattern, Route, normalize};
 use crate::limit::PolicyId;
 use crate::proxy::Target;
 
-/// Said of the route that is evaded.
-const DECODED: &str = "a server that decodes %2F may take the request for one of this route";
+/// The label of the bypassed route.
+const DECODED: &str = "a server that decodes %2F may treat the request as one of this route";
 
-/// A problem for each route that keeps encoded slashes where that is a way round a limit or a refusal.
+/// A problem for each route whose encoded slashes bypass a limit or a route that denies.
 pub(super) fn problems(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem> {
-    let mut problems = round_limits(routes, limits);
-    problems.extend(round_refusals(routes));
+    let mut problems = bypassed_limits(routes, limits);
+    problems.extend(bypassed_denials(routes));
     problems
 }
 
-fn round_limits(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem> {
+fn bypassed_limits(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem> {
     let limited: Vec<&ReadRoute> = routes.iter().filter(|read| !read.route.limits.is_empty()).collect();
     let kept = routes.iter().filter(|read| read.route.keeps_encoded_slash);
     kept.filter_map(|kept| {
@@ -37,24 +37,23 @@ fn round_limits(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem> {
     .collect()
 }
 
-/// Warnings: the server may refuse by itself what another route refuses here.
-fn round_refusals(routes: &[ReadRoute]) -> impl Iterator<Item = Problem> {
-    let refusal = |read: &ReadRoute| match &read.treatment.target {
+/// Warnings rather than errors: the server may deny these paths itself.
+fn bypassed_denials(routes: &[ReadRoute]) -> impl Iterator<Item = Problem> {
+    let denies = |read: &ReadRoute| match &read.action.target {
         Target::Respond { status, .. } => status.is_client_error() || status.is_server_error(),
         Target::Forward { .. } => false,
     };
-    let forwards = |read: &&ReadRoute| matches!(read.treatment.target, Target::Forward { .. });
+    let forwards = |read: &&ReadRoute| matches!(read.action.target, Target::Forward { .. });
     let kept = routes.iter().filter(|read| read.route.keeps_encoded_slash).filter(forwards);
     kept.filter_map(move |kept| {
         let reach = Reach::of(&kept.route.path);
         let meets =
             |other: &ReadRoute| reach.may_meet(&other.route.path) && overlap(&kept.route, &other.route);
-        let refusing = routes.iter().find(|other| refusal(other) && meets(other))?;
+        let refusing = routes.iter().find(|other| denies(other) && meets(other))?;
         let place = kept.slash_span.clone().unwrap_or_else(|| kept.span.clone());
-        let title =
-            format!("an encoded slash may be a way round route `{}`, which refuses", refusing.route.name);
+        let title = format!("an encoded slash may bypass route `{}`, which denies", refusing.route.name);
         let problem = Problem::warning(place, title).related(refusing.span.clone(), DECODED);
-        Some(problem.help("leave `encoded_slash` out, or have the server refuse these paths as well"))
+        Some(problem.help("leave `encoded_slash` out, or make the server deny these paths as well"))
     })
 }
 
@@ -63,15 +62,12 @@ fn problem(kept: &ReadRoute, limited: &ReadRoute, escaped: PolicyId, limits: &Re
     let place = kept.slash_span.clone().unwrap_or_else(|| kept.span.clone());
     let (title, help) = if std::ptr::eq(kept, limited) {
         (
-            format!("an encoded slash would be a way round the limit `{name}`, which counts by the path"),
+            format!("an encoded slash would bypass the limit `{name}`, which counts by the path"),
             "leave `encoded_slash` out, or let the limit count by something else".to_owned(),
         )
     } else {
         (
-            format!(
-                "an encoded slash would be a way round the limit `{name}` of route `{}`",
-                limited.route.name
-            ),
+            format!("an encoded slash would bypass the limit `{name}` of route `{}`", limited.route.name),
             format!("leave `encoded_slash` out, or put the limit `{name}` on this route as well"),
         )
     };
@@ -82,7 +78,7 @@ fn problem(kept: &ReadRoute, limited: &ReadRoute, escaped: PolicyId, limits: &Re
     problem.related(limited.span.clone(), DECODED)
 }
 
-/// A limit of `limited` that a request pays under another key, or not at all, when `kept` takes it.
+/// A limit of `limited` that charges a request under another key, or not at all, when `kept` matches it.
 fn escaped_limit(kept: &Route, limited: &Route, limits: &ReadLimits) -> Option<PolicyId> {
     let is_same = std::ptr::eq(kept, limited);
     limited.limits.iter().copied().find(|id| {
@@ -97,11 +93,11 @@ fn escaped_limit(kept: &Route, limited: &Route, limits: &ReadLimits) -> Option<P
     })
 }
 
-/// What a server may make of the paths of a route once it has decoded their slashes.
+/// The paths that a server may see in those of a route once it has decoded their slashes.
 enum Reach {
-    /// Nothing else: no path of the route has an encoded slash.
+    /// No other path: no path of the route has an encoded slash.
     Nothing,
-    /// One path, or any if it can't be told.
+    /// One path, or `None` for any.
     One(Option<PathPattern>),
     /// Any path that ends in these segments, the last one first.
     EndingIn(Vec<String>),
@@ -124,7 +120,7 @@ impl Reach {
         Self::One(normalize(&decoded).ok().and_then(|path| PathPattern::parse(path.matched()).ok()))
     }
 
-    /// Whether such a path may match; says yes in doubt.
+    /// Whether such a path may match; true in doubt.
     fn may_meet(&self, pattern: &PathPattern) -> bool {
         match self {
             Self::Nothing => false,
@@ -144,13 +140,13 @@ impl Reach {
     }
 }
 
-/// Whether a pattern's text is all that it matches.
+/// Whether a pattern matches only its own text.
 fn pattern_is_plain(pattern: &PathPattern) -> bool {
     let written = pattern.to_string();
     !written.contains('{') && !written.ends_with('*')
 }
 
-/// Whether one request can have the host and method of both.
+/// Whether a request can match the host and method of both.
 fn overlap(a: &Route, b: &Route) -> bool {
     let hosts = match (&a.host, &b.host) {
         (Some(a), Some(b)) => a.covers(b) || b.covers(a),
@@ -159,7 +155,7 @@ fn overlap(a: &Route, b: &Route) -> bool {
     hosts && (any_method(a, b) || any_method(b, a))
 }
 
-/// Whether one of the methods that `a` names is one that `b` takes.
+/// Whether `b` matches one of the methods of `a`.
 fn any_method(a: &Route, b: &Route) -> bool {
     let takes = |method: &Method| {
         b.methods.is_empty()
@@ -179,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn decoded_paths_can_climb_anywhere() {
+    fn decoded_paths_can_reach_any_path() {
         assert!(meets("/files/*", "/login"));
         assert!(meets("/files/{name}", "/login"));
         assert!(meets("/files/{name}/raw", "/private/raw"));
@@ -190,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn but_their_fixed_end_stays() {
+    fn decoded_paths_keep_their_fixed_end() {
         assert!(!meets("/files/{name}/raw", "/login"));
         assert!(!meets("/files/{name}/", "/login"));
         assert!(!meets("/a%2Fb", "/a/c"));
         assert!(!meets("/a/b", "/*"));
     }
 
-    /// What the route table makes of a decoded path is among what the check reckons with.
+    /// Every route that matches a decoded path is one that the check considers.
     #[test]
     fn no_decoded_path_is_missed() {
         let kept = ["/f/*", "/f/{x}", "/f/{x}/raw", "/{x}/{y}/", "/a%2Fb"];

@@ -1,4 +1,4 @@
-//! What a file says, part by part, so that one version of it can be held against another.
+//! Hashes of a file's parts, so that two versions of the file can be compared.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::reader::FilesRead;
 
-/// A part of a file, as a person speaks of it.
+/// A part of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// A route, by its name; one without has its number.
+    /// A route, by its name, or else by its number.
     Route(String),
     /// A limit, by its name.
     Limit(String),
@@ -25,23 +25,23 @@ pub enum Part {
     Key(String),
 }
 
-/// What has become of a part.
+/// The change of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// It was not there before.
+    /// It is new.
     Added,
-    /// It is there no more.
+    /// It has been removed.
     Removed,
-    /// It says something else, or a file that it names does.
+    /// Its content, or that of a file that it names, has changed.
     Changed,
 }
 
-/// Hashes of the parts of a file, and of the files that they name: what they say is not kept.
+/// Hashes of the parts of a file, with the files that they name; the contents are not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fingerprint(BTreeMap<Part, blake3::Hash>);
 
 impl Fingerprint {
-    /// The outline of a file.
+    /// The fingerprint of a file.
     pub(super) fn of(root: &DeTable<'_>, files: &FilesRead) -> Self {
         let mut parts = BTreeMap::new();
         let mut add = |part, value: &Spanned<DeValue<'_>>| {
@@ -79,7 +79,7 @@ impl Fingerprint {
         Self(parts)
     }
 
-    /// What has become of each part since `earlier`; nothing of those that are as they were.
+    /// The parts that have changed since `earlier`.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> Vec<(Part, Change)> {
         let now = self.0.iter().filter_map(|(part, hash)| match earlier.0.get(part) {
@@ -110,7 +110,7 @@ fn string(table: &Spanned<DeValue<'_>>, key: &str) -> Option<String> {
     Some(table.get_ref().as_table()?.get(key)?.get_ref().as_str()?.to_owned())
 }
 
-/// Hashes a value, without its spelling and its place; different values are fed differently.
+/// Hashes a value independently of its notation and its place; different values give different input.
 fn feed(hasher: &mut blake3::Hasher, value: &Spanned<DeValue<'_>>, files: &FilesRead) {
     let mut put = |kind: u8, text: &str| {
         hasher.update(&[kind]);
@@ -148,17 +148,17 @@ fn feed(hasher: &mut blake3::Hasher, value: &Spanned<DeValue<'_>>, files: &Files
 mod tests {
     use super::*;
 
-    fn outline(text: &str) -> Fingerprint {
+    fn fingerprint(text: &str) -> Fingerprint {
         Fingerprint::of(DeTable::parse(text).unwrap().get_ref(), &FilesRead::default())
     }
 
     #[test]
-    fn every_part_is_held_against_itself() {
-        let earlier = outline(
+    fn changed_parts_are_found() {
+        let earlier = fingerprint(
             "listen = \"127.0.0.1:1\"\nworkers = 2\n[limits.a]\nrate = \"1/s\"\n[limits.b]\nrate = \"1/s\"\n\
              [log]\nlevel = \"info\"\n[[routes]]\nname = \"x\"\npath = \"/a\"\n[[routes]]\npath = \"/b\"\n",
         );
-        let later = outline(
+        let later = fingerprint(
             "workers = 2 # the same\n[[listeners]]\naddress = \"127.0.0.1:1\"\n[limits.b]\nrate = '1/s'\n\
              [limits.c]\nrate = \"1/s\"\n[log]\nlevel = \"warn\"\n\
              [[routes]]\npath = \"/b\"\nname = \"2\"\n[[routes]]\npath = \"/a\"\nname = \"x\"\n",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_says_is_part_of_what_names_it() {
+    fn the_content_of_a_file_belongs_to_the_part_that_names_it() {
         let text = "[jwt]\njwks = \"keys.json\"\n[log]\nlevel = \"keys.json\"\n";
         let table = DeTable::parse(text).unwrap();
         let with = |bytes: &[u8]| {

@@ -5,12 +5,13 @@ use std::ops::Range;
 use http::header::{HOST, HeaderName};
 use http::{HeaderValue, Method};
 
-use super::reader::{Item, Text};
+use super::item::{Item, Text};
+use super::keys::EDITS;
 use super::report::Problem;
-use super::table::Name;
+use super::table::{Name, Table, entries};
 use crate::proxy::HeaderEdits;
 
-/// Headers that belong to one connection or frame one message: the proxy writes them itself.
+/// Headers of one connection, or of the framing of one message: the proxy writes them itself.
 pub(super) const OWN: [&str; 8] = [
     "connection",
     "transfer-encoding",
@@ -22,7 +23,7 @@ pub(super) const OWN: [&str; 8] = [
     "proxy-connection",
 ];
 
-/// Which way the edited headers go.
+/// The direction of the edited headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     /// Upstream.
@@ -34,21 +35,22 @@ pub(super) enum Direction {
 /// Reads `{ set = { NAME = "value" }, remove = ["NAME"] }`.
 pub(super) fn edits(item: Option<Item<'_>>, direction: Direction) -> Option<HeaderEdits> {
     let Some(item) = item else { return Some(HeaderEdits::default()) };
-    let mut table = item.table(format!("`{}`", item.name))?;
-    let set = table.item("set").map_or(Some(Vec::new()), |item| {
-        let mut set = Vec::new();
-        for (name, item) in item.table("`set`")?.entries() {
-            set.push(pair(&name, item, direction));
-        }
-        set.into_iter().collect()
-    });
-    let remove = table.item("remove").map_or(Some(Vec::new()), |item| {
-        let items = item.list("put the names in brackets: [\"server\"]")?;
-        let names: Vec<Option<HeaderName>> = items.into_iter().map(|item| removed(item, direction)).collect();
-        names.into_iter().collect()
-    });
+    let table = Table::of(item, format!("`{}`", item.name), &EDITS)?;
+    let set = table.optional("set", |item| pairs(item, |name, item| pair(name, item, direction)));
+    let help = "put the names in brackets: [\"server\"]";
+    let remove = table.list("remove", help, |item| removed(item, direction));
     table.close();
-    Some(HeaderEdits { set: set?, remove: remove? })
+    Some(HeaderEdits { set: set.ok()?.unwrap_or_default(), remove: remove? })
+}
+
+/// Reads a table whose keys are names that the user chose.
+pub(super) fn pairs<K, V>(
+    item: Item<'_>,
+    read: impl Fn(&Name<'_>, Item<'_>) -> Option<(K, V)>,
+) -> Option<Vec<(K, V)>> {
+    let entries = entries(item)?;
+    let pairs: Vec<Option<(K, V)>> = entries.iter().map(|(name, item)| read(name, *item)).collect();
+    pairs.into_iter().collect()
 }
 
 fn pair(key: &Name<'_>, item: Item<'_>, direction: Direction) -> Option<(HeaderName, HeaderValue)> {
@@ -74,7 +76,7 @@ fn may_be_edited(
         Problem::error(place, format!("`{name}` can't be {verb}: tidegate writes it itself"))
     } else if direction == Direction::Request && name == HOST {
         Problem::error(place, format!("`host` can't be {verb} here"))
-            .help("write rewrite = { host = \"upstream\" }, or a name in place of \"upstream\"")
+            .help("write rewrite = { host = \"upstream\" }, or another name instead of \"upstream\"")
     } else {
         return true;
     };
@@ -90,9 +92,9 @@ pub(super) fn name(key: &Name<'_>, item: Item<'_>) -> Option<HeaderName> {
     })
 }
 
-/// A header's value; what comes from the environment is marked as a secret.
+/// The value of a header; one from the environment is marked as a secret.
 pub(super) fn value(text: &Text<'_>) -> Option<HeaderValue> {
-    let help = "it may hold neither line ends nor control characters, and neither start nor end with a blank";
+    let help = "it must not contain line ends or control characters, or start or end with a space";
     let mut value = text.parsed("a header value", help, |text| {
         let value = HeaderValue::from_str(text).ok()?;
         (text.trim() == text).then_some(value)
@@ -103,13 +105,12 @@ pub(super) fn value(text: &Text<'_>) -> Option<HeaderValue> {
 
 /// Reads a list of methods.
 pub(super) fn methods(item: Item<'_>) -> Option<Vec<Method>> {
-    let items = item.list("put the methods in brackets: [\"GET\"]")?;
-    if items.is_empty() {
+    let methods = item.list_of("put the methods in brackets: [\"GET\"]", method)?;
+    if methods.is_empty() {
         let problem = item.error("no request could match: the list is empty");
         return item.refuse(problem.help("name a method, or leave `methods` out for all of them"));
     }
-    let methods: Vec<Option<Method>> = items.into_iter().map(method).collect();
-    methods.into_iter().collect()
+    Some(methods)
 }
 
 fn method(item: Item<'_>) -> Option<Method> {

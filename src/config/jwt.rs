@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use http::header::{AUTHORIZATION, HeaderName};
-
+use super::client_ip::header_name;
+use super::item::{Item, Text};
+use super::keys::JWT;
 use super::limits::ReadLimits;
-use super::reader::{Item, Reader, Text};
+use super::reader::Reader;
 use super::report::Problem;
+use super::table::Table;
 use super::upstreams::ReadUpstreams;
 use crate::gate::KeyPart;
 use crate::jwt::{ALGORITHMS, Algorithm, Endpoint, EndpointError, JwtSpec, KeySource, Keys};
@@ -14,29 +16,27 @@ use crate::jwt::{ALGORITHMS, Algorithm, Endpoint, EndpointError, JwtSpec, KeySou
 const FORM: &str =
     "name a file or a URL, such as \"keys.json\" or \"https://id.example.com/.well-known/jwks.json\"";
 
-/// Reads which tokens are believed. A file of keys is looked for from `directory`.
+/// Reads which tokens are trusted. A file of keys is relative to `directory`.
 pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
-    let mut table = item.table("[jwt]")?;
-    let jwks = table.required("jwks", "jwks = \"https://id.example.com/.well-known/jwks.json\"");
-    let algorithms = table
-        .item("algorithms")
-        .map_or(Some(vec![Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA]), algorithms);
-    let issuer = name(table.item("issuer"));
-    let audience = name(table.item("audience"));
-    let header = table.item("header").map_or(Some(AUTHORIZATION), |item| {
-        let text = item.string()?;
-        text.parsed("a header name", "such as \"authorization\"", |text| text.parse::<HeaderName>().ok())
-    });
-    table.close();
-    // Which keys of a file will do depends on the algorithms; where those are wrong, any key will.
+    let table = Table::of(item, "[jwt]", &JWT)?;
+    let jwks = table.required("jwks");
+    let algorithms = algorithms(&table);
+    let (issuer, audience) = (table.optional("issuer", claim), table.optional("audience", claim));
+    let header = header_name(table.item("header"), "such as \"authorization\"");
+    // Which keys of a file are usable depends on the algorithms; where those are wrong, any key is accepted.
     let any = ALGORITHMS.map(|(_, algorithm)| algorithm);
     let source = jwks.and_then(|item| source(item, algorithms.as_deref().unwrap_or(&any), directory));
-    let (issuer, audience) = (issuer.ok()?, audience.ok()?);
-    Some(JwtSpec { source: source?, algorithms: algorithms?, issuer, audience, header: header? })
+    table.close();
+    Some(JwtSpec {
+        source: source?,
+        algorithms: algorithms?,
+        issuer: issuer.ok()?,
+        audience: audience.ok()?,
+        header: header?,
+    })
 }
 
-/// Refuses limits that count by a claim, and upstreams that choose by one, where nothing says which tokens are
-/// believed.
+/// Refuses limits and upstreams that use a claim where no [jwt] says which tokens are trusted.
 pub(super) fn check_parts(
     has_jwt: bool,
     limits: &ReadLimits,
@@ -46,53 +46,47 @@ pub(super) fn check_parts(
     if has_jwt {
         return;
     }
-    let help = "say whose tokens are believed: add a table [jwt] with `jwks`, the file or the URL of the issuer's \
-                keys";
+    let help = "say which tokens are trusted: add a table [jwt] with `jwks`, the file or the URL of the issuer's keys";
     let needs = |part: &KeyPart| matches!(part, KeyPart::Jwt(_));
-    for (part, span) in limits.going_by(needs) {
-        let title = format!("this limit goes by `{part}`, and the file has no [jwt]");
+    for (part, span) in limits.with_part(needs) {
+        let title = format!("this limit counts by `{part}`, and the file has no [jwt]");
         reader.note(Problem::error(span, title).help(help).derived());
     }
-    for (part, span) in upstreams.going_by(needs) {
-        let title = format!("this upstream goes by `{part}`, and the file has no [jwt]");
+    for (part, span) in upstreams.with_part(needs) {
+        let title = format!("this upstream chooses servers by `{part}`, and the file has no [jwt]");
         reader.note(Problem::error(span, title).help(help).derived());
     }
 }
 
-/// A value that is there, and wrong.
-struct Refused;
-
-/// What a token must name, if anything.
-fn name(item: Option<Item<'_>>) -> Result<Option<Box<str>>, Refused> {
-    let Some(item) = item else { return Ok(None) };
-    let text = item.string().ok_or(Refused)?;
+/// The value that a claim must have.
+fn claim(item: Item<'_>) -> Option<Box<str>> {
+    let text = item.string()?;
     if text.value.is_empty() {
-        let problem = text.error(format!("`{}` is empty", item.name));
-        text.refuse::<()>(problem.help("leave it out to accept any"));
-        return Err(Refused);
+        return text
+            .refuse(text.error(format!("`{}` is empty", item.name)).help("leave it out to accept any"));
     }
-    Ok(Some(text.value.into()))
+    Some(text.value.into())
 }
 
-fn algorithms(item: Item<'_>) -> Option<Vec<Algorithm>> {
-    let items = item.list("put the names in brackets: [\"RS256\"]")?;
-    if items.is_empty() {
+fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
+    let item = table.item("algorithms");
+    let algorithms = item.list_of("put the names in brackets: [\"RS256\"]", |item| algorithm(table, item))?;
+    if algorithms.is_empty() {
         let problem = item.error("no token could be verified: `algorithms` is empty");
         return item.refuse(problem.help("leave it out for RS256, ES256 and EdDSA"));
     }
-    let read: Vec<Option<Algorithm>> = items.into_iter().map(algorithm).collect();
-    read.into_iter().collect()
+    Some(algorithms)
 }
 
-fn algorithm(item: Item<'_>) -> Option<Algorithm> {
+fn algorithm(table: &Table<'_>, item: Item<'_>) -> Option<Algorithm> {
     let text = item.string()?;
     let word = text.value.to_ascii_lowercase();
     let why = if word == "none" {
         "a token without a signature proves nothing"
     } else if word.starts_with("hs") {
-        "whoever can verify HMAC signatures can make them as well"
+        "every holder of an HMAC key can sign tokens as well as verify them"
     } else {
-        return item.choice(&ALGORITHMS, &[]);
+        return table.choice_in("algorithms", item, &ALGORITHMS);
     };
     let problem = text.error(format!("{} is not allowed: {why}", text.quoted()));
     text.refuse(problem.help("have the issuer sign with a private key: RS256, ES256 or EdDSA"))
@@ -110,8 +104,7 @@ fn url(text: &Text<'_>) -> Option<Endpoint> {
     match Endpoint::parse(&text.value) {
         Ok(endpoint) => {
             if endpoint.is_exposed() {
-                let title =
-                    "these keys are fetched without TLS: who can change them on the way can forge tokens";
+                let title = "these keys are fetched without TLS: an attacker on the network path can replace them and forge tokens";
                 let problem = Problem::warning(text.item.span(), title);
                 text.item.reader.note(problem.help("fetch them over https://, or from this machine"));
             }
@@ -124,7 +117,7 @@ fn url(text: &Text<'_>) -> Option<Endpoint> {
     }
 }
 
-/// Reads a file of keys. Its name shows in messages; that of a variable would show in its place.
+/// Reads a file of keys.
 fn keys(text: &Text<'_>, algorithms: &[Algorithm], directory: &Path) -> Option<Keys> {
     let (path, bytes) = text.read_file(directory);
     let shown = path.display();

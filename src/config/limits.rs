@@ -16,12 +16,14 @@ pub(super) use self::names::Naming;
 use self::cost::{Fit, ReadCost};
 use self::names::Names;
 use self::variants::{Base, Variant, Variants};
-use super::WrittenLimit;
+use super::item::Item;
+use super::keys::LIMIT;
 use super::numbers::Numbers;
 use super::quota::{quota, warn, written};
-use super::reader::{Item, Reader};
+use super::reader::Reader;
 use super::report::Problem;
-use super::table::{Name, Table};
+use super::table::{Name, Table, entries};
+use super::written::WrittenLimit;
 use crate::gate::{Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
 use crate::id_vec::IdVec;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
@@ -30,7 +32,7 @@ use crate::suggest::nearest;
 
 const MAX_NAME: usize = 64;
 
-/// All limits by name, those with a mistake too, so that a route which names one is not blamed.
+/// All limits by name, also those with a mistake, so that a route that names one is not reported.
 #[derive(Default)]
 pub(super) struct ReadLimits {
     limits: IdVec<PolicyId, (Range<usize>, Option<ReadLimit>)>,
@@ -47,24 +49,24 @@ pub(super) struct ReadLimit {
     variants: Vec<Variant>,
 }
 
-/// All policies, and what goes with each: first the limits, then their tiers and overrides.
+/// All policies: first those of the limits, then those of their tiers and overrides.
 #[derive(Default)]
 pub(super) struct Policies {
     pub all: Vec<(Policy, OnStoreFailure)>,
     pub written: IdVec<PolicyId, WrittenLimit>,
     /// Of the limits.
     pub terms: IdVec<PolicyId, LimitRule>,
-    /// To which limit each of the others belongs.
+    /// The limit of each tier and override.
     pub variants: Vec<PolicyId>,
 }
 
 impl ReadLimits {
-    /// The limit at a place, where it has no mistake.
+    /// The limit of an id, if it has no mistake.
     pub fn get(&self, id: PolicyId) -> Option<&ReadLimit> {
         self.limits.get(id).and_then(|(_, limit)| limit.as_ref())
     }
 
-    /// Where the name of a limit stands.
+    /// The place of the name of a limit.
     pub fn span(&self, id: PolicyId) -> Range<usize> {
         self.limits.get(id).map_or(0..0, |(span, _)| span.clone())
     }
@@ -73,8 +75,8 @@ impl ReadLimits {
         self.limits.ids()
     }
 
-    /// For each limit whose key or tiers go by such a part: the first one, and where the limit's name stands.
-    pub fn going_by(
+    /// For each limit whose key or tiers have such a part: the first one, and the place of the limit's name.
+    pub fn with_part(
         &self,
         is_such: impl Fn(&KeyPart) -> bool + Copy,
     ) -> impl Iterator<Item = (&KeyPart, Range<usize>)> {
@@ -136,8 +138,7 @@ impl ReadLimits {
 /// Reads all limits.
 pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming) -> ReadLimits {
     let mut read = ReadLimits::default();
-    let Some(table) = item.and_then(|item| item.table("[limits]")) else { return read };
-    let entries = table.entries();
+    let Some(entries) = item.and_then(entries) else { return read };
     // The policies of all limits come first, and then those of their tiers and overrides.
     let mut next = entries.len();
     for (name, item) in entries {
@@ -152,39 +153,42 @@ pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming) -> ReadLimits {
 /// Reads a limit; its tiers and overrides will have the ids from `next` on.
 fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: usize) -> Option<ReadLimit> {
     let name_is_right = check_name(name, item.reader);
-    let mut table = item.table(format!("limit `{}`", name.text))?;
-    let algorithm = table.item("algorithm").map_or(Some(Algorithm::default()), algorithm);
+    let mut table = Table::of(item, format!("limit `{}`", name.text), &LIMIT)?;
+    let algorithm = table.choice("algorithm", &Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm)));
     let numbers = Numbers::read(&mut table, algorithm);
-    Numbers::require(&mut table, algorithm);
+    Numbers::require(&table, algorithm);
     let quota = algorithm.zip(numbers.as_ref()).and_then(|(algorithm, numbers)| {
         warn(algorithm, numbers, numbers);
         quota(algorithm, numbers)
     });
-    let parts = table.item("key").map_or(Some(vec![KeyPart::ClientIp]), key::key);
-    let on_missing = key::on_missing(table.item("on_missing"));
-    let missing_status = key::missing_status(table.item("missing_status"), on_missing);
+    let parts = key::key(table.item("key"));
+    let on_missing = key::on_missing(&table);
+    let missing_status = key::missing_status(&table, on_missing);
     let spec = parts.zip(on_missing).map(|(parts, on_missing)| KeySpec { parts, on_missing });
-    let on_failure = behavior::on_store_failure(table.item("on_store_failure"));
-    let shadow = behavior::is_shadow(table.item("mode"));
-    let ban = behavior::ban(table.item("ban"), shadow == Some(true));
+    let on_failure = behavior::on_store_failure(&table);
+    let shadow = table.choice("mode", &[("enforce", false), ("shadow", true)]);
+    let ban = table.optional("ban", behavior::ban);
+    if let Some(item) = table.given("ban").filter(|_| shadow == Some(true)) {
+        behavior::ignored(item, "bans");
+    }
     let names = Names { naming, spec: spec.as_ref() };
     let mut rules = Rules::default();
-    let networks = networks(&mut table, names, shadow == Some(true), &mut rules);
+    let networks = networks(&table, names, shadow == Some(true), &mut rules);
     let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names };
     let mut variants = Variants::from(next);
-    let tiers = variants.tiers(table.item("tiers"), &base);
-    variants.overrides(table.item("overrides"), &base, &mut rules);
-    let cost = cost::read(&mut table);
-    let trust = behavior::trust(table.item("trust"));
-    warn_of_nobody(&table, naming, trust, cost.as_ref(), tiers.as_ref());
-    let charge_on = behavior::charge_on(table.item("charge_on"), algorithm);
+    let tiers = variants.tiers(table.given("tiers"), &base);
+    variants.overrides(table.given("overrides"), &base, &mut rules);
+    let cost = cost::read(&table);
+    let trust = behavior::trust(&table);
+    warn_of_untrusted(&table, naming, trust, cost.as_ref(), tiers.as_ref());
+    let charge_on = behavior::charge_on(&table, algorithm);
     let cost = cost.and_then(|cost| fitting(cost, algorithm?, quota.as_ref()?, &variants.all));
     table.close();
     let (block, allow) = networks?;
     (rules.block, rules.allow) = (block, allow);
     let missing_status = missing_status?;
     let terms = LimitRule { key: spec?, missing_status, cost: cost?, trust: trust?, rules, tiers };
-    let (ban, shadow, charge_on) = (ban?, shadow?, charge_on?);
+    let (ban, shadow, charge_on) = (ban.ok()?.filter(|_| shadow == Some(false)), shadow?, charge_on?);
     let made = |mut policy: Policy| {
         (policy.ban, policy.shadow, policy.charge_on) = (ban, shadow, Arc::clone(&charge_on));
         policy
@@ -196,24 +200,24 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: usize) -> Optio
     Some(ReadLimit { policy, terms, on_failure: on_failure?, written, variants })
 }
 
-/// Reads `block` and `allow`: the networks of each; what they say of names goes to the rules.
+/// Reads `block` and `allow`: returns the networks of each, and adds the names to the rules.
 fn networks(
-    table: &mut Table<'_>,
+    table: &Table<'_>,
     names: Names<'_>,
     is_shadow: bool,
     rules: &mut Rules,
 ) -> Option<(Networks, Networks)> {
-    let block = table.item("block");
+    let block = table.given("block");
     if let Some(item) = block.filter(|_| is_shadow) {
         behavior::ignored(item, "blocks");
     }
     let block = names::list(block, names, KeyRule::Block, rules);
-    let allow = names::list(table.item("allow"), names, KeyRule::Allow, rules);
+    let allow = names::list(table.given("allow"), names, KeyRule::Allow, rules);
     Some((block?, allow?))
 }
 
-/// Warns where the cost or the tier comes from headers, and nobody is there whose headers count.
-fn warn_of_nobody(
+/// Warns where the cost or the tier comes from headers, and no proxy is trusted to set them.
+fn warn_of_untrusted(
     table: &Table<'_>,
     naming: &Naming,
     trust: Option<Trust>,
@@ -224,14 +228,14 @@ fn warn_of_nobody(
         return;
     }
     if let Some(header) = cost.and_then(ReadCost::header) {
-        behavior::nobody_believed(table, "cost", &format!("header:{header}"));
+        behavior::never_trusted(table, "cost", &format!("header:{header}"));
     }
     if let Some(tiers) = tiers.filter(|tiers| tiers.by.is_client_supplied()) {
-        behavior::nobody_believed(table, "tiers", &tiers.by.to_string());
+        behavior::never_trusted(table, "tiers", &tiers.by.to_string());
     }
 }
 
-/// The cost, if it fits the limit's own numbers and those of all its tiers and overrides.
+/// The cost, if it fits the limit and all its tiers and overrides.
 fn fitting(cost: ReadCost<'_>, algorithm: Algorithm, own: &Quota, variants: &[Variant]) -> Option<Cost> {
     let mut fits = vec![Fit { quota: own, variant: None }];
     fits.extend(
@@ -252,9 +256,4 @@ fn check_name(name: &Name<'_>, reader: &Reader<'_>) -> bool {
         reader.note(problem.help("a name has 1 to 64 characters from a-z, 0-9, - and _"));
     }
     right
-}
-
-fn algorithm(item: Item<'_>) -> Option<Algorithm> {
-    let choices = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
-    item.choice(&choices, &[])
 }

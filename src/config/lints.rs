@@ -1,4 +1,4 @@
-//! What is odd about a configuration, though not wrong.
+//! Lints: valid but suspicious configuration.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ use crate::limiter::OnStoreFailure;
 use crate::server::ListenerSpec;
 use crate::upstream::ServerSpec;
 
-/// The sections of a file that have to go together.
+/// The sections of a file that lints compare.
 pub(super) struct Sections<'s> {
     pub routes: &'s [ReadRoute],
     pub limits: &'s ReadLimits,
@@ -26,7 +26,7 @@ pub(super) struct Sections<'s> {
     pub store: Option<&'s ReadStore>,
 }
 
-/// Every warning about how the sections of a file go together.
+/// Every warning about the sections of a file together.
 pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     let Sections { routes, limits, upstreams, defaults, .. } = *sections;
     let mut problems = hidden_routes(routes);
@@ -40,8 +40,8 @@ pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     problems.extend(uncounted_proxies(limits, sections.store));
     problems.extend(root_alone(routes));
     if routes.is_empty() {
-        let problem = Problem::somewhere("the file has no routes: every request is answered with 404");
-        problems.push(problem.odd().help("add a [[routes]] table with a `path` and an `upstream`"));
+        let problem = Problem::somewhere("the file has no routes: every request gets 404");
+        problems.push(problem.into_warning().help("add a [[routes]] table with a `path` and an `upstream`"));
     }
     problems
 }
@@ -69,7 +69,7 @@ fn skipping_limits(
 ) -> Vec<Problem> {
     let mut warned: HashSet<PolicyId> = HashSet::new();
     let mut problems = Vec::new();
-    let mut look = |ids: &[PolicyId], route: Option<&ReadRoute>| {
+    let mut check = |ids: &[PolicyId], route: Option<&ReadRoute>| {
         let enforcing = |id: &PolicyId| limits.get(*id).filter(|limit| !limit.policy.shadow);
         let counts_all = |limit: &ReadLimit| skipped_without(limit, route).is_none();
         if ids.iter().filter_map(enforcing).any(counts_all) {
@@ -83,10 +83,10 @@ fn skipping_limits(
         }
     };
     for read in routes {
-        look(&read.route.limits, Some(read));
+        check(&read.route.limits, Some(read));
     }
     let defaults: Vec<PolicyId> = defaults.iter().map(|(id, _)| *id).collect();
-    look(&defaults, None);
+    check(&defaults, None);
     problems
 }
 
@@ -109,11 +109,11 @@ fn skipped_without<'l>(limit: &'l ReadLimit, route: Option<&ReadRoute>) -> Optio
 
 fn skipping(part: &KeyPart, limit: Range<usize>, route: Option<&ReadRoute>) -> Problem {
     let place = route.map_or_else(
-        || "where no route matches".to_owned(),
+        || "without a matching route".to_owned(),
         |read| format!("on route `{}`", read.route.name),
     );
     let title = format!(
-        "requests without `{part}` are not limited {place}: this limit skips them, and no other limit there counts every request"
+        "requests without `{part}` are not limited {place}: this limit skips them, and no limit beside it counts every request"
     );
     let problem = Problem::warning(limit, title);
     let problem = match route {
@@ -126,7 +126,7 @@ fn skipping(part: &KeyPart, limit: Range<usize>, route: Option<&ReadRoute>) -> P
 fn free_limits(limits: &ReadLimits) -> impl Iterator<Item = Problem> {
     let free =
         limits.ids().filter(|id| limits.get(*id).is_some_and(|limit| limit.terms.cost == Cost::Fixed(0)));
-    free.map(|id| Problem::warning(limits.span(id), "this limit never refuses anybody: its cost is 0"))
+    free.map(|id| Problem::warning(limits.span(id), "this limit never denies a request: its cost is 0"))
 }
 
 /// Upstreams with a server that is a listener of this file.
@@ -135,12 +135,12 @@ fn loops(upstreams: &ReadUpstreams, listeners: &[ListenerSpec]) -> impl Iterator
         let reached =
             |server: &ServerSpec| listeners.iter().find(|listener| reaches(server, listener.address));
         let address = servers.iter().find_map(reached)?.address;
-        let title = format!("requests would come back for ever: {address} is a listener of this file");
+        let title = format!("requests would loop: {address} is a listener of this file");
         Some(Problem::warning(place, title).help("name the address of the application"))
     })
 }
 
-/// Whether connections to a server arrive at a listener, as far as the addresses tell.
+/// Whether connections to a server arrive at a listener, by their addresses.
 fn reaches(server: &ServerSpec, listener: SocketAddr) -> bool {
     let ip = listener.ip().to_canonical();
     let is_here = |host: IpAddr| host == ip || (ip.is_unspecified() && host.is_loopback());
@@ -151,35 +151,34 @@ fn reaches(server: &ServerSpec, listener: SocketAddr) -> bool {
         }
 }
 
-/// A Redis on another machine is probably shared, and the share of each proxy is not known.
+/// A Redis on another machine is probably shared, and without `instances` the share of each proxy is unknown.
 fn uncounted_proxies(limits: &ReadLimits, store: Option<&ReadStore>) -> Option<Problem> {
     let place = store?.shared.clone()?;
     let is_local = |id| limits.get(id).is_some_and(|limit| limit.on_failure == OnStoreFailure::Local);
     limits.ids().any(is_local).then(|| {
-        let title = "`instances` is not set: while this Redis is away, each proxy that shares it admits all that a \
-                     limit allows";
+        let title = "`instances` is not set: while this Redis is unavailable, each proxy that shares it allows the \
+                     whole of a limit";
         let help = "add the number of proxies, such as instances = 3; for a single one, instances = 1";
         Problem::warning(place, title).help(help)
     })
 }
 
-/// A file whose only path is `/`, which probably means every path.
+/// A file whose only path is `/`: probably every path is meant.
 fn root_alone(routes: &[ReadRoute]) -> Option<Problem> {
     let [read] = routes else { return None };
     (read.route.path.to_string() == "/").then(|| {
-        let title =
-            "this is the only route, and it matches no path but `/` itself: others are answered with 404";
+        let title = "this is the only route, and it matches only the path `/`: other paths get 404";
         Problem::warning(read.span.clone(), title).help("write path = \"/*\" for every path")
     })
 }
 
-/// A route whose limits a client can all walk round, by making up a key of its own for each request.
+/// A route all of whose limits a client can evade with an invented key for each request.
 fn evadable(read: &ReadRoute, limits: &ReadLimits) -> Option<Problem> {
     let own = read.route.limits.iter().filter_map(|id| limits.get(*id));
-    // Those that only watch hold nobody up.
+    // Limits in shadow mode deny nothing.
     let own: Vec<&ReadLimit> = own.filter(|limit| !limit.policy.shadow).collect();
     let part_of = |limit: &&ReadLimit| {
-        limit.terms.key.parts.iter().find(|part| can_be_made_up(part, &read.route)).map(ToString::to_string)
+        limit.terms.key.parts.iter().find(|part| can_be_invented(part, &read.route)).map(ToString::to_string)
     };
     let parts: Option<Vec<String>> = own.iter().map(part_of).collect();
     let mut parts = parts.filter(|parts| !parts.is_empty())?;
@@ -187,16 +186,16 @@ fn evadable(read: &ReadRoute, limits: &ReadLimits) -> Option<Problem> {
     parts.dedup();
     let parts = parts.iter().map(|part| format!("`{part}`")).collect::<Vec<_>>().join(" and ");
     let title = format!(
-        "clients can walk round every limit of route `{}`: a made-up {parts} gives them a fresh count",
+        "clients can evade every limit of route `{}`: an invented {parts} gives them a new count",
         read.route.name
     );
-    let help = "add a limit that counts by `client_ip`, with room for several keys behind one address";
+    let help = "add a limit that counts by `client_ip`, large enough for several clients behind one address";
     Some(Problem::warning(read.span.clone(), title).help(help))
 }
 
-/// Whether a client of this route can put there what it likes. What the route's own conditions fix can't be
-/// made up; a method can, where the route takes any.
-fn can_be_made_up(part: &KeyPart, route: &Route) -> bool {
+/// Whether a client of this route can choose the value of a part freely. Values that the conditions of the route fix
+/// can't be chosen; a method can, if the route has no condition on it.
+fn can_be_invented(part: &KeyPart, route: &Route) -> bool {
     match part {
         KeyPart::Host => !matches!(route.host, Some(HostPattern::Exact(_))),
         KeyPart::Method => route.methods.is_empty(),
@@ -208,12 +207,12 @@ fn can_be_made_up(part: &KeyPart, route: &Route) -> bool {
     }
 }
 
-/// Where a route is looked for that hides another: host, path with its parameters unnamed, whether it takes
-/// any rest, and the first of its other conditions.
+/// The index of routes that may hide another: host, path with its parameters unnamed, whether it ends in `*`, and the
+/// first of its other conditions.
 type Spot = (String, String, bool, Option<(String, Vec<u8>)>);
 
-/// Routes that never match because an earlier one takes all of their requests. Asking each pair would take
-/// minutes for 10,000 routes, so only those are asked whose host, path and first condition can cover.
+/// Routes that never match because an earlier one matches all of their requests. Comparing each pair would take
+/// minutes for 10,000 routes, so only those are compared whose host, path and first condition can cover.
 fn hidden_routes(routes: &[ReadRoute]) -> Vec<Problem> {
     let mut spots: HashMap<Spot, Vec<usize>> = HashMap::new();
     let mut rest_lengths: Vec<usize> = Vec::new();
@@ -228,9 +227,9 @@ fn hidden_routes(routes: &[ReadRoute]) -> Vec<Problem> {
         if let Some(earlier) = hiding.and_then(|place| routes.get(place)) {
             let (own, other) = (&read.route.name, &earlier.route.name);
             let title =
-                format!("route `{own}` never matches: route `{other}` before it takes all its requests");
+                format!("route `{own}` never matches: the earlier route `{other}` matches all its requests");
             let problem = Problem::warning(read.span.clone(), title);
-            let help = "routes are tried from the top: put the narrower one first";
+            let help = "routes are tried from the top: put the more specific one first";
             problems.push(problem.related(earlier.span.clone(), "this route").help(help));
         }
         if takes_rest && !rest_lengths.contains(&path.len()) {
@@ -258,7 +257,7 @@ fn conditions(route: &Route) -> impl Iterator<Item = (String, Vec<u8>)> {
     headers.chain(query)
 }
 
-/// Every spot where a route can stand that covers this one.
+/// Every index entry of routes that can cover this one.
 fn covering_spots(
     route: &Route,
     path: &str,

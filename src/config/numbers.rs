@@ -1,28 +1,20 @@
-//! The numbers of a limit, a tier or an override: which keys its algorithm has, and what they say.
+//! The numbers of a limit, a tier or an override, and which of them belong to its algorithm.
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
+use super::item::Item;
 use super::rate::{self, WrittenRate};
-use super::reader::Item;
 use super::report::Problem;
 use super::table::Table;
 use super::zone::zone;
 use crate::limit::Algorithm::{
     self, Concurrency, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
 };
-use crate::limit::{Align, Calendar, MAX_IN_FLIGHT};
+use crate::limit::{Align, Calendar};
 use crate::time::Micros;
 
-/// Bursts and queues: beyond it no number is exact anyway.
-const UNITS: RangeInclusive<u64> = 0..=1 << 53;
-const BUCKETS: RangeInclusive<u64> = 1..=10_000;
-const IN_FLIGHT: RangeInclusive<u64> = 1..=MAX_IN_FLIGHT;
-/// Leases are looked through once a second, and renewed when a third has passed.
-const LEASE: RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_hours(24);
+/// Where neither a limit nor its variant names one.
 const DEFAULT_LEASE: Micros = Micros(30_000_000);
 
-/// Keys that have a meaning for some algorithms only.
+/// The algorithms that each key belongs to.
 const OWNERS: [(&str, &[Algorithm]); 9] = [
     ("rate", &[TokenBucket, Gcra, FixedWindow, SlidingLog, SlidingWindow, LeakyBucket]),
     ("burst", &[TokenBucket, Gcra]),
@@ -48,64 +40,61 @@ pub(super) struct Numbers<'a> {
     pub queue: Option<(u64, Item<'a>)>,
     pub max_in_flight: Option<u64>,
     pub lease: Option<Micros>,
-    /// Whether there are none at all.
+    /// Whether the table has none of them.
     pub is_empty: bool,
 }
 
 impl<'a> Numbers<'a> {
-    /// Reads the numbers that a table names. Where the algorithm was not understood, all may belong to it.
+    /// Reads the numbers of a table. Where the algorithm could not be read, none of them is refused for it.
     pub fn read(table: &mut Table<'a>, algorithm: Option<Algorithm>) -> Option<Self> {
-        let mut items = OWNERS.map(|(key, owners)| match algorithm {
-            Some(own) if !owners.contains(&own) => {
-                if table.takes_silently(key) {
-                    belongs_elsewhere(table, key, owners, own);
-                }
-                None
+        for (key, owners) in OWNERS {
+            if let Some(own) = algorithm
+                && !owners.contains(&own)
+                && table.exclude(key)
+            {
+                belongs_elsewhere(table, key, owners, own);
             }
-            _ => table.item(key),
-        });
-        let is_empty = items.iter().all(Option::is_none);
-        let [rate, burst, refill, align, timezone, buckets, queue, max_in_flight, lease] =
-            items.each_mut().map(Option::take);
-        let rates = rate.map_or(Some(Vec::new()), |item| rates(item, algorithm));
-        let burst = optional(burst, |item| Some((self::burst(item, algorithm)?, item)));
-        let is_interval = optional(refill, |item| item.choice(&[("smooth", false), ("interval", true)], &[]));
-        let by_first_request =
-            optional(align, |item| item.choice(&[("clock", false), ("first_request", true)], &[]));
-        let zone = optional(timezone, |item| Some((zone(item)?, item)));
-        let buckets = optional(buckets, |item| Some((item.integer(&BUCKETS)?, item)));
-        let queue = optional(queue, |item| Some((item.integer(&UNITS)?, item)));
-        let max_in_flight = optional(max_in_flight, |item| item.integer(&IN_FLIGHT));
-        let lease = optional(lease, |item| item.duration(&LEASE).map(Micros::from));
+        }
+        let table = &*table;
+        let number = |key| table.optional(key, |item| Some((table.integer_in(key, item)?, item)));
+        let flag = |key, meanings| table.optional(key, |item| table.choice_in(key, item, meanings));
+        let rates = table.optional("rate", |item| rates(item, algorithm));
+        let burst = table.optional("burst", |item| Some((burst(table, item, algorithm)?, item)));
+        let is_interval = flag("refill", &[("smooth", false), ("interval", true)]);
+        let by_first_request = flag("align", &[("clock", false), ("first_request", true)]);
+        let zone = table.optional("timezone", |item| Some((zone(item)?, item)));
+        let (buckets, queue) = (number("buckets"), number("queue"));
+        let max_in_flight = number("max_in_flight");
+        let lease = table.optional("lease", |item| table.duration_in("lease", item));
         Some(Self {
-            rates: rates?,
-            burst: burst?,
-            is_interval: is_interval?,
-            by_first_request: by_first_request?,
-            zone: zone?,
-            buckets: buckets?,
-            queue: queue?,
-            max_in_flight: max_in_flight?,
-            lease: lease?,
-            is_empty,
+            rates: rates.ok()?.unwrap_or_default(),
+            burst: burst.ok()?,
+            is_interval: is_interval.ok()?,
+            by_first_request: by_first_request.ok()?,
+            zone: zone.ok()?,
+            buckets: buckets.ok()?,
+            queue: queue.ok()?,
+            max_in_flight: max_in_flight.ok()?.map(|(number, _)| number),
+            lease: lease.ok()?.map(Micros::from),
+            is_empty: OWNERS.iter().all(|(key, _)| table.given(key).is_none()),
         })
     }
 
-    /// Notes the one number that a limit of this algorithm can't do without, if it is missing.
-    pub fn require(table: &mut Table<'a>, algorithm: Option<Algorithm>) {
+    /// Notes a problem if the one number that the algorithm requires is missing.
+    pub fn require(table: &Table<'a>, algorithm: Option<Algorithm>) {
         let (needed, other, example) = match algorithm {
             Some(Concurrency) => ("max_in_flight", "rate", "max_in_flight = 20"),
             Some(_) => ("rate", "max_in_flight", "rate = \"100/minute\""),
             None => return,
         };
-        // Who writes the other has been told already.
+        // The other one is reported already, with this one as its cure.
         if table.key_span(other).is_none() {
-            table.required(needed, example);
+            table.require(needed, example);
         }
     }
 
-    /// These numbers, and those of `base` for what they don't name. A rate of their own does not go with the
-    /// burst or the queue of another.
+    /// These numbers, and those of `base` for the missing ones. With a rate of their own, burst and queue are not
+    /// taken from `base`.
     pub fn over(self, base: &Self) -> Self {
         let has_rate = !self.rates.is_empty();
         let beside_rate = |own: Option<(u64, Item<'a>)>, base| if has_rate { own } else { own.or(base) };
@@ -127,22 +116,16 @@ impl<'a> Numbers<'a> {
         self.lease.unwrap_or(DEFAULT_LEASE)
     }
 
-    /// Where windows begin: with the calendar where the period is one of its units, without a number.
+    /// Where windows start: with the calendar where the period is one of its units, without a number.
     pub fn align(&self) -> Align {
         if self.by_first_request == Some(true) {
             return Align::FirstRequest;
         }
         let Some(unit) = self.rates.first().and_then(|rate| rate.calendar) else { return Align::Clock };
         let zone = self.zone.as_ref().map_or("UTC", |(zone, _)| zone);
-        // The zone was found when it was read.
+        // The zone was valid when it was read.
         Calendar::new(unit, zone).map_or(Align::Clock, Align::Calendar)
     }
-}
-
-/// What an item says if it is there; `None` if that is wrong.
-#[allow(clippy::option_option)]
-fn optional<'a, T>(item: Option<Item<'a>>, read: impl FnOnce(Item<'a>) -> Option<T>) -> Option<Option<T>> {
-    item.map_or(Some(None), |item| read(item).map(Some))
 }
 
 fn rates(item: Item<'_>, algorithm: Option<Algorithm>) -> Option<Vec<WrittenRate<'_>>> {
@@ -157,19 +140,19 @@ fn rates(item: Item<'_>, algorithm: Option<Algorithm>) -> Option<Vec<WrittenRate
     }
     let items = item.list("")?;
     if items.is_empty() {
-        return item.refuse(item.error("there is no rate in it").help("such as [\"1/s\", \"20/minute\"]"));
+        return item.refuse(item.error("the list has no rate").help("such as [\"1/s\", \"20/minute\"]"));
     }
     let rates: Vec<Option<WrittenRate<'_>>> = items.into_iter().map(rate::rate).collect();
     let rates: Vec<WrittenRate<'_>> = rates.into_iter().collect::<Option<_>>()?;
     check_rates(&rates).then_some(rates)
 }
 
-/// Says whether no two rates are the same, and warns of those that can never be the ones that refuse.
+/// Returns whether no two rates are equal, and warns of rates that can never deny a request.
 fn check_rates(rates: &[WrittenRate<'_>]) -> bool {
     let mut are_right = true;
     for (place, rate) in rates.iter().enumerate() {
         if let Some(twin) = rates[..place].iter().find(|other| other.rate == rate.rate) {
-            let problem = rate.text.error("this rate stands in the list already");
+            let problem = rate.text.error("this rate is in the list already");
             rate.text.refuse::<()>(problem.related(twin.text.item.span(), "here"));
             are_right = false;
             continue;
@@ -179,19 +162,19 @@ fn check_rates(rates: &[WrittenRate<'_>]) -> bool {
             other != own && other.units() <= own.units() && other.period() >= own.period()
         };
         if let Some(stricter) = rates.iter().find(is_stricter) {
-            let problem = Problem::warning(rate.text.item.span(), "this rate never refuses anybody");
-            let label = "this one allows no more in no less time";
+            let problem = Problem::warning(rate.text.item.span(), "this rate never denies a request");
+            let label = "this rate is stricter in any case";
             rate.text.item.reader.note(problem.related(stricter.text.item.span(), label));
         }
     }
     are_right
 }
 
-fn burst(item: Item<'_>, algorithm: Option<Algorithm>) -> Option<u64> {
-    let burst = item.integer(&UNITS)?;
+fn burst<'a>(table: &Table<'a>, item: Item<'a>, algorithm: Option<Algorithm>) -> Option<u64> {
+    let burst = table.integer_in("burst", item)?;
     if burst == 0 && algorithm == Some(TokenBucket) {
-        let problem = item.error("a bucket that holds nothing would refuse every request");
-        return item.refuse(problem.help("`burst` is how many requests may come at once: at least 1"));
+        let problem = item.error("an empty bucket would deny every request");
+        return item.refuse(problem.help("`burst` is how many units may be spent at once: at least 1"));
     }
     Some(burst)
 }
@@ -200,7 +183,7 @@ fn belongs_elsewhere(table: &Table<'_>, key: &str, owners: &[Algorithm], own: Al
     let place = table.key_span(key).unwrap_or_else(|| table.span());
     if key == "rate" {
         let title = "a concurrency limit has no rate: it bounds how many requests are in flight at once";
-        let help = "write `max_in_flight = 20` in its place";
+        let help = "write `max_in_flight = 20` instead";
         table.reader.note(Problem::error(place, title).help(help));
         return;
     }
@@ -210,7 +193,7 @@ fn belongs_elsewhere(table: &Table<'_>, key: &str, owners: &[Algorithm], own: Al
         format!("`{key}` belongs to the algorithm{plural} {names}, and this limit is a {}", own.name());
     let help = match (key, own) {
         ("max_in_flight", _) => {
-            "add algorithm = \"concurrency\", or write `rate = \"100/minute\"` in its place".to_owned()
+            "add algorithm = \"concurrency\", or write `rate = \"100/minute\"` instead".to_owned()
         }
         ("burst", LeakyBucket) => "in a leaky_bucket, `queue` is how many may wait".to_owned(),
         _ => format!("leave `{key}` out"),

@@ -1,10 +1,10 @@
-//! From numbers to a quota, or to the nearest numbers that make one.
+//! The quota that the numbers of a limit make, or a problem with the nearest numbers that would make one.
 
 use std::time::Duration;
 
+use super::item::Item;
 use super::numbers::Numbers;
 use super::rate::{WrittenRate, written_period};
-use super::reader::Item;
 use super::report::Problem;
 use crate::limit::{Algorithm, Align, MAX_IN_FLIGHT, Quota, QuotaError, Rate};
 use crate::time::format_duration;
@@ -12,14 +12,14 @@ use crate::time::format_duration;
 /// How many other rates are tried on each side before giving up on a proposal.
 const TRIES: u64 = 100_000;
 
-/// A log of more entries than this is worth a warning.
+/// A log of more entries than this gets a warning.
 const LONG_LOG: u64 = 10_000;
-/// What a log takes for each entry.
+/// The size of an entry of a log.
 const ENTRY_BYTES: u64 = 8;
-/// A wait in a queue that is longer than this is worth a warning.
+/// A longer wait in a queue gets a warning.
 const LONG_WAIT: Duration = Duration::from_mins(1);
 
-/// Makes the quota that these numbers stand for; `None` if they make none, or if one is missing.
+/// Makes the quota of these numbers; `None` if one is missing or wrong, which has been reported.
 pub(super) fn quota(algorithm: Algorithm, numbers: &Numbers<'_>) -> Option<Quota> {
     let rates: Vec<Rate> = numbers.rates.iter().map(|rate| rate.rate).collect();
     let has_all =
@@ -88,56 +88,61 @@ pub(super) fn written(algorithm: Algorithm, numbers: &Numbers<'_>) -> Box<str> {
     words.into()
 }
 
-/// Warns of what is odd about the numbers that a table names itself; `all` are those that it has in the end.
+/// Warns of suspicious numbers of a table itself; `all` are those that apply, with the limit's own.
 pub(super) fn warn(algorithm: Algorithm, own: &Numbers<'_>, all: &Numbers<'_>) {
     let by_calendar = algorithm == Algorithm::FixedWindow && matches!(all.align(), Align::Calendar(_));
-    let agreed = |rate: &WrittenRate<'_>| {
-        let (unit, days) = rate.agreed.filter(|_| !by_calendar)?;
-        let title = format!("a {unit} counts as {days} days here");
-        let help = format!(
-            "write \"{days} days\" if you mean that; windows that follow the calendar have algorithm = \
-             \"fixed_window\" and a rate such as \"800/{unit}\""
-        );
-        Some(Problem::warning(rate.text.item.span(), title).help(help))
-    };
-    let long = |rate: &&WrittenRate<'_>| algorithm == Algorithm::SlidingLog && rate.rate.units() > LONG_LOG;
-    let memory = |rate: &WrittenRate<'_>| {
-        let title = format!(
-            "this log takes up to {} KB for each key: {} entries of {ENTRY_BYTES} bytes",
-            (rate.rate.units() * ENTRY_BYTES).div_ceil(1_000),
-            rate.rate.units()
-        );
-        let help =
-            "algorithm = \"sliding_window\" with several `buckets` counts nearly as exactly in a few bytes";
-        Problem::warning(rate.text.item.span(), title).help(help)
-    };
-    let longest = own.rates.iter().filter(long).max_by_key(|rate| rate.rate.units());
-    let zone = own.zone.as_ref().filter(|_| !by_calendar).map(|(_, item)| {
-        let title = "this time zone changes nothing: no window of this limit follows the calendar";
-        let help =
-            "those do whose rate is per day, week, month or year, without a number, and aligned to the clock";
-        Problem::warning(item.span(), title).help(help)
-    });
-    let queue = all.queue.filter(|_| own.queue.is_some() || !own.rates.is_empty());
-    let queue = queue.and_then(|(places, item)| Some((longest_wait(all.rates.first()?.rate, places)?, item)));
-    let wait = queue.map(|(wait, item)| {
-        let title = format!("who comes last in this queue waits for {}", format_duration(wait));
-        let help =
-            "most clients give up before that, and their places stay taken: a shorter queue refuses at once";
-        Problem::warning(item.span(), title).help(help)
-    });
-    let problems = own.rates.iter().filter_map(agreed).chain(longest.map(memory)).chain(zone).chain(wait);
-    let reader = own.rates.first().map(|rate| rate.text.item.reader);
-    let reader = reader.or_else(|| own.queue.map(|(_, item)| item.reader));
-    let reader = reader.or_else(|| own.zone.as_ref().map(|(_, item)| item.reader));
-    for problem in problems {
-        if let Some(reader) = reader {
-            reader.note(problem);
-        }
+    if !by_calendar {
+        own.rates.iter().for_each(warn_of_unit);
+        own.zone.as_ref().into_iter().for_each(|(_, item)| warn_of_zone(*item));
+    }
+    if algorithm == Algorithm::SlidingLog {
+        own.rates.iter().max_by_key(|rate| rate.rate.units()).into_iter().for_each(warn_of_memory);
+    }
+    if own.queue.is_some() || !own.rates.is_empty() {
+        warn_of_wait(all);
     }
 }
 
-/// How long a queue of so many places can make a request wait, if that is longer than clients do.
+/// A month or a year that is not one of the calendar has a fixed number of days.
+fn warn_of_unit(rate: &WrittenRate<'_>) {
+    let Some((unit, days)) = rate.agreed else { return };
+    let item = rate.text.item;
+    let problem = Problem::warning(item.span(), format!("a {unit} is {days} days here"));
+    item.reader.note(problem.help(format!(
+        "write \"{days} days\" if you mean that; for windows that follow the calendar, write algorithm = \
+         \"fixed_window\" and a rate such as \"800/{unit}\""
+    )));
+}
+
+fn warn_of_zone(item: Item<'_>) {
+    let title = "this time zone changes nothing: no window of this limit follows the calendar";
+    let help = "the calendar applies to rates per day, week, month or year, without a number, and with align = \"clock\"";
+    item.reader.note(Problem::warning(item.span(), title).help(help));
+}
+
+fn warn_of_memory(rate: &WrittenRate<'_>) {
+    let units = rate.rate.units();
+    if units <= LONG_LOG {
+        return;
+    }
+    let title = format!(
+        "this log takes up to {} KB for each key: {units} entries of {ENTRY_BYTES} bytes",
+        (units * ENTRY_BYTES).div_ceil(1_000),
+    );
+    let help =
+        "algorithm = \"sliding_window\" with several `buckets` counts nearly as exactly in a few bytes";
+    rate.text.item.reader.note(Problem::warning(rate.text.item.span(), title).help(help));
+}
+
+fn warn_of_wait(all: &Numbers<'_>) {
+    let (Some((positions, item)), Some(rate)) = (all.queue, all.rates.first()) else { return };
+    let Some(wait) = longest_wait(rate.rate, positions) else { return };
+    let title = format!("the last request in this queue waits for {}", format_duration(wait));
+    let help = "most clients give up before that, and their requests still fill the queue: a shorter queue denies at once";
+    item.reader.note(Problem::warning(item.span(), title).help(help));
+}
+
+/// The wait at the end of a queue, if it is longer than most clients wait.
 fn longest_wait(rate: Rate, places: u64) -> Option<Duration> {
     let micros = u128::from(places) * u128::from(rate.period().0) / u128::from(rate.units().max(1));
     let wait = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
@@ -159,19 +164,19 @@ fn refuse<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError) -> 
         QuotaError::TooLong { longest } => {
             let rate = numbers.rates.iter().max_by_key(|rate| rate.rate.period()).unwrap_or(rate);
             let days = longest.ceil_secs() / 86_400;
-            let problem = rate.text.error(format!("a {} can't look back so far", algorithm.name()));
+            let problem = rate.text.error(format!("a {} can't have so long a period", algorithm.name()));
             rate.text.refuse(problem.help(format!("the longest period that fits is {days} days")))
         }
         QuotaError::TooManyRates { most } => {
             let place = numbers.rates.get(most).unwrap_or(rate);
-            place
-                .text
-                .refuse(place.text.error(format!("this is one rate too many: a log has at most {most}")))
+            place.text.refuse(
+                place.text.error(format!("this is one rate too many: a sliding_log has at most {most}")),
+            )
         }
         QuotaError::Uneven { below, above } => {
-            let problem = rate.text.error("this period can't be cut into so many equal parts");
+            let problem = rate.text.error("this period can't be divided into so many equal buckets");
             let problem = match numbers.buckets {
-                Some((_, item)) => problem.related(item.span(), "so many"),
+                Some((_, item)) => problem.related(item.span(), "this many"),
                 None => problem,
             };
             let nearest = if below == above {

@@ -1,13 +1,13 @@
-//! Rates as the file spells them: `100/minute`, `5/s`, `5/10m`, `5/10 minutes`.
+//! Rates as the file writes them: `100/minute`, `5/s`, `5/10m`, `5/10 minutes`.
 
-use super::reader::{Item, Text};
+use super::item::{Item, Text};
 use crate::limit::{CalendarUnit, Rate};
 use crate::suggest::nearest;
 use crate::time::Micros;
 
 const DAY: u64 = 86_400_000_000;
 const WEEK: u64 = 7 * DAY;
-/// Where they are no calendar windows, a month has 30 days and a year 365.
+/// Without calendar windows, a month has 30 days and a year 365.
 const MONTH: u64 = 30 * DAY;
 const YEAR: u64 = 365 * DAY;
 
@@ -46,11 +46,11 @@ pub(super) struct WrittenRate<'a> {
     pub text: Text<'a>,
     /// The unit of its period, where that is one of the calendar and has no number.
     pub calendar: Option<CalendarUnit>,
-    /// The unit of its period and its days, where its length is a matter of agreement.
+    /// A month or a year with the number of days that it counts as.
     pub agreed: Option<(&'static str, u64)>,
 }
 
-/// What a text says.
+/// A parsed rate.
 #[derive(Debug, PartialEq, Eq)]
 struct Parsed {
     rate: Rate,
@@ -58,7 +58,7 @@ struct Parsed {
     has_number: bool,
 }
 
-/// Why a text is no rate.
+/// Why a text is not a rate.
 #[derive(Debug, PartialEq, Eq)]
 enum RateError {
     Form,
@@ -94,8 +94,8 @@ fn refused<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
     let quoted = text.quoted();
     let problem = match error {
         RateError::Form => text.error(format!("{quoted} is not a rate")).help(FORM),
-        RateError::ZeroUnits => text.error("a rate of zero would refuse every request").help(
-            "allow at least one request each period, such as \"1/minute\"; to refuse everything, give the \
+        RateError::ZeroUnits => text.error("a rate of zero would deny every request").help(
+            "allow at least one request each period, such as \"1/minute\"; to deny everything, give the \
              route `respond = { status = 403 }`",
         ),
         RateError::ZeroPeriod => {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_told_apart() {
+    fn wrong_rates_are_errors() {
         for (text, error) in [
             ("", RateError::Form),
             ("100", RateError::Form),

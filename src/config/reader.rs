@@ -1,23 +1,12 @@
-//! Small readers that note a problem and go on: values of a known type, at a known place.
+//! What one reading of a file shares: the environment, the problems found so far, and the files it names.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use toml::Spanned;
-use toml::de::DeValue;
 
 use super::report::Problem;
 use super::secrets::{self, ExpandError};
-use super::suggest::nearest;
-use super::table::Table;
-use crate::time::format_duration;
-
-/// The most characters of a value that a message repeats; the line itself is shown anyway.
-const MAX_SHOWN: usize = 60;
 
 /// What a whole reading shares: the environment, and the problems found so far.
 pub(super) struct Reader<'a> {
@@ -28,23 +17,12 @@ pub(super) struct Reader<'a> {
     files: RefCell<FilesRead>,
 }
 
-/// The other files that were read, with hashes of what they say, by the place where the file names them.
+/// The other files that were read, with hashes of their content, by the byte offset of the value that names them.
 pub(super) type FilesRead = BTreeMap<usize, (PathBuf, blake3::Hash)>;
 
-/// A value that has a name.
-#[derive(Clone, Copy)]
-pub(super) struct Item<'a> {
-    pub reader: &'a Reader<'a>,
-    /// The key that leads to it, for messages.
-    pub name: &'a str,
-    value: &'a Spanned<DeValue<'a>>,
-}
-
-/// A string, its variables filled in.
-#[derive(Clone)]
-pub(super) struct Text<'a> {
-    pub item: Item<'a>,
-    pub value: String,
+/// A string whose variables are filled in.
+pub(super) struct Filled {
+    pub text: String,
     /// Whether any of it comes from the environment, so that it may be a secret.
     pub from_env: bool,
 }
@@ -81,317 +59,22 @@ impl<'a> Reader<'a> {
             problems.map(|one| one.reworded(clean)).collect()
         }
     }
-}
 
-impl<'a> Item<'a> {
-    pub fn new(reader: &'a Reader<'a>, name: &'a str, value: &'a Spanned<DeValue<'a>>) -> Self {
-        Self { reader, name, value }
+    /// Fills in the variables of a string.
+    pub fn fill_in(&self, raw: &str) -> Result<Filled, ExpandError> {
+        let expanded = secrets::expand(raw, self.env)?;
+        let from_env = !expanded.variables.is_empty();
+        self.variables.borrow_mut().extend(expanded.variables);
+        Ok(Filled { text: expanded.text, from_env })
     }
 
-    pub fn span(self) -> Range<usize> {
-        self.value.span()
-    }
-
-    /// Something wrong with this value.
-    pub fn error(self, title: impl Into<String>) -> Problem {
-        Problem::error(self.span(), title)
-    }
-
-    /// Notes something wrong with this value; there is none to read then.
-    pub fn refuse<T>(self, problem: Problem) -> Option<T> {
-        self.reader.note(problem);
-        None
-    }
-
-    fn wrong_type<T>(self, expected: &str, help: &str) -> Option<T> {
-        let found = match self.value.get_ref() {
-            DeValue::String(_) => "a string",
-            DeValue::Integer(_) => "a whole number",
-            DeValue::Float(_) => "a decimal number",
-            DeValue::Boolean(_) => "true or false",
-            DeValue::Datetime(_) => "a date",
-            DeValue::Array(_) => "an array",
-            DeValue::Table(_) => "a table",
-        };
-        let problem = self.error(format!("`{}` must be {expected}, not {found}", self.name));
-        self.refuse(if help.is_empty() { problem } else { problem.help(help) })
-    }
-
-    pub fn is_string(self) -> bool {
-        self.value.get_ref().is_str()
-    }
-
-    pub fn is_array(self) -> bool {
-        self.value.get_ref().is_array()
-    }
-
-    pub fn is_integer(self) -> bool {
-        self.value.get_ref().is_integer()
-    }
-
-    pub fn is_table(self) -> bool {
-        self.value.get_ref().is_table()
-    }
-
-    /// A string.
-    pub fn string(self) -> Option<Text<'a>> {
-        let may_be_quoted = !self.is_array() && !self.is_table();
-        self.string_like("a string", if may_be_quoted { "put it in quotes" } else { "" })
-    }
-
-    /// A string of a certain kind, such as "a rate".
-    pub fn string_like(self, expected: &str, help: &str) -> Option<Text<'a>> {
-        let DeValue::String(raw) = self.value.get_ref() else { return self.wrong_type(expected, help) };
-        match secrets::expand(raw, self.reader.env) {
-            Ok(expanded) => {
-                let from_env = !expanded.variables.is_empty();
-                self.reader.variables.borrow_mut().extend(expanded.variables);
-                Some(Text { item: self, value: expanded.text, from_env })
-            }
-            Err(ExpandError::Missing(name)) => self.refuse(
-                self.error(format!("the environment variable `{name}` is not set"))
-                    .help(format!("set {name}, or write `$${{` where `${{` itself is meant")),
-            ),
-            Err(ExpandError::Malformed) => self.refuse(
-                self.error("`${` must be followed by the name of an environment variable and `}`")
-                    .help("write `$${` where `${` itself is meant"),
-            ),
-        }
-    }
-
-    /// `true` or `false`.
-    pub fn boolean(self) -> Option<bool> {
-        self.value.get_ref().as_bool().or_else(|| self.wrong_type("true or false", "without quotes"))
-    }
-
-    /// A whole number within bounds.
-    pub fn integer(self, range: &RangeInclusive<u64>) -> Option<u64> {
-        let Some(integer) = self.value.get_ref().as_integer() else {
-            return self.wrong_type("a whole number", "");
-        };
-        let digits = integer.as_str().replace('_', "");
-        let number = i128::from_str_radix(&digits, integer.radix()).ok();
-        let within = number.and_then(|n| u64::try_from(n).ok()).filter(|number| range.contains(number));
-        within.or_else(|| self.out_of_range(range.start(), range.end(), &digits))
-    }
-
-    /// A whole number within bounds that fits the machine's size.
-    pub fn count(self, range: &RangeInclusive<u64>) -> Option<usize> {
-        self.integer(range).and_then(|number| usize::try_from(number).ok())
-    }
-
-    /// A number within bounds, whole or not.
-    pub fn decimal(self, range: &RangeInclusive<f64>) -> Option<f64> {
-        let text = match self.value.get_ref() {
-            DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
-            DeValue::Float(float) => float.as_str(),
-            _ => return self.wrong_type("a number", ""),
-        };
-        let number = text.replace('_', "").parse::<f64>().ok().filter(|number| range.contains(number));
-        number.or_else(|| self.out_of_range(range.start(), range.end(), text))
-    }
-
-    fn out_of_range<T>(
-        self,
-        low: impl std::fmt::Display,
-        high: impl std::fmt::Display,
-        found: &str,
-    ) -> Option<T> {
-        self.refuse(self.error(format!("`{}` must be from {low} to {high}, not {found}", self.name)))
-    }
-
-    /// A duration within bounds, such as "250ms".
-    pub fn duration(self, range: &RangeInclusive<Duration>) -> Option<Duration> {
-        let form = "write it with its unit, in quotes: \"250ms\", \"30s\", \"5m\", \"1h\"";
-        let text = self.string_like("a duration", form)?;
-        let Ok(span) = humantime::parse_duration(&text.value) else {
-            return self.refuse(self.error(format!("{} is not a duration", text.quoted())).help(form));
-        };
-        if range.contains(&span) {
-            return Some(span);
-        }
-        let [low, high] = [range.start(), range.end()].map(|bound| format_duration(*bound));
-        self.out_of_range(low, high, &text.quoted())
-    }
-
-    /// A duration within bounds, or `"off"`: without a bound.
-    #[allow(clippy::option_option)]
-    pub fn duration_or_off(self, range: &RangeInclusive<Duration>) -> Option<Option<Duration>> {
-        let is_off = self.is_string() && self.string()?.value == "off";
-        if is_off { Some(None) } else { self.duration(range).map(Some) }
-    }
-
-    /// A number of bytes within bounds, such as 512 or "32KiB".
-    pub fn size(self, range: &RangeInclusive<u64>) -> Option<usize> {
-        let form = "write a number of bytes, or a number with its unit, in quotes: \"32KiB\", \"1MiB\"";
-        if self.is_integer() {
-            return self.count(range);
-        }
-        let text = self.string_like("a size", form)?;
-        let Some(size) = bytes(&text.value) else {
-            return self.refuse(self.error(format!("{} is not a size", text.quoted())).help(form));
-        };
-        if range.contains(&size) {
-            return usize::try_from(size).ok();
-        }
-        self.out_of_range(range.start(), format!("{} bytes", range.end()), &text.quoted())
-    }
-
-    /// One of several words. `not_yet` are words that a later version will know.
-    pub fn choice<T: Copy>(self, choices: &[(&str, T)], not_yet: &[&str]) -> Option<T> {
-        let text = self.string()?;
-        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text.value) {
-            return Some(*choice);
-        }
-        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
-        let all = listed(&words);
-        if !text.from_env
-            && not_yet.iter().any(|word| text.value == *word || text.value.starts_with(&format!("{word}:")))
-        {
-            return self.not_yet(
-                &format!("`{} = \"{}\"`", self.name, text.value),
-                &format!("this version knows {all}"),
-            );
-        }
-        let problem = self.error(format!("{} is not a value of `{}`", text.quoted(), self.name));
-        self.refuse(match nearest(&text.value, words.iter().chain(not_yet).copied()) {
-            Some(near) => problem.help(format!("did you mean \"{near}\"? The values are {all}")),
-            None if words.len() == 1 => problem.help(format!("the value that this version knows is {all}")),
-            None => problem.help(format!("the values are {all}")),
-        })
-    }
-
-    /// Refuses something that the documentation knows, and this version does not.
-    pub fn not_yet<T>(self, what: &str, help: &str) -> Option<T> {
-        let problem = self.error(format!("{what} is not supported by this version of tidegate"));
-        self.refuse(if help.is_empty() { problem } else { problem.help(help) })
-    }
-
-    /// The values of an array, or `None` if it is none.
-    pub fn list(self, help: &str) -> Option<Vec<Item<'a>>> {
-        let Some(array) = self.value.get_ref().as_array() else { return self.wrong_type("an array", help) };
-        Some(array.iter().map(|value| Self { value, ..self }).collect())
-    }
-
-    /// A table; `what` stands for it in messages.
-    pub fn table(self, what: impl Into<String>) -> Option<Table<'a>> {
-        match self.value.get_ref() {
-            DeValue::Table(table) => Some(Table::new(self.reader, what, self.span(), table)),
-            _ => self.wrong_type("a table", ""),
-        }
-    }
-}
-
-impl Text<'_> {
-    /// How the value is shown in messages: what comes from the environment is not.
-    pub fn quoted(&self) -> String {
-        if self.from_env {
-            return "this value".to_owned();
-        }
-        let mut shown: String = self.value.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
-        if self.value.chars().count() > MAX_SHOWN {
-            shown.push('…');
-        }
-        format!("`{shown}`")
-    }
-
-    /// The value for texts that people read: as the file has it, with `${NAME}` where it comes from the environment.
-    pub fn shown(&self) -> &str {
-        let written = self.item.value.get_ref().as_str();
-        written.filter(|_| self.from_env).unwrap_or(&self.value)
-    }
-
-    /// Reads the file that this names, which is looked for from `directory`.
-    pub fn read_file(&self, directory: &Path) -> (PathBuf, io::Result<Vec<u8>>) {
-        let path = directory.join(&self.value);
+    /// Reads a file that the value at byte `at` names; `path` is relative to `directory`.
+    pub fn read_file(&self, at: usize, directory: &Path, path: &str) -> (PathBuf, io::Result<Vec<u8>>) {
+        let path = directory.join(path);
         let bytes = std::fs::read(&path);
-        // One that can't be read may be there some day.
+        // Also a file that can't be read is recorded: a watcher must see when it appears.
         let hash = blake3::hash(bytes.as_deref().unwrap_or_default());
-        self.item.reader.files.borrow_mut().insert(self.item.span().start, (path.clone(), hash));
+        self.files.borrow_mut().insert(at, (path.clone(), hash));
         (path, bytes)
-    }
-
-    pub fn error(&self, title: impl Into<String>) -> Problem {
-        self.item.error(title)
-    }
-
-    /// A name that nothing in the file has; `kind` is what should have it.
-    pub fn unknown(&self, kind: &str) -> Problem {
-        let title = if self.from_env {
-            format!("no {kind} has the name that this value gives")
-        } else {
-            format!("unknown {kind} {}", self.quoted())
-        };
-        self.error(title).derived()
-    }
-
-    /// Notes something wrong with this value; there is none to read then.
-    pub fn refuse<T>(&self, problem: Problem) -> Option<T> {
-        self.item.refuse(problem)
-    }
-
-    /// What `parse` reads, or a problem that names what was expected and how to write it.
-    pub fn parsed<T>(&self, expected: &str, help: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-        parse(&self.value).or_else(|| {
-            let problem = self.error(format!("{} is not {expected}", self.quoted()));
-            self.refuse(if help.is_empty() { problem } else { problem.help(help) })
-        })
-    }
-}
-
-/// `"a", "b" and "c"`.
-fn listed(words: &[&str]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-    match quoted.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-        None => String::new(),
-    }
-}
-
-/// `512`, `32KiB`, `10 MB`.
-fn bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    let unit: u64 = match text[digits..].trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "kib" => 1 << 10,
-        "mib" => 1 << 20,
-        "gib" => 1 << 30,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        _ => return None,
-    };
-    text[..digits].parse::<u64>().ok()?.checked_mul(unit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read() {
-        for (text, size) in [
-            ("512", Some(512)),
-            ("32KiB", Some(32_768)),
-            ("10 MB", Some(10_000_000)),
-            ("1gib", Some(1 << 30)),
-            ("", None),
-            ("KiB", None),
-            ("1.5MiB", None),
-            ("-1", None),
-            ("32 kilobytes", None),
-            ("99999999999999999999", None),
-            ("99999999999999999GiB", None),
-        ] {
-            assert_eq!(bytes(text), size, "{text}");
-        }
-    }
-
-    #[test]
-    fn words_are_listed() {
-        assert_eq!(listed(&["a"]), "\"a\"");
-        assert_eq!(listed(&["a", "b", "c"]), "\"a\", \"b\" and \"c\"");
     }
 }

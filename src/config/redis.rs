@@ -3,28 +3,27 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::reader::{Item, Text};
-use super::table::Table;
-use super::tls::{self, Refused, given};
+use super::item::{Item, Text};
+use super::table::{Reported, Table};
+use super::tls;
 use crate::store::redis::{Endpoint, Target, UrlError};
 
 const FORM: &str = "write redis://host:6379, redis://user:password@host:6379/0 or unix:///run/redis.sock";
 const FORMS: &str = "with Sentinel redis-sentinel://a:26379,b:26379/?service=NAME, for a cluster \
-                     redis-cluster://a:6379,b:6379; rediss in the place of redis is TLS";
+                     redis-cluster://a:6379,b:6379; rediss instead of redis is TLS";
 
-/// Reads where a Redis is; none is right too. Files are looked for from `directory`.
-pub(super) fn target(table: &mut Table<'_>, directory: &Path) -> Result<Option<Target>, Refused> {
-    let target = given(table.item("url"), |item| {
-        url(&item.string_like("a URL", "such as \"redis://127.0.0.1:6379\"")?)
-    });
-    let place = table.item("tls");
-    let tls = given(place, |item| tls::client(item, directory, &[]));
-    let username = given(table.item("sentinel_username"), Item::string);
-    let password = given(table.item("sentinel_password"), Item::string);
+/// Reads where Redis is; `None` without a URL. Files are relative to `directory`.
+pub(super) fn target(table: &Table<'_>, directory: &Path) -> Result<Option<Target>, Reported> {
+    let target =
+        table.optional("url", |item| url(&item.string_like("a URL", "such as \"redis://127.0.0.1:6379\"")?));
+    let place = table.given("tls");
+    let tls = table.optional("tls", |item| tls::client(item, directory, &[]));
+    let username = table.optional("sentinel_username", Item::string);
+    let password = table.optional("sentinel_password", Item::string);
     let (target, username, password) = (target?, username?, password?);
     let fits_tls = fits_tls(target.as_ref(), place);
     if !fits_sentinel(target.as_ref(), [&username, &password].into_iter().flatten()) || !fits_tls {
-        return Err(Refused);
+        return Err(Reported);
     }
     let tls = tls?;
     let Some(mut target) = target else { return Ok(None) };
@@ -51,15 +50,15 @@ pub(super) fn is_loopback(host: &str) -> bool {
     is_name || host.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
 }
 
-/// Refuses `tls` beside a URL without.
+/// Refuses `tls` with a URL without TLS.
 fn fits_tls(target: Option<&Target>, place: Option<Item<'_>>) -> bool {
     let Some(item) = place.filter(|_| target.is_none_or(|target| target.tls.is_none())) else { return true };
-    let problem = item.error("`tls` is given, and `url` has nothing that is spoken to over TLS");
-    item.refuse::<()>(problem.help("begin the URL with rediss://, rediss-sentinel:// or rediss-cluster://"));
+    let problem = item.error("`tls` is given, and the scheme of `url` is not one with TLS");
+    item.refuse::<()>(problem.help("start the URL with rediss://, rediss-sentinel:// or rediss-cluster://"));
     false
 }
 
-/// Refuses credentials of Sentinels beside a URL of none.
+/// Refuses credentials of Sentinels with a URL that names none.
 fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a Text<'a>>) -> bool {
     if target.is_some_and(|target| matches!(target.endpoint, Endpoint::Sentinel { .. })) {
         return true;
@@ -76,7 +75,7 @@ fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a Te
 }
 
 /// Reads the URL of a Redis. A URL with an `@` may have its password in any of its parts, so that no message
-/// repeats a part of it.
+/// quotes any part of it.
 fn url(text: &Text<'_>) -> Option<Target> {
     let error = match Target::parse(&text.value) {
         Ok(target) => return Some(target),
@@ -86,21 +85,20 @@ fn url(text: &Text<'_>) -> Option<Target> {
     let problem = match error {
         UrlError::Malformed(why) => text.error(format!("this is not the URL of a Redis: {why}")),
         UrlError::NoHost => text.error("this is not the URL of a Redis: it has no host"),
-        UrlError::NoPath => text.error("this is not the URL of a Redis: it has no path of a socket"),
+        UrlError::NoPath => text.error("this is not the URL of a Redis: it has no path to a socket"),
         UrlError::NoService => {
-            let problem =
-                text.error("this URL does not say which service's master the Sentinels are asked for");
+            let problem = text.error("this URL does not name the service that the Sentinels monitor");
             return text
                 .refuse(problem.help("add `?service=NAME`, with the name in their `sentinel monitor`"));
         }
         UrlError::Tls(error) => return text.refuse(text.error(error.to_string())),
         UrlError::Scheme(_) if may_be_secret => {
-            text.error("this is not the URL of a Redis: its scheme is not one that is known")
+            text.error("this is not the URL of a Redis: its scheme is unknown")
         }
         UrlError::Database(_) if may_be_secret => {
-            text.error("what follows the host is no database number from 0 to 255")
+            text.error("the path after the host is not a database number from 0 to 255")
         }
-        UrlError::Extra(_) if may_be_secret => text.error("what follows `?` or `#` is not understood"),
+        UrlError::Extra(_) if may_be_secret => text.error("the part after `?` or `#` is not supported"),
         error => text.error(format!("this is not the URL of a Redis: {error}")),
     };
     let problem = problem.help(FORM).help(FORMS);

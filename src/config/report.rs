@@ -1,4 +1,4 @@
-//! What is wrong with a file, shown as compilers show it: the place, the line itself, and the cure.
+//! Problems of a file, shown as compilers do: the place, the line itself, and the cure.
 
 use std::io::{self, Write as _};
 use std::ops::Range;
@@ -12,18 +12,18 @@ use crate::telemetry::has_colours;
 /// Places further apart than this many bytes are shown as two excerpts.
 const ONE_EXCERPT: usize = 2_000;
 
-/// Everything that is wrong, or odd, about one file.
+/// The errors or warnings of one file.
 #[derive(Clone, Debug)]
 pub struct Report {
     file: String,
     /// The file's text with its secrets masked, byte for byte as long as the file.
     source: String,
     problems: Vec<Problem>,
-    /// The other files that it names, as far as it was read.
+    /// The other files that it names, as far as it could be read.
     files: Vec<PathBuf>,
 }
 
-/// One thing that is wrong, or odd.
+/// An error or a warning.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     title: String,
@@ -36,22 +36,22 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// Something wrong at a place.
+    /// An error at a place.
     pub fn error(place: Range<usize>, title: impl Into<String>) -> Self {
         Self { place: Some(place), ..Self::somewhere(title) }
     }
 
-    /// Something odd at a place.
+    /// A warning at a place.
     pub fn warning(place: Range<usize>, title: impl Into<String>) -> Self {
-        Self::error(place, title).odd()
+        Self::error(place, title).into_warning()
     }
 
-    /// The same, but odd and not wrong.
-    pub fn odd(self) -> Self {
+    /// The same as a warning.
+    pub fn into_warning(self) -> Self {
         Self { is_warning: true, ..self }
     }
 
-    /// Something wrong that has no place.
+    /// An error without a place.
     pub fn somewhere(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -64,13 +64,13 @@ impl Problem {
         }
     }
 
-    /// Adds a few words at the marked place.
+    /// Adds a label at the marked place.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Marks another place that has to do with it.
+    /// Marks a related place.
     pub fn related(mut self, place: Range<usize>, label: impl Into<String>) -> Self {
         self.related = Some((place, label.into()));
         self
@@ -93,8 +93,7 @@ impl Problem {
         }
     }
 
-    /// Something that may only follow from another problem: a key or a name that is missing where the text
-    /// could not be read.
+    /// Marks a problem that may follow from another one: a missing key or name in a text that is not valid TOML.
     pub fn derived(mut self) -> Self {
         self.is_derived = true;
         self
@@ -134,7 +133,7 @@ impl Report {
         &self.files
     }
 
-    /// A file that can't be read at all.
+    /// The report of a file that can't be read.
     pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
         let problem = Problem::somewhere(format!("can't read {file}: {error}"));
         let problem = match error.kind() {
@@ -147,30 +146,30 @@ impl Report {
         Self { file: String::new(), source: String::new(), problems: vec![problem], files: Vec::new() }
     }
 
-    /// A file that is no text.
+    /// The report of a file that is not text.
     pub(super) fn not_utf8(file: &str, bytes: &[u8], error: std::str::Utf8Error) -> Self {
         let mut text = String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned();
         let at = text.len();
         text.push(char::REPLACEMENT_CHARACTER);
         let problem = Problem::error(at..text.len(), "the file is not valid UTF-8")
-            .label("this byte is no text")
+            .label("this byte is not UTF-8")
             .help("TOML is written in UTF-8: save the file in that encoding");
         Self::new(file, &text, vec![problem])
     }
 
-    /// Whether there is nothing to say.
+    /// Whether there are no problems.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// How many things are wrong or odd.
+    /// The number of problems.
     #[must_use]
     pub fn len(&self) -> usize {
         self.problems.len()
     }
 
-    /// How many problems which file has; nothing for a file that could not be read.
+    /// The file with its number of problems; `None` for a file that could not be read.
     #[must_use]
     pub fn summary(&self) -> Option<String> {
         let count = self.len();
@@ -178,7 +177,7 @@ impl Report {
         (!self.file.is_empty()).then(|| format!("{}: {count} problem{plural}", self.file))
     }
 
-    /// All of it, with colours or without; no line end after the last line.
+    /// The text, with colours or without; no line end after the last line.
     #[must_use]
     pub fn render(&self, colours: bool) -> String {
         let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
@@ -189,7 +188,7 @@ impl Report {
         self.problems.iter().map(shown).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// All of it for standard error.
+    /// The text for standard error.
     #[must_use]
     pub fn text(&self) -> String {
         self.render(has_colours(&io::stderr()))
@@ -246,8 +245,8 @@ impl Report {
         groups.map(|group| renderer.render(&[group])).collect::<Vec<_>>().join("\n")
     }
 
-    /// The lines from the first mark to the last. Only these are handed on, so that a long file with many
-    /// problems is not searched again for each.
+    /// The lines from the first mark to the last. The renderer gets only these, so that it does not scan a long file for
+    /// each problem.
     fn excerpt<'a>(
         &'a self,
         marks: &[(AnnotationKind, &Range<usize>, Option<&'a str>)],
@@ -268,7 +267,7 @@ impl Report {
     }
 }
 
-/// The last place at or before `at` where a character starts.
+/// The last start of a character at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
     text.floor_char_boundary(at.min(text.len()))
 }
@@ -317,12 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn marks_beyond_the_text_or_inside_a_character_do_no_harm() {
+    fn marks_beyond_the_text_or_inside_a_character_are_moved() {
         for place in [12..12, 11..13, 0..99, 99..99] {
-            let report = Report::new("x.toml", TEXT, vec![Problem::error(place, "odd")]);
-            assert!(report.to_string().starts_with("error: odd\n"));
+            let report = Report::new("x.toml", TEXT, vec![Problem::error(place, "unusual")]);
+            assert!(report.to_string().starts_with("error: unusual\n"));
         }
-        let report = Report::new("x.toml", "", vec![Problem::error(0..1, "odd")]);
-        assert!(report.to_string().starts_with("error: odd\n"));
+        let report = Report::new("x.toml", "", vec![Problem::error(0..1, "unusual")]);
+        assert!(report.to_string().starts_with("error: unusual\n"));
     }
 }

@@ -2,8 +2,10 @@
 
 use http::HeaderValue;
 
-use super::reader::{Item, Text};
+use super::item::{Item, Text};
+use super::keys::REWRITE;
 use super::report::Problem;
+use super::table::Table;
 use crate::gate::{PathPattern, host_of, normalize};
 use crate::proxy::Rewrite;
 use crate::upstream::HostRule;
@@ -11,17 +13,17 @@ use crate::upstream::HostRule;
 /// Reads `{ strip_prefix = "/v1", host = "upstream" }`.
 pub(super) fn rewrite(item: Option<Item<'_>>, path: Option<&PathPattern>) -> Option<Rewrite> {
     let Some(item) = item else { return Some(Rewrite::default()) };
-    let mut table = item.table("`rewrite`")?;
-    let strip_prefix = table.item("strip_prefix").map_or(Some(None), |item| prefix(item, path).map(Some));
-    let host = table.item("host").map_or(Some(HostRule::default()), host);
+    let table = Table::of(item, "`rewrite`", &REWRITE)?;
+    let strip_prefix = table.optional("strip_prefix", |item| prefix(item, path));
+    let host = table.optional("host", host);
     table.close();
-    Some(Rewrite { strip_prefix: strip_prefix?, host: host? })
+    Some(Rewrite { strip_prefix: strip_prefix.ok()?, host: host.ok()?.unwrap_or_default() })
 }
 
 fn prefix(item: Item<'_>, path: Option<&PathPattern>) -> Option<Box<str>> {
     let text = item.string()?;
     let help = "write whole segments, such as \"/v1\" or \"/api/v1\"";
-    let prefix = text.parsed("a prefix that can be cut from a path", help, |text| {
+    let prefix = text.parsed("a prefix that can be removed from a path", help, |text| {
         let normal = normalize(text).ok().filter(|normal| !normal.encoded_slash)?;
         let prefix = normal.matched().trim_end_matches('/');
         (prefix.starts_with('/') && !text.contains(['*', '{', '}', '?', '#'])).then(|| Box::from(prefix))
@@ -41,7 +43,9 @@ fn warn_if_idle(text: &Text<'_>, prefix: &str, path: &PathPattern) {
         || fixed.starts_with(&prefix_slash)
         || (fixed.len() < pattern.len() && prefix_slash.starts_with(fixed));
     if !may_start {
-        let title = format!("nothing is cut: no path of this route (`{pattern}`) starts with this prefix");
+        let title = format!(
+            "`strip_prefix` removes nothing: no path of this route (`{pattern}`) starts with this prefix"
+        );
         text.item.reader.note(Problem::warning(text.item.span(), title));
     }
 }

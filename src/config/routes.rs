@@ -1,16 +1,17 @@
-//! `[[routes]]`: from text to routes, and to what becomes of their requests.
+//! `[[routes]]`: from text to routes and their actions.
 
 use std::collections::HashMap;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
 use bytes::Bytes;
 use http::header::HeaderName;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 
 use super::answers::status;
 use super::headers::{self, Direction};
+use super::item::Item;
+use super::keys::{RESPOND, ROUTE};
 use super::limits::ReadLimits;
-use super::reader::Item;
 use super::report::Problem;
 use super::rewrite::rewrite;
 use super::table::{Name, Table};
@@ -25,22 +26,19 @@ pub(super) const MAX_LIMITS: usize = 1_000;
 
 const MAX_NAME: usize = 128;
 
-/// More than any body has.
-const BODY: RangeInclusive<u64> = 0..=1 << 50;
-
 /// One route.
 pub(super) struct ReadRoute {
     pub route: Route,
-    pub treatment: RouteAction,
-    /// Where it starts.
+    pub action: RouteAction,
+    /// The place of its header.
     pub span: Range<usize>,
-    /// Where its name stands, if it has one.
+    /// The place of its name, if it has one.
     pub name_span: Option<Range<usize>>,
-    /// Where it says what becomes of an encoded slash, if it does.
+    /// The place of `encoded_slash`, if it has one.
     pub slash_span: Option<Range<usize>>,
 }
 
-/// What routes refer to.
+/// The names that routes refer to.
 pub(super) struct Names<'n> {
     pub limits: &'n ReadLimits,
     pub upstreams: &'n mut ReadUpstreams,
@@ -62,36 +60,52 @@ pub(super) fn routes(item: Option<Item<'_>>, names: &mut Names<'_>) -> Option<Ve
 }
 
 fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRoute> {
-    let mut table = item.table(format!("route {number}"))?;
-    let name_item = table.item("name");
-    let name = name_item.map_or_else(|| Some(number.to_string()), name);
-    let host = table.item("host").map_or(Some(None), |item| host(item).map(Some));
-    let path = table.required("path", "path = \"/*\"").and_then(path);
-    let methods = table.item("methods").map_or(Some(Vec::new()), headers::methods);
-    let headers = table.item("headers").map_or(Some(Vec::new()), |item| pairs(item, header));
-    let query = table.item("query").map_or(Some(Vec::new()), |item| {
-        pairs(item, |name, item| Some((Box::from(name.text), Box::from(item.string()?.value))))
-    });
-    let limits = limits(&mut table, path.as_ref(), number, names);
-    let slash = table.item("encoded_slash");
-    let keeps = slash.map_or(Some(false), |item| item.choice(&[("refuse", false), ("keep", true)], &[]));
-    let max_body = table.item("max_body").map_or(Some(None), |item| item.size(&BODY).map(Some));
-    let treatment = treatment(&mut table, path.as_ref(), number, names.upstreams);
-    let span = table.span();
+    let table = Table::of(item, format!("route {number}"), &ROUTE)?;
+    let path = table.required("path").and_then(path);
+    let conditions = conditions(&table);
+    let name = table.optional("name", name);
+    let limits = limits(&table, path.as_ref(), number, names);
+    let keeps_encoded_slash = table.choice("encoded_slash", &[("refuse", false), ("keep", true)]);
+    let max_body = table.optional("max_body", |item| table.size_in("max_body", item));
+    let action = action(&table, path.as_ref(), number, names.upstreams);
+    let place = |key| table.given(key).map(Item::span);
+    let (span, name_span, slash_span) = (table.span(), place("name"), place("encoded_slash"));
     table.close();
+    let conditions = conditions?;
     let route = Route {
-        name: name?.into(),
-        host: host?,
+        name: name.ok()?.unwrap_or_else(|| number.to_string()).into(),
+        host: conditions.host,
         path: path?,
-        methods: methods?,
-        headers: headers?,
-        query: query?,
+        methods: conditions.methods,
+        headers: conditions.headers,
+        query: conditions.query,
         limits: limits?,
-        keeps_encoded_slash: keeps?,
-        max_body: max_body?.map(|most| most as u64),
+        keeps_encoded_slash: keeps_encoded_slash?,
+        max_body: max_body.ok()?.map(|most| most as u64),
     };
-    let (name_span, slash_span) = (name_item.map(Item::span), slash.map(Item::span));
-    Some(ReadRoute { route, treatment: treatment?, span, name_span, slash_span })
+    Some(ReadRoute { route, action: action?, span, name_span, slash_span })
+}
+
+/// The conditions of a route besides its path.
+struct Conditions {
+    host: Option<HostPattern>,
+    methods: Vec<Method>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    query: Vec<(Box<str>, Box<str>)>,
+}
+
+fn conditions(table: &Table<'_>) -> Option<Conditions> {
+    let host = table.optional("host", host);
+    let methods = table.optional("methods", headers::methods);
+    let headers = table.optional("headers", |item| headers::pairs(item, header));
+    let parameter = |name: &Name<'_>, item: Item<'_>| Some((name.text.into(), item.string()?.value.into()));
+    let query = table.optional("query", |item| headers::pairs(item, parameter));
+    Some(Conditions {
+        host: host.ok()?,
+        methods: methods.ok()?.unwrap_or_default(),
+        headers: headers.ok()?.unwrap_or_default(),
+        query: query.ok()?.unwrap_or_default(),
+    })
 }
 
 fn name(item: Item<'_>) -> Option<String> {
@@ -137,23 +151,17 @@ fn header(name: &Name<'_>, item: Item<'_>) -> Option<(HeaderName, HeaderValue)> 
     Some((name, headers::value(&text)?))
 }
 
-fn pairs<K, V>(item: Item<'_>, read: impl Fn(&Name<'_>, Item<'_>) -> Option<(K, V)>) -> Option<Vec<(K, V)>> {
-    let table = item.table(format!("`{}`", item.name))?;
-    let pairs: Vec<Option<(K, V)>> = table.entries().iter().map(|(name, item)| read(name, *item)).collect();
-    pairs.into_iter().collect()
-}
-
 /// The default limits, then the route's own, each once.
 fn limits(
-    table: &mut Table<'_>,
+    table: &Table<'_>,
     path: Option<&PathPattern>,
     number: usize,
     names: &Names<'_>,
 ) -> Option<Vec<PolicyId>> {
-    let inherits = table.item("inherit_limits").map_or(Some(true), Item::boolean)?;
-    let item = table.item("limits");
+    let inherits = table.boolean("inherit_limits")?;
+    let item = table.given("limits");
     let own = item.map_or_else(Vec::new, |item| names.limits.resolve_all(item));
-    // A default limit is named far away: what it asks of this route is shown at the route itself.
+    // A default limit is named elsewhere: a problem of it with this route is shown at the route.
     let inherited = names.defaults.iter().filter(|_| inherits).map(|(id, _)| (*id, table.span()));
     let mut limits: Named = inherited.collect();
     for (id, span) in own {
@@ -174,7 +182,7 @@ fn limits(
     Some(limits.into_iter().map(|(id, _)| id).collect())
 }
 
-/// A limit that counts by a part of the path needs a path that has it.
+/// Refuses limits that count by a segment which the path does not have.
 fn check_params(table: &Table<'_>, limits: &Named, path: &PathPattern, number: usize, all: &ReadLimits) {
     for (id, span) in limits {
         let Some(limit) = all.get(*id) else { continue };
@@ -192,7 +200,7 @@ fn check_params(table: &Table<'_>, limits: &Named, path: &PathPattern, number: u
     }
 }
 
-/// An upstream whose servers are chosen by a part of the path needs a path that has it.
+/// Refuses an upstream whose servers are chosen by a segment which the path does not have.
 fn check_key(item: Item<'_>, key: &ReadKey, path: &PathPattern, number: usize) {
     for part in &key.spec.parts {
         let KeyPart::PathParam(param) = part else { continue };
@@ -206,85 +214,85 @@ fn check_key(item: Item<'_>, key: &ReadKey, path: &PathPattern, number: usize) {
     }
 }
 
-fn treatment(
-    table: &mut Table<'_>,
+fn action(
+    table: &Table<'_>,
     path: Option<&PathPattern>,
     number: usize,
     upstreams: &mut ReadUpstreams,
 ) -> Option<RouteAction> {
-    let (upstream, respond_item) = (table.item("upstream"), table.item("respond"));
-    let rewrite_item = table.item("rewrite");
-    let request_item = table.item("request_headers");
-    let request_headers = headers::edits(request_item, Direction::Request);
-    let response_headers = headers::edits(table.item("response_headers"), Direction::Response);
-    let id = upstream.map(|item| upstreams.resolve(item));
-    let response = respond_item.map(respond);
-    let rewrite = rewrite(rewrite_item, path);
-    let target = match (id, response) {
-        (Some(id), None) => {
+    let request_headers = headers::edits(table.given("request_headers"), Direction::Request);
+    let response_headers = headers::edits(table.given("response_headers"), Direction::Response);
+    let rewrite = rewrite(table.given("rewrite"), path);
+    let upstream = table.given("upstream").map(|item| (item, upstreams.resolve(item)));
+    let response = table.given("respond").map(respond);
+    let target = match (upstream, response) {
+        (Some((item, id)), None) => {
             let key = id.and_then(|id| upstreams.key(id));
-            if let (Some(key), Some(path), Some(item)) = (key, path, upstream) {
+            if let (Some(key), Some(path)) = (key, path) {
                 check_key(item, key, path, number);
             }
             Target::Forward { upstream: id?, rewrite: rewrite?, key: key.map(|key| key.spec.clone()) }
         }
         (None, Some(response)) => {
-            for item in [rewrite_item, request_item].into_iter().flatten() {
-                let problem = item.error(format!(
-                    "`{}` changes what goes upstream, and this route answers by itself",
-                    item.name
-                ));
-                item.refuse::<()>(problem.help(format!("leave `{}` or `respond` out", item.name)));
-            }
+            refuse_request_edits(table);
             let (status, body) = response?;
             Target::Respond { status, body }
         }
-        (Some(_), Some(_)) => {
-            let place = table.key_span("respond").unwrap_or_default();
-            let problem = Problem::error(place, "a route either forwards or answers by itself");
-            let other = table.key_span("upstream").unwrap_or_default();
-            table
-                .reader
-                .note(problem.related(other, "here it forwards").help("leave `upstream` or `respond` out"));
-            return None;
-        }
-        (None, None) => {
-            let problem =
-                Problem::error(table.span(), "this route does not say what becomes of its requests");
-            let help =
-                "add upstream = \"http://127.0.0.1:9000\", or respond = { status = 200, body = \"ok\\n\" }";
-            table.reader.note(problem.help(help).derived());
-            return None;
-        }
+        (Some(_), Some(_)) => return two_actions(table),
+        (None, None) => return no_action(table),
     };
     Some(RouteAction { target, request_headers: request_headers?, response_headers: response_headers? })
 }
 
-fn respond(item: Item<'_>) -> Option<(StatusCode, Bytes)> {
-    let mut table = item.table("`respond`")?;
-    let status = table.item("status").map_or(Some(StatusCode::OK), |item| status(item, &(200..=599)));
-    let body_item = table.item("body");
-    let body = body_item.map_or(Some(Bytes::new()), |item| Some(item.string()?.value.into()));
-    table.close();
-    let (status, body) = (status?, body?);
-    let has_no_body =
-        matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
-    match body_item {
-        Some(item) if has_no_body && !body.is_empty() => {
-            let problem = item.error(format!("an answer with status {} has no body", status.as_u16()));
-            item.refuse(problem.help("leave `body` out"))
-        }
-        _ => Some((status, body)),
+/// A route that responds itself sends no request that could be changed.
+fn refuse_request_edits(table: &Table<'_>) {
+    for item in ["rewrite", "request_headers"].into_iter().filter_map(|key| table.given(key)) {
+        let title = format!(
+            "`{}` changes the request to the upstream, and this route responds without one",
+            item.name
+        );
+        item.refuse::<()>(item.error(title).help(format!("leave `{}` or `respond` out", item.name)));
     }
 }
 
-/// No two routes may have one name: the log, `explain` and the key part `route` go by it.
+fn two_actions<T>(table: &Table<'_>) -> Option<T> {
+    let place = table.key_span("respond").unwrap_or_default();
+    let problem = Problem::error(place, "a route has either `upstream` or `respond`, not both");
+    let other = table.key_span("upstream").unwrap_or_default();
+    table.reader.note(problem.related(other, "here it forwards").help("leave `upstream` or `respond` out"));
+    None
+}
+
+fn no_action<T>(table: &Table<'_>) -> Option<T> {
+    let problem = Problem::error(table.span(), "this route has neither `upstream` nor `respond`");
+    let help = "add upstream = \"http://127.0.0.1:9000\", or respond = { status = 200, body = \"ok\\n\" }";
+    table.reader.note(problem.help(help).derived());
+    None
+}
+
+fn respond(item: Item<'_>) -> Option<(StatusCode, Bytes)> {
+    let table = Table::of(item, "`respond`", &RESPOND)?;
+    let status = status(&table, "status");
+    let body_item = table.item("body");
+    let body = body_item.string();
+    table.close();
+    let (status, body) = (status?, body?.value);
+    let has_no_body =
+        matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
+    if has_no_body && !body.is_empty() {
+        let problem = body_item.error(format!("a response with status {} has no body", status.as_u16()));
+        return body_item.refuse(problem.help("leave `body` out"));
+    }
+    Some((status, body.into()))
+}
+
+/// Refuses two routes of one name: the log, `explain` and the key part `route` identify a route by it.
 fn check_names(item: Item<'_>, routes: &[Option<ReadRoute>]) {
     let mut seen: HashMap<&str, &ReadRoute> = HashMap::new();
     for read in routes.iter().flatten() {
         let Some(first) = seen.insert(&read.route.name, read) else { continue };
         let span = |read: &ReadRoute| read.name_span.clone().unwrap_or_else(|| read.span.clone());
-        // A route without a name goes by its number: then the one that took the number is to blame.
+        // The name of a route without one is its number: then the route that chose this number is to blame.
         let (blamed, other) = if read.name_span.is_none() { (first, read) } else { (read, first) };
         let label = if other.name_span.is_some() {
             "the other"

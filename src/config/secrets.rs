@@ -1,11 +1,11 @@
-//! Secrets: read from the environment, and never shown.
+//! Variables of the environment, and masking of secrets in messages.
 
 use std::ops::Range;
 
-/// Keys whose values are secrets wherever they stand.
+/// Keys whose values are secrets in any table.
 const KEYS: [&str; 5] = ["hash_key", "sentinel_password", "token", "password", "authorization"];
 
-/// No shorter value of a variable is looked for in messages.
+/// Shorter values of variables are not replaced in messages.
 const MIN_SECRET: usize = 4;
 
 /// Why a string's `${…}` can't be filled in.
@@ -25,7 +25,7 @@ pub(super) struct Expanded {
     pub variables: Vec<(String, String)>,
 }
 
-/// Fills in every `${NAME}`.
+/// Replaces every `${NAME}`.
 pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Expanded, ExpandError> {
     let mut expanded = Expanded { text: String::with_capacity(text.len()), variables: Vec::new() };
     let mut rest = text;
@@ -52,8 +52,7 @@ pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result
     Ok(expanded)
 }
 
-/// A message in which the variable stands wherever its value stood. Short values are left alone: they would
-/// be found in the midst of other words.
+/// The message with the variable in place of its value. Short values are kept: they occur inside other words.
 pub(super) fn without_values(message: &str, variables: &[(String, String)]) -> String {
     let mut clean = message.to_owned();
     for (name, value) in variables.iter().filter(|(_, value)| value.len() >= MIN_SECRET) {
@@ -67,18 +66,18 @@ fn is_variable(name: &str) -> bool {
     starts_right && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// The text of a file with an asterisk for each byte of a secret that is written in it. It works on the bare
-/// text, so that it holds for a file that is no TOML as well; names of variables stay.
+/// The text of a file with an asterisk for each byte of a secret. It works on the bare text, so that it covers files
+/// that are not valid TOML as well; names of variables are kept.
 pub(super) fn masked(text: &str) -> String {
     let mut masked = text.as_bytes().to_vec();
     for secret in user_infos(text).chain(values(text)) {
         mask(&mut masked[secret]);
     }
-    // A secret starts and ends beside ASCII, so only whole characters were written over.
+    // A secret starts and ends next to ASCII, so only whole characters were overwritten.
     String::from_utf8(masked).unwrap_or_else(|_| "*".repeat(text.len()))
 }
 
-/// What stands between `://` and the last `@` of the same string.
+/// The text between `://` and the last `@` of the same string.
 fn user_infos(text: &str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices("://").filter_map(|(at, _)| {
         let line = &text[text[..at].rfind('\n').map_or(0, |end| end + 1)..at];
@@ -94,7 +93,7 @@ fn is_quote(character: char) -> bool {
     matches!(character, '"' | '\'')
 }
 
-/// The values of secret keys, without their quotes. One that lacks its quotes goes to the end of the line.
+/// The values of secret keys, without their quotes. One without quotes extends to the end of the line.
 fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
     KEYS.iter().flat_map(move |key| {
         text.match_indices(key).filter_map(|(at, key)| {
@@ -116,12 +115,12 @@ fn is_blank(character: char) -> bool {
     matches!(character, ' ' | '\t')
 }
 
-/// The quotes that a value starts with, if it does.
+/// The quotes that a value starts with, or an empty string.
 fn opening(value: &str) -> &'static str {
     ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quotes| value.starts_with(quotes)).unwrap_or("")
 }
 
-/// Where the closing quotes stand; a backslash takes the next character along.
+/// The position of the closing quotes; a backslash escapes the next character.
 fn closing(value: &str, quotes: &str) -> Option<usize> {
     let mut escaped = false;
     value.char_indices().find_map(|(at, character)| {
@@ -131,7 +130,7 @@ fn closing(value: &str, quotes: &str) -> Option<usize> {
     })
 }
 
-/// Writes over everything but `${NAME}`, colons and line ends.
+/// Overwrites everything but `${NAME}`, colons and line ends.
 fn mask(secret: &mut [u8]) {
     let mut at = 0;
     while at < secret.len() {
@@ -160,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_filled_in_once() {
+    fn variables_are_replaced_once() {
         assert_eq!(filled("x${A_1}y${A_1}"), Ok(("x${B}y${B}".into(), true)));
         assert_eq!(filled("no $ variable $1"), Ok(("no $ variable $1".into(), false)));
         assert_eq!(filled("$${A_1} costs $$5"), Ok(("${A_1} costs $$5".into(), false)));
     }
 
     #[test]
-    fn what_cannot_be_filled_in_is_an_error() {
+    fn wrong_variables_are_errors() {
         assert_eq!(filled("${NONE}"), Err(ExpandError::Missing("NONE".into())));
         for text in ["${", "${A_1", "${}", "${1A}", "${A-1}", "${A_1 }"] {
             assert_eq!(filled(text), Err(ExpandError::Malformed), "{text}");

@@ -1,4 +1,4 @@
-//! Limits with `charge_on` whose statuses none of their requests can end with.
+//! Limits with `charge_on` whose requests can't end with any of its statuses.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::proxy::Target;
 /// Final statuses where no route matches: 404, and 204 for `OPTIONS *`.
 const WITHOUT_ROUTE: [u16; 2] = [204, 404];
 
-/// A warning for each limit that never charges a request, because all of its routes respond by themselves with other
+/// A warning for each limit that never charges a request, because all of its routes have `respond` with other
 /// statuses.
 pub(super) fn warnings<'a>(
     routes: &'a [ReadRoute],
@@ -26,7 +26,7 @@ pub(super) fn warnings<'a>(
         if charge_on.is_empty() || (own.peek().is_none() && !is_default) {
             return None;
         }
-        let can_end = |read: &ReadRoute| match read.treatment.target {
+        let can_end = |read: &ReadRoute| match read.action.target {
             Target::Forward { .. } => true,
             Target::Respond { status, .. } => {
                 charge_on.contains(&status.as_u16()) || refuses_missing_parts(read, limits)
@@ -42,7 +42,7 @@ pub(super) fn warnings<'a>(
     })
 }
 
-/// Whether a limit of the route refuses requests by itself, with a status of its own.
+/// Whether a limit of the route denies requests that lack a key part, with its own status.
 fn refuses_missing_parts(read: &ReadRoute, limits: &ReadLimits) -> bool {
     let mut of_route = read.route.limits.iter().filter_map(|id| limits.get(*id));
     of_route.any(|limit| limit.terms.key.on_missing == OnMissing::Deny)

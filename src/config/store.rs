@@ -1,60 +1,52 @@
 //! `[store]`.
 
 use std::num::NonZeroU64;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::path::Path;
-use std::time::Duration;
 
-use super::reader::Item;
+use super::item::Item;
+use super::keys::STORE;
 use super::redis;
+use super::table::Table;
 use crate::limit::KeyHasher;
 use crate::store::{RedisSpec, StoreSpec};
 
-const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
-const INSTANCES: RangeInclusive<u64> = 1..=100_000;
-const MAX_KEYS: RangeInclusive<u64> = 1..=1_000_000_000;
 const MAX_PREFIX: usize = 128;
 
-/// A shorter secret could be found by trying.
+/// A shorter secret could be found by brute force.
 const MIN_HASH_KEY: usize = 16;
 
-/// What `[store]` says.
+/// The settings of `[store]`.
 pub(super) struct ReadStore {
     pub spec: StoreSpec,
     pub hasher: KeyHasher,
     pub instances: NonZeroU64,
     pub max_keys: usize,
-    /// Where the URL of a Redis stands that other proxies may share, if the file does not say how many do.
+    /// Where the URL of a Redis is that other proxies may share, if the file does not say how many do.
     pub shared: Option<Range<usize>>,
 }
 
-/// Reads the store; without a URL, counts live in this process. Files are looked for from `directory`.
+/// Reads the store; without a URL, counts live in this process. Files are relative to `directory`.
 pub(super) fn store(item: Option<Item<'_>>, directory: &Path) -> Option<ReadStore> {
     let Some(item) = item else { return Some(ReadStore::default()) };
-    let default = ReadStore::default();
-    let mut table = item.table("[store]")?;
+    let table = Table::of(item, "[store]", &STORE)?;
     let url = table.key_span("url").filter(|_| table.key_span("instances").is_none());
-    let target = redis::target(&mut table, directory);
-    let timeout =
-        table.item("timeout").map_or(Some(Duration::from_millis(50)), |item| item.duration(&TIMEOUT));
-    let prefix = table.item("prefix").map_or(Some("tidegate".into()), prefix);
-    let client_clock = table
-        .item("clock")
-        .map_or(Some(false), |item| item.choice(&[("server", false), ("client", true)], &[]));
-    let hasher = table.item("hash_key").map_or(Some(KeyHasher::new(None)), hash_key);
-    let instances = table.item("instances").map_or(Some(1), |item| item.integer(&INSTANCES));
-    let max_keys = table.item("max_keys").map_or(Some(default.max_keys), |item| item.count(&MAX_KEYS));
+    let target = redis::target(&table, directory);
+    let timeout = table.duration("timeout");
+    let prefix = prefix(table.item("prefix"));
+    let client_clock = table.choice("clock", &[("server", false), ("client", true)]);
+    let hash_key = table.optional("hash_key", hash_key);
+    let instances = table.integer("instances").and_then(NonZeroU64::new);
+    let max_keys = table.count("max_keys");
     table.close();
     let target = target.ok()?;
     let shared = url.filter(|_| target.as_ref().is_some_and(|target| !redis::is_on_this_machine(target)));
-    let spec = match (target, timeout?, prefix?, client_clock?) {
-        (None, ..) => StoreSpec::Memory,
-        (Some(target), timeout, prefix, client_clock) => {
-            StoreSpec::Redis(RedisSpec { target, timeout, prefix, client_clock })
-        }
-    };
-    let instances = NonZeroU64::new(instances?)?;
-    Some(ReadStore { spec, hasher: hasher?, instances, max_keys: max_keys?, shared })
+    let (timeout, prefix, client_clock) = (timeout?, prefix?, client_clock?);
+    let spec = target.map_or(StoreSpec::Memory, |target| {
+        StoreSpec::Redis(RedisSpec { target, timeout, prefix, client_clock })
+    });
+    let hasher = hash_key.ok()?.unwrap_or_else(|| KeyHasher::new(None));
+    Some(ReadStore { spec, hasher, instances: instances?, max_keys: max_keys?, shared })
 }
 
 impl Default for ReadStore {
@@ -69,7 +61,7 @@ impl Default for ReadStore {
     }
 }
 
-/// Braces in a prefix would move every key to one place of a Redis Cluster.
+/// Reads the prefix of stored keys. Braces in it would move every key to one slot of a Redis Cluster.
 fn prefix(item: Item<'_>) -> Option<Box<str>> {
     let help = "a prefix has 1 to 128 visible ASCII characters, and no braces";
     let text = item.string()?;

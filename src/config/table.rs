@@ -1,26 +1,28 @@
-//! A table while it is read: it knows which keys were asked for, and reports the rest.
+//! A table while it is read, over the list of its keys.
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::reader::{Item, Reader};
+use super::item::Item;
+use super::keys::{Default, Key, Keys, Kind, default_value};
+use super::reader::Reader;
 use super::report::Problem;
 use super::suggest::nearest;
 
-/// A table while it is read.
+/// A table of the file, and the keys that it may have.
 pub(super) struct Table<'a> {
     pub reader: &'a Reader<'a>,
-    /// What stands for it in messages; empty for the file itself.
+    /// Its name in messages; empty for the file itself.
     what: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
-    /// Keys that were asked for, whether they are there or not.
-    known: Vec<&'static str>,
-    /// Keys that have been dealt with, and that no message proposes.
-    silent: Vec<&'static str>,
+    keys: &'static Keys,
+    /// Keys that do not belong to this table although `keys` has them; another message reports them.
+    excluded: Vec<&'static str>,
 }
 
 /// A key that the user chose.
@@ -30,14 +32,27 @@ pub(super) struct Name<'a> {
     pub span: Range<usize>,
 }
 
+/// The value of a key is wrong, and a problem that says so has been noted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reported;
+
 impl<'a> Table<'a> {
-    pub fn new(
-        reader: &'a Reader<'a>,
-        what: impl Into<String>,
-        span: Range<usize>,
-        entries: &'a DeTable<'a>,
-    ) -> Self {
-        Self { reader, what: what.into(), span, entries, known: Vec::new(), silent: Vec::new() }
+    /// The file itself.
+    pub fn top(reader: &'a Reader<'a>, entries: &'a DeTable<'a>, keys: &'static Keys) -> Self {
+        Self { reader, what: String::new(), span: 0..0, entries, keys, excluded: Vec::new() }
+    }
+
+    /// Reads a table that has these keys; `what` is its name in messages.
+    pub fn of(item: Item<'a>, what: impl Into<String>, keys: &'static Keys) -> Option<Self> {
+        let table = Self {
+            reader: item.reader,
+            what: what.into(),
+            span: item.span(),
+            entries: item.entries()?,
+            keys,
+            excluded: Vec::new(),
+        };
+        Some(table)
     }
 
     /// Where it starts: its header, or the whole of an inline table.
@@ -45,58 +60,227 @@ impl<'a> Table<'a> {
         self.span.clone()
     }
 
-    /// The value of a key, if it is there.
-    pub fn item(&mut self, key: &'static str) -> Option<Item<'a>> {
-        if !self.known.contains(&key) {
-            self.known.push(key);
-        }
-        self.entries.get(key).map(|value| Item::new(self.reader, key, value))
-    }
-
-    /// Whether a key is there that the caller will refuse in words of its own, or let be.
-    pub fn takes_silently(&mut self, key: &'static str) -> bool {
-        self.silent.push(key);
-        self.entries.contains_key(key)
-    }
-
-    /// Where a key stands, if it does.
+    /// The place of a key in the file, if it is there.
     pub fn key_span(&self, key: &str) -> Option<Range<usize>> {
         self.entries.get_key_value(key).map(|(key, _)| key.span())
     }
 
-    /// The value of a key that must be there; `example` is a line that would do.
-    pub fn required(&mut self, key: &'static str, example: &str) -> Option<Item<'a>> {
-        let item = self.item(key);
+    /// Excludes a key, which another message reports; returns whether the file has it.
+    pub fn exclude(&mut self, key: &'static str) -> bool {
+        self.excluded.push(key);
+        self.entries.contains_key(key)
+    }
+
+    /// The value that the file has for a key that is not excluded, if it has one.
+    pub fn given(&self, name: &'static str) -> Option<Item<'a>> {
+        let name = self.key(name).name;
+        let value = self.entries.get(name).filter(|_| !self.excluded.contains(&name));
+        value.map(|value| Item::new(self.reader, name, value))
+    }
+
+    /// The value that the file has for a key, or else the default of the key.
+    pub fn item(&self, name: &'static str) -> Item<'a> {
+        let given = self.given(name);
+        given.unwrap_or_else(|| Item::new(self.reader, name, default_of(self.key(name))))
+    }
+
+    /// The value of a key that must be there; notes a problem if it is missing.
+    pub fn required(&self, name: &'static str) -> Option<Item<'a>> {
+        match self.key(name).default {
+            Default::Required(example) => self.require(name, example),
+            Default::Toml(_) | Default::Words(_) => unfit(name),
+        }
+    }
+
+    /// The same for a key that must be there in some cases only; `example` is a line with it.
+    pub fn require(&self, name: &'static str, example: &str) -> Option<Item<'a>> {
+        let item = self.given(name);
         if item.is_none() {
-            let problem = Problem::error(self.span(), format!("{} has no `{key}`", self.what));
+            let problem = Problem::error(self.span(), format!("{} has no `{name}`", self.what));
             self.reader.note(problem.help(format!("add a line such as: {example}")).derived());
         }
         item
     }
 
-    /// Every entry, where the keys are names that the user chose, in the order of the file.
-    pub fn entries(&self) -> Vec<(Name<'a>, Item<'a>)> {
-        let entry = |(key, value): (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>)| {
-            let name = Name { text: key.get_ref(), span: key.span() };
-            (name, Item::new(self.reader, key.get_ref(), value))
-        };
-        let mut entries: Vec<_> = self.entries.iter().map(entry).collect();
-        entries.sort_by_key(|(name, _)| name.span.start);
-        entries
+    /// Reads a key that may be missing.
+    pub fn optional<T>(
+        &self,
+        name: &'static str,
+        read: impl FnOnce(Item<'a>) -> Option<T>,
+    ) -> Result<Option<T>, Reported> {
+        self.given(name).map(|item| read(item).ok_or(Reported)).transpose()
     }
 
-    /// Refuses every key that was not asked for.
+    /// Reads an array, or the default of the key; `help` says how to write it.
+    pub fn list<T>(
+        &self,
+        name: &'static str,
+        help: &str,
+        read: impl FnMut(Item<'a>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        self.item(name).list_of(help, read)
+    }
+
+    pub fn boolean(&self, name: &'static str) -> Option<bool> {
+        self.item(name).boolean()
+    }
+
+    pub fn integer(&self, name: &'static str) -> Option<u64> {
+        self.integer_in(name, self.item(name))
+    }
+
+    /// A whole number that fits 32 bits.
+    pub fn small(&self, name: &'static str) -> Option<u32> {
+        self.integer(name).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// A whole number that fits the machine's size.
+    pub fn count(&self, name: &'static str) -> Option<usize> {
+        self.integer(name).and_then(|number| usize::try_from(number).ok())
+    }
+
+    /// A number within the range of a key, which `item` is the value of.
+    pub fn integer_in(&self, name: &'static str, item: Item<'a>) -> Option<u64> {
+        match integers(&self.key(name).kind) {
+            Some((low, high)) => item.integer(&(low..=high)),
+            None => unfit(name),
+        }
+    }
+
+    pub fn decimal(&self, name: &'static str) -> Option<f64> {
+        match self.key(name).kind {
+            Kind::Decimal(low, high) => self.item(name).decimal(&(low..=high)),
+            _ => unfit(name),
+        }
+    }
+
+    pub fn duration(&self, name: &'static str) -> Option<Duration> {
+        self.duration_in(name, self.item(name))
+    }
+
+    /// A duration within the range of a key, which `item` is the value of.
+    pub fn duration_in(&self, name: &'static str, item: Item<'a>) -> Option<Duration> {
+        match self.key(name).kind {
+            Kind::Duration(low, high) => item.duration(&(low..=high)),
+            _ => unfit(name),
+        }
+    }
+
+    /// A duration, or nothing for `"off"`.
+    pub fn duration_or_off(&self, name: &'static str) -> Result<Option<Duration>, Reported> {
+        let item = self.item(name);
+        match self.key(name).kind {
+            Kind::DurationOrOff(..)
+                if item.is_string() && item.string().is_some_and(|text| text.value == "off") =>
+            {
+                Ok(None)
+            }
+            Kind::DurationOrOff(low, high) => item.duration(&(low..=high)).map(Some).ok_or(Reported),
+            _ => unfit(name),
+        }
+    }
+
+    /// A number of bytes within the range of a key, which `item` is the value of.
+    pub fn size_in(&self, name: &'static str, item: Item<'a>) -> Option<usize> {
+        match self.key(name).kind {
+            Kind::Size(low, high) => item.size(&(low..=high)),
+            _ => unfit(name),
+        }
+    }
+
+    /// One of the words that the key takes; `meanings` has each of them.
+    pub fn choice<T: Copy>(&self, name: &'static str, meanings: &[(&str, T)]) -> Option<T> {
+        self.choice_in(name, self.item(name), meanings)
+    }
+
+    /// The same for `item`, which is the value of the key or an element of it.
+    pub fn choice_in<T: Copy>(
+        &self,
+        name: &'static str,
+        item: Item<'a>,
+        meanings: &[(&str, T)],
+    ) -> Option<T> {
+        match words(&self.key(name).kind) {
+            Some(words) => item.choice(words, meanings),
+            None => unfit(name),
+        }
+    }
+
+    /// Every entry, in the order of the file.
+    pub fn entries(&self) -> Vec<(Name<'a>, Item<'a>)> {
+        in_order(self.reader, self.entries)
+    }
+
+    /// Refuses every key that the table does not have.
     pub fn close(self) {
+        let known = || self.keys.all.iter().map(|key| key.name).filter(|name| !self.excluded.contains(name));
         for (name, item) in self.entries() {
-            if self.known.contains(&name.text) || self.silent.contains(&name.text) {
+            if known().any(|known| known == name.text) || self.excluded.contains(&name.text) {
                 continue;
             }
             let place = if self.what.is_empty() { String::new() } else { format!(" in {}", self.what) };
             let problem = Problem::error(name.span, format!("unknown key `{}`{place}", name.text));
-            item.refuse::<()>(match nearest(name.text, self.known.iter().copied()) {
+            item.refuse::<()>(match nearest(name.text, known()) {
                 Some(near) => problem.help(format!("did you mean `{near}`?")),
-                None => problem.help(format!("its keys are {}", self.known.join(", "))),
+                None => problem.help(format!("its keys are {}", known().collect::<Vec<_>>().join(", "))),
             });
         }
     }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "the code names the key, not the file: every test that reads the table finds it"
+    )]
+    fn key(&self, name: &'static str) -> &'static Key {
+        self.keys.get(name).expect("a table is read by keys of its list")
+    }
+}
+
+/// The entries of a table whose keys are names that the user chose, in the order of the file.
+pub(super) fn entries(item: Item<'_>) -> Option<Vec<(Name<'_>, Item<'_>)>> {
+    Some(in_order(item.reader, item.entries()?))
+}
+
+fn in_order<'a>(reader: &'a Reader<'a>, entries: &'a DeTable<'a>) -> Vec<(Name<'a>, Item<'a>)> {
+    let entry = |(key, value): (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>)| {
+        let name = Name { text: key.get_ref(), span: key.span() };
+        (name, Item::new(reader, key.get_ref(), value))
+    };
+    let mut entries: Vec<_> = entries.iter().map(entry).collect();
+    entries.sort_by_key(|(name, _)| name.span.start);
+    entries
+}
+
+fn words(kind: &Kind) -> Option<&'static [&'static str]> {
+    match kind {
+        Kind::Choice(words) => Some(words),
+        Kind::List(kind) => words(kind),
+        _ => None,
+    }
+}
+
+fn integers(kind: &Kind) -> Option<(u64, u64)> {
+    match kind {
+        Kind::Integer(low, high) => Some((*low, *high)),
+        Kind::List(kind) => integers(kind),
+        Kind::Either(kinds) => kinds.iter().find_map(integers),
+        _ => None,
+    }
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "a test parses every default, and the code reads no other key in this way"
+)]
+fn default_of(key: &'static Key) -> &'static Spanned<DeValue<'static>> {
+    let value = if let Default::Toml(literal) = key.default { default_value(literal) } else { None };
+    value.expect("the key has a default that is TOML")
+}
+
+#[expect(
+    clippy::panic,
+    reason = "the code names the key, not the file: every test that reads the table finds it"
+)]
+fn unfit<T>(name: &str) -> T {
+    panic!("`{name}` is read as another kind than its list of keys has")
 }

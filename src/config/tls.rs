@@ -1,4 +1,4 @@
-//! The tables `tls`: of a listener, of an upstream and of a Redis.
+//! The tables `tls` of a listener, of an upstream and of Redis.
 
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -6,35 +6,24 @@ use std::time::{Duration, UNIX_EPOCH};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-use super::reader::{Item, Text};
+use super::item::{Item, Text};
+use super::keys::{CERTIFICATE, CLIENT_TLS, SERVER_TLS};
 use super::report::Problem;
-use super::table::Table;
+use super::table::{Reported, Table};
 use crate::time::{Clock, Timestamp};
 use crate::tls::{ClientTls, ClientTlsSpec, Identity, ServerTls, ServerTlsSpec, TlsError};
 
-/// Something is there and wrong, as has been said.
-pub(super) struct Refused;
-
-/// A certificate, those that lead to its authority behind it, and its key.
+/// A certificate with its intermediate certificates, and its key.
 type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// What is there, if it is; none is right too.
-pub(super) fn given<'a, T>(
-    item: Option<Item<'a>>,
-    read: impl FnOnce(Item<'a>) -> Option<T>,
-) -> Result<Option<T>, Refused> {
-    item.map_or(Ok(None), |item| read(item).map(Some).ok_or(Refused))
-}
-
-/// Reads how connections to servers are encrypted. Files are looked for from `directory`; `protocols` are offered.
+/// Reads how connections to servers are encrypted. Files are relative to `directory`; `protocols` are offered (ALPN).
 pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ClientTls> {
-    let mut table = item.table("`tls`")?;
-    let authorities = given(table.item("ca"), |item| certificates(item, directory));
-    let cert = table.item("cert");
-    let identity = pair(&mut table, directory);
-    let server_name = given(table.item("server_name"), server_name);
+    let table = Table::of(item, "`tls`", &CLIENT_TLS)?;
+    let authorities = table.optional("ca", |item| certificates(item, directory));
+    let cert = table.given("cert");
+    let identity = pair(&table, directory);
+    let server_name = table.optional("server_name", server_name);
     table.close();
-    // Everything that is wrong has been said by now.
     let spec = ClientTlsSpec {
         authorities: authorities.ok()?,
         identity: identity.ok()?,
@@ -54,11 +43,10 @@ pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
 
 /// Reads how connections of clients are encrypted.
 pub(super) fn server(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ServerTls> {
-    let mut table = item.table("`tls`")?;
-    let example = "certificates = [{ cert = \"api.pem\", key = \"api.key\" }]";
-    let identities = table.required("certificates", example).and_then(|item| identities(item, directory));
-    let client_ca = table.item("client_ca");
-    let authorities = given(client_ca, |item| certificates(item, directory));
+    let table = Table::of(item, "`tls`", &SERVER_TLS)?;
+    let identities = table.required("certificates").and_then(|item| identities(item, directory));
+    let client_ca = table.given("client_ca");
+    let authorities = table.optional("client_ca", |item| certificates(item, directory));
     table.close();
     let spec = ServerTlsSpec {
         identities: identities?,
@@ -85,9 +73,8 @@ fn identities(item: Item<'_>, directory: &Path) -> Option<Vec<Identity>> {
 }
 
 fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity> {
-    let mut table = item.table("this certificate")?;
-    let cert = table.required("cert", "cert = \"api.pem\"");
-    let key = table.required("key", "key = \"api.key\"");
+    let table = Table::of(item, "this certificate", &CERTIFICATE)?;
+    let (cert, key) = (table.required("cert"), table.required("key"));
     let certificate = cert.and_then(|item| certificates(item, directory));
     let private_key = key.and_then(|item| private_key(item, directory));
     table.close();
@@ -98,18 +85,17 @@ fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity
     };
     let now = Clock::System.now();
     if identity.not_after() < now {
-        let title = format!("this certificate has expired, at {}", date(identity.not_after()));
-        cert.reader.note(Problem::warning(cert.span(), title).help("clients will refuse it; renew it"));
+        let title = format!("this certificate expired at {}", date(identity.not_after()));
+        cert.reader.note(Problem::warning(cert.span(), title).help("clients refuse it; renew it"));
     } else if now < identity.not_before() {
-        let title =
-            format!("this certificate does not hold yet, but from {} on", date(identity.not_before()));
-        let help = "clients will refuse it until then; is the clock of this machine right?";
+        let title = format!("this certificate is not valid before {}", date(identity.not_before()));
+        let help = "clients refuse it until then; check the clock of this machine";
         cert.reader.note(Problem::warning(cert.span(), title).help(help));
     }
     if !is_first && identity.names().is_empty() {
-        let title = "this certificate has no names: no client will see it";
-        let help = "only the first certificate is shown to clients that ask for no name that is known; one has its \
-                    names as subject alternative names";
+        let title = "this certificate has no names: it is never used";
+        let help =
+            "only the first certificate is used for unknown names; add subject alternative names to this one";
         cert.reader.note(Problem::warning(cert.span(), title).help(help));
     }
     Some(identity)
@@ -121,11 +107,11 @@ fn date(time: Timestamp) -> String {
         .map_or_else(String::new, |time| humantime::format_rfc3339_seconds(time).to_string())
 }
 
-/// Reads `cert` and `key`, of which there are both or neither.
-fn pair(table: &mut Table<'_>, directory: &Path) -> Result<Option<Pair>, Refused> {
-    let (cert, key) = (table.item("cert"), table.item("key"));
-    let certificate = given(cert, |item| certificates(item, directory));
-    let private_key = given(key, |item| private_key(item, directory));
+/// Reads `cert` and `key`: both or neither.
+fn pair(table: &Table<'_>, directory: &Path) -> Result<Option<Pair>, Reported> {
+    let (cert, key) = (table.given("cert"), table.given("key"));
+    let certificate = table.optional("cert", |item| certificates(item, directory));
+    let private_key = table.optional("key", |item| private_key(item, directory));
     let lone = match (cert, key) {
         (Some(cert), None) => {
             Some((cert, "key", "the key that belongs to the certificate: key = \"client.key\""))
@@ -138,7 +124,7 @@ fn pair(table: &mut Table<'_>, directory: &Path) -> Result<Option<Pair>, Refused
     if let Some((item, missing, help)) = lone {
         let title = format!("`{}` is given without `{missing}`", item.name);
         item.refuse::<()>(item.error(title).help(format!("add {help}")));
-        return Err(Refused);
+        return Err(Reported);
     }
     Ok(certificate?.zip(private_key?))
 }
@@ -151,9 +137,11 @@ fn certificates(item: Item<'_>, directory: &Path) -> Option<Vec<CertificateDer<'
         Ok(_) => no_pem(&text, &shown, "has no certificate", "CERTIFICATE"),
         Err(PemError::MissingSectionEnd { .. }) => {
             let problem = text.error(format!("{shown} ends in the middle of a certificate"));
-            text.refuse(problem.help("copy it once more, as a whole"))
+            text.refuse(problem.help("copy the whole file again"))
         }
-        Err(error) => no_pem(&text, &shown, &format!("is no file of certificates: {error}"), "CERTIFICATE"),
+        Err(error) => {
+            no_pem(&text, &shown, &format!("is not a file of certificates: {error}"), "CERTIFICATE")
+        }
     }
 }
 
@@ -161,18 +149,18 @@ fn private_key(item: Item<'_>, directory: &Path) -> Option<PrivateKeyDer<'static
     let text = file(item)?;
     let (shown, pem) = read(&text, directory)?;
     if is_encrypted(&pem) {
-        let problem = text
-            .error(format!("the private key in {shown} is encrypted, and nobody is asked for its password"));
+        let problem =
+            text.error(format!("the private key in {shown} is encrypted, and tidegate asks for no password"));
         let help = "decrypt it into a file that only tidegate may read: openssl pkey -in KEY -out PLAIN";
         return text.refuse(problem.help(help));
     }
-    // What is wrong with a key is not said in more detail: it is a secret.
+    // The message has no details of the key: it is a secret.
     PrivateKeyDer::from_pem_slice(&pem)
         .ok()
         .or_else(|| no_pem(&text, &shown, "has no private key that can be read", "PRIVATE KEY"))
 }
 
-/// Whether a key is encrypted, as either of the two forms says that (RFC 7468 §11, RFC 1421 §4.6.1.1).
+/// Whether a key is encrypted, in either of the two formats (RFC 7468 §11, RFC 1421 §4.6.1.1).
 fn is_encrypted(pem: &[u8]) -> bool {
     let lines = || pem.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     lines().any(|line| line == b"-----BEGIN ENCRYPTED PRIVATE KEY-----" || line == b"Proc-Type: 4,ENCRYPTED")
@@ -193,7 +181,7 @@ fn read(text: &Text<'_>, directory: &Path) -> Option<(String, Vec<u8>)> {
 
 fn no_pem<T>(text: &Text<'_>, shown: &str, what: &str, kind: &str) -> Option<T> {
     let problem: Problem = text.error(format!("{shown} {what}"));
-    text.refuse(problem.help(format!("a PEM file has a part that begins with -----BEGIN {kind}-----")))
+    text.refuse(problem.help(format!("a PEM file has a part that starts with -----BEGIN {kind}-----")))
 }
 
 fn server_name(item: Item<'_>) -> Option<ServerName<'static>> {

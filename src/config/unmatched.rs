@@ -1,51 +1,46 @@
-//! Conditions of routes that are written in the pattern language of another program. Here they are literal text, which
-//! hardly any request has.
+//! Conditions of routes in the pattern language of another program. Here they are literal text, which hardly any request
+//! contains.
 
 use http::header::{ACCEPT, HeaderName, IF_MATCH, IF_NONE_MATCH};
 
-use super::reader::Text;
+use super::item::Text;
 use super::report::Problem;
 
-const ONE_SEGMENT: &str = "`{name}` is one segment, and a `*` at the end takes any rest";
+const ONE_SEGMENT: &str = "`{name}` matches one segment, and a `*` at the end any rest";
 
-/// Warns where a route's path looks like a pattern that it is not.
+/// Warns if the path of a route looks like a pattern of another program.
 pub(super) fn warn_of_path(text: &Text<'_>) {
     let Some((why, help)) = path(&text.value) else { return };
-    // A part of a value that comes from the environment is not repeated.
+    // Messages do not quote values from the environment.
     let why = if text.from_env { "this path is matched literally".to_owned() } else { why };
     text.item.reader.note(Problem::warning(text.item.span(), why).help(help));
 }
 
-/// Why hardly any request has such a path, and what to write.
+/// Why hardly any request has such a path, and the cure.
 fn path(path: &str) -> Option<(String, String)> {
     if let Some((_, query)) = path.split_once('?') {
         let help = match query.split_once('=') {
             Some((name, value)) => format!("write query = {{ \"{name}\" = \"{value}\" }}"),
-            None => {
-                "conditions on the query have a key of their own: query = { name = \"value\" }".to_owned()
-            }
+            None => "write conditions on the query as query = { name = \"value\" }".to_owned(),
         };
-        return Some(("no request matches: the query is not a part of the path".to_owned(), help));
+        return Some(("no request matches: the query is not part of the path".to_owned(), help));
     }
     if path.contains('#') {
         let why = "no request matches: clients do not send the fragment of a URL".to_owned();
-        return Some((why, "leave out what starts with `#`".to_owned()));
+        return Some((why, "leave out `#` and the text after it".to_owned()));
     }
     path.split('/').find_map(segment)
 }
 
 fn segment(segment: &str) -> Option<(String, String)> {
     if let Some(name) = segment.strip_prefix(':').filter(|name| is_name(name)) {
-        let why = format!("`:{name}` is matched literally: it is no parameter");
-        return Some((why, format!("write `{{{name}}}` for any one segment")));
+        let why = format!("`:{name}` is matched literally: it is not a parameter");
+        return Some((why, format!("write `{{{name}}}` for any segment")));
     }
     if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         let (name, _) = (!is_name(name)).then(|| name.split_once([':', '<']).unwrap_or((name, "")))?;
-        let help = format!("write `{{{}}}`: a parameter takes any one segment", name.trim());
-        return Some((
-            format!("`{segment}` is a name alone: what looks like a pattern in it has no effect"),
-            help,
-        ));
+        let help = format!("write `{{{}}}`: a parameter matches any segment", name.trim());
+        return Some((format!("`{segment}` is only a name: a pattern in it has no effect"), help));
     }
     let is_quantified = |closing: char| {
         segment.match_indices(closing).any(|(at, _)| segment[at + 1..].starts_with(['+', '*', '?', '{']))
@@ -66,17 +61,17 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
-/// Warns where the value of a header looks like a pattern.
+/// Warns if the value of a header looks like a pattern.
 pub(super) fn warn_of_header(name: &HeaderName, text: &Text<'_>) {
-    // The values that clients send with an asterisk.
+    // Values with an asterisk that clients do send.
     let is_meant = match *name {
         ACCEPT => text.value == "*/*",
         IF_MATCH | IF_NONE_MATCH => text.value == "*",
         _ => false,
     };
     if text.value.contains('*') && !is_meant {
-        let title = "a `*` is matched literally: the whole value of a header is compared";
-        let help = "write the value that clients send; several values are several routes";
+        let title = "`*` is matched literally: the whole value of a header is compared";
+        let help = "write the value that clients send; use several routes for several values";
         text.item.reader.note(Problem::warning(text.item.span(), title).help(help));
     }
 }
@@ -88,15 +83,15 @@ mod tests {
     #[test]
     fn patterns_of_other_programs_are_found() {
         for (text, why) in [
-            ("/users/:id", "`:id` is matched literally: it is no parameter"),
+            ("/users/:id", "`:id` is matched literally: it is not a parameter"),
             ("/users/[0-9]+", "`[0-9]+` is matched literally: paths have no regular expressions"),
             ("/a/(b|c)/d", "`(b|c)` is matched literally: paths have no regular expressions"),
             ("/(ab)+", "`(ab)+` is matched literally: paths have no regular expressions"),
             ("/a$", "`a$` is matched literally: paths have no regular expressions"),
             ("/a/.+", "`.+` is matched literally: paths have no regular expressions"),
-            ("/{id:[0-9]+}", "`{id:[0-9]+}` is a name alone: what looks like a pattern in it has no effect"),
-            ("/a?x=1", "no request matches: the query is not a part of the path"),
-            ("/a?", "no request matches: the query is not a part of the path"),
+            ("/{id:[0-9]+}", "`{id:[0-9]+}` is only a name: a pattern in it has no effect"),
+            ("/a?x=1", "no request matches: the query is not part of the path"),
+            ("/a?", "no request matches: the query is not part of the path"),
             ("/a#b", "no request matches: clients do not send the fragment of a URL"),
         ] {
             assert_eq!(path(text).map(|(why, _)| why).as_deref(), Some(why), "{text}");
@@ -104,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_no_pattern() {
+    fn literal_text_is_not_a_pattern() {
         for text in [
             "/",
             "/*",

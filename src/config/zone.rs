@@ -1,6 +1,6 @@
 //! Time zones by their IANA names.
 
-use super::reader::Item;
+use super::item::Item;
 use crate::limit::{Calendar, CalendarUnit};
 use crate::suggest::nearest;
 
@@ -13,18 +13,16 @@ pub(super) fn zone(item: Item<'_>) -> Option<Box<str>> {
     let problem = text.error(format!("{} is not the name of a time zone", text.quoted()));
     text.refuse(match nearest_zone(&text.value, &Calendar::zones()) {
         Some(near) => problem.help(format!("did you mean \"{near}\"?")),
-        None => {
-            problem.help("a zone has its name from the IANA database, such as \"Europe/Berlin\" or \"UTC\"")
-        }
+        None => problem.help("write a name of the IANA database, such as \"Europe/Berlin\" or \"UTC\""),
     })
 }
 
-/// The zone that was probably meant; often only its town is given.
+/// The zone that was probably meant; often only its city is given.
 fn nearest_zone<'z>(text: &str, zones: &'z [String]) -> Option<&'z str> {
-    let town = |zone: &'z String| zone.rsplit('/').next().unwrap_or(zone);
+    let city = |zone: &'z String| zone.rsplit('/').next().unwrap_or(zone);
     let names = || zones.iter().map(String::as_str);
     nearest(text, names()).or_else(|| {
-        let meant = nearest(&text.replace(' ', "_"), zones.iter().map(town))?;
+        let meant = nearest(&text.replace(' ', "_"), zones.iter().map(city))?;
         names().find(|zone| zone.rsplit('/').next() == Some(meant))
     })
 }
@@ -34,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_zone_that_was_meant_is_found() {
+    fn similar_zones_are_suggested() {
         let zones = Calendar::zones();
         for (text, near) in [
             ("Europe/Berln", Some("Europe/Berlin")),

@@ -24,6 +24,7 @@ mod cli;
 /// The configuration file: reading, defaults, error reports; docs/configuration.md compared with the code.
 mod config {
     mod error_reports;
+    mod generated;
     mod loading;
     mod reference;
     mod secrets;

@@ -1,12 +1,11 @@
-//! How a limit acts: when it charges, whom it believes, whether it refuses, and whom it bans.
+//! When a limit charges, whose headers it trusts, what it does without the store, and when it bans.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::config::reader::Item;
+use crate::config::item::Item;
+use crate::config::keys::BAN;
 use crate::config::report::Problem;
 use crate::config::table::Table;
 use crate::gate::Trust;
@@ -14,62 +13,51 @@ use crate::limit::{Algorithm, Ban};
 use crate::limiter::OnStoreFailure;
 use crate::time::Micros;
 
-const STATUS: RangeInclusive<u64> = 101..=599;
-const BAN_AFTER: RangeInclusive<u64> = 1..=1_000_000;
-const BAN_WITHIN: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(30 * 24);
-const BAN_FOR: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(365 * 24);
-
-/// Reads what becomes of requests while the store is away.
-pub(super) fn on_store_failure(item: Option<Item<'_>>) -> Option<OnStoreFailure> {
+/// Reads what happens to requests while the store is unavailable.
+pub(super) fn on_store_failure(table: &Table<'_>) -> Option<OnStoreFailure> {
     use OnStoreFailure::{Allow, Deny, Local};
-    let choices = [("local", Local), ("allow", Allow), ("deny", Deny)];
-    item.map_or(Some(OnStoreFailure::default()), |item| item.choice(&choices, &[]))
+    table.choice("on_store_failure", &[("local", Local), ("allow", Allow), ("deny", Deny)])
 }
 
-/// Reads whether the limit only watches.
-pub(super) fn is_shadow(item: Option<Item<'_>>) -> Option<bool> {
-    item.map_or(Some(false), |item| item.choice(&[("enforce", false), ("shadow", true)], &[]))
-}
-
-/// Reads whose headers count. Everybody's is odd: a client should not set its own price.
-pub(super) fn trust(item: Option<Item<'_>>) -> Option<Trust> {
-    let Some(item) = item else { return Some(Trust::default()) };
-    let trust = item.choice(&[("proxies", Trust::Proxies), ("any", Trust::Any)], &[])?;
-    if trust == Trust::Any {
+/// Reads whose headers count. Warns of `"any"`: a client should not set its own cost.
+pub(super) fn trust(table: &Table<'_>) -> Option<Trust> {
+    let trust = table.choice("trust", &[("proxies", Trust::Proxies), ("any", Trust::Any)])?;
+    if let Some(item) = table.given("trust").filter(|_| trust == Trust::Any) {
         let title = "any client can set its own cost and choose its own tier";
-        let help = "believe only your own proxies: name them in [client_ip] `trusted_proxies`, and leave `trust` out";
+        let help =
+            "trust only your own proxies: name them in [client_ip] `trusted_proxies`, and leave `trust` out";
         item.reader.note(Problem::warning(item.span(), title).help(help));
     }
     Some(trust)
 }
 
 /// Reads the final statuses of the requests that are charged.
-pub(super) fn charge_on(item: Option<Item<'_>>, algorithm: Option<Algorithm>) -> Option<Arc<[u16]>> {
-    let Some(item) = item else { return Some(Arc::default()) };
+pub(super) fn charge_on(table: &Table<'_>, algorithm: Option<Algorithm>) -> Option<Arc<[u16]>> {
+    let Some(item) = table.given("charge_on") else { return Some(Arc::default()) };
     let why = match algorithm {
-        Some(Algorithm::Concurrency) => "a slot is given back in any case, when the response has ended",
+        Some(Algorithm::Concurrency) => "a slot is released in any case when the response has ended",
         Some(Algorithm::LeakyBucket) => {
-            "a place in the queue can't be given back: requests behind it wait already"
+            "a position in the queue can't be given back: requests behind it wait already"
         }
-        _ => return statuses(item),
+        _ => return statuses(table, item),
     };
-    let problem = item.error(format!("`charge_on` does not go with this algorithm: {why}"));
+    let problem = item.error(format!("`charge_on` does not work with this algorithm: {why}"));
     item.refuse(problem.help("leave it out, or use another algorithm, such as \"token_bucket\""))
 }
 
-fn statuses(item: Item<'_>) -> Option<Arc<[u16]>> {
-    let items = item.list("put the statuses in brackets: [401, 403]")?;
-    if items.is_empty() {
-        let problem = item.error("no status is named, so no request would ever be charged");
+fn statuses(table: &Table<'_>, item: Item<'_>) -> Option<Arc<[u16]>> {
+    let status = |item| final_status(item, table.integer_in("charge_on", item)?);
+    let statuses = item.list_of("put the statuses in brackets: [401, 403]", status)?;
+    if statuses.is_empty() {
+        let problem = item.error("the list is empty, so no request would ever be charged");
         return item.refuse(problem.help("leave `charge_on` out to charge each request when it arrives"));
     }
-    let statuses: Vec<Option<u16>> = items.into_iter().map(final_status).collect();
-    statuses.into_iter().collect()
+    Some(statuses.into())
 }
 
 /// A status that can be the final one of a request (RFC 9110 §15.2): of the interim ones only 101 can.
-fn final_status(item: Item<'_>) -> Option<u16> {
-    let status = u16::try_from(item.integer(&STATUS)?).ok()?;
+fn final_status(item: Item<'_>, status: u64) -> Option<u16> {
+    let status = u16::try_from(status).ok()?;
     if status < 200 && status != StatusCode::SWITCHING_PROTOCOLS.as_u16() {
         let problem =
             item.error(format!("{status} is never the final status of a request: it is an interim response"));
@@ -78,33 +66,27 @@ fn final_status(item: Item<'_>) -> Option<u16> {
     Some(status)
 }
 
-/// Reads when a key is banned; a limit that only watches bans nobody.
-#[allow(clippy::option_option)]
-pub(super) fn ban(item: Option<Item<'_>>, is_shadow: bool) -> Option<Option<Ban>> {
-    let Some(item) = item else { return Some(None) };
-    let mut table = item.table("`ban`")?;
-    let after = table.required("after", "after = 20").and_then(|item| item.integer(&BAN_AFTER));
-    let within = table.required("within", "within = \"1m\"").and_then(|item| item.duration(&BAN_WITHIN));
-    let length = table.required("for", "for = \"10m\"").and_then(|item| item.duration(&BAN_FOR));
+/// Reads when a key is banned, and for how long.
+pub(super) fn ban(item: Item<'_>) -> Option<Ban> {
+    let table = Table::of(item, "`ban`", &BAN)?;
+    let after = table.required("after").and_then(|item| table.integer_in("after", item));
+    let within = table.required("within").and_then(|item| table.duration_in("within", item));
+    let length = table.required("for").and_then(|item| table.duration_in("for", item));
     table.close();
-    let ban = Ban { after: after?, within: Micros::from(within?), length: Micros::from(length?) };
-    if is_shadow {
-        ignored(item, "bans");
-        return Some(None);
-    }
-    Some(Some(ban))
+    Some(Ban { after: after?, within: Micros::from(within?), length: Micros::from(length?) })
 }
 
-/// Warns of what a limit that only watches does not do.
+/// Warns of a key that a limit in shadow mode ignores.
 pub(super) fn ignored(item: Item<'_>, what: &str) {
-    let problem = Problem::warning(item.span(), format!("a shadow limit {what} nobody"));
-    item.reader.note(problem.help("leave it out until the limit is to be enforced"));
+    let problem = Problem::warning(item.span(), format!("a limit in shadow mode never {what}"));
+    item.reader.note(problem.help("leave it out until the limit is enforced"));
 }
 
-/// Warns where headers decide, and nobody is there whose headers count.
-pub(super) fn nobody_believed(table: &Table<'_>, key: &str, what: &str) {
+/// Warns of a header that never counts because no proxy is trusted.
+pub(super) fn never_trusted(table: &Table<'_>, key: &str, what: &str) {
     let place = table.key_span(key).unwrap_or_else(|| table.span());
-    let title = format!("`{what}` never counts: only trusted proxies are believed, and there are none");
+    let title =
+        format!("`{what}` never counts: it is accepted only from trusted proxies, and there are none");
     let help = "name the proxies that set it in [client_ip] `trusted_proxies`";
     table.reader.note(Problem::warning(place, title).help(help));
 }

@@ -1,61 +1,58 @@
-//! A limit's `cost`: what a request pays, and whether it ever could.
+//! The cost of a request, and whether the limit could ever allow it.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
 use http::header::HeaderName;
 
-use crate::config::reader::Item;
+use crate::config::item::Item;
 use crate::config::report::Problem;
 use crate::config::table::Table;
 use crate::gate::{Cost, KeyPart};
 use crate::limit::{Algorithm, Quota};
 
-/// Costs; nothing above can be counted exactly.
-const COST: RangeInclusive<u64> = 0..=1 << 53;
-const MAX: RangeInclusive<u64> = 1..=1 << 53;
-/// The most that a header can say, unless less is there at once.
+/// The highest cost that a header can set, unless the capacity is less.
 const DEFAULT_MAX: u64 = 100;
 
 const FORM: &str = "a cost is a number, or comes from a header: \"header:x-cost\"";
 
 /// A cost as the file has it.
 pub(super) struct ReadCost<'a> {
-    said: Said,
-    /// Where the largest cost stands that a request can have, if the file says.
+    amount: Amount,
+    /// The value of the file that sets the largest cost, if there is one.
     item: Option<Item<'a>>,
 }
 
-enum Said {
+enum Amount {
     Fixed(u64),
     Header(HeaderName, Option<u64>),
 }
 
-/// Numbers that a cost has to fit, and whose they are.
+/// A quota that a cost has to fit.
 pub(super) struct Fit<'q> {
     pub quota: &'q Quota,
-    /// Of which tier or override they are, and where that stands; nothing for the limit itself.
+    /// The tier or override that has it, and its place; `None` for the limit itself.
     pub variant: Option<(String, Range<usize>)>,
 }
 
-/// Reads what a request pays.
-pub(super) fn read<'a>(table: &mut Table<'a>) -> Option<ReadCost<'a>> {
-    let (item, max_item) = (table.item("cost"), table.item("cost_max"));
-    let max = max_item.map_or(Some(None), |item| item.integer(&MAX).map(Some));
+/// Reads the cost of a request.
+pub(super) fn read<'a>(table: &Table<'a>) -> Option<ReadCost<'a>> {
+    let (item, max_item) = (table.given("cost"), table.given("cost_max"));
+    let max = table.optional("cost_max", |item| table.integer_in("cost_max", item));
     let Some(header) = item.filter(|item| item.is_string()) else {
-        let cost = item.map_or(Some(1), fixed);
+        let cost = fixed(table, table.item("cost"));
         if let Some(max) = max_item {
-            let problem = max.error("`cost_max` bounds what a header says, and this cost is a number");
+            let problem = max.error("`cost_max` bounds the value of a header, and this `cost` is a number");
             max.refuse::<()>(problem.help("leave it out, or take the cost from a header: \"header:x-cost\""));
         }
-        return Some(ReadCost { said: Said::Fixed(cost?), item });
+        return Some(ReadCost { amount: Amount::Fixed(cost?), item });
     };
     let name = header_name(header);
-    Some(ReadCost { said: Said::Header(name?, max?), item: max_item })
+    Some(ReadCost { amount: Amount::Header(name?, max.ok()?), item: max_item })
 }
 
-fn fixed(item: Item<'_>) -> Option<u64> {
+fn fixed<'a>(table: &Table<'a>, item: Item<'a>) -> Option<u64> {
     if item.is_integer() {
-        return item.integer(&COST);
+        return table.integer_in("cost", item);
     }
     item.string_like("a number or the name of a header", FORM).map(|_| 1)
 }
@@ -71,30 +68,32 @@ fn header_name(item: Item<'_>) -> Option<HeaderName> {
 impl ReadCost<'_> {
     /// The header that sets it, if one does.
     pub fn header(&self) -> Option<&HeaderName> {
-        if let Said::Header(name, _) = &self.said { Some(name) } else { None }
+        if let Amount::Header(name, _) = &self.amount { Some(name) } else { None }
     }
 
     /// The cost, if a request that costs the most could pass with all of these numbers.
     pub fn fitting(self, algorithm: Algorithm, fits: &[Fit<'_>]) -> Option<Cost> {
         let least = fits.iter().map(|fit| fit.quota.limit()).min().unwrap_or(u64::MAX);
-        let largest = match &self.said {
-            Said::Fixed(cost) => *cost,
-            Said::Header(_, max) => max.unwrap_or(0),
+        let largest = match &self.amount {
+            Amount::Fixed(cost) => *cost,
+            Amount::Header(_, max) => max.unwrap_or(0),
         };
         let Some(item) = self.item.filter(|_| largest > least) else {
-            return Some(match self.said {
-                Said::Fixed(cost) => Cost::Fixed(cost),
-                Said::Header(name, max) => Cost::Header { name, max: max.unwrap_or(DEFAULT_MAX.min(least)) },
+            return Some(match self.amount {
+                Amount::Fixed(cost) => Cost::Fixed(cost),
+                Amount::Header(name, max) => {
+                    Cost::Header { name, max: max.unwrap_or(DEFAULT_MAX.min(least)) }
+                }
             });
         };
         for fit in fits.iter().filter(|fit| fit.quota.limit() < largest) {
-            item.reader.note(too_dear(item, largest, algorithm, fit));
+            item.reader.note(too_expensive(item, largest, algorithm, fit));
         }
         None
     }
 }
 
-fn too_dear(item: Item<'_>, cost: u64, algorithm: Algorithm, fit: &Fit<'_>) -> Problem {
+fn too_expensive(item: Item<'_>, cost: u64, algorithm: Algorithm, fit: &Fit<'_>) -> Problem {
     let (limit, key) = (fit.quota.limit(), item.name);
     let more = match algorithm {
         Algorithm::TokenBucket | Algorithm::Gcra => "burst",
@@ -104,18 +103,13 @@ fn too_dear(item: Item<'_>, cost: u64, algorithm: Algorithm, fit: &Fit<'_>) -> P
     };
     let whose = fit.variant.as_ref().map_or_else(String::new, |(whose, _)| format!(" of {whose}"));
     let title = if key == "cost" {
-        format!("no request{whose} could ever pass: it costs {cost}, and at most {limit} are there at once")
+        format!("no request{whose} could ever be allowed: it costs {cost}, and the capacity is {limit}")
     } else {
-        format!("a request{whose} that costs {cost} could never pass: at most {limit} are there at once")
+        format!("a request{whose} that costs {cost} could never be allowed: the capacity is {limit}")
     };
-    let help = format!(
-        "a {} of at most {limit}, or a larger `{more}`",
-        if key == "cost" { key } else { "`cost_max`" }
-    );
+    let help = format!("lower `{key}` to {limit} or less, or raise `{more}`");
     match &fit.variant {
         None => item.error(title).help(help),
-        Some((_, span)) => {
-            Problem::error(span.clone(), title).related(item.span(), "what it costs").help(help)
-        }
+        Some((_, span)) => Problem::error(span.clone(), title).related(item.span(), "the cost").help(help),
     }
 }

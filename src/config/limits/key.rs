@@ -1,16 +1,12 @@
 //! A limit's `key`.
 
-use std::ops::RangeInclusive;
-
 use http::StatusCode;
 
 use crate::config::answers;
-use crate::config::reader::{Item, Text};
+use crate::config::item::{Item, Text};
+use crate::config::table::Table;
 use crate::gate::{KeyPart, OnMissing};
 use crate::suggest::nearest;
-
-/// Statuses of a refusal that is the client's fault.
-const MISSING: RangeInclusive<u64> = 400..=499;
 
 /// Reads one part or several.
 pub(super) fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
@@ -20,10 +16,9 @@ pub(super) fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
     let items = item.list("")?;
     if items.is_empty() {
         let problem = item.error("a key needs at least one part");
-        return item.refuse(problem.help("for one count for everybody write: key = \"global\""));
+        return item.refuse(problem.help("for one count of all requests write: key = \"global\""));
     }
-    let parts: Vec<Option<KeyPart>> = items.into_iter().map(key_part).collect();
-    parts.into_iter().collect()
+    item.list_of("", key_part)
 }
 
 /// Reads one part.
@@ -33,41 +28,44 @@ pub(super) fn key_part(item: Item<'_>) -> Option<KeyPart> {
     part(&text, &text.value)
 }
 
-/// Reads the part that stands in a text.
-pub(in crate::config) fn part(text: &Text<'_>, spelled: &str) -> Option<KeyPart> {
-    if let Some(part) = KeyPart::parse(spelled) {
+/// Parses a part; problems are reported at `text`, which contains it.
+pub(in crate::config) fn part(text: &Text<'_>, written: &str) -> Option<KeyPart> {
+    if let Some(part) = KeyPart::parse(written) {
         return Some(part);
     }
-    let (kind, name) = spelled.split_once(':').map_or((spelled, None), |(kind, name)| (kind, Some(name)));
+    let (kind, name) = written.split_once(':').map_or((written, None), |(kind, name)| (kind, Some(name)));
     let problem = text.error(format!("{} is not a key part", text.quoted()));
     let named =
         KeyPart::FORMS.iter().find(|form| form.split_once(':').is_some_and(|(named, _)| named == kind));
     let kinds = KeyPart::FORMS.iter().map(|form| form.split(':').next().unwrap_or(form));
     text.refuse(match (named, nearest(kind, kinds)) {
         (Some(&"tls:subject"), _) => problem.help("write \"tls:subject\""),
-        (Some(form), _) if name.is_none_or(str::is_empty) => problem.help(format!("say which: \"{form}\"")),
-        (Some(_), _) => problem.help(format!("what stands after `{kind}:` can't be the name of one")),
-        (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" alone")),
+        (Some(form), _) if name.is_none_or(str::is_empty) => {
+            problem.help(format!("add the name: \"{form}\""))
+        }
+        (Some(_), _) => problem.help(format!("the name after `{kind}:` is not valid")),
+        (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" without a name")),
         (None, Some(near)) => problem.help(format!("did you mean `{near}`?")),
         (None, None) => problem.help(format!("the parts are {}", KeyPart::FORMS.join(", "))),
     })
 }
 
-/// Reads the status of a request that is refused because it lacks a part.
-pub(super) fn missing_status(item: Option<Item<'_>>, on_missing: Option<OnMissing>) -> Option<StatusCode> {
-    let Some(item) = item else { return Some(StatusCode::FORBIDDEN) };
-    let status = answers::status(item, &MISSING)?;
-    if on_missing.is_some_and(|on_missing| on_missing != OnMissing::Deny) {
-        let problem =
-            item.error("`missing_status` is for requests that are refused, and this limit refuses none");
+/// Reads the status of a request that is denied because it lacks a part.
+pub(super) fn missing_status(table: &Table<'_>, on_missing: Option<OnMissing>) -> Option<StatusCode> {
+    let status = answers::status(table, "missing_status")?;
+    if let Some(item) = table.given("missing_status")
+        && on_missing.is_some_and(|on_missing| on_missing != OnMissing::Deny)
+    {
+        let problem = item.error(
+            "`missing_status` is for requests that are denied, and this limit denies none that lack a part",
+        );
         return item.refuse(problem.help("add on_missing = \"deny\", or leave `missing_status` out"));
     }
     Some(status)
 }
 
-/// Reads what becomes of a request that lacks a part.
-pub(super) fn on_missing(item: Option<Item<'_>>) -> Option<OnMissing> {
+/// Reads what happens to a request that lacks a part.
+pub(super) fn on_missing(table: &Table<'_>) -> Option<OnMissing> {
     use OnMissing::{ClientIp, Deny, Skip};
-    let choices = [("client_ip", ClientIp), ("skip", Skip), ("deny", Deny)];
-    item.map_or(Some(OnMissing::default()), |item| item.choice(&choices, &[]))
+    table.choice("on_missing", &[("client_ip", ClientIp), ("skip", Skip), ("deny", Deny)])
 }

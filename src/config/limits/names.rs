@@ -1,17 +1,16 @@
-//! `allow` and `block`, and what names stand for.
-
-use std::net::IpAddr;
+//! `allow` and `block`, and the keys of their names.
 
 use ipnet::IpNet;
 
-use crate::config::reader::{Item, Text};
+use crate::config::client_ip::parse_network;
+use crate::config::item::{Item, Text};
 use crate::config::report::Problem;
 use crate::gate::{ClientIp, KeyRule, KeySpec, NameError, Named, Networks, Rules};
 use crate::limit::KeyHasher;
 
 const FORM: &str = "such as \"10.1.0.0/16\", \"192.0.2.7\", \"2001:db8::/32\" or \"key:acme-42\"";
 
-/// What names are made into keys with.
+/// How names become keys.
 pub(in crate::config) struct Naming {
     pub client_ip: ClientIp,
     pub hasher: KeyHasher,
@@ -26,13 +25,13 @@ pub(super) struct Names<'n> {
 }
 
 impl Names<'_> {
-    /// What a name stands for; nothing where the key itself is wrong.
+    /// The key of a name; `None` where the limit's `key` itself is wrong.
     pub fn named(self, name: &str) -> Option<Result<Named, NameError>> {
         Some(self.spec?.named(name, &self.naming.client_ip, &self.naming.hasher))
     }
 }
 
-/// Reads a list of networks and names, and adds what it says to the rules; the networks are returned.
+/// Reads a list of networks and names: adds the names to the rules, and returns the networks.
 pub(super) fn list(
     item: Option<Item<'_>>,
     names: Names<'_>,
@@ -74,12 +73,12 @@ fn add_name(text: &Text<'_>, name: &str, names: Names<'_>, remark: KeyRule, rule
     }
 }
 
-/// What is said of a name that stands for no key.
+/// The message for a name that matches no key.
 pub(super) fn no_key(name: &str) -> String {
-    format!("{name} stands for no key of this limit")
+    format!("{name} names no key of this limit")
 }
 
-/// Says why a name stands for no key.
+/// Adds the reason why a name matches no key.
 pub(super) fn no_name(problem: Problem, error: &NameError, is_secret: bool) -> Problem {
     match error {
         // It repeats the value.
@@ -88,18 +87,20 @@ pub(super) fn no_name(problem: Problem, error: &NameError, is_secret: bool) -> P
         }
         NameError::Count { .. } => problem
             .help(error.to_string())
-            .help("a bar that belongs to a value is written \\|, in single quotes: 'a\\|b'"),
+            .help("write a bar that belongs to a value as \\|, in single quotes: 'a\\|b'"),
         NameError::Empty(_) | NameError::Value { .. } => problem.help(error.to_string()),
     }
 }
 
 fn network(text: &Text<'_>, remark: KeyRule) -> Option<IpNet> {
-    let network: IpNet = text.parsed("a network, nor a name such as \"key:NAME\"", FORM, |text| {
-        text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
-    })?;
+    let network = text.parsed("a network, nor a name such as \"key:NAME\"", FORM, parse_network)?;
     if network.prefix_len() == 0 {
-        let what = if remark == KeyRule::Block { "turns every client away" } else { "lets every client off" };
-        text.item.reader.note(Problem::warning(text.item.span(), format!("this {what}")));
+        let what = if remark == KeyRule::Block {
+            "this blocks every client"
+        } else {
+            "this exempts every client from the limit"
+        };
+        text.item.reader.note(Problem::warning(text.item.span(), what));
     }
     Some(network)
 }

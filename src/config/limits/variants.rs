@@ -4,36 +4,18 @@ use std::ops::Range;
 
 use super::key::key_part;
 use super::names::{Names, no_key, no_name};
-use crate::config::WrittenLimit;
+use crate::config::item::Item;
+use crate::config::keys::{LIMIT, NUMBERS, TIERS};
 use crate::config::numbers::Numbers;
 use crate::config::quota::{quota, warn, written};
-use crate::config::reader::Item;
 use crate::config::report::Problem;
-use crate::config::table::{Name, Table};
+use crate::config::table::{Name, Table, entries};
+use crate::config::written::WrittenLimit;
 use crate::gate::{KeyPart, KeyRule, OTHER_METHOD, Rules, Tiers, is_method_value};
 use crate::id_vec::Id as _;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 
 const MAX_NAME: usize = 64;
-
-/// Keys of a limit that are the same for all of its tiers and overrides.
-const COMMON: [&str; 15] = [
-    "algorithm",
-    "key",
-    "cost",
-    "cost_max",
-    "missing_status",
-    "charge_on",
-    "trust",
-    "mode",
-    "on_store_failure",
-    "on_missing",
-    "allow",
-    "block",
-    "ban",
-    "tiers",
-    "overrides",
-];
 
 /// The limit that variants belong to.
 pub(super) struct Base<'b, 'a> {
@@ -48,7 +30,7 @@ pub(super) struct Base<'b, 'a> {
 pub(super) struct Variant {
     pub policy: Policy,
     pub written: WrittenLimit,
-    /// What stands for it in messages.
+    /// Its name in messages.
     pub what: String,
     pub place: Range<usize>,
 }
@@ -86,11 +68,11 @@ impl Variants {
     }
 
     fn read_tiers(&mut self, item: Item<'_>, base: &Base<'_, '_>) -> Option<Tiers> {
-        let mut table = item.table("`tiers`")?;
-        let by = table.required("by", "by = \"header:x-plan\"").and_then(by);
+        let table = Table::of(item, "`tiers`", &TIERS)?;
+        let by = table.required("by").and_then(by);
         let entries: Vec<_> = table.entries().into_iter().filter(|(name, _)| name.text != "by").collect();
         if entries.is_empty() {
-            let problem = item.error("there is no tier in it");
+            let problem = item.error("`tiers` names no tier");
             let example = "{ by = \"header:x-plan\", pro = { rate = \"1000/minute\" } }";
             return item.refuse(problem.help(format!("such as {example}")));
         }
@@ -117,11 +99,11 @@ impl Variants {
     /// Reads `overrides`, and adds them to the rules.
     pub fn overrides(&mut self, item: Option<Item<'_>>, base: &Base<'_, '_>, rules: &mut Rules) {
         let Some(item) = item else { return };
-        let Some(table) = item.table("`overrides`") else {
+        let Some(entries) = entries(item) else {
             self.are_right = false;
             return;
         };
-        for (name, item) in table.entries() {
+        for (name, item) in entries {
             let what = format!("override `{}`", name.text);
             let variant = variant(&name, item, what, base, |quota| Policy::new(base.name, quota));
             let id = self.add(variant);
@@ -134,7 +116,7 @@ impl Variants {
                 Some(Ok(named)) => {
                     let Some(id) = id else { continue };
                     let Some(twin) = rules.add(named, name.text, KeyRule::Override(id)) else { continue };
-                    let title = format!("`{}` stands for the same key as `{twin}`", name.text);
+                    let title = format!("`{}` names the same key as `{twin}`", name.text);
                     Problem::error(name.span.clone(), title).help("a key has one override: leave one out")
                 }
             };
@@ -147,7 +129,7 @@ impl Variants {
 fn tier_without_method(name: &Name<'_>) -> Problem {
     let title = format!("tier `{}` never applies: it is not a registered method", name.text);
     let help = format!(
-        "methods are written in upper case; all that are not registered have the tier `{OTHER_METHOD}`"
+        "methods are written in upper case; requests with any other method have the tier `{OTHER_METHOD}`"
     );
     Problem::warning(name.span.clone(), title).help(help)
 }
@@ -156,15 +138,15 @@ fn tier_without_method(name: &Name<'_>) -> Problem {
 fn by(item: Item<'_>) -> Option<KeyPart> {
     let part = key_part(item)?;
     let problem = match part {
-        KeyPart::Global => item.error("tiers can't go by `global`, which is the same for everybody"),
+        KeyPart::Global => item.error("`by` cannot be `global`, which is the same for all requests"),
         KeyPart::ClientIp => item
-            .error("tiers can't go by `client_ip`: no tier has the name of an address")
+            .error("`by` cannot be `client_ip`: tier names are not addresses")
             .help("to give an address other numbers, name it in `overrides`"),
-        KeyPart::Path => item
-            .error("tiers can't go by `path`: no tier has the name of a path")
-            .help("name a segment of it in the route, path = \"/{plan}/*\", and let the tiers go by \"path_param:plan\""),
+        KeyPart::Path => item.error("`by` cannot be `path`: tier names are not paths").help(
+            "name a segment of it in the route, path = \"/{plan}/*\", and write by = \"path_param:plan\"",
+        ),
         KeyPart::TlsSubject => item
-            .error("tiers can't go by `tls:subject`: no tier has the name of a subject")
+            .error("`by` cannot be `tls:subject`: tier names are not subjects")
             .help("to give a subject other numbers, name it in `overrides`"),
         part => return Some(part),
     };
@@ -183,13 +165,14 @@ fn variant(
     base: &Base<'_, '_>,
     policy: impl FnOnce(Quota) -> Policy,
 ) -> Option<Variant> {
-    let mut table = item.table(what.clone())?;
+    let mut table = Table::of(item, what.clone(), &NUMBERS)?;
     let own = Numbers::read(&mut table, base.algorithm);
     refuse_common(&mut table);
     table.close();
     let (own, algorithm) = (own?, base.algorithm?);
     if own.is_empty {
-        item.reader.note(Problem::warning(name.span.clone(), format!("{what} has the limit's own numbers")));
+        item.reader
+            .note(Problem::warning(name.span.clone(), format!("{what} changes nothing: it sets no number")));
     }
     let all = own.clone().over(base.numbers?);
     let quota = quota(algorithm, &all)?;
@@ -198,12 +181,13 @@ fn variant(
     Some(Variant { policy: policy(quota), written, what, place: name.span.clone() })
 }
 
+/// Refuses the keys of a limit that a tier or an override can't change.
 fn refuse_common(table: &mut Table<'_>) {
-    for key in COMMON {
-        if table.takes_silently(key) {
+    for key in LIMIT.all.iter().map(|key| key.name).filter(|name| NUMBERS.get(name).is_none()) {
+        if table.exclude(key) {
             let place = table.key_span(key).unwrap_or_else(|| table.span());
             let title = format!("`{key}` is the same for all tiers and overrides of a limit");
-            table.reader.note(Problem::error(place, title).help("it stands in the limit itself"));
+            table.reader.note(Problem::error(place, title).help("set it in the limit itself"));
         }
     }
 }

@@ -2,17 +2,17 @@
 
 use std::cell::OnceCell;
 
-use crate::config::reader::Item;
-use crate::config::tls::Refused;
+use crate::config::item::Item;
+use crate::config::table::Reported;
 use crate::tls::{ClientTls, ClientTlsSpec};
 use crate::upstream::ServerSpec;
 
-/// What is spoken, as the handshake of TLS has it (RFC 7301).
+/// The protocol names of ALPN (RFC 7301).
 pub(super) const ALPN_HTTP_1: &[u8] = b"http/1.1";
 pub(super) const ALPN_HTTP_2: &[u8] = b"h2";
 
-/// TLS where the file says nothing of it, for HTTP/1.1 and for HTTP/2; made once, since to read the system's certificates
-/// takes a while.
+/// TLS with default options, for HTTP/1.1 and for HTTP/2. Each is made once, since loading the system's certificates is
+/// slow.
 #[derive(Default)]
 pub(super) struct UsualTls([OnceCell<ClientTls>; 2]);
 
@@ -23,7 +23,7 @@ impl UsualTls {
         item: Item<'_>,
         servers: &[ServerSpec],
         alpn: &[u8],
-    ) -> Result<Option<ClientTls>, Refused> {
+    ) -> Result<Option<ClientTls>, Reported> {
         if !servers.iter().any(|server| server.is_tls) {
             return Ok(None);
         }
@@ -36,7 +36,7 @@ impl UsualTls {
             Ok(tls) => Ok(Some(usual.get_or_init(|| tls).clone())),
             Err(error) => {
                 item.refuse::<()>(item.error(error.to_string()));
-                Err(Refused)
+                Err(Reported)
             }
         }
     }

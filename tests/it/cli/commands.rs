@@ -29,7 +29,7 @@ fn check_shows_what_is_wrong_and_ends_with_2() {
     assert_eq!(
         check(text),
         wrong(
-            r#"error: a rate of zero would refuse every request
+            r#"error: a rate of zero would deny every request
  --> tidegate.toml:4:8
   |
 4 | rate = "0/s"

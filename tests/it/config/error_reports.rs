@@ -18,15 +18,22 @@ fn said(text: &str) -> String {
     }
 }
 
+/// With `UPDATE=1` in the environment the reports are written instead of compared.
 #[test]
-fn every_report_is_as_it_is_written_down() {
+fn reports_match_the_golden_files() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/config/error_reports");
     let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let cases: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
     assert!(cases.len() >= 24, "{} cases", cases.len());
+    let update = std::env::var_os("UPDATE").is_some();
     for case in cases {
-        let wanted = fs::read_to_string(case.with_extension("txt")).unwrap();
+        let golden = case.with_extension("txt");
         let found = said(&fs::read_to_string(&case).unwrap());
+        if update {
+            fs::write(golden, found).unwrap();
+            continue;
+        }
+        let wanted = fs::read_to_string(golden).unwrap();
         assert!(found == wanted, "{} says:\n{found}\nand should say:\n{wanted}", case.display());
     }
 }

@@ -233,7 +233,7 @@ fn a_limit_needs_nothing_but_a_rate() {
 }
 
 #[test]
-fn names_from_the_environment_stand_as_their_variables() {
+fn names_from_the_environment_show_as_their_variables() {
     let text = "listen = \"127.0.0.1:8080\"\nshutdown_grace = \"${LONG}\"\n[[routes]]\nname = \"${NAME}\"\npath = \"/*\"\nrespond = {}\n\
                 [[routes]]\npath = \"/a\"\nrespond = {}\n";
     let env = |name: &str| Some(if name == "NAME" { "hush-hush" } else { "12days" }.to_owned());
@@ -242,7 +242,7 @@ fn names_from_the_environment_stand_as_their_variables() {
     assert!(said.contains("must be from 0s to 1day, not this value") && !said.contains("12days"), "{said}");
     let right = text.replace("${LONG}", "1s");
     let said = config::parse(&right, "tidegate.toml", &env).unwrap().warnings.to_string();
-    assert!(said.contains("route `${NAME}` before it") && !said.contains("hush"), "{said}");
+    assert!(said.contains("the earlier route `${NAME}` matches") && !said.contains("hush"), "{said}");
 }
 
 #[test]
@@ -296,12 +296,12 @@ fn hidden_routes_are_found_whatever_their_conditions_are() {
 }
 
 #[test]
-fn limits_that_clients_can_walk_round_are_found() {
+fn limits_that_clients_can_evade_are_found() {
     let made_up = |key: &str, route: &str| {
         let text = routes(&[("/a/{id}", route), ("/b/*", "")])
             .replace("rate = \"1/s\"", &format!("rate = \"1/s\"\nkey = {key}"));
         let loaded = parse(&text).unwrap_or_else(|report| panic!("{report}"));
-        lines(&loaded.warnings).iter().any(|line| line.contains("clients can walk round every limit"))
+        lines(&loaded.warnings).iter().any(|line| line.contains("clients can evade every limit"))
     };
     let plain = "limits = [\"a\"]";
     for key in [

@@ -10,9 +10,6 @@ const DOCUMENT: &str = include_str!("../../../../docs/configuration.md");
 const HEAD: &str = "| key | default | meaning |";
 /// What says which keys a tier and an override have.
 const NUMBERS: &str = "A tier or an override names any numbers of the limit's algorithm:";
-/// What says the range of all keys of a section that end in `_timeout`, where they have none of their own.
-const TIMEOUTS: &str = "Each time-out is from";
-
 /// What is said of one key.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -55,11 +52,7 @@ impl Default {
 
 impl Row {
     fn new(path: String, default_cell: &'static str, meaning: &'static str, section: &'static str) -> Self {
-        let of_all = || {
-            let at = section.find(TIMEOUTS).filter(|_| path.ends_with("_timeout"))?;
-            range(section[at..].lines().next()?)
-        };
-        let range = range(meaning).or_else(of_all);
+        let range = range(meaning);
         Self { path, default: Default::parse(default_cell), range, default_cell, meaning, section }
     }
 

@@ -1,0 +1,318 @@
+//! Values of a known type at a known place; each reader notes a problem and lets the reading go on.
+
+use std::io;
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::reader::Reader;
+use super::report::Problem;
+use super::secrets::ExpandError;
+use super::suggest::nearest;
+use crate::time::format_duration;
+
+/// The most characters of a value that a message repeats; the line itself is shown anyway.
+const MAX_SHOWN: usize = 60;
+
+/// A value that has a name.
+#[derive(Clone, Copy)]
+pub(super) struct Item<'a> {
+    pub reader: &'a Reader<'a>,
+    /// The key that leads to it, for messages.
+    pub name: &'a str,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+/// A string, its variables filled in.
+#[derive(Clone)]
+pub(super) struct Text<'a> {
+    pub item: Item<'a>,
+    pub value: String,
+    /// Whether any of it comes from the environment, so that it may be a secret.
+    pub from_env: bool,
+}
+
+impl<'a> Item<'a> {
+    pub fn new(reader: &'a Reader<'a>, name: &'a str, value: &'a Spanned<DeValue<'a>>) -> Self {
+        Self { reader, name, value }
+    }
+
+    pub fn span(self) -> Range<usize> {
+        self.value.span()
+    }
+
+    /// Something wrong with this value.
+    pub fn error(self, title: impl Into<String>) -> Problem {
+        Problem::error(self.span(), title)
+    }
+
+    /// Notes something wrong with this value; there is none to read then.
+    pub fn refuse<T>(self, problem: Problem) -> Option<T> {
+        self.reader.note(problem);
+        None
+    }
+
+    fn wrong_type<T>(self, expected: &str, help: &str) -> Option<T> {
+        let found = match self.value.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "a whole number",
+            DeValue::Float(_) => "a decimal number",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "an array",
+            DeValue::Table(_) => "a table",
+        };
+        let problem = self.error(format!("`{}` must be {expected}, not {found}", self.name));
+        self.refuse(if help.is_empty() { problem } else { problem.help(help) })
+    }
+
+    pub fn is_string(self) -> bool {
+        self.value.get_ref().is_str()
+    }
+
+    pub fn is_array(self) -> bool {
+        self.value.get_ref().is_array()
+    }
+
+    pub fn is_integer(self) -> bool {
+        self.value.get_ref().is_integer()
+    }
+
+    pub fn is_table(self) -> bool {
+        self.value.get_ref().is_table()
+    }
+
+    /// A string.
+    pub fn string(self) -> Option<Text<'a>> {
+        let may_be_quoted = !self.is_array() && !self.is_table();
+        self.string_like("a string", if may_be_quoted { "put it in quotes" } else { "" })
+    }
+
+    /// A string of a certain kind, such as "a rate".
+    pub fn string_like(self, expected: &str, help: &str) -> Option<Text<'a>> {
+        let DeValue::String(raw) = self.value.get_ref() else { return self.wrong_type(expected, help) };
+        match self.reader.fill_in(raw) {
+            Ok(filled) => Some(Text { item: self, value: filled.text, from_env: filled.from_env }),
+            Err(ExpandError::Missing(name)) => self.refuse(
+                self.error(format!("the environment variable `{name}` is not set"))
+                    .help(format!("set {name}, or write `$${{` where `${{` itself is meant")),
+            ),
+            Err(ExpandError::Malformed) => self.refuse(
+                self.error("`${` must be followed by the name of an environment variable and `}`")
+                    .help("write `$${` where `${` itself is meant"),
+            ),
+        }
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(self) -> Option<bool> {
+        self.value.get_ref().as_bool().or_else(|| self.wrong_type("true or false", "without quotes"))
+    }
+
+    /// A whole number within bounds.
+    pub fn integer(self, range: &RangeInclusive<u64>) -> Option<u64> {
+        let Some(integer) = self.value.get_ref().as_integer() else {
+            return self.wrong_type("a whole number", "");
+        };
+        let digits = integer.as_str().replace('_', "");
+        let number = i128::from_str_radix(&digits, integer.radix()).ok();
+        let within = number.and_then(|n| u64::try_from(n).ok()).filter(|number| range.contains(number));
+        within.or_else(|| self.out_of_range(range.start(), range.end(), &digits))
+    }
+
+    /// A number within bounds, whole or not.
+    pub fn decimal(self, range: &RangeInclusive<f64>) -> Option<f64> {
+        let text = match self.value.get_ref() {
+            DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
+            DeValue::Float(float) => float.as_str(),
+            _ => return self.wrong_type("a number", ""),
+        };
+        let number = text.replace('_', "").parse::<f64>().ok().filter(|number| range.contains(number));
+        number.or_else(|| self.out_of_range(range.start(), range.end(), text))
+    }
+
+    fn out_of_range<T>(
+        self,
+        low: impl std::fmt::Display,
+        high: impl std::fmt::Display,
+        found: &str,
+    ) -> Option<T> {
+        self.refuse(self.error(format!("`{}` must be from {low} to {high}, not {found}", self.name)))
+    }
+
+    /// A duration within bounds, such as "250ms".
+    pub fn duration(self, range: &RangeInclusive<Duration>) -> Option<Duration> {
+        let form = "write it with its unit, in quotes: \"250ms\", \"30s\", \"5m\", \"1h\"";
+        let text = self.string_like("a duration", form)?;
+        let Ok(span) = humantime::parse_duration(&text.value) else {
+            return self.refuse(self.error(format!("{} is not a duration", text.quoted())).help(form));
+        };
+        if range.contains(&span) {
+            return Some(span);
+        }
+        let [low, high] = [range.start(), range.end()].map(|bound| format_duration(*bound));
+        self.out_of_range(low, high, &text.quoted())
+    }
+
+    /// A number of bytes within bounds, such as 512 or "32KiB".
+    pub fn size(self, range: &RangeInclusive<u64>) -> Option<usize> {
+        let form = "write a number of bytes, or a number with its unit, in quotes: \"32KiB\", \"1MiB\"";
+        if self.is_integer() {
+            return self.integer(range).and_then(|size| usize::try_from(size).ok());
+        }
+        let text = self.string_like("a size", form)?;
+        let Some(size) = bytes(&text.value) else {
+            return self.refuse(self.error(format!("{} is not a size", text.quoted())).help(form));
+        };
+        if range.contains(&size) {
+            return usize::try_from(size).ok();
+        }
+        self.out_of_range(range.start(), format!("{} bytes", range.end()), &text.quoted())
+    }
+
+    /// One of several words, and what it means here. `meanings` has each of `words`.
+    pub fn choice<T: Copy>(self, words: &[&str], meanings: &[(&str, T)]) -> Option<T> {
+        debug_assert_eq!(words.len(), meanings.len(), "`{}` has a word without a meaning", self.name);
+        let text = self.string()?;
+        let is_listed = words.contains(&&*text.value);
+        if let Some((_, meaning)) = meanings.iter().find(|(word, _)| is_listed && *word == text.value) {
+            return Some(*meaning);
+        }
+        let all = listed(words);
+        let problem = self.error(format!("{} is not a value of `{}`", text.quoted(), self.name));
+        self.refuse(match nearest(&text.value, words.iter().copied()) {
+            Some(near) => problem.help(format!("did you mean \"{near}\"? The values are {all}")),
+            None => problem.help(format!("the values are {all}")),
+        })
+    }
+
+    /// The values of an array, or `None` if it is none.
+    pub fn list(self, help: &str) -> Option<Vec<Item<'a>>> {
+        let Some(array) = self.value.get_ref().as_array() else { return self.wrong_type("an array", help) };
+        Some(array.iter().map(|value| Self { value, ..self }).collect())
+    }
+
+    /// An array whose elements `read` reads: all of them, so that all mistakes show at once. `None` if one is wrong.
+    pub fn list_of<T>(self, help: &str, read: impl FnMut(Self) -> Option<T>) -> Option<Vec<T>> {
+        let read: Vec<Option<T>> = self.list(help)?.into_iter().map(read).collect();
+        read.into_iter().collect()
+    }
+
+    /// The entries of a table, or `None` if it is none.
+    pub fn entries(self) -> Option<&'a DeTable<'a>> {
+        let entries = self.value.get_ref().as_table();
+        entries.or_else(|| self.wrong_type("a table", ""))
+    }
+}
+
+impl Text<'_> {
+    /// How the value is shown in messages: what comes from the environment is not.
+    pub fn quoted(&self) -> String {
+        if self.from_env {
+            return "this value".to_owned();
+        }
+        let mut shown: String = self.value.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
+        if self.value.chars().count() > MAX_SHOWN {
+            shown.push('…');
+        }
+        format!("`{shown}`")
+    }
+
+    /// The value for texts that people read: as the file has it, with `${NAME}` where it comes from the environment.
+    pub fn shown(&self) -> &str {
+        let written = self.item.value.get_ref().as_str();
+        written.filter(|_| self.from_env).unwrap_or(&self.value)
+    }
+
+    /// Reads the file that this names, relative to `directory`.
+    pub fn read_file(&self, directory: &Path) -> (PathBuf, io::Result<Vec<u8>>) {
+        self.item.reader.read_file(self.item.span().start, directory, &self.value)
+    }
+
+    pub fn error(&self, title: impl Into<String>) -> Problem {
+        self.item.error(title)
+    }
+
+    /// A name that nothing in the file has; `kind` is what should have it.
+    pub fn unknown(&self, kind: &str) -> Problem {
+        let title = if self.from_env {
+            format!("no {kind} has the name that this value gives")
+        } else {
+            format!("unknown {kind} {}", self.quoted())
+        };
+        self.error(title).derived()
+    }
+
+    /// Notes something wrong with this value; there is none to read then.
+    pub fn refuse<T>(&self, problem: Problem) -> Option<T> {
+        self.item.refuse(problem)
+    }
+
+    /// What `parse` reads, or a problem that names what was expected and how to write it.
+    pub fn parsed<T>(&self, expected: &str, help: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        parse(&self.value).or_else(|| {
+            let problem = self.error(format!("{} is not {expected}", self.quoted()));
+            self.refuse(if help.is_empty() { problem } else { problem.help(help) })
+        })
+    }
+}
+
+/// `"a", "b" and "c"`.
+fn listed(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// `512`, `32KiB`, `10 MB`.
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let unit: u64 = match text[digits..].trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, size) in [
+            ("512", Some(512)),
+            ("32KiB", Some(32_768)),
+            ("10 MB", Some(10_000_000)),
+            ("1gib", Some(1 << 30)),
+            ("", None),
+            ("KiB", None),
+            ("1.5MiB", None),
+            ("-1", None),
+            ("32 kilobytes", None),
+            ("99999999999999999999", None),
+            ("99999999999999999GiB", None),
+        ] {
+            assert_eq!(bytes(text), size, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_are_listed() {
+        assert_eq!(listed(&["a"]), "\"a\"");
+        assert_eq!(listed(&["a", "b", "c"]), "\"a\", \"b\" and \"c\"");
+    }
+}

@@ -1,0 +1,37 @@
+//! The keys of the configuration file: the one list that the readers, their messages, the documentation and the JSON
+//! schema are made from.
+//!
+//! A new key is one entry here, and its use in the reader of its table.
+
+mod admin;
+mod answers;
+mod client_ip;
+mod client_tls;
+mod defaults;
+mod jwt;
+mod key;
+mod limits;
+mod listeners;
+mod reference;
+mod routes;
+mod schema;
+mod store;
+mod top;
+mod units;
+mod upstreams;
+
+pub use self::admin::ADMIN;
+pub use self::answers::{ANSWERS, DENIED, LOG};
+pub use self::client_ip::CLIENT_IP;
+pub use self::client_tls::CLIENT_TLS;
+pub use self::defaults::default_value;
+pub use self::jwt::JWT;
+pub use self::key::{Default, Key, Keys, Kind};
+pub use self::limits::{BAN, LIMIT, NUMBERS, TIERS};
+pub use self::listeners::{CERTIFICATE, LISTENER, SERVER_TLS};
+pub use self::reference::{Block, reference};
+pub use self::routes::{EDITS, RESPOND, REWRITE, ROUTE};
+pub use self::schema::schema;
+pub use self::store::STORE;
+pub use self::top::TOP;
+pub use self::upstreams::{EJECT, HEALTH, SERVER, UPSTREAM};

@@ -1,0 +1,93 @@
+//! What a key of the file is: its name, the values it takes, its default, and its documentation.
+
+use std::time::Duration;
+
+/// The keys of one TOML table.
+#[derive(Debug)]
+pub struct Keys {
+    /// In the order in which the documentation lists them.
+    pub all: &'static [Key],
+    /// Whether the documentation lists them apart from those of the table around them.
+    pub is_apart: bool,
+}
+
+/// One key.
+#[derive(Debug)]
+pub struct Key {
+    /// As the file has it.
+    pub name: &'static str,
+    /// The values that it takes.
+    pub kind: Kind,
+    /// What applies where the file does not have it.
+    pub default: Default,
+    /// What it is for, in Markdown. Range and unit are added from the kind.
+    pub doc: &'static str,
+}
+
+/// The values that a key takes.
+#[derive(Debug)]
+pub enum Kind {
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number from the first to the second.
+    Integer(u64, u64),
+    /// A number from the first to the second.
+    Decimal(f64, f64),
+    /// A string such as "30s", from the first to the second.
+    Duration(Duration, Duration),
+    /// The same, or "off".
+    DurationOrOff(Duration, Duration),
+    /// A number of bytes or a string such as "32KiB", from the first to the second.
+    Size(u64, u64),
+    /// One of several words.
+    Choice(&'static [&'static str]),
+    /// A string, which the reader of the key parses.
+    Text,
+    /// An array.
+    List(&'static Kind),
+    /// A table.
+    Table(&'static Keys),
+    /// A table whose keys are names that the user chooses.
+    Named(&'static Kind),
+    /// A table with some known keys; all others are names that the user chooses.
+    Mixed(&'static Keys, &'static Kind),
+    /// A value of any of these kinds.
+    Either(&'static [Kind]),
+}
+
+/// What applies where the file does not have a key.
+#[derive(Debug)]
+pub enum Default {
+    /// The file is refused; a line with this text would do.
+    Required(&'static str),
+    /// This value, written in TOML.
+    Toml(&'static str),
+    /// Nothing, or what these words describe.
+    Words(&'static str),
+}
+
+impl Keys {
+    /// The key of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'static Key> {
+        self.all.iter().find(|key| key.name == name)
+    }
+}
+
+impl Kind {
+    /// The tables of keys that a value of this kind can have in it, each with whether the user chooses its name.
+    pub(super) fn tables(&self) -> Vec<(&'static Keys, bool)> {
+        match self {
+            Self::Table(keys) => vec![(keys, false)],
+            Self::Mixed(keys, of_names) => [(*keys, false)].into_iter().chain(named(of_names)).collect(),
+            Self::Named(of_names) => named(of_names).collect(),
+            Self::List(element) => element.tables(),
+            Self::Either(kinds) => kinds.iter().flat_map(Self::tables).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn named(kind: &Kind) -> impl Iterator<Item = (&'static Keys, bool)> + use<> {
+    kind.tables().into_iter().map(|(keys, _)| (keys, true))
+}

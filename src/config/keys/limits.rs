@@ -1,0 +1,279 @@
+//! `[limits.NAME]`.
+
+use std::time::Duration;
+
+use super::key::{Default, Key, Keys, Kind};
+use super::units::{DAY, MILLISECOND, YEAR};
+use crate::limit::MAX_IN_FLIGHT;
+
+/// Expired leases are removed once a second, and leases are renewed after a third of their time.
+const LEASE_LOW: Duration = Duration::from_secs(3);
+const MONTH: Duration = Duration::from_hours(30 * 24);
+
+/// The keys of a limit.
+pub static LIMIT: Keys = Keys {
+    all: &[
+        Key {
+            name: "algorithm",
+            kind: Kind::Choice(&[
+                "token_bucket",
+                "gcra",
+                "fixed_window",
+                "sliding_log",
+                "sliding_window",
+                "leaky_bucket",
+                "concurrency",
+            ]),
+            default: Default::Toml("\"token_bucket\""),
+            doc: "One of the seven [below](#algorithms)",
+        },
+        Key {
+            name: "rate",
+            kind: Kind::Either(&[Kind::Text, Kind::List(&Kind::Text)]),
+            default: Default::Words("required, but not for `concurrency`"),
+            doc: "Units per period: `\"100/minute\"`, `\"5/s\"`, `\"5/10m\"`, `\"5/10 minutes\"`; for a \
+              `sliding_log` also an array of several",
+        },
+        Key {
+            name: "burst",
+            kind: Kind::Integer(0, 1 << 53),
+            default: Default::Words("see below"),
+            doc: "`token_bucket`, `gcra`: how many units may be spent at once",
+        },
+        Key {
+            name: "refill",
+            kind: Kind::Choice(&["smooth", "interval"]),
+            default: Default::Toml("\"smooth\""),
+            doc: "`token_bucket`: `\"interval\"` adds the units of `rate` at once at the end of each period",
+        },
+        Key {
+            name: "align",
+            kind: Kind::Choice(&["clock", "first_request"]),
+            default: Default::Toml("\"clock\""),
+            doc: "`fixed_window`: where windows start; `\"first_request\"`: with the first request that is \
+              charged",
+        },
+        Key {
+            name: "timezone",
+            kind: Kind::Text,
+            default: Default::Toml("\"UTC\""),
+            doc: "`fixed_window` per day, week, month or year: the IANA name of the time zone of the calendar",
+        },
+        Key {
+            name: "buckets",
+            kind: Kind::Integer(1, 10_000),
+            default: Default::Toml("1"),
+            doc: "`sliding_window`: the number of counters that divide the period",
+        },
+        Key {
+            name: "queue",
+            kind: Kind::Integer(0, 1 << 53),
+            default: Default::Toml("0"),
+            doc: "`leaky_bucket`: how many requests may wait",
+        },
+        Key {
+            name: "max_in_flight",
+            kind: Kind::Integer(1, MAX_IN_FLIGHT),
+            default: Default::Words("required for `concurrency`"),
+            doc: "`concurrency`: how many requests may be in flight at once",
+        },
+        Key {
+            name: "lease",
+            kind: Kind::Duration(LEASE_LOW, DAY),
+            default: Default::Toml("\"30s\""),
+            doc: "`concurrency`: how long the slots of a proxy that has died stay in use",
+        },
+        Key {
+            name: "key",
+            kind: Kind::Either(&[Kind::Text, Kind::List(&Kind::Text)]),
+            default: Default::Toml("\"client_ip\""),
+            doc: "A [key part](#key-parts), or an array of parts that make one key together",
+        },
+        Key {
+            name: "on_missing",
+            kind: Kind::Choice(&["client_ip", "skip", "deny"]),
+            default: Default::Toml("\"client_ip\""),
+            doc: "What happens to a request that lacks a key part. `\"client_ip\"`: the address of the client \
+              stands in for the part; `\"skip\"`: the limit does not apply; `\"deny\"`: the request is \
+              denied",
+        },
+        Key {
+            name: "missing_status",
+            kind: Kind::Integer(400, 499),
+            default: Default::Toml("403"),
+            doc: "The status of `on_missing = \"deny\"`; 401 adds a `WWW-Authenticate` challenge and is the \
+              right one for credentials",
+        },
+        Key {
+            name: "on_store_failure",
+            kind: Kind::Choice(&["local", "allow", "deny"]),
+            default: Default::Toml("\"local\""),
+            doc: "What happens while Redis is unavailable. `\"local\"`: this process enforces its \
+              [share](redis.md#when-redis-is-unavailable) of the remaining units, and charges Redis later; \
+              `\"allow\"`: the limit allows every request; `\"deny\"`: requests get 503",
+        },
+        Key {
+            name: "mode",
+            kind: Kind::Choice(&["enforce", "shadow"]),
+            default: Default::Toml("\"enforce\""),
+            doc: "`\"shadow\"`: decides and counts, and never denies, delays or sets headers",
+        },
+        Key {
+            name: "ban",
+            kind: Kind::Table(&BAN),
+            default: Default::Words("none"),
+            doc: "Denies a key for longer after repeated denials, such as `{ after = 20, within = \"1m\", for \
+              = \"10m\" }`",
+        },
+        Key {
+            name: "block",
+            kind: Kind::List(&Kind::Text),
+            default: Default::Toml("[]"),
+            doc: "Networks, addresses and `\"key:NAME\"`: these requests get 403",
+        },
+        Key {
+            name: "allow",
+            kind: Kind::List(&Kind::Text),
+            default: Default::Toml("[]"),
+            doc: "Networks, addresses and `\"key:NAME\"`: the limit never applies to these requests",
+        },
+        Key {
+            name: "tiers",
+            kind: Kind::Mixed(&TIERS, &Kind::Table(&NUMBERS)),
+            default: Default::Words("none"),
+            doc: "Other numbers by a value of the request",
+        },
+        Key {
+            name: "overrides",
+            kind: Kind::Named(&Kind::Table(&NUMBERS)),
+            default: Default::Words("none"),
+            doc: "Other numbers for single keys",
+        },
+        Key {
+            name: "cost",
+            kind: Kind::Either(&[Kind::Integer(0, 1 << 53), Kind::Text]),
+            default: Default::Toml("1"),
+            doc: "Units that a request spends: a whole number (with 0 the limit never denies), or \
+              `\"header:NAME\"`",
+        },
+        Key {
+            name: "cost_max",
+            kind: Kind::Integer(1, 1 << 53),
+            default: Default::Words("`100`, or the capacity if that is less"),
+            doc: "The highest value that counts of the header in `cost`",
+        },
+        Key {
+            name: "trust",
+            kind: Kind::Choice(&["proxies", "any"]),
+            default: Default::Toml("\"proxies\""),
+            doc: "Whose headers may set the cost and the tier; `\"any\"`: those of every client",
+        },
+        Key {
+            name: "charge_on",
+            kind: Kind::List(&Kind::Integer(101, 599)),
+            default: Default::Words("none"),
+            doc: "Final statuses, such as `[401, 403]`: requests that end with another status get their units \
+              back",
+        },
+    ],
+    is_apart: false,
+};
+
+/// The keys of a tier or an override.
+pub static NUMBERS: Keys = Keys {
+    all: &[
+        Key {
+            name: "rate",
+            kind: Kind::Either(&[Kind::Text, Kind::List(&Kind::Text)]),
+            default: Default::Words("of the limit"),
+            doc: "Units per period: `\"100/minute\"`, `\"5/s\"`, `\"5/10m\"`, `\"5/10 minutes\"`; for a \
+              `sliding_log` also an array of several",
+        },
+        Key {
+            name: "burst",
+            kind: Kind::Integer(0, 1 << 53),
+            default: Default::Words("of the limit"),
+            doc: "`token_bucket`, `gcra`: how many units may be spent at once",
+        },
+        Key {
+            name: "refill",
+            kind: Kind::Choice(&["smooth", "interval"]),
+            default: Default::Words("of the limit"),
+            doc: "`token_bucket`: `\"interval\"` adds the units of `rate` at once at the end of each period",
+        },
+        Key {
+            name: "align",
+            kind: Kind::Choice(&["clock", "first_request"]),
+            default: Default::Words("of the limit"),
+            doc: "`fixed_window`: where windows start; `\"first_request\"`: with the first request that is \
+              charged",
+        },
+        Key {
+            name: "timezone",
+            kind: Kind::Text,
+            default: Default::Words("of the limit"),
+            doc: "`fixed_window` per day, week, month or year: the IANA name of the time zone of the calendar",
+        },
+        Key {
+            name: "buckets",
+            kind: Kind::Integer(1, 10_000),
+            default: Default::Words("of the limit"),
+            doc: "`sliding_window`: the number of counters that divide the period",
+        },
+        Key {
+            name: "queue",
+            kind: Kind::Integer(0, 1 << 53),
+            default: Default::Words("of the limit"),
+            doc: "`leaky_bucket`: how many requests may wait",
+        },
+        Key {
+            name: "max_in_flight",
+            kind: Kind::Integer(1, MAX_IN_FLIGHT),
+            default: Default::Words("of the limit"),
+            doc: "`concurrency`: how many requests may be in flight at once",
+        },
+        Key {
+            name: "lease",
+            kind: Kind::Duration(LEASE_LOW, DAY),
+            default: Default::Words("of the limit"),
+            doc: "`concurrency`: how long the slots of a proxy that has died stay in use",
+        },
+    ],
+    is_apart: false,
+};
+
+/// The keys of `tiers` besides the names of tiers.
+pub static TIERS: Keys = Keys {
+    all: &[Key {
+        name: "by",
+        kind: Kind::Text,
+        default: Default::Required("by = \"header:x-plan\""),
+        doc: "The [key part](#key-parts) whose value is the name of the tier",
+    }],
+    is_apart: false,
+};
+
+/// The keys of `ban`.
+pub static BAN: Keys = Keys {
+    all: &[
+        Key {
+            name: "after",
+            kind: Kind::Integer(1, 1_000_000),
+            default: Default::Required("after = 20"),
+            doc: "The number of denials after which a key is banned",
+        },
+        Key {
+            name: "within",
+            kind: Kind::Duration(MILLISECOND, MONTH),
+            default: Default::Required("within = \"1m\""),
+            doc: "The time in which these denials are counted",
+        },
+        Key {
+            name: "for",
+            kind: Kind::Duration(MILLISECOND, YEAR),
+            default: Default::Required("for = \"10m\""),
+            doc: "How long the ban lasts",
+        },
+    ],
+    is_apart: false,
+};

@@ -1,0 +1,151 @@
+//! The tables of keys in docs/configuration.md.
+
+use std::time::Duration;
+
+use super::TOP;
+use super::key::{Default, Key, Keys, Kind};
+
+/// The table of one section.
+#[derive(Debug)]
+pub struct Block {
+    /// The table of the file, such as `listeners` or `listeners.tls`; `top` for the top level.
+    pub name: String,
+    /// The table in Markdown.
+    pub table: String,
+}
+
+/// Units of durations, the largest first.
+const UNITS: [(u128, &str); 4] = [(86_400_000, "days"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
+
+/// All tables, in the order of the document.
+#[must_use]
+pub fn reference() -> Vec<Block> {
+    let is_table = |key: &&Key| !key.kind.tables().is_empty();
+    let mut top = Rows::default();
+    TOP.all.iter().filter(|key| !is_table(key)).for_each(|key| top.add(key, ""));
+    let mut blocks = vec![top.into_block("top".to_owned())];
+    for key in TOP.all.iter().filter(is_table) {
+        for (keys, _) in key.kind.tables() {
+            add_blocks(keys, key.name, "", &mut blocks);
+        }
+    }
+    blocks
+}
+
+/// Adds the table of these keys, and those of the tables in it that are apart.
+fn add_blocks(keys: &'static Keys, section: &str, prefix: &str, blocks: &mut Vec<Block>) {
+    let mut rows = Rows::default();
+    keys.all.iter().for_each(|key| rows.add(key, prefix));
+    let apart = std::mem::take(&mut rows.apart);
+    blocks.push(rows.into_block(section.to_owned()));
+    for (keys, name) in apart {
+        add_blocks(keys, &format!("{section}.{name}"), &format!("{name}."), blocks);
+    }
+}
+
+/// The rows of one table.
+#[derive(Default)]
+struct Rows {
+    text: String,
+    /// The tables below it that are listed apart, with their names.
+    apart: Vec<(&'static Keys, &'static str)>,
+}
+
+impl Rows {
+    fn add(&mut self, key: &'static Key, prefix: &str) {
+        let default = match key.default {
+            Default::Required(_) => "required".to_owned(),
+            Default::Toml(literal) => format!("`{literal}`"),
+            Default::Words(words) => words.to_owned(),
+        };
+        let range = range(&key.kind).map_or_else(String::new, |(low, high)| format!("; {low} to {high}"));
+        self.text.extend(["| `", prefix, key.name, "` | ", &*default, " | ", key.doc, &*range, " |\n"]);
+        for (keys, _) in key.kind.tables().iter().filter(|(_, has_names)| !has_names) {
+            if keys.is_apart {
+                self.apart.push((keys, key.name));
+            } else {
+                let prefix = format!("{prefix}{}.", key.name);
+                keys.all.iter().for_each(|key| self.add(key, &prefix));
+            }
+        }
+    }
+
+    fn into_block(self, name: String) -> Block {
+        Block { name, table: format!("| key | default | meaning |\n| --- | --- | --- |\n{}", self.text) }
+    }
+}
+
+/// The bounds of a kind for people.
+fn range(kind: &Kind) -> Option<(String, String)> {
+    match kind {
+        Kind::Integer(low, high) => Some((number(*low), number(*high))),
+        Kind::Decimal(low, high) => Some((low.to_string(), high.to_string())),
+        Kind::Duration(low, high) | Kind::DurationOrOff(low, high) => Some((duration(*low), duration(*high))),
+        Kind::Size(low, high) => Some((size(*low), size(*high))),
+        Kind::List(kind) => range(kind),
+        Kind::Either(kinds) => kinds.iter().find_map(range),
+        _ => None,
+    }
+}
+
+/// `10,000`, and `2^53` for large powers of two.
+fn number(number: u64) -> String {
+    if number > 1 << 40 && number.is_power_of_two() {
+        return format!("2^{}", number.trailing_zeros());
+    }
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if millis == 0 {
+        return "0".to_owned();
+    }
+    // A single day is 24 h.
+    let fits = |(length, _): &&(u128, &str)| {
+        millis.is_multiple_of(*length) && (*length < 86_400_000 || millis > *length)
+    };
+    let (length, unit) = UNITS.iter().find(fits).copied().unwrap_or((1, "ms"));
+    format!("{} {unit}", millis / length)
+}
+
+fn size(bytes: u64) -> String {
+    let units = [(50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let fits = |(shift, _): &&(u32, &str)| bytes > 0 && bytes.trailing_zeros() >= *shift;
+    units
+        .iter()
+        .find(fits)
+        .map_or_else(|| number(bytes), |(shift, unit)| format!("{} {unit}", bytes >> shift))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_short() {
+        let texts = [0, 100, 1_024, 10_000_000, 1 << 53].map(number);
+        assert_eq!(texts, ["0", "100", "1,024", "10,000,000", "2^53"]);
+        let texts =
+            [0, 1, 1_000, 60_000, 86_400_000, 30 * 86_400_000].map(|ms| duration(Duration::from_millis(ms)));
+        assert_eq!(texts, ["0", "1 ms", "1 s", "1 min", "24 h", "30 days"]);
+        assert_eq!([0, 500, 1_024, 1 << 20, 1 << 50].map(size), ["0", "500", "1 KiB", "1 MiB", "1 PiB"]);
+    }
+
+    #[test]
+    fn cells_hold_no_bars_and_no_line_ends() {
+        for block in reference() {
+            for line in block.table.lines() {
+                assert_eq!(line.matches('|').count(), 4, "{}: {line}", block.name);
+            }
+        }
+    }
+}

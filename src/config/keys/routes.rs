@@ -1,0 +1,159 @@
+//! `[[routes]]`.
+
+use super::key::{Default, Key, Keys, Kind};
+
+/// The keys of a route.
+pub static ROUTE: Keys = Keys {
+    all: &[
+        Key {
+            name: "name",
+            kind: Kind::Text,
+            default: Default::Words("its number"),
+            doc: "For the log, `explain` and the key part `route`; must be unique",
+        },
+        Key {
+            name: "host",
+            kind: Kind::Text,
+            default: Default::Words("any"),
+            doc: "`\"api.example.com\"`, or `\"*.example.com\"` for one or more labels before it",
+        },
+        Key {
+            name: "path",
+            kind: Kind::Text,
+            default: Default::Required("path = \"/*\""),
+            doc: "Exact; `{name}` stands for one segment, and a `*` at the end for any rest",
+        },
+        Key {
+            name: "methods",
+            kind: Kind::List(&Kind::Text),
+            default: Default::Words("any"),
+            doc: "`GET` also matches HEAD",
+        },
+        Key {
+            name: "headers",
+            kind: Kind::Named(&Kind::Text),
+            default: Default::Words("none"),
+            doc: "`{ name = \"value\" }`: headers that a request must have with these values",
+        },
+        Key {
+            name: "query",
+            kind: Kind::Named(&Kind::Text),
+            default: Default::Words("none"),
+            doc: "`{ name = \"value\" }`: query parameters that a request must have with these values",
+        },
+        Key {
+            name: "limits",
+            kind: Kind::List(&Kind::Text),
+            default: Default::Toml("[]"),
+            doc: "Names of limits, at most 1,000 together with the default ones",
+        },
+        Key {
+            name: "inherit_limits",
+            kind: Kind::Boolean,
+            default: Default::Toml("true"),
+            doc: "Whether `default_limits` apply here as well",
+        },
+        Key {
+            name: "encoded_slash",
+            kind: Kind::Choice(&["refuse", "keep"]),
+            default: Default::Toml("\"refuse\""),
+            doc: "`\"keep\"` accepts paths with `%2F`. `check` refuses that where it would bypass a limit, and \
+              warns where it may bypass a route that denies with `respond`",
+        },
+        Key {
+            name: "max_body",
+            kind: Kind::Size(0, 1 << 50),
+            default: Default::Words("none"),
+            doc: "The size of a request body, such as `\"10MiB\"`; see below",
+        },
+        Key {
+            name: "upstream",
+            kind: Kind::Text,
+            default: Default::Words("none"),
+            doc: "The name of an upstream, or a URL",
+        },
+        Key {
+            name: "respond",
+            kind: Kind::Table(&RESPOND),
+            default: Default::Words("none"),
+            doc: "A response of tidegate itself, such as `{ body = \"ok\" }`; limits apply as well",
+        },
+        Key {
+            name: "rewrite",
+            kind: Kind::Table(&REWRITE),
+            default: Default::Words("none"),
+            doc: "Changes to the request on its way upstream, such as `{ strip_prefix = \"/v1\", host = \
+              \"upstream\" }`",
+        },
+        Key {
+            name: "request_headers",
+            kind: Kind::Table(&EDITS),
+            default: Default::Words("none"),
+            doc: "Changes to the headers of the request: `remove` is applied first, then `set`",
+        },
+        Key {
+            name: "response_headers",
+            kind: Kind::Table(&EDITS),
+            default: Default::Words("none"),
+            doc: "Changes to the headers of the response, in the same order",
+        },
+    ],
+    is_apart: false,
+};
+
+/// The keys of `respond`.
+pub static RESPOND: Keys = Keys {
+    all: &[
+        Key {
+            name: "status",
+            kind: Kind::Integer(200, 599),
+            default: Default::Toml("200"),
+            doc: "The status of the response",
+        },
+        Key {
+            name: "body",
+            kind: Kind::Text,
+            default: Default::Toml("\"\""),
+            doc: "The body of the response",
+        },
+    ],
+    is_apart: false,
+};
+
+/// The keys of `rewrite`.
+pub static REWRITE: Keys = Keys {
+    all: &[
+        Key {
+            name: "strip_prefix",
+            kind: Kind::Text,
+            default: Default::Words("none"),
+            doc: "A prefix of the path to remove, in whole segments",
+        },
+        Key {
+            name: "host",
+            kind: Kind::Text,
+            default: Default::Words("the client's"),
+            doc: "The Host header: `\"upstream\"` for the host of the server, or a name",
+        },
+    ],
+    is_apart: false,
+};
+
+/// The keys of `request_headers` and `response_headers`.
+pub static EDITS: Keys = Keys {
+    all: &[
+        Key {
+            name: "set",
+            kind: Kind::Named(&Kind::Text),
+            default: Default::Words("none"),
+            doc: "Headers to set, as `{ name = \"value\" }`",
+        },
+        Key {
+            name: "remove",
+            kind: Kind::List(&Kind::Text),
+            default: Default::Toml("[]"),
+            doc: "Names of headers to remove",
+        },
+    ],
+    is_apart: false,
+};
