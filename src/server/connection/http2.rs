@@ -61,6 +61,7 @@ struct IdleCheck {
 }
 
 /// What to do with a connection, by how long it has been idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IdleAction {
     Keep,
     SendGoaway,
@@ -194,5 +195,51 @@ impl IdleCheck {
         }
         (self.goaway_sent, self.next) = (Some(now), now + GOAWAY_TIMEOUT);
         IdleAction::SendGoaway
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_gets_goaway_and_is_closed_if_the_client_does_not_close_it() {
+        let (mut check, started) = (IdleCheck::new(75 * SECOND), monotonic());
+        advance(74 * SECOND).await;
+        assert_eq!(check.action(Some(started), false), IdleAction::Keep);
+        assert_eq!(check.next, started + 75 * SECOND);
+        advance(SECOND).await;
+        assert_eq!(check.action(Some(started), false), IdleAction::SendGoaway);
+        assert_eq!(check.next, monotonic() + GOAWAY_TIMEOUT);
+        advance(GOAWAY_TIMEOUT).await;
+        assert_eq!(check.action(Some(started), false), IdleAction::Close);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_with_a_recent_request_has_longer_to_close_after_goaway() {
+        let mut check = IdleCheck::new(75 * SECOND);
+        let idle_since = monotonic();
+        advance(SECOND).await;
+        check.start_shutdown();
+        assert_eq!(check.action(Some(idle_since), false), IdleAction::Keep);
+        assert_eq!(check.next, monotonic() + RECENT_GOAWAY_TIMEOUT);
+        advance(RECENT_GOAWAY_TIMEOUT).await;
+        assert_eq!(check.action(Some(idle_since), false), IdleAction::Close);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_with_a_stream_or_a_pending_write_is_kept() {
+        let (mut check, started) = (IdleCheck::new(75 * SECOND), monotonic());
+        advance(1000 * SECOND).await;
+        assert_eq!(check.action(None, false), IdleAction::Keep);
+        assert_eq!(check.action(Some(started), true), IdleAction::Keep);
+        check.start_shutdown();
+        advance(1000 * SECOND).await;
+        assert_eq!(check.action(None, false), IdleAction::Keep);
+        assert_eq!(check.action(Some(started), true), IdleAction::Keep);
     }
 }
