@@ -34,6 +34,7 @@ mod websocket;
 pub use active::ActiveProxy;
 pub use client::{ClientConnection, ClientTimeouts};
 pub use client_body::ClientBody;
+pub use exchange::serve;
 pub use hop::{normalize_length, remove_hop_by_hop, takes_trailers};
 pub use http2::Connect;
 pub use protected::protected_headers;

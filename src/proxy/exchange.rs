@@ -65,24 +65,22 @@ struct Admitted {
     missing: Option<Box<MissingPart>>,
 }
 
-impl Proxy {
-    /// Serves a request; `connect` is given for a CONNECT over HTTP/2.
-    pub async fn serve(
-        &self,
-        client: &ClientConnection,
-        mut head: Box<RequestHead>,
-        body: ClientBody,
-        connect: Option<Connect>,
-    ) -> ProxyResponse {
-        let normalized = http2::normalize(&mut head, connect.as_ref(), client.max_headers());
-        let mut exchange = Exchange::begin(self, client, &head, (body, connect));
-        let response = match exchange.run(normalized, head).await {
-            Ok(response) => response,
-            Err(rejection) => exchange.reject(&rejection),
-        };
-        let response = exchange.settle(response).await;
-        exchange.finish(response).await
-    }
+/// Serves a request; `connect` is given for a CONNECT over HTTP/2.
+pub async fn serve(
+    proxy: &Proxy,
+    client: &ClientConnection,
+    mut head: Box<RequestHead>,
+    body: ClientBody,
+    connect: Option<Connect>,
+) -> ProxyResponse {
+    let normalized = http2::normalize(&mut head, connect.as_ref(), client.max_headers());
+    let mut exchange = Exchange::begin(proxy, client, &head, (body, connect));
+    let response = match exchange.run(normalized, head).await {
+        Ok(response) => response,
+        Err(rejection) => exchange.reject(&rejection),
+    };
+    let response = exchange.settle(response).await;
+    exchange.finish(response).await
 }
 
 impl<'p> Exchange<'p> {
@@ -304,8 +302,8 @@ impl<'p> Exchange<'p> {
         if self.client.is_multiplexed() {
             http2::drop_forbidden_body(&mut response, self.is_head);
         }
-        let connect = self.connect.take();
-        let (mut response, server) = match accept_upgrade(response, connect.is_some()) {
+        let stream = self.connect.take().map(|connect| connect.stream);
+        let (mut response, server) = match accept_upgrade(response, stream.is_some()) {
             Ok(upgraded) => upgraded,
             Err(rejection) => (self.reject(&rejection), None),
         };
@@ -314,7 +312,7 @@ impl<'p> Exchange<'p> {
             to_grpc_error(&mut response);
         }
         let timeout = self.client.tunnel_timeout();
-        let tunnel = server.and_then(|server| tunnel::start(server, timeout, log_entry.take(), connect));
+        let tunnel = server.and_then(|server| tunnel::start(server, timeout, log_entry.take(), stream));
         let timing = RequestTiming { begun: self.started, counts: Arc::clone(&self.proxy.counts) };
         ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, log_entry, timing)) }
     }

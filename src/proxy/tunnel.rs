@@ -7,11 +7,11 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::Instant;
 
-use super::http2::Connect;
 use super::log_entry::LogEntry;
 use crate::socket::LazyTimer;
 use crate::time::monotonic;
@@ -44,18 +44,18 @@ struct CountedStream<'n, S> {
     heard: &'n Cell<Instant>,
 }
 
-/// Starts the tunnel of an accepted upgrade: in a task over the stream of `connect`, or, as it is returned, over the whole
-/// connection.
+/// Starts the tunnel of an accepted upgrade: over HTTP/2 in a task, on the stream of its CONNECT request; otherwise it is
+/// returned, for the whole connection.
 pub(super) fn start(
     server: ServerEnd,
     timeout: Duration,
     entry: Option<Box<LogEntry>>,
-    connect: Option<Connect>,
+    connect_stream: Option<OnUpgrade>,
 ) -> Option<Box<Tunnel>> {
     let tunnel = Tunnel { server, timeout, log: TunnelLog { entry, bytes: Cell::new(0) } };
-    let Some(connect) = connect else { return Some(Box::new(tunnel)) };
+    let Some(stream) = connect_stream else { return Some(Box::new(tunnel)) };
     tokio::task::spawn_local(async move {
-        if let Ok(client) = connect.stream.await {
+        if let Ok(client) = stream.await {
             tunnel.run(TokioIo::new(client)).await;
         }
     });

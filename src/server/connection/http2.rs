@@ -150,7 +150,7 @@ async fn respond(
     let (mut head, body) = request.into_parts();
     let protocol = head.extensions.remove::<Protocol>();
     let connect = head.extensions.remove::<OnUpgrade>().map(|stream| Connect { protocol, stream });
-    let response = proxy.serve(&client, Box::new(head.into()), body.into(), connect).await;
+    let response = crate::proxy::serve(&proxy, &client, Box::new(head.into()), body.into(), connect).await;
     let ProxyResponse { head, body, .. } = response;
     Ok(head.into_response(progress.track_response(body)))
 }

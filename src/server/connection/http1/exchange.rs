@@ -60,7 +60,7 @@ impl Session<'_> {
         let (mut upload, body) = upload.unzip();
         let proxy = self.proxy.current();
         let response = {
-            let mut handling = pin!(proxy.serve(&self.client, head, body.into(), None));
+            let mut handling = pin!(crate::proxy::serve(&proxy, &self.client, head, body.into(), None));
             let (io, client) = (&mut *io, &self.client);
             poll_fn(|cx| {
                 loop {
