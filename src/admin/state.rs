@@ -78,7 +78,7 @@ impl Admin {
             charge_back: ledger.units(),
             dropped_log_lines: dropped_log_lines(),
             dropped_lines: access.as_ref().map_or(0, AccessOutput::dropped),
-            upstreams: UpstreamValues::merged(upstreams.iter().map(|upstream| upstream.levels()).collect()),
+            upstreams: UpstreamValues::merged(upstreams.iter().map(|upstream| upstream.values()).collect()),
         }
     }
 }

@@ -241,7 +241,7 @@ impl<'p> Exchange<'p> {
         let options = ForwardOptions {
             client: proxy.snapshot.gate.client_ip.counted(plan.client),
             host: &rewrite.host,
-            is_timed: is_multiplexed && client.has_min_body_rate(),
+            is_reclaimable: is_multiplexed && client.has_min_body_rate(),
             polls_upload: !is_multiplexed,
             hash_key: plan.balance_hash,
         };

@@ -45,7 +45,8 @@ impl OutboundHead<'_> {
     pub fn prepare(&self, head: &mut RequestHead) -> Result<(), ForwardError> {
         let Self { client, plan, edits, protected, .. } = self;
         set_host_from_authority(head);
-        rewrite_target(head, plan.path.as_deref(), self.rewrite).map_err(ForwardError::Target)?;
+        let rewritten = rewrite_target(head, plan.path.as_deref(), self.rewrite);
+        rewritten.map_err(|error| ForwardError::Target(error.into()))?;
         let fields = &mut head.fields;
         if !normalize_length(fields, head.version) {
             // The end of the body is known by now; the upstream connection writes the length anew.

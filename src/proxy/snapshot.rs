@@ -100,7 +100,7 @@ impl Proxy {
     /// Closes idle connections for which requests of other workers wait.
     pub fn release_idle_connections(&self) {
         for upstream in &self.upstreams {
-            upstream.make_room();
+            upstream.close_idle_for_waiters();
         }
     }
 }

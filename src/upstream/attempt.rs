@@ -90,7 +90,7 @@ fn can_repeat(
     let is_idempotent = request.head.method.is_idempotent();
     // Over HTTP/2 a server can state that it has not processed a request, whatever its method.
     let may_repeat = is_shared || is_idempotent && (is_reused || options.has_alternatives);
-    options.may_retry && may_repeat && request.body.keep_record()
+    options.may_retry && may_repeat && request.body.start_recording()
 }
 
 /// Decides whether the request may be sent again, and rewinds its body in that case.
@@ -131,7 +131,8 @@ pub(super) fn address(
 ) -> Result<(), ForwardError> {
     if let Some(target) = target {
         let base_path = &pool.server().base_path;
-        request.head.uri = format!("{base_path}{target}").parse().map_err(ForwardError::Target)?;
+        let prefixed = Uri::try_from(format!("{base_path}{target}"));
+        request.head.uri = prefixed.map_err(|error| ForwardError::Target(error.into()))?;
     }
     let name = match host {
         HostRule::Named(name) => Some(name),

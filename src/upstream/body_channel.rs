@@ -1,7 +1,7 @@
-//! The body of a request over HTTP/1.1, from the connection that reads it to whatever takes it.
+//! A channel for the body of a request over HTTP/1.1, from the connection that reads it to the consumer.
 //!
-//! The connection reads a part only when it is wanted, so no more than one waits. Both ends are on one thread, and for the
-//! most part in one task, which is then not woken.
+//! The connection reads a part only on demand, so at most one part is buffered. Both ends are on one thread, and mostly in
+//! one task, which is then not woken.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,52 +15,52 @@ use tokio::time::Instant;
 use super::error::BodyError;
 use crate::socket::TransferRate;
 
-/// The end of the connection that reads the body.
+/// The end of the channel for the connection that reads the body.
 #[derive(Debug)]
 pub struct BodySender(Rc<RefCell<Channel>>);
 
-/// The end that takes the body.
+/// The end of the channel for the consumer of the body.
 #[derive(Debug)]
 pub struct BodyReceiver(Rc<RefCell<Channel>>);
 
-/// What the other end of a sender wants.
+/// What the consumer wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Nothing at the moment.
+    /// Nothing at present.
     None,
-    /// The next part, by then if that is given.
+    /// The next part, by this deadline if there is one.
     Next(Option<Instant>),
 }
 
 #[derive(Debug)]
 struct Channel {
-    /// A part that waits to be taken.
+    /// The part that has not been taken yet.
     part: Option<Result<Frame<Bytes>, BodyError>>,
-    /// Bytes that are still to come behind it, if that is known.
+    /// The number of bytes after `part`, if that is known.
     remaining: Option<u64>,
-    /// Whether nothing comes behind it.
+    /// Whether nothing follows `part`.
     is_complete: bool,
-    /// Whether anything was asked for.
-    is_begun: bool,
+    /// Whether the consumer has demanded anything.
+    is_started: bool,
     demand: Demand,
-    /// By when all of it must have come, if that is given.
-    limit: Option<Instant>,
-    /// How fast the client sends it.
+    /// By when the whole body must have arrived.
+    deadline: Option<Instant>,
+    /// The rate at which the client sends the body.
     rate: TransferRate,
     sender: Waker,
     receiver: Waker,
 }
 
-/// A body of so many bytes, if that is known, with a minimum rate.
+/// A channel for a body of this length, if that is known, with a minimum rate.
 #[must_use]
 pub fn body_channel(length: Option<u64>, rate: TransferRate) -> (BodySender, BodyReceiver) {
     let channel = Rc::new(RefCell::new(Channel {
         part: None,
         remaining: length,
         is_complete: false,
-        is_begun: false,
+        is_started: false,
         demand: Demand::None,
-        limit: None,
+        deadline: None,
         rate,
         sender: Waker::noop().clone(),
         receiver: Waker::noop().clone(),
@@ -69,7 +69,7 @@ pub fn body_channel(length: Option<u64>, rate: TransferRate) -> (BodySender, Bod
 }
 
 impl BodySender {
-    /// What the other end wants. The task is woken when that changes.
+    /// What the consumer wants. The task is woken when that changes.
     #[must_use]
     pub fn demand(&self, cx: &Context<'_>) -> Demand {
         let mut channel = self.0.borrow_mut();
@@ -79,31 +79,31 @@ impl BodySender {
         channel.demand
     }
 
-    /// Whether anything was asked for.
+    /// Whether the consumer has demanded anything.
     #[must_use]
     pub fn is_begun(&self) -> bool {
-        self.0.borrow().is_begun
+        self.0.borrow().is_started
     }
 
-    /// Hands over the part that was wanted. `remaining` says how many bytes are to come behind it, and `is_complete`
-    /// whether nothing is.
+    /// Sends the part that was demanded. `remaining` is the number of bytes after it, if known; `is_complete` says that
+    /// nothing follows.
     pub fn send(&self, part: Frame<Bytes>, remaining: Option<u64>, is_complete: bool) {
         self.put(Some(Ok(part)), remaining, is_complete);
     }
 
-    /// The body has come to its end.
+    /// Ends the body.
     pub fn finish(&self) {
         self.put(None, Some(0), true);
     }
 
-    /// The rest of the body will not come.
+    /// Ends the body with an error, unless it is complete.
     pub fn fail(&self, error: BodyError) {
         if !self.0.borrow().is_complete {
             self.put(Some(Err(error)), Some(0), true);
         }
     }
 
-    /// Notes how fast the client sends.
+    /// Updates the rate at which the client sends.
     pub fn set_rate(&self, rate: TransferRate) {
         self.0.borrow_mut().rate = rate;
     }
@@ -115,7 +115,7 @@ impl BodySender {
         }
         (channel.remaining, channel.is_complete) = (remaining, is_complete);
         channel.demand = Demand::None;
-        // A task that is both ends looks again by itself.
+        // A task that has both ends polls the receiver again by itself.
         if !channel.receiver.will_wake(&channel.sender) {
             channel.receiver.wake_by_ref();
         }
@@ -123,10 +123,10 @@ impl BodySender {
 }
 
 impl BodyReceiver {
-    /// The next part; none at the end.
+    /// Polls the next part; none at the end.
     pub fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut channel = self.0.borrow_mut();
-        channel.is_begun = true;
+        channel.is_started = true;
         if let Some(part) = channel.part.take() {
             return Poll::Ready(Some(part));
         }
@@ -134,23 +134,23 @@ impl BodyReceiver {
             return Poll::Ready(None);
         }
         channel.receiver.clone_from(cx.waker());
-        channel.demand = Demand::Next(channel.limit);
+        channel.demand = Demand::Next(channel.deadline);
         if !channel.sender.will_wake(cx.waker()) {
             channel.sender.wake_by_ref();
         }
         Poll::Pending
     }
 
-    /// All of it must have come by then, if that is given.
-    pub fn set_limit(&mut self, limit: Option<Instant>) {
+    /// Sets by when the whole body must have arrived.
+    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
         let mut channel = self.0.borrow_mut();
-        channel.limit = limit;
+        channel.deadline = deadline;
         if let Demand::Next(_) = channel.demand {
-            channel.demand = Demand::Next(limit);
+            channel.demand = Demand::Next(deadline);
         }
     }
 
-    /// How much longer the client may be waited for with this grace; none without a minimum rate.
+    /// How long the client may still take if it may be `grace` slower than its minimum rate; none without such a rate.
     #[must_use]
     pub fn allowance(&self, grace: Duration) -> Option<Duration> {
         self.0.borrow().rate.allowance(grace)
@@ -163,17 +163,17 @@ impl BodyReceiver {
         channel.is_complete && channel.part.is_none()
     }
 
-    /// How long the rest of it is.
+    /// The length of the rest of the body.
     #[must_use]
     pub fn size_hint(&self) -> SizeHint {
         let channel = self.0.borrow();
-        let waiting = match &channel.part {
+        let buffered = match &channel.part {
             Some(Ok(part)) => part.data_ref().map_or(0, Bytes::len) as u64,
             _ => 0,
         };
         channel
             .remaining
-            .map_or_else(SizeHint::default, |remaining| SizeHint::with_exact(remaining + waiting))
+            .map_or_else(SizeHint::default, |remaining| SizeHint::with_exact(remaining + buffered))
     }
 }
 
@@ -189,7 +189,7 @@ impl Drop for BodyReceiver {
 
 impl Drop for BodySender {
     fn drop(&mut self) {
-        // The connection has ended, and the body has not.
+        // The client's connection has ended before the body.
         self.fail(BodyError::BrokenOff);
     }
 }
@@ -208,12 +208,12 @@ mod tests {
     }
 
     fn text(polled: Poll<Option<Result<Frame<Bytes>, BodyError>>>) -> Option<Bytes> {
-        let Poll::Ready(part) = polled else { panic!("nothing has come") };
+        let Poll::Ready(part) = polled else { panic!("no part was sent") };
         part.map(|part| part.unwrap().into_data().unwrap())
     }
 
     #[test]
-    fn a_part_is_wanted_only_when_it_is_polled_for() {
+    fn a_part_is_demanded_only_when_the_receiver_is_polled() {
         let (sender, mut receiver, mut cx) = channel(Some(5));
         assert_eq!((sender.demand(&cx), sender.is_begun()), (Demand::None, false));
         assert_eq!(receiver.size_hint().exact(), Some(5));
@@ -227,11 +227,11 @@ mod tests {
         assert_eq!(text(receiver.poll_part(&mut cx)).unwrap(), "de");
         assert!(receiver.is_end() && text(receiver.poll_part(&mut cx)).is_none());
         drop(sender);
-        assert!(text(receiver.poll_part(&mut cx)).is_none(), "it was complete");
+        assert!(text(receiver.poll_part(&mut cx)).is_none(), "the body was complete");
     }
 
     #[test]
-    fn a_sender_that_is_gone_leaves_an_error() {
+    fn a_dropped_sender_ends_the_body_with_an_error() {
         let (sender, mut receiver, mut cx) = channel(None);
         drop(sender);
         assert!(matches!(receiver.poll_part(&mut cx), Poll::Ready(Some(Err(BodyError::BrokenOff)))));
@@ -242,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_goes_along_with_what_is_wanted() {
+    fn the_demand_carries_the_deadline() {
         let (sender, mut receiver, mut cx) = channel(None);
-        let limit = crate::time::cached_now();
-        receiver.set_limit(Some(limit));
+        let deadline = crate::time::cached_now();
+        receiver.set_deadline(Some(deadline));
         assert_eq!(sender.demand(&cx), Demand::None);
         assert!(receiver.poll_part(&mut cx).is_pending());
-        assert_eq!(sender.demand(&cx), Demand::Next(Some(limit)));
-        receiver.set_limit(None);
+        assert_eq!(sender.demand(&cx), Demand::Next(Some(deadline)));
+        receiver.set_deadline(None);
         assert_eq!(sender.demand(&cx), Demand::Next(None));
     }
 }

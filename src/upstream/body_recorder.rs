@@ -1,4 +1,4 @@
-//! What was sent of a request's body, in case it has to be sent again.
+//! A copy of a request's body, for retries.
 
 use std::cell::{Cell, RefCell};
 use std::task::Poll;
@@ -8,26 +8,26 @@ use http::HeaderMap;
 use hyper::body::Frame;
 use smallvec::SmallVec;
 
-/// Bytes of a body that are kept at most: as many as may wait on their way to a server.
+/// The most bytes of a body that are recorded: as many as may be buffered on their way to a server.
 const MAX_BYTES: u64 = 64 * 1024;
-/// Parts of it that are kept at most, since tiny ones cost more than their bytes.
+/// The most parts that are recorded, since tiny ones cost more than their bytes.
 const MAX_PARTS: usize = 64;
 
-/// A whole body, which can be sent any number of times.
+/// A complete body, which can be sent any number of times.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordedBody {
     data: SmallVec<[Bytes; 1]>,
     trailers: Option<HeaderMap>,
-    /// How many of its frames have been sent.
+    /// The number of frames that have been sent.
     sent: usize,
 }
 
-/// A copy of what was sent of a body, as long as that is little.
+/// Records what is sent of a body, up to a limit.
 #[derive(Debug)]
 pub(super) struct BodyRecorder {
-    /// None if it was too much.
-    parts: RefCell<Option<RecordedBody>>,
-    is_whole: Cell<bool>,
+    /// None if the body exceeded the limit.
+    body: RefCell<Option<RecordedBody>>,
+    is_complete: Cell<bool>,
 }
 
 impl RecordedBody {
@@ -36,7 +36,7 @@ impl RecordedBody {
     }
 
     /// The next frame; none at the end.
-    pub fn next(&mut self) -> Option<Frame<Bytes>> {
+    pub fn next_frame(&mut self) -> Option<Frame<Bytes>> {
         self.sent += 1;
         match self.data.get(self.sent - 1) {
             Some(data) => Some(Frame::data(data.clone())),
@@ -50,13 +50,13 @@ impl RecordedBody {
         self.sent >= self.data.len() + usize::from(self.trailers.is_some())
     }
 
-    /// Begins anew.
+    /// Restarts at the first frame.
     pub fn rewind(&mut self) {
         self.sent = 0;
     }
 
-    /// Bytes of data that have not been sent.
-    pub fn length(&self) -> u64 {
+    /// The number of bytes of data that have not been sent.
+    pub fn remaining_bytes(&self) -> u64 {
         self.data.iter().skip(self.sent).map(|data| data.len() as u64).sum()
     }
 
@@ -74,30 +74,30 @@ impl RecordedBody {
 }
 
 impl BodyRecorder {
-    /// Of a body that has at least so many bytes; none if those are too many.
-    pub fn of(bytes: u64) -> Option<Self> {
-        let parts = RefCell::new(Some(RecordedBody::default()));
-        (bytes <= MAX_BYTES).then(|| Self { parts, is_whole: Cell::new(false) })
+    /// A recorder for a body that has at least so many bytes; none if those exceed the limit.
+    pub fn new(min_bytes: u64) -> Option<Self> {
+        let body = RefCell::new(Some(RecordedBody::default()));
+        (min_bytes <= MAX_BYTES).then(|| Self { body, is_complete: Cell::new(false) })
     }
 
-    /// Keeps a frame that is sent, if there is one; with it, or without, the body may be at its end.
-    pub fn note<E>(&self, frame: &Poll<Option<Result<Frame<Bytes>, E>>>, is_whole: bool) {
+    /// Records a polled frame, if there is one; `is_complete` says that no frame follows.
+    pub fn record<E>(&self, frame: &Poll<Option<Result<Frame<Bytes>, E>>>, is_complete: bool) {
         if let Poll::Ready(Some(Ok(frame))) = frame {
-            let mut parts = self.parts.borrow_mut();
-            if let Some(some) = &mut *parts {
-                some.add(frame);
+            let mut body = self.body.borrow_mut();
+            if let Some(body) = &mut *body {
+                body.add(frame);
             }
-            parts.take_if(|parts| !parts.is_small());
+            body.take_if(|body| !body.is_small());
             // No frame follows trailers.
-            self.is_whole.set(frame.is_trailers());
+            self.is_complete.set(frame.is_trailers());
         }
-        if is_whole {
-            self.is_whole.set(true);
+        if is_complete {
+            self.is_complete.set(true);
         }
     }
 
-    /// The whole body, if it has come to its end and was not too much.
-    pub fn whole(&self) -> Option<RecordedBody> {
-        self.parts.borrow().clone().filter(|_| self.is_whole.get())
+    /// The complete body, if all of it was sent and it did not exceed the limit.
+    pub fn recorded(&self) -> Option<RecordedBody> {
+        self.body.borrow().clone().filter(|_| self.is_complete.get())
     }
 }

@@ -1,4 +1,4 @@
-//! How many requests of an upstream may be sent again.
+//! The budget of retries of an upstream.
 
 use std::cell::Cell;
 
@@ -6,21 +6,21 @@ use tokio::time::Instant;
 
 use crate::time::cached_now;
 
-/// What one retry costs.
+/// The cost of one retry.
 const RETRY: u64 = 1_000_000;
-/// Retries that a worker may always save up, at one a second: a quiet proxy may retry at all.
-const FLOOR: u64 = 10 * RETRY;
-/// The most that requests can save up.
-const MOST: u64 = 100 * RETRY;
+/// The balance up to which time refills the budget, one retry a second, so that a proxy with few requests may retry.
+const REFILL_LIMIT: u64 = 10 * RETRY;
+/// The largest balance.
+const MAX_BALANCE: u64 = 100 * RETRY;
 
-/// One worker's savings: each request brings its share of a retry, and each second one, up to a floor.
+/// One worker's budget: each request deposits a share of a retry, and each second one retry, up to a limit.
 #[derive(Debug)]
 pub(super) struct RetryBudget {
-    /// What a request brings.
+    /// The deposit of one request.
     share: u64,
-    saved: Cell<u64>,
-    /// Up to when the seconds have been counted.
-    counted: Cell<Instant>,
+    balance: Cell<u64>,
+    /// Up to when time has refilled the budget.
+    refilled_at: Cell<Instant>,
 }
 
 impl RetryBudget {
@@ -28,26 +28,26 @@ impl RetryBudget {
     pub fn new(share: f64) -> Self {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // From 0 to a million.
         let share = (share.clamp(0.0, 1.0) * 1e6) as u64;
-        Self { share, saved: Cell::new(FLOOR), counted: Cell::new(cached_now()) }
+        Self { share, balance: Cell::new(REFILL_LIMIT), refilled_at: Cell::new(cached_now()) }
     }
 
-    /// A request has come.
+    /// Deposits the share of one request.
     pub fn deposit(&self) {
-        self.saved.set((self.saved.get() + self.share).min(MOST));
+        self.balance.set((self.balance.get() + self.share).min(MAX_BALANCE));
     }
 
-    /// Takes what one retry costs; says whether it was there.
+    /// Withdraws the cost of one retry; returns whether the balance covered it.
     pub fn withdraw(&self) -> bool {
-        let (now, mut saved) = (cached_now(), self.saved.get());
-        if saved < FLOOR {
-            let passed = now.saturating_duration_since(self.counted.get()).as_micros();
-            let brought = u64::try_from(passed).unwrap_or(u64::MAX).saturating_mul(RETRY / 1_000_000);
-            saved = saved.saturating_add(brought).min(FLOOR);
+        let (now, mut balance) = (cached_now(), self.balance.get());
+        if balance < REFILL_LIMIT {
+            let passed = now.saturating_duration_since(self.refilled_at.get()).as_micros();
+            let refill = u64::try_from(passed).unwrap_or(u64::MAX).saturating_mul(RETRY / 1_000_000);
+            balance = balance.saturating_add(refill).min(REFILL_LIMIT);
         }
-        self.counted.set(now);
-        let is_there = saved >= RETRY;
-        self.saved.set(if is_there { saved - RETRY } else { saved });
-        is_there
+        self.refilled_at.set(now);
+        let is_covered = balance >= RETRY;
+        self.balance.set(if is_covered { balance - RETRY } else { balance });
+        is_covered
     }
 }
 
@@ -58,29 +58,29 @@ mod tests {
     use super::*;
     use crate::time::monotonic;
 
-    fn taken(budget: &RetryBudget) -> usize {
-        std::iter::repeat_with(|| budget.withdraw()).take_while(|is_there| *is_there).count()
+    fn withdrawn(budget: &RetryBudget) -> usize {
+        std::iter::repeat_with(|| budget.withdraw()).take_while(|is_covered| *is_covered).count()
     }
 
     #[test]
-    fn requests_bring_their_share() {
+    fn requests_deposit_their_share() {
         let budget = RetryBudget::new(0.2);
-        assert_eq!(taken(&budget), 10);
+        assert_eq!(withdrawn(&budget), 10);
         (0..100).for_each(|_| budget.deposit());
-        assert_eq!(taken(&budget), 20);
+        assert_eq!(withdrawn(&budget), 20);
         (0..100_000).for_each(|_| budget.deposit());
-        assert_eq!(taken(&budget), 100);
+        assert_eq!(withdrawn(&budget), 100);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_brings_one_up_to_the_floor() {
+    async fn time_refills_one_retry_a_second_up_to_the_limit() {
         let budget = RetryBudget::new(0.0);
-        assert_eq!(taken(&budget), 10);
+        assert_eq!(withdrawn(&budget), 10);
         for (seconds, retries) in [(1, 1), (3, 3), (1_000, 10)] {
             tokio::time::advance(Duration::from_secs(seconds)).await;
             let _ = monotonic();
             budget.deposit();
-            assert_eq!(taken(&budget), retries);
+            assert_eq!(withdrawn(&budget), retries);
         }
     }
 }

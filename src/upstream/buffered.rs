@@ -1,5 +1,5 @@
-//! Small bodies of requests are read whole before a server is chosen, so that a client that sends slowly keeps no
-//! connection to a server.
+//! Buffering of small request bodies before a server is selected, so that a slow client occupies no connection to a
+//! server.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,34 +10,36 @@ use http::HeaderMap;
 
 /// The longest body that is buffered, in bytes.
 pub(super) const MAX_BYTES: u64 = 64 * 1024;
-/// How long all of it may take.
-pub(super) const WITHIN: Duration = Duration::from_mins(5);
-/// Bytes that are buffered at most for all requests of one connection: as many as HTTP/2 lets a client send ahead.
+/// How long the whole body may take to arrive.
+pub(super) const TIMEOUT: Duration = Duration::from_mins(5);
+/// The most bytes that are buffered for all requests of a client's connection: as many as HTTP/2 flow control lets a
+/// client send ahead.
 const MAX_RESERVED: u64 = 512 * 1024;
 
-/// Memory for the buffered bodies of one connection.
+/// The memory for buffered bodies of one client connection.
 #[derive(Clone, Debug, Default)]
 pub struct BufferBudget(Rc<Cell<u64>>);
 
-/// Memory for one buffered body, until the value is dropped.
+/// The memory of one buffered body, until the value is dropped.
 #[derive(Debug)]
 pub(super) struct BufferReservation {
     budget: BufferBudget,
     bytes: u64,
 }
 
-/// A body as it comes.
+/// The parts of a body that have arrived.
 #[derive(Debug, Default)]
 pub(super) struct BodyBuffer {
-    /// The first part, as it is; most bodies have no other.
+    /// The first part, not copied: most bodies have no other.
     first: Bytes,
-    /// All of it, if there are more parts: each part by itself may hold much more memory than it has bytes.
+    /// All parts, if there is more than one. They are copied, since a part may keep much more memory alive than it has
+    /// bytes.
     joined: BytesMut,
     pub trailers: Option<HeaderMap>,
 }
 
 impl BufferBudget {
-    /// Reserves memory for a body; none if other bodies of the connection have too much.
+    /// Reserves memory for a body; none if other bodies of the connection use too much.
     pub(super) fn reserve(&self, bytes: u64) -> Option<BufferReservation> {
         let reserved = self.0.get() + bytes;
         (reserved <= MAX_RESERVED).then(|| {
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_has_so_much_memory_for_bodies() {
+    fn the_memory_for_bodies_of_a_connection_is_bounded() {
         let budget = BufferBudget::default();
         let mut held: Vec<BufferReservation> = (0..8).map(|_| budget.reserve(MAX_BYTES).unwrap()).collect();
         assert!(budget.reserve(1).is_none());

@@ -42,7 +42,7 @@ struct AttemptLog<'a>(Option<&'a mut Forwarding>);
 
 impl Upstream {
     /// A worker's client of an upstream, without connections yet; to be used within the worker's runtime. `worker` is
-    /// notified when the worker has to call [`Upstream::make_room`].
+    /// notified when the worker has to call [`Upstream::close_idle_for_waiters`].
     #[must_use]
     pub fn new(shared: Arc<SharedUpstream>, counts: UpstreamCounts, worker: &WorkerWaker) -> Self {
         let spec = shared.spec();
@@ -141,7 +141,7 @@ impl Upstream {
                     log.head();
                     in_flight.report_result(Some(outcome(head.status)));
                     let permits = (permit, client_permit);
-                    return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_timed)));
+                    return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {
                     if failed.error.has_head() {
@@ -164,9 +164,9 @@ impl Upstream {
     }
 
     /// Closes idle connections while requests of other workers wait for a connection.
-    pub fn make_room(&self) {
+    pub fn close_idle_for_waiters(&self) {
         for pool in &self.endpoints.borrow().pools {
-            pool.connections().make_room();
+            pool.connections().close_idle_for_waiters();
         }
     }
 

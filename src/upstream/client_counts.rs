@@ -1,4 +1,4 @@
-//! How many requests of each client are under way to an upstream, over all workers.
+//! The number of concurrent requests of each client to an upstream, over all workers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Parts of the table, so that workers seldom wait for each other.
+/// The number of shards, so that workers seldom wait for each other's lock.
 const SHARDS: usize = 16;
 
-/// Requests under way by client, where those are bounded: there are no more entries than requests.
+/// Concurrent requests by client, if `max_requests_per_client` is set. There are no more entries than requests.
 #[derive(Debug, Default)]
 pub(super) struct ClientCounts {
     shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
     hasher: RandomState,
 }
 
-/// A request that is counted until the value is dropped.
+/// Counts a request until the value is dropped.
 #[derive(Debug)]
 pub(super) struct ClientPermit {
     clients: Arc<ClientCounts>,
@@ -26,7 +26,7 @@ pub(super) struct ClientPermit {
 }
 
 impl ClientCounts {
-    /// Counts a request of this client; none if it has `max` under way.
+    /// Counts a request of this client; none if the client has `max` concurrent requests.
     pub fn acquire(self: &Arc<Self>, client: IpAddr, max: NonZeroUsize) -> Option<ClientPermit> {
         let mut shard = self.shard(client).lock();
         let count = shard.entry(client).or_default();
@@ -38,9 +38,9 @@ impl ClientCounts {
     }
 
     fn shard(&self, client: IpAddr) -> &Mutex<HashMap<IpAddr, usize>> {
-        let hash = self.hasher.hash_one(client);
-        // The remainder is below the number of shards.
-        &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
+        #[allow(clippy::cast_possible_truncation)] // Any bits of a hash select a shard.
+        let hash = self.hasher.hash_one(client) as usize;
+        &self.shards[hash % SHARDS]
     }
 }
 
@@ -54,7 +54,7 @@ impl Drop for ClientPermit {
             }
         }
         if shard.len() < shard.capacity() / 8 {
-            // Many were here at once, and are gone.
+            // Frees the memory after a peak.
             shard.shrink_to_fit();
         }
     }
@@ -65,15 +65,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_has_so_many_requests_and_leaves_nothing_behind() {
+    fn requests_of_a_client_are_bounded_and_finished_ones_leave_no_entry() {
         let (clients, two) = (Arc::new(ClientCounts::default()), NonZeroUsize::new(2).unwrap());
-        let begin = |number: u8| clients.acquire([192, 0, 2, number].into(), two);
-        let mut held = vec![begin(1).unwrap(), begin(1).unwrap()];
-        assert!(begin(1).is_none());
-        held.push(begin(2).unwrap());
+        let acquire = |number: u8| clients.acquire([192, 0, 2, number].into(), two);
+        let mut held = vec![acquire(1).unwrap(), acquire(1).unwrap()];
+        assert!(acquire(1).is_none());
+        held.push(acquire(2).unwrap());
         held.remove(0);
-        held.push(begin(1).unwrap());
-        assert!(begin(1).is_none());
+        held.push(acquire(1).unwrap());
+        assert!(acquire(1).is_none());
         drop(held);
         assert!(clients.shards.iter().all(|shard| shard.lock().is_empty()));
     }

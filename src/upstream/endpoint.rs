@@ -1,4 +1,4 @@
-//! One address of a server, as all workers know it.
+//! One address of a server, shared by all workers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,21 +15,21 @@ use super::spec::{ServerSpec, UpstreamSpec};
 use crate::socket::set_tcp_options;
 use crate::tls::Transport;
 
-/// One address of a server. Judging it is for the few who see it fail or check it; a worker that looks for a server
-/// reads its share, and no more.
+/// One address of a server. Failures and health checks lock its state; load balancing reads only the atomic share and
+/// count.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    /// The place of its server in the upstream's list.
+    /// The index of its server in the upstream's list.
     pub server: usize,
-    /// Where it is.
+    /// The address.
     pub address: SocketAddr,
-    /// Stands for it where keys choose: the same on every proxy.
+    /// Its hash for balancing by a key: the same in every proxy.
     pub id: u64,
-    /// What it gets of the requests, relative to the others; nothing while it is out.
+    /// Its share of the requests, relative to the others; 0 while it is unavailable.
     share: AtomicU32,
-    /// Requests that it has not answered to the end; counted where the choice goes by them.
+    /// Requests whose response is incomplete; counted if the load balancer compares them.
     in_flight: AtomicUsize,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub failures: AtomicU32,
     pub health: Mutex<HealthState>,
     pub failure_log: FailureLog,
@@ -37,7 +37,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint of the server of that place and URL, with room for so many connections.
+    /// An endpoint of the server with this index and URL.
     pub fn new(server: usize, url: &str, address: SocketAddr, max_connections: usize) -> Self {
         let hash = blake3::hash(format!("{url} {}", address.ip()).as_bytes());
         let mut id = [0; 8];
@@ -55,12 +55,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether another one is the same address of the same server.
+    /// Whether `other` is the same address of the same server.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.id, self.address) == (other.id, other.address)
     }
 
-    /// What it gets of the requests.
+    /// Its share of the requests, relative to the others.
     pub fn share(&self) -> u32 {
         self.share.load(Ordering::Relaxed)
     }
@@ -69,31 +69,34 @@ impl Endpoint {
         self.share.store(share, Ordering::Relaxed);
     }
 
-    /// Requests that it has not answered to the end.
+    /// Requests whose response is incomplete.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// A request goes there.
+    /// Counts a request.
     pub fn request_started(&self) {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request has its answer, or never will.
+    /// Counts the end of a request.
     pub fn request_finished(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// It has answered a request as it should.
+    /// Resets the consecutive failures.
     pub fn record_success(&self) {
-        // Read first: a line that nobody writes is in every core's cache.
+        // Read first: a cache line that is only read stays in the caches of all cores.
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// Connects to an address of a server, or else to its fallback, with TLS where the server wants it.
+/// Connects to an address of a server, or else to the fallback, with TLS if the server's URL says so.
+///
+/// # Errors
+/// When neither address accepts the connection, or the TLS handshake fails.
 pub(super) async fn dial(
     address: SocketAddr,
     fallback: Option<SocketAddr>,
@@ -108,12 +111,12 @@ pub(super) async fn dial(
     let Some(tls) = upstream.tls.as_ref().filter(|_| server.is_tls) else {
         return Ok(Transport::Plain(stream));
     };
-    // Apart, because it is large, and a plain connection does not need it.
+    // Boxed because it is large, and a plain connection does not need it.
     let connected = Box::pin(tls.connect(&server.host, stream)).await;
-    let no_tls = |error: io::Error| {
-        io::Error::new(error.kind(), format!("no TLS with {}: {error}", server.authority()))
+    let describe = |error: io::Error| {
+        io::Error::new(error.kind(), format!("the TLS handshake with {} failed: {error}", server.authority()))
     };
-    connected.map_err(no_tls)
+    connected.map_err(describe)
 }
 
 #[cfg(test)]
@@ -123,7 +126,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn where_one_family_does_not_answer_the_other_one_may() {
+    async fn the_fallback_is_used_if_the_address_refuses() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let open = listener.local_addr().unwrap();
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_vanishes_is_noticed() {
+    async fn connections_use_tcp_keepalive() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server =
             ServerSpec { is_tls: false, host: "a".into(), port: 80, base_path: "".into(), weight: 1 };

@@ -4,8 +4,6 @@ use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
 
-use http::uri::InvalidUri;
-
 use super::spec::ServerSpec;
 use crate::http1::{BodyFault, ParseError};
 use crate::socket::TooLate;
@@ -68,7 +66,7 @@ pub enum ForwardError {
     Loop,
     /// Base path and target together are no valid target.
     #[error("can't prefix the path with the server's base path: {0}")]
-    Target(InvalidUri),
+    Target(http::Error),
 }
 
 /// What is wrong with a response.
@@ -147,7 +145,7 @@ pub(super) enum Cause {
     /// The server does not support tunnels.
     NoTunnels,
     /// The Host header is no valid authority.
-    Target(InvalidUri),
+    Target(http::Error),
 }
 
 /// A request that got no response over a connection.

@@ -1,4 +1,4 @@
-//! Whether requests fail at a server, so that the log has one line when that begins and one when it is over.
+//! Deduplication of log messages about a failing endpoint: one when requests begin to fail, and one when they recover.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// For so long no request may have failed before a server counts as well again: one that fails now and then would
-/// otherwise fill the log.
+/// How long no request may fail before the endpoint counts as recovered: one that fails now and then would otherwise fill
+/// the log.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Whether requests fail at one address of a server, as all workers see it.
+/// Whether requests to an endpoint fail, over all workers.
 #[derive(Debug, Default)]
 pub(super) struct FailureLog {
-    /// Read without the lock by those who see the server respond.
+    /// Readable without the lock, since each response reads it.
     is_failing: AtomicBool,
     failure: Mutex<Option<Failure>>,
 }
@@ -21,19 +21,19 @@ pub(super) struct FailureLog {
 #[derive(Debug)]
 struct Failure {
     last: Instant,
-    /// Whether the server has responded to a request since.
+    /// Whether the endpoint has responded to a request since.
     has_responded: bool,
 }
 
 impl FailureLog {
-    /// Notes that a request has failed; says whether that is the beginning.
+    /// Records a failed request; returns whether it is the first one.
     pub fn record_failure(&self, now: Instant) -> bool {
         let mut failure = self.failure.lock();
         self.is_failing.store(true, Ordering::Relaxed);
         failure.replace(Failure { last: now, has_responded: false }).is_none()
     }
 
-    /// Notes that the server has responded to a request.
+    /// Records a response.
     pub fn record_response(&self) {
         if self.is_failing.load(Ordering::Relaxed)
             && let Some(failure) = &mut *self.failure.lock()
@@ -42,7 +42,7 @@ impl FailureLog {
         }
     }
 
-    /// Ends it if the server responds and no request has failed for a while; says whether that is so.
+    /// Resets the state once the endpoint responds and no request has failed for a while; returns whether it did.
     pub fn check_recovery(&self, now: Instant) -> bool {
         if !self.is_failing.load(Ordering::Relaxed) {
             return false;
@@ -66,28 +66,28 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn it_begins_and_ends_once() {
-        let (failing, start) = (FailureLog::default(), monotonic());
-        failing.record_response();
-        assert!(!failing.check_recovery(start));
-        assert!(failing.record_failure(start));
-        assert!(!failing.record_failure(start + SECOND));
-        assert!(!failing.check_recovery(start + 60 * SECOND), "it has not responded");
-        failing.record_response();
-        assert!(failing.check_recovery(start + 60 * SECOND));
-        assert!(!failing.check_recovery(start + 61 * SECOND));
-        assert!(failing.record_failure(start + 62 * SECOND));
+    fn a_failure_and_a_recovery_are_reported_once() {
+        let (log, start) = (FailureLog::default(), monotonic());
+        log.record_response();
+        assert!(!log.check_recovery(start));
+        assert!(log.record_failure(start));
+        assert!(!log.record_failure(start + SECOND));
+        assert!(!log.check_recovery(start + 60 * SECOND), "no response yet");
+        log.record_response();
+        assert!(log.check_recovery(start + 60 * SECOND));
+        assert!(!log.check_recovery(start + 61 * SECOND));
+        assert!(log.record_failure(start + 62 * SECOND));
     }
 
     #[test]
-    fn one_that_fails_now_and_then_is_failing_all_the_time() {
-        let (failing, start) = (FailureLog::default(), monotonic());
+    fn intermittent_failures_are_reported_once() {
+        let (log, start) = (FailureLog::default(), monotonic());
         for seconds in 0..100 {
-            assert_eq!(failing.record_failure(start + seconds * SECOND), seconds == 0);
-            failing.record_response();
-            assert!(!failing.check_recovery(start + seconds * SECOND + SECOND / 2));
+            assert_eq!(log.record_failure(start + seconds * SECOND), seconds == 0);
+            log.record_response();
+            assert!(!log.check_recovery(start + seconds * SECOND + SECOND / 2));
         }
-        assert!(!failing.check_recovery(start + 103 * SECOND));
-        assert!(failing.check_recovery(start + 104 * SECOND));
+        assert!(!log.check_recovery(start + 103 * SECOND));
+        assert!(log.check_recovery(start + 104 * SECOND));
     }
 }

@@ -1,13 +1,12 @@
-//! A queue in which client addresses take turns.
+//! A queue in which client addresses take queue.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// Items of several client addresses: the addresses take turns, and the items of one leave in the order in which they
-/// came.
+/// A queue of items of several client addresses: round robin over the addresses, first in first out for each of them.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
-    /// The next turn is that of the first; none of these is empty.
+    /// The next item is the first of the first address; no address is without items.
     clients: VecDeque<(IpAddr, VecDeque<T>)>,
     length: usize,
 }
@@ -27,7 +26,7 @@ impl<T> FairQueue<T> {
         self.length == 0
     }
 
-    /// Adds an item behind those of the same address.
+    /// Adds an item after those of the same address.
     pub fn push(&mut self, client: IpAddr, item: T) {
         self.length += 1;
         match self.clients.iter_mut().find(|(other, _)| *other == client) {
@@ -36,12 +35,12 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// The item whose turn it is.
+    /// The next item.
     pub fn front(&self) -> Option<&T> {
         self.clients.front().and_then(|(_, items)| items.front())
     }
 
-    /// Takes out the item whose turn it is.
+    /// Removes and returns the next item.
     pub fn pop(&mut self) -> Option<T> {
         let (client, mut items) = self.clients.pop_front()?;
         let item = items.pop_front();
@@ -52,7 +51,8 @@ impl<T> FairQueue<T> {
         item
     }
 
-    /// Takes out the newest item of the address that has the most, if that has at least two more than `client`.
+    /// Removes and returns the newest item of the address with the most items, if that has at least two more than
+    /// `client`.
     pub fn displace(&mut self, client: IpAddr) -> Option<T> {
         let count = |wanted: IpAddr| {
             self.clients.iter().find(|(other, _)| *other == wanted).map_or(0, |(_, items)| items.len())
@@ -66,7 +66,7 @@ impl<T> FairQueue<T> {
         items.pop_back()
     }
 
-    /// Keeps the items for which this holds.
+    /// Removes the items for which `keeps` is false.
     pub fn retain(&mut self, mut keeps: impl FnMut(&T) -> bool) {
         for (_, items) in &mut self.clients {
             items.retain(&mut keeps);
@@ -89,46 +89,46 @@ mod tests {
         [192, 0, 2, number].into()
     }
 
-    fn turns(items: &[(u8, char)]) -> FairQueue<char> {
-        let mut turns = FairQueue::default();
+    fn queue(items: &[(u8, char)]) -> FairQueue<char> {
+        let mut queue = FairQueue::default();
         for (number, item) in items {
-            turns.push(client(*number), *item);
+            queue.push(client(*number), *item);
         }
-        turns
+        queue
     }
 
-    fn all(turns: &mut FairQueue<char>) -> String {
-        std::iter::from_fn(|| turns.pop()).collect()
+    fn drain(queue: &mut FairQueue<char>) -> String {
+        std::iter::from_fn(|| queue.pop()).collect()
     }
 
     #[test]
     fn addresses_take_turns_and_each_keeps_its_order() {
-        let mut turns = turns(&[(1, 'a'), (1, 'b'), (1, 'c'), (2, 'x'), (1, 'd'), (3, 'y'), (2, 'z')]);
-        assert_eq!((turns.len(), turns.front()), (7, Some(&'a')));
-        assert_eq!(turns.pop(), Some('a'));
-        // One that comes anew has its turn after those that wait.
-        turns.push(client(4), 'n');
-        assert_eq!(all(&mut turns), "xybnzcd");
-        assert!(turns.is_empty() && turns.front().is_none());
+        let mut queue = queue(&[(1, 'a'), (1, 'b'), (1, 'c'), (2, 'x'), (1, 'd'), (3, 'y'), (2, 'z')]);
+        assert_eq!((queue.len(), queue.front()), (7, Some(&'a')));
+        assert_eq!(queue.pop(), Some('a'));
+        // A new address is last in the round.
+        queue.push(client(4), 'n');
+        assert_eq!(drain(&mut queue), "xybnzcd");
+        assert!(queue.is_empty() && queue.front().is_none());
     }
 
     #[test]
-    fn the_address_with_the_most_gives_way() {
-        let mut turns = turns(&[(1, 'a'), (1, 'b'), (1, 'c'), (2, 'x')]);
-        assert_eq!(turns.displace(client(1)), None);
-        assert_eq!(turns.displace(client(2)), Some('c'));
-        assert_eq!(turns.displace(client(2)), None);
-        assert_eq!(turns.displace(client(3)), Some('b'));
-        assert_eq!(turns.displace(client(3)), None);
-        assert_eq!((turns.len(), all(&mut turns).as_str()), (2, "ax"));
+    fn the_address_with_the_most_items_is_displaced() {
+        let mut queue = queue(&[(1, 'a'), (1, 'b'), (1, 'c'), (2, 'x')]);
+        assert_eq!(queue.displace(client(1)), None);
+        assert_eq!(queue.displace(client(2)), Some('c'));
+        assert_eq!(queue.displace(client(2)), None);
+        assert_eq!(queue.displace(client(3)), Some('b'));
+        assert_eq!(queue.displace(client(3)), None);
+        assert_eq!((queue.len(), drain(&mut queue).as_str()), (2, "ax"));
     }
 
     #[test]
-    fn those_that_leave_are_passed_over() {
-        let mut turns = turns(&[(1, 'a'), (2, 'x'), (1, 'b')]);
-        assert!(turns.has_others(client(1)) && turns.has_others(client(3)));
-        turns.retain(|item| *item != 'x');
-        assert!(!turns.has_others(client(1)) && turns.len() == 2);
-        assert_eq!(all(&mut turns), "ab");
+    fn removed_items_are_skipped() {
+        let mut queue = queue(&[(1, 'a'), (2, 'x'), (1, 'b')]);
+        assert!(queue.has_others(client(1)) && queue.has_others(client(3)));
+        queue.retain(|item| *item != 'x');
+        assert!(!queue.has_others(client(1)) && queue.len() == 2);
+        assert_eq!(drain(&mut queue), "ab");
     }
 }

@@ -1,15 +1,15 @@
 //! Sets of header names.
 
-/// Header names and prefixes of names, compared without regard to case and with `_` for `-`: a server that reads headers
-/// as variables, as CGI and its successors do, can't tell `X_Real_IP` from `X-Real-IP` (RFC 3875 §4.1.18).
+/// A set of header names and prefixes, compared without regard to case and with `_` equal to `-`: a server that reads
+/// headers as variables, as CGI does, can't distinguish `X_Real_IP` from `X-Real-IP` (RFC 3875 §4.1.18).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderNames {
     /// In lower case, with `-`.
     names: Vec<Box<str>>,
-    /// The same, of the entries that end in `*`, without it.
+    /// The entries that end in `*`, without it.
     prefixes: Vec<Box<str>>,
-    /// The first bytes of both, a bit for each byte modulo 64, so that most names need one look.
-    first: u64,
+    /// A bit for the first byte of each entry modulo 64, which excludes most names without a comparison.
+    first_bytes: u64,
 }
 
 impl HeaderNames {
@@ -19,7 +19,7 @@ impl HeaderNames {
         let mut set = Self::default();
         for entry in entries {
             let entry = entry.to_ascii_lowercase().replace('_', "-");
-            set.first |= entry.bytes().next().map_or(0, bit);
+            set.first_bytes |= entry.bytes().next().map_or(0, bit);
             match entry.strip_suffix('*') {
                 Some(prefix) => set.prefixes.push(prefix.into()),
                 None => set.names.push(entry.into()),
@@ -32,15 +32,15 @@ impl HeaderNames {
     #[must_use]
     pub fn contains(&self, name: impl AsRef<[u8]>) -> bool {
         let name = name.as_ref();
-        if name.first().is_none_or(|first| self.first & bit(plain(*first)) == 0) {
+        if name.first().is_none_or(|first| self.first_bytes & bit(fold(*first)) == 0) {
             return false;
         }
-        let is_same = |entry: &str, name: &[u8]| entry.bytes().eq(name.iter().map(|byte| plain(*byte)));
+        let is_same = |entry: &str, name: &[u8]| entry.bytes().eq(name.iter().map(|byte| fold(*byte)));
         self.names.iter().any(|entry| entry.len() == name.len() && is_same(entry, name))
             || self
                 .prefixes
                 .iter()
-                .any(|prefix| name.get(..prefix.len()).is_some_and(|beginning| is_same(prefix, beginning)))
+                .any(|prefix| name.get(..prefix.len()).is_some_and(|start| is_same(prefix, start)))
     }
 }
 
@@ -48,7 +48,7 @@ fn bit(byte: u8) -> u64 {
     1 << (byte & 63)
 }
 
-fn plain(byte: u8) -> u8 {
+fn fold(byte: u8) -> u8 {
     if byte == b'_' { b'-' } else { byte }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_in_every_spelling() {
+    fn names_are_matched_with_hyphens_and_underscores() {
         let set = HeaderNames::new(["X-Real-IP", "x_auth_*", "_odd"]);
         for name in
             ["x-real-ip", "x_real_ip", "x-real_ip", "x-auth-", "x_auth_name", "x-auth-a_b", "-odd", "_odd"]

@@ -1,5 +1,5 @@
-//! What is done for upstreams beside requests, once per process: names are resolved, servers are checked, and those
-//! that were put out come back.
+//! Background work for upstreams, once per process: name resolution, health checks, and the end of ejections and slow
+//! start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,90 +10,89 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::probe::probe;
-use super::resolver::{Resolver, System};
+use super::resolver::{Resolver, SystemResolver};
 use super::shared::SharedUpstream;
 use super::spec::HealthSpec;
 use crate::time::monotonic;
 
-/// How long the first look at names may keep a start.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// When a name is looked up again that could not be resolved.
-const AGAIN: Duration = Duration::from_secs(2);
-/// The first checks come within this time, so that a start soon knows what is well.
-const FIRST_CHECK: Duration = Duration::from_secs(1);
-/// Checks come up to this share of their interval earlier or later: not all proxies and servers at once.
+/// How long the first name resolution may delay the start.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+/// The pause before a name that could not be resolved is resolved again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// The first health checks start within this time, so that unhealthy servers are known soon after the start.
+const MAX_FIRST_DELAY: Duration = Duration::from_secs(1);
+/// Health checks start up to this share of their interval earlier or later, so that the checks of several proxies and
+/// servers spread out.
 const JITTER: f64 = 0.1;
 
-/// Keeps the upstreams of a process; lives on its main thread.
+/// Monitors the upstreams of a process, on its main thread.
 pub struct HealthMonitor {
     upstreams: Vec<Arc<SharedUpstream>>,
-    names: Vec<Name>,
-    /// Only if there are names.
-    system: Option<System>,
+    names: Vec<NamedServer>,
+    /// None if no server has a host name.
+    system: Option<SystemResolver>,
 }
 
-/// A server that is named by a name.
-struct Name {
+/// A server with a host name.
+struct NamedServer {
     upstream: Arc<SharedUpstream>,
-    /// Its place in the upstream's list.
+    /// Its index in the upstream's list.
     server: usize,
-    /// When to look it up.
-    due: Instant,
-    /// What the log was last told.
-    said: String,
+    /// When to resolve the name next.
+    resolve_at: Instant,
+    /// The last warning in the log; empty if the name was resolved since.
+    last_warning: String,
 }
 
 impl HealthMonitor {
-    /// A keeper of these upstreams.
+    /// A monitor of these upstreams.
     #[must_use]
     pub fn new(upstreams: &[Arc<SharedUpstream>]) -> Self {
-        let of = |upstream: &Arc<SharedUpstream>| {
+        let named_servers = |upstream: &Arc<SharedUpstream>| {
             let servers = upstream.spec().servers.iter().enumerate();
-            let names = servers.filter(|(_, server)| server.literal().is_none());
-            let name = |server| {
-                let (upstream, said) = (Arc::clone(upstream), String::new());
-                Name { upstream, server, due: monotonic(), said }
-            };
-            names.map(|(server, _)| name(server)).collect::<Vec<_>>()
+            let named = servers.filter(|(_, server)| server.literal().is_none());
+            named.map(|(index, _)| NamedServer::new(upstream, index)).collect::<Vec<_>>()
         };
-        let names: Vec<Name> = upstreams.iter().flat_map(of).collect();
-        let system = (!names.is_empty()).then(|| System::at("/etc"));
+        let names: Vec<NamedServer> = upstreams.iter().flat_map(named_servers).collect();
+        let system = (!names.is_empty()).then(|| SystemResolver::new("/etc"));
         Self { upstreams: upstreams.to_vec(), names, system }
     }
 
-    /// Looks up names that have no addresses yet, for two seconds at most. Those that can't be resolved by then are
-    /// looked up again later; until then their servers get no requests.
+    /// Resolves names that have no addresses yet, for two seconds at most. Names that can't be resolved by then are
+    /// resolved later; until then their servers get no requests.
     pub async fn resolve(&mut self) {
         let Some(resolver) = self.system.as_ref().and_then(|system| system.resolver().borrow().clone())
         else {
             return;
         };
-        let unknown = self.names.iter_mut().filter(|name| !name.is_known());
-        let all = join_all(unknown.map(|name| name.look_up(&resolver)));
-        if timeout(PATIENCE, all).await.is_err() {
-            for name in self.names.iter_mut().filter(|name| name.said.is_empty() && !name.is_known()) {
-                name.warn("no answer in time");
+        let unresolved = self.names.iter_mut().filter(|name| !name.is_resolved());
+        let all = join_all(unresolved.map(|name| name.resolve(&resolver)));
+        if timeout(START_TIMEOUT, all).await.is_err() {
+            for name in
+                self.names.iter_mut().filter(|name| name.last_warning.is_empty() && !name.is_resolved())
+            {
+                name.warn("no response in time");
             }
         }
     }
 
-    /// Keeps them for as long as what it returns lives.
+    /// Starts the background tasks, which run until the returned value is dropped.
     #[must_use]
     pub fn start(self) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         for upstream in self.upstreams {
             if let Some(health) = upstream.spec().health.clone() {
-                tasks.spawn(check(Arc::clone(&upstream), health));
+                tasks.spawn(run_checks(Arc::clone(&upstream), health));
             }
-            if upstream.has_choice() {
-                tasks.spawn(judge(upstream));
+            if upstream.has_alternatives() {
+                tasks.spawn(update_shares(upstream));
             }
         }
         if let Some(system) = self.system {
             for name in self.names {
-                tasks.spawn(name.follow(system.resolver()));
+                tasks.spawn(name.run(system.resolver()));
             }
-            tasks.spawn(system.follow());
+            tasks.spawn(system.watch_files());
         }
         tasks
     }
@@ -101,92 +100,96 @@ impl HealthMonitor {
 
 impl std::fmt::Debug for HealthMonitor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keeper").field("upstreams", &self.upstreams).finish_non_exhaustive()
+        f.debug_struct("HealthMonitor").field("upstreams", &self.upstreams).finish_non_exhaustive()
     }
 }
 
-/// Gives endpoints their shares whenever time or a failure changes them.
-async fn judge(upstream: Arc<SharedUpstream>) {
+/// Updates the shares of endpoints whenever time, a check or a failure changes them.
+async fn update_shares(upstream: Arc<SharedUpstream>) {
     loop {
-        let stirred = upstream.ejected.notified();
+        let changed = upstream.health_changed.notified();
         match upstream.update_shares(monotonic()) {
-            // Either way it is time to look again.
-            Some(due) => drop(timeout_at(due, stirred).await),
-            None => stirred.await,
+            // Both the time and a change need an update.
+            Some(due) => drop(timeout_at(due, changed).await),
+            None => changed.await,
         }
     }
 }
 
-/// Checks all endpoints of an upstream, again and again.
-async fn check(upstream: Arc<SharedUpstream>, spec: HealthSpec) {
-    sleep(FIRST_CHECK.min(spec.interval).mul_f64(fastrand::f64())).await;
+/// Checks all endpoints of an upstream, once per interval.
+async fn run_checks(upstream: Arc<SharedUpstream>, spec: HealthSpec) {
+    sleep(MAX_FIRST_DELAY.min(spec.interval).mul_f64(fastrand::f64())).await;
     loop {
-        let begun = monotonic();
+        let started = monotonic();
         let members = upstream.members();
         let checks = members.iter().map(|member| async {
-            let outcome = probe(member, upstream.spec(), &spec).await.map_err(|unwell| unwell.to_string());
+            let outcome = probe(member, upstream.spec(), &spec).await.map_err(|error| error.to_string());
             upstream.record_check(&member.endpoint, outcome, &spec, monotonic());
         });
         join_all(checks).await;
-        sleep_until(begun + spec.interval.mul_f64(1.0 + JITTER * (2.0 * fastrand::f64() - 1.0))).await;
+        sleep_until(started + spec.interval.mul_f64(1.0 + JITTER * (2.0 * fastrand::f64() - 1.0))).await;
     }
 }
 
-impl Name {
-    /// Looks it up again and again, whenever it is due or somebody else is to be asked.
-    async fn follow(mut self, mut resolver: watch::Receiver<Option<Resolver>>) {
+impl NamedServer {
+    fn new(upstream: &Arc<SharedUpstream>, server: usize) -> Self {
+        let (upstream, last_warning) = (Arc::clone(upstream), String::new());
+        Self { upstream, server, resolve_at: monotonic(), last_warning }
+    }
+
+    /// Resolves the name whenever its addresses expire or the system's resolver changes.
+    async fn run(mut self, mut resolver: watch::Receiver<Option<Resolver>>) {
         loop {
             tokio::select! {
-                () = sleep_until(self.due) => {}
+                () = sleep_until(self.resolve_at) => {}
                 Ok(()) = resolver.changed() => {}
             }
             let current = resolver.borrow_and_update().clone();
             match current {
-                Some(current) => self.look_up(&current).await,
-                None => self.due = monotonic() + AGAIN,
+                Some(current) => self.resolve(&current).await,
+                None => self.resolve_at = monotonic() + RETRY_INTERVAL,
             }
         }
     }
 
-    /// Looks it up, and says in the log what has changed by that. A name that can't be resolved any more keeps
-    /// the addresses that it had.
-    async fn look_up(&mut self, resolver: &Resolver) {
-        match resolver.look_up(self.host()).await {
-            Ok(found) => {
-                self.due = found.until;
-                let is_changed = self.upstream.set_addresses(self.server, &found.addresses, monotonic());
-                if is_changed || !self.said.is_empty() {
-                    let count = found.addresses.len();
+    /// Resolves the name, and logs changes. If that fails, the last addresses stay.
+    async fn resolve(&mut self, resolver: &Resolver) {
+        match resolver.resolve(self.host()).await {
+            Ok(answer) => {
+                self.resolve_at = answer.expires_at;
+                let is_changed = self.upstream.set_addresses(self.server, &answer.addresses, monotonic());
+                if is_changed || !self.last_warning.is_empty() {
+                    let count = answer.addresses.len();
                     let plural = if count == 1 { "" } else { "es" };
                     tracing::info!(
                         "upstream {}: {} has {count} address{plural}",
                         self.upstream.spec().label(),
                         self.host()
                     );
-                    self.said.clear();
+                    self.last_warning.clear();
                 }
             }
             Err(reason) => {
-                self.due = monotonic() + AGAIN;
+                self.resolve_at = monotonic() + RETRY_INTERVAL;
                 self.warn(&reason);
             }
         }
     }
 
     fn warn(&mut self, reason: &str) {
-        let consequence = if self.is_known() {
+        let consequence = if self.is_resolved() {
             "its last addresses stay in use"
         } else {
-            "it gets no requests until it is"
+            "the server gets no requests until it can be"
         };
-        let said = format!(
+        let warning = format!(
             "upstream {}: {} can't be resolved ({reason}): {consequence}",
             self.upstream.spec().label(),
             self.host()
         );
-        if said != self.said {
-            tracing::warn!("{said}");
-            self.said = said;
+        if warning != self.last_warning {
+            tracing::warn!("{warning}");
+            self.last_warning = warning;
         }
     }
 
@@ -194,7 +197,7 @@ impl Name {
         self.upstream.spec().servers.get(self.server).map_or("", |server| &server.host)
     }
 
-    fn is_known(&self) -> bool {
+    fn is_resolved(&self) -> bool {
         self.upstream.members().iter().any(|member| member.endpoint.server == self.server)
     }
 }
@@ -210,30 +213,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_followed_and_keeps_its_last_addresses() {
+    async fn names_are_resolved_again_and_keep_their_last_addresses() {
         let names = NameServer::start().await;
         let server =
             ServerSpec { is_tls: false, host: "a.test".into(), port: 9000, base_path: "".into(), weight: 1 };
         let upstream = SharedUpstream::new(&UpstreamSpec::new("u", vec![server]));
-        let mut keeper = HealthMonitor::new(std::slice::from_ref(&upstream));
-        keeper.system = Some(names.system());
-        keeper.resolve().await;
-        assert!(addresses(&upstream).is_empty() && keeper.names[0].said.contains("it gets no requests"));
-        let name = &mut keeper.names[0];
+        let mut monitor = HealthMonitor::new(std::slice::from_ref(&upstream));
+        monitor.system = Some(names.system());
+        monitor.resolve().await;
+        assert!(
+            addresses(&upstream).is_empty() && monitor.names[0].last_warning.contains("gets no requests")
+        );
+        let name = &mut monitor.names[0];
         for (known, expected) in [
             (&[[10, 0, 0, 2], [10, 0, 0, 1]][..], &["10.0.0.1:9000", "10.0.0.2:9000"][..]),
             (&[[10, 0, 0, 3]], &["10.0.0.3:9000"]),
             (&[], &["10.0.0.3:9000"]),
         ] {
             names.set(known, 0);
-            name.look_up(&names.resolver).await;
+            name.resolve(&names.resolver).await;
             assert_eq!(addresses(&upstream), expected);
         }
-        assert!(name.said.contains("its last addresses stay in use"), "{}", name.said);
+        assert!(name.last_warning.contains("its last addresses stay in use"), "{}", name.last_warning);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_was_put_out_comes_back_in_time() {
+    async fn an_ejection_ends_on_time() {
         let server = |host: &str| ServerSpec {
             is_tls: false,
             host: host.into(),

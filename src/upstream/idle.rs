@@ -140,14 +140,14 @@ impl IdleConnections {
     }
 
     /// Closes idle connections while requests of other workers wait for a connection.
-    pub fn make_room(&self) {
+    pub fn close_idle_for_waiters(&self) {
         while self.connection_limit().has_waiters() && self.close_idle() {}
     }
 
     /// Closes connections that have been idle for too long, and those that the server has closed.
     pub fn sweep(&self) {
         if let Some(http2) = &self.http2 {
-            http2.sweep();
+            http2.sweep(IDLE_TIMEOUT);
         }
         self.idle
             .borrow_mut()

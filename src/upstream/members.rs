@@ -1,4 +1,4 @@
-//! Which endpoints an upstream has: the addresses of its servers.
+//! The members of an upstream: the addresses of its servers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::endpoint::Endpoint;
 use super::health_state::HealthState;
 use super::spec::UpstreamSpec;
 
-/// A weight of 1, as a share: a name's addresses divide its weight, and a share that grows has steps.
-const WEIGHT: u32 = 1_000;
+/// The share of weight 1: fine enough to divide a weight between the addresses of a name, and to grow during slow start.
+const WEIGHT_UNIT: u32 = 1_000;
 /// The most addresses of one name that are used.
 const MAX_ADDRESSES: usize = 256;
 
@@ -18,21 +18,21 @@ const MAX_ADDRESSES: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub endpoint: Arc<Endpoint>,
-    /// What it would get of the requests if all were in.
+    /// Its share of the requests if all endpoints are available.
     pub weight: u32,
-    /// Where else to connect if that fails: of a name's addresses of two families maybe only one works from here.
+    /// The address to connect to if the endpoint's fails: of IPv4 and IPv6 perhaps only one works from here.
     pub fallback: Option<SocketAddr>,
 }
 
 impl Member {
-    /// Its address, and the one to fall back to.
+    /// Its address and its fallback.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         [Some(self.endpoint.address), self.fallback].into_iter().flatten().map(|address| address.ip())
     }
 }
 
-/// The members of an upstream when one of its servers has these addresses, in the order of its servers; none if it
-/// has no addresses. Endpoints that were there before stay what they are.
+/// The members of an upstream after one of its servers got these addresses, in the order of the servers; none if there
+/// are no addresses. Endpoints that existed before keep their state.
 pub(super) fn with_addresses(
     members: &[Member],
     spec: &UpstreamSpec,
@@ -40,17 +40,18 @@ pub(super) fn with_addresses(
     addresses: &[IpAddr],
     now: Instant,
 ) -> Option<Vec<Member>> {
-    let named = spec.servers.get(server)?;
+    let server_spec = spec.servers.get(server)?;
     let (own, mut all): (Vec<Member>, Vec<Member>) =
         members.iter().cloned().partition(|member| member.endpoint.server == server);
-    let found = paired(addresses, named.port);
-    let count = u32::try_from(found.len()).unwrap_or(WEIGHT);
-    let weight = (named.weight * WEIGHT).checked_div(count)?.max(1);
+    let found = with_fallbacks(addresses, server_spec.port);
+    #[allow(clippy::cast_possible_truncation)] // At most MAX_ADDRESSES.
+    let count = found.len() as u32;
+    let weight = (server_spec.weight * WEIGHT_UNIT).checked_div(count)?.max(1);
     for (address, fallback) in found {
         let known = own.iter().find(|member| member.endpoint.address == address);
         let endpoint = known.map_or_else(
             || {
-                let endpoint = Endpoint::new(server, &named.url(), address, spec.max_connections);
+                let endpoint = Endpoint::new(server, &server_spec.url(), address, spec.max_connections);
                 if !own.is_empty() {
                     *endpoint.health.lock() = HealthState::new(now);
                 }
@@ -71,21 +72,21 @@ impl PartialEq for Member {
     }
 }
 
-/// Whether these are the same endpoints.
+/// Whether both have the same endpoints in the same order.
 pub(super) fn are_same(some: &[Member], others: &[Member]) -> bool {
     let endpoint = |member: &Member| Arc::as_ptr(&member.endpoint);
     some.iter().map(endpoint).eq(others.iter().map(endpoint))
 }
 
-/// Addresses as endpoints: those of IPv4, and of IPv6 only where there are no others, each with one of the other
-/// family to fall back to.
-fn paired(addresses: &[IpAddr], port: u16) -> Vec<(SocketAddr, Option<SocketAddr>)> {
+/// The addresses to use, each with one of the other family as its fallback: those of IPv4, or those of IPv6 if there are
+/// no others.
+fn with_fallbacks(addresses: &[IpAddr], port: u16) -> Vec<(SocketAddr, Option<SocketAddr>)> {
     let at = |address: &IpAddr| SocketAddr::new(address.to_canonical(), port);
     let mut all: Vec<SocketAddr> = addresses.iter().map(at).collect();
     all.sort_unstable();
     all.dedup();
-    let (old, new): (Vec<SocketAddr>, Vec<SocketAddr>) = all.into_iter().partition(SocketAddr::is_ipv4);
-    let (first, second) = if old.is_empty() { (new, old) } else { (old, new) };
+    let (v4, v6): (Vec<SocketAddr>, Vec<SocketAddr>) = all.into_iter().partition(SocketAddr::is_ipv4);
+    let (first, second) = if v4.is_empty() { (v6, v4) } else { (v4, v6) };
     let fallbacks: Vec<Option<SocketAddr>> = second.into_iter().map(Some).collect();
     let fallbacks = if fallbacks.is_empty() { vec![None] } else { fallbacks };
     first.into_iter().zip(fallbacks.into_iter().cycle()).take(MAX_ADDRESSES).collect()
@@ -96,10 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_families_one_is_used_and_the_other_stands_by() {
+    fn ipv4_is_preferred_and_ipv6_is_the_fallback() {
         let found = |list: &[&str]| {
             let addresses: Vec<IpAddr> = list.iter().map(|text| text.parse().unwrap()).collect();
-            let pairs = paired(&addresses, 80).into_iter();
+            let pairs = with_fallbacks(&addresses, 80).into_iter();
             pairs.map(|(one, other)| format!("{one} {other:?}")).collect::<Vec<_>>()
         };
         assert_eq!(found(&["::1", "127.0.0.1"]), ["127.0.0.1:80 Some([::1]:80)"]);

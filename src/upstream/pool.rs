@@ -50,10 +50,11 @@ impl Pool {
         let spec = shared.spec();
         // Each member is an address of one of the servers.
         let server = spec.servers[member.endpoint.server].clone();
-        let authority = HeaderValue::from_str(&server.authority());
+        #[expect(clippy::expect_used, reason = "a worker without a valid Host header can't serve")]
+        let authority = HeaderValue::from_str(&server.authority())
+            .expect("a host from a URL has only characters that a header value may contain");
         Self {
-            // A host from a URL has only characters that a header value may contain.
-            authority: authority.unwrap_or_else(|_| HeaderValue::from_static("")),
+            authority,
             label: server.label().into(),
             server,
             endpoint: Arc::clone(&member.endpoint),

@@ -26,7 +26,7 @@ pub struct ForwardOptions<'a> {
     /// The Host header for the server.
     pub host: &'a HostRule,
     /// Whether the connection to the server may be reclaimed if the client reads the response too slowly.
-    pub is_timed: bool,
+    pub is_reclaimable: bool,
     /// Whether the caller calls `ResponseBody::poll_upload` while the client can't take more of the response.
     pub polls_upload: bool,
     /// Hash of the key that chooses the server, if the upstream balances by a key.

@@ -1,4 +1,4 @@
-//! Names of servers: which addresses they have, and for how long. The only place that knows hickory.
+//! Name resolution: the addresses of servers' host names. The only module that uses hickory.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,76 +15,76 @@ use tokio::time::{Instant, sleep};
 
 use crate::time::monotonic;
 
-/// How long one question to a name server may take; each server is asked twice.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The least and the most that an answer is believed, whatever its TTL says.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_mins(5);
+/// The timeout of one query to a name server; each server is queried twice.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
+/// The bounds of the time for which an answer is used, whatever its TTL.
+const MIN_TTL: Duration = Duration::from_secs(1);
+const MAX_TTL: Duration = Duration::from_mins(5);
 
-/// How often the system's files are looked at.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often the system's files are read.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The system's files that say which name has which address, or whom to ask: `/etc/hosts` and `/etc/resolv.conf`.
-pub(super) struct System {
+/// A resolver that follows the system's configuration: `/etc/hosts` and `/etc/resolv.conf`.
+pub(super) struct SystemResolver {
     directory: PathBuf,
-    /// As they were last read.
+    /// The files as they were last read.
     files: Option<Files>,
     resolver: watch::Sender<Option<Resolver>>,
 }
 
-/// What stands in those files.
+/// The contents of those files.
 #[derive(PartialEq, Eq)]
 struct Files {
-    /// None if it can't be read.
+    /// None if the file can't be read.
     hosts: Option<Vec<u8>>,
     servers: Result<Vec<u8>, String>,
 }
 
-/// Finds the addresses of names.
+/// Resolves names to addresses.
 #[derive(Clone)]
 pub(super) struct Resolver(TokioResolver);
 
 /// The addresses of a name.
-pub(super) struct Found {
+pub(super) struct Resolved {
     pub addresses: Vec<IpAddr>,
-    /// When to look again.
-    pub until: Instant,
+    /// When to resolve the name again.
+    pub expires_at: Instant,
 }
 
-impl System {
-    /// The files in this directory, as they are now.
-    pub fn at(directory: impl Into<PathBuf>) -> Self {
+impl SystemResolver {
+    /// A resolver for the files in this directory.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
         let (resolver, _) = watch::channel(None);
         let mut system = Self { directory: directory.into(), files: None, resolver };
-        system.look();
+        system.read_files();
         system
     }
 
-    /// One that does as they say; none if that is impossible.
+    /// The resolver for the present files; none if they can't be used.
     pub fn resolver(&self) -> watch::Receiver<Option<Resolver>> {
         self.resolver.subscribe()
     }
 
-    /// Gives another resolver whenever they have changed.
-    pub async fn follow(mut self) {
+    /// Reads the files repeatedly, and replaces the resolver whenever they have changed.
+    pub async fn watch_files(mut self) {
         loop {
-            sleep(LOOK).await;
-            self.look();
+            sleep(CHECK_INTERVAL).await;
+            self.read_files();
         }
     }
 
-    fn look(&mut self) {
+    fn read_files(&mut self) {
         let read = |name| std::fs::read(self.directory.join(name));
         let servers = read("resolv.conf").map_err(|error| error.to_string());
-        let now = Files { hosts: read("hosts").ok(), servers };
-        if self.files.as_ref() == Some(&now) {
+        let files = Files { hosts: read("hosts").ok(), servers };
+        if self.files.as_ref() == Some(&files) {
             return;
         }
-        match now.resolver() {
+        match files.resolver() {
             Ok(resolver) => drop(self.resolver.send_replace(Some(resolver))),
-            Err(error) => tracing::error!("names of servers can't be resolved: {error}"),
+            Err(error) => tracing::error!("can't resolve host names of servers: {error}"),
         }
-        self.files = Some(now);
+        self.files = Some(files);
     }
 }
 
@@ -99,7 +99,7 @@ impl Files {
         let servers = self.servers.clone();
         let servers = servers.and_then(|text| parse_resolv_conf(text).map_err(|error| error.to_string()));
         let (config, options) = servers.unwrap_or_else(|error| {
-            tracing::warn!("no name servers are asked, as /etc/resolv.conf can't be read: {error}");
+            tracing::warn!("no name servers are used, because /etc/resolv.conf can't be read: {error}");
             (ResolverConfig::from_parts(None, Vec::new(), Vec::new()), ResolverOpts::default())
         });
         Resolver::new(config, options, hosts)
@@ -112,29 +112,32 @@ impl Resolver {
         let own = builder.options_mut();
         *own = options;
         own.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-        own.timeout = own.timeout.min(PATIENCE);
-        own.positive_max_ttl = Some(LONGEST);
-        own.negative_max_ttl = Some(SHORTEST);
+        own.timeout = own.timeout.min(QUERY_TIMEOUT);
+        own.positive_max_ttl = Some(MAX_TTL);
+        own.negative_max_ttl = Some(MIN_TTL);
         own.use_hosts_file = ResolveHosts::Never;
         let mut resolver = builder.build().map_err(|error| error.to_string())?;
         resolver.set_hosts(Arc::new(hosts));
         Ok(Self(resolver))
     }
 
-    /// The addresses that a name has now.
-    pub async fn look_up(&self, name: &str) -> Result<Found, String> {
-        // As it is written: containers have names with underscores, which are none by the rules of IDNA.
+    /// Resolves a name.
+    ///
+    /// # Errors
+    /// When it has no address, as a message.
+    pub async fn resolve(&self, name: &str) -> Result<Resolved, String> {
+        // ASCII without IDNA: its rules forbid the underscores that names of containers have.
         let name = Name::from_ascii(name).map_err(|error| error.to_string())?;
         let found = self.0.lookup_ip(name).await.map_err(|error| {
             if error.is_no_records_found() { "it has no address".to_owned() } else { error.to_string() }
         })?;
         let now = monotonic();
-        let until = Instant::from_std(found.valid_until()).clamp(now + SHORTEST, now + LONGEST);
+        let expires_at = Instant::from_std(found.valid_until()).clamp(now + MIN_TTL, now + MAX_TTL);
         let addresses: Vec<IpAddr> = found.iter().collect();
         if addresses.is_empty() {
             Err("it has no address".to_owned())
         } else {
-            Ok(Found { addresses, until })
+            Ok(Resolved { addresses, expires_at })
         }
     }
 }
@@ -149,9 +152,9 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A name server that knows one set of IPv4 addresses, with a TTL in seconds, for every name.
+    /// A name server that has one set of IPv4 addresses, with a TTL in seconds, for every name.
     pub struct NameServer {
-        pub knows: Arc<Mutex<(Vec<Ipv4Addr>, u32)>>,
+        pub records: Arc<Mutex<(Vec<Ipv4Addr>, u32)>>,
         pub resolver: Resolver,
     }
 
@@ -160,8 +163,8 @@ pub(super) mod tests {
             let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
             let mut server = NameServerConfig::udp(socket.local_addr().unwrap().ip());
             server.connections[0].port = socket.local_addr().unwrap().port();
-            let knows = Arc::new(Mutex::new((Vec::new(), 0)));
-            let shared = Arc::clone(&knows);
+            let records = Arc::new(Mutex::new((Vec::new(), 0)));
+            let shared = Arc::clone(&records);
             tokio::spawn(async move {
                 let mut query = [0; 512];
                 while let Ok((length, from)) = socket.recv_from(&mut query).await {
@@ -171,18 +174,18 @@ pub(super) mod tests {
             });
             let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
             let resolver = Resolver::new(config, ResolverOpts::default(), Hosts::default()).unwrap();
-            Self { knows, resolver }
+            Self { records, resolver }
         }
 
-        /// Files that say that it is to be asked.
-        pub fn system(&self) -> System {
+        /// A system resolver that queries this server.
+        pub fn system(&self) -> SystemResolver {
             let (resolver, _) = watch::channel(Some(self.resolver.clone()));
-            System { directory: PathBuf::new(), files: None, resolver }
+            SystemResolver { directory: PathBuf::new(), files: None, resolver }
         }
 
-        /// Answers so from now on; nothing is remembered.
+        /// Sets the answer, and clears the resolver's cache.
         pub fn set(&self, addresses: &[[u8; 4]], ttl: u32) {
-            *self.knows.lock() = (addresses.iter().map(|octets| (*octets).into()).collect(), ttl);
+            *self.records.lock() = (addresses.iter().map(|octets| (*octets).into()).collect(), ttl);
             self.resolver.0.clear_cache();
         }
     }
@@ -207,33 +210,33 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_has_its_addresses_for_as_long_as_its_ttl_says() {
+    async fn addresses_expire_after_their_ttl_within_bounds() {
         let server = NameServer::start().await;
         for (ttl, least, most) in [(0, 0, 1), (40, 30, 40), (86_400, 290, 300)] {
             server.set(&[[10, 0, 0, 1], [10, 0, 0, 2]], ttl);
-            let found = server.resolver.look_up(&format!("with-{ttl}.test.")).await.unwrap();
+            let found = server.resolver.resolve(&format!("with-{ttl}.test.")).await.unwrap();
             assert_eq!(found.addresses, [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from));
-            let left = found.until - monotonic();
+            let left = found.expires_at - monotonic();
             assert!((least..=most).contains(&left.as_secs()), "{left:?} for {ttl}");
         }
         server.set(&[], 0);
-        let error = server.resolver.look_up("none.test.").await.err();
+        let error = server.resolver.resolve("none.test.").await.err();
         assert_eq!(error.as_deref(), Some("it has no address"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_files_say_holds_as_soon_as_they_say_it() {
+    async fn changes_of_the_system_files_are_adopted() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
         write("hosts", "10.0.0.1 a.test\n::1 a.test\n");
-        let system = System::at(directory.path());
+        let system = SystemResolver::new(directory.path());
         let mut resolver = system.resolver();
-        let _following = tokio::spawn(system.follow());
+        let _watching = tokio::spawn(system.watch_files());
         let addresses = async |resolver: &mut watch::Receiver<Option<Resolver>>| {
             let resolver = resolver.borrow_and_update().clone().unwrap();
-            resolver.look_up("a.test").await.map(|found| found.addresses)
+            resolver.resolve("a.test").await.map(|found| found.addresses)
         };
-        // Also while there is nobody to ask.
+        // Without a name server too.
         assert_eq!(addresses(&mut resolver).await.unwrap().len(), 2);
         for (text, expected) in [
             ("10.0.0.2 a.test\n::1 a.test\n", Some(2)),
@@ -247,19 +250,19 @@ pub(super) mod tests {
             let first = text.split(' ').next().and_then(|first| first.parse().ok());
             assert!(first.is_none_or(|first| found.unwrap().contains(&first)));
         }
-        // Another name server; nothing else changes anything.
+        // A new name server is adopted; after that nothing changes.
         write("resolv.conf", "nameserver 127.0.0.1\n");
         resolver.changed().await.unwrap();
         assert_eq!(addresses(&mut resolver).await.unwrap().len(), 2);
-        assert!(tokio::time::timeout(10 * LOOK, resolver.changed()).await.is_err());
+        assert!(tokio::time::timeout(10 * CHECK_INTERVAL, resolver.changed()).await.is_err());
     }
 
     #[tokio::test]
-    async fn names_as_containers_have_them_are_names() {
+    async fn names_with_underscores_are_resolved() {
         let server = NameServer::start().await;
         server.set(&[[10, 0, 0, 1]], 60);
         for name in ["my_service", "_x.a_b.test", "a-1"] {
-            assert!(server.resolver.look_up(name).await.is_ok(), "{name}");
+            assert!(server.resolver.resolve(name).await.is_ok(), "{name}");
         }
     }
 }

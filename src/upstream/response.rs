@@ -27,7 +27,7 @@ pub struct ResponseBody {
     stream: ResponseStream,
     in_flight: InFlight,
     /// Whether the connection may be reclaimed if the client reads too slowly.
-    is_timed: bool,
+    is_reclaimable: bool,
     _permits: (Permit, Option<Rc<ClientPermit>>),
 }
 
@@ -44,10 +44,10 @@ impl ResponseBody {
         stream: ResponseStream,
         in_flight: InFlight,
         permits: (Permit, Option<Rc<ClientPermit>>),
-        is_timed: bool,
+        is_reclaimable: bool,
     ) -> Self {
-        let is_timed = is_timed && !stream.exchange().is_some_and(ActiveExchange::is_open_ended);
-        let body = Self { stream, in_flight, is_timed, _permits: permits };
+        let is_reclaimable = is_reclaimable && !stream.exchange().is_some_and(ActiveExchange::is_open_ended);
+        let body = Self { stream, in_flight, is_reclaimable, _permits: permits };
         // The client may not even read the first part.
         body.wait_for_client();
         body
@@ -67,7 +67,7 @@ impl ResponseBody {
 
     /// Records that the client has taken the parts so far.
     fn stop_waiting(&self) {
-        if let Some(connection) = self.connection_use().filter(|_| self.is_timed) {
+        if let Some(connection) = self.connection_use().filter(|_| self.is_reclaimable) {
             connection.stop_waiting();
         }
     }
@@ -75,7 +75,7 @@ impl ResponseBody {
     /// Starts to wait until the client has taken a part. How many of its bytes the client has read is unknown here, so
     /// there is a grace period but no rate.
     fn wait_for_client(&self) {
-        if self.is_timed
+        if self.is_reclaimable
             && !self.stream.is_end_stream()
             && let Some(connection) = self.connection_use()
         {

@@ -1,4 +1,4 @@
-//! Headers that a server may take for another one.
+//! Removal of headers that a server may take for another one.
 
 use std::collections::HashSet;
 
@@ -7,39 +7,39 @@ use http::header::HeaderName;
 use super::{HeaderNames, may_trail};
 use crate::http1::FieldName;
 
-/// Names of headers that have a meaning for the proxy: a limit, a route or an edit names them, or the proxy writes them.
+/// The protected headers: those that a limit, a route or an edit names, or that the proxy writes.
 ///
-/// A server that reads headers from variables, as CGI and its successors do, can't tell `X_Api_Key` from `X-Api-Key`
-/// (RFC 3875 §4.1.18). So a header that differs from one of these names in nothing but underscores must not reach a
-/// server, and no trailer may bring one of them back.
+/// A server that reads headers from variables, as CGI does, can't distinguish `X_Api_Key` from `X-Api-Key` (RFC 3875
+/// §4.1.18). So a header whose name differs from a protected one only in underscores must not reach a server, and no
+/// trailer may have a protected name.
 #[derive(Debug, Default)]
 pub struct HeaderScrub {
     names: HashSet<String>,
     /// The same names, with hyphens in place of underscores.
     hyphenated: HashSet<String>,
-    /// Whether a name has an underscore itself, so that names without one may be twins.
+    /// Whether a protected name has an underscore, so that names without one may be twins.
     has_underscores: bool,
-    /// Headers that no client may send, which no trailer may bring back either.
+    /// Headers that are removed from requests, and from trailers as well.
     removed: HeaderNames,
 }
 
 impl HeaderScrub {
-    /// The same, which lets no trailer have a name of `removed` either.
+    /// Forbids trailers with the names in `removed` as well.
     #[must_use]
     pub fn without(self, removed: HeaderNames) -> Self {
         Self { removed, ..self }
     }
 
-    /// Whether the field is a twin: it has none of the names, but is the same as one of them to some servers.
+    /// Whether a header is a twin of a protected one: its name is different, but the same to some servers.
     #[must_use]
     pub fn is_twin(&self, name: FieldName<'_>) -> bool {
-        // Next to no request has an underscore in a name.
+        // Checked first because hardly any request has an underscore in a name.
         (self.has_underscores || name.has_underscore())
             && !self.names.contains(name.as_str())
             && self.hyphenated.contains(&hyphenated(name.as_str()))
     }
 
-    /// Whether a trailer of a request may have this name: none of the names, and no twin of one.
+    /// Whether a trailer of a request may have this name: it is neither a protected name nor a twin of one.
     #[must_use]
     pub fn may_trail(&self, name: &HeaderName) -> bool {
         may_trail(name.as_str())
@@ -65,25 +65,28 @@ fn hyphenated(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn left<'s>(names: &[&str], sent: &[&'s str]) -> Vec<&'s str> {
+    fn scrubbed<'s>(names: &[&str], sent: &[&'s str]) -> Vec<&'s str> {
         let scrub: HeaderScrub = names.iter().map(|name| name.parse::<HeaderName>().unwrap()).collect();
-        let mut left = sent.to_vec();
-        left.retain(|name| !scrub.is_twin(FieldName::new(name.as_bytes())));
-        left.sort_unstable();
-        left
+        let mut kept = sent.to_vec();
+        kept.retain(|name| !scrub.is_twin(FieldName::new(name.as_bytes())));
+        kept.sort_unstable();
+        kept
     }
 
     #[test]
-    fn twins_are_removed_and_the_names_themselves_stay() {
+    fn twins_are_removed_and_protected_names_stay() {
         let sent = ["x-api-key", "x_api_key", "x-api_key", "x_free", "accept"];
-        assert_eq!(left(&["x-api-key"], &sent), ["accept", "x-api-key", "x_free"]);
-        assert_eq!(left(&["x_api_key"], &sent), ["accept", "x_api_key", "x_free"]);
-        assert_eq!(left(&["x_api_key", "x-api-key"], &sent), ["accept", "x-api-key", "x_api_key", "x_free"]);
-        assert_eq!(left(&[], &sent).len(), 5);
+        assert_eq!(scrubbed(&["x-api-key"], &sent), ["accept", "x-api-key", "x_free"]);
+        assert_eq!(scrubbed(&["x_api_key"], &sent), ["accept", "x_api_key", "x_free"]);
+        assert_eq!(
+            scrubbed(&["x_api_key", "x-api-key"], &sent),
+            ["accept", "x-api-key", "x_api_key", "x_free"]
+        );
+        assert_eq!(scrubbed(&[], &sent).len(), 5);
     }
 
     #[test]
-    fn no_name_and_no_twin_may_trail() {
+    fn protected_names_and_twins_are_forbidden_in_trailers() {
         let scrub: HeaderScrub = [HeaderName::from_static("x-api-key")].into_iter().collect();
         let may_trail = |name| scrub.may_trail(&HeaderName::from_static(name));
         assert!(may_trail("x-sum") && may_trail("x_sum"));

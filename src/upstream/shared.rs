@@ -1,4 +1,4 @@
-//! What all workers of a process know of one upstream: its endpoints, and how they stand.
+//! The state of one upstream that all workers share: its endpoints and their health.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,39 +20,39 @@ use super::spec::{HealthSpec, ServerSpec, UpstreamSpec};
 use crate::telemetry::{Attempt, ServerValues, UpstreamValues};
 use crate::time::{cached_now, monotonic};
 
-/// One upstream, as all workers share it. It can outlive a configuration in which it stays what it is.
+/// One upstream, shared by all workers. A reload that does not change its spec keeps it.
 #[derive(Debug)]
 pub struct SharedUpstream {
     spec: UpstreamSpec,
     members: ArcSwap<Vec<Member>>,
-    /// Held by whoever changes members or shares.
-    judging: Mutex<()>,
-    /// Whether too few are in, so that all are used.
+    /// Locked while members or shares are changed.
+    updating: Mutex<()>,
+    /// Whether fewer endpoints than the panic threshold are available, so that all get requests.
     is_in_panic: AtomicBool,
-    /// Rings when somebody was put out: the keeper must know when to readmit it.
-    pub(super) ejected: Notify,
-    /// Requests that wait for a connection.
+    /// Notifies the health monitor of changes: it must know when to end ejections and to raise shares.
+    pub(super) health_changed: Notify,
+    /// The number of requests that wait for a connection.
     pending: AtomicUsize,
     clients: Arc<ClientCounts>,
     workers: Mutex<Vec<Weak<Notify>>>,
-    /// How often addresses of each server were ejected, also those that it has no more.
+    /// Ejections by server, including those of addresses that the server no longer has.
     ejections: Box<[AtomicU64]>,
 }
 
-/// A request that waits for a connection.
+/// Counts a request that waits for a connection until the value is dropped.
 #[derive(Debug)]
 pub(super) struct Pending<'a>(&'a AtomicUsize);
 
 impl SharedUpstream {
-    /// An upstream nobody uses yet. Servers that are named by a name have no endpoints until that is resolved.
+    /// A new upstream. Servers with a host name have no endpoints until it is resolved.
     #[must_use]
     pub fn new(spec: &UpstreamSpec) -> Arc<Self> {
         let shared = Self {
             spec: spec.clone(),
             members: ArcSwap::default(),
-            judging: Mutex::default(),
+            updating: Mutex::default(),
             is_in_panic: AtomicBool::new(false),
-            ejected: Notify::new(),
+            health_changed: Notify::new(),
             pending: AtomicUsize::new(0),
             clients: Arc::default(),
             workers: Mutex::default(),
@@ -66,76 +66,75 @@ impl SharedUpstream {
         Arc::new(shared)
     }
 
-    /// The upstream of this name in the next configuration, which says something else of it. Addresses stay as well
-    /// or unwell as they are, as far as that is still asked, and those that come begin small. Ejections count on.
+    /// The successor of an upstream whose spec a reload has changed. Endpoints that are in both keep their health, as far
+    /// as the spec still checks it; new ones have a slow start. The counts of ejections continue.
     #[must_use]
-    pub fn after(earlier: &Self, spec: &UpstreamSpec) -> Arc<Self> {
+    pub fn after(previous: &Self, spec: &UpstreamSpec) -> Arc<Self> {
         let (next, now) = (Self::new(spec), cached_now());
-        for (server, host) in spec.servers.iter().enumerate().filter(|(_, server)| server.literal().is_none())
-        {
-            let is_same = |member: &&Member| {
-                earlier.spec.servers.get(member.endpoint.server).is_some_and(|other| other.host == host.host)
+        let named = spec.servers.iter().enumerate().filter(|(_, server)| server.literal().is_none());
+        for (index, server) in named {
+            let has_same_host = |member: &&Member| {
+                let servers = &previous.spec.servers;
+                servers.get(member.endpoint.server).is_some_and(|other| other.host == server.host)
             };
-            let members = earlier.members();
-            let known = members.iter().filter(is_same);
-            let known: Vec<IpAddr> = known.flat_map(Member::addresses).collect();
-            next.set_addresses(server, &known, now);
+            let members = previous.members();
+            let known: Vec<IpAddr> =
+                members.iter().filter(has_same_host).flat_map(Member::addresses).collect();
+            next.set_addresses(index, &known, now);
         }
-        for known in earlier.levels().servers {
-            let place = spec.servers.iter().position(|server| *known.label == server.label());
-            if let Some(ejections) = place.and_then(|place| next.ejections.get(place)) {
-                ejections.store(known.ejections, Ordering::Relaxed);
+        for values in previous.values().servers {
+            let index = spec.servers.iter().position(|server| *values.label == server.label());
+            if let Some(ejections) = index.and_then(|index| next.ejections.get(index)) {
+                ejections.store(values.ejections, Ordering::Relaxed);
             }
         }
-        let (earlier, is_checked) = (earlier.members(), spec.health.is_some());
-        let is_ejected = spec.eject.is_some() && next.has_choice();
+        let (previous, is_checked) = (previous.members(), spec.health.is_some());
+        let is_ejected = spec.eject.is_some() && next.has_alternatives();
         for Member { endpoint, .. } in next.members().iter() {
-            let same = earlier.iter().find(|member| member.endpoint.is_same(endpoint));
-            let standing = same.map(|same| same.endpoint.health.lock().clone());
-            *endpoint.health.lock() = standing.map_or_else(
-                || HealthState::new(now),
-                |standing| standing.with_checks(is_checked, is_ejected),
-            );
+            let same = previous.iter().find(|member| member.endpoint.is_same(endpoint));
+            let health = same.map(|same| same.endpoint.health.lock().clone());
+            *endpoint.health.lock() = health
+                .map_or_else(|| HealthState::new(now), |health| health.with_checks(is_checked, is_ejected));
         }
         next.update_shares(now);
         next
     }
 
-    /// What it is.
+    /// The configuration of the upstream.
     #[must_use]
     pub fn spec(&self) -> &UpstreamSpec {
         &self.spec
     }
 
     /// Whether there can be more than one endpoint.
-    pub(super) fn has_choice(&self) -> bool {
+    pub(super) fn has_alternatives(&self) -> bool {
         self.spec.servers.len() > 1 || self.spec.servers.iter().any(|server| server.literal().is_none())
     }
 
-    /// The place of the server that a key finds while all are well; none where names are to be resolved before.
+    /// The index of the server for the hash of a key if all servers are healthy; none if names have to be resolved first.
     #[must_use]
-    pub fn found_by(&self, key: u64) -> Option<usize> {
+    pub fn server_for_key(&self, hash_key: u64) -> Option<usize> {
         let members = self.members();
-        let are_all_known = self.spec.servers.iter().all(|server| server.literal().is_some());
+        let are_all_literal = self.spec.servers.iter().all(|server| server.literal().is_some());
         let endpoints: Vec<Arc<Endpoint>> =
             members.iter().map(|member| Arc::clone(&member.endpoint)).collect();
-        let place = Balancer::new(self.spec.balance).pick(&endpoints, &[], Some(key));
-        place.filter(|_| are_all_known).map(|place| endpoints[place].server)
+        let index = Balancer::new(self.spec.balance).pick(&endpoints, &[], Some(hash_key));
+        index.filter(|_| are_all_literal).map(|index| endpoints[index].server)
     }
 
-    /// Its endpoints at present, in the order of its servers.
+    /// The present endpoints, in the order of the servers.
     pub(super) fn members(&self) -> Arc<Vec<Member>> {
         self.members.load_full()
     }
 
-    /// Names the worker whose kept connections others may wait for.
+    /// Registers a worker whose idle connections requests of other workers may need.
     pub(super) fn register_worker(&self, worker: &WorkerWaker) {
         let mut workers = self.workers.lock();
         workers.retain(|known| known.strong_count() > 0);
         workers.push(Arc::downgrade(worker));
     }
 
-    /// Asks the other workers for connections that they keep and others wait for.
+    /// Makes the other workers close idle connections for waiting requests.
     pub(super) fn notify_other_workers(&self, own: &WorkerWaker) {
         for worker in self.workers.lock().iter().filter_map(Weak::upgrade) {
             if !Arc::ptr_eq(&worker, own) {
@@ -144,28 +143,29 @@ impl SharedUpstream {
         }
     }
 
-    /// Counts a request that has to wait for a connection; none if too many do, and `displace` makes no room among them.
+    /// Counts a request that has to wait for a connection; none if `max_pending` wait, and `displace` refuses none of
+    /// them.
     pub(super) fn start_pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
-        let waiting = Pending(&self.pending);
+        let pending = Pending(&self.pending);
         let others = self.pending.fetch_add(1, Ordering::Relaxed);
-        (others < self.spec.max_pending || displace()).then_some(waiting)
+        (others < self.spec.max_pending || displace()).then_some(pending)
     }
 
-    /// Counts a request of this client, if those are bounded.
+    /// Counts a request of this client, if `max_requests_per_client` is set.
     ///
     /// # Errors
-    /// When the client has as many requests under way as it may.
+    /// When the client has that many concurrent requests.
     pub(super) fn admit_client(&self, client: IpAddr) -> Result<Option<ClientPermit>, ForwardError> {
         let Some(max) = self.spec.max_requests_per_client else { return Ok(None) };
-        let admitted = self.clients.acquire(client, max);
-        admitted.map(Some).ok_or(ForwardError::ClientLimit(max))
+        let permit = self.clients.acquire(client, max);
+        permit.map(Some).ok_or(ForwardError::ClientLimit(max))
     }
 
-    /// Takes up the addresses that a server's name has now; says whether they are others than before. Those that
-    /// were there before stay what they are, and no addresses at all change nothing. Nor do the same ones: workers would
-    /// begin their turns anew with each look at a name.
+    /// Sets the addresses of a server's name; returns whether its endpoints have changed. Endpoints that existed before
+    /// keep their state. An empty list changes nothing, and neither does an unchanged one: otherwise each lookup would
+    /// restart the round robin of every worker.
     pub(super) fn set_addresses(&self, server: usize, addresses: &[IpAddr], now: Instant) -> bool {
-        let judging = self.judging.lock();
+        let updating = self.updating.lock();
         let Some(members) = members::with_addresses(&self.members(), &self.spec, server, addresses, now)
         else {
             return false;
@@ -175,13 +175,13 @@ impl SharedUpstream {
         }
         let is_same = members::are_same(&self.members(), &members);
         self.members.store(Arc::new(members));
-        drop(judging);
+        drop(updating);
         self.update_shares(now);
-        self.ejected.notify_one();
+        self.health_changed.notify_one();
         !is_same
     }
 
-    /// Takes the outcome of a check of one endpoint.
+    /// Records the result of a health check of an endpoint.
     pub(super) fn record_check(
         &self,
         endpoint: &Endpoint,
@@ -189,12 +189,12 @@ impl SharedUpstream {
         spec: &HealthSpec,
         now: Instant,
     ) {
-        if !endpoint.health.lock().checked(outcome.is_ok(), spec, now) {
+        if !endpoint.health.lock().record_check(outcome.is_ok(), spec, now) {
             return;
         }
-        // What the log says is so already.
+        // The shares change before the log says so.
         self.update_shares(now);
-        self.ejected.notify_one();
+        self.health_changed.notify_one();
         let (name, address) = (self.spec.label(), endpoint.address);
         match outcome {
             Ok(()) => tracing::info!("upstream {name}: {address} is healthy again"),
@@ -202,9 +202,9 @@ impl SharedUpstream {
         }
     }
 
-    /// A request has failed at an endpoint, which may be too often in a row.
+    /// Records a failed request at an endpoint, and ejects the endpoint after too many consecutive ones.
     pub(super) fn record_failure(&self, endpoint: &Endpoint) {
-        let Some(spec) = self.spec.eject.as_ref().filter(|_| self.has_choice()) else { return };
+        let Some(spec) = self.spec.eject.as_ref().filter(|_| self.has_alternatives()) else { return };
         if endpoint.failures.fetch_add(1, Ordering::Relaxed) + 1 < spec.after {
             return;
         }
@@ -213,15 +213,17 @@ impl SharedUpstream {
         if let Some(ejections) = self.ejections.get(endpoint.server) {
             ejections.fetch_add(1, Ordering::Relaxed);
         }
-        // On trial when it comes back: one more failure, and it is out again.
+        // After the ejection a single failure ejects the endpoint again.
         endpoint.failures.store(spec.after - 1, Ordering::Relaxed);
         self.update_shares(now);
-        self.ejected.notify_one();
+        self.health_changed.notify_one();
         let (name, address, after) = (self.spec.label(), endpoint.address, spec.after);
-        tracing::warn!("upstream {name}: {address} is out for {lasts:?}, after {after} failures in a row");
+        tracing::warn!(
+            "upstream {name}: {address} is ejected for {lasts:?} after {after} consecutive failures"
+        );
     }
 
-    /// A request has got no response from an endpoint: the log says so when that begins.
+    /// Logs the first of a series of requests without a response from an endpoint.
     pub(super) fn log_failure(&self, endpoint: &Endpoint, server: &ServerSpec, error: &ForwardError) {
         let is_failure = error.attempt().is_some_and(|attempt| attempt != Attempt::Abandoned);
         if is_failure && endpoint.failure_log.record_failure(monotonic()) {
@@ -230,27 +232,28 @@ impl SharedUpstream {
         }
     }
 
-    /// Has the log say that an endpoint responds again, if it does.
+    /// Logs that an endpoint responds again, if it does.
     pub(super) fn log_recovery(&self, endpoint: &Endpoint) {
         if endpoint.failure_log.check_recovery(monotonic()) {
             tracing::info!("upstream {}: {} responds again", self.spec.label(), endpoint.address);
         }
     }
 
-    /// Gives each endpoint its share; says when that has to be done again because time has passed.
+    /// Updates the share of each endpoint; returns when time changes a share next.
     pub(super) fn update_shares(&self, now: Instant) -> Option<Instant> {
-        let _judging = self.judging.lock();
+        let _updating = self.updating.lock();
         let members = self.members.load();
-        let (mut are_in, mut due): (usize, Option<Instant>) = (0, None);
+        let (mut available, mut next): (usize, Option<Instant>) = (0, None);
         for Member { endpoint, .. } in members.iter() {
-            let mut standing = endpoint.health.lock();
-            if standing.readmit(now) {
-                tracing::info!("upstream {}: {} gets requests again", self.spec.label(), endpoint.address);
+            let mut health = endpoint.health.lock();
+            if health.end_ejection(now) {
+                tracing::info!("upstream {}: {} is no longer ejected", self.spec.label(), endpoint.address);
             }
-            are_in += usize::from(standing.is_in());
-            due = [due, standing.due(self.spec.slow_start, now)].into_iter().flatten().min();
+            available += usize::from(health.is_available());
+            let change = health.next_change(self.spec.slow_start, now);
+            next = [next, change].into_iter().flatten().min();
         }
-        let is_in_panic = self.has_too_few(are_in, members.len());
+        let is_in_panic = self.is_below_panic_threshold(available, members.len());
         for Member { endpoint, weight, .. } in members.iter() {
             let share = endpoint.health.lock().share(*weight, self.spec.slow_start, now);
             endpoint.set_share(if is_in_panic { *weight } else { share });
@@ -258,36 +261,43 @@ impl SharedUpstream {
         if is_in_panic != self.is_in_panic.swap(is_in_panic, Ordering::Relaxed) {
             let (name, all) = (self.spec.label(), members.len());
             if is_in_panic {
-                tracing::warn!("upstream {name}: only {are_in} of {all} are well: requests go to all");
+                tracing::warn!(
+                    "upstream {name}: {available} of {all} addresses are healthy, below the panic threshold: \
+                     balancing over all"
+                );
             } else {
-                tracing::info!("upstream {name}: {are_in} of {all} are well: requests go to those");
+                tracing::info!(
+                    "upstream {name}: {available} of {all} addresses are healthy: balancing over those"
+                );
             }
         }
-        due
+        next
     }
 
-    /// Whether so few are in that all must be used. Where there is one only, nothing else could be.
-    #[allow(clippy::cast_precision_loss)] // Nobody has that many servers.
-    fn has_too_few(&self, are_in: usize, all: usize) -> bool {
-        all > 1 && are_in < all && (are_in == 0 || (are_in as f64) < self.spec.panic_threshold * all as f64)
+    /// Whether so few endpoints are available that all get requests. A single endpoint always does.
+    #[allow(clippy::cast_precision_loss)] // The numbers of endpoints are far below 2^53.
+    fn is_below_panic_threshold(&self, available: usize, all: usize) -> bool {
+        let threshold = self.spec.panic_threshold * all as f64;
+        all > 1 && available < all && (available == 0 || (available as f64) < threshold)
     }
 
-    /// What there is to measure at the moment.
+    /// The present values for the metrics.
     #[must_use]
-    pub fn levels(&self) -> UpstreamValues {
+    pub fn values(&self) -> UpstreamValues {
         let members = self.members();
         let mut servers: Vec<ServerValues> = Vec::new();
-        for (place, spec) in self.spec.servers.iter().enumerate() {
+        for (index, spec) in self.spec.servers.iter().enumerate() {
             let label = spec.label();
-            let known = servers.iter().position(|server| *server.label == label);
-            let mut levels = known.map_or_else(ServerValues::default, |known| servers.swap_remove(known));
-            for Member { endpoint, .. } in members.iter().filter(|member| member.endpoint.server == place) {
-                levels.addresses += 1;
-                levels.healthy += usize::from(endpoint.health.lock().is_in());
-                levels.connections += endpoint.connection_limit.open_connections();
+            // Servers that differ only in their base path share a label.
+            let same = servers.iter().position(|server| *server.label == label);
+            let mut values = same.map_or_else(ServerValues::default, |same| servers.swap_remove(same));
+            for Member { endpoint, .. } in members.iter().filter(|member| member.endpoint.server == index) {
+                values.addresses += 1;
+                values.healthy += usize::from(endpoint.health.lock().is_available());
+                values.connections += endpoint.connection_limit.open_connections();
             }
-            levels.ejections += self.ejections.get(place).map_or(0, |count| count.load(Ordering::Relaxed));
-            servers.push(ServerValues { label: label.into(), ..levels });
+            values.ejections += self.ejections.get(index).map_or(0, |count| count.load(Ordering::Relaxed));
+            servers.push(ServerValues { label: label.into(), ..values });
         }
         let pending = self.pending.load(Ordering::Relaxed);
         UpstreamValues { label: self.spec.label().into(), pending, servers }

@@ -1,4 +1,4 @@
-//! What an upstream is.
+//! The configuration of an upstream.
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -9,7 +9,7 @@ use http::HeaderValue;
 use crate::id_vec::Id;
 use crate::tls::ClientTls;
 
-/// The place of an upstream in the list of all upstreams of a configuration.
+/// The index of an upstream in the list of all upstreams of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UpstreamId(pub u32);
 
@@ -23,103 +23,103 @@ impl Id for UpstreamId {
     }
 }
 
-/// A group of servers that serve the same.
+/// A group of interchangeable servers.
 #[derive(Clone, Debug)]
 pub struct UpstreamSpec {
-    /// Its name, or the URL that a route gives.
+    /// Its name, or its URL if a route names one directly.
     pub name: Box<str>,
     /// Its servers; at least one.
     pub servers: Vec<ServerSpec>,
-    /// How connections to those servers are encrypted that want it.
+    /// TLS for servers with `https://`.
     pub tls: Option<ClientTls>,
-    /// Whether HTTP/2 is spoken with them, and HTTP/1.1 otherwise.
+    /// Whether the servers speak HTTP/2; otherwise HTTP/1.1.
     pub is_http2: bool,
-    /// The longest that a connection may take.
+    /// The timeout for a new connection, including TLS.
     pub connect_timeout: Duration,
-    /// The longest that a request waits for a connection while all are in use.
+    /// How long a request waits for a connection while all are in use.
     pub pending_timeout: Duration,
-    /// The longest from the end of a request to the response's head.
+    /// The timeout from the end of a request to the head of its response.
     pub response_timeout: Duration,
-    /// The longest between two reads of a response's body, and that a write may take.
+    /// The timeout between two reads of a response's body, and of each write.
     pub stall_timeout: Duration,
-    /// The longest from the choice of a server to the response's last byte, if that is bounded.
+    /// The timeout from the choice of a server to the last byte of the response, if there is one.
     pub total_timeout: Option<Duration>,
-    /// How a request finds its server.
+    /// The load-balancing algorithm.
     pub balance: Balance,
-    /// How often a request that got no answer may be sent again, where that is safe.
+    /// The most retries of a request without a response, if it is safe to send it again.
     pub retries: u32,
-    /// The share of the requests that may be sent again, from 0 to 1.
+    /// The share of requests that may be retried, from 0 to 1.
     pub retry_budget: f64,
-    /// The most connections to one address of a server, over all workers.
+    /// The most connections to one address, over all workers.
     pub max_connections: usize,
-    /// The most requests that wait for one, over all workers.
+    /// The most requests that wait for a connection, over all workers.
     pub max_pending: usize,
-    /// The most requests of one client at once, over all workers, if that is bounded.
+    /// The most concurrent requests of one client, over all workers, if that is limited.
     pub max_requests_per_client: Option<NonZeroUsize>,
-    /// How servers are asked whether they are well; none if they are not.
+    /// Health checks, if there are any.
     pub health: Option<HealthSpec>,
-    /// When failures of requests put a server out; none if they never do.
+    /// Outlier ejection, if it is on.
     pub eject: Option<EjectSpec>,
-    /// If less than this share of the servers is in, from 0 to 1, all are used.
+    /// If less than this share of the addresses is available, from 0 to 1, all get requests.
     pub panic_threshold: f64,
-    /// How long a server that comes, or comes back, takes to get its full share.
+    /// How long the share of a new or recovered address takes to grow to its full size.
     pub slow_start: Duration,
 }
 
-/// How a request finds its server among several.
+/// A load-balancing algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// Each in turn, as its weight says.
+    /// Smooth weighted round robin.
     #[default]
     RoundRobin,
-    /// The one that has the fewest requests in flight for its weight.
+    /// The server with the fewest requests in flight relative to its weight.
     LeastRequests,
-    /// Of two that are drawn by weight the one that has fewer requests in flight for its weight.
+    /// Of two servers drawn at random by weight, the one with fewer requests in flight relative to its weight.
     PowerOfTwo,
-    /// The one that a key of the request always finds.
+    /// Weighted rendezvous hashing of a key of the request.
     Hash,
 }
 
-/// Checks: how a server is asked whether it is well.
+/// Active health checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthSpec {
-    /// What is asked for, with GET; it comes after the server's own path.
+    /// The path of the GET request, after the server's base path.
     pub path: Box<str>,
-    /// From one check to the next.
+    /// The time between two checks.
     pub interval: Duration,
-    /// The longest that a check may take.
+    /// The timeout of a check.
     pub timeout: Duration,
-    /// So many good ones in a row make a server healthy.
+    /// After so many consecutive successes an address is healthy.
     pub healthy_after: u32,
-    /// So many bad ones in a row make it unhealthy.
+    /// After so many consecutive failures an address is unhealthy.
     pub unhealthy_after: u32,
 }
 
-/// Ejection: when a server is put out because requests fail there.
+/// Outlier ejection: an address at which requests fail gets no requests for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EjectSpec {
-    /// So many failures in a row.
+    /// The number of consecutive failures.
     pub after: u32,
-    /// For so long the first time; each further time in a row adds as much.
+    /// How long the first ejection lasts; each consecutive one lasts this much longer.
     pub lasts: Duration,
 }
 
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// Whether it is reached over TLS.
+    /// Whether connections use TLS.
     pub is_tls: bool,
-    /// A name or an address; an IPv6 address without brackets.
+    /// A host name or an address; an IPv6 address without brackets.
     pub host: Box<str>,
     /// The port.
     pub port: u16,
-    /// Comes before the path of every request: empty, or `/base` without a slash at its end.
+    /// The prefix of the path of every request: empty, or `/base` without a slash at its end.
     pub base_path: Box<str>,
     /// Its share of the requests, relative to the others.
     pub weight: u32,
 }
 
-/// The Host header that goes upstream.
+/// The Host header for the server.
 #[derive(Clone, Debug, Default)]
 pub enum HostRule {
     /// The client's own.
@@ -132,7 +132,7 @@ pub enum HostRule {
 }
 
 impl UpstreamSpec {
-    /// An upstream of these servers, with the default times.
+    /// An upstream with these servers and default settings.
     #[must_use]
     pub fn new(name: &str, servers: Vec<ServerSpec>) -> Self {
         Self {
@@ -140,7 +140,7 @@ impl UpstreamSpec {
             servers,
             tls: None,
             is_http2: false,
-            // The kernel sends a lost SYN again after 1 s, and after 2 s more.
+            // The kernel retransmits a lost SYN after 1 s, and again after 2 s more.
             connect_timeout: Duration::from_secs(5),
             pending_timeout: Duration::from_secs(3),
             response_timeout: Duration::from_mins(1),
@@ -158,10 +158,8 @@ impl UpstreamSpec {
             slow_start: Duration::ZERO,
         }
     }
-}
 
-impl UpstreamSpec {
-    /// What logs and metrics call it: its name, or the URL that a route gives without its path, which may be a secret.
+    /// The upstream's name in logs and metrics: its name, or its URL without the path, which may be a secret.
     #[must_use]
     pub fn label(&self) -> &str {
         let Some(scheme) = self.name.find("://") else { return &self.name };
@@ -178,13 +176,13 @@ impl Default for EjectSpec {
 }
 
 impl ServerSpec {
-    /// How its URLs begin.
+    /// The scheme of its URLs.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         if self.is_tls { "https" } else { "http" }
     }
 
-    /// Its address, if it is no name.
+    /// Its address, if it has no host name.
     #[must_use]
     pub fn literal(&self) -> Option<IpAddr> {
         self.host.parse().ok()
@@ -196,18 +194,18 @@ impl ServerSpec {
         format!("{}://{}{}", self.scheme(), self.authority(), self.base_path)
     }
 
-    /// What logs and metrics call it: its URL without its path, which may be a secret.
+    /// The server's name in logs and metrics: its URL without the path, which may be a secret.
     #[must_use]
     pub fn label(&self) -> String {
         format!("{}://{}", self.scheme(), self.authority())
     }
 
-    /// `host:port` as it stands in a Host header and in messages; the scheme's own port goes without saying.
+    /// `host:port` for a Host header and for messages, without the default port of the scheme.
     #[must_use]
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() };
-        let usual = if self.is_tls { 443 } else { 80 };
-        if self.port == usual { host } else { format!("{host}:{}", self.port) }
+        let default_port = if self.is_tls { 443 } else { 80 };
+        if self.port == default_port { host } else { format!("{host}:{}", self.port) }
     }
 }
 

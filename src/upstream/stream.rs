@@ -1,4 +1,4 @@
-//! The body of a request that comes over HTTP/2, where its library is more forgiving than we may be.
+//! The body of a request over HTTP/2, checked more strictly than hyper does.
 
 use std::num::NonZeroU32;
 use std::pin::Pin;
@@ -14,43 +14,43 @@ use crate::socket::Deadline;
 
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
-/// A client's stream, among others on a connection. What fills the length that it has named is held back until the
-/// stream ends there: by then a server would have taken it for a whole request, though more may follow.
+/// A client's HTTP/2 stream. The frame that completes the announced Content-Length is held back until the stream ends:
+/// a server would take the request as complete, although an excess part or an error may follow.
 #[derive(Debug)]
 pub struct ClientStream {
-    waiting: Deadline,
+    deadline: Deadline,
     held: Option<Frame<Bytes>>,
 }
 
 impl ClientStream {
-    /// One of which each part may take so long, and that has a minimum rate in bytes per second if one is given.
+    /// A stream of which each part may take up to `span`, with a minimum rate in bytes per second if there is one.
     #[must_use]
     pub fn new(span: Duration, min_rate: Option<NonZeroU32>) -> Self {
-        Self { waiting: Deadline::new(span).with_min_rate(min_rate), held: None }
+        Self { deadline: Deadline::new(span).with_min_rate(min_rate), held: None }
     }
 
-    /// All of it must have come by then, if that is given.
-    pub(super) fn set_limit(&mut self, limit: Option<Instant>) {
-        self.waiting.set_limit(limit);
+    /// Sets by when the whole body must have arrived.
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline.set_limit(deadline);
     }
 
-    /// How much longer may be waited for it with this grace; none without a minimum rate.
+    /// How long the client may still take if it may be `grace` slower than its minimum rate; none without such a rate.
     pub(super) fn allowance(&self, grace: Duration) -> Option<Duration> {
-        self.waiting.allowance(grace)
+        self.deadline.allowance(grace)
     }
 
-    /// Bytes that are held back; none if nothing is.
-    pub(super) fn held(&self) -> Option<usize> {
+    /// The length of the frame that is held back; none if there is no such frame.
+    pub(super) fn held_bytes(&self) -> Option<usize> {
         self.held.as_ref().map(|frame| frame.data_ref().map_or(0, Bytes::len))
     }
 
-    /// The next part of the body, or that it has not come in time.
+    /// Polls the next part of the body; an error if it has not arrived in time.
     pub(super) fn poll_frame(&mut self, incoming: &mut Incoming, cx: &mut Context<'_>) -> Polled {
         let frame = self.next(incoming, cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.waiting.add_bytes(frame.data_ref().map_or(0, Bytes::len));
+            self.deadline.add_bytes(frame.data_ref().map_or(0, Bytes::len));
         }
-        self.waiting.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
+        self.deadline.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
     }
 
     fn next(&mut self, incoming: &mut Incoming, cx: &mut Context<'_>) -> Polled {
@@ -62,18 +62,18 @@ impl ClientStream {
                 return Poll::Ready(self.held.take().map(Ok));
             };
             let frame = frame?;
-            let fills = incoming.size_hint().exact() == Some(0) && !incoming.is_end_stream();
+            let completes = incoming.size_hint().exact() == Some(0) && !incoming.is_end_stream();
             let next = match self.held.take() {
-                None if fills && frame.is_data() => {
+                None if completes && frame.is_data() => {
                     self.held = Some(frame);
                     continue;
                 }
                 None => frame,
-                // Nothing but an empty frame or trailers may follow.
+                // hyper lets only an empty frame or trailers follow.
                 Some(held) => {
                     if frame.is_trailers() {
                         self.held = Some(frame);
-                    } else if fills {
+                    } else if completes {
                         self.held = Some(held);
                         continue;
                     }
@@ -85,8 +85,8 @@ impl ClientStream {
     }
 }
 
-/// The next part of a body over HTTP/2. The library takes a stream that is reset without an error for one that has
-/// come to its end.
+/// Polls the next part of a body over HTTP/2. hyper reports a stream that was reset with `NO_ERROR` like a complete one;
+/// here it is an error.
 pub(super) fn poll_whole(incoming: &mut Incoming, cx: &mut Context<'_>) -> Polled {
     match ready!(Pin::new(&mut *incoming).poll_frame(cx)) {
         None if !incoming.is_end_stream() => Poll::Ready(Some(Err(BodyError::BrokenOff))),

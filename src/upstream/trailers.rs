@@ -1,18 +1,19 @@
-//! What may come after a body.
+//! Trailers: which names are allowed after a body.
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::HeaderName;
 use hyper::body::Frame;
 
-/// Whether a name has nothing in it that none may have (RFC 9110 §5.1). Over HTTP/2 its type lets a quote pass.
+/// Whether a header name is a token (RFC 9110 §5.1). The `http` crate lets only one forbidden character pass, a quote
+/// over HTTP/2.
 #[must_use]
 pub fn is_token(name: &str) -> bool {
     !name.contains('"')
 }
 
-/// Whether a trailer may have this name: not those fields that decide where a message goes, where it ends or who sends
-/// it, nor what a server may take for them.
+/// Whether a trailer may have this name. Fields that control routing, framing or the sender's identity are forbidden, in
+/// any spelling that a server may take for one of them (RFC 9110 §6.5.1).
 #[must_use]
 pub fn may_trail(name: &str) -> bool {
     let name = &*name.replace('_', "-");
@@ -56,7 +57,7 @@ pub fn may_trail(name: &str) -> bool {
         )
 }
 
-/// Removes what may not trail; over HTTP/1.1 it has not even been announced.
+/// Removes the trailers of a frame that `may_trail` forbids.
 pub(super) fn retain(frame: &mut Frame<Bytes>, may_trail: impl Fn(&HeaderName) -> bool) {
     let Some(trailers) = frame.trailers_mut() else { return };
     if trailers.keys().all(&may_trail) {

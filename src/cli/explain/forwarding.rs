@@ -53,8 +53,9 @@ fn explain_balancing(
         }
         return 0;
     };
-    let found =
-        gate.balance_hash(key, subject).and_then(|number| SharedUpstream::new(upstream).found_by(number));
+    let found = gate
+        .balance_hash(key, subject)
+        .and_then(|number| SharedUpstream::new(upstream).server_for_key(number));
     for part in &key.parts {
         let by = match part.value(subject).one() {
             Some(value) => format!("{part} = {}", String::from_utf8_lossy(&value)),

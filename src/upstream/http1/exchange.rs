@@ -302,7 +302,7 @@ impl Exchange {
                     match frame.transpose().map_err(Cause::Body)? {
                         None => self.finish_upload(io, None)?,
                         Some(frame) => match frame.into_data() {
-                            Ok(data) => send_data(encoder, io, data)?,
+                            Ok(data) => sdata_suffix(encoder, io, data)?,
                             Err(frame) => {
                                 let trailers = frame.into_trailers().ok();
                                 self.finish_upload(io, trailers.as_ref())?;
@@ -359,7 +359,7 @@ impl Exchange {
 }
 
 /// Buffers a part of a body.
-fn send_data(encoder: &mut BodyEncoder, io: &mut Io, data: Bytes) -> Result<(), Cause> {
+fn sdata_suffix(encoder: &mut BodyEncoder, io: &mut Io, data: Bytes) -> Result<(), Cause> {
     let length = data.len();
     // The client's connection has checked the length against Content-Length.
     if encoder.start_data(length, io.stream.out()) < length {

@@ -1,7 +1,7 @@
 //! Conversion of requests to HTTP/2.
 
 use http::header::{CONNECTION, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
-use http::uri::{Authority, InvalidUri, Scheme, Uri};
+use http::uri::{Authority, Scheme, Uri};
 use http::{Method, Request};
 use hyper::ext::Protocol;
 
@@ -12,12 +12,12 @@ use crate::upstream::body::RequestBody;
 /// if it is a WebSocket handshake (RFC 8441).
 ///
 /// # Errors
-/// When the Host header is no valid authority.
+/// When there is no Host header that is a valid authority.
 pub(super) fn to_http2(
     head: &RequestHead,
     body: RequestBody,
     scheme: &Scheme,
-) -> Result<Request<RequestBody>, InvalidUri> {
+) -> Result<Request<RequestBody>, http::Error> {
     let is_handshake = body.is_handshake();
     let mut request = Request::new(body);
     *request.method_mut() = if is_handshake { Method::CONNECT } else { head.method.clone() };
@@ -33,7 +33,6 @@ pub(super) fn to_http2(
     let mut parts = head.uri.clone().into_parts();
     parts.scheme = Some(scheme.clone());
     parts.authority = host.map(|host| Authority::try_from(host.as_bytes())).transpose()?;
-    // This can fail only without a scheme or a path, and the request has both.
-    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+    *request.uri_mut() = Uri::from_parts(parts)?;
     Ok(request)
 }

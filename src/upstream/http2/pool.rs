@@ -14,9 +14,6 @@ use crate::time::monotonic;
 use crate::tls::Transport;
 use crate::upstream::connection_limit::ConnectionPermit;
 
-/// How long a connection without requests is kept.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// One worker's HTTP/2 connections to one endpoint.
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct Http2Pool {
@@ -89,11 +86,11 @@ impl Http2Pool {
         let _ = self.connections.take();
     }
 
-    /// Closes connections that have been without requests for too long, and removes those that have ended.
-    pub fn sweep(&self) {
+    /// Closes connections that have been without requests for `idle_timeout`, and removes those that have ended.
+    pub fn sweep(&self, idle_timeout: Duration) {
         self.connections.borrow_mut().retain(|connection| {
             let is_idle = connection.requests.get() == 0;
-            connection.is_usable() && !(is_idle && monotonic() - connection.idle_since.get() >= IDLE_TIMEOUT)
+            connection.is_usable() && !(is_idle && monotonic() - connection.idle_since.get() >= idle_timeout)
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What an upstream knows of its servers.
+//! Tests of the shared state of an upstream.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ fn shares(shared: &SharedUpstream) -> Vec<u32> {
     shared.members().iter().map(|member| member.endpoint.share()).collect()
 }
 
-fn fail(shared: &SharedUpstream, place: usize, times: usize) {
-    (0..times).for_each(|_| shared.record_failure(&shared.members()[place].endpoint));
+fn fail(shared: &SharedUpstream, index: usize, times: usize) {
+    (0..times).for_each(|_| shared.record_failure(&shared.members()[index].endpoint));
 }
 
 fn ejections(shared: &SharedUpstream) -> u64 {
-    shared.levels().servers.iter().map(|server| server.ejections).sum()
+    shared.values().servers.iter().map(|server| server.ejections).sum()
 }
 
 fn addresses(list: &[&str]) -> Vec<IpAddr> {
@@ -38,7 +38,7 @@ fn addresses(list: &[&str]) -> Vec<IpAddr> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_in_a_row_put_a_server_out_for_a_while() {
+async fn consecutive_failures_eject_an_endpoint_for_a_while() {
     let shared = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 1)]));
     assert_eq!(shares(&shared), [1000, 2000, 1000]);
     fail(&shared, 1, 2);
@@ -51,7 +51,7 @@ async fn failures_in_a_row_put_a_server_out_for_a_while() {
     assert_eq!(shared.update_shares(now), Some(now + 10 * SECOND));
     assert_eq!(shared.update_shares(now + 10 * SECOND), None);
     assert_eq!(shares(&shared), [1000, 2000, 1000]);
-    // It is on trial, until it has answered.
+    // After an ejection a single failure is enough, until a request succeeds.
     fail(&shared, 1, 1);
     assert_eq!(shares(&shared), [1000, 0, 1000]);
     shared.update_shares(now + 100 * SECOND);
@@ -62,24 +62,24 @@ async fn failures_in_a_row_put_a_server_out_for_a_while() {
 }
 
 #[test]
-fn never_are_all_servers_out() {
+fn all_endpoints_are_used_below_the_panic_threshold() {
     let hosts = [("10.0.0.1", 1), ("10.0.0.2", 1), ("10.0.0.3", 1), ("10.0.0.4", 3)];
-    for (threshold, out, are_all_used) in
+    for (threshold, ejected, are_all_used) in
         [(0.5, 2, false), (0.5, 3, true), (0.0, 3, false), (0.0, 4, true), (1.0, 1, true)]
     {
         let shared = SharedUpstream::new(&UpstreamSpec { panic_threshold: threshold, ..spec(&hosts) });
-        (0..out).for_each(|place| fail(&shared, place, 3));
+        (0..ejected).for_each(|index| fail(&shared, index, 3));
         let used = shares(&shared).iter().filter(|share| **share > 0).count();
-        assert_eq!(used, if are_all_used { 4 } else { 4 - out }, "{threshold} {out}");
+        assert_eq!(used, if are_all_used { 4 } else { 4 - ejected }, "{threshold} {ejected}");
     }
-    let alone = SharedUpstream::new(&spec(&[("10.0.0.1", 1)]));
-    fail(&alone, 0, 100);
-    assert_eq!(shares(&alone), [1000]);
-    assert_eq!(alone.levels().servers[0].ejections, 0);
+    let single = SharedUpstream::new(&spec(&[("10.0.0.1", 1)]));
+    fail(&single, 0, 100);
+    assert_eq!(shares(&single), [1000]);
+    assert_eq!(single.values().servers[0].ejections, 0);
 }
 
 #[test]
-fn checks_take_a_server_out_and_in() {
+fn health_checks_change_availability() {
     let health = HealthSpec {
         path: "/".into(),
         interval: SECOND,
@@ -109,9 +109,9 @@ fn the_addresses_of_a_name_share_its_weight() {
     let before = shared.members();
     assert_eq!(before[0].endpoint.address, "10.0.0.1:80".parse().unwrap());
     assert!(!shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now));
-    // Nobody has to look at them again.
+    // The workers don't rebuild their endpoint sets.
     assert!(Arc::ptr_eq(&before, &shared.members()));
-    // What stays is the same as before, what comes begins small, and nothing at all is no answer.
+    // Known endpoints stay, new ones have a slow start, and an empty list is ignored.
     assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.3"]), now));
     let after = shared.members();
     assert!(Arc::ptr_eq(&before[1].endpoint, &after[0].endpoint));
@@ -122,18 +122,18 @@ fn the_addresses_of_a_name_share_its_weight() {
 }
 
 #[test]
-fn only_so_many_wait() {
+fn pending_requests_are_bounded() {
     let shared = SharedUpstream::new(&UpstreamSpec { max_pending: 2, ..spec(&[("10.0.0.1", 1)]) });
     let one = shared.start_pending(|| false);
     let _two = shared.start_pending(|| false).unwrap();
     assert!(shared.start_pending(|| false).is_none());
-    assert_eq!(shared.levels().pending, 2);
+    assert_eq!(shared.values().pending, 2);
     drop(one);
     assert!(shared.start_pending(|| false).is_some());
 }
 
 #[test]
-fn the_next_configuration_knows_who_is_well_and_where_names_are() {
+fn a_reload_keeps_health_and_addresses() {
     let before = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1), ("a.test", 1)]));
     let now = cached_now();
     before.set_addresses(2, &addresses(&["10.0.0.5", "::5"]), now);
@@ -151,7 +151,7 @@ fn the_next_configuration_knows_who_is_well_and_where_names_are() {
 }
 
 #[test]
-fn what_has_put_a_server_out_and_is_no_more_keeps_it_out_no_more() {
+fn a_reload_without_checks_or_ejection_clears_their_state() {
     let health = Some(HealthSpec {
         path: "/".into(),
         interval: SECOND,
@@ -172,20 +172,20 @@ fn what_has_put_a_server_out_and_is_no_more_keeps_it_out_no_more() {
     };
     check();
     let healthy =
-        |shared: &SharedUpstream| shared.levels().servers.iter().map(|server| server.healthy).sum::<usize>();
+        |shared: &SharedUpstream| shared.values().servers.iter().map(|server| server.healthy).sum::<usize>();
     assert_eq!(shares(&SharedUpstream::after(&before, &checked)), [0, 1000]);
     assert_eq!(shares(&SharedUpstream::after(&before, &two)), [1000, 1000]);
     let before = SharedUpstream::new(&two);
     fail(&before, 0, 3);
     let after = SharedUpstream::after(&before, &UpstreamSpec { eject: None, ..two });
     assert_eq!((shares(&after), healthy(&after)), (vec![1000, 1000], 2));
-    // One alone is never out.
+    // A single endpoint is never ejected.
     let after = SharedUpstream::after(&before, &spec(&[("10.0.0.1", 1)]));
     assert_eq!((healthy(&after), ejections(&after)), (1, 1));
 }
 
 #[test]
-fn ejections_count_on_when_addresses_go() {
+fn removed_addresses_keep_their_count_of_ejections() {
     let shared = SharedUpstream::new(&spec(&[("a.test", 1)]));
     let now = cached_now();
     shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now);

@@ -296,7 +296,7 @@ fn its_health_is_asked_for_as_it_speaks() {
     });
     let health = "health = { path = \"/healthz\", interval = \"50ms\", unhealthy_after = 1 }";
     let proxy = before(&server.url(), health);
-    proxy.wait_log("is unhealthy: the answer is 503 Service Unavailable");
+    proxy.wait_log("is unhealthy: the response is 503 Service Unavailable");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn checks_find_out_who_is_well() {
     let healthy = |server: &Upstream| metric(&proxy, "healthy", &of(server));
     eventually("it is found unwell", || healthy(&servers[0]) == 0);
     assert_eq!(healthy(&servers[1]), 1);
-    proxy.wait_log("is unhealthy: the answer is 503 Service Unavailable");
+    proxy.wait_log("is unhealthy: the response is 503 Service Unavailable");
     assert!([(); 10].map(|()| get(proxy.addr(), "/", &[]).status()).iter().all(|status| *status == 200));
     let checked = servers[0].requests();
     assert!(checked.iter().all(|request| request.start == "GET /healthz HTTP/1.1"));
@@ -27,7 +27,7 @@ fn checks_find_out_who_is_well() {
     assert!(statuses.contains(&302), "{statuses:?}");
     // One that does not answer at all.
     let proxy = among(&[&servers[2], &servers[1]], &health.replace("2s", "1s"));
-    proxy.wait_log("is unhealthy: no answer in time");
+    proxy.wait_log("is unhealthy: no response in time");
     assert!([(); 6].map(|()| get(proxy.addr(), "/", &[]).status()).iter().all(|status| *status == 200));
 }
 
@@ -44,13 +44,13 @@ fn who_fails_in_a_row_is_left_out_unless_too_many_do() {
     assert_eq!(metric(&proxy, "ejections_total", &of(&failing)), 1);
     assert_eq!(metric(&proxy, "requests_total", &ended(&failing, "unavailable")), 3);
     assert_eq!(metric(&proxy, "requests_total", &ended(&well, "answered")), 27);
-    proxy.wait_log("is out for 3600s, after 3 failures in a row");
+    proxy.wait_log("is ejected for 3600s after 3 consecutive failures");
     // Both: then none is left out.
     let other = with_status(&status);
     let proxy = among(&[&failing, &other], settings);
     (0..20).for_each(|_| assert_eq!(get(proxy.addr(), "/", &[]).status(), 503));
     assert!(other.requests().len() >= 5 && failing.requests().len() >= 8);
-    proxy.wait_log("only 0 of 2 are well: requests go to all");
+    proxy.wait_log("0 of 2 addresses are healthy, below the panic threshold: balancing over all");
     // Off, and alone.
     for (servers, settings) in [(vec![&other, &well], "eject = \"off\""), (vec![&other], settings)] {
         let proxy = among(&servers, settings);
