@@ -226,7 +226,7 @@ fn learn(c: &mut Criterion) {
                 let mut key = [0; 16];
                 // One of 4,096 keys that stay known.
                 key[..8].copy_from_slice(&(number >> 52).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
-                memory.replace(&share, Key(key), |known, now| {
+                memory.update(&share, Key(key), |known, now| {
                     share.seed(known, black_box(&said), instances, now)
                 });
             });

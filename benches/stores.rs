@@ -81,7 +81,7 @@ impl Server {
             client_clock: false,
         };
         let redis = Redis::connect_at(&spec, Arc::clone(clock));
-        redis.reach(Duration::from_secs(10)).await.expect("it is there");
+        redis.wait_connected(Duration::from_secs(10)).await.expect("it is there");
         redis
     }
 }
@@ -122,7 +122,7 @@ async fn cpu_per_request(server: &Server, policies: &Arc<[Policy]>, stack: u32, 
     for second in 0..60 {
         clock.set(Timestamp(START + second * 1_000_000));
         let all: Vec<Charge> = (0..KEYS).flat_map(|n| (0..stack).map(move |p| charge(p, n, KEYS))).collect();
-        redis.settle(policies, &all).await.expect("it answers");
+        redis.apply(policies, &all).await.expect("it answers");
     }
     clock.set(Timestamp(START + 61_000_000));
     let requests = CHECKS / if at_once == 1 { 4 } else { 1 };
@@ -149,13 +149,13 @@ async fn redis_bytes(server: &Server, policies: &Arc<[Policy]>, keys: u64) -> f6
     server.cli(&["flushall"]);
     let clock = Arc::new(Clock::manual(Timestamp(START)));
     let redis = server.connect(&clock).await;
-    redis.settle(policies, &[charge(0, 0, 1)]).await.expect("it answers");
+    redis.apply(policies, &[charge(0, 0, 1)]).await.expect("it answers");
     let before = server.memory();
     for second in 0..60 {
         clock.set(Timestamp(START + second * 1_000_000));
         let all: Vec<Charge> = (0..keys).map(|n| charge(0, n, keys)).collect();
         // Twenty in flight are all that there are: the others are refused.
-        redis.settle(policies, &all).await.expect("it answers");
+        redis.apply(policies, &all).await.expect("it answers");
     }
     (server.memory() - before) / keys as f64
 }

@@ -2,8 +2,8 @@
 //!
 //! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
 //!
-//! `suggest < id_vec < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < gate < proxy <
-//! server < admin < config < reload < app < cli`
+//! `suggest < id_vec < sharded < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < gate <
+//! proxy < server < admin < config < reload < app < cli`
 
 pub mod admin;
 pub mod app;
@@ -18,6 +18,7 @@ pub mod limiter;
 pub mod proxy;
 pub mod reload;
 pub mod server;
+pub mod sharded;
 pub mod socket;
 pub mod store;
 pub mod suggest;

@@ -1,7 +1,7 @@
-//! WHAT a limit is: rates, quotas, keys, decisions, and one pure `step` per algorithm.
+//! Limits: rates, quotas, keys, decisions, and one pure `step` per algorithm.
 //!
-//! Nothing in here waits, reads a clock or touches a store. Each algorithm has a twin in `lua/`
-//! that must give the same answers to the same arrivals, bit for bit.
+//! Nothing in here waits, reads a clock or accesses a store. Each algorithm has a twin in `lua/`
+//! that must make the same decisions on the same requests, bit for bit.
 //!
 //! # Example
 //! A token bucket with two tokens, refilled at 10 tokens each second:
@@ -23,9 +23,13 @@
 //! # Ok::<(), tidegate::limit::QuotaError>(())
 //! ```
 
+mod algorithm;
 mod bucket;
 mod calendar;
+mod charge;
+mod clock;
 mod decision;
+mod entry_id;
 mod interval;
 mod key;
 mod owed;
@@ -33,25 +37,31 @@ mod penalty;
 mod policy;
 mod quota;
 mod rate;
-mod seed;
+mod record;
 mod sliding_log;
 mod sliding_window;
 mod slots;
+mod state;
 mod timeline;
 mod window;
 
+pub use algorithm::Algorithm;
 pub use bucket::{Bucket, Debt};
 pub use calendar::{Calendar, CalendarUnit, UnknownZone};
+pub use charge::{Charge, ChargeKind, PolicyId};
 pub use decision::{Decision, DenyReason, Step, binding};
+pub use entry_id::EntryId;
 pub use interval::{Interval, Shortfall};
 pub use key::{Key, KeyHasher, PartKind, Parts};
-pub use owed::{LateCharges, OwedBucket, OwedCharges};
+pub use owed::{Admitted, LateCharges, OwedBucket, OwedCharges};
 pub use penalty::{Ban, Penalty};
-pub use policy::{Charge, ChargeKind, Outcome, Policy, PolicyId, Record};
-pub use quota::{Algorithm, Quota, State};
+pub use policy::{Outcome, Policy};
+pub use quota::{Quota, Taken};
 pub use rate::{MAX_TICKS, QuotaError, Rate};
+pub use record::Record;
 pub use sliding_log::{Log, SlidingLog};
 pub use sliding_window::{PartCounts, SlidingWindow};
 pub use slots::{Holder, Lease, Leases, MAX_IN_FLIGHT, MAX_LEASE, Slots};
+pub use state::State;
 pub use timeline::Timeline;
 pub use window::{Align, Count, Window};

@@ -193,9 +193,9 @@ fn unavailable(error: &StoreError) -> Refusal {
 }
 
 fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) -> KeyStatus {
-    let held = decision.cause != DenyReason::Quota;
+    let held = decision.reason != DenyReason::Quota;
     // A take of cost 0 is denied only by a ban or a block; a request of cost 1 also if nothing remains.
-    let cause = match (decision.allowed, decision.cause) {
+    let cause = match (decision.allowed, decision.reason) {
         (true, _) if decision.remaining > 0 => None,
         (_, DenyReason::Quota) => Some("quota"),
         (_, DenyReason::Ban) => Some("ban"),

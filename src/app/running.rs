@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::tasks::{monitor, refresh_keys, serve_admin, sweep};
 use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources};
 use crate::config::{Change, Config, Part};
-use crate::limiter::Shared;
+use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
 use crate::server::{
     self, InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, ListenerSpec, Worker,
@@ -47,7 +47,7 @@ pub(super) struct Running {
     /// Name resolution and health checks of the upstreams.
     monitor: JoinSet<()>,
     store: StoreSpec,
-    shared: Shared,
+    shared: SharedState,
     /// The main thread's own connection to the store.
     control: Store,
     log: LogSpec,
@@ -80,7 +80,7 @@ impl Running {
             .map(|spec| admin::listen(&spec.address, &inherited).map(|listener| (spec, listener)));
         let admin = admin.transpose().context("[admin]")?;
         let memory = Arc::new(Memory::new(config.max_keys, Clock::Monotonic));
-        let shared = Shared::new(Arc::clone(&memory), config.site.gate.limits.instances);
+        let shared = SharedState::new(Arc::clone(&memory), config.site.gate.limits.instances);
         let key_refresh = refresh_keys(config.site.gate.jwt.as_ref()).await;
         let upstreams: Vec<_> = config.site.upstreams.iter().map(SharedUpstream::new).collect();
         let mut running = Self {
@@ -180,10 +180,10 @@ impl Running {
     }
 
     fn replace_store(&mut self, store: StoreSpec, instances: NonZeroU64) {
-        let next = Shared::new(Arc::clone(&self.memory), instances);
+        let next = SharedState::new(Arc::clone(&self.memory), instances);
         self.shared = match &store {
             // Debts are paid to the next store: its counts apply from now on.
-            StoreSpec::Redis(_) => Shared { ledger: Arc::clone(&self.shared.ledger), ..next },
+            StoreSpec::Redis(_) => SharedState { ledger: Arc::clone(&self.shared.ledger), ..next },
             StoreSpec::Memory => next,
         };
         self.control = Store::open(&store, &self.memory);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 
 use super::claims::Claims;
 use super::error::TokenError;
+use crate::sharded::Sharded;
 
 /// Locks; so many that workers hardly ever contend for one.
 const SHARDS: usize = 64;
@@ -20,8 +20,8 @@ pub(super) type Verdict = Result<Arc<Claims>, TokenError>;
 pub(super) type TokenId = [u8; 32];
 
 /// Verdicts by token, bounded in number.
-#[derive(Debug)]
-pub(super) struct Cache([Mutex<Shard>; SHARDS]);
+#[derive(Debug, Default)]
+pub(super) struct Cache(Sharded<Shard, SHARDS>);
 
 /// Valid and invalid tokens have separate bounds, so that a flood of invalid ones evicts no valid one.
 #[derive(Debug, Default)]
@@ -37,28 +37,18 @@ struct Generations<V> {
     old: HashMap<TokenId, V>,
 }
 
-impl Default for Cache {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| Mutex::default()))
-    }
-}
-
 impl Cache {
     pub fn get(&self, id: &TokenId) -> Option<Verdict> {
-        let mut shard = self.shard(id).lock();
+        let mut shard = self.0.lock(id);
         shard.valid.get(id).map(Ok).or_else(|| shard.invalid.get(id).map(Err))
     }
 
     pub fn put(&self, id: TokenId, verdict: Verdict) {
-        let mut shard = self.shard(&id).lock();
+        let mut shard = self.0.lock(&id);
         match verdict {
             Ok(claims) => shard.valid.put(id, claims),
             Err(error) => shard.invalid.put(id, error),
         }
-    }
-
-    fn shard(&self, id: &TokenId) -> &Mutex<Shard> {
-        &self.0[usize::from(id[0]) % SHARDS]
     }
 }
 
@@ -105,10 +95,7 @@ mod tests {
         assert_eq!(cache.get(&id(0)), Some(Ok(valid)));
         assert_eq!(cache.get(&id(99_999)), Some(Err(TokenError::Signature)));
         assert_eq!(cache.get(&id(1)), None);
-        let kept = cache.0.iter().map(|shard| {
-            let shard = shard.lock();
-            shard.invalid.young.len() + shard.invalid.old.len()
-        });
+        let kept = cache.0.lock_each().map(|shard| shard.invalid.young.len() + shard.invalid.old.len());
         assert!(kept.sum::<usize>() <= 2 * SHARDS * GENERATION);
     }
 

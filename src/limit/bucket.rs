@@ -7,13 +7,10 @@
 
 use std::num::NonZeroU64;
 
-use super::State;
+use super::clock::MAX_SKEW;
 use super::decision::{Decision, Step};
 use super::rate::{MAX_TICKS, MAX_WAIT, QuotaError, Rate, gcd};
 use crate::time::{Micros, Timestamp};
-
-/// How far ahead of the clock a stamp may lie before it means that the clock was set back.
-pub(super) const SET_BACK: Micros = Micros::SECOND;
 
 /// The numbers of a token bucket or a GCRA, in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,57 +93,63 @@ impl Bucket {
 
     /// Decides a request of `cost` units at `now`. A cost of zero looks and changes nothing.
     #[must_use]
-    pub fn step(&self, state: Option<&Debt>, now: Timestamp, cost: u64) -> Step {
-        let settled = self.settle(state, now);
+    pub fn step(&self, state: Option<&Debt>, now: Timestamp, cost: u64) -> Step<Debt> {
+        let updated = self.update(state, now);
         // Saturation means a cost far beyond the limit, which is refused all the same.
-        let ticks = cost.saturating_mul(self.unit.get()).saturating_add(settled.ticks);
+        let ticks = cost.saturating_mul(self.unit.get()).saturating_add(updated.ticks);
         if ticks <= self.full() || cost == 0 {
-            let next = Debt { stamp: settled.at, ticks, unit: self.unit };
-            let decision = self.allowed(settled.at, now, ticks);
-            return Step { decision, next: (cost > 0).then_some(State::Debt(next)) };
+            let next = Debt { stamp: updated.at, ticks, unit: self.unit };
+            let decision = self.allowed(updated.at, now, ticks);
+            return Step { decision, next: (cost > 0).then_some(next) };
         }
         let retry_after =
-            (cost <= self.limit()).then(|| self.until_drained(ticks - self.full(), settled.at, now));
+            (cost <= self.limit()).then(|| self.until_drained(ticks - self.full(), updated.at, now));
         let decision =
-            Decision { allowed: false, retry_after, ..self.allowed(settled.at, now, settled.ticks) };
-        let moved = Debt { stamp: settled.at, ticks: settled.ticks, unit: self.unit };
-        Step { decision, next: settled.set_back.then_some(State::Debt(moved)) }
+            Decision { allowed: false, retry_after, ..self.allowed(updated.at, now, updated.ticks) };
+        let moved = Debt { stamp: updated.at, ticks: updated.ticks, unit: self.unit };
+        Step { decision, next: updated.set_back.then_some(moved) }
     }
 
     /// Decides a request of `cost` units that waits its turn where it has to: the schedule of a GCRA, whose
     /// early ones are delayed until their unit is free.
     #[must_use]
-    pub fn queue(&self, state: Option<&Debt>, now: Timestamp, cost: u64) -> Step {
+    pub fn queue(&self, state: Option<&Debt>, now: Timestamp, cost: u64) -> Step<Debt> {
         let mut step = self.step(state, now, cost);
         if step.decision.allowed && cost > 0 {
-            let settled = self.settle(state, now);
-            step.decision.delay = self.until_drained(settled.ticks, settled.at, now);
+            let updated = self.update(state, now);
+            step.decision.delay = self.until_drained(updated.ticks, updated.at, now);
         }
         step
     }
 
     /// Gives back `cost` units that were taken at `taken`, but for what has drained since, and no more than is owed.
     #[must_use]
-    pub fn refund(&self, state: Option<&Debt>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
-        let settled = self.settle(state, now);
+    pub fn refund(&self, state: Option<&Debt>, now: Timestamp, cost: u64, taken: Timestamp) -> Step<Debt> {
+        let updated = self.update(state, now);
         let price = cost.min(self.limit()) * self.unit.get();
-        let drained = settled.at.since(taken).0.saturating_mul(self.drain.get());
-        let back = price.saturating_sub(drained).min(settled.ticks);
-        let next = Debt { stamp: settled.at, ticks: settled.ticks - back, unit: self.unit };
-        let decision = self.allowed(settled.at, now, next.ticks);
-        Step { decision, next: (back > 0).then_some(State::Debt(next)) }
+        let drained = updated.at.since(taken).0.saturating_mul(self.drain.get());
+        let back = price.saturating_sub(drained).min(updated.ticks);
+        let next = Debt { stamp: updated.at, ticks: updated.ticks - back, unit: self.unit };
+        let decision = self.allowed(updated.at, now, next.ticks);
+        Step { decision, next: (back > 0).then_some(next) }
     }
 
     /// Charges `cost` units that were taken at `taken`, but for what has drained since, and no more than fits.
     #[must_use]
-    pub fn late(&self, state: Option<&Debt>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
-        let settled = self.settle(state, now);
+    pub fn charge_late(
+        &self,
+        state: Option<&Debt>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+    ) -> Step<Debt> {
+        let updated = self.update(state, now);
         let price = cost.min(self.limit()) * self.unit.get();
-        let drained = settled.at.since(taken).0.saturating_mul(self.drain.get());
-        let ticks = (settled.ticks + price.saturating_sub(drained)).min(self.most());
-        let next = Debt { stamp: settled.at, ticks, unit: self.unit };
-        let decision = self.allowed(settled.at, now, ticks);
-        Step { decision, next: (ticks > settled.ticks).then_some(State::Debt(next)) }
+        let drained = updated.at.since(taken).0.saturating_mul(self.drain.get());
+        let ticks = (updated.ticks + price.saturating_sub(drained)).min(self.most());
+        let next = Debt { stamp: updated.at, ticks, unit: self.unit };
+        let decision = self.allowed(updated.at, now, ticks);
+        Step { decision, next: (ticks > updated.ticks).then_some(next) }
     }
 
     /// The debt that will have drained after `reset_after`.
@@ -183,12 +186,12 @@ impl Bucket {
         Micros(ticks.div_ceil(self.drain.get()).saturating_add(at.0).saturating_sub(now.0))
     }
 
-    fn settle(&self, state: Option<&Debt>, now: Timestamp) -> Updated {
+    fn update(&self, state: Option<&Debt>, now: Timestamp) -> Updated {
         let Some(debt) = state else {
             return Updated { at: now, ticks: 0, set_back: false };
         };
         let ticks = self.in_own_unit(debt).min(self.most());
-        if debt.stamp > now.after(SET_BACK) {
+        if debt.stamp > now.after(MAX_SKEW) {
             return Updated { at: now, ticks, set_back: true };
         }
         let at = now.max(debt.stamp);
@@ -221,11 +224,8 @@ mod tests {
         Bucket::new(Rate::new(units, Micros(period)).unwrap(), limit).unwrap()
     }
 
-    fn debt(step: &Step) -> Debt {
-        match step.next {
-            Some(State::Debt(debt)) => debt,
-            _ => panic!("nothing was written"),
-        }
+    fn debt(step: &Step<Debt>) -> Debt {
+        step.next.unwrap()
     }
 
     #[test]

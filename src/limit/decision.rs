@@ -1,46 +1,45 @@
-//! What a limit says to one request.
+//! The decision of one limit on one request.
 
 use std::cmp::Ordering;
 
-use super::State;
 use crate::time::{Micros, Timestamp};
 
-/// The answer of one limit to one request.
+/// The decision of one limit on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether this limit lets the request pass.
+    /// Whether the limit allows the request.
     pub allowed: bool,
-    /// The most that could ever be available at once.
+    /// The most units that can ever be available at once.
     pub limit: u64,
-    /// How many more requests of cost 1 would be admitted at this instant; never above `limit`.
+    /// How many more requests of cost 1 would be allowed now; at most `limit`.
     pub remaining: u64,
-    /// Time until `remaining` is back at `limit` if nothing more is spent; zero exactly when it is there.
+    /// Time until `remaining` is back at `limit` if nothing more is spent; zero if and only if it is.
     pub reset_after: Micros,
     /// On denial: the shortest time after which the same request would be allowed if nothing else were
-    /// spent. `None` when it never can be; zero when allowed.
+    /// spent; `None` if it never can be. Zero if allowed.
     pub retry_after: Option<Micros>,
-    /// How long to hold an allowed request before it is forwarded.
+    /// How long to delay an allowed request before it is forwarded.
     pub delay: Micros,
-    /// On denial: what refuses.
-    pub cause: DenyReason,
-    /// When it was decided, by the clock of the store; [`Policy::decide`](super::Policy::decide) sets it.
+    /// On denial: why.
+    pub reason: DenyReason,
+    /// When it was decided, by the clock of the store; set by `Policy::decide`.
     pub at: Timestamp,
 }
 
-/// What in a limit refuses a request.
+/// Why a limit denies a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DenyReason {
     /// The quota is used up.
     #[default]
     Quota,
-    /// The key was refused too often, and is banned for a while.
+    /// The key was denied too often, and is banned for a while.
     Ban,
-    /// Somebody has blocked the key.
+    /// An operator has blocked the key.
     Block,
 }
 
 impl Decision {
-    /// Leave to pass at once, with what is left after it.
+    /// A request is allowed without delay, and `remaining` units are left after it.
     #[must_use]
     pub fn allowed(limit: u64, remaining: u64, reset_after: Micros) -> Self {
         Self {
@@ -50,33 +49,40 @@ impl Decision {
             reset_after,
             retry_after: Some(Micros::ZERO),
             delay: Micros::ZERO,
-            cause: DenyReason::Quota,
+            reason: DenyReason::Quota,
             at: Timestamp::default(),
         }
     }
 }
 
-/// One step of an algorithm: its answer, and the state to remember if it changed.
+/// One step of an algorithm: its decision, and the state to store if it changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The answer.
+pub struct Step<S> {
+    /// The decision.
     pub decision: Decision,
-    /// The state after the charge. On a denial it is set only if the clock was found set back and the
-    /// state had to move with it; without that a key could stay refused until the old time comes round.
-    pub next: Option<State>,
+    /// The state after the charge. On a denial it is set only if the clock was set back and the state had to move with it:
+    /// otherwise a key could stay denied until the clock shows the old time again.
+    pub next: Option<S>,
 }
 
-/// The place among `decisions` of the one to show: among denials the longest `retry_after` (never is the
-/// longest), otherwise the smallest remaining/limit; then the longer `reset_after`, then the first.
-/// `None` when there are no decisions.
+impl<S> Step<S> {
+    /// The same step, with its state converted.
+    pub(super) fn map<T>(self, convert: impl FnOnce(S) -> T) -> Step<T> {
+        Step { decision: self.decision, next: self.next.map(convert) }
+    }
+}
+
+/// The index of the decision to report: among denials the one with the longest `retry_after`, where `None` is longest;
+/// otherwise the one with the smallest remaining/limit. Ties go to the longer `reset_after`, then to the first. `None` if
+/// there are no decisions.
 pub fn binding<'a>(decisions: impl IntoIterator<Item = &'a Decision>) -> Option<usize> {
     let mut best: Option<(usize, &Decision)> = None;
-    for (place, candidate) in decisions.into_iter().enumerate() {
+    for (index, candidate) in decisions.into_iter().enumerate() {
         if best.is_none_or(|(_, so_far)| tighter(candidate, so_far) == Ordering::Greater) {
-            best = Some((place, candidate));
+            best = Some((index, candidate));
         }
     }
-    best.map(|(place, _)| place)
+    best.map(|(index, _)| index)
 }
 
 fn tighter(a: &Decision, b: &Decision) -> Ordering {
@@ -110,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_binds_when_there_is_nothing() {
+    fn no_decision_binds_if_there_is_none() {
         assert_eq!(binding([]), None);
     }
 

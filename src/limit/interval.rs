@@ -4,8 +4,7 @@
 
 use std::num::NonZeroU64;
 
-use super::State;
-use super::bucket::SET_BACK;
+use super::clock::MAX_SKEW;
 use super::decision::{Decision, Step};
 use super::rate::{MAX_TICKS, MAX_WAIT, QuotaError, Rate};
 use crate::time::{Micros, Timestamp};
@@ -81,47 +80,59 @@ impl Interval {
 
     /// Decides a request of `cost` tokens at `now`. A cost of zero looks and changes nothing.
     #[must_use]
-    pub fn step(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64) -> Step {
-        let settled = self.settle(state, now);
-        if cost > self.limit() - settled.missing {
-            let decision = self.refused(&settled, now, cost);
-            let moved = Shortfall { stamp: settled.at, tick: settled.tick, tokens: settled.missing };
-            return Step { decision, next: settled.set_back.then_some(State::Missing(moved)) };
+    pub fn step(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64) -> Step<Shortfall> {
+        let updated = self.update(state, now);
+        if cost > self.limit() - updated.missing {
+            let decision = self.refused(&updated, now, cost);
+            let moved = Shortfall { stamp: updated.at, tick: updated.tick, tokens: updated.missing };
+            return Step { decision, next: updated.set_back.then_some(moved) };
         }
-        let tick = if settled.missing == 0 { settled.at } else { settled.tick };
-        let next = Shortfall { stamp: settled.at, tick, tokens: settled.missing + cost };
-        let after = Updated { tick, missing: next.tokens, ..settled };
-        Step { decision: self.standing(&after, now), next: (cost > 0).then_some(State::Missing(next)) }
+        let tick = if updated.missing == 0 { updated.at } else { updated.tick };
+        let next = Shortfall { stamp: updated.at, tick, tokens: updated.missing + cost };
+        let after = Updated { tick, missing: next.tokens, ..updated };
+        Step { decision: self.decision(&after, now), next: (cost > 0).then_some(next) }
     }
 
     /// Gives back `cost` tokens that were taken at `taken`, but for those that have come since, and no more than are
     /// missing.
     #[must_use]
-    pub fn refund(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
-        let settled = self.settle(state, now);
-        let ticks = settled.tick.since(taken).0.div_ceil(self.rate.period().0);
-        let back = cost.saturating_sub(ticks.saturating_mul(self.rate.units())).min(settled.missing);
-        let next = Shortfall { stamp: settled.at, tick: settled.tick, tokens: settled.missing - back };
-        let after = Updated { missing: next.tokens, ..settled };
-        Step { decision: self.standing(&after, now), next: (back > 0).then_some(State::Missing(next)) }
+    pub fn refund(
+        &self,
+        state: Option<&Shortfall>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+    ) -> Step<Shortfall> {
+        let updated = self.update(state, now);
+        let ticks = updated.tick.since(taken).0.div_ceil(self.rate.period().0);
+        let back = cost.saturating_sub(ticks.saturating_mul(self.rate.units())).min(updated.missing);
+        let next = Shortfall { stamp: updated.at, tick: updated.tick, tokens: updated.missing - back };
+        let after = Updated { missing: next.tokens, ..updated };
+        Step { decision: self.decision(&after, now), next: (back > 0).then_some(next) }
     }
 
     /// Charges `cost` tokens that were taken at `taken`, but for those that have come since, and no more than there
     /// are. Where the bucket is full, they were the ones that its grid began with.
     #[must_use]
-    pub fn late(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
-        let settled = self.settle(state, now);
-        let taken = taken.min(settled.at);
-        let last = if settled.missing == 0 { settled.at } else { settled.tick };
+    pub fn charge_late(
+        &self,
+        state: Option<&Shortfall>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+    ) -> Step<Shortfall> {
+        let updated = self.update(state, now);
+        let taken = taken.min(updated.at);
+        let last = if updated.missing == 0 { updated.at } else { updated.tick };
         let ticks = last.since(taken).0 / self.rate.period().0;
         let tick =
-            if settled.missing == 0 { taken.after(Micros(ticks * self.rate.period().0)) } else { last };
+            if updated.missing == 0 { taken.after(Micros(ticks * self.rate.period().0)) } else { last };
         let owed = cost.min(self.limit()).saturating_sub(ticks.saturating_mul(self.rate.units()));
-        let tokens = (settled.missing + owed).min(self.limit());
-        let is_more = tokens > settled.missing;
-        let next = Shortfall { stamp: settled.at, tick, tokens };
-        let after = if is_more { Updated { tick, missing: tokens, ..settled } } else { settled };
-        Step { decision: self.standing(&after, now), next: is_more.then_some(State::Missing(next)) }
+        let tokens = (updated.missing + owed).min(self.limit());
+        let is_more = tokens > updated.missing;
+        let next = Shortfall { stamp: updated.at, tick, tokens };
+        let after = if is_more { Updated { tick, missing: tokens, ..updated } } else { updated };
+        Step { decision: self.decision(&after, now), next: is_more.then_some(next) }
     }
 
     /// The state in which `tokens` are missing, the last of which come after `reset_after`, or later where the
@@ -137,36 +148,36 @@ impl Interval {
     /// How long `state` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, state: &Shortfall, now: Timestamp) -> Micros {
-        let settled = self.settle(Some(state), now);
-        self.until_back(settled.missing, &settled, now)
+        let updated = self.update(Some(state), now);
+        self.until_back(updated.missing, &updated, now)
     }
 
-    fn refused(&self, settled: &Updated, now: Timestamp, cost: u64) -> Decision {
-        let room = self.limit() - settled.missing;
-        let retry_after = (cost <= self.limit()).then(|| self.until_back(cost - room, settled, now));
-        Decision { allowed: false, retry_after, ..self.standing(settled, now) }
+    fn refused(&self, updated: &Updated, now: Timestamp, cost: u64) -> Decision {
+        let room = self.limit() - updated.missing;
+        let retry_after = (cost <= self.limit()).then(|| self.until_back(cost - room, updated, now));
+        Decision { allowed: false, retry_after, ..self.decision(updated, now) }
     }
 
-    fn standing(&self, settled: &Updated, now: Timestamp) -> Decision {
-        let reset_after = self.until_back(settled.missing, settled, now);
-        Decision::allowed(self.limit(), self.limit() - settled.missing, reset_after)
+    fn decision(&self, updated: &Updated, now: Timestamp) -> Decision {
+        let reset_after = self.until_back(updated.missing, updated, now);
+        Decision::allowed(self.limit(), self.limit() - updated.missing, reset_after)
     }
 
     /// Time from `now` until `tokens` have come.
-    fn until_back(&self, tokens: u64, settled: &Updated, now: Timestamp) -> Micros {
+    fn until_back(&self, tokens: u64, updated: &Updated, now: Timestamp) -> Micros {
         if tokens == 0 {
             return Micros::ZERO;
         }
         let ticks = tokens.div_ceil(self.rate.units());
-        let since = settled.at.0 - settled.tick.0;
-        Micros(ticks * self.rate.period().0 - since + (settled.at.0 - now.0))
+        let since = updated.at.0 - updated.tick.0;
+        Micros(ticks * self.rate.period().0 - since + (updated.at.0 - now.0))
     }
 
-    fn settle(&self, state: Option<&Shortfall>, now: Timestamp) -> Updated {
+    fn update(&self, state: Option<&Shortfall>, now: Timestamp) -> Updated {
         let Some(state) = state else {
             return Updated { at: now, tick: now, missing: 0, set_back: false };
         };
-        let set_back = state.stamp > now.after(SET_BACK);
+        let set_back = state.stamp > now.after(MAX_SKEW);
         let at = if set_back { now } else { now.max(state.stamp) };
         let shift = if set_back { state.stamp.0 - now.0 } else { 0 };
         let tick = state.tick.0.saturating_sub(shift);
@@ -188,11 +199,8 @@ mod tests {
         Interval::new(Rate::new(units, Micros(period)).unwrap(), limit).unwrap()
     }
 
-    fn state(step: &Step) -> Shortfall {
-        match step.next {
-            Some(State::Missing(missing)) => missing,
-            _ => panic!("nothing was written"),
-        }
+    fn state(step: &Step<Shortfall>) -> Shortfall {
+        step.next.unwrap()
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What one proxy has admitted by itself and owes the store: kept by its share, and paid by late charges.
+//! What one proxy has admitted without the store and owes it: counted by the proxy's share, and paid by late charges.
 //!
-//! A bucket owes what its share holds beyond what was there before: that drains first, and only then what is owed. The
-//! other algorithms count by time, so it is enough to know when how much was taken; a period is kept in a hundred
-//! steps.
+//! A bucket owes what its share holds beyond what was in it before: that drains first, and only then what is owed. The
+//! other algorithms count by time, so for them it is enough to store when how much was taken, with a resolution of a
+//! hundredth of the period.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,8 @@ use super::quota::Quota;
 use super::window::Align;
 use crate::time::{Micros, Timestamp};
 
-/// How many steps a period is kept in: what is owed of a key is bounded, and late by a hundredth of it at most.
+/// How many steps a period has: this bounds the memory of a key, and each step counts late by a hundredth of the period at
+/// most.
 const STEPS: u64 = 100;
 
 /// What is owed of one key.
@@ -19,71 +20,85 @@ const STEPS: u64 = 100;
 pub enum OwedCharges {
     /// Of a bucket.
     Account(OwedBucket),
-    /// Of what counts by time: when the last units of each step were taken, and how many.
+    /// Of an algorithm that counts by time: when the last units of each step were taken, and how many.
     Steps(Vec<(Timestamp, u64)>),
 }
 
 /// A debt in ticks, or missing tokens; in the terms of the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwedBucket {
-    /// When it was so; of a bucket that refills at intervals the last tick.
+    /// The time of these numbers; of a bucket that refills at intervals its last tick.
     as_of: Timestamp,
-    /// What was there before, which comes back first.
+    /// What was in the bucket before, which drains first.
     before: u64,
     /// What is owed.
     owed: u64,
 }
 
-/// Units to be charged, and when they were taken.
+/// Units that a share has admitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Admitted<'a> {
+    /// The share that has admitted them.
+    pub share: &'a Quota,
+    /// The quota that the store counts by.
+    pub whole: &'a Quota,
+    /// The decision of the share.
+    pub decision: &'a Decision,
+    /// How many units.
+    pub cost: u64,
+    /// When they were admitted.
+    pub at: Timestamp,
+}
+
+/// Units to charge, and when they were taken.
 pub type LateCharges = SmallVec<[(u64, Timestamp); 2]>;
 
 impl OwedCharges {
-    /// What is owed after the first `cost` units, to a store that counts by `whole`; `said` is what the share said when
-    /// it admitted them.
+    /// What is owed after the first units of a key.
     #[must_use]
-    pub fn new(share: &Quota, whole: &Quota, said: &Decision, cost: u64, now: Timestamp) -> Self {
-        match OwedBucket::new(share, whole, said, cost, now) {
-            Some(account) => Self::Account(account),
-            None => Self::Steps(vec![(taken(share, whole, said, now), cost)]),
+    pub fn new(admitted: Admitted<'_>) -> Self {
+        match OwedBucket::new(admitted) {
+            Some(bucket) => Self::Account(bucket),
+            None => Self::Steps(vec![(admitted.counts_from(), admitted.cost)]),
         }
     }
 
-    /// Adds what was admitted after that.
-    pub fn add(&mut self, share: &Quota, whole: &Quota, said: &Decision, cost: u64, now: Timestamp) {
+    /// Adds units that were admitted after that.
+    pub fn add(&mut self, admitted: Admitted<'_>) {
+        let Admitted { share, whole, cost, at, .. } = admitted;
         match self {
             Self::Account(account) => {
-                account.settle(share, now);
-                let Some(anew) = OwedBucket::new(share, whole, said, cost, now) else { return };
+                account.update(share, at);
+                let Some(new) = OwedBucket::new(admitted) else { return };
                 if account.owed > 0 {
-                    // Another worker may have admitted a unit earlier and write it down later: it was not there before.
-                    account.before = account.before.min(anew.before);
+                    // Another worker may have admitted units earlier and record them later: these were not in the bucket before.
+                    account.before = account.before.min(new.before);
                     account.owe(ticks(share, cost), share, whole);
                 } else {
-                    *account = anew;
+                    *account = new;
                 }
             }
             Self::Steps(steps) => {
-                steps.retain(|(at, _)| still_counts(share, *at, now));
-                let taken = taken(share, whole, said, now);
-                push(steps, share, (taken, cost));
+                steps.retain(|(taken, _)| still_counts(share, *taken, at));
+                push(steps, share, (admitted.counts_from(), cost));
             }
         }
     }
 
-    /// Minds `cost` units that the share has admitted and that are not owed, because the store may have them.
-    pub fn pass(&mut self, share: &Quota, cost: u64, now: Timestamp) {
+    /// Counts `cost` units that the share has admitted and that are not owed, since the store may have charged them.
+    pub fn add_unowed(&mut self, share: &Quota, cost: u64, now: Timestamp) {
         if let Self::Account(account) = self {
-            account.settle(share, now);
+            account.update(share, now);
             account.before = account.before.saturating_add(ticks(share, cost));
         }
     }
 
-    /// Takes back what could not be paid, and was admitted before this.
-    pub fn join(&mut self, mut earlier: Self, share: &Quota) {
+    /// Adds what could not be paid, and was admitted before this.
+    pub fn merge(&mut self, mut earlier: Self, share: &Quota) {
         match (self, &mut earlier) {
             (Self::Account(account), Self::Account(earlier)) => {
-                earlier.settle(share, account.as_of);
-                // What was there before this is that, or part of it.
+                earlier.update(share, account.as_of);
+                // What was in the bucket before includes the earlier debt.
                 account.before = account.before.saturating_sub(earlier.owed);
                 account.owed = account.owed.saturating_add(earlier.owed);
             }
@@ -93,31 +108,32 @@ impl OwedCharges {
                     push(steps, share, step);
                 }
             }
-            // Of one key all is owed by one algorithm.
+            // A key is always counted by the same algorithm, which is part of its identity.
             _ => {}
         }
     }
 
-    /// Lets come back what has by `now`.
-    pub fn settle(&mut self, share: &Quota, now: Timestamp) {
+    /// Subtracts what has drained by `now`.
+    pub fn update(&mut self, share: &Quota, now: Timestamp) {
         if let Self::Account(account) = self {
-            account.settle(share, now);
+            account.update(share, now);
         }
     }
 
-    /// Says the same in the terms of another share: the limit has got other numbers.
+    /// Converts the debt to another share, after the numbers of the limit have changed.
     pub fn convert(&mut self, from: &Quota, to: &Quota) {
         if let Self::Account(account) = self {
             let (from, to) = (ticks(from, 1), ticks(to, 1));
             let converted = |debt: u64| {
                 let debt = (u128::from(debt) * u128::from(to)).div_ceil(u128::from(from));
+                // A late charge is bounded by the limit, so saturation is harmless.
                 u64::try_from(debt).unwrap_or(u64::MAX)
             };
             (account.before, account.owed) = (converted(account.before), converted(account.owed));
         }
     }
 
-    /// Units that it is about, those begun included.
+    /// Owed units, rounded up.
     #[must_use]
     pub fn units(&self, share: &Quota) -> u64 {
         match self {
@@ -126,10 +142,10 @@ impl OwedCharges {
         }
     }
 
-    /// The late charges, at `now`, that pay it to a store which counts by `whole`.
+    /// The late charges at `now` that pay the debt to a store which counts by `whole`.
     #[must_use]
-    pub fn late(mut self, share: &Quota, whole: &Quota, now: Timestamp) -> LateCharges {
-        self.settle(share, now);
+    pub fn late_charges(mut self, share: &Quota, whole: &Quota, now: Timestamp) -> LateCharges {
+        self.update(share, now);
         let units = self.units(share);
         match self {
             Self::Steps(steps) => {
@@ -145,20 +161,37 @@ impl OwedCharges {
     }
 }
 
+impl Admitted<'_> {
+    /// From when on the store counts the units. If a window opens with its first request, it is the request's time, unless
+    /// another proxy can have opened a window as well.
+    fn counts_from(&self) -> Timestamp {
+        let Self { share, decision, at, .. } = *self;
+        match share {
+            Quota::FixedWindow(it) if *it.align() == Align::FirstRequest && share == self.whole => {
+                Timestamp(at.after(decision.reset_after).0.saturating_sub(span(share))).min(at)
+            }
+            _ => at,
+        }
+    }
+}
+
 impl OwedBucket {
-    fn new(share: &Quota, whole: &Quota, said: &Decision, cost: u64, now: Timestamp) -> Option<Self> {
-        let taken = ticks(share, cost.min(said.limit));
+    /// The debt after these units; `None` if the algorithm is no bucket.
+    fn new(admitted: Admitted<'_>) -> Option<Self> {
+        let Admitted { share, whole, decision, cost, at: now } = admitted;
+        let taken = ticks(share, cost.min(decision.limit));
         let mut account = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => {
                 let [drain, ..] = it.numbers();
-                let before = said.reset_after.0.saturating_mul(drain).saturating_sub(taken);
+                let before = decision.reset_after.0.saturating_mul(drain).saturating_sub(taken);
                 Self { as_of: now, before, owed: 0 }
             }
             Quota::IntervalBucket(it) => {
                 let [units, period, limit] = it.numbers();
-                let missing = limit.saturating_sub(said.remaining);
+                let missing = limit.saturating_sub(decision.remaining);
                 let until_back = Micros(missing.div_ceil(units).saturating_mul(period));
-                let as_of = Timestamp(now.after(said.reset_after).0.saturating_sub(until_back.0)).min(now);
+                let as_of =
+                    Timestamp(now.after(decision.reset_after).0.saturating_sub(until_back.0)).min(now);
                 Self { as_of, before: missing.saturating_sub(taken), owed: 0 }
             }
             _ => return None,
@@ -167,8 +200,8 @@ impl OwedBucket {
         Some(account)
     }
 
-    /// Adds to what is owed. All together is never more than the limit: what is charged for an answer takes of it what
-    /// is there, and what the store would not have charged must not keep it from filling up.
+    /// Adds to what is owed; the bucket holds at most the limit. The store would not have charged more, and the excess must
+    /// not delay the refill.
     fn owe(&mut self, more: u64, share: &Quota, whole: &Quota) {
         let rounding = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => it.numbers()[0],
@@ -178,8 +211,8 @@ impl OwedBucket {
         self.owed = self.owed.saturating_add(more).min(most.max(self.owed));
     }
 
-    /// Lets come back what has by `now`: first what was there before.
-    fn settle(&mut self, share: &Quota, now: Timestamp) {
+    /// Subtracts what has drained by `now`, first from what was in the bucket before.
+    fn update(&mut self, share: &Quota, now: Timestamp) {
         let passed = now.since(self.as_of).0;
         let back = match share {
             Quota::IntervalBucket(it) => {
@@ -198,16 +231,18 @@ impl OwedBucket {
         self.before = self.before.saturating_sub(back);
     }
 
-    /// How long ago, in microseconds, so many `units` were taken, of which this is left; of a bucket that refills at
-    /// intervals, how long ago its grid had a tick.
+    /// How long ago, in microseconds, these whole `units` must have been taken for this debt to be left of them; of a bucket
+    /// that refills at intervals, how long ago its last tick was.
     fn age(&self, units: u64, share: &Quota, whole: &Quota, now: Timestamp) -> u64 {
         match whole {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => {
                 let [drain, unit, _] = it.numbers();
                 let one = u128::from(ticks(share, 1));
                 let back = (u128::from(units) * one).saturating_sub(u128::from(self.owed));
-                // A fraction of a unit, by the whole rate.
-                u64::try_from(back * u128::from(unit) / (one * u128::from(drain))).unwrap_or(0)
+                // What has drained is less than one unit, since `units` is the debt rounded up.
+                let age = back * u128::from(unit) / (one * u128::from(drain));
+                #[expect(clippy::expect_used, reason = "back < one, and unit / drain fits")]
+                u64::try_from(age).expect("draining less than a unit takes no longer than draining one")
             }
             Quota::IntervalBucket(it) => {
                 let [_, period, _] = it.numbers();
@@ -218,7 +253,7 @@ impl OwedBucket {
     }
 }
 
-/// Adds units to those of their step, or as the next one.
+/// Adds units to the last step, or as a new one.
 fn push(steps: &mut Vec<(Timestamp, u64)>, share: &Quota, (taken, cost): (Timestamp, u64)) {
     match steps.last_mut() {
         Some((at, units)) if is_one_step(share, *at, taken) => {
@@ -228,7 +263,7 @@ fn push(steps: &mut Vec<(Timestamp, u64)>, share: &Quota, (taken, cost): (Timest
     }
 }
 
-/// So many units in ticks, where there are ticks.
+/// Units in ticks; algorithms without ticks count units.
 fn ticks(share: &Quota, units: u64) -> u64 {
     match share {
         Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => {
@@ -239,31 +274,20 @@ fn ticks(share: &Quota, units: u64) -> u64 {
     }
 }
 
-/// When units count as taken that are admitted now. Where a request opens the window, it is with that request, if no other
-/// proxy can have opened another one.
-fn taken(share: &Quota, whole: &Quota, said: &Decision, now: Timestamp) -> Timestamp {
-    match share {
-        Quota::FixedWindow(it) if *it.align() == Align::FirstRequest && share == whole => {
-            Timestamp(now.after(said.reset_after).0.saturating_sub(span(share))).min(now)
-        }
-        _ => now,
-    }
-}
-
 /// Whether units that were taken at `at` can still count at `now`.
 fn still_counts(share: &Quota, at: Timestamp, now: Timestamp) -> bool {
     match share {
-        Quota::FixedWindow(it) if *it.align() != Align::FirstRequest => it.is_one_window(at, now),
+        Quota::FixedWindow(it) if *it.align() != Align::FirstRequest => it.is_same_window(at, now),
         _ => now.since(at).0 < span(share),
     }
 }
 
-/// Whether units that were taken at these times are kept together.
+/// Whether units that were taken at these times are stored in one step.
 fn is_one_step(share: &Quota, at: Timestamp, now: Timestamp) -> bool {
     match share {
-        Quota::FixedWindow(it) if *it.align() != Align::FirstRequest => it.is_one_window(at, now),
+        Quota::FixedWindow(it) if *it.align() != Align::FirstRequest => it.is_same_window(at, now),
         Quota::SlidingWindow(it) => {
-            let [width, buckets] = it.parts_of_period();
+            let [width, buckets] = it.width_and_buckets();
             let step = width.saturating_mul(buckets.div_ceil(STEPS));
             at.0 / step == now.0 / step
         }
@@ -278,9 +302,9 @@ fn is_one_step(share: &Quota, at: Timestamp, now: Timestamp) -> bool {
 fn span(share: &Quota) -> u64 {
     match share {
         Quota::FixedWindow(it) => it.rate().period().0,
-        Quota::SlidingLog(it) => it.longest().0,
+        Quota::SlidingLog(it) => it.longest_period().0,
         Quota::SlidingWindow(it) => {
-            let [width, buckets] = it.parts_of_period();
+            let [width, buckets] = it.width_and_buckets();
             width.saturating_mul(buckets + 1)
         }
         _ => 0,

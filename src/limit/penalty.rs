@@ -1,8 +1,8 @@
 //! What holds a key back beside its quota: bans after repeated denials, and blocks that somebody set.
 //!
-//! Twin of `lua/hold.lua`.
+//! Twin of `lua/penalty.lua`.
 
-use super::bucket::SET_BACK;
+use super::clock::MAX_SKEW;
 use super::rate::MAX_TICKS;
 use crate::time::{Micros, Timestamp};
 
@@ -35,8 +35,8 @@ pub struct Penalty {
 impl Penalty {
     /// What it is at `now`, and whether the clock was found set back, so that it had to move.
     #[must_use]
-    pub fn settled(self, now: Timestamp) -> (Self, bool) {
-        if self.stamp <= now.after(SET_BACK) {
+    pub fn updated(self, now: Timestamp) -> (Self, bool) {
+        if self.stamp <= now.after(MAX_SKEW) {
             return (Self { stamp: now.max(self.stamp), ..self }, false);
         }
         let shift = self.stamp.0 - now.0;
@@ -71,20 +71,20 @@ impl Penalty {
 
     /// Counts a denial; the one that is too many begins the ban.
     #[must_use]
-    pub fn denied(self, ban: &Ban) -> Self {
+    pub fn count_denial(self, ban: &Ban) -> Self {
         let is_open = self.denials > 0 && self.stamp < self.opened.after(ban.within);
         let opened = if is_open { self.opened } else { self.stamp };
         let denials = if is_open { self.denials + 1 } else { 1 };
         if denials < ban.after {
             return Self { denials, opened, ..self };
         }
-        Self { denials: 0, opened: Timestamp(0), banned: self.until(ban.length), ..self }
+        Self { denials: 0, opened: Timestamp(0), banned: self.end_after(ban.length), ..self }
     }
 
     /// When something ends that lasts for `length` from the stamp; at the latest with the last time that a
-    /// state can hold.
+    /// state can penalty.
     #[must_use]
-    pub fn until(&self, length: Micros) -> Timestamp {
+    pub fn end_after(&self, length: Micros) -> Timestamp {
         self.stamp.after(length).min(Timestamp(MAX_TICKS))
     }
 
@@ -103,23 +103,23 @@ mod tests {
 
     const BAN: Ban = Ban { after: 3, within: Micros(10), length: Micros(100) };
 
-    fn at(stamp: u64, hold: Penalty) -> Penalty {
-        hold.settled(Timestamp(stamp)).0
+    fn at(stamp: u64, penalty: Penalty) -> Penalty {
+        penalty.updated(Timestamp(stamp)).0
     }
 
     #[test]
     fn denials_count_in_a_window_that_the_first_opens() {
-        let one = at(5, Penalty::default()).denied(&BAN);
-        let two = at(14, one).denied(&BAN);
+        let one = at(5, Penalty::default()).count_denial(&BAN);
+        let two = at(14, one).count_denial(&BAN);
         assert!(!two.is_banned());
-        assert!(at(14, two).denied(&BAN).is_banned());
-        let late = at(15, two).denied(&BAN);
+        assert!(at(14, two).count_denial(&BAN).is_banned());
+        let late = at(15, two).count_denial(&BAN);
         assert_eq!((late.denials, late.opened), (1, Timestamp(15)));
     }
 
     #[test]
     fn a_ban_ends() {
-        let banned = (0..3).fold(at(50, Penalty::default()), |hold, _| hold.denied(&BAN));
+        let banned = (0..3).fold(at(50, Penalty::default()), |penalty, _| penalty.count_denial(&BAN));
         assert_eq!(banned.end(), Some(Timestamp(150)));
         assert_eq!(banned.lifetime(Some(&BAN), Timestamp(50)), Micros(100));
         assert!(at(149, banned).is_banned() && !at(150, banned).is_banned());
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn a_clock_set_back_keeps_what_is_left_of_a_ban() {
-        let hold =
+        let penalty =
             Penalty { stamp: Timestamp(90_000_000), banned: Timestamp(95_000_000), ..Penalty::default() };
-        let (moved, set_back) = hold.settled(Timestamp(20_000_000));
+        let (moved, set_back) = penalty.updated(Timestamp(20_000_000));
         assert!(set_back && moved.is_banned());
         assert_eq!(moved.end(), Some(Timestamp(25_000_000)));
     }

@@ -4,99 +4,48 @@ use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 
-use super::bucket::{Bucket, Debt};
-use super::decision::Step;
-use super::interval::{Interval, Shortfall};
+use super::algorithm::Algorithm;
+use super::bucket::Bucket;
+use super::decision::{Decision, Step};
+use super::interval::Interval;
 use super::rate::{QuotaError, Rate};
-use super::sliding_log::{Log, SlidingLog};
-use super::sliding_window::{PartCounts, SlidingWindow};
-use super::slots::{Holder, Leases, Slots};
-use super::window::{Align, Count, Window};
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SlidingWindow;
+use super::slots::{Holder, Slots};
+use super::state::State;
+use super::window::{Align, Window};
 use crate::time::{Micros, Timestamp};
 
-/// The algorithms, as names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Algorithm {
-    /// A full bucket that refills.
-    #[default]
-    TokenBucket,
-    /// Even spacing with a tolerance.
-    Gcra,
-    /// A count for each stretch of time.
-    FixedWindow,
-    /// Every admitted request of the last period.
-    SlidingLog,
-    /// Counts of the parts of the last period.
-    SlidingWindow,
-    /// A queue that drains at a steady rate; who waits in it is delayed.
-    LeakyBucket,
-    /// So many at once.
-    Concurrency,
-}
-
-impl Algorithm {
-    /// Every algorithm, in the order of the documentation.
-    pub const ALL: [Self; 7] = [
-        Self::TokenBucket,
-        Self::Gcra,
-        Self::FixedWindow,
-        Self::SlidingLog,
-        Self::SlidingWindow,
-        Self::LeakyBucket,
-        Self::Concurrency,
-    ];
-
-    /// The name in the configuration file.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TokenBucket => "token_bucket",
-            Self::Gcra => "gcra",
-            Self::FixedWindow => "fixed_window",
-            Self::SlidingLog => "sliding_log",
-            Self::SlidingWindow => "sliding_window",
-            Self::LeakyBucket => "leaky_bucket",
-            Self::Concurrency => "concurrency",
-        }
-    }
-}
-
-/// An algorithm with its numbers, which are right by construction.
+/// An algorithm with its numbers, which the constructors check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// Capacity `limit`, refilled smoothly.
+    /// Capacity `limit`, refilled continuously.
     TokenBucket(Bucket),
     /// Capacity `limit`, refilled at intervals.
     IntervalBucket(Interval),
-    /// `limit` = tolerated burst + 1, then one each T.
+    /// `limit` = tolerated burst + 1, then one request per T.
     Gcra(Bucket),
-    /// N for each stretch of time.
+    /// N requests per window.
     FixedWindow(Window),
-    /// N in any stretch of time.
+    /// N requests in any period, wherever it starts.
     SlidingLog(SlidingLog),
-    /// About N in any stretch of time.
+    /// About N requests in any period.
     SlidingWindow(SlidingWindow),
-    /// `limit` = places in the queue + 1; one leaves it each T.
+    /// `limit` = positions in the queue + 1; one request leaves it per T.
     LeakyBucket(Bucket),
-    /// N at once.
+    /// N concurrent requests.
     Concurrency(Slots),
 }
 
-/// What an algorithm remembers of one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Of a token bucket that refills smoothly, a GCRA, or a leaky bucket.
-    Debt(Debt),
-    /// Of a token bucket that refills at intervals.
-    Missing(Shortfall),
-    /// Of a fixed window.
-    Count(Count),
-    /// Of a sliding log.
-    Log(Box<Log>),
-    /// Of a sliding window.
-    Parts(Box<PartCounts>),
-    /// Of a concurrency limit.
-    Leases(Box<Leases>),
+/// Units that were taken earlier.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// How many.
+    pub units: u64,
+    /// When, by the clock of the state.
+    pub at: Timestamp,
+    /// The holder of a slot; only concurrency limits use it.
+    pub holder: Holder,
 }
 
 impl Quota {
@@ -111,7 +60,7 @@ impl Quota {
         Ok(Self::TokenBucket(Bucket::new(rate, burst)?))
     }
 
-    /// A token bucket that holds `burst` tokens and gets the units of `rate` at once, each period.
+    /// A token bucket that holds `burst` tokens and gets the units of `rate` all at once, each period.
     ///
     /// # Errors
     /// Numbers that are zero or can't be counted exactly.
@@ -135,7 +84,7 @@ impl Quota {
         Ok(Self::FixedWindow(Window::new(rate, align)?))
     }
 
-    /// A log that admits the units of every rate in any stretch of its period, wherever that begins.
+    /// A log that admits the units of every rate in any period of it, wherever that starts.
     ///
     /// # Errors
     /// No rate or too many, or numbers that a log can't count.
@@ -143,7 +92,7 @@ impl Quota {
         Ok(Self::SlidingLog(SlidingLog::new(rates)?))
     }
 
-    /// Counters of `buckets` parts of the period; the oldest counts by the share that is still inside.
+    /// Counters of `buckets` parts of the period; the oldest part is weighted by how much of it is still inside.
     ///
     /// # Errors
     /// Parts that are no whole microseconds, or numbers that can't be counted exactly.
@@ -151,7 +100,7 @@ impl Quota {
         Ok(Self::SlidingWindow(SlidingWindow::new(rate, buckets)?))
     }
 
-    /// A queue of `queue` places that drains at `rate`.
+    /// A queue of `queue` positions that drains at `rate`.
     ///
     /// # Errors
     /// Numbers that are zero or can't be counted exactly.
@@ -159,7 +108,7 @@ impl Quota {
         Ok(Self::LeakyBucket(Bucket::new(rate, queue.saturating_add(1))?))
     }
 
-    /// At most `max_in_flight` units at once, each for as long as its holder renews it within `lease`.
+    /// At most `max_in_flight` units at once; a holder that does not renew within `lease` loses its units.
     ///
     /// # Errors
     /// Numbers that are zero or too large.
@@ -197,7 +146,7 @@ impl Quota {
         }
     }
 
-    /// The most that could ever be available at once.
+    /// The most units that can ever be available at once.
     #[must_use]
     pub fn limit(&self) -> u64 {
         match self {
@@ -210,8 +159,8 @@ impl Quota {
         }
     }
 
-    /// What the IETF draft's `q` and `w` say: what can be had at once, and the seconds in which it comes
-    /// back. Where that is no whole number of seconds: the rate itself, over at least a second.
+    /// `q` and `w` of the IETF draft: the units available at once, and the seconds in which they come back. If these are
+    /// no whole number: the rate itself, over at least a second.
     #[must_use]
     pub fn advertised(&self) -> (u64, u64) {
         match self {
@@ -233,12 +182,12 @@ impl Quota {
             Self::FixedWindow(window) => per_second(window.rate()),
             Self::SlidingLog(log) => log.advertised(),
             Self::SlidingWindow(window) => window.advertised(),
-            // Nobody knows when a slot comes free.
+            // There is no telling when a slot is released.
             Self::Concurrency(slots) => (slots.limit(), 1),
         }
     }
 
-    /// The share of one of `instances` proxies when each has to decide alone.
+    /// The share of one of `instances` proxies while each decides without the store.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         match self {
@@ -253,7 +202,7 @@ impl Quota {
         }
     }
 
-    /// The numbers as the script takes them; those of calendar windows depend on the time.
+    /// The numbers in the script's order; those of calendar windows depend on the time.
     #[must_use]
     pub fn numbers(&self, now: Timestamp) -> SmallVec<[i64; 8]> {
         let signed = |numbers: &[u64]| numbers.iter().map(|number| number.cast_signed()).collect();
@@ -269,74 +218,114 @@ impl Quota {
         }
     }
 
-    /// Decides a request of `cost` units at `now`; pure. `holder` takes the slot where there is one to take.
+    /// Decides a request of `cost` units at `now`; pure. In a concurrency limit `holder` gets the slot.
     #[must_use]
-    pub fn step(&self, state: Option<&State>, now: Timestamp, cost: u64, holder: Holder) -> Step {
+    pub fn step(&self, state: Option<&State>, now: Timestamp, cost: u64, holder: Holder) -> Step<State> {
         match self {
-            Self::TokenBucket(bucket) | Self::Gcra(bucket) => bucket.step(debt(state), now, cost),
-            Self::LeakyBucket(bucket) => bucket.queue(debt(state), now, cost),
-            Self::IntervalBucket(interval) => interval.step(missing(state), now, cost),
-            Self::FixedWindow(window) => window.step(count(state), now, cost),
-            Self::SlidingLog(it) => it.step(log(state), now, cost).into(),
-            Self::SlidingWindow(it) => it.step(parts(state), now, cost).into(),
-            Self::Concurrency(slots) => slots.step(leases(state), now, cost, holder),
+            Self::TokenBucket(it) | Self::Gcra(it) => {
+                it.step(state.and_then(State::as_debt), now, cost).map(State::from)
+            }
+            Self::LeakyBucket(it) => it.queue(state.and_then(State::as_debt), now, cost).map(State::from),
+            Self::IntervalBucket(it) => {
+                it.step(state.and_then(State::as_missing), now, cost).map(State::from)
+            }
+            Self::FixedWindow(it) => it.step(state.and_then(State::as_count), now, cost).map(State::from),
+            Self::SlidingLog(it) => it.step(state.and_then(State::as_log), now, cost).map(State::from),
+            Self::SlidingWindow(it) => it.step(state.and_then(State::as_parts), now, cost).map(State::from),
+            Self::Concurrency(it) => {
+                it.step(state.and_then(State::as_leases), now, cost, holder).map(State::from)
+            }
         }
     }
 
-    /// Gives back the slot of `holder`, where there are slots.
+    /// Releases the slot of `holder`; does nothing in other algorithms.
     #[must_use]
-    pub fn give_back(&self, state: Option<&State>, now: Timestamp, holder: Holder) -> Step {
+    pub fn release(&self, state: Option<&State>, now: Timestamp, holder: Holder) -> Step<State> {
         match self {
-            Self::Concurrency(slots) => slots.give_back(leases(state), now, holder),
+            Self::Concurrency(it) => {
+                it.release(state.and_then(State::as_leases), now, holder).map(State::from)
+            }
             _ => self.step(state, now, 0, holder),
         }
     }
 
-    /// Gives back `cost` units that `holder` took at `taken`: exactly those, or fewer where time has brought back some
-    /// of them already, so that never too much returns.
+    /// Refunds units that were taken: exactly those, or fewer if time has brought some of them back already, so that never
+    /// more is refunded than still counts.
     #[must_use]
-    pub fn refund(
-        &self,
-        state: Option<&State>,
-        now: Timestamp,
-        cost: u64,
-        taken: Timestamp,
-        holder: Holder,
-    ) -> Step {
+    pub fn refund(&self, state: Option<&State>, now: Timestamp, taken: Taken) -> Step<State> {
+        let Taken { units, at, holder } = taken;
         match self {
             Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it) => {
-                it.refund(debt(state), now, cost, taken)
+                it.refund(state.and_then(State::as_debt), now, units, at).map(State::from)
             }
-            Self::IntervalBucket(it) => it.refund(missing(state), now, cost, taken),
-            Self::FixedWindow(it) => it.refund(count(state), now, cost, taken),
-            Self::SlidingLog(it) => it.refund(log(state), now, cost, taken).into(),
-            Self::SlidingWindow(it) => it.refund(parts(state), now, cost, taken).into(),
-            Self::Concurrency(_) => self.give_back(state, now, holder),
+            Self::IntervalBucket(it) => {
+                it.refund(state.and_then(State::as_missing), now, units, at).map(State::from)
+            }
+            Self::FixedWindow(it) => {
+                it.refund(state.and_then(State::as_count), now, units, at).map(State::from)
+            }
+            Self::SlidingLog(it) => it.refund(state.and_then(State::as_log), now, units, at).map(State::from),
+            Self::SlidingWindow(it) => {
+                it.refund(state.and_then(State::as_parts), now, units, at).map(State::from)
+            }
+            Self::Concurrency(_) => self.release(state, now, holder),
         }
     }
 
-    /// Charges `cost` units that were taken at `taken` and could not be charged then: what has come back of them since is
-    /// not charged, nor what goes beyond the limit. Slots have leases for that.
+    /// Charges units that were taken earlier and could not be charged then: not what has come back of them since, nor what
+    /// exceeds the limit. Slots are not charged late, since they are renewed.
     #[must_use]
-    pub fn late(&self, state: Option<&State>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
+    pub fn charge_late(&self, state: Option<&State>, now: Timestamp, taken: Taken) -> Step<State> {
+        let Taken { units, at, holder } = taken;
         match self {
             Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it) => {
-                it.late(debt(state), now, cost, taken)
+                it.charge_late(state.and_then(State::as_debt), now, units, at).map(State::from)
             }
-            Self::IntervalBucket(it) => it.late(missing(state), now, cost, taken),
-            Self::FixedWindow(it) => it.late(count(state), now, cost, taken),
-            Self::SlidingLog(it) => it.late(log(state), now, cost, taken).into(),
-            Self::SlidingWindow(it) => it.late(parts(state), now, cost, taken).into(),
-            Self::Concurrency(_) => self.step(state, now, 0, Holder::default()),
+            Self::IntervalBucket(it) => {
+                it.charge_late(state.and_then(State::as_missing), now, units, at).map(State::from)
+            }
+            Self::FixedWindow(it) => {
+                it.charge_late(state.and_then(State::as_count), now, units, at).map(State::from)
+            }
+            Self::SlidingLog(it) => {
+                it.charge_late(state.and_then(State::as_log), now, units, at).map(State::from)
+            }
+            Self::SlidingWindow(it) => {
+                it.charge_late(state.and_then(State::as_parts), now, units, at).map(State::from)
+            }
+            Self::Concurrency(_) => self.step(state, now, 0, holder),
         }
     }
 
-    /// Renews the lease of `holder`, where there are leases.
+    /// Renews the lease of `holder`; does nothing in other algorithms.
     #[must_use]
-    pub fn renew(&self, state: Option<&State>, now: Timestamp, units: u64, holder: Holder) -> Step {
+    pub fn renew(&self, state: Option<&State>, now: Timestamp, units: u64, holder: Holder) -> Step<State> {
         match self {
-            Self::Concurrency(slots) => slots.renew(leases(state), now, units, holder),
+            Self::Concurrency(it) => {
+                it.renew(state.and_then(State::as_leases), now, units, holder).map(State::from)
+            }
             _ => self.step(state, now, 0, holder),
+        }
+    }
+
+    /// The state in this share of one of `instances` proxies, after the store has `decided` so on the whole quota; see
+    /// `Policy::seed`. Slots have none: their holders renew them.
+    pub(super) fn seed(&self, decided: &Decision, instances: NonZeroU64, now: Timestamp) -> Option<State> {
+        let Decision { remaining, reset_after, .. } = *decided;
+        if reset_after == Micros::ZERO {
+            return None;
+        }
+        let left = remaining / instances;
+        let spent = self.limit().saturating_sub(left);
+        match self {
+            Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it) => {
+                Some(it.seed(reset_after, now).into())
+            }
+            Self::IntervalBucket(it) => Some(it.seed(spent, reset_after, now).into()),
+            Self::FixedWindow(it) => Some(it.seed(spent, reset_after, now).into()),
+            Self::SlidingLog(it) => it.seed(left, reset_after, now).map(State::from),
+            Self::SlidingWindow(it) => it.seed(spent, reset_after, now).map(State::from),
+            Self::Concurrency(_) => None,
         }
     }
 
@@ -352,37 +341,13 @@ impl Quota {
             (Self::SlidingLog(it), State::Log(log)) => it.lifetime(log, now),
             (Self::SlidingWindow(it), State::Parts(parts)) => it.lifetime(parts, now),
             (Self::Concurrency(it), State::Leases(leases)) => it.lifetime(leases, now),
-            // A state of another algorithm is none.
+            // A state of another algorithm is the same as none.
             _ => Micros::ZERO,
         }
     }
 }
 
-fn debt(state: Option<&State>) -> Option<&Debt> {
-    if let Some(State::Debt(debt)) = state { Some(debt) } else { None }
-}
-
-fn missing(state: Option<&State>) -> Option<&Shortfall> {
-    if let Some(State::Missing(missing)) = state { Some(missing) } else { None }
-}
-
-fn count(state: Option<&State>) -> Option<&Count> {
-    if let Some(State::Count(count)) = state { Some(count) } else { None }
-}
-
-fn log(state: Option<&State>) -> Option<&Log> {
-    if let Some(State::Log(log)) = state { Some(log) } else { None }
-}
-
-fn parts(state: Option<&State>) -> Option<&PartCounts> {
-    if let Some(State::Parts(parts)) = state { Some(parts) } else { None }
-}
-
-fn leases(state: Option<&State>) -> Option<&Leases> {
-    if let Some(State::Leases(leases)) = state { Some(leases) } else { None }
-}
-
-/// Units of a rate and the seconds they take, at least one.
+/// The units of a rate and their seconds, at least one.
 fn per_second(rate: Rate) -> (u64, u64) {
     let (units, period) = (rate.units(), rate.period());
     if Micros::SECOND.0.is_multiple_of(period.0) {

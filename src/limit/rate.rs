@@ -102,7 +102,7 @@ impl Rate {
     /// The share of one of k `instances` in whole units, so that all of them together never have more than N at once:
     /// N/k per P; or, where that is none, one in as many P as it takes.
     #[must_use]
-    pub fn parted(self, instances: NonZeroU64) -> Self {
+    pub fn whole_share(self, instances: NonZeroU64) -> Self {
         if self.units >= instances {
             return self.divided_by(instances);
         }

@@ -8,10 +8,9 @@ use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 
-use super::State;
 use super::decision::{Decision, Step};
 use super::rate::{QuotaError, Rate};
-use super::timeline::{LONGEST_PERIOD, Present, Timeline};
+use super::timeline::{LONGEST_PERIOD, NewEntry, Present, Timeline};
 use crate::time::{Micros, Timestamp};
 
 /// The log of one key: a position is a time in microseconds.
@@ -36,7 +35,7 @@ struct View<'a> {
     log: &'a Log,
     now: Timestamp,
     present: Present,
-    /// The place of the first entry that is inside the longest period.
+    /// The index of the first entry that is inside the longest period.
     first: usize,
 }
 
@@ -98,7 +97,7 @@ impl SlidingLog {
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         let share = |rate: &Rate| {
-            let share = rate.parted(instances);
+            let share = rate.whole_share(instances);
             if share.period().0 <= LONGEST_PERIOD { share } else { rate.divided_by(instances) }
         };
         let shares: SmallVec<[Rate; 4]> = self.rates().map(share).collect();
@@ -108,57 +107,45 @@ impl SlidingLog {
     /// Decides a request of `cost` units at `now`, and says what to remember if that has changed. A cost of
     /// zero looks and changes nothing.
     #[must_use]
-    pub fn step(&self, state: Option<&Log>, now: Timestamp, cost: u64) -> (Decision, Option<Log>) {
+    pub fn step(&self, state: Option<&Log>, now: Timestamp, cost: u64) -> Step<Log> {
         let nothing = Log::empty(now);
         let view = self.view(state.unwrap_or(&nothing), now);
         let remaining = self.remaining(&view);
         if cost <= remaining {
             let decision =
                 Decision::allowed(self.limit(), remaining - cost, self.until_fits(&view, self.limit(), cost));
-            return (decision, (cost > 0).then(|| view.charged(cost)));
+            return Step { decision, next: (cost > 0).then(|| view.charged(cost)) };
         }
         let decision = Decision {
             allowed: false,
             retry_after: (cost <= self.limit()).then(|| self.until_fits(&view, cost, 0)),
             ..Decision::allowed(self.limit(), remaining, self.until_fits(&view, self.limit(), 0))
         };
-        (decision, view.present.set_back.then(|| view.log.moved(view.present)))
+        Step { decision, next: view.present.set_back.then(|| view.log.moved(view.present)) }
     }
 
     /// Gives back `cost` units that were taken at `taken`, if they still count.
     #[must_use]
-    pub fn refund(
-        &self,
-        state: Option<&Log>,
-        now: Timestamp,
-        cost: u64,
-        taken: Timestamp,
-    ) -> (Decision, Option<Log>) {
+    pub fn refund(&self, state: Option<&Log>, now: Timestamp, cost: u64, taken: Timestamp) -> Step<Log> {
         let next = state.and_then(|log| {
             let view = self.view(log, now);
             let age = log.stamp.0.checked_sub(taken.0)?;
             let (line, gap) = log.refunded(view.first, age, cost)?;
             Some(Log { stamp: Timestamp(view.present.stamp.0 - gap), ..line })
         });
-        (self.step(next.as_ref().or(state), now, 0).0, next)
+        Step { decision: self.step(next.as_ref().or(state), now, 0).decision, next }
     }
 
     /// Charges `cost` units that were taken at `taken`, if they still count, and no more than fit the longest rate.
     #[must_use]
-    pub fn late(
-        &self,
-        state: Option<&Log>,
-        now: Timestamp,
-        cost: u64,
-        taken: Timestamp,
-    ) -> (Decision, Option<Log>) {
+    pub fn charge_late(&self, state: Option<&Log>, now: Timestamp, cost: u64, taken: Timestamp) -> Step<Log> {
         let nothing = Log::empty(now);
         let view = self.view(state.unwrap_or(&nothing), now);
         let taken = taken.min(view.present.at);
         let units = cost.min(self.longest.units().saturating_sub(view.log.spent_from(view.first)));
         let counts = units > 0 && view.present.at.since(taken) < self.longest.period();
         let next = counts.then(|| view.charged_late(units, taken));
-        (self.step(next.as_ref().or(state), now, 0).0, next)
+        Step { decision: self.step(next.as_ref().or(state), now, 0).decision, next }
     }
 
     /// A log with one entry, which leaves `left` units, and all of them after `reset_after`; none if it would be empty.
@@ -168,11 +155,12 @@ impl SlidingLog {
         let rate = self.shorter.iter().rev().find(lasts).unwrap_or(&self.longest);
         let units = rate.units().saturating_sub(left);
         let made = Timestamp(now.after(reset_after).0.saturating_sub(rate.period().0)).min(now);
-        (units > 0).then(|| Log::empty(made).charged(0, made, 0, made.0, units))
+        (units > 0)
+            .then(|| Log::empty(made).charged(0, NewEntry { at: made, position: made.0, ahead: 0, units }))
     }
 
     /// The longest period of its rates.
-    pub(super) fn longest(&self) -> Micros {
+    pub(super) fn longest_period(&self) -> Micros {
         self.longest.period()
     }
 
@@ -217,7 +205,7 @@ impl View<'_> {
         }
         // The last entry that has to be out, or else the charge itself. It may be out of a shorter period by
         // now; then it is another rate that has to be waited for.
-        let made = |place| self.present.stamp.after(period).0.saturating_sub(self.log.age(place));
+        let made = |index| self.present.stamp.after(period).0.saturating_sub(self.log.age(index));
         let out = match room.checked_sub(charge) {
             Some(left) => Timestamp(made(self.log.first_before(self.first, left))),
             None => self.present.at.after(period),
@@ -227,22 +215,18 @@ impl View<'_> {
 
     fn charged(&self, cost: u64) -> Log {
         let at = self.present.at;
-        self.log.charged(self.first, at, at.0 - self.present.stamp.0, at.0, cost)
+        let ahead = at.0 - self.present.stamp.0;
+        self.log.charged(self.first, NewEntry { at, position: at.0, ahead, units: cost })
     }
 
-    /// The log with `units` in the place that their time gives them.
+    /// The log with `units` in the index that their time gives them.
     fn charged_late(&self, units: u64, taken: Timestamp) -> Log {
         let stamp = self.present.stamp;
         if self.first == self.log.len() || taken >= stamp {
-            return self.log.charged(self.first, taken, taken.since(stamp).0, taken.0, units);
+            let ahead = taken.since(stamp).0;
+            return self.log.charged(self.first, NewEntry { at: taken, position: taken.0, ahead, units });
         }
         Log { stamp, ..self.log.inserted(self.first, stamp.since(taken).0, units) }
-    }
-}
-
-impl From<(Decision, Option<Log>)> for Step {
-    fn from((decision, next): (Decision, Option<Log>)) -> Self {
-        Self { decision, next: next.map(|log| State::Log(Box::new(log))) }
     }
 }
 

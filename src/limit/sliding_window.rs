@@ -1,4 +1,4 @@
-//! Sliding window: counters of the period's parts in place of a log.
+//! Sliding window: counters of the period's parts in index of a log.
 //!
 //! Twin of `lua/sliding_window.lua`. Parts have the width `w` and begin at whole multiples of it since the
 //! Unix epoch. What counts is what was spent in the parts that lie inside the period, and of the oldest part,
@@ -9,10 +9,9 @@ use std::num::NonZeroU64;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::State;
 use super::decision::{Decision, Step};
 use super::rate::{MAX_TICKS, QuotaError, Rate};
-use super::timeline::{LONGEST_PERIOD, Present, Timeline};
+use super::timeline::{LONGEST_PERIOD, NewEntry, Present, Timeline};
 use crate::time::{Micros, Timestamp};
 
 /// The largest number of units: a list of parts holds at most twice the limit, and totals have 48 bits.
@@ -46,9 +45,9 @@ struct View<'a> {
     part: u64,
     /// The number of the newest part that has an entry.
     newest: u64,
-    /// The place of the first entry that is inside at all.
+    /// The index of the first entry that is inside at all.
     first: usize,
-    /// The place of the first entry that is inside as a whole.
+    /// The index of the first entry that is inside as a whole.
     whole: usize,
 }
 
@@ -105,18 +104,13 @@ impl SlidingWindow {
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         let divided = || Self { rate: self.rate.divided_by(instances), ..*self };
-        Self::new(self.rate.parted(instances), self.buckets.get()).unwrap_or_else(|_| divided())
+        Self::new(self.rate.whole_share(instances), self.buckets.get()).unwrap_or_else(|_| divided())
     }
 
     /// Decides a request of `cost` units at `now`, and says what to remember if that has changed. A cost of
     /// zero looks and changes nothing.
     #[must_use]
-    pub fn step(
-        &self,
-        state: Option<&PartCounts>,
-        now: Timestamp,
-        cost: u64,
-    ) -> (Decision, Option<PartCounts>) {
+    pub fn step(&self, state: Option<&PartCounts>, now: Timestamp, cost: u64) -> Step<PartCounts> {
         let nothing = Timeline::empty(now);
         let known = state.filter(|parts| parts.width == self.width);
         let view = self.view(known.map_or(&nothing, |parts| &parts.line), now);
@@ -125,14 +119,14 @@ impl SlidingWindow {
         if cost <= remaining {
             let newest = if cost > 0 { Some(view.part) } else { newest };
             let decision = Decision::allowed(self.limit(), remaining - cost, self.until_out(newest, now));
-            return (decision, (cost > 0).then(|| self.parts(view.charged(cost))));
+            return Step { decision, next: (cost > 0).then(|| self.parts(view.charged(cost))) };
         }
         let decision = Decision {
             allowed: false,
             retry_after: self.limit().checked_sub(cost).map(|room| self.until_within(&view, room)),
             ..Decision::allowed(self.limit(), remaining, self.until_out(newest, now))
         };
-        (decision, view.present.set_back.then(|| self.parts(view.line.moved(view.present))))
+        Step { decision, next: view.present.set_back.then(|| self.parts(view.line.moved(view.present))) }
     }
 
     /// Gives back `cost` units that were taken at `taken`, if their part still counts.
@@ -143,7 +137,7 @@ impl SlidingWindow {
         now: Timestamp,
         cost: u64,
         taken: Timestamp,
-    ) -> (Decision, Option<PartCounts>) {
+    ) -> Step<PartCounts> {
         let next = state.filter(|parts| parts.width == self.width).and_then(|parts| {
             let view = self.view(&parts.line, now);
             let age = (parts.line.stamp.0 / self.width).checked_sub(taken.0 / self.width)?;
@@ -153,18 +147,18 @@ impl SlidingWindow {
             let stamp = Timestamp(view.present.stamp.0.min(end));
             Some(self.parts(Timeline { stamp, ..line }))
         });
-        (self.step(next.as_ref().or(state), now, 0).0, next)
+        Step { decision: self.step(next.as_ref().or(state), now, 0).decision, next }
     }
 
     /// Charges `cost` units that were taken at `taken`, if their part still counts, and no more than fit.
     #[must_use]
-    pub fn late(
+    pub fn charge_late(
         &self,
         state: Option<&PartCounts>,
         now: Timestamp,
         cost: u64,
         taken: Timestamp,
-    ) -> (Decision, Option<PartCounts>) {
+    ) -> Step<PartCounts> {
         let nothing = Timeline::empty(now);
         let known = state.filter(|parts| parts.width == self.width);
         let view = self.view(known.map_or(&nothing, |parts| &parts.line), now);
@@ -173,7 +167,7 @@ impl SlidingWindow {
         let units = cost.min(self.room_in(&view, part));
         let counts = units > 0 && view.part - part <= self.buckets.get();
         let next = counts.then(|| self.parts(view.charged_late(units, taken, part)));
-        (self.step(next.as_ref().or(state), now, 0).0, next)
+        Step { decision: self.step(next.as_ref().or(state), now, 0).decision, next }
     }
 
     /// Counters that say that `units` are spent, and will be out after `reset_after`; none if that is nothing.
@@ -187,11 +181,15 @@ impl SlidingWindow {
         let left = if is_old { (present + 1) * width - now.0 } else { width };
         let units = units.saturating_mul(width).div_ceil(left).min(self.limit());
         let stamp = Timestamp(now.0.min((part + 1) * width - 1));
-        (units > 0).then(|| self.parts(Timeline::empty(stamp).charged(0, stamp, 0, part, units)))
+        (units > 0).then(|| {
+            self.parts(
+                Timeline::empty(stamp).charged(0, NewEntry { at: stamp, position: part, ahead: 0, units }),
+            )
+        })
     }
 
     /// The width of a part, and how many of them are a period.
-    pub(super) fn parts_of_period(&self) -> [u64; 2] {
+    pub(super) fn width_and_buckets(&self) -> [u64; 2] {
         [self.width.get(), self.buckets.get()]
     }
 
@@ -244,11 +242,11 @@ impl SlidingWindow {
     fn until_within(&self, view: &View<'_>, room: u64) -> Micros {
         let mut leaving = view.leaving();
         if leaving.full > room {
-            let place = view.line.first_before(view.whole, room);
+            let index = view.line.first_before(view.whole, room);
             leaving = Leaving {
-                part: view.newest + self.buckets.get() - view.line.age(place),
-                old: view.line.spent_at(place),
-                full: view.line.spent_from(place + 1),
+                part: view.newest + self.buckets.get() - view.line.age(index),
+                old: view.line.spent_at(index),
+                full: view.line.spent_from(index + 1),
             };
         }
         let width = self.width.get();
@@ -272,25 +270,21 @@ impl View<'_> {
     }
 
     fn charged(&self, cost: u64) -> Timeline<16> {
-        self.line.charged(self.first, self.present.at, self.part - self.newest, self.part, cost)
+        let (at, position, ahead) = (self.present.at, self.part, self.part - self.newest);
+        self.line.charged(self.first, NewEntry { at, position, ahead, units: cost })
     }
 
     /// The counters with `units` in the part in which they were taken.
     fn charged_late(&self, units: u64, taken: Timestamp, part: u64) -> Timeline<16> {
         let stamp = self.present.stamp;
         if self.first == self.line.len() {
-            return self.line.charged(self.first, taken, 0, part, units);
+            return self.line.charged(self.first, NewEntry { at: taken, position: part, ahead: 0, units });
         }
         if part >= self.newest {
-            return self.line.charged(self.first, stamp.max(taken), part - self.newest, part, units);
+            let (at, ahead) = (stamp.max(taken), part - self.newest);
+            return self.line.charged(self.first, NewEntry { at, position: part, ahead, units });
         }
         Timeline { stamp, ..self.line.inserted(self.first, self.newest - part, units) }
-    }
-}
-
-impl From<(Decision, Option<PartCounts>)> for Step {
-    fn from((decision, next): (Decision, Option<PartCounts>)) -> Self {
-        Self { decision, next: next.map(|parts| State::Parts(Box::new(parts))) }
     }
 }
 

@@ -5,8 +5,7 @@
 
 use std::num::NonZeroU64;
 
-use super::State;
-use super::bucket::SET_BACK;
+use super::clock::MAX_SKEW;
 use super::decision::{Decision, Step};
 use super::rate::QuotaError;
 use crate::time::{Micros, Timestamp};
@@ -92,38 +91,38 @@ impl Slots {
 
     /// Decides whether `holder` gets `cost` units at `now`. A cost of zero looks and changes nothing.
     #[must_use]
-    pub fn step(&self, state: Option<&Leases>, now: Timestamp, cost: u64, holder: Holder) -> Step {
+    pub fn step(&self, state: Option<&Leases>, now: Timestamp, cost: u64, holder: Holder) -> Step<Leases> {
         let view = View::new(state, now);
         let used = view.live().map(|lease| lease.units).sum();
         if cost > self.limit().saturating_sub(used) {
             let retry_after = (cost <= self.limit()).then_some(GUESS);
-            let decision = Decision { allowed: false, retry_after, ..self.standing(used) };
-            return Step { decision, next: view.set_back.then(|| view.leases(None).into()) };
+            let decision = Decision { allowed: false, retry_after, ..self.decision(used) };
+            return Step { decision, next: view.set_back.then(|| view.leases(None)) };
         }
         if cost == 0 {
-            return Step { decision: self.standing(used), next: None };
+            return Step { decision: self.decision(used), next: None };
         }
         // Who had something has only this from now on.
         let next = view.leases(Some(Lease { holder, end: view.at.after(self.lease), units: cost }));
-        Step { decision: self.standing(next.used()), next: Some(next.into()) }
+        Step { decision: self.decision(next.used()), next: Some(next) }
     }
 
     /// Gives back what `holder` has; nothing if it has nothing (any more).
     #[must_use]
-    pub fn give_back(&self, state: Option<&Leases>, now: Timestamp, holder: Holder) -> Step {
+    pub fn release(&self, state: Option<&Leases>, now: Timestamp, holder: Holder) -> Step<Leases> {
         let view = View::new(state, now);
         let had = view.live().any(|lease| lease.holder == holder);
         let mut leases = view.leases(None);
         leases.held.retain(|lease| lease.holder != holder);
-        Step { decision: self.standing(leases.used()), next: had.then(|| leases.into()) }
+        Step { decision: self.decision(leases.used()), next: had.then_some(leases) }
     }
 
     /// Renews the lease of `holder`, or puts it back if it is missing.
     #[must_use]
-    pub fn renew(&self, state: Option<&Leases>, now: Timestamp, units: u64, holder: Holder) -> Step {
+    pub fn renew(&self, state: Option<&Leases>, now: Timestamp, units: u64, holder: Holder) -> Step<Leases> {
         let view = View::new(state, now);
         let leases = view.leases(Some(Lease { holder, end: view.at.after(self.lease), units }));
-        Step { decision: self.standing(leases.used()), next: Some(leases.into()) }
+        Step { decision: self.decision(leases.used()), next: Some(leases) }
     }
 
     /// How long `leases` differs from no state at all, counted from `now`.
@@ -133,7 +132,7 @@ impl Slots {
         Micros(latest.saturating_sub(now.0))
     }
 
-    fn standing(&self, used: u64) -> Decision {
+    fn decision(&self, used: u64) -> Decision {
         let reset_after = if used == 0 { Micros::ZERO } else { GUESS };
         Decision::allowed(self.limit(), self.limit().saturating_sub(used), reset_after)
     }
@@ -159,7 +158,7 @@ impl<'a> View<'a> {
         let Some(Leases { stamp, held }) = state else {
             return Self { at: now, held: &[], shift: 0, set_back: false };
         };
-        if *stamp > now.after(SET_BACK) {
+        if *stamp > now.after(MAX_SKEW) {
             return Self { at: now, held, shift: stamp.0 - now.0, set_back: true };
         }
         Self { at: now.max(*stamp), held, shift: 0, set_back: false }
@@ -181,21 +180,12 @@ impl<'a> View<'a> {
     }
 }
 
-impl From<Leases> for State {
-    fn from(leases: Leases) -> Self {
-        Self::Leases(Box::new(leases))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn leases(step: &Step) -> Leases {
-        match &step.next {
-            Some(State::Leases(leases)) => (**leases).clone(),
-            _ => panic!("nothing was written"),
-        }
+    fn leases(step: &Step<Leases>) -> Leases {
+        step.next.clone().unwrap()
     }
 
     fn slots() -> Slots {
@@ -209,11 +199,11 @@ mod tests {
         let two = leases(&slots.step(Some(&one), Timestamp(5), 1, Holder(2)));
         let refused = slots.step(Some(&two), Timestamp(9), 1, Holder(3));
         assert_eq!((refused.decision.allowed, refused.decision.retry_after), (false, Some(Micros::SECOND)));
-        assert_eq!(slots.give_back(Some(&two), Timestamp(9), Holder(7)).next, None);
+        assert_eq!(slots.release(Some(&two), Timestamp(9), Holder(7)).next, None);
         // Who takes again has what it took last, and no more.
         let again = slots.step(Some(&one), Timestamp(7), 1, Holder(1));
         assert_eq!((again.decision.remaining, leases(&again).held.len()), (1, 1));
-        let back = leases(&slots.give_back(Some(&two), Timestamp(9), Holder(1)));
+        let back = leases(&slots.release(Some(&two), Timestamp(9), Holder(1)));
         assert!(slots.step(Some(&back), Timestamp(9), 1, Holder(3)).decision.allowed);
     }
 

@@ -4,9 +4,8 @@
 
 use std::num::NonZeroU64;
 
-use super::State;
-use super::bucket::SET_BACK;
 use super::calendar::Calendar;
+use super::clock::MAX_SKEW;
 use super::decision::{Decision, Step};
 use super::rate::{MAX_TICKS, QuotaError, Rate};
 use crate::time::{Micros, Timestamp};
@@ -109,7 +108,7 @@ impl Window {
     /// The share of one of `instances` proxies, in whole units: together they admit no more than N in a window.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
-        let share = Self::new(self.rate.parted(instances), self.align.clone());
+        let share = Self::new(self.rate.whole_share(instances), self.align.clone());
         match (share, &self.align) {
             (Ok(share), Align::Clock | Align::FirstRequest) => share,
             _ => Self { rate: self.rate.divided_by(instances), align: self.align.clone() },
@@ -118,52 +117,58 @@ impl Window {
 
     /// Decides a request of `cost` units at `now`. A cost of zero looks and changes nothing.
     #[must_use]
-    pub fn step(&self, state: Option<&Count>, now: Timestamp, cost: u64) -> Step {
-        let settled = self.settle(state, now);
-        let room = self.limit() - settled.units;
+    pub fn step(&self, state: Option<&Count>, now: Timestamp, cost: u64) -> Step<Count> {
+        let updated = self.update(state, now);
+        let room = self.limit() - updated.units;
         if cost > room {
-            let retry_after = (cost <= self.limit()).then(|| Micros(settled.end.0 - now.0));
-            let decision = Decision { allowed: false, retry_after, ..self.standing(&settled, now) };
-            return Step { decision, next: settled.set_back.then(|| self.state(&settled)) };
+            let retry_after = (cost <= self.limit()).then(|| Micros(updated.end.0 - now.0));
+            let decision = Decision { allowed: false, retry_after, ..self.decision(&updated, now) };
+            return Step { decision, next: updated.set_back.then(|| self.state(&updated)) };
         }
-        let after = Updated { units: settled.units + cost, ..settled };
-        Step { decision: self.standing(&after, now), next: (cost > 0).then(|| self.state(&after)) }
+        let after = Updated { units: updated.units + cost, ..updated };
+        Step { decision: self.decision(&after, now), next: (cost > 0).then(|| self.state(&after)) }
     }
 
     /// Gives back `cost` units that were taken at `taken`, if its window is still open.
     #[must_use]
-    pub fn refund(&self, state: Option<&Count>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
-        let settled = self.settle(state, now);
-        let back = if settled.start <= taken { cost.min(settled.units) } else { 0 };
-        let after = Updated { units: settled.units - back, ..settled };
-        Step { decision: self.standing(&after, now), next: (back > 0).then(|| self.state(&after)) }
+    pub fn refund(&self, state: Option<&Count>, now: Timestamp, cost: u64, taken: Timestamp) -> Step<Count> {
+        let updated = self.update(state, now);
+        let back = if updated.start <= taken { cost.min(updated.units) } else { 0 };
+        let after = Updated { units: updated.units - back, ..updated };
+        Step { decision: self.decision(&after, now), next: (back > 0).then(|| self.state(&after)) }
     }
 
     /// Charges `cost` units that were taken at `taken`, if their window is still open, and no more than fit.
     #[must_use]
-    pub fn late(&self, state: Option<&Count>, now: Timestamp, cost: u64, taken: Timestamp) -> Step {
-        let settled = self.settle(state, now);
-        let start = self.start_of_late(state, &settled, taken.min(settled.at));
-        let units = settled.units.saturating_add(cost).min(self.limit());
-        let Some(start) = start.filter(|_| units > settled.units) else {
-            return Step { decision: self.standing(&settled, now), next: None };
+    pub fn charge_late(
+        &self,
+        state: Option<&Count>,
+        now: Timestamp,
+        cost: u64,
+        taken: Timestamp,
+    ) -> Step<Count> {
+        let updated = self.update(state, now);
+        let start = self.start_of_late(state, &updated, taken.min(updated.at));
+        let units = updated.units.saturating_add(cost).min(self.limit());
+        let Some(start) = start.filter(|_| units > updated.units) else {
+            return Step { decision: self.decision(&updated, now), next: None };
         };
-        let end = if start == settled.start { settled.end } else { start.after(self.rate.period()) };
-        let after = Updated { start, end, units, ..settled };
-        Step { decision: self.standing(&after, now), next: Some(self.state(&after)) }
+        let end = if start == updated.start { updated.end } else { start.after(self.rate.period()) };
+        let after = Updated { start, end, units, ..updated };
+        Step { decision: self.decision(&after, now), next: Some(self.state(&after)) }
     }
 
     /// When the window began that holds what was taken at `taken`, if it is still open.
-    fn start_of_late(&self, state: Option<&Count>, settled: &Updated, taken: Timestamp) -> Option<Timestamp> {
+    fn start_of_late(&self, state: Option<&Count>, updated: &Updated, taken: Timestamp) -> Option<Timestamp> {
         if self.align != Align::FirstRequest {
-            return (settled.start <= taken).then_some(settled.start);
+            return (updated.start <= taken).then_some(updated.start);
         }
         let period = self.rate.period();
-        let start = if settled.units > 0 { settled.start } else { taken };
+        let start = if updated.units > 0 { updated.start } else { taken };
         // Where no window is open, the one that it was taken in has ended, or would have begun with it.
-        let own = state.filter(|count| settled.units == 0 && count.grid == self.grid());
+        let own = state.filter(|count| updated.units == 0 && count.grid == self.grid());
         let has_ended = own.is_some_and(|own| own.start <= taken && taken.since(own.start) < period);
-        (!has_ended && settled.at.since(taken) < period).then_some(start)
+        (!has_ended && updated.at.since(taken) < period).then_some(start)
     }
 
     /// The state of a window that holds `units` and ends after `reset_after`, or else where the grid says.
@@ -178,34 +183,34 @@ impl Window {
     }
 
     /// Whether these times lie in one window of a grid that the clock gives.
-    pub(super) fn is_one_window(&self, a: Timestamp, b: Timestamp) -> bool {
+    pub(super) fn is_same_window(&self, a: Timestamp, b: Timestamp) -> bool {
         self.window(a, None).0 == self.window(b, None).0
     }
 
     /// How long `count` differs from no state at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, count: &Count, now: Timestamp) -> Micros {
-        let settled = self.settle(Some(count), now);
-        if settled.units == 0 { Micros::ZERO } else { Micros(settled.end.0 - now.0) }
+        let updated = self.update(Some(count), now);
+        if updated.units == 0 { Micros::ZERO } else { Micros(updated.end.0 - now.0) }
     }
 
-    fn standing(&self, settled: &Updated, now: Timestamp) -> Decision {
-        let reset = if settled.units == 0 { Micros::ZERO } else { Micros(settled.end.0 - now.0) };
-        Decision::allowed(self.limit(), self.limit() - settled.units, reset)
+    fn decision(&self, updated: &Updated, now: Timestamp) -> Decision {
+        let reset = if updated.units == 0 { Micros::ZERO } else { Micros(updated.end.0 - now.0) };
+        Decision::allowed(self.limit(), self.limit() - updated.units, reset)
     }
 
-    fn state(&self, settled: &Updated) -> State {
-        let Updated { at: stamp, start, units, .. } = *settled;
-        State::Count(Count { stamp, start, grid: self.grid(), units })
+    fn state(&self, updated: &Updated) -> Count {
+        let Updated { at: stamp, start, units, .. } = *updated;
+        Count { stamp, start, grid: self.grid(), units }
     }
 
-    fn settle(&self, state: Option<&Count>, now: Timestamp) -> Updated {
+    fn update(&self, state: Option<&Count>, now: Timestamp) -> Updated {
         let Some(count) = state.filter(|count| count.grid == self.grid()) else {
             let (start, end) = self.window(now, None);
             return Updated { at: now, start, end, units: 0, set_back: false };
         };
         let units = count.units.min(self.limit());
-        if count.stamp > now.after(SET_BACK) {
+        if count.stamp > now.after(MAX_SKEW) {
             // All that was spent comes along: into the window of now, or with a window of its own.
             let own = count.start.0.saturating_sub(count.stamp.0 - now.0);
             let (start, end) = self.window(now, Some(Timestamp(own)));
@@ -242,11 +247,8 @@ mod tests {
         Window::new(Rate::new(units, Micros(period)).unwrap(), align).unwrap()
     }
 
-    fn count(step: &Step) -> Count {
-        match step.next {
-            Some(State::Count(count)) => count,
-            _ => panic!("nothing was written"),
-        }
+    fn count(step: &Step<Count>) -> Count {
+        step.next.unwrap()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the limiter says to a request.
+//! The limiter's verdict on a request.
 
 use std::rc::Rc;
 
@@ -6,25 +6,25 @@ use smallvec::SmallVec;
 
 use super::reservation::Reservation;
 use super::slots::SlotSet;
+use super::status::{LimitStatuses, enforced};
 use crate::limit::{Charge, Decision, Policy, PolicyId};
 use crate::time::Micros;
 
-/// Leave to go on, given by every limit of a request. Only the limiter makes one, nothing is forwarded
-/// without it, and it rides along until the last byte of the answer: then the slots that the request has are
-/// given back.
+/// Permission to forward a request, given by all of its limits. Only the limiter makes one, nothing is forwarded
+/// without one, and the request holds it until the last byte of the response: then its slots are released.
 #[derive(Debug)]
 pub struct Permit {
     slots: Option<Rc<SlotSet>>,
 }
 
-/// The slots of a request in its concurrency limits. They are given back when its [`Permit`] and all of these are dropped.
+/// The slots of a request in its concurrency limits. They are released when its [`Permit`] and all of these are dropped.
 #[derive(Clone, Debug)]
 pub struct HeldSlots {
     _slots: Rc<SlotSet>,
 }
 
 impl Permit {
-    /// Its slots, for work that goes on when the request's client has disconnected; none if no concurrency limit counts
+    /// The request's slots, for work that continues when its client has disconnected; `None` if no concurrency limit counts
     /// the request.
     #[must_use]
     pub fn slots(&self) -> Option<HeldSlots> {
@@ -32,83 +32,66 @@ impl Permit {
     }
 }
 
-/// A refusal.
+/// Why a request is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// By at least one limit.
+    /// At least one limit denies it.
     Limited,
-    /// The store can't be asked, and a limit says that then nothing passes.
+    /// The store is unavailable, and a limit has `on_store_failure = "deny"`.
     Unavailable {
         /// When to try again.
         retry_after: Micros,
     },
 }
 
-/// What the limiter says to a request.
+/// The limiter's verdict on a request.
 #[derive(Debug)]
 pub struct Admission {
-    /// Whether it may pass.
+    /// Whether the request may pass.
     pub verdict: Result<Permit, Denial>,
-    /// Units that it holds until its final status is known.
+    /// Units that the request holds until its final status is known.
     pub reservation: Option<Box<Reservation>>,
-    /// How long to hold it before it goes on.
+    /// How long to delay the request before it is forwarded.
     pub delay: Micros,
-    /// Where it stands with the limits that enforce, in the order of the route.
+    /// The decisions of the limits that are not in shadow mode, in the order of the route.
     pub standings: LimitStatuses,
-    /// The limits that only watch, and would have refused it.
+    /// The limits in shadow mode that would have denied it.
     pub shadow_denials: SmallVec<[PolicyId; 2]>,
 }
 
-/// Where a request stands with one limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitStatus {
-    /// Which limit.
-    pub policy: PolicyId,
-    /// What it says.
-    pub decision: Decision,
-}
-
-/// Where a request stands with all its limits.
-pub type LimitStatuses = SmallVec<[LimitStatus; 2]>;
-
 impl Admission {
-    /// What these decisions on these charges come to.
-    pub(super) fn of(
+    /// The verdict of these decisions; `slots` are those that the charges request.
+    pub(super) fn new(
         policies: &[Policy],
         charges: &[Charge],
         decisions: &[Decision],
         slots: Option<SlotSet>,
     ) -> Self {
-        let shadow = |charge: &Charge| policies[charge.policy].shadow;
-        let standings: LimitStatuses = charges
-            .iter()
-            .zip(decisions)
-            .filter(|(charge, _)| !shadow(charge))
-            .map(|(charge, decision)| LimitStatus { policy: charge.policy, decision: *decision })
-            .collect();
+        let standings = enforced(policies, charges, decisions);
         let shadow_denials = charges
             .iter()
             .zip(decisions)
-            .filter(|(charge, decision)| shadow(charge) && !decision.allowed)
+            .filter(|(charge, decision)| policies[charge.policy].shadow && !decision.allowed)
             .map(|(charge, _)| charge.policy)
             .collect();
-        let passes = standings.iter().all(|standing| standing.decision.allowed);
+        let passes = standings.iter().all(|status| status.decision.allowed);
         let slots = slots.and_then(|slots| slots.granted(charges, decisions, passes));
         if !passes {
-            return Self { shadow_denials, ..Self::refuse(standings) };
+            return Self { shadow_denials, ..Self::limited(standings) };
         }
-        let delay = standings.iter().map(|standing| standing.decision.delay).max().unwrap_or_default();
+        let delay = standings.iter().map(|status| status.decision.delay).max().unwrap_or_default();
         let verdict = Ok(Permit { slots: slots.map(Rc::new) });
         Self { verdict, reservation: None, delay, standings, shadow_denials }
     }
 
-    /// The ruling with the units that a request which passes holds until its final status is known.
+    /// The same with the units that a request which passes holds until its final status is known.
     pub(super) fn reserving(self, reservation: impl FnOnce() -> Option<Box<Reservation>>) -> Self {
         let reservation = self.verdict.is_ok().then(reservation).flatten();
         Self { reservation, ..self }
     }
 
-    pub(super) fn pass() -> Self {
+    /// A request without limits.
+    pub(super) fn unlimited() -> Self {
         let permit = Permit { slots: None };
         Self {
             verdict: Ok(permit),
@@ -119,7 +102,13 @@ impl Admission {
         }
     }
 
-    pub(super) fn refuse(standings: LimitStatuses) -> Self {
-        Self { verdict: Err(Denial::Limited), standings, ..Self::pass() }
+    /// A request that limits deny.
+    pub(super) fn limited(standings: LimitStatuses) -> Self {
+        Self { verdict: Err(Denial::Limited), standings, ..Self::unlimited() }
+    }
+
+    /// A request that is denied since the store is unavailable.
+    pub(super) fn unavailable(retry_after: Micros) -> Self {
+        Self { verdict: Err(Denial::Unavailable { retry_after }), ..Self::unlimited() }
     }
 }

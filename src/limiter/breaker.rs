@@ -1,9 +1,9 @@
-//! The breaker before the store: when nothing comes back, nothing more is sent, and nobody waits.
+//! The circuit breaker before the store: while the store does not reply, no requests are sent to it, so none wait.
 //!
-//! Failures in a row open it. While it is open the worker's keeper probes the store now and then; the first answer
-//! closes it, on trial: until a request has been answered too, one failure opens it again. Where several proxies share the
-//! store, the trial also lasts until all of them have had the time to notice and to charge what they admitted. The keeper
-//! also probes an idle store, so that a failure is known before a request needs the store.
+//! Consecutive failures open it. While it is open, the worker's maintenance probes the store periodically; the first reply
+//! closes it on trial (half-open): until a request has had a reply too, one failure opens it again. If several proxies share
+//! the store, the trial also lasts until all of them have had the time to notice and to pay their debts. An idle store is
+//! probed as well, so that a failure is known before a request needs the store.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -17,63 +17,62 @@ use tokio::time::Instant;
 use crate::store::{Store, StoreError};
 use crate::time::{Micros, cached_now, monotonic};
 
-/// So many failures in a row open it. Each may have kept a request waiting for the deadline; a store that misses
-/// one now and then should not lose all others for it.
+/// How many consecutive failures open the breaker. Each may have delayed a request by the whole timeout; but a store that
+/// misses single deadlines must not lose all other requests.
 const FAILURES: u32 = 10;
-/// They must span so much time: many requests go in one call, and it is one hiccup that fails all of them. A lost
-/// connection is often there again sooner.
+/// The time that the failures must span: many requests share a call, and one hiccup fails them all. A lost connection is
+/// often replaced sooner.
 const SPAN: Duration = Duration::from_millis(100);
-/// Between two probes. Longer than the client library's patience with a silent server, so that it notices and
-/// connects anew: it does not while something is being sent.
-const PAUSE: Duration = Duration::from_millis(500);
-/// A store that has answered nobody for so long is probed. Every worker does that, also of a hundred idle proxies.
-const IDLE: Duration = Duration::from_secs(5);
+/// The interval of probes. Longer than the client library's timeout of an unresponsive server, which it does not detect
+/// while commands are being sent.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// A store without a reply for so long is probed, by every worker.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the first connection may take before it counts as a failure.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// How long the log does not say again that some calls are refused.
-const SILENCE: Duration = Duration::from_mins(1);
-/// After so long without an answer, looked at after each probe, the connection is built anew, whatever it believes of
-/// itself.
-const RECONNECT: Duration = Duration::from_millis(750);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// The least interval between log messages about error replies.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
+/// After so long without a reply, checked after each probe, the connection is replaced, even if it seems to be open.
+const RECONNECT_AFTER: Duration = Duration::from_millis(750);
 
 /// One worker's breaker.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     all: Arc<Breakers>,
-    /// How long a trial lasts at least.
+    /// The least duration of a trial.
     trial: Duration,
     failures: Cell<u32>,
-    /// When the row of failures began.
-    since: Cell<Option<Instant>>,
-    /// When the next probe is due; none while it is closed.
+    /// When the first of the consecutive failures was.
+    first_failure: Cell<Option<Instant>>,
+    /// When the next probe is due; `None` while the breaker is closed.
     probe: Cell<Option<Instant>>,
-    /// While it is on trial: when the first answer ends that.
+    /// On trial: when a reply may end it.
     trial_until: Cell<Option<Instant>>,
-    /// Whether there was an answer since the keeper looked last.
-    has_heard: Cell<bool>,
-    /// What a call was refused with, while it was closed.
-    refused: RefCell<Option<String>>,
+    /// Whether there was a reply since the last check.
+    has_reply: Cell<bool>,
+    /// An error reply while the breaker was closed.
+    error_reply: RefCell<Option<String>>,
     opened: Notify,
 }
 
-/// The breakers of all workers. One on trial counts as open here: the log says so when the first opens, and when
-/// none is open any more.
+/// The breakers of all workers. A breaker on trial counts as open here: a message is logged when the first opens, and when
+/// the last closes.
 #[derive(Debug, Default)]
 pub struct Breakers {
     open: AtomicUsize,
     openings: AtomicU64,
-    /// When the log said last that some calls are refused.
-    refused: Mutex<Option<Instant>>,
+    /// When error replies were last logged.
+    logged: Mutex<Option<Instant>>,
 }
 
 impl Breakers {
-    /// How many are open.
+    /// How many breakers are open.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// How many times one has opened since the start.
+    /// How often a breaker has opened since the start.
     #[must_use]
     pub fn openings(&self) -> u64 {
         self.openings.load(Ordering::Relaxed)
@@ -81,19 +80,19 @@ impl Breakers {
 }
 
 impl Breaker {
-    /// One of these, whose trials last so long at least.
-    pub fn of(all: &Arc<Breakers>, trial: Duration) -> Self {
+    /// A closed breaker, whose trials last for `trial` at least.
+    pub fn new(all: &Arc<Breakers>, trial: Duration) -> Self {
         let mut breaker = Self::default();
         (breaker.all, breaker.trial) = (Arc::clone(all), trial);
         breaker
     }
 
-    /// Whether no worker of this process has one that is open or on trial.
+    /// Whether no breaker of this process is open or on trial.
     pub fn are_all_closed(&self) -> bool {
         self.all.open() == 0
     }
 
-    /// Whether nothing is to be sent.
+    /// Whether requests must not be sent.
     pub fn is_open(&self) -> bool {
         self.probe.get().is_some()
     }
@@ -104,140 +103,138 @@ impl Breaker {
         left.map_or(Micros::ZERO, Micros::from)
     }
 
-    /// A request was answered.
-    pub fn answered(&self) {
-        self.has_heard.set(true);
+    /// Records the reply to a request.
+    pub fn record_success(&self) {
+        self.has_reply.set(true);
         if self.failures.replace(0) > 0 {
-            self.since.set(None);
+            self.first_failure.set(None);
         }
         self.end_trial();
     }
 
-    /// Ends a trial that has lasted long enough; a request was answered since.
+    /// Ends a trial that has lasted long enough, after a reply.
     fn end_trial(&self) {
         if self.trial_until.get().is_some_and(|until| until <= cached_now()) {
             self.trial_until.set(None);
             if self.all.open.fetch_sub(1, Ordering::Relaxed) == 1 {
-                tracing::info!("the store answers again");
+                tracing::info!("the store is available again");
             }
         }
     }
 
-    /// A request was not, which may open it.
-    pub fn failed(&self, error: &StoreError) {
-        if let StoreError::Busy | StoreError::SlotMoving = error {
-            // It was not asked, or is only waiting for a slot.
+    /// Records the failure of a request, which may open the breaker.
+    pub fn record_failure(&self, error: &StoreError) {
+        if let StoreError::QueueFull | StoreError::SlotMoving = error {
+            // Not sent, or only delayed by the migration of a slot.
             return;
         }
-        if let StoreError::Refused(words) = error {
-            self.refused.borrow_mut().get_or_insert_with(|| words.clone());
+        if let StoreError::ErrorReply(message) = error {
+            self.error_reply.borrow_mut().get_or_insert_with(|| message.clone());
         }
-        let lasts = self.lasts();
-        // Where there is no connection there is nothing to try.
-        let is_out = self.failures.get() >= FAILURES || matches!(error, StoreError::Away(_));
-        if lasts && is_out {
+        let is_long = self.count_failure();
+        // Without a connection further attempts are pointless.
+        let is_enough = self.failures.get() >= FAILURES || matches!(error, StoreError::NotConnected(_));
+        if is_long && is_enough {
             self.open(error);
         }
     }
 
-    /// Counts a failure, and says whether the row of them is more than a hiccup.
-    fn lasts(&self) -> bool {
+    /// Counts a failure; returns whether the consecutive failures span more than a hiccup.
+    fn count_failure(&self) -> bool {
         let now = cached_now();
-        let since = self.since.get().unwrap_or(now);
-        self.since.set(Some(since));
+        let first = self.first_failure.get().unwrap_or(now);
+        self.first_failure.set(Some(first));
         self.failures.set(self.failures.get().saturating_add(1));
-        now.saturating_duration_since(since) >= SPAN
+        now.saturating_duration_since(first) >= SPAN
     }
 
-    /// Opens it because of `error`.
+    /// Opens the breaker because of `error`.
     pub fn open(&self, error: &StoreError) {
         if self.is_open() {
             return;
         }
         let now = cached_now();
-        self.since.set(self.since.get().or(Some(now)));
-        self.probe.set(Some(now + PAUSE));
+        self.first_failure.set(self.first_failure.get().or(Some(now)));
+        self.probe.set(Some(now + PROBE_INTERVAL));
         self.opened.notify_one();
-        self.refused.take();
+        self.error_reply.take();
         self.all.openings.fetch_add(1, Ordering::Relaxed);
         if self.trial_until.take().is_none() && self.all.open.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!("the store is unavailable: {error}; each limit follows its on_store_failure");
+        }
+    }
+
+    /// Logs that some calls had error replies while others succeeded, as if one node of a cluster fails.
+    fn log_error_replies(&self) {
+        let Some(message) = self.error_reply.take() else { return };
+        let (now, mut logged) = (cached_now(), self.all.logged.lock());
+        if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
+            *logged = Some(now);
             tracing::warn!(
-                "the store can't be asked: {error}; each limit does what its on_store_failure says"
+                "the store refuses some calls: {message}; each limit follows its on_store_failure"
             );
         }
     }
 
-    /// Says that calls were refused while others were answered, as by one node of a cluster.
-    fn say_refused(&self) {
-        let Some(words) = self.refused.take() else { return };
-        let (now, mut said) = (cached_now(), self.all.refused.lock());
-        if said.is_none_or(|said| now.saturating_duration_since(said) >= SILENCE) {
-            *said = Some(now);
-            tracing::warn!(
-                "the store refuses some calls: {words}; each limit does what its on_store_failure says"
-            );
-        }
-    }
-
-    /// Lets requests through again, on trial: the row of failures goes on.
+    /// Closes the breaker on trial: one more failure opens it.
     pub fn close(&self) {
         self.failures.set(FAILURES - 1);
         self.trial_until.set(Some(cached_now() + self.trial));
         self.probe.set(None);
     }
 
-    /// Asks the store for the first time: who comes after that need not find out by waiting whether it is there.
-    pub async fn begin(&self, store: &Store) {
-        let reached = match store.wait_connected(PATIENCE).await {
+    /// Connects and probes the store for the first time, so that the first requests need not wait for an unavailable store.
+    pub async fn connect(&self, store: &Store) {
+        let reached = match store.wait_connected(CONNECT_TIMEOUT).await {
             Ok(()) => store.probe().await,
             Err(error) => Err(error),
         };
         match reached {
-            Ok(()) => self.answered(),
+            Ok(()) => self.record_success(),
             Err(error) => self.open(&error),
         }
     }
 
-    /// Waits until it is open; a store that nobody asks meanwhile is probed. A probe that fails is worth as many
-    /// requests as it takes, if the next one fails too.
-    pub async fn opened(&self, store: &Store) {
-        let mut heard = monotonic();
+    /// Waits until the breaker is open, and meanwhile probes the store if it is idle. Failed probes alone open the breaker
+    /// if they span more than a hiccup.
+    pub async fn wait_until_open(&self, store: &Store) {
+        let mut last_reply = monotonic();
         loop {
-            // It wakes up at once when a request opens it.
-            let _ = tokio::time::timeout(PAUSE, self.opened.notified()).await;
+            // Wakes up at once when a request opens the breaker.
+            let _ = tokio::time::timeout(PROBE_INTERVAL, self.opened.notified()).await;
             let now = monotonic();
             if self.is_open() {
                 return;
             }
-            if self.has_heard.replace(false) {
-                heard = now;
+            if self.has_reply.replace(false) {
+                last_reply = now;
             }
-            // A failure may have been the last word, and a trial nobody takes part in.
+            // After a failure the store is probed, since no request may follow. A trial without requests ends here.
             if self.failures.get() == 0 {
                 self.end_trial();
-                self.say_refused();
-                if now.saturating_duration_since(heard) < IDLE {
+                self.log_error_replies();
+                if now.saturating_duration_since(last_reply) < IDLE_TIMEOUT {
                     continue;
                 }
             }
             match store.probe().await {
-                Ok(()) => self.answered(),
-                Err(error) if self.lasts() => self.open(&error),
+                Ok(()) => self.record_success(),
+                Err(error) if self.count_failure() => self.open(&error),
                 Err(_) => {}
             }
         }
     }
 
-    /// Waits until a probe is answered; it stays open.
-    pub async fn recovered(&self, store: &Store) {
+    /// Waits until a probe succeeds; the breaker stays open.
+    pub async fn wait_until_recovered(&self, store: &Store) {
         let mut reconnect = reconnect_at();
         loop {
-            tokio::time::sleep(PAUSE).await;
-            self.probe.set(Some(monotonic() + PAUSE));
+            tokio::time::sleep(PROBE_INTERVAL).await;
+            self.probe.set(Some(monotonic() + PROBE_INTERVAL));
             match store.probe().await {
                 Ok(()) => return,
-                // It answers, and would say the same over another connection.
-                Err(StoreError::Refused(_)) => reconnect = reconnect_at(),
+                // The server replies, so another connection would not help.
+                Err(StoreError::ErrorReply(_)) => reconnect = reconnect_at(),
                 Err(_) if monotonic() >= reconnect => {
                     store.reconnect();
                     reconnect = reconnect_at();
@@ -256,9 +253,9 @@ impl Drop for Breaker {
     }
 }
 
-/// When a connection is given up that does not come back; not all workers and proxies at once.
+/// When a connection without replies is replaced; jittered, so that workers and proxies do not reconnect all at once.
 fn reconnect_at() -> Instant {
-    monotonic() + RECONNECT + RECONNECT.mul_f64(fastrand::f64() / 4.0)
+    monotonic() + RECONNECT_AFTER + RECONNECT_AFTER.mul_f64(fastrand::f64() / 4.0)
 }
 
 #[cfg(test)]
@@ -267,8 +264,8 @@ mod tests {
     use crate::store::Memory;
     use crate::time::Clock;
 
-    fn away() -> StoreError {
-        StoreError::Away("nobody is there".to_owned())
+    fn not_connected() -> StoreError {
+        StoreError::NotConnected("connection refused".to_owned())
     }
 
     async fn pass(time: Duration) {
@@ -276,16 +273,16 @@ mod tests {
         let _ = monotonic();
     }
 
-    /// A store in this process always answers.
+    /// A store in this process is always available.
     fn store() -> Store {
         Store::Memory(Arc::new(Memory::new(1, Clock::System)))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_in_a_row_open_it_and_single_ones_do_not() {
+    async fn consecutive_failures_open_the_breaker_and_single_ones_do_not() {
         let breaker = Breaker::default();
         let fails = |error| {
-            breaker.failed(&error);
+            breaker.record_failure(&error);
             breaker.is_open()
         };
         for _ in 0..3 {
@@ -293,14 +290,14 @@ mod tests {
                 assert!(!fails(StoreError::Deadline));
                 pass(SPAN / 4).await;
             }
-            breaker.answered();
+            breaker.record_success();
         }
-        // One hiccup, however many were waiting for it.
+        // One hiccup, however many requests it fails.
         for _ in 0..5 * FAILURES {
             assert!(!fails(StoreError::Deadline));
         }
         pass(SPAN).await;
-        assert!(!fails(StoreError::Busy));
+        assert!(!fails(StoreError::QueueFull));
         assert!(fails(StoreError::Deadline));
         assert!(breaker.until_probe() > Micros::ZERO);
         assert!(fails(StoreError::Deadline));
@@ -308,71 +305,71 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_is_soon_there_again_does_not_open_it_and_one_that_is_not_does() {
+    async fn a_lost_connection_opens_the_breaker_unless_it_is_replaced_soon() {
         let breaker = Breaker::default();
-        (0..5 * FAILURES).for_each(|_| breaker.failed(&away()));
+        (0..5 * FAILURES).for_each(|_| breaker.record_failure(&not_connected()));
         assert!(!breaker.is_open());
-        breaker.answered();
-        breaker.failed(&away());
+        breaker.record_success();
+        breaker.record_failure(&not_connected());
         pass(SPAN).await;
-        breaker.failed(&away());
+        breaker.record_failure(&not_connected());
         assert!(breaker.is_open());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_closes_on_trial() {
+    async fn the_breaker_closes_on_trial() {
         let breaker = Breaker::default();
-        breaker.open(&away());
+        breaker.open(&not_connected());
         for _ in 0..3 {
-            breaker.recovered(&store()).await;
+            breaker.wait_until_recovered(&store()).await;
             assert!(breaker.is_open());
             breaker.close();
             assert!(!breaker.is_open());
-            // Nothing is well yet.
+            // On trial it still counts as open.
             assert_eq!(breaker.all.open(), 1);
             pass(SPAN).await;
-            breaker.failed(&StoreError::Deadline);
+            breaker.record_failure(&StoreError::Deadline);
             assert!(breaker.is_open());
         }
-        breaker.recovered(&store()).await;
+        breaker.wait_until_recovered(&store()).await;
         breaker.close();
-        breaker.answered();
+        breaker.record_success();
         pass(SPAN).await;
-        breaker.failed(&StoreError::Deadline);
+        breaker.record_failure(&StoreError::Deadline);
         assert!(!breaker.is_open());
         assert_eq!((breaker.all.open(), breaker.all.openings()), (0, 4));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_trial_lasts_as_long_as_other_proxies_may_take_to_recover() {
-        let breaker = Breaker::of(&Arc::default(), 4 * SPAN);
-        breaker.open(&away());
+        let breaker = Breaker::new(&Arc::default(), 4 * SPAN);
+        breaker.open(&not_connected());
         breaker.close();
         for _ in 0..4 {
-            breaker.answered();
+            breaker.record_success();
             assert!(!breaker.is_open() && !breaker.are_all_closed());
             pass(SPAN).await;
         }
-        breaker.answered();
+        breaker.record_success();
         assert!(breaker.are_all_closed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slot_that_moves_is_no_failure() {
+    async fn the_migration_of_a_slot_is_no_failure() {
         let breaker = Breaker::default();
         for _ in 0..5 * FAILURES {
-            breaker.failed(&StoreError::SlotMoving);
+            breaker.record_failure(&StoreError::SlotMoving);
             pass(SPAN).await;
         }
         assert!(!breaker.is_open() && breaker.failures.get() == 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_gone_is_not_counted() {
+    async fn dropped_breakers_are_not_counted() {
         let all = Arc::default();
-        let (first, second) = (Breaker::of(&all, Duration::ZERO), Breaker::of(&all, Duration::ZERO));
-        first.open(&away());
-        second.open(&away());
+        let (first, second) = (Breaker::new(&all, Duration::ZERO), Breaker::new(&all, Duration::ZERO));
+        first.open(&not_connected());
+        second.open(&not_connected());
         assert_eq!(all.open(), 2);
         drop(first);
         second.close();
@@ -381,13 +378,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_keeper_ends_a_trial_that_nobody_takes_part_in() {
+    async fn a_trial_without_requests_ends() {
         let breaker = Breaker::default();
-        breaker.open(&away());
+        breaker.open(&not_connected());
         breaker.close();
         let store = store();
-        // It waits for ever for a store that answers.
-        let watching = tokio::time::timeout(PAUSE + SPAN, breaker.opened(&store));
+        // With a store that replies it never returns.
+        let watching = tokio::time::timeout(PROBE_INTERVAL + SPAN, breaker.wait_until_open(&store));
         assert!(watching.await.is_err());
         assert_eq!(breaker.all.open(), 0);
     }

@@ -1,73 +1,61 @@
-//! Denials remembered: a key that has to wait until a certain time is refused in this process until then, and
-//! the store is not asked.
+//! A cache of denials: a key that was denied until a certain time is denied by this process until then, without a call
+//! to the store.
 //!
-//! A denial of cost c with `retry_after` r means that no request of cost c or more can pass before r is over,
-//! whatever others spend. That holds for as long as nothing is given back; so slots and limits with `charge_on` are never
-//! remembered, and nothing for longer than [`LONGEST`], which bounds how stale a reset somewhere else can find us.
+//! A denial of cost c with `retry_after` r means that no request of cost c or more can pass within r, whatever other
+//! proxies spend, as long as nothing is refunded. So denials by slots and by limits with `charge_on` are never cached, and
+//! no denial for longer than [`MAX_AGE`], since a reset on another proxy can't clear this cache.
 
-use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use hashbrown::{DefaultHashBuilder, HashMap};
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{LimitStatus, LimitStatuses};
-use crate::limit::{Charge, Decision, DenyReason, Policy, Quota};
+use super::status::{LimitStatus, LimitStatuses};
+use crate::limit::{Charge, Decision, DenyReason, EntryId, Policy};
+use crate::sharded::Sharded;
 use crate::time::Micros;
 
-/// The longest that a denial is remembered.
-const LONGEST: Micros = Micros::SECOND;
-/// Enough that two workers seldom meet at one lock.
+/// The longest that a denial is cached.
+const MAX_AGE: Micros = Micros::SECOND;
+/// Enough that two workers seldom contend for a lock.
 const SHARDS: usize = 64;
-/// Denials remembered at once, over all shards: those beyond it ask the store.
-const MOST: usize = 65_536;
+/// The most cached denials, over all shards; beyond it requests go to the store.
+const MAX_DENIALS: usize = 65_536;
 
-/// What is remembered, shared by all workers.
-#[derive(Debug)]
+/// Cached denials, shared by all workers.
+#[derive(Debug, Default)]
 pub struct DenialCache {
-    shards: Box<[Mutex<HashMap<u128, Denied>>]>,
-    hasher: DefaultHashBuilder,
-    /// How often everything was forgotten. What was asked before that is not remembered after it.
-    forgotten: AtomicU64,
+    denials: Sharded<HashMap<EntryId, CachedDenial>, SHARDS>,
+    /// How often the cache was cleared. Decisions on calls that were sent before that are not cached after it.
+    clears: AtomicU64,
 }
 
-/// When a question was sent to the store.
+/// When a call was sent to the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheLookup {
     at: Instant,
-    forgotten: u64,
+    clears: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Denied {
-    /// The least cost that is refused.
+struct CachedDenial {
+    /// The least cost that is denied.
     cost: u64,
-    /// When the store was asked; it has decided no sooner.
-    asked: Instant,
+    /// When the call was sent: the store has not decided before that.
+    sent: Instant,
     until: Instant,
     decision: Decision,
 }
 
-impl Default for DenialCache {
-    fn default() -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: DefaultHashBuilder::default(),
-            forgotten: AtomicU64::new(0),
-        }
-    }
-}
-
 impl DenialCache {
-    /// To be called before the store is asked.
+    /// Must be called before the call is sent to the store.
     pub(super) fn lookup(&self, now: Instant) -> CacheLookup {
-        CacheLookup { at: now, forgotten: self.forgotten.load(Ordering::Acquire) }
+        CacheLookup { at: now, clears: self.clears.load(Ordering::Acquire) }
     }
 
-    /// Where a request stands with those of its limits that are known to refuse it; `None` if none is.
-    pub(super) fn refuse(
+    /// The cached denials of a request; `None` if there are none.
+    pub(super) fn check(
         &self,
         policies: &[Policy],
         charges: &[Charge],
@@ -75,78 +63,71 @@ impl DenialCache {
     ) -> Option<LimitStatuses> {
         let known = |charge: &Charge| {
             let policy = &policies[charge.policy];
-            let id = id(policy, charge);
-            let denied = *self.shard(id).lock().get(&id)?;
+            let id = EntryId::new(policy, charge.key);
+            let denied = *self.denials.lock(&id).get(&id)?;
             let refuses = !policy.shadow && charge.cost >= denied.cost && now < denied.until;
             refuses.then(|| LimitStatus { policy: charge.policy, decision: denied.decision_at(now) })
         };
-        let standings: LimitStatuses = charges.iter().filter_map(known).collect();
-        (!standings.is_empty()).then_some(standings)
+        let statuses: LimitStatuses = charges.iter().filter_map(known).collect();
+        (!statuses.is_empty()).then_some(statuses)
     }
 
-    /// Remembers what a store has refused that was `asked` then.
-    pub(super) fn remember(
+    /// Caches the denials among the decisions of a call.
+    pub(super) fn record(
         &self,
         policies: &[Policy],
         charges: &[Charge],
         decisions: &[Decision],
-        asked: CacheLookup,
+        lookup: CacheLookup,
     ) {
         for (charge, decision) in charges.iter().zip(decisions) {
             let policy = &policies[charge.policy];
-            if let Some(wait) = lasting(policy, decision) {
-                let until = asked.at + wait.min(LONGEST).into();
-                let denied = Denied { cost: charge.cost, asked: asked.at, until, decision: *decision };
-                self.insert(id(policy, charge), denied, asked);
+            if let Some(wait) = duration(policy, decision) {
+                let until = lookup.at + wait.min(MAX_AGE).into();
+                let denied = CachedDenial { cost: charge.cost, sent: lookup.at, until, decision: *decision };
+                self.insert(EntryId::new(policy, charge.key), denied, lookup);
             }
         }
     }
 
-    /// Forgets everything: something was given back, or may have been.
+    /// Clears the cache: units were refunded or reset, or may have been.
     pub fn clear(&self) {
-        self.forgotten.fetch_add(1, Ordering::AcqRel);
-        for shard in &self.shards {
-            shard.lock().clear();
-        }
+        self.clears.fetch_add(1, Ordering::AcqRel);
+        self.denials.lock_each().for_each(|mut shard| shard.clear());
     }
 
-    fn insert(&self, id: u128, denied: Denied, asked: CacheLookup) {
-        let mut shard = self.shard(id).lock();
-        if self.forgotten.load(Ordering::Acquire) != asked.forgotten {
+    fn insert(&self, id: EntryId, denied: CachedDenial, lookup: CacheLookup) {
+        let mut shard = self.denials.lock(&id);
+        if self.clears.load(Ordering::Acquire) != lookup.clears {
             return;
         }
-        if shard.len() >= MOST / SHARDS {
-            shard.retain(|_, other| other.until > asked.at);
+        if shard.len() >= MAX_DENIALS / SHARDS {
+            shard.retain(|_, other| other.until > lookup.at);
         }
-        let has_room = shard.len() < MOST / SHARDS;
+        let has_room = shard.len() < MAX_DENIALS / SHARDS;
         match shard.entry(id) {
-            // Of two that hold, the one that refuses more; or else the one that holds for longer.
+            // Of two valid denials the one of the lower cost stays; of equal costs the longer one.
             Entry::Occupied(mut known) => {
                 let old = known.get();
                 if denied.cost < old.cost
                     || (denied.cost == old.cost && denied.until > old.until)
-                    || old.until <= asked.at
+                    || old.until <= lookup.at
                 {
                     known.insert(denied);
                 }
             }
-            Entry::Vacant(place) if has_room => {
-                place.insert(denied);
+            Entry::Vacant(vacant) if has_room => {
+                vacant.insert(denied);
             }
             Entry::Vacant(_) => {}
         }
     }
-
-    fn shard(&self, id: u128) -> &Mutex<HashMap<u128, Denied>> {
-        let hash = self.hasher.hash_one(id);
-        &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
-    }
 }
 
-impl Denied {
-    /// What the store would say `now`: waits count down.
+impl CachedDenial {
+    /// The decision that the store would make `now`, with shorter waits.
     fn decision_at(&self, now: Instant) -> Decision {
-        let passed = Micros::from(now.saturating_duration_since(self.asked)).0;
+        let passed = Micros::from(now.saturating_duration_since(self.sent)).0;
         let left = |span: Micros| Micros(span.0.saturating_sub(passed));
         Decision {
             retry_after: self.decision.retry_after.map(|wait| left(wait).max(Micros(1))),
@@ -156,17 +137,12 @@ impl Denied {
     }
 }
 
-/// What stands for a policy's key.
-fn id(policy: &Policy, charge: &Charge) -> u128 {
-    u128::from_le_bytes(charge.key.0) ^ policy.salt()
-}
-
-/// For how long a denial holds, a little less than it says because clocks differ in speed; `None` if it may end
-/// sooner because units are given back, or if each denial has to be counted because it may be the one that begins a ban.
-fn lasting(policy: &Policy, decision: &Decision) -> Option<Micros> {
-    let is_counted = policy.ban.is_some() && decision.cause == DenyReason::Quota;
-    let returns = matches!(policy.quota, Quota::Concurrency(_)) || policy.charges_by_status();
-    let may_end = returns && decision.cause == DenyReason::Quota;
+/// How long a denial is valid: a little less than its `retry_after`, since clocks differ in speed. `None` if units may be
+/// refunded before, or if the store must count each denial because of a ban.
+fn duration(policy: &Policy, decision: &Decision) -> Option<Micros> {
+    let is_counted = policy.ban.is_some() && decision.reason == DenyReason::Quota;
+    let refunds = policy.has_slots() || policy.charges_by_status();
+    let may_end = refunds && decision.reason == DenyReason::Quota;
     if decision.allowed || policy.shadow || is_counted || may_end {
         return None;
     }
@@ -180,7 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::{Align, Ban, Key, PolicyId, Rate};
+    use crate::limit::{Align, Ban, Key, PolicyId, Quota, Rate};
     use crate::store::Memory;
     use crate::time::{Clock, Timestamp, monotonic};
 
@@ -205,9 +181,9 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is refused here that the store would have let pass, whatever others spend.
+        /// No request is denied that the store would have allowed, whatever other proxies spend.
         #[test]
-        fn what_is_refused_by_heart_the_store_refuses_too(
+        fn cached_denials_agree_with_the_store(
             events in prop::collection::vec((0..400_000_u64, 0..8_u32, 1..5_u64, any::<bool>(), 0..3_000_u64), 1..80)
         ) {
             let (policies, begin) = (policies(), monotonic());
@@ -219,12 +195,12 @@ mod tests {
                 let instant = begin + Duration::from_micros(now);
                 memory.clock().set(Timestamp(1_000_000_000 + now));
                 if elsewhere {
-                    // Another proxy, which remembers nothing of this.
+                    // Another proxy, without these cached denials.
                     let _ = memory.take(&policies, &[charge]);
                     continue;
                 }
-                if let Some(refused) = denials.refuse(&policies, &[charge], instant) {
-                    let look = memory.take(&policies, &[charge.with(crate::limit::ChargeKind::Look)])[0];
+                if let Some(refused) = denials.check(&policies, &[charge], instant) {
+                    let look = memory.take(&policies, &[charge.with_kind(crate::limit::ChargeKind::Check)])[0];
                     prop_assert!(!look.allowed);
                     let known = refused[0].decision.retry_after;
                     prop_assert!(look.retry_after.is_none_or(|wait| known <= Some(wait)));
@@ -234,13 +210,13 @@ mod tests {
                 now += travel;
                 memory.clock().set(Timestamp(1_000_000_000 + now));
                 let decisions = memory.take(&policies, &[charge]);
-                denials.remember(&policies, &[charge], &decisions, asked);
+                denials.record(&policies, &[charge], &decisions, asked);
             }
         }
     }
 
     #[test]
-    fn waits_count_down_and_end() {
+    fn waits_count_down_and_expire() {
         let (policies, denials, begin) = (policies(), DenialCache::default(), monotonic());
         let charge = |cost| [Charge::take(PolicyId(0), Key([1; 16]), cost)];
         let said = Decision {
@@ -248,18 +224,18 @@ mod tests {
             retry_after: Some(Micros(400_000)),
             ..Decision::allowed(4, 1, Micros(900_000))
         };
-        denials.remember(&policies, &charge(2), &[said], denials.lookup(begin));
+        denials.record(&policies, &charge(2), &[said], denials.lookup(begin));
         let at = |millis| begin + Duration::from_millis(millis);
-        assert!(denials.refuse(&policies, &charge(1), at(100)).is_none());
-        let refused = denials.refuse(&policies, &charge(3), at(100)).unwrap()[0].decision;
+        assert!(denials.check(&policies, &charge(1), at(100)).is_none());
+        let refused = denials.check(&policies, &charge(3), at(100)).unwrap()[0].decision;
         assert_eq!((refused.retry_after, refused.reset_after), (Some(Micros(300_000)), Micros(800_000)));
-        assert!(denials.refuse(&policies, &charge(2), at(400)).is_none());
+        assert!(denials.check(&policies, &charge(2), at(400)).is_none());
         denials.clear();
-        assert!(denials.refuse(&policies, &charge(3), at(100)).is_none());
+        assert!(denials.check(&policies, &charge(3), at(100)).is_none());
     }
 
     #[test]
-    fn what_was_asked_before_everything_was_forgotten_is_not_remembered() {
+    fn decisions_on_calls_before_a_clear_are_not_cached() {
         let (policies, denials, begin) = (policies(), DenialCache::default(), monotonic());
         let charge = [Charge::take(PolicyId(0), Key([1; 16]), 1)];
         let asked = denials.lookup(begin);
@@ -269,7 +245,7 @@ mod tests {
             retry_after: Some(Micros::SECOND),
             ..Decision::allowed(4, 0, Micros(1))
         };
-        denials.remember(&policies, &charge, &[said], asked);
-        assert!(denials.refuse(&policies, &charge, begin).is_none());
+        denials.record(&policies, &charge, &[said], asked);
+        assert!(denials.check(&policies, &charge, begin).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! All limits of a configuration, and what each does when the store can't be asked.
+//! All limits of a configuration, and their policies for store failures.
 
 use std::num::NonZeroU64;
 use std::ops::Index;
@@ -6,33 +6,33 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{LimitStatus, LimitStatuses};
+use super::status::{LimitStatus, LimitStatuses};
 use crate::id_vec::Id as _;
 use crate::limit::{Charge, Policy, PolicyId};
 use crate::time::Timestamp;
 
-/// What a limit does when the store can't be asked.
+/// The policy of a limit while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreFailure {
-    /// This process decides by itself, with its share of the quota.
+    /// This process decides, with its share of the quota.
     #[default]
     Local,
-    /// The request passes this limit.
+    /// The limit allows the request.
     Allow,
-    /// The request is refused with 503.
+    /// The request is denied with 503.
     Deny,
 }
 
 /// All limits of a configuration, by [`crate::limit::PolicyId`].
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// What each limit is.
+    /// The limits.
     pub policies: Arc<[Policy]>,
-    /// The share of one proxy, for when it has to decide alone.
+    /// The share of one proxy in each limit, for decisions without the store.
     pub shares: Arc<[Policy]>,
     /// How many proxies have such a share.
     pub instances: NonZeroU64,
-    /// What each limit does when the store can't be asked.
+    /// The policy of each limit while the store is unavailable.
     pub on_failure: Arc<[OnStoreFailure]>,
 }
 
@@ -62,42 +62,43 @@ impl Limits {
             policies: limits.into_iter().map(|(policy, _)| policy).collect(),
         }
     }
-}
 
-impl Limits {
     pub(super) fn policy(&self, charge: &Charge) -> &Policy {
         &self.policies[charge.policy]
+    }
+
+    pub(super) fn share(&self, charge: &Charge) -> &Policy {
+        &self.shares[charge.policy]
     }
 
     pub(super) fn on_failure(&self, charge: &Charge) -> OnStoreFailure {
         self.on_failure[charge.policy]
     }
 
-    /// The charges that this process decides by itself while the store is away.
+    /// The charges of limits that this process decides while the store is unavailable.
     pub(super) fn local(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
-        let own = charges.iter().filter(|charge| self.on_failure(charge) == OnStoreFailure::Local);
-        own.copied().collect()
+        let local = charges.iter().filter(|charge| self.on_failure(charge) == OnStoreFailure::Local);
+        local.copied().collect()
     }
 
-    /// The same charges where one that costs more than a share can ever give takes all of it: it must not be refused
-    /// for good because the store is away.
-    pub(super) fn fitting(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
-        let most = |charge: &Charge| self.shares[charge.policy].quota.limit();
+    /// The same charges with their costs capped at the shares: a request that costs more than a share takes all of it, and
+    /// is not denied for as long as the store is unavailable.
+    pub(super) fn capped(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
+        let most = |charge: &Charge| self.share(charge).quota.limit();
         charges.iter().map(|charge| Charge { cost: charge.cost.min(most(charge)), ..*charge }).collect()
     }
 
-    /// Where a request stands that no store needs to be asked about, because it costs more than one of its
-    /// limits could ever give.
-    pub(super) fn never(&self, charges: &[Charge]) -> Option<LimitStatuses> {
-        let stands = |charge: &Charge| {
+    /// The denials of a request that costs more than a limit can ever allow; no store is needed for these.
+    pub(super) fn impossible(&self, charges: &[Charge]) -> Option<LimitStatuses> {
+        let denial = |charge: &Charge| {
             let policy = self.policy(charge);
-            let refused = charge.cost > policy.quota.limit() && !policy.shadow;
-            refused.then(|| LimitStatus {
+            let is_denied = charge.cost > policy.quota.limit() && !policy.shadow;
+            is_denied.then(|| LimitStatus {
                 policy: charge.policy,
                 decision: policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder).decision,
             })
         };
-        let refused: LimitStatuses = charges.iter().filter_map(stands).collect();
-        (!refused.is_empty()).then_some(refused)
+        let denials: LimitStatuses = charges.iter().filter_map(denial).collect();
+        (!denials.is_empty()).then_some(denials)
     }
 }

@@ -1,44 +1,43 @@
-//! The ledger: what this process has admitted while the store could not be asked, and owes it.
+//! The ledger of what this process has admitted while the store was unavailable, and owes it.
 //!
-//! Owed is only what provably was not sent. It is paid by late charges as soon as a probe is answered, before the worker
-//! asks the store anything else; what other workers add meanwhile is paid by their keepers and ours.
+//! Only charges that provably were not sent are owed. They are paid by late charges as soon as a probe succeeds, before the
+//! worker sends requests to the store; debts that other workers add meanwhile are paid by the maintenance of any worker.
 
-use std::hash::BuildHasher as _;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::Limits;
-use crate::limit::{Charge, Decision, Key, OwedCharges, Policy, PolicyId};
+use super::limits::Limits;
+use crate::limit::{Admitted, Charge, Decision, EntryId, Key, OwedCharges, Policy, PolicyId};
+use crate::sharded::Sharded;
 use crate::store::Memory;
 use crate::telemetry::ChargeBack;
 use crate::time::Timestamp;
 
-/// Enough that two workers seldom meet at one lock.
+/// Enough that two workers seldom contend for a lock.
 const SHARDS: usize = 16;
-/// The most keys that are owed at once; beyond it those go that owe least.
-const MOST: usize = 100_000;
+/// The most keys with debts; beyond it the smallest debts are dropped.
+const MAX_KEYS: usize = 100_000;
 
-/// What is owed, shared by all workers.
+/// All debts of this process, shared by its workers.
 #[derive(Debug)]
 pub struct OutageLedger {
-    shards: Box<[Mutex<HashMap<u128, DebtEntry>>]>,
-    hasher: DefaultHashBuilder,
+    debts: Sharded<HashMap<EntryId, DebtEntry>, SHARDS>,
     keys: AtomicUsize,
-    /// The keys that are being paid, each as often as it was taken off.
-    paying: Mutex<HashMap<u128, u32>>,
-    /// How many times a key is being paid.
-    payments: AtomicUsize,
-    /// What became of units, in the order of [`ChargeBack`].
+    /// Keys that are being paid or have reserved units, and how often.
+    pending: Mutex<HashMap<EntryId, u32>>,
+    /// The sum of `pending`, to skip its lock.
+    pending_count: AtomicUsize,
+    /// Units by their outcome, in the order of [`ChargeBack`].
     units: [AtomicU64; ChargeBack::COUNT],
     /// The most keys of one shard.
-    most: usize,
+    max_per_shard: usize,
 }
 
-/// A key that owes something.
+/// The debt of one key.
 #[derive(Clone, Debug)]
 pub(super) struct DebtEntry {
     pub policies: Arc<[Policy]>,
@@ -47,80 +46,80 @@ pub(super) struct DebtEntry {
     pub key: Key,
     instances: NonZeroU64,
     owed: OwedCharges,
-    /// How often the store has answered a payment with an error.
+    /// How often the store has replied to a payment with an error.
     pub refusals: u16,
 }
 
 impl Default for OutageLedger {
     fn default() -> Self {
-        Self::new(MOST)
+        Self::new(MAX_KEYS)
     }
 }
 
 impl OutageLedger {
-    /// One of at most `most` keys, but for a few.
-    fn new(most: usize) -> Self {
+    /// A ledger of about `max_keys` keys at most.
+    fn new(max_keys: usize) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: DefaultHashBuilder::default(),
+            debts: Sharded::default(),
             keys: AtomicUsize::new(0),
-            paying: Mutex::default(),
-            payments: AtomicUsize::new(0),
+            pending: Mutex::default(),
+            pending_count: AtomicUsize::new(0),
             units: std::array::from_fn(|_| AtomicU64::new(0)),
-            most: most.div_ceil(SHARDS),
+            max_per_shard: max_keys.div_ceil(SHARDS),
         }
     }
 
-    /// How many keys owe something.
+    /// How many keys have debts.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is owed.
+    /// Whether there are no debts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many units were owed, and what became of them, in the order of [`ChargeBack`].
+    /// How many units were owed, paid, lost and dropped, in the order of [`ChargeBack`].
     #[must_use]
     pub fn units(&self) -> [u64; ChargeBack::COUNT] {
         self.units.each_ref().map(|units| units.load(Ordering::Relaxed))
     }
 
-    /// This became of so many units.
-    pub(super) fn count(&self, end: ChargeBack, units: u64) {
-        self.units[end as usize].fetch_add(units, Ordering::Relaxed);
+    /// Counts units by their outcome.
+    pub(super) fn count(&self, outcome: ChargeBack, units: u64) {
+        self.units[outcome as usize].fetch_add(units, Ordering::Relaxed);
     }
 
-    /// Whether something is owed of this key, or is being paid: then the store does not know all of it.
-    pub(super) fn owes(&self, policy: &Policy, key: Key) -> bool {
-        if self.is_empty() && self.payments.load(Ordering::Relaxed) == 0 {
+    /// Whether the key has a debt, which may be being paid: then the store does not know all of it.
+    pub(super) fn has_debt(&self, policy: &Policy, key: Key) -> bool {
+        if self.is_empty() && self.pending_count.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let id = id(policy, key);
-        self.shard(id).lock().contains_key(&id) || self.paying.lock().contains_key(&id)
+        let id = EntryId::new(policy, key);
+        self.debts.lock(&id).contains_key(&id) || self.pending.lock().contains_key(&id)
     }
 
-    /// Writes down a charge that the share has admitted, saying `said`, and that was not sent.
-    pub(super) fn add(&self, limits: &Limits, charge: &Charge, said: &Decision, now: Timestamp) {
+    /// Records a charge that the share has admitted with `decision`, and that was not sent.
+    pub(super) fn record(&self, limits: &Limits, charge: &Charge, decision: &Decision) {
         self.count(ChargeBack::Owed, charge.cost);
-        let own = &limits.shares[charge.policy].quota;
-        let whole = &limits.policy(charge).quota;
-        let id = id(limits.policy(charge), charge.key);
-        let mut shard = self.shard(id).lock();
-        if let Some(debtor) = shard.get_mut(&id) {
-            debtor.take_up(limits, charge.policy, now);
-            debtor.owed.add(own, whole, said, charge.cost, now);
+        let policy = limits.policy(charge);
+        let (share, whole) = (&limits.share(charge).quota, &policy.quota);
+        let admitted = Admitted { share, whole, decision, cost: charge.cost, at: decision.at };
+        let id = EntryId::new(policy, charge.key);
+        let mut debts = self.debts.lock(&id);
+        if let Some(debt) = debts.get_mut(&id) {
+            debt.adopt(limits, charge.policy, decision.at);
+            debt.owed.add(admitted);
             return;
         }
-        if shard.len() >= self.most {
-            self.make_room(&mut shard);
+        if debts.len() >= self.max_per_shard {
+            self.evict(&mut debts);
         }
         let (policies, shares) = (Arc::clone(&limits.policies), Arc::clone(&limits.shares));
-        let owed = OwedCharges::new(own, whole, said, charge.cost, now);
-        shard.insert(
+        let owed = OwedCharges::new(admitted);
+        debts.insert(
             id,
             DebtEntry {
                 policies,
@@ -135,60 +134,60 @@ impl OutageLedger {
         self.keys.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Minds a charge that the share has admitted and that the store may have: it is not owed.
-    pub(super) fn pass(&self, limits: &Limits, charge: &Charge, now: Timestamp) {
-        let id = id(limits.policy(charge), charge.key);
+    /// Records a charge that the share has admitted and that is not owed, since the store may have made it.
+    pub(super) fn record_unowed(&self, limits: &Limits, charge: &Charge, now: Timestamp) {
+        let id = EntryId::new(limits.policy(charge), charge.key);
         if !self.is_empty()
-            && let Some(debtor) = self.shard(id).lock().get_mut(&id)
+            && let Some(debt) = self.debts.lock(&id).get_mut(&id)
         {
-            debtor.take_up(limits, charge.policy, now);
-            debtor.owed.pass(&limits.shares[charge.policy].quota, charge.cost, now);
+            debt.adopt(limits, charge.policy, now);
+            debt.owed.add_unowed(&limits.share(charge).quota, charge.cost, now);
         }
     }
 
-    /// Units of this key are taken in this process by a request that may yet be charged for them: until [`OutageLedger::settled`]
+    /// A request has reserved units of this key in this process, and may be charged for them: until [`OutageLedger::release`]
     /// the store does not know all of the key.
-    pub(super) fn reserved(&self, policy: &Policy, key: Key) {
-        self.begin_paying(&[id(policy, key)]);
+    pub(super) fn reserve(&self, policy: &Policy, key: Key) {
+        self.add_pending(&[EntryId::new(policy, key)]);
     }
 
-    /// It is known whether the request that has reserved units of this key is charged for them.
-    pub(super) fn settled(&self, policy: &Policy, key: Key) {
-        self.end_paying(&[id(policy, key)]);
+    /// The request that had reserved units of this key has been charged for them, or not.
+    pub(super) fn release(&self, policy: &Policy, key: Key) {
+        self.remove_pending(&[EntryId::new(policy, key)]);
     }
 
-    fn begin_paying(&self, ids: &[u128]) {
-        let mut paying = self.paying.lock();
+    fn add_pending(&self, ids: &[EntryId]) {
+        let mut pending = self.pending.lock();
         for id in ids {
-            *paying.entry(*id).or_default() += 1;
+            *pending.entry(*id).or_default() += 1;
         }
-        self.payments.fetch_add(ids.len(), Ordering::Relaxed);
+        self.pending_count.fetch_add(ids.len(), Ordering::Relaxed);
     }
 
-    fn end_paying(&self, ids: &[u128]) {
-        let mut paying = self.paying.lock();
+    fn remove_pending(&self, ids: &[EntryId]) {
+        let mut pending = self.pending.lock();
         for id in ids {
-            if let Some(count) = paying.get_mut(id) {
+            if let Some(count) = pending.get_mut(id) {
                 *count -= 1;
                 if *count == 0 {
-                    paying.remove(id);
+                    pending.remove(id);
                 }
             }
         }
-        self.payments.fetch_sub(ids.len(), Ordering::Relaxed);
+        self.pending_count.fetch_sub(ids.len(), Ordering::Relaxed);
     }
 
-    /// Takes some keys off, at most `most`; none if nothing is owed. They count as owed for as long as the guard lives.
-    pub(super) fn take(&self, most: usize) -> (Vec<DebtEntry>, Paying<'_>) {
+    /// Removes debts to pay them, at most `max`; none if there are no debts. `has_debt` holds for them as long as the guard
+    /// lives.
+    pub(super) fn take(&self, max: usize) -> (Vec<DebtEntry>, PaymentGuard<'_>) {
         let mut taken = Vec::new();
-        let mut guard = Paying { ledger: self, ids: Vec::new() };
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            let ids: Vec<u128> = shard.keys().copied().take(most - taken.len()).collect();
+        let mut guard = PaymentGuard { ledger: self, ids: Vec::new() };
+        for mut shard in self.debts.lock_each() {
+            let ids: Vec<EntryId> = shard.keys().copied().take(max - taken.len()).collect();
             guard.add(&ids);
             taken.extend(ids.iter().filter_map(|id| shard.remove(id)));
             if shard.is_empty() {
-                // It may have been large.
+                // Frees the memory of a long outage.
                 shard.shrink_to_fit();
             }
         }
@@ -196,118 +195,108 @@ impl OutageLedger {
         (taken, guard)
     }
 
-    /// Puts back what was taken off and could not be paid.
-    pub(super) fn put_back(&self, debtor: DebtEntry) {
-        let id = id(debtor.policy(), debtor.key);
-        let mut shard = self.shard(id).lock();
+    /// Adds a debt that was taken and could not be paid.
+    pub(super) fn restore(&self, debt: DebtEntry) {
+        let id = EntryId::new(debt.policy(), debt.key);
+        let mut shard = self.debts.lock(&id);
         if let Some(known) = shard.get_mut(&id) {
-            let (own, mut earlier) = (known.share().quota.clone(), debtor.owed.clone());
-            earlier.convert(&debtor.share().quota, &own);
-            known.owed.join(earlier, &own);
+            let (own, mut earlier) = (known.share().quota.clone(), debt.owed.clone());
+            earlier.convert(&debt.share().quota, &own);
+            known.owed.merge(earlier, &own);
         } else {
-            shard.insert(id, debtor);
+            shard.insert(id, debt);
             self.keys.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Drops that eighth of a shard's keys that owes least, so that it is seldom done.
-    fn make_room(&self, shard: &mut HashMap<u128, DebtEntry>) {
+    /// Drops the eighth of a shard's debts that are smallest: several at once, so that it happens rarely.
+    fn evict(&self, shard: &mut HashMap<EntryId, DebtEntry>) {
         let mut owed: Vec<u64> = shard.values().map(DebtEntry::units).collect();
-        let (_, least, _) = owed.select_nth_unstable(self.most / 8);
-        let (least, before) = (*least, shard.len());
-        let mut left = self.most / 8 + 1;
+        let (_, largest, _) = owed.select_nth_unstable(self.max_per_shard / 8);
+        let (largest, before) = (*largest, shard.len());
+        let mut left = self.max_per_shard / 8 + 1;
         let mut dropped = 0;
-        shard.retain(|_, debtor| {
-            let units = debtor.units();
-            let goes = left > 0 && units <= least;
-            if goes {
+        shard.retain(|_, debt| {
+            let units = debt.units();
+            let is_dropped = left > 0 && units <= largest;
+            if is_dropped {
                 left -= 1;
                 dropped += units;
             }
-            !goes
+            !is_dropped
         });
         self.keys.fetch_sub(before - shard.len(), Ordering::Relaxed);
         self.count(ChargeBack::Dropped, dropped);
-    }
-
-    fn shard(&self, id: u128) -> &Mutex<HashMap<u128, DebtEntry>> {
-        let hash = self.hasher.hash_one(id);
-        &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
     }
 }
 
 /// Keys that are being paid.
 #[derive(Debug)]
-pub(super) struct Paying<'a> {
+pub(super) struct PaymentGuard<'a> {
     ledger: &'a OutageLedger,
-    ids: Vec<u128>,
+    ids: Vec<EntryId>,
 }
 
-impl Paying<'_> {
-    fn add(&mut self, ids: &[u128]) {
+impl PaymentGuard<'_> {
+    fn add(&mut self, ids: &[EntryId]) {
         if ids.is_empty() {
             return;
         }
-        self.ledger.begin_paying(ids);
+        self.ledger.add_pending(ids);
         self.ids.extend(ids);
     }
 }
 
-impl Drop for Paying<'_> {
+impl Drop for PaymentGuard<'_> {
     fn drop(&mut self) {
         if !self.ids.is_empty() {
-            self.ledger.end_paying(&self.ids);
+            self.ledger.remove_pending(&self.ids);
         }
     }
 }
 
 impl DebtEntry {
-    /// The whole policy.
+    /// The policy that the store counts by.
     pub fn policy(&self) -> &Policy {
         &self.policies[self.policy]
     }
 
-    /// Keeps what the store said of the key after it was paid, where that is less than the share has left: others may not
-    /// have paid yet.
-    pub fn learn(&self, alone: &Memory, said: &Decision) {
+    /// Stores the store's decision after the payment, unless the share has less left: other proxies may not have paid yet.
+    pub fn seed_share(&self, shares: &Memory, decision: &Decision) {
         let share = self.share();
-        alone.replace(share, self.key, |known, now| share.stricter_seed(known, said, self.instances, now));
+        shares
+            .update(share, self.key, |known, now| share.stricter_seed(known, decision, self.instances, now));
     }
 
-    /// Goes on by these limits, which may have other numbers than those by which it began.
-    fn take_up(&mut self, limits: &Limits, policy: PolicyId, now: Timestamp) {
+    /// Converts the debt to these limits, whose numbers a reload may have changed.
+    fn adopt(&mut self, limits: &Limits, policy: PolicyId, now: Timestamp) {
         if self.policy == policy && Arc::ptr_eq(&self.shares, &limits.shares) {
             return;
         }
         let from = self.share().quota.clone();
-        self.owed.settle(&from, now);
+        self.owed.update(&from, now);
         (self.policies, self.shares) = (Arc::clone(&limits.policies), Arc::clone(&limits.shares));
         (self.policy, self.instances) = (policy, limits.instances);
         let to = self.share().quota.clone();
         self.owed.convert(&from, &to);
     }
 
-    /// The share of it that has admitted what is owed.
+    /// The share that has admitted the units.
     fn share(&self) -> &Policy {
         &self.shares[self.policy]
     }
 
-    /// Units that are owed.
+    /// Owed units.
     pub fn units(&self) -> u64 {
         self.owed.units(&self.share().quota)
     }
 
-    /// The late charges that pay it.
+    /// The late charges that pay the debt.
     pub fn charges(&self, now: Timestamp) -> impl Iterator<Item = Charge> {
-        let late = self.owed.clone().late(&self.share().quota, &self.policy().quota, now);
+        let late = self.owed.clone().late_charges(&self.share().quota, &self.policy().quota, now);
         let (policy, key) = (self.policy, self.key);
         late.into_iter().map(move |(units, taken)| Charge::take(policy, key, units).late(taken))
     }
-}
-
-/// What stands for a policy's key.
-fn id(policy: &Policy, key: Key) -> u128 {
-    u128::from_le_bytes(key.0) ^ policy.salt()
 }
 
 #[cfg(test)]

@@ -1,40 +1,41 @@
 //! Units taken on arrival by limits with `charge_on`, until the final status of the request is known.
 //!
-//! A request under way holds its units, so a burst of parallel requests is bounded by the limit, and a client that
+//! A request in flight holds its units, so a burst of parallel requests is bounded by the limit, and a client that
 //! disconnects before its response has paid.
 
 use smallvec::SmallVec;
 
-use super::local_fallback::SharesTaken;
-use super::{LimitStatuses, Limiter, Limits};
-use crate::limit::{Charge, ChargeKind, Decision, Policy};
+use super::limits::Limits;
+use super::local_fallback::ShareRefunds;
+use super::status::LimitStatuses;
+use super::store_client::StoreClient;
+use crate::limit::{Charge, Decision};
 use crate::store::StoreError;
 
-/// Units that a request holds. [`Reservation::settle`] gives back those that its final status does not charge; all of
+/// Units that a request holds. [`Reservation::finish`] refunds those that its final status does not charge; all of
 /// them stay charged if it is dropped before.
 #[derive(Debug)]
 pub struct Reservation {
-    limiter: Limiter,
+    client: StoreClient,
     limits: Limits,
-    held: SmallVec<[Held; 2]>,
+    held: SmallVec<[HeldUnits; 2]>,
     origin: Origin,
 }
 
-/// Where units were taken, and so where they are given back.
+/// Where units were taken, and so where they are refunded.
 #[derive(Debug)]
 pub(super) enum Origin {
-    /// In the store, and these refunds say what was taken from the shares of this process as well.
+    /// In the store; these refunds are of what was taken from the shares of this process as well.
     Store(Vec<Charge>),
     /// In this process, while the store was unavailable.
     Fallback {
-        /// Whether the store is to be charged afterwards: not where it may have been charged by a call whose reply was
-        /// lost.
+        /// Whether the store is owed them: not if it may have charged them in a call whose reply was lost.
         is_owed: bool,
     },
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldUnits {
     charge: Charge,
     decision: Decision,
 }
@@ -42,14 +43,14 @@ struct Held {
 impl Origin {
     /// In this process, after `error` or without a call to the store.
     pub fn fallback(error: Option<&StoreError>) -> Self {
-        Self::Fallback { is_owed: error.is_none_or(StoreError::charges_nothing) }
+        Self::Fallback { is_owed: error.is_none_or(StoreError::is_uncharged) }
     }
 }
 
 impl Reservation {
-    /// The units that `charges` have taken and that a status may give back; most requests have none.
-    pub(super) fn of(
-        limiter: &Limiter,
+    /// The units that `charges` have taken and that a status may refund; most requests have none.
+    pub(super) fn new(
+        client: &StoreClient,
         limits: &Limits,
         charges: &[Charge],
         decisions: &[Decision],
@@ -61,73 +62,72 @@ impl Reservation {
         let all = charges
             .iter()
             .zip(decisions)
-            .map(|(charge, decision)| Held { charge: *charge, decision: *decision });
-        let held: SmallVec<[Held; 2]> = all.filter(|held| held.is_taken(limits)).collect();
+            .map(|(charge, decision)| HeldUnits { charge: *charge, decision: *decision });
+        let held: SmallVec<[HeldUnits; 2]> = all.filter(|held| held.is_refundable(limits)).collect();
         if held.is_empty() {
             return None;
         }
         if let Origin::Fallback { .. } = origin {
-            held.iter()
-                .for_each(|held| limiter.ledger.reserved(limits.policy(&held.charge), held.charge.key));
+            let ledger = &client.fallback.ledger;
+            held.iter().for_each(|held| ledger.reserve(limits.policy(&held.charge), held.charge.key));
         }
-        let (limiter, limits) = (limiter.clone(), limits.clone());
-        Some(Box::new(Self { limiter, limits, held, origin }))
+        let (client, limits) = (client.clone(), limits.clone());
+        Some(Box::new(Self { client, limits, held, origin }))
     }
 
-    /// Gives back the units that a request with this final status does not pay; says what its limits have left then.
-    pub async fn settle(mut self: Box<Self>, status: u16) -> LimitStatuses {
+    /// Refunds the units that a request with this final status is not charged; returns the decisions of their limits after
+    /// that.
+    pub async fn finish(mut self: Box<Self>, status: u16) -> LimitStatuses {
         let held = std::mem::take(&mut self.held);
-        let is_charged = |held: &Held| self.limits.policy(&held.charge).charge_on.contains(&status);
-        let (charged, returned): (SmallVec<[Held; 2]>, SmallVec<[Held; 2]>) =
+        let is_charged = |held: &HeldUnits| self.limits.policy(&held.charge).charge_on.contains(&status);
+        let (charged, refunded): (SmallVec<[HeldUnits; 2]>, SmallVec<[HeldUnits; 2]>) =
             held.into_iter().partition(is_charged);
+        // Charged when `self` is dropped.
         self.held = charged;
-        if returned.is_empty() {
+        if refunded.is_empty() {
             return LimitStatuses::new();
         }
-        let refunds: Vec<Charge> = returned.iter().map(Held::refund).collect();
+        let refunds: Vec<Charge> = refunded.iter().map(HeldUnits::refund).collect();
         match &self.origin {
             Origin::Store(shares) => {
-                let is_returned = |share: &&Charge| {
+                let is_refunded = |share: &&Charge| {
                     refunds.iter().any(|refund| (refund.policy, refund.key) == (share.policy, share.key))
                 };
-                let shares: SharesTaken = shares.iter().filter(is_returned).copied().collect();
-                self.limiter.return_shares(&self.limits, &shares);
-                self.limiter.refund(&self.limits, &refunds).await
+                let shares: ShareRefunds = shares.iter().filter(is_refunded).copied().collect();
+                self.client.fallback.refund_shares(&self.limits, &shares);
+                self.client.refund(&self.limits, &refunds).await
             }
             Origin::Fallback { .. } => {
-                let standings = self.limiter.refund_alone(&self.limits, &refunds);
-                returned.iter().for_each(|held| self.settled(&held.charge));
-                standings
+                let statuses = self.client.fallback.refund(&self.limits, &refunds);
+                refunded.iter().for_each(|held| self.release(&held.charge));
+                statuses
             }
         }
     }
-}
 
-impl Reservation {
-    fn settled(&self, charge: &Charge) {
-        self.limiter.ledger.settled(self.limits.policy(charge), charge.key);
+    fn release(&self, charge: &Charge) {
+        self.client.fallback.ledger.release(self.limits.policy(charge), charge.key);
     }
 }
 
 impl Drop for Reservation {
-    /// What stays charged is owed to the store if it was taken here.
+    /// Units that stay charged are owed to the store if they were taken in this process.
     fn drop(&mut self) {
         if let Origin::Fallback { is_owed } = self.origin {
-            for Held { charge, decision } in &self.held {
-                self.limiter.write_down(&self.limits, charge, decision, is_owed);
-                // Only now: in between the store would seem to know all of the key.
-                self.settled(charge);
+            for HeldUnits { charge, decision } in &self.held {
+                self.client.fallback.record_debt(&self.limits, charge, decision, is_owed);
+                // After the debt is recorded: in between, the store would seem to know all of the key.
+                self.release(charge);
             }
         }
     }
 }
 
-impl Held {
-    /// Whether a status may give it back. A limit that only watches takes as well if it would have let pass.
-    fn is_taken(&self, limits: &Limits) -> bool {
-        let policy: &Policy = limits.policy(&self.charge);
-        let takes = self.charge.manner == ChargeKind::Take && self.charge.cost > 0;
-        policy.charges_by_status() && takes && self.decision.allowed
+impl HeldUnits {
+    /// Whether a status may refund the units. A limit in shadow mode takes units as well, if it would have allowed them.
+    fn is_refundable(&self, limits: &Limits) -> bool {
+        let policy = limits.policy(&self.charge);
+        policy.charges_by_status() && self.charge.takes_units() && self.decision.allowed
     }
 
     fn refund(&self) -> Charge {

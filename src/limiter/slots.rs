@@ -1,9 +1,9 @@
-//! Slots of concurrency limits: who has which, giving them back, and renewing their leases.
+//! Slots of concurrency limits: their holders, their release, and the renewal of their leases.
 //!
-//! A slot is given back when its [`SlotSet`] is dropped, at once in this process, and in Redis by the worker's
-//! keeper, which also renews leases. Both happen wherever the slot is counted. While the store is away those that it
-//! has are counted in this process too, and when it is back it gets those that were taken meanwhile. What can't be
-//! given back comes back by its lease.
+//! A slot is released when its [`SlotSet`] is dropped: at once in this process, and in Redis by the worker's
+//! maintenance, which also renews leases. Both happen wherever the slot is counted. While the store is unavailable its
+//! slots are counted in this process as well, and when it is back it gets the slots that were taken meanwhile. A slot that
+//! can't be released expires with its lease.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,154 +15,156 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::limits::Limits;
 use crate::limit::{Charge, ChargeKind, Decision, Holder, Policy, Quota};
 use crate::store::{Memory, Store};
 use crate::time::monotonic;
 
-/// How often leases are looked through; a lease is at least three times as long.
-const LOOK: Duration = Duration::from_secs(1);
-/// The most slots that wait for being given back; beyond it they come back by their leases.
-const MOST_RETURNED: usize = 65_536;
+/// How often leases are checked; a lease is at least three times as long.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The most slots to be released in the store; further ones expire with their leases.
+const MAX_RELEASED: usize = 65_536;
 
 /// The slots of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     live: Mutex<LiveLeases>,
-    returned: Notify,
+    released: Notify,
 }
 
 #[derive(Debug, Default)]
 struct LiveLeases {
-    held: HashMap<Holder, Held>,
-    /// Given back by their requests, and not yet to the store.
-    returned: Vec<Held>,
-    /// Whether some are on their way to the store.
-    is_returning: bool,
+    held: HashMap<Holder, HeldSlot>,
+    /// Released by their requests, and not yet in the store.
+    released: Vec<HeldSlot>,
+    /// Whether some are being released in the store.
+    is_releasing: bool,
 }
 
-/// A slot that somebody has.
+/// A slot of a request.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldSlot {
     policies: Arc<[Policy]>,
     shares: Arc<[Policy]>,
-    place: SlotLease,
+    owner: SlotOwner,
     charge: Charge,
-    /// When it is renewed, or given up.
+    /// When it is renewed, or if released, when its lease ends.
     due: Instant,
 }
 
-/// The slots that a request asks for, and then has; dropping it gives them back.
+/// The slots that a request has requested, or has; dropping it releases them.
 #[derive(Debug)]
 pub(super) struct SlotSet {
     slots: Arc<Slots>,
     policies: Arc<[Policy]>,
     shares: Arc<[Policy]>,
-    /// Where they are asked for.
-    place: SlotLease,
+    /// Where they are requested.
+    owner: SlotOwner,
     charges: SmallVec<[Charge; 2]>,
 }
 
 /// Where slots are counted.
 #[derive(Clone, Debug)]
-pub(super) struct SlotLease {
+pub(super) struct SlotOwner {
     /// In the store of the worker.
-    shared: bool,
+    in_store: bool,
     /// In this process, by these policies.
-    here: Option<(Arc<Memory>, Arc<[Policy]>)>,
+    local: Option<(Arc<Memory>, Arc<[Policy]>)>,
 }
 
-impl SlotLease {
+impl SlotOwner {
     /// In the store of the worker.
-    pub fn shared() -> Self {
-        Self { shared: true, here: None }
+    pub fn store() -> Self {
+        Self { in_store: true, local: None }
     }
 
     /// In this process, by `policies`.
-    pub fn here(memory: &Arc<Memory>, policies: &Arc<[Policy]>) -> Self {
-        Self { shared: false, here: Some((Arc::clone(memory), Arc::clone(policies))) }
+    pub fn local(memory: &Arc<Memory>, policies: &Arc<[Policy]>) -> Self {
+        Self { in_store: false, local: Some((Arc::clone(memory), Arc::clone(policies))) }
     }
 }
 
 impl Slots {
-    /// The slots that `charges` ask for, and the charges with holders of their own; nearly all ask for none, and
-    /// stay as they are. `shares` are those of the policies that this process decides by while the store is away.
-    pub fn ask<'a>(
+    /// Assigns new holders to the charges that request slots, and returns these slots. Nearly all requests have none, and
+    /// their charges stay as they are.
+    pub fn request<'a>(
         self: &Arc<Self>,
-        policies: &Arc<[Policy]>,
-        shares: &Arc<[Policy]>,
-        place: impl FnOnce() -> SlotLease,
+        limits: &Limits,
+        owner: impl FnOnce() -> SlotOwner,
         charges: &'a [Charge],
     ) -> (Cow<'a, [Charge]>, Option<SlotSet>) {
-        if !charges.iter().any(|charge| is_slot(policies, charge)) {
+        let takes_slot = |charge: &Charge| limits.policy(charge).has_slots() && charge.takes_units();
+        if !charges.iter().any(takes_slot) {
             return (Cow::Borrowed(charges), None);
         }
         let mut all = charges.to_vec();
-        let mut asked = SmallVec::new();
-        for charge in all.iter_mut().filter(|charge| is_slot(policies, charge)) {
-            // 64 random bits are enough for no two of at most 10,000 holders of one key to meet.
+        let mut requested = SmallVec::new();
+        for charge in all.iter_mut().filter(|charge| takes_slot(charge)) {
+            // With 64 random bits no two of the at most 10,000 holders of a key collide.
             charge.holder = Holder(fastrand::u64(..));
-            asked.push(*charge);
+            requested.push(*charge);
         }
-        let (slots, policies, shares) = (Arc::clone(self), Arc::clone(policies), Arc::clone(shares));
-        (Cow::Owned(all), Some(SlotSet { slots, policies, shares, place: place(), charges: asked }))
+        let (policies, shares) = (Arc::clone(&limits.policies), Arc::clone(&limits.shares));
+        let slots = SlotSet { slots: Arc::clone(self), policies, shares, owner: owner(), charges: requested };
+        (Cow::Owned(all), Some(slots))
     }
 
-    /// Gives back what was returned, and renews what is due, for ever.
-    pub async fn keep(&self, store: &Store) {
-        let mut look = tokio::time::interval(LOOK);
-        let mut is_taken = true;
+    /// Releases slots in the store and renews leases; never returns.
+    pub async fn run_maintenance(&self, store: &Store) {
+        let mut interval = tokio::time::interval(CHECK_INTERVAL);
+        let mut is_available = true;
         loop {
-            let looks = tokio::select! {
-                // While the store takes none, every request adds one: to offer it all of them each time would
+            let renews = tokio::select! {
+                // While the store releases none, every request adds one: sending all of them each time would
                 // keep the worker from everything else.
-                () = self.returned.notified(), if is_taken => false,
-                _ = look.tick() => true,
+                () = self.released.notified(), if is_available => false,
+                _ = interval.tick() => true,
             };
-            is_taken = self.give_back(store).await;
-            if looks {
+            is_available = self.release(store).await;
+            if renews {
                 self.renew(store).await;
             }
         }
     }
 
-    /// Whether nobody has one, and none waits for being given back.
+    /// Whether no slot is held or waits for its release.
     pub fn is_empty(&self) -> bool {
         let live = self.live.lock();
-        live.held.is_empty() && live.returned.is_empty() && !live.is_returning
+        live.held.is_empty() && live.released.is_empty() && !live.is_releasing
     }
 
-    /// Gives back what was returned, and says whether the store took it; what it does not take stays for the next
-    /// time, until its lease ends.
-    pub async fn give_back(&self, store: &Store) -> bool {
-        let mut returned = {
+    /// Releases slots in the store, and returns whether it did; otherwise they are kept for the next attempt, until their
+    /// leases end.
+    pub async fn release(&self, store: &Store) -> bool {
+        let mut released = {
             let mut live = self.live.lock();
-            live.is_returning = true;
-            std::mem::take(&mut live.returned)
+            live.is_releasing = true;
+            std::mem::take(&mut live.released)
         };
         let now = monotonic();
-        returned.retain(|held| held.due > now);
-        let left = settle(store, returned, ChargeKind::GiveBack).await;
-        let is_taken = left.is_empty();
+        released.retain(|held| held.due > now);
+        let failed = apply(store, released, ChargeKind::Release).await;
+        let is_done = failed.is_empty();
         let mut live = self.live.lock();
-        live.is_returning = false;
-        live.returned.extend(left);
-        live.returned.truncate(MOST_RETURNED);
-        is_taken
+        live.is_releasing = false;
+        live.released.extend(failed);
+        live.released.truncate(MAX_RELEASED);
+        is_done
     }
 
-    /// Counts in this process as well what the store has, which can't be asked any more.
-    pub fn count_here(&self, alone: &Arc<Memory>) {
-        for held in self.live.lock().held.values_mut().filter(|held| held.place.here.is_none()) {
-            held.place.here = Some((Arc::clone(alone), Arc::clone(&held.shares)));
-            held.settle_here(ChargeKind::Renew);
+    /// Counts the slots of the store in this process as well, since the store has become unavailable.
+    pub fn count_locally(&self, fallback: &Arc<Memory>) {
+        for held in self.live.lock().held.values_mut().filter(|held| held.owner.local.is_none()) {
+            held.owner.local = Some((Arc::clone(fallback), Arc::clone(&held.shares)));
+            held.apply_locally(ChargeKind::Renew);
         }
     }
 
-    /// Puts into the store what was taken here while it was away, and what it may have lost.
-    pub async fn put_back(&self, store: &Store) {
+    /// Restores all slots in the store: those taken while it was unavailable, and those that it may have lost.
+    pub async fn restore(&self, store: &Store) {
         let now = monotonic();
         for held in self.live.lock().held.values_mut() {
-            held.place.shared = true;
+            held.owner.in_store = true;
             held.due = now;
         }
         self.renew(store).await;
@@ -170,7 +172,7 @@ impl Slots {
 
     async fn renew(&self, store: &Store) {
         let now = monotonic();
-        let due: Vec<Held> = {
+        let due: Vec<HeldSlot> = {
             let mut live = self.live.lock();
             let due = live.held.values_mut().filter(|held| held.due <= now);
             due.map(|held| {
@@ -180,13 +182,13 @@ impl Slots {
             .collect()
         };
         for held in &due {
-            held.settle_here(ChargeKind::Renew);
+            held.apply_locally(ChargeKind::Renew);
         }
-        let shared = due.into_iter().filter(|held| held.place.shared).collect();
-        let missed = settle(store, shared, ChargeKind::Renew).await;
+        let in_store = due.into_iter().filter(|held| held.owner.in_store).collect();
+        let failed = apply(store, in_store, ChargeKind::Renew).await;
         let mut live = self.live.lock();
-        for held in missed {
-            // Soon again.
+        for held in failed {
+            // Tried again at the next check.
             if let Some(held) = live.held.get_mut(&held.charge.holder) {
                 held.due = now;
             }
@@ -195,14 +197,14 @@ impl Slots {
 }
 
 impl SlotSet {
-    /// Keeps those slots that were given: `decisions` belong to `charges`, and none was charged unless the request
-    /// passes. `None` if there are none left.
+    /// Keeps the slots that were granted: `decisions` are those on `charges`, and none was made unless the request passes.
+    /// `None` if no slot was granted.
     pub fn granted(mut self, charges: &[Charge], decisions: &[Decision], passes: bool) -> Option<Self> {
-        let given = |holder: Holder| {
+        let granted = |holder: Holder| {
             let own = charges.iter().zip(decisions).find(|(charge, _)| charge.holder == holder);
             passes && own.is_some_and(|(_, decision)| decision.allowed)
         };
-        self.charges.retain(|charge| given(charge.holder));
+        self.charges.retain(|charge| granted(charge.holder));
         let mut live = self.slots.live.lock();
         for charge in &self.charges {
             let mut held = self.held(*charge);
@@ -213,39 +215,39 @@ impl SlotSet {
         (!self.charges.is_empty()).then_some(self)
     }
 
-    /// A slot as of now.
-    fn held(&self, charge: Charge) -> Held {
+    /// The slot of `charge`, as of now.
+    fn held(&self, charge: Charge) -> HeldSlot {
         let (policies, shares) = (Arc::clone(&self.policies), Arc::clone(&self.shares));
-        Held { policies, shares, place: self.place.clone(), charge, due: monotonic() }
+        HeldSlot { policies, shares, owner: self.owner.clone(), charge, due: monotonic() }
     }
 }
 
 impl Drop for SlotSet {
     fn drop(&mut self) {
         let mut live = self.slots.live.lock();
-        let mut is_shared = false;
+        let mut is_in_store = false;
         for charge in &self.charges {
-            // One that was not granted yet may have been given all the same.
+            // A slot whose decision has not arrived may have been granted all the same.
             let mut held = live.held.remove(&charge.holder).unwrap_or_else(|| self.held(*charge));
-            held.settle_here(ChargeKind::GiveBack);
-            if held.place.shared {
-                is_shared = true;
+            held.apply_locally(ChargeKind::Release);
+            if held.owner.in_store {
+                is_in_store = true;
                 held.due = monotonic() + held.lease();
-                live.returned.push(held);
+                live.released.push(held);
             }
         }
         drop(live);
-        if is_shared {
-            self.slots.returned.notify_one();
+        if is_in_store {
+            self.slots.released.notify_one();
         }
     }
 }
 
-impl Held {
-    /// Settles it in this process, if it is counted here.
-    fn settle_here(&self, manner: ChargeKind) {
-        if let Some((memory, policies)) = &self.place.here {
-            let _ = memory.settle(policies, &[self.charge.with(manner)]);
+impl HeldSlot {
+    /// Releases or renews the slot in this process, if it is counted here.
+    fn apply_locally(&self, kind: ChargeKind) {
+        if let Some((memory, policies)) = &self.owner.local {
+            let _ = memory.apply(policies, &[self.charge.with_kind(kind)]);
         }
     }
 
@@ -257,24 +259,19 @@ impl Held {
     }
 }
 
-fn is_slot(policies: &[Policy], charge: &Charge) -> bool {
-    let has_slots = matches!(policies[charge.policy].quota, Quota::Concurrency(_));
-    has_slots && charge.manner == ChargeKind::Take && charge.cost > 0
-}
-
-/// Settles slots in the store in this manner; gives back those that it did not take.
-async fn settle(store: &Store, mut slots: Vec<Held>, manner: ChargeKind) -> Vec<Held> {
-    let mut left = Vec::new();
+/// Releases or renews slots in the store; returns those for which it failed.
+async fn apply(store: &Store, mut slots: Vec<HeldSlot>, kind: ChargeKind) -> Vec<HeldSlot> {
+    let mut failed = Vec::new();
     while let Some(first) = slots.first() {
-        // Nearly always all of them: only a new configuration brings others.
+        // Nearly always all of them: only a reload brings other policies.
         let policies = Arc::clone(&first.policies);
-        let (same, others): (Vec<Held>, Vec<Held>) =
+        let (same, others): (Vec<HeldSlot>, Vec<HeldSlot>) =
             slots.into_iter().partition(|held| Arc::ptr_eq(&held.policies, &policies));
-        let charges: Vec<Charge> = same.iter().map(|held| held.charge.with(manner)).collect();
-        if store.charge_late(&policies, &charges).await.is_err() {
-            left.extend(same);
+        let charges: Vec<Charge> = same.iter().map(|held| held.charge.with_kind(kind)).collect();
+        if store.apply(&policies, &charges).await.is_err() {
+            failed.extend(same);
         }
         slots = others;
     }
-    left
+    failed
 }

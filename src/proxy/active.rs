@@ -66,14 +66,14 @@ impl ActiveProxy {
 
     /// Releases the concurrency slots of the last requests.
     pub async fn release_slots(&self) {
-        self.current().limiter.give_back_slots().await;
+        self.current().limiter.release_slots().await;
     }
 }
 
 /// A limiter over a store connection of its own, with its background work.
 async fn start_limiter(config: &ProxyConfig, maintenance: &mut JoinSet<()>) -> Limiter {
     let shared = config.shared.clone();
-    let limiter = Limiter::new(Store::open(&config.store, &shared.alone), shared);
+    let limiter = Limiter::new(Store::open(&config.store, &shared.fallback), shared);
     limiter.connect().await;
     maintenance.spawn_local(limiter.clone().run_maintenance());
     limiter

@@ -58,7 +58,7 @@ impl Body for GrpcBody {
                 return Poll::Ready(frame);
             };
             let settling = async move {
-                let _ = reservation.settle(status).await;
+                let _ = reservation.finish(status).await;
             };
             this.state = State::Settling(Box::pin(settling), frame.and_then(Result::ok));
         }

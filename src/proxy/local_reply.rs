@@ -194,7 +194,7 @@ impl RejectedRequest<'_> {
         match wait {
             Some(wait) => {
                 let unit = if wait == 1 { "second" } else { "seconds" };
-                let what = match binding.decision.cause {
+                let what = match binding.decision.reason {
                     DenyReason::Ban => "has refused this caller too often and bans it",
                     DenyReason::Quota | DenyReason::Block => "is used up",
                 };
@@ -239,7 +239,7 @@ impl RejectedRequest<'_> {
 
 /// Whether a block denies the request, and not the quota.
 fn is_blocked(status: &LimitStatus) -> bool {
-    !status.decision.allowed && status.decision.cause == DenyReason::Block
+    !status.decision.allowed && status.decision.reason == DenyReason::Block
 }
 
 /// A problem of no type of its own (RFC 9457).

@@ -108,7 +108,7 @@ mod tests {
                 reset_after: Micros(reset),
                 retry_after: Some(Micros::ZERO),
                 delay: Micros::ZERO,
-                cause: DenyReason::Quota,
+                reason: DenyReason::Quota,
                 at: Timestamp::default(),
             },
         };

@@ -27,6 +27,6 @@ pub(super) async fn settle(
         body => body,
     };
     let status = grpc_status.unwrap_or(head.status.as_u16());
-    let updated = reservation.settle(status).await;
+    let updated = reservation.finish(status).await;
     (ProxyResponse { head, body, tunnel }, updated)
 }

@@ -8,7 +8,7 @@ use super::response_policy::ResponsePolicy;
 use super::route_action::RouteAction;
 use crate::gate::{Gate, RouteId};
 use crate::id_vec::IdVec;
-use crate::limiter::{Limiter, Shared};
+use crate::limiter::{Limiter, SharedState};
 use crate::store::StoreSpec;
 use crate::telemetry::{AccessWriter, Counts, UpstreamCounts};
 use crate::time::Clock;
@@ -40,7 +40,7 @@ pub struct ProxyConfig {
     /// earlier configuration had too.
     pub upstreams: Vec<(Arc<SharedUpstream>, UpstreamCounts)>,
     /// The state that all workers share about the store. A worker keeps its connection if this stays the same.
-    pub shared: Shared,
+    pub shared: SharedState,
     /// Where requests are counted.
     pub counts: Arc<Counts>,
     /// Where requests are logged, if they are.
@@ -72,7 +72,7 @@ impl Proxy {
             kept.map_or_else(|| Rc::new(Upstream::new(shared, counts, waker)), Rc::clone)
         };
         let upstreams = upstreams.into_iter().map(upstream).collect();
-        let limiter = limiter.counting(Arc::clone(&counts));
+        let limiter = limiter.with_counts(Arc::clone(&counts));
         Self { snapshot, limiter, upstreams, access, counts, clock: Clock::System }
     }
 

@@ -3,15 +3,13 @@
 //! When the total is reached, a new connection evicts an idle one of the client that has the most connections.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
 use super::connection_status::ConnectionStatus;
+use crate::sharded::Sharded;
 
 /// Shards of the table of clients, so that workers that accept at the same time seldom wait for each other.
 const SHARDS: usize = 16;
@@ -39,8 +37,7 @@ pub struct ConnectionLimiter {
     /// Connections that were evicted, and are not closed yet.
     closing: AtomicUsize,
     /// Connections by client; clients without one are not kept.
-    clients: [Mutex<Clients>; SHARDS],
-    hasher: RandomState,
+    clients: Sharded<Clients, SHARDS>,
     /// Connections that were refused, by the variants of [`TooManyConnections`].
     refused: [AtomicU64; 2],
 }
@@ -90,10 +87,10 @@ impl ConnectionLimiter {
         if self.closing.load(Ordering::Relaxed) > max / CLOSING_PART {
             return false;
         }
-        let own = new_client.and_then(|client| self.shard(client).lock().get(&client).map(Vec::len));
+        let own = new_client.and_then(|client| self.clients.lock(&client).get(&client).map(Vec::len));
         let mut largest = (own.unwrap_or(0), None);
-        for shard in &self.clients {
-            for (client, connections) in shard.lock().iter() {
+        for shard in self.clients.lock_each() {
+            for (client, connections) in shard.iter() {
                 if connections.len() > largest.0 && connections.iter().any(|connection| connection.is_idle())
                 {
                     largest = (connections.len(), Some(*client));
@@ -101,7 +98,7 @@ impl ConnectionLimiter {
             }
         }
         let Some(client) = largest.1 else { return false };
-        let mut shard = self.shard(client).lock();
+        let mut shard = self.clients.lock(&client);
         let Some(connections) = shard.get_mut(&client) else { return false };
         let Some(idle) = connections.iter().position(|connection| connection.is_idle()) else { return false };
         let evicted = connections.remove(idle);
@@ -116,13 +113,6 @@ impl ConnectionLimiter {
         tracing::debug!(%client, "an idle connection is evicted for a new client");
         true
     }
-
-    fn shard(&self, client: IpAddr) -> &Mutex<Clients> {
-        let hash = self.hasher.hash_one(client);
-        // The number of shards is a power of two, so that the low bits of a hash choose one.
-        #[expect(clippy::cast_possible_truncation, reason = "only the low bits are used")]
-        &self.clients[hash as usize & (SHARDS - 1)]
-    }
 }
 
 impl ConnectionPermit {
@@ -131,7 +121,7 @@ impl ConnectionPermit {
     /// # Errors
     /// When the client has as many already.
     pub fn assign_to(&mut self, client: IpAddr, max: Option<NonZeroUsize>) -> Result<(), TooManyConnections> {
-        let mut shard = self.limiter.shard(client).lock();
+        let mut shard = self.limiter.clients.lock(&client);
         let connections = shard.entry(client).or_default();
         if let Some(max) = max.filter(|max| connections.len() >= max.get()) {
             self.limiter.refused[1].fetch_add(1, Ordering::Relaxed);
@@ -152,7 +142,7 @@ impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let limiter = &self.limiter;
         // Locked to the end, so that the connection is not evicted meanwhile.
-        let mut shard = self.client.map(|client| (client, limiter.shard(client).lock()));
+        let mut shard = self.client.map(|client| (client, limiter.clients.lock(&client)));
         if self.status.is_evicted() {
             limiter.closing.fetch_sub(1, Ordering::Relaxed);
             return;
@@ -196,7 +186,7 @@ mod tests {
             let mut permit = limiter.acquire(1_000, None)?;
             permit.assign_to(client.parse().unwrap(), Some(two)).map(|()| permit)
         };
-        let known = || limiter.clients.iter().map(|shard| shard.lock().len()).sum::<usize>();
+        let known = || limiter.clients.lock_each().map(|shard| shard.len()).sum::<usize>();
         let mut kept = vec![take("192.0.2.1").unwrap(), take("192.0.2.1").unwrap()];
         assert_eq!(take("192.0.2.1").unwrap_err(), TooManyConnections::Client(two));
         kept.extend((0..500).map(|number| take(&format!("2001:db8::{number:x}")).unwrap()));
@@ -206,7 +196,7 @@ mod tests {
         assert!(take("192.0.2.1").is_err());
         drop(kept);
         assert_eq!((limiter.open(), known()), (0, 0));
-        let capacity = limiter.clients.iter().map(|shard| shard.lock().capacity()).sum::<usize>();
+        let capacity = limiter.clients.lock_each().map(|shard| shard.capacity()).sum::<usize>();
         // Each shard shrinks when it has six entries at most, for which seven are allocated.
         assert!(capacity <= 7 * SHARDS, "{capacity}");
     }
@@ -233,6 +223,6 @@ mod tests {
         drop(held);
         drop(new);
         assert_eq!(limiter.open(), 0);
-        assert!(limiter.clients.iter().all(|shard| shard.lock().is_empty()));
+        assert!(limiter.clients.lock_each().all(|shard| shard.is_empty()));
     }
 }

@@ -1,8 +1,8 @@
-//! Counts in this process: a map in shards, with a hard bound on the number of keys.
+//! Counts in this process: a sharded map with a hard bound on the number of keys.
 //!
-//! A request locks the shards of all its keys, in their order, decides, and charges: all or nothing, as the
-//! script does it in Redis. An entry whose state equals no state is swept. When a shard is full of live ones, the
-//! limit that has the most of them gives one up: a flood of made-up keys evicts such keys, and nothing else.
+//! A request locks the shards of all its keys in their order, decides, and charges all or nothing, like the script in
+//! Redis. Entries whose state equals no state are swept. If a shard is full of live entries, an entry of the limit that
+//! has the most of them is evicted: a flood of made-up keys evicts only such keys.
 
 mod present;
 mod shard;
@@ -14,16 +14,16 @@ use smallvec::SmallVec;
 
 use self::present::Present;
 use self::shard::{Address, EntryHasher, Meta, Shard};
-use super::{Change, Decisions};
-use crate::limit::{Charge, Decision, Key, Outcome, Policy, PolicyId, Record};
+use super::types::{Change, Decisions};
+use crate::limit::{Charge, Decision, EntryId, Key, Outcome, Policy, PolicyId, Record};
 use crate::time::{Clock, Micros, Timestamp};
 
-/// How many keys a shard is made for: the table beneath uses at most 7/8 of 2^k places before it doubles,
-/// and keys don't spread evenly, so a little less.
+/// How many keys a shard is made for: the table uses at most 7/8 of 2^k buckets before it doubles, and keys are not
+/// distributed evenly, so a little less.
 const SHARD_KEYS: usize = (1 << 14) / 8 * 7 * 96 / 100;
-/// Enough that two workers seldom meet at one lock.
+/// Enough that two workers seldom contend for a lock.
 const MIN_SHARDS: usize = 64;
-/// Each shard has to hold enough keys that the limits share its room as they share the whole.
+/// Each shard holds enough keys that limits have the same proportions in it as in all shards together.
 const MIN_SHARD_KEYS: usize = 256;
 
 /// The in-process store.
@@ -34,28 +34,27 @@ pub struct Memory {
     clock: Clock,
 }
 
-/// One charge of a request with everything that deciding it needs.
+/// One charge of a request, with its policy and the address of its entry.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct LocatedCharge<'a> {
     policy: &'a Policy,
     charge: &'a Charge,
     at: Address,
     shard: usize,
 }
 
-/// A request while it is decided.
-struct Taking<'a> {
+/// A request of several charges that is being decided.
+struct Transaction<'a> {
     now: Present<'a>,
-    asked: SmallVec<[Asked<'a>; 4]>,
-    shards: Locked<'a>,
+    charges: SmallVec<[LocatedCharge<'a>; 4]>,
+    shards: LockedShards<'a>,
 }
 
-/// The shards of one request, locked; always in the order of their numbers, so that no two requests wait
-/// for each other.
-struct Locked<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); 4]>);
+/// The shards of one request, locked; always in the order of their numbers, so that two requests never deadlock.
+struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); 4]>);
 
 impl Memory {
-    /// A store of at most `max_keys` keys that decides by `clock`.
+    /// A store of at most `max_keys` keys, with the time of `clock`.
     #[must_use]
     pub fn new(max_keys: usize, clock: Clock) -> Self {
         let max_keys = max_keys.max(1);
@@ -63,60 +62,60 @@ impl Memory {
         let shards = max_keys.div_ceil(SHARD_KEYS).max(fewest);
         let (each, over) = (max_keys / shards, max_keys % shards);
         let hasher = EntryHasher::new();
-        let shard = |place: usize| Shard::new(each + usize::from(place < over), hasher.clone());
-        Self { shards: (0..shards).map(|place| Mutex::new(shard(place))).collect(), hasher, clock }
+        let shard = |number: usize| Shard::new(each + usize::from(number < over), hasher.clone());
+        Self { shards: (0..shards).map(|number| Mutex::new(shard(number))).collect(), hasher, clock }
     }
 
-    /// The clock that it decides by.
+    /// The clock of all decisions.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// How many keys it remembers now.
+    /// How many keys are stored.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// How many keys were evicted before their time, because there was no room.
+    /// How many keys were evicted before they had expired, since the store was full.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().evictions()).sum()
     }
 
-    /// Whether it remembers no key.
+    /// Whether no key is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets what equals no state, in part `part` of `parts` of the shards, and gives the memory back. It
-    /// never holds more than one lock, and each only for as long as it takes to look through one shard.
+    /// Removes expired entries in part `part` of `parts` of the shards, and frees their memory. Never more than one lock is
+    /// held, and each only while one shard is swept.
     pub fn sweep(&self, part: usize, parts: usize) {
         for shard in self.shards.iter().skip(part).step_by(parts.max(1)) {
             shard.lock().sweep(self.present());
         }
     }
 
-    /// Takes all charges or none; see [`super::Store::take`].
+    /// Takes all charges or none; see `Store::take`.
     #[must_use]
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         match charges {
             [charge] => std::iter::once(self.take_one(policies, charge)).collect(),
-            _ => Taking::new(self, policies, charges).take(),
+            _ => Transaction::new(self, policies, charges).take(),
         }
     }
 
-    /// The same for a request of one charge, as most are: no others have to be minded.
+    /// Like [`Memory::take`] for a single charge, which most requests have; it depends on no other.
     fn take_one(&self, policies: &[Policy], charge: &Charge) -> Decision {
         let policy = &policies[charge.policy];
-        let at = self.hasher.address(policy.salt(), charge.key);
+        let at = self.hasher.address(EntryId::new(policy, charge.key));
         let mut shard = self.shard(at).lock();
         let now = self.present();
         let Outcome { decision, next } = now.decide(policy, shard.get(at).as_deref(), charge);
         if let Some(record) = next {
-            keep(&mut shard, policy, at, record, now);
+            store(&mut shard, policy, at, record, now);
         }
         decision
     }
@@ -129,38 +128,33 @@ impl Memory {
         &self.shards[at.shard(self.shards.len())]
     }
 
-    /// Keeps of a key what `make` makes of what is known of it, at the present time.
-    pub fn replace(
-        &self,
-        policy: &Policy,
-        key: Key,
-        make: impl FnOnce(Option<&Record>, Timestamp) -> Record,
-    ) {
-        let at = self.hasher.address(policy.salt(), key);
+    /// Replaces the record of a key by what `make` returns for the present record and time.
+    pub fn update(&self, policy: &Policy, key: Key, make: impl FnOnce(Option<&Record>, Timestamp) -> Record) {
+        let at = self.hasher.address(EntryId::new(policy, key));
         let mut shard = self.shard(at).lock();
         let now = self.present();
         let record = now.make(policy, shard.get(at).as_deref(), make);
-        keep(&mut shard, policy, at, record, now);
+        store(&mut shard, policy, at, record, now);
     }
 
-    /// Does each charge by itself; see [`super::Store::charge_late`].
+    /// Applies each charge independently; see `Store::apply`.
     #[must_use]
-    pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+    pub fn apply(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         charges.iter().map(|charge| self.take_one(policies, charge)).collect()
     }
 
-    /// Changes these keys by hand; see [`super::Store::change`].
+    /// Changes these keys by hand; see `Store::change`.
     #[must_use]
     pub fn change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: Change) -> usize {
         let all = keys.iter().map(|(policy, key)| (&policies[*policy], *key));
         all.filter(|(policy, key)| self.change_one(policy, *key, change)).count()
     }
 
-    /// Changes a key with every algorithm that its limit could have; says whether any of them was known.
+    /// Changes a key's entries under every algorithm, since the limit's may change; returns whether there was an entry.
     fn change_one(&self, policy: &Policy, key: Key, change: Change) -> bool {
         let mut known = false;
         for salt in policy.salts() {
-            let at = self.hasher.address(salt, key);
+            let at = self.hasher.address(EntryId::salted(salt, key));
             let mut shard = self.shard(at).lock();
             let present = self.present();
             let now = present.time;
@@ -174,7 +168,7 @@ impl Memory {
             if changed == Some(Record::default()) {
                 shard.remove(at);
             } else if let Some(changed) = changed {
-                // What this algorithm can't read means nothing, but is not ours to forget.
+                // A state of another algorithm is not decoded, and stays until its entry expires.
                 let (expires, by_wall) = present.expiry(policy, &changed).unwrap_or((now, false));
                 let meta = Meta::new(salt, &changed, expires, by_wall);
                 shard.put(at, changed, meta, present);
@@ -183,7 +177,7 @@ impl Memory {
         known
     }
 
-    /// The keys of `policy` that it knows, at most `max`.
+    /// The keys of `policy`, at most `max`.
     #[must_use]
     pub fn keys(&self, policy: &Policy, max: usize) -> Vec<Key> {
         let mut found = Vec::new();
@@ -194,89 +188,89 @@ impl Memory {
     }
 }
 
-impl<'a> Taking<'a> {
+impl<'a> Transaction<'a> {
     fn new(memory: &'a Memory, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
-        let ask = |charge: &'a Charge| {
+        let locate = |charge: &'a Charge| {
             let policy = &policies[charge.policy];
-            let at = memory.hasher.address(policy.salt(), charge.key);
-            Asked { policy, charge, at, shard: at.shard(memory.shards.len()) }
+            let at = memory.hasher.address(EntryId::new(policy, charge.key));
+            LocatedCharge { policy, charge, at, shard: at.shard(memory.shards.len()) }
         };
-        let asked: SmallVec<[Asked<'_>; 4]> = charges.iter().map(ask).collect();
-        let shards = Locked::new(&memory.shards, &asked);
-        Self { now: memory.present(), asked, shards }
+        let charges: SmallVec<[LocatedCharge<'_>; 4]> = charges.iter().map(locate).collect();
+        let shards = LockedShards::new(&memory.shards, &charges);
+        Self { now: memory.present(), charges, shards }
     }
 
     fn take(mut self) -> Decisions {
         let (passes, outcomes) = self.enforce();
         let mut decisions: Decisions = outcomes.into_iter().map(|outcome| outcome.decision).collect();
-        for place in 0..self.asked.len() {
-            let one = self.asked[place];
-            if one.policy.shadow {
-                decisions[place] = self.watch(&one, passes);
-            } else if decisions[place].allowed && !passes {
-                decisions[place] = self.decide(&one, &one.charge.peek()).decision;
+        for (index, decision) in decisions.iter_mut().enumerate() {
+            let charge = self.charges[index];
+            if charge.policy.shadow {
+                *decision = self.take_in_shadow(&charge, passes);
+            } else if decision.allowed && !passes {
+                *decision = self.decide(&charge, &charge.charge.peek()).decision;
             }
         }
         decisions
     }
 
-    /// Decides those that enforce, one after the other, and charges them if every one allows; the places of
-    /// the others are filled with leave.
+    /// Decides the charges that are not in shadow mode, one after the other, and makes them if every one is allowed. The
+    /// others get a decision that allows, as a placeholder.
     fn enforce(&mut self) -> (bool, SmallVec<[Outcome; 4]>) {
         let mut outcomes: SmallVec<[Outcome; 4]> = SmallVec::new();
-        for (place, one) in self.asked.iter().enumerate() {
-            // Two charges on one key see each other.
-            let earlier = self.asked[..place]
+        for (index, charge) in self.charges.iter().enumerate() {
+            // The second of two charges on one key counts the first.
+            let earlier = self.charges[..index]
                 .iter()
                 .zip(&outcomes)
                 .rev()
-                .filter(|(other, outcome)| other.at.id == one.at.id && outcome.decision.allowed)
+                .filter(|(other, outcome)| other.at.id == charge.at.id && outcome.decision.allowed)
                 .find_map(|(_, outcome)| outcome.next.as_ref());
             outcomes.push(match earlier {
-                _ if one.policy.shadow => {
+                _ if charge.policy.shadow => {
                     Outcome { decision: Decision::allowed(1, 1, Micros::ZERO), next: None }
                 }
-                Some(record) => self.now.decide(one.policy, Some(record), one.charge),
-                None => self.decide(one, one.charge),
+                Some(record) => self.now.decide(charge.policy, Some(record), charge.charge),
+                None => self.decide(charge, charge.charge),
             });
         }
         let passes = outcomes.iter().all(|outcome| outcome.decision.allowed);
-        for (place, outcome) in outcomes.iter_mut().enumerate() {
-            let one = self.asked[place];
+        for (index, outcome) in outcomes.iter_mut().enumerate() {
+            let charge = self.charges[index];
             if passes {
-                self.keep(&one, outcome.next.take());
+                self.store(&charge, outcome.next.take());
             } else if !outcome.decision.allowed && outcome.next.is_some() {
-                // What the denial itself changes, without what was charged for nothing.
-                let alone = self.decide(&one, one.charge);
-                self.keep(&one, alone.next.filter(|_| !alone.decision.allowed));
+                // The record after the denial must not contain an earlier charge of the request, which is not made.
+                let own = self.decide(&charge, charge.charge);
+                self.store(&charge, own.next.filter(|_| !own.decision.allowed));
             }
         }
         (passes, outcomes)
     }
 
-    /// Decides one that only watches, and charges it if the others pass and it would let pass too.
-    fn watch(&mut self, one: &Asked<'a>, others_pass: bool) -> Decision {
-        let Outcome { decision, next } = self.decide(one, one.charge);
-        if others_pass || !decision.allowed {
-            self.keep(one, next);
+    /// Decides a charge of a limit in shadow mode, and makes it if the request passes and the limit would have allowed it.
+    fn take_in_shadow(&mut self, charge: &LocatedCharge<'a>, passes: bool) -> Decision {
+        let Outcome { decision, next } = self.decide(charge, charge.charge);
+        if passes || !decision.allowed {
+            self.store(charge, next);
         }
         decision
     }
 
-    fn decide(&self, one: &Asked<'_>, charge: &Charge) -> Outcome {
-        let record = self.shards.shard(one).get(one.at);
-        self.now.decide(one.policy, record.as_deref(), charge)
+    fn decide(&self, located: &LocatedCharge<'_>, charge: &Charge) -> Outcome {
+        let record = self.shards.shard(located).get(located.at);
+        self.now.decide(located.policy, record.as_deref(), charge)
     }
 
-    fn keep(&mut self, one: &Asked<'_>, record: Option<Record>) {
+    fn store(&mut self, charge: &LocatedCharge<'_>, record: Option<Record>) {
         if let Some(record) = record {
-            keep(self.shards.shard_mut(one), one.policy, one.at, record, self.now);
+            store(self.shards.shard_mut(charge), charge.policy, charge.at, record, self.now);
         }
     }
 }
 
-/// Keeps a record for as long as it differs from none.
-fn keep(shard: &mut Shard, policy: &Policy, at: Address, record: Record, now: Present<'_>) {
+/// Stores a record for as long as it differs from none.
+fn store(shard: &mut Shard, policy: &Policy, at: Address, record: Record, now: Present<'_>) {
     match now.expiry(policy, &record) {
         Some((expires, by_wall)) => {
             let meta = Meta::new(policy.salt(), &record, expires, by_wall);
@@ -286,26 +280,26 @@ fn keep(shard: &mut Shard, policy: &Policy, at: Address, record: Record, now: Pr
     }
 }
 
-impl<'a> Locked<'a> {
-    fn new(shards: &'a [Mutex<Shard>], asked: &[Asked<'_>]) -> Self {
-        let mut numbers: SmallVec<[usize; 4]> = asked.iter().map(|one| one.shard).collect();
+impl<'a> LockedShards<'a> {
+    fn new(shards: &'a [Mutex<Shard>], charges: &[LocatedCharge<'_>]) -> Self {
+        let mut numbers: SmallVec<[usize; 4]> = charges.iter().map(|charge| charge.shard).collect();
         numbers.sort_unstable();
         numbers.dedup();
         Self(numbers.into_iter().map(|number| (number, shards[number].lock())).collect())
     }
 
-    /// Every shard that is asked for was locked by `new`.
-    fn place(&self, one: &Asked<'_>) -> usize {
-        self.0.iter().position(|(number, _)| *number == one.shard).unwrap_or(0)
+    #[expect(clippy::expect_used, reason = "`new` has locked the shard of every charge")]
+    fn index_of(&self, charge: &LocatedCharge<'_>) -> usize {
+        self.0.iter().position(|(number, _)| *number == charge.shard).expect("the shard is locked")
     }
 
-    fn shard(&self, one: &Asked<'_>) -> &Shard {
-        &self.0[self.place(one)].1
+    fn shard(&self, charge: &LocatedCharge<'_>) -> &Shard {
+        &self.0[self.index_of(charge)].1
     }
 
-    fn shard_mut(&mut self, one: &Asked<'_>) -> &mut Shard {
-        let place = self.place(one);
-        &mut self.0[place].1
+    fn shard_mut(&mut self, charge: &LocatedCharge<'_>) -> &mut Shard {
+        let index = self.index_of(charge);
+        &mut self.0[index].1
     }
 }
 

@@ -1,6 +1,6 @@
-//! Counts in Redis. The only place that knows fred.
+//! Counts in Redis. Only this module uses fred.
 //!
-//! All charges of a request go to the server in one call of one script, which decides and charges them
+//! All charges of a request are sent to the server in one call of one script, which decides and makes them
 //! atomically. A take is never sent again once it may have been run: a lost reply must not charge twice.
 
 mod batcher;
@@ -9,10 +9,10 @@ mod cluster;
 mod connection;
 mod cross_slot;
 mod script;
+mod spec;
 mod url;
 mod wire;
 
-use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -21,55 +21,40 @@ use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::Value;
 use fred::types::config::Server;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
 
 pub use script::{CHANGE, Script, TAKE};
+pub use spec::RedisSpec;
 pub use url::{Endpoint, Node, Target, UrlError};
 pub use wire::stored_key;
 
 use self::batcher::Batcher;
 use self::client::{RedisClient, TakeClock};
 use self::connection::Supervisor;
-use super::{Change, Decisions, StoreError};
+use super::types::{Change, Decisions, StoreError};
 use crate::limit::{Charge, ChargeKind, Key, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, monotonic};
 
-/// How many charges are settled in one call: it must not keep the server from others, nor take longer than a take
-/// may. To renew one of thousands of slots of a key takes it most of a millisecond.
-const SETTLED_AT_ONCE: usize = 32;
-/// The same where all of them are late: each is about as cheap as a take.
-const PAID_AT_ONCE: usize = 128;
-/// How many times a list of keys goes on looking, a thousand names each.
-const SCANS: usize = 1_000;
+/// How many charges are applied in one call: it must not block the server for long, nor take longer than a take
+/// may. Renewing one of thousands of slots of a key takes the server most of a millisecond.
+const APPLIED_AT_ONCE: usize = 32;
+/// The same if all of them are late charges, each of which costs about as much as a take.
+const LATE_AT_ONCE: usize = 128;
+/// The most SCAN calls for one list of keys, each over a thousand names.
+const MAX_SCANS: usize = 1_000;
 
-/// How Redis is reached and used.
-#[derive(Clone, Debug)]
-pub struct RedisSpec {
-    /// Where it is, and as whom we speak to it.
-    pub target: Target,
-    /// The longest that a take may last.
-    pub timeout: Duration,
-    /// The first part of every stored key.
-    pub prefix: Box<str>,
-    /// Whether the proxy's clock is sent instead of asking the server for its own.
-    pub client_clock: bool,
-}
-
-/// A connection to Redis, kept up in the background for as long as a clone of it lives.
+/// A connection to Redis, maintained in the background for as long as a clone of it lives.
 #[derive(Clone)]
 pub struct Redis {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-struct Shared {
-    line: Arc<RedisClient>,
-    queue: Arc<Batcher>,
+struct Inner {
+    client: Arc<RedisClient>,
+    batcher: Arc<Batcher>,
     /// Whether keys lie on several nodes.
     is_cluster: bool,
-    /// Tells the supervisor to begin again.
+    /// Has the supervisor replace the connection.
     reconnect: Arc<Notify>,
-    /// Dropped with the last clone: then the supervisor ends the connection.
-    _wants: oneshot::Sender<()>,
 }
 
 impl Redis {
@@ -77,7 +62,7 @@ impl Redis {
     #[must_use]
     pub fn connect(spec: &RedisSpec) -> Self {
         let clock = if spec.client_clock {
-            // Clocks that differ by up to a second must not make a state vanish early.
+            // The clocks of proxies may differ by a second, and a state must not expire early.
             TakeClock::Sent { clock: Arc::new(Clock::Monotonic), extra_ttl: Duration::from_secs(1) }
         } else {
             TakeClock::Server
@@ -85,8 +70,8 @@ impl Redis {
         Self::start(spec, clock)
     }
 
-    /// Like [`Redis::connect`], but decides by a clock that the caller moves. Redis itself forgets by real
-    /// time, so states are kept an hour longer.
+    /// Like [`Redis::connect`], but decides by a clock that the caller moves. Redis itself expires keys by real
+    /// time, so states are kept for an hour longer.
     #[must_use]
     pub fn connect_at(spec: &RedisSpec, clock: Arc<Clock>) -> Self {
         Self::start(spec, TakeClock::Sent { clock, extra_ttl: Duration::from_hours(1) })
@@ -94,21 +79,21 @@ impl Redis {
 
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
         let supervisor = Supervisor::new(spec);
-        let line = RedisClient::new(supervisor.client(), spec, clock);
-        let (line, reconnect, (wants, wanted)) = (Arc::new(line), Arc::default(), oneshot::channel());
-        tokio::spawn(supervisor.run(Arc::downgrade(&line), Arc::clone(&reconnect), wanted));
+        let (sender, wanted) = oneshot::channel();
+        let client = Arc::new(RedisClient::new(supervisor.client(), spec, clock, sender));
+        let reconnect = Arc::default();
+        tokio::spawn(supervisor.run(Arc::downgrade(&client), Arc::clone(&reconnect), wanted));
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
-        let queue = Batcher::over(Arc::clone(&line), is_cluster);
-        Self { shared: Arc::new(Shared { line, queue, is_cluster, reconnect, _wants: wants }) }
+        let batcher = Batcher::new(Arc::clone(&client), is_cluster);
+        Self { inner: Arc::new(Inner { client, batcher, is_cluster, reconnect }) }
     }
 
-    /// Whether it is connected, waiting at most `patience` for it, and no longer than until it fails.
+    /// Waits at most `timeout` for a connection, and no longer than until it fails.
     ///
     /// # Errors
-    /// Why it is not.
-    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
-        let line = &self.shared.line;
-        let client = line.client();
+    /// Why there is no connection.
+    pub async fn wait_connected(&self, timeout: Duration) -> Result<(), StoreError> {
+        let client = self.inner.client.client();
         let mut failures = client.error_rx();
         let connecting = async {
             tokio::select! {
@@ -116,123 +101,98 @@ impl Redis {
                 Ok((error, _)) = failures.recv() => Err(error),
             }
         };
-        match tokio::time::timeout(patience, connecting).await {
+        match tokio::time::timeout(timeout, connecting).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                line.broke(&error);
-                Err(line.away())
+                self.inner.client.record_failure(&error);
+                Err(self.inner.client.not_connected())
             }
-            Err(_) => Err(StoreError::Away("it does not answer".to_owned())),
+            Err(_) => Err(StoreError::NotConnected("no reply".to_owned())),
         }
     }
 
-    /// Builds the connection anew, unless one is just being made.
+    /// Replaces the connection, unless one is being made.
     pub fn reconnect(&self) {
-        // Not for later: by then there may be one.
-        self.shared.reconnect.notify_waiters();
+        // Only if the supervisor waits for it now: a stored permit would replace a later connection that works.
+        self.inner.reconnect.notify_waiters();
     }
 
-    /// Whether a request's charges are made one after the other, and given back if one is refused, so that a denial may
-    /// soon be wrong and is not to be remembered.
+    /// Whether a request's charges are made one after the other, and refunded if one is denied, so that a denial may soon
+    /// be outdated and must not be cached.
     #[must_use]
-    pub fn may_give_back(&self) -> bool {
-        self.shared.is_cluster
+    pub fn may_roll_back(&self) -> bool {
+        self.inner.is_cluster
     }
 
-    /// Takes all charges or none; see [`super::Store::take`].
+    /// Takes all charges or none; see `Store::take`.
     ///
     /// # Errors
-    /// When no answer came within the deadline, or one that is none.
+    /// If there was no well-formed reply within the deadline.
     pub async fn take(&self, policies: &Arc<[Policy]>, charges: &[Charge]) -> Result<Decisions, StoreError> {
-        self.ask(policies, charges, false).await
+        self.run(policies, charges, false).await
     }
 
-    /// Does each charge by itself; see [`super::Store::charge_late`].
+    /// Applies each charge independently; see `Store::apply`.
     ///
     /// # Errors
-    /// When no answer came within the deadline, or one that is none.
-    pub async fn settle(
-        &self,
-        policies: &Arc<[Policy]>,
-        charges: &[Charge],
-    ) -> Result<Decisions, StoreError> {
+    /// If there was no well-formed reply within the deadline.
+    pub async fn apply(&self, policies: &Arc<[Policy]>, charges: &[Charge]) -> Result<Decisions, StoreError> {
         let mut decisions = Decisions::new();
-        let are_late = charges.iter().all(|charge| charge.manner == ChargeKind::Late);
-        for some in charges.chunks(if are_late { PAID_AT_ONCE } else { SETTLED_AT_ONCE }) {
-            decisions.extend(self.ask(policies, some, true).await?);
+        let are_late = charges.iter().all(|charge| charge.kind == ChargeKind::Late);
+        for some in charges.chunks(if are_late { LATE_AT_ONCE } else { APPLIED_AT_ONCE }) {
+            decisions.extend(self.run(policies, some, true).await?);
         }
         Ok(decisions)
     }
 
-    /// Takes from a quota of its own, so that a server which can't run scripts or write fails here as well.
+    /// Takes from a quota of its own, so that a server which can't run scripts or write fails the probe as well.
     ///
     /// # Errors
-    /// When no answer came within the deadline, or one that is none.
+    /// If there was no well-formed reply within the deadline.
     pub async fn probe(&self) -> Result<(), StoreError> {
         static POLICIES: LazyLock<Arc<[Policy]>> = LazyLock::new(|| {
-            // More than can be used up; the name is one that no limit can have.
+            // More than can be used up; no limit can have this name.
             let quota =
                 Rate::new(1_000_000, Micros::SECOND).and_then(|rate| Quota::token_bucket(rate, 1_000_000));
             quota.into_iter().map(|quota| Policy::new("+probe", quota)).collect()
         });
         let charge = Charge::take(PolicyId(0), Key([0; 16]), 1);
-        self.ask(&POLICIES, &[charge], false).await.map(drop)
+        self.run(&POLICIES, &[charge], false).await.map(drop)
     }
 
-    async fn ask(
+    /// Has the script decide charges: together, or each by itself if they are `independent`.
+    async fn run(
         &self,
         policies: &Arc<[Policy]>,
         charges: &[Charge],
-        apart: bool,
+        independent: bool,
     ) -> Result<Decisions, StoreError> {
         if charges.is_empty() {
             return Ok(Decisions::new());
         }
-        if !(self.shared.is_cluster && cross_slot::is_apart(charges)) {
-            return self.shared.queue.ask(policies, charges, apart).await;
+        if !(self.inner.is_cluster && cross_slot::spans_slots(charges)) {
+            return self.inner.batcher.submit(policies, charges, independent).await;
         }
-        let asked = if apart { cross_slot::settle } else { cross_slot::take };
-        let answer = tokio::time::timeout(self.shared.line.timeout(), asked(self, policies, charges)).await;
-        answer.map_err(|_| {
-            // It has waited: time has passed.
+        let decide = if independent { cross_slot::apply } else { cross_slot::take };
+        let deciding = decide(&self.inner.client, policies, charges);
+        tokio::time::timeout(self.inner.client.timeout(), deciding).await.map_err(|_| {
+            // Refreshes the thread's cached time after the wait.
             let _ = monotonic();
             StoreError::Deadline
         })?
     }
 
-    /// The deadline of what is asked now.
-    fn deadline(&self) -> Instant {
-        self.shared.line.deadline()
-    }
-
-    /// One call of the script, whose keys have one tag.
-    async fn call(&self, call: wire::Call, deadline: Instant) -> Result<Bytes, StoreError> {
-        let (keys, arguments) = call.into_parts();
-        // In a box, or the compiler loses count of the futures within futures.
-        let running: Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send + '_>> =
-            Box::pin(self.shared.line.eval(&TAKE, keys, arguments, deadline));
-        running.await
-    }
-
-    fn clock(&self) -> &Clock {
-        self.shared.line.clock()
-    }
-
-    fn prefix(&self) -> &str {
-        self.shared.line.prefix()
-    }
-
-    /// Changes what holds these keys back; see [`super::Store::change`].
+    /// Changes these keys by hand; see `Store::change`.
     ///
     /// # Errors
-    /// When no answer came within the deadline, or one that is none.
+    /// If there was no well-formed reply within the deadline.
     pub async fn change(
         &self,
         policies: &[Policy],
         keys: &[(PolicyId, Key)],
         change: Change,
     ) -> Result<usize, StoreError> {
-        let (what, length) = match change {
+        let (action, length) = match change {
             Change::Block(length) => ("block", length.0.to_string()),
             Change::Unblock => ("unblock", String::new()),
             Change::Reset => ("reset", String::new()),
@@ -241,40 +201,35 @@ impl Redis {
         for (policy, key) in keys {
             let policy = &policies[*policy];
             let names = Quota::LETTERS
-                .map(|letter| wire::stored_key(self.shared.line.prefix(), policy, *key, letter));
-            let arguments = vec![Bytes::from_static(what.as_bytes()), Bytes::from(length.clone())];
+                .map(|letter| wire::stored_key(self.inner.client.prefix(), policy, *key, letter));
+            let arguments = vec![Bytes::from_static(action.as_bytes()), Bytes::from(length.clone())];
             let names = names.map(Bytes::from).to_vec();
-            let reply = Box::pin(self.shared.line.eval(&CHANGE, names, arguments, self.deadline())).await?;
+            let deadline = self.inner.client.deadline();
+            let reply = Box::pin(self.inner.client.eval(&CHANGE, names, arguments, deadline)).await?;
             let count = std::str::from_utf8(&reply).ok().and_then(|text| text.parse::<usize>().ok());
             known += usize::from(count.unwrap_or(0) > 0);
         }
         Ok(known)
     }
 
-    /// The keys of `policy` that are known, at most `max`; it looks at no more than about a million names of each node.
+    /// The keys of `policy`, at most `max`, among about a million names of each node.
     ///
     /// # Errors
-    /// When no answer came within the deadline, or one that is none.
+    /// If there was no well-formed reply within the deadline.
     pub async fn keys(&self, policy: &Policy, max: usize) -> Result<Vec<Key>, StoreError> {
         let mut found = Vec::new();
-        for node in cluster::nodes(&self.shared.line.client()) {
-            self.scan(node.as_ref(), policy, max, &mut found).await?;
+        for node in cluster::nodes(&self.inner.client.client()) {
+            found.extend(self.scan(node.as_ref(), policy, max.saturating_sub(found.len())).await?);
         }
         found.truncate(max);
         Ok(found)
     }
 
-    async fn scan(
-        &self,
-        node: Option<&Server>,
-        policy: &Policy,
-        max: usize,
-        found: &mut Vec<Key>,
-    ) -> Result<(), StoreError> {
-        let mut cursor = String::from("0");
-        let line = &self.shared.line;
-        let pattern = Bytes::from(wire::pattern(line.prefix(), policy));
-        for _ in 0..SCANS {
+    /// The keys of `policy` on one node, each once; stops when there are `max`.
+    async fn scan(&self, node: Option<&Server>, policy: &Policy, max: usize) -> Result<Vec<Key>, StoreError> {
+        let (mut found, mut cursor) = (Vec::new(), String::from("0"));
+        let pattern = Bytes::from(wire::pattern(self.inner.client.prefix(), policy));
+        for _ in 0..MAX_SCANS {
             let args: Vec<Value> = vec![
                 cursor.into(),
                 "MATCH".into(),
@@ -282,9 +237,9 @@ impl Redis {
                 "COUNT".into(),
                 "1000".into(),
             ];
-            let (next, names): (String, Vec<Bytes>) = line.ask("SCAN", args, node).await?;
-            found.extend(names.iter().filter_map(|name| wire::key_of(line.prefix(), name)));
-            // SCAN may give a name more than once, as when Redis makes room for more.
+            let (next, names): (String, Vec<Bytes>) = self.inner.client.command("SCAN", args, node).await?;
+            found.extend(names.iter().filter_map(|name| wire::key_of(self.inner.client.prefix(), name)));
+            // SCAN may return a name more than once, as while Redis resizes its table.
             found.sort_unstable();
             found.dedup();
             if next == "0" || found.len() >= max {
@@ -292,12 +247,12 @@ impl Redis {
             }
             cursor = next;
         }
-        Ok(())
+        Ok(found)
     }
 }
 
 impl std::fmt::Debug for Redis {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redis").field("line", &self.shared.line).finish_non_exhaustive()
+        f.debug_struct("Redis").field("client", &self.inner.client).finish_non_exhaustive()
     }
 }

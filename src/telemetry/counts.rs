@@ -150,7 +150,7 @@ impl Outcome {
 
     /// The outcome of a decision by the store.
     fn of(policy: &Policy, decision: &Decision) -> Self {
-        match (policy.shadow, decision.allowed, decision.cause) {
+        match (policy.shadow, decision.allowed, decision.reason) {
             (false, true, _) => Self::Allowed,
             (false, false, DenyReason::Quota) => Self::Denied,
             (false, false, DenyReason::Ban) => Self::Banned,

@@ -1,12 +1,11 @@
 //! The number of concurrent requests of each client to an upstream, over all workers.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sharded::Sharded;
 
 /// The number of shards, so that workers seldom wait for each other's lock.
 const SHARDS: usize = 16;
@@ -14,8 +13,7 @@ const SHARDS: usize = 16;
 /// Concurrent requests by client, if `max_requests_per_client` is set. There are no more entries than requests.
 #[derive(Debug, Default)]
 pub(super) struct ClientCounts {
-    shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
-    hasher: RandomState,
+    counts: Sharded<HashMap<IpAddr, usize>, SHARDS>,
 }
 
 /// Counts a request until the value is dropped.
@@ -28,7 +26,7 @@ pub(super) struct ClientPermit {
 impl ClientCounts {
     /// Counts a request of this client; none if the client has `max` concurrent requests.
     pub fn acquire(self: &Arc<Self>, client: IpAddr, max: NonZeroUsize) -> Option<ClientPermit> {
-        let mut shard = self.shard(client).lock();
+        let mut shard = self.counts.lock(&client);
         let count = shard.entry(client).or_default();
         if *count >= max.get() {
             return None;
@@ -36,17 +34,11 @@ impl ClientCounts {
         *count += 1;
         Some(ClientPermit { clients: Arc::clone(self), client })
     }
-
-    fn shard(&self, client: IpAddr) -> &Mutex<HashMap<IpAddr, usize>> {
-        #[allow(clippy::cast_possible_truncation)] // Any bits of a hash select a shard.
-        let hash = self.hasher.hash_one(client) as usize;
-        &self.shards[hash % SHARDS]
-    }
 }
 
 impl Drop for ClientPermit {
     fn drop(&mut self) {
-        let mut shard = self.clients.shard(self.client).lock();
+        let mut shard = self.clients.counts.lock(&self.client);
         if let Some(count) = shard.get_mut(&self.client) {
             *count -= 1;
             if *count == 0 {
@@ -75,6 +67,6 @@ mod tests {
         held.push(acquire(1).unwrap());
         assert!(acquire(1).is_none());
         drop(held);
-        assert!(clients.shards.iter().all(|shard| shard.lock().is_empty()));
+        assert!(clients.counts.lock_each().all(|shard| shard.is_empty()));
     }
 }

@@ -42,7 +42,7 @@ impl Backend {
             client_clock: true,
         };
         let redis = Redis::connect_at(&spec, Arc::clone(&clock));
-        redis.reach(CONNECT_TIMEOUT).await?;
+        redis.wait_connected(CONNECT_TIMEOUT).await?;
         Ok(Self { store: Store::Redis(redis), clock, prefix: Some(prefix) })
     }
 

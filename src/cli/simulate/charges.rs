@@ -32,7 +32,7 @@ pub(super) fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &Arrival) ->
             allowed: false,
             remaining: 0,
             retry_after: None,
-            cause: DenyReason::Block,
+            reason: DenyReason::Block,
             ..passes
         }),
         (false, true) => Some(passes),

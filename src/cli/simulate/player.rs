@@ -116,7 +116,7 @@ impl<'a> Player<'a> {
 
     async fn peek_charges(&self, per_limit: &[ArrivalCharge]) -> Result<Decisions, StoreError> {
         let peeks: Vec<Charge> = counted(per_limit).iter().map(|charge| charge.peek()).collect();
-        Ok(merge(per_limit, &self.backend.store.charge_late(&self.gate.limits.policies, &peeks).await?))
+        Ok(merge(per_limit, &self.backend.store.apply(&self.gate.limits.policies, &peeks).await?))
     }
 
     fn charges(&self, arrival: &Arrival) -> Vec<ArrivalCharge> {
@@ -137,13 +137,14 @@ impl<'a> Player<'a> {
         let (policies, now) = (&self.gate.limits.policies, to.0.saturating_add(self.set_back));
         while let Some((end, charges)) = self.in_flight.next_end(now) {
             self.backend.set_time(Timestamp(end.saturating_sub(self.set_back)));
-            self.backend.store.charge_late(policies, &charges).await?;
+            self.backend.store.apply(policies, &charges).await?;
         }
         self.backend.set_time(to);
         while let Some((request, charges)) = self.in_flight.next_renewal(now) {
             self.in_flight.renewals.insert((now.saturating_add(renewal(policies, &charges)), request));
-            let charges: Vec<Charge> = charges.iter().map(|charge| charge.with(ChargeKind::Renew)).collect();
-            self.backend.store.charge_late(policies, &charges).await?;
+            let charges: Vec<Charge> =
+                charges.iter().map(|charge| charge.with_kind(ChargeKind::Renew)).collect();
+            self.backend.store.apply(policies, &charges).await?;
         }
         Ok(())
     }
@@ -181,7 +182,7 @@ impl InFlight {
     fn next_end(&mut self, now: u64) -> Option<(u64, Vec<Charge>)> {
         let entry = self.ends.first_entry().filter(|entry| entry.key().0 <= now)?;
         let ((end, _), charges) = entry.remove_entry();
-        Some((end, charges.iter().map(|charge| charge.with(ChargeKind::GiveBack)).collect()))
+        Some((end, charges.iter().map(|charge| charge.with_kind(ChargeKind::Release)).collect()))
     }
 
     /// The next request whose leases are to be renewed, and its charges.

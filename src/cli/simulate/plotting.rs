@@ -199,7 +199,7 @@ fn panel(policy: &Policy, scenario: &Scenario<'_>, keys: usize) -> Panel {
 /// The tip of a mark.
 fn verdict(kind: MarkKind, decision: &Decision, played: &Played) -> String {
     let left = format!("{} of {} left", decision.remaining, decision.limit);
-    match (kind, decision.cause, decision.retry_after) {
+    match (kind, decision.reason, decision.retry_after) {
         (MarkKind::Admitted, ..) => format!("admitted, {left}"),
         (MarkKind::Delayed, ..) => format!("admitted after {} s, {left}", decimal::format(played.delay)),
         (MarkKind::RefusedElsewhere, ..) => format!("refused by another limit, {left}"),

@@ -64,7 +64,7 @@ impl Summary {
         }
         for (limit, decision) in self.limits.iter_mut().zip(&played.decisions) {
             limit.refused += u64::from(!decision.allowed);
-            match (decision.retry_after, decision.cause) {
+            match (decision.retry_after, decision.reason) {
                 (Some(wait), _) => limit.longest_retry = limit.longest_retry.max(wait),
                 (None, DenyReason::Block) => limit.blocked += 1,
                 (None, _) => limit.too_costly += 1,

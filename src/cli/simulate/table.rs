@@ -197,7 +197,7 @@ fn compared(played: &Played) -> Cell {
 }
 
 fn verdict(decision: &Decision, played: &Played) -> Cell {
-    let (text, colour) = match decision.cause {
+    let (text, colour) = match decision.reason {
         _ if decision.allowed && played.delay > Micros::ZERO => {
             (format!("delayed {}", seconds(played.delay)), YELLOW)
         }

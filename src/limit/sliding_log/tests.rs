@@ -28,11 +28,11 @@ impl Account {
     }
 
     fn ask(&self, now: u64, cost: u64) -> Decision {
-        self.quota.step(self.state.as_ref(), Timestamp(now), cost).0
+        self.quota.step(self.state.as_ref(), Timestamp(now), cost).decision
     }
 
     fn take(&mut self, now: u64, cost: u64) -> Decision {
-        let (decision, next) = self.quota.step(self.state.as_ref(), Timestamp(now), cost);
+        let Step { decision, next } = self.quota.step(self.state.as_ref(), Timestamp(now), cost);
         self.state = next.or(self.state.take());
         decision
     }
@@ -77,7 +77,7 @@ fn play(
         let rates = &policies[policy % policies.len()];
         let quota = log(rates);
         let limit = rates.iter().map(|rate| rate.0).min().unwrap();
-        let (decision, next) = quota.step(state.as_ref(), Timestamp(now), cost);
+        let Step { decision, next } = quota.step(state.as_ref(), Timestamp(now), cost);
         let moved = model.moved(now);
         let remaining = moved.remaining(rates, now);
         prop_assert_eq!(decision.limit, limit);

@@ -27,11 +27,11 @@ impl Account {
     }
 
     fn ask(&self, now: u64, cost: u64) -> Decision {
-        self.quota.step(self.state.as_ref(), Timestamp(now), cost).0
+        self.quota.step(self.state.as_ref(), Timestamp(now), cost).decision
     }
 
     fn take(&mut self, now: u64, cost: u64) -> Decision {
-        let (decision, next) = self.quota.step(self.state.as_ref(), Timestamp(now), cost);
+        let Step { decision, next } = self.quota.step(self.state.as_ref(), Timestamp(now), cost);
         self.state = next.or(self.state.take());
         decision
     }
@@ -92,7 +92,7 @@ fn play(policies: &[Numbers], start: u64, arrivals: Vec<(i64, u64, usize)>) -> R
         now = now.saturating_add_signed(step);
         let numbers = policies[policy % policies.len()];
         let limit = numbers.0;
-        let (decision, next) = window(numbers).step(state.as_ref(), Timestamp(now), cost);
+        let Step { decision, next } = window(numbers).step(state.as_ref(), Timestamp(now), cost);
         let moved = model.moved(now, numbers.1);
         let was_moved = moved.stamp < model.stamp && !moved.counts.is_empty();
         let remaining = moved.remaining(numbers, now);

@@ -1,4 +1,4 @@
-//! What is owed, as it comes and goes.
+//! Debts as they are recorded, taken, restored and dropped.
 
 use super::*;
 use crate::limit::{Quota, Rate};
@@ -20,11 +20,11 @@ fn charge(number: u32, cost: u64) -> Charge {
 
 fn add(ledger: &OutageLedger, number: u32, cost: u64) {
     let said = Decision::allowed(100, 100 - cost, Micros(cost * 86_400_000_000));
-    ledger.add(&limits(), &charge(number, cost), &said, NOW);
+    ledger.record(&limits(), &charge(number, cost), &Decision { at: NOW, ..said });
 }
 
 #[test]
-fn the_bound_on_keys_is_hard_and_those_go_that_owe_least() {
+fn the_number_of_keys_is_bounded_and_the_smallest_debts_are_dropped() {
     let ledger = OutageLedger::new(800);
     let large: Vec<u32> = (0..50).map(|number| number * 97).collect();
     for number in 0..10_000 {
@@ -33,20 +33,20 @@ fn the_bound_on_keys_is_hard_and_those_go_that_owe_least() {
     }
     let [owed, _, _, dropped] = ledger.units();
     assert_eq!((owed, dropped), (10_000 + 50 * 89, 10_000 - u64::try_from(ledger.len()).unwrap()));
-    assert!(large.iter().all(|number| ledger.owes(&limits().policies[0], charge(*number, 1).key)));
+    assert!(large.iter().all(|number| ledger.has_debt(&limits().policies[0], charge(*number, 1).key)));
 }
 
 #[test]
-fn what_could_not_be_paid_is_owed_again_with_what_came_meanwhile() {
+fn a_restored_debt_is_merged_with_later_charges() {
     let ledger = OutageLedger::default();
     add(&ledger, 1, 3);
     let (taken, _) = ledger.take(10);
     assert!(ledger.is_empty());
     add(&ledger, 1, 4);
-    for debtor in taken {
-        ledger.put_back(debtor);
+    for debt in taken {
+        ledger.restore(debt);
     }
-    let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debtor| debtor.charges(NOW)).collect();
+    let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debt| debt.charges(NOW)).collect();
     assert_eq!(charges, [charge(1, 7).late(NOW)]);
     assert!(ledger.take(10).0.is_empty());
 }
@@ -62,50 +62,50 @@ fn owed_after_change(first: u64, second: u64) -> u64 {
     for (period, spent) in [(first, 3), (second, 7)] {
         let said = Decision::allowed(100, 100 - spent, Micros(spent * period));
         let charge = charge(1, if spent == 3 { 3 } else { 4 });
-        ledger.add(&per(period), &charge, &said, NOW);
+        ledger.record(&per(period), &charge, &Decision { at: NOW, ..said });
     }
-    let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debtor| debtor.charges(NOW)).collect();
+    let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debt| debt.charges(NOW)).collect();
     assert_eq!(charges.len(), 1);
     charges[0].cost
 }
 
 #[test]
-fn what_is_owed_outlives_other_numbers() {
+fn debts_survive_a_change_of_the_numbers() {
     assert_eq!(owed_after_change(60_000_000, 1_000_000), 7);
     assert_eq!(owed_after_change(1_000_000, 60_000_000), 7);
 }
 
 #[test]
-fn what_could_not_be_paid_has_drained_meanwhile() {
+fn a_restored_debt_has_drained_meanwhile() {
     let (ledger, limits) = (OutageLedger::default(), per(1_000_000));
     let said = |spent: u64| Decision::allowed(100, 100 - spent, Micros(spent * 1_000_000));
-    ledger.add(&limits, &charge(1, 50), &said(50), NOW);
+    ledger.record(&limits, &charge(1, 50), &Decision { at: NOW, ..said(50) });
     let (taken, _) = ledger.take(10);
     let later = NOW.after(Micros(40_000_000));
-    ledger.add(&limits, &charge(1, 1), &said(11), later);
-    for debtor in taken {
-        ledger.put_back(debtor);
+    ledger.record(&limits, &charge(1, 1), &Decision { at: later, ..said(11) });
+    for debt in taken {
+        ledger.restore(debt);
     }
     let units: Vec<u64> =
         ledger.take(10).0.iter().flat_map(|it| it.charges(later)).map(|it| it.cost).collect();
     assert_eq!(units, [11]);
 }
 
-/// However often that fails, what is kept of a key is bounded.
+/// However often payments fail, the memory of a key is bounded.
 #[test]
-fn what_could_not_be_paid_stays_in_its_step() {
+fn restored_debts_stay_in_their_steps() {
     let quota = Quota::sliding_log(&[Rate::new(1_000, Micros(86_400_000_000)).unwrap()]).unwrap();
     let limits = Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN);
     let ledger = OutageLedger::default();
     let said = Decision::allowed(1_000, 999, Micros(86_400_000_000));
-    ledger.add(&limits, &charge(1, 1), &said, NOW);
+    ledger.record(&limits, &charge(1, 1), &Decision { at: NOW, ..said });
     for _ in 0..300 {
         let (taken, _) = ledger.take(10);
-        ledger.add(&limits, &charge(1, 1), &said, NOW);
-        for debtor in taken {
-            ledger.put_back(debtor);
+        ledger.record(&limits, &charge(1, 1), &Decision { at: NOW, ..said });
+        for debt in taken {
+            ledger.restore(debt);
         }
     }
-    let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debtor| debtor.charges(NOW)).collect();
+    let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debt| debt.charges(NOW)).collect();
     assert_eq!(charges, [charge(1, 301).late(NOW)]);
 }

@@ -76,7 +76,7 @@ fn setting_the_wall_clock_lifts_no_ban_and_no_block() {
         }
         let ask = |key| {
             let decision = memory.take(&policies, &[Charge { key: Key([key; 16]), ..charge(0, 1) }])[0];
-            (decision.allowed, decision.cause)
+            (decision.allowed, decision.reason)
         };
         for step in [NOON.0 + 2 * HOUR, NOON.0 - 2 * HOUR, NOON.0 + 48 * HOUR] {
             set_wall(&memory, step);
@@ -117,12 +117,12 @@ fn what_is_given_back_was_taken_in_the_same_calendar_window() {
     let said = memory.take(&policies, &[taken])[0];
     assert_eq!((said.allowed, said.at), (true, memory.clock().now()));
     let refund = taken.refund(said.at);
-    let _ = memory.settle(&policies, &[refund]);
+    let _ = memory.apply(&policies, &[refund]);
     assert!(memory.take(&policies, &[taken])[0].allowed);
     // In the next window there is nothing to give back of the last.
     memory.clock().set(Timestamp(NOON.0 + 2_000_000));
     set_wall(&memory, NOON.0 + 12 * HOUR + 1_000_000);
     assert!(memory.take(&policies, &[taken])[0].allowed);
-    let _ = memory.settle(&policies, &[refund]);
+    let _ = memory.apply(&policies, &[refund]);
     assert!(!memory.take(&policies, &[taken])[0].allowed);
 }

@@ -1,12 +1,12 @@
 //! The present by both clocks, and decisions of calendar windows, which follow the wall clock.
 //!
-//! Everything else counts monotonic time, so that setting the system's clock hands out nothing and lifts no ban. A
-//! record of a calendar window has its count in wall time, and its hold in monotonic time.
+//! Everything else is counted in monotonic time, so that setting the system's clock refills no quota and lifts no ban. The
+//! record of a calendar window has its count in wall time, and its penalty in monotonic time.
 
 use crate::limit::{Charge, ChargeKind, Decision, Outcome, Penalty, Policy, Record};
 use crate::time::{Clock, Micros, Timestamp};
 
-/// What time it is. The wall clock is read only when it is asked for, as few limits follow it.
+/// The present time. The wall clock is read only when needed, since few limits follow it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present<'a> {
     /// Monotonic time.
@@ -23,23 +23,23 @@ impl<'a> Present<'a> {
         self.clock.wall()
     }
 
-    /// Decides a charge by what is kept of its key.
+    /// Decides a charge from the record of its key.
     pub fn decide(self, policy: &Policy, record: Option<&Record>, charge: &Charge) -> Outcome {
         if !policy.follows_calendar() {
             return policy.decide(record, self.time, charge);
         }
         let wall = self.wall();
         let mut charge = *charge;
-        if let ChargeKind::Refund | ChargeKind::Late = charge.manner {
+        if let ChargeKind::Refund | ChargeKind::Late = charge.kind {
             charge.taken = moved(charge.taken, self.time, wall);
         }
-        let record = record.map(|record| with_hold_moved(record.clone(), self.time, wall));
+        let record = record.map(|record| with_penalty_moved(record.clone(), self.time, wall));
         let Outcome { decision, next } = policy.decide(record.as_ref(), wall, &charge);
         let decision = Decision { at: self.time, ..decision };
-        Outcome { decision, next: next.map(|next| with_hold_moved(next, wall, self.time)) }
+        Outcome { decision, next: next.map(|next| with_penalty_moved(next, wall, self.time)) }
     }
 
-    /// What `make` makes of a record, at the time that the policy's counts have.
+    /// The record that `make` returns for `record` and the time by the clock of the policy's counts.
     pub fn make(
         self,
         policy: &Policy,
@@ -50,12 +50,12 @@ impl<'a> Present<'a> {
             return make(record, self.time);
         }
         let wall = self.wall();
-        let record = record.map(|record| with_hold_moved(record.clone(), self.time, wall));
-        with_hold_moved(make(record.as_ref(), wall), wall, self.time)
+        let record = record.map(|record| with_penalty_moved(record.clone(), self.time, wall));
+        with_penalty_moved(make(record.as_ref(), wall), wall, self.time)
     }
 
-    /// When `record` equals none, and whether that is by the wall clock. Where a count and a hold end by different
-    /// clocks it is the hold's: it must not end early.
+    /// When `record` expires, and whether that is by the wall clock. If a count and a penalty end by different clocks, it is
+    /// the penalty's, which must not end early.
     pub fn expiry(self, policy: &Policy, record: &Record) -> Option<(Timestamp, bool)> {
         let expiry =
             |now: Timestamp, lifetime: Micros| (lifetime > Micros::ZERO).then(|| now.after(lifetime));
@@ -63,24 +63,24 @@ impl<'a> Present<'a> {
             return expiry(self.time, policy.lifetime(record, self.time)).map(|expires| (expires, false));
         }
         let wall = self.wall();
-        let lifetime = policy.lifetime(&with_hold_moved(record.clone(), self.time, wall), wall);
-        let by_wall = record.hold.is_none();
+        let lifetime = policy.lifetime(&with_penalty_moved(record.clone(), self.time, wall), wall);
+        let by_wall = record.penalty.is_none();
         expiry(if by_wall { wall } else { self.time }, lifetime).map(|expires| (expires, by_wall))
     }
 }
 
-fn with_hold_moved(record: Record, from: Timestamp, to: Timestamp) -> Record {
-    let hold = record.hold.map(|hold| Penalty {
-        stamp: moved(hold.stamp, from, to),
-        denials: hold.denials,
-        opened: moved(hold.opened, from, to),
-        banned: moved(hold.banned, from, to),
-        blocked: moved(hold.blocked, from, to),
+fn with_penalty_moved(record: Record, from: Timestamp, to: Timestamp) -> Record {
+    let penalty = record.penalty.map(|penalty| Penalty {
+        stamp: moved(penalty.stamp, from, to),
+        denials: penalty.denials,
+        opened: moved(penalty.opened, from, to),
+        banned: moved(penalty.banned, from, to),
+        blocked: moved(penalty.blocked, from, to),
     });
-    Record { hold, ..record }
+    Record { penalty, ..record }
 }
 
-/// A time by one clock as the other has it, where one shows `from` when the other shows `to`. Zero means no time.
+/// Converts a time between two clocks, one of which shows `from` while the other shows `to`. Zero means no time.
 fn moved(time: Timestamp, from: Timestamp, to: Timestamp) -> Timestamp {
     if time.0 == 0 { time } else { Timestamp(time.0.saturating_add(to.0).saturating_sub(from.0)) }
 }

@@ -143,7 +143,7 @@ fn refusals(memory: &Memory, policies: &[Policy]) -> [Option<DenyReason>; 4] {
     let take = |policy, key| Charge::take(PolicyId(policy), key, 1);
     [take(0, DENIED), take(1, BANNED), take(0, BLOCKED), slot].map(|charge| {
         let decision = memory.take(policies, &[charge])[0];
-        (!decision.allowed).then_some(decision.cause)
+        (!decision.allowed).then_some(decision.reason)
     })
 }
 

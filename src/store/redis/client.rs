@@ -1,4 +1,4 @@
-//! A line to Redis: the client of the moment, and how a script is run over it.
+//! The current client of a Redis, and how scripts and commands are run over it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,60 +10,64 @@ use fred::error::{Error, ErrorKind};
 use fred::interfaces::ClientLike;
 use fred::types::config::{Options, Server};
 use fred::types::{ClusterHash, CustomCommand, FromValue, Value};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::cluster;
 use super::script::Script;
-use super::{Endpoint, RedisSpec};
-use crate::store::StoreError;
+use super::spec::RedisSpec;
+use super::url::Endpoint;
+use crate::store::types::StoreError;
 use crate::time::{Clock, monotonic};
 
-/// What is asked over one connection.
+/// Calls over one connection, which the supervisor replaces when it fails.
 pub(super) struct RedisClient {
     client: ArcSwap<Client>,
-    /// Why there was no connection last.
-    fault: ArcSwap<String>,
+    /// Why the last connection failed.
+    last_error: ArcSwap<String>,
     prefix: Box<str>,
     timeout: Duration,
     is_cluster: bool,
     clock: TakeClock,
+    /// Dropped with this client: then the supervisor closes the connection.
+    _wanted: oneshot::Sender<()>,
 }
 
-/// Whose clock decides.
+/// The clock of decisions.
 #[derive(Debug)]
 pub(super) enum TakeClock {
     /// The server's.
     Server,
-    /// The wall clock of one that is sent along; states are kept for so much longer.
+    /// The wall time of a clock is sent with each call; states are kept for longer.
     Sent {
         /// The clock.
         clock: Arc<Clock>,
-        /// What is added to every time to live.
+        /// Added to every time to live.
         extra_ttl: Duration,
     },
 }
 
 impl RedisClient {
-    pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock) -> Self {
-        let fault = ArcSwap::from_pointee("it was never tried".to_owned());
+    pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock, wanted: oneshot::Sender<()>) -> Self {
+        let last_error = ArcSwap::from_pointee("no attempt yet".to_owned());
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
         let (client, prefix) = (ArcSwap::from_pointee(client), spec.prefix.clone());
-        Self { client, fault, prefix, timeout: spec.timeout, is_cluster, clock }
+        Self { client, last_error, prefix, timeout: spec.timeout, is_cluster, clock, _wanted: wanted }
     }
 
-    /// Takes up another client.
-    pub fn adopt(&self, client: Client) {
+    /// Replaces the client.
+    pub fn replace(&self, client: Client) {
         self.client.store(Arc::new(client));
     }
 
-    /// Notes why there is no connection.
-    pub fn broke(&self, error: &Error) {
-        self.fault.store(Arc::new(reason(error)));
+    /// Records why there is no connection.
+    pub fn record_failure(&self, error: &Error) {
+        self.last_error.store(Arc::new(reason(error)));
     }
 
-    /// That there is no connection, and why.
-    pub fn away(&self) -> StoreError {
-        StoreError::Away(self.fault.load().to_string())
+    /// The error of calls while there is no connection.
+    pub fn not_connected(&self) -> StoreError {
+        StoreError::NotConnected(self.last_error.load().to_string())
     }
 
     pub fn client(&self) -> Arc<Client> {
@@ -75,17 +79,17 @@ impl RedisClient {
         &self.prefix
     }
 
-    /// The longest that anything is waited for.
+    /// The longest that a call may take.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The deadline of what is asked now.
+    /// The deadline of a call that starts now.
     pub fn deadline(&self) -> Instant {
         monotonic() + self.timeout
     }
 
-    /// This proxy's clock: late charges have an age by it, and calendar windows follow its wall clock.
+    /// This proxy's clock: for the age of late charges, and for calendar windows, which follow its wall clock.
     pub fn clock(&self) -> &Clock {
         match &self.clock {
             TakeClock::Server => &Clock::Monotonic,
@@ -93,8 +97,8 @@ impl RedisClient {
         }
     }
 
-    /// Runs a script by its hash, and with its whole text where the server doesn't know it. That is the one
-    /// call that may go twice: NOSCRIPT says that nothing was run. `deadline` is that of the first who waits for it.
+    /// Runs a script by its hash, or by its source if the server does not have it. Only this call may be sent twice, since
+    /// NOSCRIPT proves that nothing was run. `deadline` is the earliest of the requests in the call.
     pub async fn eval(
         &self,
         script: &'static Script,
@@ -112,11 +116,11 @@ impl RedisClient {
                 other => other,
             }
         };
-        self.within(running).await
+        self.with_timeout(running).await
     }
 
-    /// Asks one command of a node of a cluster, or of the one server that there is.
-    pub async fn ask<R: FromValue>(
+    /// Sends one command to a node of a cluster, or to the single server.
+    pub async fn command<R: FromValue>(
         &self,
         name: &'static str,
         args: Vec<Value>,
@@ -125,39 +129,47 @@ impl RedisClient {
         let command = CustomCommand::new_static(name, ClusterHash::FirstKey, false);
         let client = self.client();
         let options = Options { cluster_node: node.cloned(), ..options() };
-        self.within(async { client.with_options(&options).custom::<R, Value>(command, args).await }).await
+        self.with_timeout(async { client.with_options(&options).custom::<R, Value>(command, args).await })
+            .await
     }
 
-    async fn within<T>(&self, asking: impl Future<Output = Result<T, Error>>) -> Result<T, StoreError> {
-        let reply = tokio::time::timeout(self.timeout, asking).await;
-        // It has waited: time has passed.
+    async fn with_timeout<T>(
+        &self,
+        running: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, StoreError> {
+        let reply = tokio::time::timeout(self.timeout, running).await;
+        // Refreshes the thread's cached time after the wait.
         let _ = monotonic();
         reply.map_err(|_| StoreError::Deadline)?.map_err(|error| self.store_error(&error))
     }
 
-    /// What became of a call. fred's own errors can be told from the server's by their words alone.
+    /// Classifies the error of a call. fred's own errors differ from the server's only in their texts.
     fn store_error(&self, error: &Error) -> StoreError {
         match (error.kind(), error.details()) {
             _ if cluster::is_try_again(error) => StoreError::SlotMoving,
-            // What had been written would have been answered with the end of its connection, so this still waited in fred
-            // for the next one. A cluster has several connections, and this need not be the one that is missing.
-            (ErrorKind::Timeout, _) if !self.is_cluster && !self.client().is_connected() => self.away(),
+            // A command that had been written would have failed with its connection, so this one was still queued in fred for
+            // the next connection. A cluster has several connections, and another one may be missing.
+            (ErrorKind::Timeout, _) if !self.is_cluster && !self.client().is_connected() => {
+                self.not_connected()
+            }
             (ErrorKind::Timeout, _) => StoreError::Deadline,
-            // The second when its client was built anew.
+            // The latter when the client was replaced.
             (ErrorKind::IO, _)
             | (ErrorKind::Unknown, "Too many failed write attempts." | "channel closed") => StoreError::Lost,
             (ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Backpressure, _)
-            | (ErrorKind::Unknown, "Failed to route command." | "Client is not initialized.") => self.away(),
-            (ErrorKind::Parse | ErrorKind::Protocol, details) => StoreError::Garbled(details.to_owned()),
-            // Of the script Redis says where it was; that is no news to whoever reads it.
+            | (ErrorKind::Unknown, "Failed to route command." | "Client is not initialized.") => {
+                self.not_connected()
+            }
+            (ErrorKind::Parse | ErrorKind::Protocol, details) => StoreError::Malformed(details.to_owned()),
+            // Redis appends the script's hash and line, which mean nothing to an operator.
             (_, details) => {
-                StoreError::Refused(sentence(details.split(" script: ").next().unwrap_or(details)))
+                StoreError::ErrorReply(sentence(details.split(" script: ").next().unwrap_or(details)))
             }
         }
     }
 
-    /// One EVAL or EVALSHA. It goes through fred's custom commands because only those honour the options: fail
-    /// at once while there is no connection, and never send again.
+    /// One EVAL or EVALSHA. It is one of fred's custom commands because only these honour the options: fail at once while
+    /// there is no connection, and never send again.
     async fn run(&self, name: &'static str, args: &[Value], deadline: Instant) -> Result<Bytes, Error> {
         let reply = cluster::send(&self.client(), name, args, &options(), deadline).await?;
         reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
@@ -183,23 +195,23 @@ fn options() -> Options {
     Options { fail_fast: true, max_attempts: Some(1), ..Options::default() }
 }
 
-/// What fred says of a connection, for people: it has system errors as their debug output.
+/// fred's error of a connection in readable form: it has system errors in their debug format.
 fn reason(error: &Error) -> String {
     let details = error.details();
     let message = details.split_once("message: \"").and_then(|(_, rest)| rest.split_once('"'));
     match error.kind() {
-        ErrorKind::Timeout => "it does not answer".to_owned(),
+        ErrorKind::Timeout => "no reply".to_owned(),
         _ => sentence(message.map_or(details, |(message, _)| message)),
     }
 }
 
-/// Words that may stand within a sentence.
+/// A text to be quoted within a sentence.
 fn sentence(words: &str) -> String {
     words.trim_end_matches('.').to_owned()
 }
 
 impl std::fmt::Debug for RedisClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Line").field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("RedisClient").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }

@@ -1,9 +1,9 @@
-//! The nodes of a Redis Cluster, and what they say when a key lies elsewhere.
+//! The nodes of a Redis Cluster, and their redirections.
 //!
 //! fred knows which node has which slot. What it does after a redirection is switched off: it would send a command
 //! again that may have been run, and after ASK to the wrong node. MOVED, ASK and TRYAGAIN prove that nothing was
-//! run, so after these, and only these, a command goes again: after MOVED and ASK at once and a few times, after TRYAGAIN
-//! with growing pauses until the deadline, because only the end of the migration helps.
+//! run, so after these, and only these, a command is sent again: after MOVED and ASK at once and a few times, after TRYAGAIN
+//! with growing pauses until the deadline, since it fails until the migration ends.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::time::monotonic;
 const REDIRECTIONS: usize = 5;
 /// The first and the longest pause after TRYAGAIN; each is twice as long as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
-/// How long before the deadline a command that got TRYAGAIN is given up, so that the error arrives in time: it proves that
+/// How long before the deadline a command is given up after TRYAGAIN, so that this error is returned in time: it proves that
 /// nothing was charged, which a missed deadline does not.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// Sends a command, at most to those nodes that it is redirected to, and until `deadline` while the slot of its keys is being
-/// moved. Its first key is `args[2]`.
+/// Sends a command, follows its redirections, and repeats it until `deadline` while the slot of its keys is being moved. Its
+/// first key is `args[2]`.
 pub(super) async fn send(
     client: &Client,
     command: &'static str,
@@ -35,18 +35,18 @@ pub(super) async fn send(
     deadline: Instant,
 ) -> Result<Value, Error> {
     let custom = custom(command);
-    // fred does not look at what a custom command says of its keys.
+    // fred ignores what a custom command declares of its keys.
     let options = &Options { cluster_hash: Some(ClusterHash::Offset(2)), ..options.clone() };
-    let said = client.with_options(options).custom(custom.clone(), args.to_vec()).await;
-    if said.as_ref().is_err_and(goes_again) {
+    let reply = client.with_options(options).custom(custom.clone(), args.to_vec()).await;
+    if reply.as_ref().is_err_and(may_be_retried) {
         let call = Call { client, command: custom, args, options };
-        let again: Again<'_> = Box::pin(send_again(call, said, deadline));
+        let again: Again<'_> = Box::pin(send_again(call, reply, deadline));
         return again.await;
     }
-    said
+    reply
 }
 
-/// What is seldom needed, and so not to make larger the future of every request.
+/// Boxed, since it is rarely needed, and every request would carry its size in its future.
 type Again<'a> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>>;
 
 /// A command that is sent again.
@@ -59,27 +59,27 @@ struct Call<'a> {
 
 async fn send_again(
     call: Call<'_>,
-    mut said: Result<Value, Error>,
+    mut reply: Result<Value, Error>,
     deadline: Instant,
 ) -> Result<Value, Error> {
     let Call { client, command, args, options } = call;
     let (mut redirections, mut pause) = (0, PAUSES.0);
     loop {
-        let Err(error) = &said else { return said };
+        let Err(error) = &reply else { return reply };
         let mut node = None;
         if is_redirected(error) {
             redirections += 1;
             if redirections > REDIRECTIONS {
-                return said;
+                return reply;
             }
-            // fred has looked where the slots are before it said so; so the first time it may know better now.
+            // fred has refreshed its map of slots before it returned this, so the first attempt may succeed now.
             if redirections > 1 {
                 node = importer(client, args, options).await?;
             }
         } else if is_try_again(error) {
             let left = deadline.saturating_duration_since(monotonic());
             if left <= 2 * MARGIN {
-                return said;
+                return reply;
             }
             // The last pauses become shorter, so that the last attempt is close to the deadline.
             tokio::time::sleep(pause.min(left / 2)).await;
@@ -87,17 +87,17 @@ async fn send_again(
             // The owner may redirect to the importer again.
             redirections = 1;
         } else {
-            return said;
+            return reply;
         }
-        said = match node {
-            Some(node) => ask(client, node, &command, args, options).await,
+        reply = match node {
+            Some(node) => send_asking(client, node, &command, args, options).await,
             None => client.with_options(options).custom(command.clone(), args.to_vec()).await,
         };
     }
 }
 
-/// Whether a command was not run, and may be elsewhere or a moment later.
-fn goes_again(error: &Error) -> bool {
+/// Whether the command was not run, and may succeed on another node or a moment later.
+fn may_be_retried(error: &Error) -> bool {
     is_redirected(error) || is_try_again(error)
 }
 
@@ -110,7 +110,7 @@ fn custom(command: &'static str) -> CustomCommand {
     CustomCommand::new_static(command, ClusterHash::FirstKey, false)
 }
 
-/// The nodes that have slots; of a Redis that is no cluster one that has no name.
+/// The nodes that have slots; `[None]` of a Redis that is no cluster.
 pub(super) fn nodes(client: &Client) -> Vec<Option<Server>> {
     match client.cached_cluster_state() {
         Some(state) => state.unique_primary_nodes().into_iter().map(Some).collect(),
@@ -118,12 +118,12 @@ pub(super) fn nodes(client: &Client) -> Vec<Option<Server>> {
     }
 }
 
-/// Whether a command was answered by MOVED or ASK. fred has these words of its own for that, and no others.
+/// Whether the reply was MOVED or ASK, for which fred has this text of its own.
 fn is_redirected(error: &Error) -> bool {
     *error.kind() == ErrorKind::Routing && error.details() == "Too many redirections."
 }
 
-/// The node that the slot of these arguments is on its way to, if it is.
+/// The node that the slot of these arguments is being migrated to, if it is.
 async fn importer(client: &Client, args: &[Value], options: &Options) -> Result<Option<Server>, Error> {
     let slot = args.get(2).and_then(Value::as_bytes).map_or(0, fred::util::redis_keyslot);
     let Some(state) = client.cached_cluster_state() else { return Ok(None) };
@@ -131,12 +131,12 @@ async fn importer(client: &Client, args: &[Value], options: &Options) -> Result<
     let options = Options { cluster_node: Some(owner), ..options.clone() };
     let known: String = client.with_options(&options).custom(custom("CLUSTER"), vec!["NODES"]).await?;
     let address = importing(&known, slot);
-    // fred has connections to nodes that have slots. One that gets its first has to wait until it has it.
+    // fred has connections only to nodes that have slots, so the first migration to a new node must be waited for.
     let address = |node: &Server| Some((&*node.host, node.port)) == address;
     Ok(state.unique_primary_nodes().into_iter().find(address))
 }
 
-/// Where a slot goes to that the node which wrote this gives away.
+/// Reads from a node's CLUSTER NODES where it migrates a slot to.
 fn importing(nodes: &str, slot: u16) -> Option<(&str, u16)> {
     let own =
         nodes.lines().find(|line| line.split(' ').nth(2).is_some_and(|flags| flags.contains("myself")))?;
@@ -149,9 +149,9 @@ fn importing(nodes: &str, slot: u16) -> Option<(&str, u16)> {
     Some((host, port.parse().ok()?))
 }
 
-/// Asks a node for a key that is on its way there. The two commands are put into fred's queue one right after the other,
-/// and reach the node so.
-async fn ask(
+/// Sends a command to the node that a slot is being migrated to, after ASKING. fred's queue keeps the two commands
+/// adjacent.
+async fn send_asking(
     client: &Client,
     node: Server,
     command: &CustomCommand,
@@ -160,8 +160,8 @@ async fn ask(
 ) -> Result<Value, Error> {
     let node = client.with_options(&Options { cluster_node: Some(node), ..options.clone() });
     let asking = node.custom::<Value, Value>(custom("ASKING"), Vec::new());
-    let (_, said) = tokio::join!(biased; asking, node.custom(command.clone(), args.to_vec()));
-    said
+    let (_, reply) = tokio::join!(biased; asking, node.custom(command.clone(), args.to_vec()));
+    reply
 }
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_slot_goes_is_read() {
+    fn the_importing_node_of_a_slot_is_read() {
         let nodes = "\
             aa 127.0.0.1:7000@17000 master - 0 1 2 connected 5461-10922\n\
             bb 127.0.0.1:7001@17001,name myself,master - 0 0 1 connected 0-5460 [93->-cc] [77-<-aa]\n\

@@ -1,4 +1,4 @@
-//! The connection to Redis: how fred is set up, and what happens when it gives up.
+//! The connection to Redis: fred's configuration, and its replacement when it gives up.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,34 +15,35 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
 use super::client::RedisClient;
-use super::{Endpoint, Node, RedisSpec};
+use super::spec::RedisSpec;
+use super::url::{Endpoint, Node};
 use crate::time::monotonic;
 
-/// How long connecting, and then whatever fred asks a server by itself, may take at least, and at most.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-/// So many answers fred waits for in that time.
-const ANSWERS: u32 = 5;
-/// After this silence of a server that owes an answer the connection is given up, or a little after the deadline of
-/// what it was asked: less than the breaker's pause, which is without a word to the server.
+/// The bounds of the timeout of connecting, and of fred's own commands.
+const CONNECT_TIMEOUT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// How many replies fred waits for in that time.
+const REPLIES: u32 = 5;
+/// The connection is closed if a server that has a pending command is silent for so long, or for a little longer than the
+/// command's timeout: less than the circuit breaker's pause, in which nothing is sent to the server.
 const UNRESPONSIVE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(200));
-/// How much sooner fred gives up than whoever asked it: what fred itself has given up it does not send any more.
-const SOONER: Duration = Duration::from_millis(2);
-/// How long a client that does not connect, or ends, is given before the next one.
+/// How much sooner fred's timeout is than ours: a command that fred has timed out is not sent any more.
+const FRED_MARGIN: Duration = Duration::from_millis(2);
+/// The pause before a client that did not connect, or has ended, is replaced.
 const REBUILD_PAUSE: Duration = Duration::from_millis(500);
-/// How long a new connection may be on its way. It ends sooner, unless a cluster has many nodes that do not answer.
-const LONGEST_WAY: Duration = Duration::from_secs(10);
+/// The longest that a connection attempt may take. It is shorter, unless many nodes of a cluster do not respond.
+const MAX_ATTEMPT: Duration = Duration::from_secs(10);
 
-/// Runs a client, and a new one when that is of no use any more.
+/// Runs a client, and replaces it when it has become useless.
 pub(super) struct Supervisor {
     spec: RedisSpec,
     client: Client,
-    /// Which of several Sentinels is the first to be asked.
+    /// Which of several Sentinels is tried first.
     turn: usize,
-    /// The masters of a cluster that a client before this one knew: those of the file may be gone by now.
+    /// The masters of a cluster that a previous client knew: those of the configuration may be gone by now.
     known: Vec<Server>,
 }
 
-/// A client that is not connected yet.
+/// A client that is not connected.
 fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
     let target = &spec.target;
     let config = Config {
@@ -51,7 +52,7 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
         password: target.password.clone(),
         database: Some(target.database).filter(|number| *number > 0),
         version: RespVersion::RESP3,
-        // Start without Redis, and go on trying.
+        // Start without Redis, and keep trying to connect.
         fail_fast: false,
         tls: target.tls.as_ref().map(|tls| TlsConfig {
             connector: TlsConnector::Rustls(tls.connector()),
@@ -59,17 +60,17 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
         }),
         ..Config::default()
     };
-    // A server may answer late, and still in time for those who ask.
-    let patience = (spec.timeout * ANSWERS).clamp(PATIENCE.0, PATIENCE.1);
+    // A slow server may still reply within the timeout of a call.
+    let timeout = (spec.timeout * REPLIES).clamp(CONNECT_TIMEOUT.0, CONNECT_TIMEOUT.1);
     let connection = ConnectionConfig {
-        connection_timeout: patience,
-        internal_command_timeout: patience,
+        connection_timeout: timeout,
+        internal_command_timeout: timeout,
         // A command that may have been run is never sent again. fred would send it again after MOVED and ASK, and
-        // after ASK to the wrong node; so it says where it was redirected, and we send it again.
+        // after ASK to the wrong node; so fred returns the redirection, and `cluster` sends the command again.
         max_command_attempts: 1,
         max_redirections: 0,
-        // Zero means no bound; a bound makes fred end its routing task for good when it is reached. What is
-        // under way is bounded by the connections of clients, each of which waits for one answer at a time.
+        // Zero means no bound; with a bound fred ends its routing task for good when it is reached. Commands in flight are
+        // bounded by `MAX_PENDING` of the batcher.
         max_command_buffer_len: 0,
         unresponsive: UnresponsiveConfig {
             max_timeout: Some(UNRESPONSIVE.0.max(spec.timeout + UNRESPONSIVE.1)),
@@ -82,10 +83,10 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
         },
         ..ConnectionConfig::default()
     };
-    let default_command_timeout = spec.timeout.saturating_sub(SOONER).max(Duration::from_millis(1));
+    let default_command_timeout = spec.timeout.saturating_sub(FRED_MARGIN).max(Duration::from_millis(1));
     let performance = PerformanceConfig { default_command_timeout, ..PerformanceConfig::default() };
-    // A connection that was closed is made again at once, for until then fred believes that it has it; and none is
-    // tried more often than twice a second for long.
+    // A closed connection is replaced at once, since until then fred takes it for connected; the delay of further attempts
+    // grows to half a second.
     let mut reconnect = ReconnectPolicy::new_exponential(0, 1, 500, 4);
     reconnect.set_jitter(10);
     Client::new(config, Some(performance), Some(connection), Some(reconnect))
@@ -98,8 +99,7 @@ fn server(endpoint: &Endpoint, turn: usize, known: &[Server]) -> ServerConfig {
         Endpoint::Unix(path) => ServerConfig::Unix { path: path.clone() },
         Endpoint::Sentinel { nodes, service, username, password } => {
             let mut hosts: Vec<Server> = nodes.iter().map(one).collect();
-            // fred always begins with the first that accepts a connection, even if that one hangs. The next client
-            // begins with another one.
+            // fred always uses the first that accepts a connection, even if that one hangs. The next client starts with another.
             let first = turn.checked_rem(hosts.len()).unwrap_or(0);
             hosts.rotate_left(first);
             let (username, password) = (username.clone(), password.clone());
@@ -115,22 +115,22 @@ fn server(endpoint: &Endpoint, turn: usize, known: &[Server]) -> ServerConfig {
 }
 
 impl Supervisor {
-    /// One whose client is not connected yet.
+    /// A supervisor whose client is not connected yet.
     pub fn new(spec: &RedisSpec) -> Self {
         let turn = fastrand::usize(..=usize::from(u16::MAX));
         Self { spec: spec.clone(), client: build(spec, turn, &[]), turn, known: Vec::new() }
     }
 
-    /// The client of the moment.
+    /// The present client.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Runs clients one after the other, which `line` gets, until nobody wants one any more: that is when the other end
-    /// of `wanted` is dropped. `reconnect` asks for the next one.
+    /// Runs clients one after the other and hands them to `redis`, until the sender of `wanted` is dropped. `reconnect` requests
+    /// the next client.
     pub async fn run(
         mut self,
-        line: Weak<RedisClient>,
+        redis: Weak<RedisClient>,
         reconnect: Arc<Notify>,
         mut wanted: oneshot::Receiver<()>,
     ) {
@@ -142,12 +142,12 @@ impl Supervisor {
                     running.abort();
                     return;
                 }
-                // fred has given up, which it must not.
+                // fred has given up, which its configuration forbids.
                 _ = &mut running => true,
-                () = self.failed(&line) => false,
-                () = useless(&self.client, is_cluster, &reconnect) => false,
+                () = self.record_failures(&redis) => false,
+                () = until_useless(&self.client, is_cluster, &reconnect) => false,
             };
-            // Its connections end with it, and whoever waits for an answer is told.
+            // This closes its connections, and fails the calls in flight.
             running.abort();
             self.turn += 1;
             let state = self.client.cached_cluster_state();
@@ -157,46 +157,46 @@ impl Supervisor {
                 self.known = nodes;
             }
             self.client = build(&self.spec, self.turn, &self.known);
-            let Some(line) = line.upgrade() else { return };
-            line.adopt(self.client());
-            drop(line);
+            let Some(redis) = redis.upgrade() else { return };
+            redis.replace(self.client());
+            drop(redis);
             if has_ended {
                 tokio::time::sleep(REBUILD_PAUSE).await;
             }
         }
     }
 
-    /// Notes why there is no connection, until the next client would begin with another Sentinel. No other would know
-    /// more than this one: it is left to try again.
-    async fn failed(&self, line: &Weak<RedisClient>) {
+    /// Records why there is no connection, until the next client would start with another Sentinel. Without Sentinels another
+    /// client would do no better, so this one keeps trying.
+    async fn record_failures(&self, redis: &Weak<RedisClient>) {
         let has_others = match &self.spec.target.endpoint {
             Endpoint::Sentinel { nodes, .. } => nodes.len() > 1,
             _ => false,
         };
-        let begun = monotonic();
+        let started = monotonic();
         let mut failures = self.client.error_rx();
         loop {
-            match (failures.recv().await, line.upgrade()) {
-                (Ok((error, _)), Some(line)) => line.broke(&error),
-                // Too many at once; there will be more.
+            match (failures.recv().await, redis.upgrade()) {
+                (Ok((error, _)), Some(redis)) => redis.record_failure(&error),
+                // Some errors were missed; more will follow.
                 (Err(RecvError::Lagged(_)), Some(_)) => {}
                 _ => return,
             }
-            // This is between two attempts.
-            if has_others && !self.client.is_connected() && begun + REBUILD_PAUSE <= monotonic() {
+            // An attempt has just failed, so none is interrupted.
+            if has_others && !self.client.is_connected() && started + REBUILD_PAUSE <= monotonic() {
                 return;
             }
         }
     }
 }
 
-/// Waits until another client is asked for, and this one is neither about to connect nor told why it can't. Of a
-/// cluster it may know what is no longer so: there another one is better in any case, if it is not about to connect.
-async fn useless(client: &Client, is_cluster: bool, reconnect: &Notify) {
+/// Waits until another client is requested, and this one is neither about to connect nor fails to with an error. A client
+/// of a cluster may have an outdated map of slots, so it is replaced even then.
+async fn until_useless(client: &Client, is_cluster: bool, reconnect: &Notify) {
     loop {
         reconnect.notified().await;
         if client.is_connected() {
-            // It believes so, but nobody is answered.
+            // It is connected, and still no call got a reply.
             return;
         }
         let mut failures = client.error_rx();
@@ -206,8 +206,8 @@ async fn useless(client: &Client, is_cluster: bool, reconnect: &Notify) {
                 _ = failures.recv() => false,
             }
         };
-        match tokio::time::timeout(LONGEST_WAY, attempt).await {
-            Ok(is_there) if is_there || !is_cluster => {}
+        match tokio::time::timeout(MAX_ATTEMPT, attempt).await {
+            Ok(is_connected) if is_connected || !is_cluster => {}
             _ => return,
         }
     }

@@ -1,114 +1,141 @@
-//! Requests whose limits lie on several nodes of a cluster, where no script can decide them together.
+//! Requests whose limits have keys in several hash slots of a cluster, which no script can decide together.
 //!
-//! First a look at all of them, at once, that changes nothing. If all fit, the charges: one tag after the other, each
-//! an atomic call, in an order that is the same for all requests, so that two that want the same never hold a
-//! part of it each. If one is refused now, for somebody was faster, what was charged before is given back.
-//! The limits are never exceeded, but a competitor may meanwhile be refused that would have fitted. So nobody is
-//! refused who was not looked at twice, and no denial may be remembered.
+//! First all keys are checked at once, without charging. If all charges fit, they are made: one tag after the other, each
+//! in one atomic call, in an order that is the same for all requests, so that two requests for the same keys never hold a
+//! part of them each. If a charge is denied now, since another request was faster, the charges before it are refunded.
+//! The limits are never exceeded, but a competing request may meanwhile be denied although it would have fitted. So no
+//! request is denied before a second round, and denials must not be cached.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
+use bytes::Bytes;
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::{Redis, wire};
+use super::client::RedisClient;
+use super::script::TAKE;
+use super::wire;
 use crate::limit::{Charge, ChargeKind, Policy, Quota};
-use crate::store::{Decisions, StoreError};
+use crate::store::types::{Decisions, StoreError};
 
-/// How often a request is decided where others are faster.
+/// How often a request is decided if others are faster.
 const ROUNDS: usize = 2;
-/// How many calls are under way at once for what is due in any case.
-const AT_ONCE: usize = 16;
+/// The most calls in flight at once for charges that are applied independently.
+const MAX_CONCURRENT_CALLS: usize = 16;
 
-/// What is seldom needed, and so not to make larger the future of every request.
+/// Boxed, since few requests need it, and all would carry its size in their futures.
 type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Decisions, StoreError>> + Send + 'a>>;
 
-/// The charges of one request on one tag: their places in the request.
+/// The charges of one request on one tag: their indices in the request.
 type Group = SmallVec<[usize; 4]>;
 
 /// A request on several tags.
 struct CrossSlot<'a> {
-    redis: &'a Redis,
+    client: &'a Arc<RedisClient>,
     policies: &'a [Policy],
     charges: &'a [Charge],
     groups: Vec<Group>,
     deadline: Instant,
 }
 
-/// What was charged so far. It is given back, unless it is kept, when it is dropped: also when the request's client goes
-/// away, or its deadline passes.
-struct Made {
-    redis: Redis,
+/// Refunds of what was charged so far. They are sent when it is dropped, unless the charges are kept: also if the request's
+/// client disconnects, or its deadline passes.
+struct Rollback {
+    client: Arc<RedisClient>,
     refunds: Vec<wire::Call>,
 }
 
 /// How a round ended.
 enum Round {
     Decided(Decisions),
-    /// Somebody was faster.
+    /// Another request was faster.
     Overtaken(Decisions),
 }
 
-/// Whether these charges lie on more than one tag.
-pub(super) fn is_apart(charges: &[Charge]) -> bool {
+/// Whether the charges have more than one tag.
+pub(super) fn spans_slots(charges: &[Charge]) -> bool {
     charges.windows(2).any(|pair| pair[0].key != pair[1].key)
 }
 
-/// Charges by their tags.
+/// The charges by their tags, in the order of the keys.
 fn groups(charges: &[Charge]) -> Vec<Group> {
-    let mut places: Vec<usize> = (0..charges.len()).collect();
-    places.sort_by_key(|place| charges[*place].key.0);
-    places.chunk_by(|a, b| charges[*a].key == charges[*b].key).map(SmallVec::from_slice).collect()
+    let mut indices: Vec<usize> = (0..charges.len()).collect();
+    indices.sort_by_key(|index| charges[*index].key.0);
+    indices.chunk_by(|a, b| charges[*a].key == charges[*b].key).map(SmallVec::from_slice).collect()
 }
 
-/// Takes all charges or none. Who calls this has a deadline around it.
-pub(super) fn take<'a>(redis: &'a Redis, policies: &'a [Policy], charges: &'a [Charge]) -> Deciding<'a> {
-    Box::pin(async move { CrossSlot::new(redis, policies, charges).take().await })
+/// Takes all charges or none; the caller bounds its duration.
+pub(super) fn take<'a>(
+    client: &'a Arc<RedisClient>,
+    policies: &'a [Policy],
+    charges: &'a [Charge],
+) -> Deciding<'a> {
+    Box::pin(async move { CrossSlot::new(client, policies, charges).take().await })
 }
 
-/// Does each charge by itself, those of one tag in one call; see [`crate::store::Store::charge_late`].
-pub(super) fn settle<'a>(redis: &'a Redis, policies: &'a [Policy], charges: &'a [Charge]) -> Deciding<'a> {
-    Box::pin(settle_groups(redis, policies, charges))
+/// Applies each charge independently, those of one tag in one call.
+pub(super) fn apply<'a>(
+    client: &'a Arc<RedisClient>,
+    policies: &'a [Policy],
+    charges: &'a [Charge],
+) -> Deciding<'a> {
+    Box::pin(apply_groups(client, policies, charges))
 }
 
-async fn settle_groups(
-    redis: &Redis,
+async fn apply_groups(
+    client: &RedisClient,
     policies: &[Policy],
     charges: &[Charge],
 ) -> Result<Decisions, StoreError> {
     let mut decisions = Decisions::new();
-    decisions.resize(charges.len(), wire::nothing());
-    for some in groups(charges).chunks(AT_ONCE) {
-        let deadline = redis.deadline();
-        let asked = some.iter().map(async |group| {
-            let of_group: Vec<Charge> = group.iter().map(|place| charges[*place]).collect();
+    decisions.resize(charges.len(), wire::undecided());
+    for some in groups(charges).chunks(MAX_CONCURRENT_CALLS) {
+        let deadline = client.deadline();
+        let calls = some.iter().map(async |group| {
+            let of_group: Vec<Charge> = group.iter().map(|index| charges[*index]).collect();
             let mut call = wire::Call::default();
             for charge in &of_group {
-                call.add(redis.prefix(), policies, std::slice::from_ref(charge), redis.clock());
+                call.add(client.prefix(), policies, std::slice::from_ref(charge), client.clock());
             }
-            let reply = redis.call(call, deadline).await?;
+            let reply = send(client, call, deadline).await?;
             wire::decisions(&reply, policies, &of_group)
         });
-        for (group, said) in some.iter().zip(futures_util::future::join_all(asked).await) {
-            for (place, decision) in group.iter().zip(said?) {
-                decisions[*place] = decision;
-            }
+        for (group, decided) in some.iter().zip(join_all(calls).await) {
+            store(&mut decisions, group, decided?);
         }
     }
     Ok(decisions)
 }
 
+/// One call of the script, whose keys have one tag.
+async fn send(client: &RedisClient, call: wire::Call, deadline: Instant) -> Result<Bytes, StoreError> {
+    let (keys, arguments) = call.into_parts();
+    // Boxed and typed: otherwise the compiler can't prove that the nested futures are `Send`.
+    let running: Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send + '_>> =
+        Box::pin(client.eval(&TAKE, keys, arguments, deadline));
+    running.await
+}
+
+/// Puts the decisions on a group into those of the request.
+fn store(decisions: &mut Decisions, group: &Group, decided: Decisions) {
+    for (index, decision) in group.iter().zip(decided) {
+        decisions[*index] = decision;
+    }
+}
+
 impl<'a> CrossSlot<'a> {
-    fn new(redis: &'a Redis, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
+    fn new(client: &'a Arc<RedisClient>, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
         let mut groups = groups(charges);
-        let policy = |place: &usize| &policies[charges[*place].policy];
-        // A place in a queue can't be given back without a gap, so those come last; behind them what only watches
-        // and so refuses nobody. The order of the keys stays otherwise.
+        let policy = |index: &usize| &policies[charges[*index].policy];
+        // A position in a leaky bucket's queue can't be refunded without leaving a gap, so these groups are charged late, and
+        // groups in shadow mode, which deny nothing, last. The sort is stable, so groups stay in the order of their keys.
         groups.sort_by_key(|group| {
-            let queues = group.iter().any(|place| matches!(policy(place).quota, Quota::LeakyBucket(_)));
-            (group.iter().all(|place| policy(place).shadow), queues)
+            let queues = group.iter().any(|index| matches!(policy(index).quota, Quota::LeakyBucket(_)));
+            (group.iter().all(|index| policy(index).shadow), queues)
         });
-        Self { redis, policies, charges, groups, deadline: redis.deadline() }
+        Self { client, policies, charges, groups, deadline: client.deadline() }
     }
 
     async fn take(&self) -> Result<Decisions, StoreError> {
@@ -123,129 +150,125 @@ impl<'a> CrossSlot<'a> {
 
     async fn round(&self) -> Result<Round, StoreError> {
         let all: Vec<&Group> = self.groups.iter().collect();
-        let mut seen = Decisions::new();
-        seen.resize(self.charges.len(), wire::nothing());
-        self.look(&all, Charge::peek, &mut seen).await?;
-        if !self.passes(|place| self.fits(place, &seen)) {
-            // The second look is at the price: it counts towards bans, and knows how long to wait.
+        let mut checked = Decisions::new();
+        checked.resize(self.charges.len(), wire::undecided());
+        let mut checked = self.check(&all, Charge::peek, checked).await?;
+        if !self.passes(|index| self.fits(index, &checked)) {
+            // The second check is with the cost: it counts towards bans, and its denials have a `retry_after`.
             let short: Vec<&Group> = all
                 .iter()
                 .copied()
-                .filter(|group| group.iter().any(|place| !self.fits(*place, &seen)))
+                .filter(|group| group.iter().any(|index| !self.fits(*index, &checked)))
                 .collect();
-            let at_price = |charge: Charge| match charge.manner {
-                ChargeKind::Take => charge.with(ChargeKind::Look),
+            let with_cost = |charge: Charge| match charge.kind {
+                ChargeKind::Take => charge.with_kind(ChargeKind::Check),
                 _ => charge,
             };
-            self.look(&short, at_price, &mut seen).await?;
-            if !self.passes(|place| seen[place].allowed) {
-                return Ok(Round::Decided(seen));
+            checked = self.check(&short, with_cost, checked).await?;
+            if !self.passes(|index| checked[index].allowed) {
+                return Ok(Round::Decided(checked));
             }
         }
-        self.charge(seen).await
+        self.charge(checked).await
     }
 
-    /// Charges one tag after the other; `seen` is what the look has shown.
-    async fn charge(&self, seen: Decisions) -> Result<Round, StoreError> {
-        let mut decisions = seen.clone();
-        let mut made = Made { redis: self.redis.clone(), refunds: Vec::new() };
-        for group in self.groups.iter().filter(|group| group.iter().any(|place| self.takes(*place))) {
-            let said = self.ask(group, |charge| charge).await?;
-            let passes = group.iter().zip(&said).all(|(place, said)| said.allowed || self.watches(*place));
+    /// Charges one tag after the other; `checked` are the decisions of the check.
+    async fn charge(&self, checked: Decisions) -> Result<Round, StoreError> {
+        let mut decisions = checked.clone();
+        let mut rollback = Rollback { client: Arc::clone(self.client), refunds: Vec::new() };
+        for group in self.groups.iter().filter(|group| group.iter().any(|index| self.takes(*index))) {
+            let decided = self.send(group, |charge| charge).await?;
+            let passes = group
+                .iter()
+                .zip(&decided)
+                .all(|(index, decision)| decision.allowed || self.is_shadow(*index));
             if !passes {
-                let mut shown = seen;
-                for (place, decision) in group.iter().zip(said) {
-                    shown[*place] = decision;
-                }
-                made.give_back().await;
+                let mut shown = checked;
+                store(&mut shown, group, decided);
+                rollback.refund().await;
                 return Ok(Round::Overtaken(shown));
             }
-            made.add(self, group, &said);
-            for (place, decision) in group.iter().zip(said) {
-                decisions[*place] = decision;
-            }
+            rollback.add(self, group, &decided);
+            store(&mut decisions, group, decided);
         }
-        made.refunds.clear();
+        rollback.refunds.clear();
         Ok(Round::Decided(decisions))
     }
 
-    /// Asks some tags at once, for what `manner` makes of their charges.
-    async fn look(
+    /// Sends the calls for some tags at once, with their charges changed by `change`; returns `decisions` with theirs.
+    async fn check(
         &self,
         groups: &[&Group],
-        manner: impl Fn(Charge) -> Charge + Copy,
-        seen: &mut Decisions,
-    ) -> Result<(), StoreError> {
-        let asked = groups.iter().map(|group| self.ask(group, manner));
-        for (group, said) in groups.iter().zip(futures_util::future::join_all(asked).await) {
-            for (place, decision) in group.iter().zip(said?) {
-                seen[*place] = decision;
-            }
+        change: impl Fn(Charge) -> Charge + Copy,
+        mut decisions: Decisions,
+    ) -> Result<Decisions, StoreError> {
+        let calls = groups.iter().map(|group| self.send(group, change));
+        for (group, decided) in groups.iter().zip(join_all(calls).await) {
+            store(&mut decisions, group, decided?);
         }
-        Ok(())
+        Ok(decisions)
     }
 
-    /// One call for one tag.
-    async fn ask(&self, group: &Group, manner: impl Fn(Charge) -> Charge) -> Result<Decisions, StoreError> {
-        let charges: SmallVec<[Charge; 4]> = group.iter().map(|place| manner(self.charges[*place])).collect();
+    /// One call for one tag, with its charges changed by `change`.
+    async fn send(&self, group: &Group, change: impl Fn(Charge) -> Charge) -> Result<Decisions, StoreError> {
+        let charges: SmallVec<[Charge; 4]> = group.iter().map(|index| change(self.charges[*index])).collect();
         let mut call = wire::Call::default();
-        call.add(self.redis.prefix(), self.policies, &charges, self.redis.clock());
-        let reply = self.redis.call(call, self.deadline).await?;
+        call.add(self.client.prefix(), self.policies, &charges, self.client.clock());
+        let reply = send(self.client, call, self.deadline).await?;
         wire::decisions(&reply, self.policies, &charges)
     }
 
-    /// Whether `is_so` for all that enforce.
-    fn passes(&self, is_so: impl Fn(usize) -> bool) -> bool {
-        (0..self.charges.len()).all(|place| self.watches(place) || is_so(place))
+    /// Whether `allows` holds for every charge that is not in shadow mode.
+    fn passes(&self, allows: impl Fn(usize) -> bool) -> bool {
+        (0..self.charges.len()).all(|index| self.is_shadow(index) || allows(index))
     }
 
-    fn watches(&self, place: usize) -> bool {
-        self.policies[self.charges[place].policy].shadow
+    fn is_shadow(&self, index: usize) -> bool {
+        self.policies[self.charges[index].policy].shadow
     }
 
-    fn takes(&self, place: usize) -> bool {
-        let charge = &self.charges[place];
-        charge.manner == ChargeKind::Take && charge.cost > 0
+    fn takes(&self, index: usize) -> bool {
+        self.charges[index].takes_units()
     }
 
-    /// Whether a free look has shown enough.
-    fn fits(&self, place: usize, seen: &Decisions) -> bool {
-        seen[place].allowed && self.charges[place].cost <= seen[place].remaining
+    /// Whether a check at no cost has shown enough units.
+    fn fits(&self, index: usize, checked: &Decisions) -> bool {
+        checked[index].allowed && self.charges[index].cost <= checked[index].remaining
     }
 }
 
-impl Made {
-    fn add(&mut self, request: &CrossSlot<'_>, group: &Group, said: &Decisions) {
+impl Rollback {
+    fn add(&mut self, request: &CrossSlot<'_>, group: &Group, decided: &Decisions) {
         let mut call = wire::Call::default();
-        let all = group.iter().zip(said);
-        for (place, said) in all.filter(|(place, said)| said.allowed && request.takes(**place)) {
-            let refund = request.charges[*place].refund(said.at);
-            call.add(self.redis.prefix(), request.policies, &[refund], self.redis.clock());
+        let all = group.iter().zip(decided);
+        for (index, decision) in all.filter(|(index, decision)| decision.allowed && request.takes(**index)) {
+            let refund = request.charges[*index].refund(decision.at);
+            call.add(self.client.prefix(), request.policies, &[refund], self.client.clock());
         }
         self.refunds.push(call);
     }
 
-    async fn give_back(&mut self) {
-        give_back(&self.redis, std::mem::take(&mut self.refunds)).await;
+    async fn refund(&mut self) {
+        refund(&self.client, std::mem::take(&mut self.refunds)).await;
     }
 }
 
-/// What can't be given back stays charged.
-async fn give_back(redis: &Redis, refunds: Vec<wire::Call>) {
-    let deadline = redis.deadline();
-    let _ = futures_util::future::join_all(refunds.into_iter().map(|call| redis.call(call, deadline))).await;
+/// Sends refunds; what the store does not refund stays charged.
+async fn refund(client: &RedisClient, refunds: Vec<wire::Call>) {
+    let deadline = client.deadline();
+    let _ = join_all(refunds.into_iter().map(|call| send(client, call, deadline))).await;
 }
 
-impl Drop for Made {
+impl Drop for Rollback {
     fn drop(&mut self) {
         let refunds = std::mem::take(&mut self.refunds);
         if refunds.is_empty() {
             return;
         }
-        // There is none while the worker ends.
+        // While the worker shuts down there is no runtime any more.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let redis = self.redis.clone();
-            runtime.spawn(async move { give_back(&redis, refunds).await });
+            let client = Arc::clone(&self.client);
+            runtime.spawn(async move { refund(&client, refunds).await });
         }
     }
 }

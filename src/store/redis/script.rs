@@ -24,7 +24,7 @@ macro_rules! function {
     };
 }
 
-/// `lua/take.lua` behind what it calls only where a request needs it.
+/// `lua/take.lua` after the functions that it defines only if a request needs them.
 pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/shared.lua"),
@@ -47,7 +47,7 @@ pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// `lua/change.lua`, which changes what holds keys back.
+/// `lua/change.lua`, which changes blocks, bans and counts of keys by hand.
 pub static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/shared.lua"),

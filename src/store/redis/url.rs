@@ -1,4 +1,4 @@
-//! URLs of a Redis: of one server, of those that watch over it, or of a cluster.
+//! URLs of a Redis: of one server, of its Sentinels, or of a cluster.
 
 use std::path::PathBuf;
 
@@ -6,40 +6,40 @@ use percent_encoding::percent_decode_str;
 
 use crate::tls::{ClientTls, TlsError};
 
-/// Where a Redis is, and as whom we speak to it.
+/// The address of a Redis, and the credentials for it.
 #[derive(Clone)]
 pub struct Target {
-    /// Where.
+    /// The address.
     pub endpoint: Endpoint,
-    /// An ACL user; none means the default user.
+    /// An ACL user; `None` is the default user.
     pub username: Option<String>,
     /// The password.
     pub password: Option<String>,
     /// The number of the database.
     pub database: u8,
-    /// How connections are encrypted, if they are.
+    /// TLS, if connections are encrypted.
     pub tls: Option<ClientTls>,
 }
 
-/// Where a Redis listens.
+/// The address of a Redis.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// On TCP.
     Tcp(Node),
     /// On a Unix socket.
     Unix(PathBuf),
-    /// Wherever Sentinel says that the master of a service is.
+    /// The master of a service, by Sentinel.
     Sentinel {
         /// Some of the Sentinels; they know the others.
         nodes: Vec<Node>,
-        /// The name that they have for the master.
+        /// The service name of the master.
         service: String,
         /// An ACL user of the Sentinels.
         username: Option<String>,
         /// Its password.
         password: Option<String>,
     },
-    /// On the nodes of a Redis Cluster, of which some are named here; they know the others.
+    /// A Redis Cluster, by some of its nodes; they know the others.
     Cluster(Vec<Node>),
 }
 
@@ -52,13 +52,13 @@ pub struct Node {
     pub port: u16,
 }
 
-/// Why a text is no URL of a Redis.
+/// Why a text is not the URL of a Redis.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It can't be read as a URL at all.
+    /// Not a URL.
     #[error("not a URL ({0}); write it as redis://host:6379")]
     Malformed(String),
-    /// Another scheme.
+    /// An unknown scheme.
     #[error(
         "the scheme `{0}` is not one of redis, rediss, unix, redis-sentinel, rediss-sentinel, redis-cluster and \
          rediss-cluster"
@@ -67,16 +67,16 @@ pub enum UrlError {
     /// No host.
     #[error("the host is missing; write it as redis://host:6379")]
     NoHost,
-    /// A database that is no number.
+    /// A database that is not a number from 0 to 255.
     #[error("`{0}` is no database number from 0 to 255")]
     Database(String),
-    /// A database of a cluster, which has but one.
+    /// A database of a cluster, which has only database 0.
     #[error("a cluster has no database but 0")]
     ClusterDatabase,
     /// A socket without a path.
     #[error("the path of the socket is missing; write it as unix:///run/redis.sock")]
     NoPath,
-    /// Sentinels that are not told whose master is asked for.
+    /// Sentinels without the name of the service.
     #[error("the name of the service is missing; write it as redis-sentinel://host:26379/?service=NAME")]
     NoService,
     /// Something after `?` or `#`.
@@ -87,7 +87,7 @@ pub enum UrlError {
     Tls(#[from] TlsError),
 }
 
-/// What the schemes have in common.
+/// The kinds of URL.
 #[derive(Clone, Copy)]
 enum Kind {
     Server,
@@ -104,8 +104,8 @@ impl Kind {
 impl Target {
     /// Reads `redis://[user[:password]@]host[:port][/database]`, `unix:///path`,
     /// `redis-sentinel://[…@]host[:port][,host[:port]…]/[database]?service=NAME`, or
-    /// `redis-cluster://[…@]host[:port][,host[:port]…]`; with `rediss` in the place of `redis` over TLS that
-    /// trusts what the system trusts.
+    /// `redis-cluster://[…@]host[:port][,host[:port]…]`; with `rediss` in place of `redis` over TLS with
+    /// the system's trust store.
     ///
     /// # Errors
     /// See [`UrlError`].
@@ -141,14 +141,14 @@ impl Target {
             Kind::Cluster => Endpoint::Cluster(nodes),
         };
         if !matches!(kind, Kind::Sentinel) {
-            nothing_more(&url)?;
+            reject_extra(&url)?;
         }
         let tls = if is_secure { Some(ClientTls::with_system_roots()?) } else { None };
         Ok(Self { endpoint, username, password, database, tls })
     }
 }
 
-/// The text with its first host alone, and the other hosts.
+/// Splits a text into the same with only its first host, and the other hosts.
 fn split_hosts(text: &str) -> (String, Vec<&str>) {
     let start = text.find("://").map_or(text.len(), |at| at + 3);
     let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
@@ -177,7 +177,7 @@ fn socket(url: &url::Url, username: Option<String>, password: Option<String>) ->
     if !path.starts_with('/') || path.len() < 2 {
         return Err(UrlError::NoPath);
     }
-    nothing_more(url)?;
+    reject_extra(url)?;
     Ok(Target { endpoint: Endpoint::Unix(path.into()), username, password, database: 0, tls: None })
 }
 
@@ -191,7 +191,7 @@ fn service(url: &url::Url) -> Result<String, UrlError> {
     Some(name).filter(|name| !name.is_empty()).ok_or(UrlError::NoService)
 }
 
-fn nothing_more(url: &url::Url) -> Result<(), UrlError> {
+fn reject_extra(url: &url::Url) -> Result<(), UrlError> {
     url.query().or(url.fragment()).map_or(Ok(()), |extra| Err(UrlError::Extra(extra.to_owned())))
 }
 

@@ -1,65 +1,71 @@
-//! What goes to the script and what comes back; the layout is written down in `lua/take.lua`.
+//! The script's arguments and its reply; `lua/take.lua` documents the layout.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, ChargeKind, Decision, DenyReason, Key, MAX_TICKS, Policy, PolicyId, Quota};
-use crate::store::{Decisions, StoreError};
+use crate::limit::{
+    Charge, ChargeKind, Decision, DenyReason, EntryId, Key, MAX_TICKS, Policy, PolicyId, Quota,
+};
+use crate::store::types::{Decisions, StoreError};
 use crate::time::{Clock, Micros, Timestamp};
+
+/// The most charges that requests are batched to in one call: a call must not block the server for long, and Lua takes some
+/// thousand keys at most. Keys and charges are numbered in 16 bits.
+pub(super) const MAX_CHARGES: usize = 512;
 
 /// Bytes of one decision in a reply.
 const DECISION: usize = 1 + 3 * size_of::<f64>();
-/// About as many bytes as a stored key's name has.
+/// About the length of a stored key's name, in bytes.
 const NAME: usize = 48;
-/// Bytes of a request of one charge, without what only some charges have.
+/// Bytes of a request of one charge, without the fields that only some charges have.
 const REQUEST: usize = 2 + 2 + 2 + 2 + 1 + size_of::<f64>();
 
 /// One call: its keys, policies and requests.
 #[derive(Debug, Default)]
 pub(super) struct Call {
-    /// The names of stored keys, each once, one behind the other.
+    /// The names of stored keys, each once, concatenated.
     names: Vec<u8>,
-    /// Where each of them ends.
+    /// Where each name ends.
     ends: Vec<usize>,
     /// Policies, each once.
     policies: SmallVec<[Bytes; 4]>,
     /// Requests with their charges.
     requests: Vec<u8>,
-    /// The policies that it has, in their order.
-    named: SmallVec<[PolicyId; 4]>,
-    /// The places of its keys, by key and policy's salt: numbers that differ count under one key.
-    places: HashMap<u128, u16>,
-    /// The last request, if others could be the same on the keys behind.
+    /// The ids of `policies`.
+    policy_ids: SmallVec<[PolicyId; 4]>,
+    /// The number of each key, from 1. Policies of the same name share stored keys, whatever their numbers.
+    key_numbers: HashMap<EntryId, u16>,
+    /// The last request, if the next ones could be the same on the keys that follow.
     run: Option<Run>,
 }
 
-/// Requests of one charge that differ in nothing but their keys, which stand one behind the other.
+/// Requests of one charge that differ only in their keys, which follow each other.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Where it stands in the requests.
+    /// Its offset in the requests.
     at: usize,
     count: u16,
-    /// The place of the next key.
+    /// The number of the next key.
     next: u16,
     charge: Charge,
 }
 
 impl Call {
-    /// One that has room for so many charges.
-    pub fn of(charges: usize) -> Self {
+    /// An empty call with capacity for so many charges.
+    pub fn with_capacity(charges: usize) -> Self {
         Self {
             names: Vec::with_capacity(charges * NAME),
             ends: Vec::with_capacity(charges),
-            places: HashMap::with_capacity(charges),
+            key_numbers: HashMap::with_capacity(charges),
             ..Self::default()
         }
     }
 
-    /// Adds a request. The clock is read for calendar windows, which are sent along, and for late charges.
+    /// Adds a request. The clock is read for calendar windows, whose edges are sent, and for the age of late charges.
     pub fn add(&mut self, prefix: &str, policies: &[Policy], charges: &[Charge], clock: &Clock) {
         if let [charge] = charges
-            && self.prolongs_run(prefix, policies, charge)
+            && self.extend_run(prefix, policies, charge)
         {
             return;
         }
@@ -68,23 +74,24 @@ impl Call {
         push_u16(&mut self.requests, charges.len());
         for charge in charges {
             let policy = &policies[charge.policy];
-            key = self.place_of(prefix, policy, charge.key);
-            let known = self.named.len();
-            let place = place(&mut self.named, charge.policy);
-            if self.named.len() > known {
+            key = self.number_of(prefix, policy, charge.key);
+            let known = self.policy_ids.iter().position(|id| *id == charge.policy);
+            let policy_index = known.unwrap_or_else(|| {
+                self.policy_ids.push(charge.policy);
                 self.policies.push(packed(policy, clock));
-            }
+                self.policies.len() - 1
+            });
             self.requests.extend_from_slice(&key.to_le_bytes());
-            push_u16(&mut self.requests, place);
-            self.requests.push(charge.manner as u8);
-            // More than any limit is all the same, and what a double tells apart from all that a limit can be.
+            push_u16(&mut self.requests, policy_index + 1);
+            self.requests.push(charge.kind as u8);
+            // All costs above any limit are denied alike; this one a double distinguishes from every possible limit.
             push_number(&mut self.requests, charge.cost.min(MAX_TICKS + 2).cast_signed());
             if let Quota::Concurrency(_) = policy.quota {
                 self.requests.extend_from_slice(&charge.holder.0.to_le_bytes());
-            } else if charge.manner == ChargeKind::Refund {
+            } else if charge.kind == ChargeKind::Refund {
                 push_number(&mut self.requests, charge.taken.0.cast_signed());
-            } else if charge.manner == ChargeKind::Late {
-                // As an age: the server's clock is not ours.
+            } else if charge.kind == ChargeKind::Late {
+                // As an age, since the server has another clock.
                 push_number(&mut self.requests, clock.now().since(charge.taken).0.cast_signed());
             }
         }
@@ -96,12 +103,12 @@ impl Call {
         };
     }
 
-    /// Whether a request is the last one again on the key behind; then that one stands for both.
-    fn prolongs_run(&mut self, prefix: &str, policies: &[Policy], charge: &Charge) -> bool {
+    /// Extends the last request if this one is equal, on the next key; returns whether it is.
+    fn extend_run(&mut self, prefix: &str, policies: &[Policy], charge: &Charge) -> bool {
         let Some(mut run) = self.run else { return false };
-        let same = |charge: &Charge| (charge.policy, charge.manner, charge.cost);
+        let same = |charge: &Charge| (charge.policy, charge.kind, charge.cost);
         let policy = &policies[charge.policy];
-        if same(charge) != same(&run.charge) || self.place_of(prefix, policy, charge.key) != run.next {
+        if same(charge) != same(&run.charge) || self.number_of(prefix, policy, charge.key) != run.next {
             return false;
         }
         (run.count, run.next) = (run.count.saturating_add(1), run.next.saturating_add(1));
@@ -110,7 +117,7 @@ impl Call {
         true
     }
 
-    /// The keys, and what the script gets beside them.
+    /// The keys and the arguments of the script.
     pub fn into_parts(self) -> (Vec<Bytes>, Vec<Bytes>) {
         let names = Bytes::from(self.names);
         let mut from = 0;
@@ -119,26 +126,25 @@ impl Call {
         (keys, std::iter::once(self.requests.into()).chain(self.policies).collect())
     }
 
-    /// The place of a stored key, counted from 1; it is added if it is new.
-    fn place_of(&mut self, prefix: &str, policy: &Policy, key: Key) -> u16 {
-        let next = u16::try_from(self.ends.len() + 1).unwrap_or(u16::MAX);
-        let id = u128::from_le_bytes(key.0) ^ policy.salt();
-        let place = *self.places.entry(id).or_insert(next);
-        if place == next {
+    /// The number of a stored key, counted from 1; the key is added if it is new.
+    fn number_of(&mut self, prefix: &str, policy: &Policy, key: Key) -> u16 {
+        let next = in_16_bits(self.ends.len() + 1);
+        let number = *self.key_numbers.entry(EntryId::new(policy, key)).or_insert(next);
+        if number == next {
             push_name(&mut self.names, prefix, policy, key, policy.quota.letter());
             self.ends.push(self.names.len());
         }
-        place
+        number
     }
 }
 
-/// Bytes of a reply that says so many decisions.
+/// Bytes of a reply of so many decisions.
 pub(super) fn reply_len(charges: usize) -> usize {
     charges * DECISION
 }
 
 /// The name of a count: `PREFIX:{TAG}:LIMIT:A`, where A is the letter of the algorithm. The braces make all limits
-/// of one key share a node of a cluster.
+/// of one key share a hash slot of a cluster.
 #[must_use]
 pub fn stored_key(prefix: &str, policy: &Policy, key: Key, letter: u8) -> Vec<u8> {
     let mut name = Vec::with_capacity(NAME);
@@ -155,7 +161,7 @@ fn push_name(out: &mut Vec<u8>, prefix: &str, policy: &Policy, key: Key, letter:
     out.extend_from_slice(&[b':', letter]);
 }
 
-/// A pattern of SCAN that the stored keys of a policy match.
+/// The SCAN pattern of a policy's stored keys.
 pub(super) fn pattern(prefix: &str, policy: &Policy) -> Vec<u8> {
     let plain = |text: &str| {
         let special = |byte: u8| matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'^');
@@ -168,22 +174,10 @@ pub(super) fn pattern(prefix: &str, policy: &Policy) -> Vec<u8> {
     [&plain(prefix)[..], b":{", &any, b"}:", &plain(&policy.stored), &letter].concat()
 }
 
-/// The key in the name of a count.
+/// Reads the key from the name of a count.
 pub(super) fn key_of(prefix: &str, name: &[u8]) -> Option<Key> {
     let from = prefix.len() + 2;
     Key::parse(name.get(from..from + Key::TEXT_LEN)?)
-}
-
-/// The place of `item` in `list`, counted from 1, where it is added if it is new.
-fn place<L, T: PartialEq>(list: &mut L, item: T) -> usize
-where
-    L: Extend<T> + AsRef<[T]>,
-{
-    if let Some(at) = list.as_ref().iter().position(|other| *other == item) {
-        return at + 1;
-    }
-    list.extend([item]);
-    list.as_ref().len()
 }
 
 fn packed(policy: &Policy, clock: &Clock) -> Bytes {
@@ -192,8 +186,8 @@ fn packed(policy: &Policy, clock: &Clock) -> Bytes {
     let ban = policy.ban.map(|ban| [ban.after, ban.within.0, ban.length.0].map(u64::cast_signed));
     let ban = ban.as_ref().map_or(&[][..], |ban| &ban[..]);
     let options = u8::from(!ban.is_empty()) | u8::from(policy.shadow) << 1;
-    // Far fewer than 256: a log has at most 16 rates.
-    let count = u8::try_from(ban.len() + numbers.len()).unwrap_or(u8::MAX);
+    #[expect(clippy::expect_used, reason = "a log has at most 16 rates of two numbers, and a ban has three")]
+    let count = u8::try_from(ban.len() + numbers.len()).expect("a policy has few numbers");
     let mut packed = vec![policy.quota.letter(), options, count];
     for number in ban.iter().chain(&numbers) {
         push_number(&mut packed, *number);
@@ -202,8 +196,16 @@ fn packed(policy: &Policy, clock: &Clock) -> Bytes {
 }
 
 fn push_u16(out: &mut Vec<u8>, number: usize) {
-    // A request has far fewer than 65,536 limits; a configuration with more is refused.
-    out.extend_from_slice(&u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend_from_slice(&in_16_bits(number).to_le_bytes());
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "a call has `MAX_CHARGES` charges at most, or those of one request, which are fewer"
+)]
+fn in_16_bits(number: usize) -> u16 {
+    const { assert!(MAX_CHARGES < u16::MAX as usize) };
+    u16::try_from(number).expect("a call has fewer than 65,536 keys and charges")
 }
 
 #[allow(clippy::cast_precision_loss)] // Costs and a policy's numbers are exact up to there.
@@ -211,21 +213,20 @@ fn push_number(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&(number as f64).to_le_bytes());
 }
 
-/// What stands in a decision's place until it is made.
-pub(super) fn nothing() -> Decision {
+/// The placeholder of a decision that is not made yet.
+pub(super) fn undecided() -> Decision {
     Decision::allowed(0, 0, Micros::ZERO)
 }
 
-/// When the script ran, which a reply ends with.
+/// When the script ran: the last number of a reply. A shorter reply is an error when its decisions are read.
 pub(super) fn time(reply: &[u8]) -> Timestamp {
-    let at = reply.len().saturating_sub(size_of::<f64>());
-    Timestamp(whole(number(&reply[at..])))
+    Timestamp(reply.last_chunk().map_or(0, |bytes| whole(f64::from_le_bytes(*bytes))))
 }
 
 /// The part of a reply that is about one request, and when the script ran.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    pub said: Bytes,
+    pub decisions: Bytes,
     pub at: Timestamp,
 }
 
@@ -236,40 +237,37 @@ pub(super) fn decisions(
     charges: &[Charge],
 ) -> Result<Decisions, StoreError> {
     let until = reply.len().saturating_sub(size_of::<f64>());
-    read(&Part { said: reply.slice(..until), at: time(reply) }, policies, charges)
+    read(&Part { decisions: reply.slice(..until), at: time(reply) }, policies, charges)
 }
 
-/// Reads what a reply says to one of its requests.
+/// Reads the part of a reply that is about one request.
 pub(super) fn read(part: &Part, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
-    let (wanted, length) = (reply_len(charges.len()), part.said.len());
+    let (wanted, length) = (reply_len(charges.len()), part.decisions.len());
     if length != wanted {
         let wrong = format!("{length} bytes where {} charges take {wanted}", charges.len());
-        return Err(StoreError::Garbled(wrong));
+        return Err(StoreError::Malformed(wrong));
     }
     let limits = charges.iter().map(|charge| policies[charge.policy].quota.limit());
+    let (decisions, _) = part.decisions.as_chunks::<DECISION>();
     let of = |(bytes, limit)| Decision { at: part.at, ..decision(bytes, limit) };
-    Ok(part.said.chunks_exact(DECISION).zip(limits).map(of).collect())
+    Ok(decisions.iter().zip(limits).map(of).collect())
 }
 
-fn decision(bytes: &[u8], limit: u64) -> Decision {
-    let (code, numbers) = bytes.split_first().map_or((0, bytes), |(code, rest)| (code.cast_signed(), rest));
-    let mut numbers = numbers.chunks_exact(size_of::<f64>()).map(number);
-    let mut next = || numbers.next().unwrap_or(0.0);
-    let (remaining, reset, wait) = (whole(next()), Micros(whole(next())), next());
+fn decision(bytes: &[u8; DECISION], limit: u64) -> Decision {
+    let [code, numbers @ ..] = bytes;
+    let (code, (numbers, _)) = (code.cast_signed(), numbers.as_chunks());
+    let number = |index: usize| f64::from_le_bytes(numbers[index]);
+    let (remaining, reset, wait) = (whole(number(0)), Micros(whole(number(1))), number(2));
     if code > 0 {
         return Decision { delay: Micros(whole(wait)), ..Decision::allowed(limit, remaining, reset) };
     }
-    let cause = match code {
+    let reason = match code {
         -1 => DenyReason::Ban,
         -2 => DenyReason::Block,
         _ => DenyReason::Quota,
     };
     let retry_after = (wait >= 0.0).then(|| Micros(whole(wait)));
-    Decision { allowed: false, cause, retry_after, ..Decision::allowed(limit, remaining, reset) }
-}
-
-fn number(bytes: &[u8]) -> f64 {
-    bytes.try_into().map_or(0.0, f64::from_le_bytes)
+    Decision { allowed: false, reason, retry_after, ..Decision::allowed(limit, remaining, reset) }
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates, and NaN is zero.
@@ -288,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_and_a_policy_stand_once() {
+    fn keys_and_policies_are_sent_once() {
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
         let mut call = Call::default();
         call.add("tidegate", &policies(), &[charge, charge], &Clock::Monotonic);
@@ -299,13 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn equal_requests_on_keys_behind_each_other_stand_once() {
+    fn equal_requests_on_consecutive_keys_are_sent_once() {
         let mut call = Call::default();
         let mut add = |key: u8, cost| {
             let charge = Charge::take(PolicyId(0), Key([key; 16]), cost);
             call.add("tidegate", &policies(), &[charge], &Clock::Monotonic);
         };
-        // Three in a row; a key that has its place; one behind that; another cost.
+        // Three on consecutive keys; one on a known key; one on the key after it; one of another cost.
         for (key, cost) in [(1, 1), (2, 1), (3, 1), (2, 1), (3, 1), (4, 2)] {
             add(key, cost);
         }
@@ -319,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_the_wall_clock_makes_no_late_charge_older() {
+    fn setting_the_wall_clock_does_not_age_late_charges() {
         let late = Charge::take(PolicyId(0), Key([7; 16]), 1).late(Timestamp(3));
         let sent = |wall| {
             let clock = Clock::manual(Timestamp(10));
@@ -333,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn names_match_their_pattern_and_give_the_key_back() {
+    fn names_match_their_pattern_and_contain_the_key() {
         let (policy, key) = (&policies()[0], Key([9; 16]));
         let name = stored_key("ti*de", policy, key, b'b');
         assert_eq!(key_of("ti*de", &name), Some(key));
@@ -346,7 +344,7 @@ mod tests {
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
         assert!(matches!(
             decisions(&Bytes::from_static(b"OK"), &policies(), &[charge]),
-            Err(StoreError::Garbled(_))
+            Err(StoreError::Malformed(_))
         ));
     }
 

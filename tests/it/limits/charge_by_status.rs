@@ -325,9 +325,7 @@ fn a_limit_that_charges_by_status_takes_on_arrival() {
     );
     let gate = &loaded.config.site.gate;
     let charges = charges(gate, &[("x-cost", "3")]);
-    let [Charge { policy, cost: 3, manner: ChargeKind::Take, .. }] = charges[..] else {
-        panic!("{charges:?}")
-    };
+    let [Charge { policy, cost: 3, kind: ChargeKind::Take, .. }] = charges[..] else { panic!("{charges:?}") };
     assert_eq!((policy, gate.limit_of(policy)), (PolicyId(1), PolicyId(0)));
     // An override has numbers of its own, and charges by the same statuses.
     assert_eq!(gate.limits.policies[policy.0 as usize].charge_on[..], [401, 403]);

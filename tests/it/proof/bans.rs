@@ -66,7 +66,7 @@ impl Held {
             reset_after: present.reset_after.max(Micros(rest)),
             retry_after: said.retry_after.map(|wait| wait.max(Micros(rest))),
             delay: Micros::ZERO,
-            cause: if is_held(self.blocked) { DenyReason::Block } else { DenyReason::Ban },
+            reason: if is_held(self.blocked) { DenyReason::Block } else { DenyReason::Ban },
             ..present
         }
     }

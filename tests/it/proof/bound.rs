@@ -16,15 +16,15 @@ enum Event {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let manner = prop_oneof![6 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Look),
-        1 => Just(ChargeKind::GiveBack), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late)];
+    let kind = prop_oneof![6 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Check),
+        1 => Just(ChargeKind::Release), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late)];
     let change = prop_oneof![
         (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
         Just(Change::Unblock),
         Just(Change::Reset)
     ];
     prop_oneof![
-        20 => (manner, any_cost()).prop_map(|(manner, cost)| Event::Take(manner, cost.min(1_000))),
+        20 => (kind, any_cost()).prop_map(|(kind, cost)| Event::Take(kind, cost.min(1_000))),
         2 => change.prop_map(Event::Change),
         1 => (0..4_usize).prop_map(Event::Sweep)
     ]
@@ -64,10 +64,10 @@ fn the_bound_is_hard_and_a_sweep_leaves_nothing() {
             let place = |policy: u32| policy % u32::try_from(policies.len()).unwrap();
             let ids: Vec<_> = asked.iter().map(|(p, k, _)| (PolicyId(place(*p)), spread(*k))).collect();
             match event {
-                Event::Take(manner, cost) => {
+                Event::Take(kind, cost) => {
                     let charge = |&(policy, key, holder): &(u32, u16, u64)| Charge {
                         key: spread(key),
-                        ..kit::held(place(policy), 0, cost, holder, manner)
+                        ..kit::held(place(policy), 0, cost, holder, kind)
                     };
                     let charges: Vec<Charge> = asked.iter().map(charge).collect();
                     last = memory.take(&policies, &charges).first().copied();

@@ -45,7 +45,7 @@ async fn connections(server: &RedisServer) -> Vec<Store> {
     let mut all = Vec::new();
     for client_clock in [false, false, true] {
         let redis = Redis::connect(&spec_of(server, "crowd", client_clock));
-        redis.reach(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
         all.push(Store::Redis(redis));
     }
     all
@@ -115,9 +115,9 @@ fn many_tasks_never_have_more_slots_than_there_are() {
                         }
                         taken.fetch_add(1, Ordering::SeqCst);
                         highest.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        store.charge_late(&policies, &[charge.with(ChargeKind::Renew)]).await.unwrap();
+                        store.apply(&policies, &[charge.with_kind(ChargeKind::Renew)]).await.unwrap();
                         flying.fetch_sub(1, Ordering::SeqCst);
-                        store.charge_late(&policies, &[charge.with(ChargeKind::GiveBack)]).await.unwrap();
+                        store.apply(&policies, &[charge.with_kind(ChargeKind::Release)]).await.unwrap();
                     }
                 }));
             }

@@ -75,36 +75,36 @@ fn dump(server: &RedisServer, name: &str) -> Vec<u8> {
 /// use again in the end.
 fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[u8]) {
     let name = &policies[policy as usize].name;
-    let ask = |cost, holder, manner| {
+    let ask = |cost, holder, kind| {
         // What is late is so by half a period.
         let taken = Timestamp(stores.clock() - 500_000);
-        let charge = tidegate::limit::Charge { key, taken, ..kit::held(policy, 0, cost, holder, manner) };
-        let said = match manner {
-            ChargeKind::Take | ChargeKind::Look => stores.redis_take(policies, &[charge])[0],
+        let charge = tidegate::limit::Charge { key, taken, ..kit::held(policy, 0, cost, holder, kind) };
+        let said = match kind {
+            ChargeKind::Take | ChargeKind::Check => stores.redis_take(policies, &[charge])[0],
             _ => stores.redis_settle(policies, &[charge])[0],
         };
         sane(&said).unwrap_or_else(|| panic!("{said:?} of {name} for {charge:?} on {written:02x?}"));
         said
     };
     stores.set_clock(START);
-    ask(0, 1, ChargeKind::Look);
+    ask(0, 1, ChargeKind::Check);
     let first = ask(1, 1, ChargeKind::Take);
     ask(1, 7, ChargeKind::Late);
     ask(2, 2, ChargeKind::Take);
-    ask(2, 3, ChargeKind::Look);
+    ask(2, 3, ChargeKind::Check);
     ask(9, 3, ChargeKind::Take);
     // Two days are longer than any of these limits remembers, and the latest stamp that is written here lies two days
     // ahead: behind a block such a state stays as it is, and is one. A hold that is plausible in all its numbers
     // is one as well, and ends when it says.
     let mut later = START + 97 * HOUR;
-    if matches!(first.cause, DenyReason::Ban | DenyReason::Block) {
+    if matches!(first.reason, DenyReason::Ban | DenyReason::Block) {
         later = later.max(START + first.retry_after.unwrap().0);
     }
     stores.set_clock(later);
     let again = ask(1, 4, ChargeKind::Take);
     assert!(again.allowed, "{name} for ever: {again:?} on {written:02x?}, first {first:?}");
     ask(3, 5, ChargeKind::Late);
-    ask(1, 4, ChargeKind::GiveBack);
+    ask(1, 4, ChargeKind::Release);
     ask(1, 6, ChargeKind::Renew);
     ask(2, 7, ChargeKind::Late);
 }
@@ -123,8 +123,8 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
         stores.redis_change(policies, &[(PolicyId(policy), key)], done);
         let said = ask(1);
         match done {
-            Change::Block(_) => assert_eq!((said.allowed, said.cause), (false, DenyReason::Block)),
-            Change::Reset if said.cause != DenyReason::Block => {
+            Change::Block(_) => assert_eq!((said.allowed, said.reason), (false, DenyReason::Block)),
+            Change::Reset if said.reason != DenyReason::Block => {
                 assert!(said.allowed, "{said:?} on {written:02x?}");
             }
             _ => {}
@@ -135,7 +135,7 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
 /// Whether a decision makes sense at all.
 fn sane(said: &Decision) -> Option<()> {
     let longest = 2_u64.pow(53);
-    let is_held = said.cause != DenyReason::Quota;
+    let is_held = said.reason != DenyReason::Quota;
     // Of a list that makes no sense the wait may make none either.
     let waits = !said.allowed || said.retry_after == Some(Micros::ZERO);
     let short = is_held || (said.reset_after.0 <= 2 * 86_400_000_000 && said.delay.0 <= HOUR);

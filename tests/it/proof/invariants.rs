@@ -241,7 +241,7 @@ fn never_more_in_flight_than_there_are_slots() {
                 // Once more does no harm: what was given back is not given back twice.
                 for _ in 0..2 {
                     let said =
-                        memory.settle(&policies, &[kit::held(0, 1, cost, holder, ChargeKind::GiveBack)])[0];
+                        memory.apply(&policies, &[kit::held(0, 1, cost, holder, ChargeKind::Release)])[0];
                     prop_assert_eq!(said.remaining, limit - (sum - cost));
                 }
             }

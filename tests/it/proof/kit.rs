@@ -311,8 +311,8 @@ pub fn charge(policy: u32, key_number: u8, cost: u64) -> Charge {
     Charge::take(PolicyId(policy), key(key_number), cost)
 }
 
-pub fn held(policy: u32, key_number: u8, cost: u64, holder: u64, manner: ChargeKind) -> Charge {
-    Charge { holder: Holder(holder), manner, ..charge(policy, key_number, cost) }
+pub fn held(policy: u32, key_number: u8, cost: u64, holder: u64, kind: ChargeKind) -> Charge {
+    Charge { holder: Holder(holder), kind, ..charge(policy, key_number, cost) }
 }
 
 /// A store in this process whose clock the test moves.

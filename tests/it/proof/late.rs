@@ -33,7 +33,7 @@ fn both_stores_charge_late_alike() {
             last = match late {
                 Some((micros, thousandths)) => {
                     let age = micros + numbers.period() / 1_000 * thousandths;
-                    stores.settle(&policies, &[charge.late(Timestamp(now - age.min(now)))])
+                    stores.apply(&policies, &[charge.late(Timestamp(now - age.min(now)))])
                 }
                 None => stores.take(&policies, &[charge]),
             }
@@ -71,7 +71,7 @@ fn a_late_charge_is_as_good_as_one_in_time() {
                 prop_assert!(late.take(&policies, &[charge])[0].allowed);
             }
             if is_paid {
-                let _ = late.settle(&policies, &std::mem::take(&mut waiting));
+                let _ = late.apply(&policies, &std::mem::take(&mut waiting));
                 let looks = [&in_time, &late].map(|memory| memory.take(&policies, &[charge.peek()])[0]);
                 prop_assert_eq!(looks[0], looks[1]);
             }
@@ -96,7 +96,7 @@ fn a_late_charge_of_an_idle_key_is_as_good_as_one_in_time() {
         for memory in [&in_time, &late] {
             memory.clock().set(Timestamp(now));
         }
-        let _ = late.settle(&policies, &[charge.late(Timestamp(kit::START))]);
+        let _ = late.apply(&policies, &[charge.late(Timestamp(kit::START))]);
         let look = |memory: &tidegate::store::Memory| memory.take(&policies, &[charge.peek()])[0];
         prop_assert_eq!(look(&in_time), look(&late));
         Ok(())
@@ -112,7 +112,7 @@ fn nothing_late_goes_beyond_the_limit() {
         let look = || memory.take(&policies, &[kit::charge(0, 1, 0)])[0];
         for (thousandths, cost) in charges {
             let age = (numbers.period() / 1_000 * thousandths).min(kit::START);
-            let _ = memory.settle(&policies, &[kit::charge(0, 1, cost).late(Timestamp(kit::START - age))]);
+            let _ = memory.apply(&policies, &[kit::charge(0, 1, cost).late(Timestamp(kit::START - age))]);
             prop_assert!(look().remaining <= look().limit);
         }
         let back = kit::START + look().reset_after.0;
@@ -127,7 +127,7 @@ fn nothing_late_goes_beyond_the_limit() {
 fn slots_are_never_late() {
     let (memory, policies) = (kit::memory(), [Numbers::Slots(2, 1_000_000).policy("a")]);
     let charge = tidegate::limit::Charge { holder: Holder(7), ..kit::charge(0, 1, 1) };
-    let said = memory.settle(&policies, &[charge.late(Timestamp(kit::START))])[0];
+    let said = memory.apply(&policies, &[charge.late(Timestamp(kit::START))])[0];
     assert_eq!(said.remaining, 2);
     assert!(memory.is_empty());
 }

@@ -33,8 +33,8 @@ fn any_ban() -> impl Strategy<Value = Option<Ban>> {
 #[test]
 fn what_is_forgotten_at_its_end_is_not_missed() {
     let ahead = prop_oneof![Just(vec![0; 3]), prop::collection::vec(0..=SECOND, 3)];
-    let what = prop_oneof![6 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Look),
-        1 => Just(ChargeKind::GiveBack), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late)];
+    let what = prop_oneof![6 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Check),
+        1 => Just(ChargeKind::Release), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late)];
     let arrival = (any_move(), 0..3_usize, what, 0..5_u64, any_cost());
     let arrivals = prop::collection::vec(arrival, 1..80);
     for_all(1_000, &(any_numbers(), any_ban(), ahead, arrivals), |(numbers, ban, ahead, arrivals)| {
@@ -42,13 +42,13 @@ fn what_is_forgotten_at_its_end_is_not_missed() {
         let longer = if ahead.iter().all(|ahead| *ahead == 0) { 0 } else { SECOND };
         let (mut keeps, mut forgets) = (Kept::default(), Kept::default());
         let (mut course, mut last) = (Course::behind(0), None);
-        for (step, proxy, manner, holder, cost) in arrivals {
+        for (step, proxy, kind, holder, cost) in arrivals {
             let time = course.go(step, numbers.period(), last.as_ref());
             let now = Timestamp(time + ahead[proxy]);
             if forgets.until.is_some_and(|until| until <= time) {
                 forgets = Kept::default();
             }
-            let charge = kit::held(0, 1, cost.min(1_000), holder, manner);
+            let charge = kit::held(0, 1, cost.min(1_000), holder, kind);
             let said = [&mut keeps, &mut forgets].map(|kept| {
                 let outcome = policy.decide(kept.record.as_ref(), now, &charge);
                 if let Some(record) = outcome.next {
@@ -165,7 +165,7 @@ fn redis_keeps_a_state_as_long_as_its_clock_needs() {
             let policies = std::sync::Arc::from([kit::with(numbers.policy(&name), Some(ban), false)]);
             let (expected, banned) = runtime.block_on(async {
                 let redis = Redis::connect(&spec_of(&server, "ttl", client_clock));
-                redis.reach(Duration::from_secs(5)).await.unwrap();
+                redis.wait_connected(Duration::from_secs(5)).await.unwrap();
                 let charge = kit::held(0, 1, 2, 9, ChargeKind::Take);
                 let said = redis.take(&policies, &[charge]).await.unwrap()[0];
                 let lifetime =
@@ -189,16 +189,16 @@ fn redis_keeps_slots_until_the_latest_lease_ends() {
     let monitor = server.monitor();
     let stores = Stores::new(&server);
     let policies = [Numbers::Slots(5, 30_000_000).policy("c")];
-    let act = |now: u64, holder: u64, manner: ChargeKind| {
+    let act = |now: u64, holder: u64, kind: ChargeKind| {
         stores.set_clock(START + now);
-        let _ = stores.take(&policies, &[kit::held(0, 1, 1, holder, manner)]);
+        let _ = stores.take(&policies, &[kit::held(0, 1, 1, holder, kind)]);
     };
     act(0, 1, ChargeKind::Take);
     act(10_000_000, 2, ChargeKind::Take);
     act(20_000_000, 1, ChargeKind::Renew);
-    act(25_000_000, 2, ChargeKind::GiveBack);
-    act(26_000_000, 1, ChargeKind::GiveBack);
-    act(26_000_000, 1, ChargeKind::GiveBack);
+    act(25_000_000, 2, ChargeKind::Release);
+    act(26_000_000, 1, ChargeKind::Release);
+    act(26_000_000, 1, ChargeKind::Release);
     let hour = |lifetime| Some(millis(lifetime) + 3_600_000);
     let expected = vec![hour(30_000_000), hour(30_000_000), hour(30_000_000), hour(25_000_000), None];
     assert_eq!(written(&server, &monitor), expected);

@@ -63,7 +63,7 @@ impl Model {
                 (cost <= self.limit()).then(|| Micros(present.until_fits(now, cost)))
             },
             delay: Micros(delay),
-            cause: DenyReason::Quota,
+            reason: DenyReason::Quota,
             at: Timestamp(now),
         };
         // A free look writes nothing; nor does a denial, unless the clock was set back.

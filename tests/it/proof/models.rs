@@ -14,20 +14,20 @@ use super::model::Model;
 /// Every field of every decision, for one key.
 #[test]
 fn every_algorithm_answers_as_its_model() {
-    let manner = prop_oneof![8 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Look)];
-    let arrivals = prop::collection::vec((any_jump(), manner, any_cost()), 1..50);
+    let kind = prop_oneof![8 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Check)];
+    let arrivals = prop::collection::vec((any_jump(), kind, any_cost()), 1..50);
     for_all(1_000, &(any_timed(), arrivals), |(numbers, arrivals)| {
         let (memory, policies, mut model) = (memory(), [numbers.policy("a")], numbers.model());
         let (mut course, mut last) = (Course::any(), None);
-        for (step, manner, cost) in arrivals {
+        for (step, kind, cost) in arrivals {
             let now = course.go(step, numbers.period(), last.as_ref());
             memory.clock().set(Timestamp(now));
-            let actual = memory.take(&policies, &[kit::held(0, 1, cost, 0, manner)])[0];
-            let expected = match manner {
-                ChargeKind::Look => model.look(now, cost),
+            let actual = memory.take(&policies, &[kit::held(0, 1, cost, 0, kind)])[0];
+            let expected = match kind {
+                ChargeKind::Check => model.look(now, cost),
                 _ => model.take(now, cost),
             };
-            prop_assert_eq!(actual, expected, "{:?} {} units at {}", manner, cost, now);
+            prop_assert_eq!(actual, expected, "{:?} {} units at {}", kind, cost, now);
             last = Some(actual);
         }
         Ok(())
@@ -113,8 +113,8 @@ fn several_limits_are_taken_all_or_none() {
 fn slots_answer_as_their_holders() {
     let what = prop_oneof![
         4 => Just(ChargeKind::Take),
-        1 => Just(ChargeKind::Look),
-        2 => Just(ChargeKind::GiveBack),
+        1 => Just(ChargeKind::Check),
+        2 => Just(ChargeKind::Release),
         2 => Just(ChargeKind::Renew)
     ];
     let arrival = (kit::any_move(), what, 0..12_u64, 0..4_u64);
@@ -124,7 +124,7 @@ fn slots_answer_as_their_holders() {
         // Who, until when, and how many.
         let mut holders: HashMap<u64, (u64, u64)> = HashMap::new();
         let (mut course, mut latest, mut last) = (Course::behind(SECOND), 0, None);
-        for (step, manner, holder, cost) in arrivals {
+        for (step, kind, holder, cost) in arrivals {
             let now = course.go(step, lease, last.as_ref());
             let at = now.max(latest);
             let before = holders.clone();
@@ -132,19 +132,19 @@ fn slots_answer_as_their_holders() {
             let used = holders.values().map(|(_, units)| units).sum::<u64>();
             let left = limit.saturating_sub(used);
             let mut allowed = true;
-            let wrote = match manner {
-                ChargeKind::GiveBack | ChargeKind::Refund => holders.remove(&holder).is_some(),
+            let wrote = match kind {
+                ChargeKind::Release | ChargeKind::Refund => holders.remove(&holder).is_some(),
                 ChargeKind::Renew => {
                     // Who renews has something.
                     let units = cost.max(1);
                     holders.insert(holder, (at + lease, units));
                     true
                 }
-                ChargeKind::Look | ChargeKind::Take if cost > left => {
+                ChargeKind::Check | ChargeKind::Take if cost > left => {
                     allowed = false;
                     false
                 }
-                ChargeKind::Look | ChargeKind::Late => false,
+                ChargeKind::Check | ChargeKind::Late => false,
                 ChargeKind::Take => {
                     let units = cost.min(left);
                     if units > 0 {
@@ -171,12 +171,12 @@ fn slots_answer_as_their_holders() {
                     (cost <= limit).then_some(Micros::SECOND)
                 },
                 delay: Micros::ZERO,
-                cause: DenyReason::Quota,
+                reason: DenyReason::Quota,
                 at: Timestamp(now),
             };
             memory.clock().set(Timestamp(now));
-            let units = if manner == ChargeKind::Renew { cost.max(1) } else { cost };
-            let asked = kit::held(0, 1, units, holder, manner);
+            let units = if kind == ChargeKind::Renew { cost.max(1) } else { cost };
+            let asked = kit::held(0, 1, units, holder, kind);
             let actual = memory.take(std::slice::from_ref(&policy), &[asked])[0];
             prop_assert_eq!(actual, expected, "{:?} at {}", asked, now);
             last = Some(actual);

@@ -34,7 +34,7 @@ fn both_stores_refund_alike() {
             // One that was refunded may be so again: what is no longer there must not come back twice in one store only.
             let refund: Option<Charge> = earlier.and_then(|back| made.iter().rev().nth(back).copied());
             if let Some(refund) = refund {
-                last = stores.settle(&policies, &[refund]).first().copied();
+                last = stores.apply(&policies, &[refund]).first().copied();
                 continue;
             }
             let charge = Charge { holder: Holder(holder), ..kit::charge(0, 1, cost) };
@@ -67,7 +67,7 @@ fn compare(numbers: &Numbers, first: u64, arrivals: &[Arrival], exact: bool) -> 
     for (place, (step, cost, ..)) in arrivals.iter().enumerate() {
         set(course.go(*step, numbers.period(), last.as_ref()));
         if place == refund_at {
-            let _ = with.settle(&policies, &[refund]);
+            let _ = with.apply(&policies, &[refund]);
         }
         if place < refund_at {
             // What the charge keeps out is no matter of the refund.
@@ -111,7 +111,7 @@ fn a_refund_at_once_leaves_nothing() {
         let (memory, policies) = (kit::memory(), [numbers.policy("a")]);
         let charge = kit::charge(0, 1, cost);
         if memory.take(&policies, &[charge])[0].allowed {
-            let said = memory.settle(&policies, &[charge.refund(Timestamp(kit::START))])[0];
+            let said = memory.apply(&policies, &[charge.refund(Timestamp(kit::START))])[0];
             prop_assert_eq!((said.remaining, said.reset_after), (said.limit, Micros::ZERO));
             prop_assert!(memory.is_empty());
         }

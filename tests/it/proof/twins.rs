@@ -23,8 +23,8 @@ enum Event {
 const POLICIES: u32 = 7;
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let ask = prop_oneof![5 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Look)];
-    let settle = prop_oneof![Just(ChargeKind::GiveBack), Just(ChargeKind::Renew), Just(ChargeKind::Late)];
+    let ask = prop_oneof![5 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Check)];
+    let settle = prop_oneof![Just(ChargeKind::Release), Just(ChargeKind::Renew), Just(ChargeKind::Late)];
     let any = prop_oneof![4 => ask.clone(), 1 => settle.clone()];
     let by_hand = prop_oneof![
         4 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
@@ -32,11 +32,11 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => Just(Change::Unblock),
         2 => Just(Change::Reset)
     ];
-    let with = move |manner| (0..POLICIES, 0..2_u8, any_cost(), 0..6_u64, manner);
+    let with = move |kind| (0..POLICIES, 0..2_u8, any_cost(), 0..6_u64, kind);
     // Who renews has something.
-    let real = |(policy, key, cost, holder, manner): (u32, u8, u64, u64, ChargeKind)| match manner {
-        ChargeKind::Renew => (policy, key, cost.clamp(1, 100), holder, manner),
-        _ => (policy, key, cost, holder, manner),
+    let real = |(policy, key, cost, holder, kind): (u32, u8, u64, u64, ChargeKind)| match kind {
+        ChargeKind::Renew => (policy, key, cost.clamp(1, 100), holder, kind),
+        _ => (policy, key, cost, holder, kind),
     };
     prop_oneof![
         8 => prop::collection::vec(with(ask.boxed()).prop_map(real), 1..4).prop_map(Event::Take),
@@ -96,10 +96,10 @@ fn both_stores_give_the_same_answers() {
         let others = [again(&a, renumbering.0), again(&b, renumbering.1), switched.1];
         let policies: Vec<Policy> = [a.1, b.1, c.1, d.1].into_iter().chain(others).collect();
         let all = |asked: Vec<(u32, u8, u64, u64, ChargeKind)>| -> Vec<Charge> {
-            let one = |(policy, key, cost, holder, manner)| {
+            let one = |(policy, key, cost, holder, kind)| {
                 // What is late is so by up to five quarters of the first limit's period.
                 let taken = Timestamp(stores.clock().saturating_sub(period / 4 * holder));
-                Charge { taken, ..kit::held(policy, key, cost, holder, manner) }
+                Charge { taken, ..kit::held(policy, key, cost, holder, kind) }
             };
             asked.into_iter().map(one).collect()
         };
@@ -108,7 +108,7 @@ fn both_stores_give_the_same_answers() {
             stores.set_clock(course.go(step, period, last.as_ref()));
             match event {
                 Event::Take(asked) => last = stores.take(&policies, &all(asked)).first().copied(),
-                Event::Settle(asked) => last = stores.settle(&policies, &all(asked)).first().copied(),
+                Event::Settle(asked) => last = stores.apply(&policies, &all(asked)).first().copied(),
                 Event::Change(policy, key, change) => {
                     stores.change(&policies, &[(PolicyId(policy), kit::key(key))], change);
                 }
@@ -135,8 +135,8 @@ fn both_stores_give_the_same_answers_for_one_limit() {
             for (step, cost, holder, is_changed, gives_back) in arrivals {
                 stores.set_clock(course.go(step, numbers.period(), last.as_ref()));
                 let slots = matches!(numbers, Numbers::Slots(..));
-                let manner = if slots && gives_back { ChargeKind::GiveBack } else { ChargeKind::Take };
-                let charge = kit::held(u32::from(is_changed), 1, cost, holder, manner);
+                let kind = if slots && gives_back { ChargeKind::Release } else { ChargeKind::Take };
+                let charge = kit::held(u32::from(is_changed), 1, cost, holder, kind);
                 let said = stores.take(&policies, &[charge])[0];
                 prop_assert!(said.remaining <= said.limit);
                 last = Some(said);
@@ -169,11 +169,11 @@ fn both_stores_give_the_same_answers_to_requests_of_one_call() {
                     .into_iter()
                     .zip(start..)
                     .map(|((policy, cost, looks), key)| {
-                        let manner = if looks { ChargeKind::Look } else { ChargeKind::Take };
-                        kit::held(policy, key % 8, cost, u64::from(key), manner)
+                        let kind = if looks { ChargeKind::Check } else { ChargeKind::Take };
+                        kit::held(policy, key % 8, cost, u64::from(key), kind)
                     })
                     .collect();
-                last = stores.settle(&policies, &charges).first().copied();
+                last = stores.apply(&policies, &charges).first().copied();
             }
             Ok(())
         },

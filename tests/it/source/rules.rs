@@ -6,9 +6,10 @@ use std::path::Path;
 use super::files::{files_below, parsed, sources};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 22] = [
     "suggest",
     "id_vec",
+    "sharded",
     "time",
     "limit",
     "http1",

@@ -64,11 +64,11 @@ fn it_starts_without_redis_and_takes_it_up() {
     assert_alone(&proxy, 0);
     proxy.wait_log(&format!("limits are counted in {}", redis.url()));
     let line =
-        proxy.wait_log("the store can't be asked: not connected: Connection refused; each limit does ");
+        proxy.wait_log("the store is unavailable: not connected: Connection refused; each limit does ");
     assert!(line.contains("WARN"), "{line}");
     redis.restart();
     eventually("the store is taken up", || ask(&proxy, "/deny").0 == 200);
-    proxy.wait_log("the store answers again");
+    proxy.wait_log("the store is available again");
     // A Redis that has just started is told of what was admitted without it.
     assert_eq!(ask(&proxy, "/local"), (429, Some(0)));
     assert_eq!(ask(&proxy, "/allow"), (200, Some(2)));
@@ -84,7 +84,7 @@ fn it_goes_on_without_redis_and_takes_it_up_again() {
     }
     redis.kill();
     assert_alone(&proxy, 1);
-    let away = || proxy.lines().iter().filter(|line| line.contains("the store can't be asked")).count();
+    let away = || proxy.lines().iter().filter(|line| line.contains("the store is unavailable")).count();
     eventually("it is said", || away() == 1);
     assert_alone(&proxy, 3);
     assert_eq!(away(), 1, "it is said once a change: {:?}", proxy.lines());
@@ -215,13 +215,13 @@ fn the_breaker_opens_and_closes() {
     for _ in 0..12 {
         assert_eq!(ask("a").status(), 503);
     }
-    proxy.wait_log("the store can't be asked");
+    proxy.wait_log("the store is unavailable");
     // A hundred that each waited for the deadline would take five seconds.
     let ((), time) = timed(|| (0..100).for_each(|_| assert_eq!(ask("a").status(), 503)));
     assert!(time < Duration::from_secs(3), "{time:?}");
     redis.resume();
     eventually("it is asked again", || ask("b").status() == 200);
-    proxy.wait_log("the store answers again");
+    proxy.wait_log("the store is available again");
     let passed = (0..10).filter(|_| ask("c").status() == 200).count();
     assert_eq!(passed, 5);
 }

@@ -48,7 +48,7 @@ impl Stores {
         let redis_clock = Arc::new(Clock::manual(Timestamp(START)));
         let redis = runtime.block_on(async {
             let redis = Redis::connect_at(&spec(server, &prefix), Arc::clone(&redis_clock));
-            redis.reach(Duration::from_secs(5)).await.unwrap();
+            redis.wait_connected(Duration::from_secs(5)).await.unwrap();
             redis
         });
         let memory = Arc::new(Memory::new(10_000, Clock::manual(Timestamp(START))));
@@ -74,9 +74,9 @@ impl Stores {
     }
 
     /// Settles in both; the answers must be the same.
-    pub fn settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        let memory = self.memory.settle(policies, charges);
-        let redis = self.runtime.block_on(self.redis.settle(&policies.into(), charges)).unwrap();
+    pub fn apply(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+        let memory = self.memory.apply(policies, charges);
+        let redis = self.runtime.block_on(self.redis.apply(&policies.into(), charges)).unwrap();
         assert_eq!(memory, redis, "memory and Redis differ for {charges:?} under {policies:?}");
         memory
     }
@@ -94,7 +94,7 @@ impl Stores {
 
     /// Settles in Redis alone.
     pub fn redis_settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        self.runtime.block_on(self.redis.settle(&policies.into(), charges)).unwrap()
+        self.runtime.block_on(self.redis.apply(&policies.into(), charges)).unwrap()
     }
 
     /// Changes keys by hand in Redis alone.
@@ -165,7 +165,7 @@ fn a_state_in_redis_is_one_small_string_that_goes_when_it_is_nothing() {
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 1_000_000, 5), gcra("g", 2, 60_000_000, 0)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "live"));
-        redis.reach(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
         let decisions = redis.take(&policies, &[charge(0, 9, 3), charge(1, 9, 1)]).await.unwrap();
         assert!(decisions.iter().all(|decision| decision.allowed));
     });
@@ -228,7 +228,7 @@ fn requests_that_wait_go_together() {
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 300)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "gathered"));
-        redis.reach(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
         let _ = redis.take(&policies, &[charge(0, 9, 0)]).await.unwrap();
         let calls = || -> u64 {
             let stats = server.cli(&["info", "commandstats"]);
@@ -263,7 +263,7 @@ fn whoever_has_gone_away_is_not_charged() {
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 100)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "gone"));
-        redis.reach(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
         server.pause();
         let ask = |key| {
             let (redis, policies) = (redis.clone(), Arc::clone(&policies));
@@ -290,7 +290,7 @@ fn the_queue_is_bounded() {
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 100_000)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "full"));
-        redis.reach(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
         server.pause();
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..6_000 {
@@ -301,7 +301,7 @@ fn the_queue_is_bounded() {
         tokio::task::yield_now().await;
         server.resume();
         let said = asking.join_all().await;
-        let busy = said.iter().filter(|one| matches!(one, Err(StoreError::Busy))).count();
+        let busy = said.iter().filter(|one| matches!(one, Err(StoreError::QueueFull))).count();
         let allowed = said.iter().filter(|one| one.as_ref().is_ok_and(|said| said[0].allowed)).count();
         assert_eq!(busy + allowed, 6_000);
         assert!((1_000..=1_904).contains(&busy), "{busy}");

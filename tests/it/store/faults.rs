@@ -108,7 +108,7 @@ struct Trial {
 
 /// What is to be expected of a fault.
 struct Expected<'a> {
-    /// What the log may say of why the store can't be asked; nothing means that it is not noticed at all.
+    /// What the log may say of why the store is unavailable; nothing means that it is not noticed at all.
     reasons: &'a [&'a str],
     /// Whether Redis still has after it what it had before.
     keeps: bool,
@@ -282,7 +282,7 @@ fn assert_waits(asked: &[Asked], canaries: &[Asked]) {
 #[track_caller]
 fn assert_log(lines: &[String], expected: &Expected, canary: Duration) {
     let saying = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
-    let (gone, back) = (saying("the store can't be asked: "), saying("the store answers again"));
+    let (gone, back) = (saying("the store is unavailable: "), saying("the store is available again"));
     let partly = saying("the store refuses some calls: ");
     assert_eq!(gone + back + partly, lines.len(), "{lines:#?}");
     let is_slow = canary >= DEADLINE / 2;
@@ -293,7 +293,7 @@ fn assert_log(lines: &[String], expected: &Expected, canary: Duration) {
         let is_known = |reason: &str| line.contains(&format!(": {reason}"));
         let is_expected = expected.reasons.iter().any(|reason| is_known(reason));
         // A deadline that is missed counts as the first failure, and what Redis does then as the one that opens the breaker.
-        let machines = ["no answer within the deadline", "the connection ended before the answer"];
+        let machines = ["no reply within the deadline", "the connection closed before the reply"];
         assert!(is_expected || is_slow && machines.into_iter().any(is_known), "{line}");
     }
 }

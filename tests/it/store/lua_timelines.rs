@@ -75,7 +75,8 @@ impl Sliding for SlidingLog {
     const LETTER: &'static str = "l";
 
     fn play(&self, state: Option<&Log>, now: Timestamp, cost: u64) -> (Decision, Option<Log>) {
-        self.step(state, now, cost)
+        let step = self.step(state, now, cost);
+        (step.decision, step.next)
     }
 
     fn life(&self, state: &Log, now: Timestamp) -> Micros {
@@ -96,7 +97,8 @@ impl Sliding for SlidingWindow {
     const LETTER: &'static str = "s";
 
     fn play(&self, state: Option<&PartCounts>, now: Timestamp, cost: u64) -> (Decision, Option<PartCounts>) {
-        self.step(state, now, cost)
+        let step = self.step(state, now, cost);
+        (step.decision, step.next)
     }
 
     fn life(&self, state: &PartCounts, now: Timestamp) -> Micros {

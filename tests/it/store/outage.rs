@@ -229,7 +229,7 @@ fn a_request_that_was_not_sent_is_known_not_to_be_charged() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let redis_store = store(&redis, Duration::from_millis(250));
-        redis_store.reach(PATIENCE).await.unwrap();
+        redis_store.wait_connected(PATIENCE).await.unwrap();
         let charges = |tag: u8, count: u16| -> Vec<Charge> {
             (0..count)
                 .map(|number| {
@@ -256,7 +256,7 @@ fn a_request_that_was_not_sent_is_known_not_to_be_charged() {
         assert!(matches!(second_said, Err(StoreError::Deadline)), "{second_said:?}");
         // One call does not hold both.
         assert!(matches!(third_said, Err(StoreError::Unsent)), "{third_said:?}");
-        assert!(third_said.unwrap_err().charges_nothing());
+        assert!(third_said.unwrap_err().is_uncharged());
         let is_charged = |charge: &Charge| {
             let tag = format!("{{{}}}", charge.key);
             redis.keys().iter().any(|key| key.contains(&tag))

@@ -71,8 +71,8 @@ fn busy_with_a_script() {
     });
     let reasons = [
         "BUSY Redis is busy",
-        "no answer within the deadline",
-        "the connection ended before",
+        "no reply within the deadline",
+        "the connection closed before",
         "not connected:",
     ];
     trial.end(&Expected { reasons: &reasons, keeps: true });

@@ -21,7 +21,7 @@ fn two_hundred_milliseconds_away() {
     // The outage.
     std::thread::sleep(Duration::from_secs(2));
     relay.delay(Duration::ZERO);
-    let reasons = ["no answer within the deadline", "the connection ended before", "not connected: "];
+    let reasons = ["no reply within the deadline", "the connection closed before", "not connected: "];
     trial.end(&Expected { reasons: &reasons, keeps: true });
 }
 
@@ -34,7 +34,7 @@ fn half_open() {
     // The outage.
     std::thread::sleep(Duration::from_secs(2));
     relay.lose(false);
-    let reasons = ["no answer within the deadline", "the connection ended before", "not connected: "];
+    let reasons = ["no reply within the deadline", "the connection closed before", "not connected: "];
     trial.end(&Expected { reasons: &reasons, keeps: true });
 }
 
@@ -96,7 +96,7 @@ fn nothing_is_left_of_a_connection_that_was_made_anew() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = Redis::connect(&spec);
-        store.reach(PATIENCE).await.unwrap();
+        store.wait_connected(PATIENCE).await.unwrap();
         store.probe().await.unwrap();
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let before = tasks();

@@ -25,10 +25,10 @@ fn stopped_for_five_seconds() {
     std::thread::sleep(Duration::from_secs(5));
     redis.resume();
     let reasons = [
-        "no answer within the deadline",
-        "the connection ended before the answer",
+        "no reply within the deadline",
+        "the connection closed before the reply",
         "not connected: Unresponsive connection",
-        "not connected: it does not answer",
+        "not connected: no reply",
     ];
     trial.end(&Expected { reasons: &reasons, keeps: true });
 }
@@ -72,5 +72,5 @@ fn an_idle_proxy_knows() {
     let openings = get(proxy.admin(), "/metrics", &[]);
     assert!(openings.text().contains("tidegate_store_breaker_openings_total 4\n"), "{}", openings.text());
     let changes = |text| proxy.lines().iter().filter(|line| line.contains(text)).count();
-    assert_eq!((changes("the store can't be asked"), changes("the store answers again")), (2, 1));
+    assert_eq!((changes("the store is unavailable"), changes("the store is available again")), (2, 1));
 }

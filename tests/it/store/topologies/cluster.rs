@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::limit::{Charge, ChargeKind, Key, Policy, Quota, Rate};
-use tidegate::limiter::{Limiter, Limits, OnStoreFailure, Shared};
+use tidegate::limiter::{Limiter, Limits, OnStoreFailure, SharedState};
 use tidegate::store::{Memory, Redis, RedisSpec, Store};
 use tidegate::time::{Clock, Micros};
 
@@ -29,7 +29,7 @@ fn watching(mut policy: Policy) -> Policy {
 
 async fn connect(spec: &RedisSpec) -> Redis {
     let redis = Redis::connect(spec);
-    redis.reach(PATIENCE).await.unwrap();
+    redis.wait_connected(PATIENCE).await.unwrap();
     redis
 }
 
@@ -76,8 +76,8 @@ fn limits_on_several_nodes_are_taken_all_or_none() {
             .map(|key| Charge { holder: tidegate::limit::Holder(u64::from(*key)), ..charge(4, *key) })
             .collect();
         assert!(redis.take(&policies, &slots).await.unwrap().iter().all(|said| said.remaining == 39));
-        let back: Vec<Charge> = slots.iter().map(|slot| slot.with(ChargeKind::GiveBack)).collect();
-        assert!(redis.settle(&policies, &back).await.unwrap().iter().all(|said| said.remaining == 40));
+        let back: Vec<Charge> = slots.iter().map(|slot| slot.with_kind(ChargeKind::Release)).collect();
+        assert!(redis.apply(&policies, &back).await.unwrap().iter().all(|said| said.remaining == 40));
         let _ = redis.take(&policies, &[charge(0, keys[0]), charge(0, keys[2])]).await.unwrap();
         let mut known = redis.keys(&policies[0], 10).await.unwrap();
         known.sort_by_key(|key| key.0);
@@ -99,14 +99,14 @@ fn a_node_that_refuses_a_refund_fails_alone() {
     let limits = Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN);
     run(async {
         let redis = connect(&spec(&cluster.url())).await;
-        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
+        let shared = SharedState::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
         let limiter = Limiter::new(Store::Redis(redis.clone()), shared.clone());
         let charges = [keys[1], keys[0], keys[2]].map(|key| charge(0, key));
         // Other requests have units too, so that a refund has something left to write.
         let _ = redis.take(&limits.policies, &charges).await.unwrap();
         let held = limiter.decide(&limits, &charges).await.reservation.unwrap();
         cluster.masters[0].cli(&["config", "set", "maxmemory", "1"]);
-        let refunded = held.settle(200).await;
+        let refunded = held.finish(200).await;
         assert_eq!(refunded.len(), 2);
         assert!(refunded.iter().all(|standing| standing.decision.remaining == 49));
         cluster.masters[0].cli(&["config", "set", "maxmemory", "0"]);
@@ -288,7 +288,7 @@ fn a_request_waits_for_a_slot_that_is_being_moved() {
 
         // Many requests, each of which gives up in the end.
         let impatient = RedisSpec { timeout: Duration::from_millis(60), ..spec(&cluster.url()) };
-        let shared = Shared::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
+        let shared = SharedState::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
         let limiter = Limiter::new(Store::Redis(connect(&impatient).await), shared.clone());
         let start = Instant::now();
         for number in 1..=15 {
@@ -316,7 +316,7 @@ fn a_request_waits_for_a_slot_that_is_being_moved() {
         let (said, ()) = tokio::join!(waiting, moves);
         // Units admitted without the store are not charged yet: the limiter's maintenance task does not run.
         assert!(said.unwrap().iter().all(|said| said.remaining == 48));
-        limiter.give_back_slots().await;
+        limiter.release_slots().await;
         assert!(shared.ledger.is_empty());
         for number in 0..2 {
             assert_eq!(left(&redis, &limits.policies, charge(number, key)).await, 48 - owed / 2);

@@ -30,7 +30,7 @@ fn a_failover_is_followed_and_counts_are_exact_again() {
     let policies = std::sync::Arc::from([bucket("a", 1_000)]);
     run(async {
         let redis = Redis::connect(&spec);
-        redis.reach(PATIENCE).await.unwrap();
+        redis.wait_connected(PATIENCE).await.unwrap();
         for left in (990..1_000).rev() {
             assert_eq!(redis.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, left);
         }

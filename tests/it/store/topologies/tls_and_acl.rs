@@ -59,7 +59,7 @@ fn spec(authority: &Authority, store: &str) -> RedisSpec {
 fn taken(spec: &RedisSpec) -> Result<u64, StoreError> {
     run(async {
         let redis = Redis::connect(spec);
-        redis.reach(PATIENCE).await?;
+        redis.wait_connected(PATIENCE).await?;
         Ok(redis.take(&[bucket("a", 5)].into(), &[charge(0, 1)]).await?[0].remaining)
     })
 }
@@ -67,7 +67,7 @@ fn taken(spec: &RedisSpec) -> Result<u64, StoreError> {
 /// Whether it can't be reached.
 fn is_refused(spec: &RedisSpec) -> bool {
     // A server that is trusted is reached in a few milliseconds.
-    run(async { Redis::connect(spec).reach(Duration::from_secs(1)).await.is_err() })
+    run(async { Redis::connect(spec).wait_connected(Duration::from_secs(1)).await.is_err() })
 }
 
 fn url(server: &RedisServer, host: &str) -> String {
@@ -146,7 +146,7 @@ fn an_acl_user_needs_few_rights() {
     run(async {
         let (policies, key) = (std::sync::Arc::from([bucket("a", 5)]), Key([1; 16]));
         let store = Redis::connect(&spec);
-        store.reach(PATIENCE).await.unwrap();
+        store.wait_connected(PATIENCE).await.unwrap();
         assert_eq!(store.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, 4);
         assert_eq!(store.keys(&policies[0], 10).await.unwrap(), [key]);
         for change in [Change::Block(Micros::SECOND), Change::Unblock, Change::Reset] {
@@ -154,7 +154,7 @@ fn an_acl_user_needs_few_rights() {
         }
         assert_eq!(store.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, 4);
         let elsewhere = Redis::connect(&RedisSpec { prefix: "other".into(), ..spec.clone() });
-        elsewhere.reach(PATIENCE).await.unwrap();
+        elsewhere.wait_connected(PATIENCE).await.unwrap();
         let refused = elsewhere.take(&policies, &[charge(0, 1)]).await.unwrap_err();
         assert!(refused.to_string().contains("NOPERM"), "{refused}");
     });

@@ -4,13 +4,14 @@ mod by_status;
 mod recovery;
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::limit::{Align, Ban, DenyReason, Key, PolicyId, Rate};
-use crate::limiter::Shared;
-use crate::store::Memory;
+use crate::limit::{Align, Ban, Charge, Decision, DenyReason, Key, Policy, PolicyId, Quota, Rate};
+use crate::limiter::debt_payment::payments;
+use crate::limiter::{LimitStatuses, Limiter, Limits, OnStoreFailure, Reservation, SharedState};
+use crate::store::{Memory, Store, StoreError};
 use crate::time::{Clock, Micros, Timestamp};
 
 const START: u64 = 1_790_000_000_000_000;
@@ -42,8 +43,8 @@ impl World {
         let instances = NonZeroU64::new(proxies).unwrap();
         let limits = Limits::new(vec![(policy, OnStoreFailure::Local)], instances);
         let proxy = |_| {
-            let alone = Arc::new(memory());
-            Limiter::new(Store::Memory(Arc::clone(&alone)), Shared::new(alone, instances))
+            let fallback = Arc::new(memory());
+            Limiter::new(Store::Memory(Arc::clone(&fallback)), SharedState::new(fallback, instances))
         };
         let proxies = (0..proxies).map(proxy).collect();
         let world = Self { limits, store: memory(), whole: memory(), proxies, ahead };
@@ -58,13 +59,13 @@ impl World {
     fn set_clock(&self, now: u64) {
         self.store.clock().set(Timestamp(now + self.ahead));
         self.whole.clock().set(Timestamp(now));
-        self.proxies.iter().for_each(|proxy| proxy.alone.clock().set(Timestamp(now)));
+        self.proxies.iter().for_each(|proxy| proxy.client.fallback.memory.clock().set(Timestamp(now)));
     }
 
     /// A request while the store is there.
     fn ask(&self, proxy: usize, cost: u64) -> Decision {
         let said = self.store.take(&self.limits.policies, &[charge(cost)]);
-        self.proxies[proxy].learn(&self.limits, &[charge(cost)], &said);
+        self.proxies[proxy].client.fallback.seed(&self.limits, &[charge(cost)], &said);
         said[0]
     }
 
@@ -81,17 +82,18 @@ impl World {
     /// One proxy pays all that it owes.
     fn pay(&self, proxy: usize) {
         let proxy = &self.proxies[proxy];
-        let (debtors, _paying) = proxy.ledger.take(100);
-        for payment in proxy.payments(debtors, false) {
+        let (debtors, _paying) = proxy.client.fallback.ledger.take(100);
+        let now = proxy.client.fallback.memory.clock().now();
+        for payment in payments(debtors, false, now) {
             // An age goes over the wire, and is the same by every clock.
             let by_store = |charge: &Charge| charge.late(charge.taken.after(Micros(self.ahead)));
             let charges: Vec<Charge> = payment.charges.iter().map(by_store).collect();
-            let said = self.store.settle(&payment.policies, &charges);
-            if let [debtor] = &payment.debtors[..] {
-                debtor.learn(&proxy.alone, said.last().unwrap());
+            let said = self.store.apply(&payment.policies, &charges);
+            if let [debtor] = &payment.debts[..] {
+                debtor.seed_share(&proxy.client.fallback.memory, said.last().unwrap());
             }
         }
-        assert!(proxy.ledger.is_empty());
+        assert!(proxy.client.fallback.ledger.is_empty());
     }
 }
 
@@ -253,7 +255,7 @@ proptest! {
             if world.ask_alone(number % world.proxies.len(), cost) {
                 // It has no right to say no.
                 let late = charge(cost).late(Timestamp(now));
-                let _ = world.whole.settle(&world.limits.policies, &[late]);
+                let _ = world.whole.apply(&world.limits.policies, &[late]);
             }
         }
         (0..world.proxies.len()).for_each(|number| world.pay(number));
@@ -296,9 +298,9 @@ fn a_lost_answer_counts_as_made_and_is_not_owed() {
     let ask =
         |error| world.proxies[0].decide_alone(&world.limits, &[charge(1)], Some(&error)).verdict.is_ok();
     assert!(ask(StoreError::Deadline) && ask(StoreError::Lost));
-    assert!(world.proxies[0].ledger.is_empty());
-    assert!(ask(StoreError::Busy) && ask(StoreError::Refused(String::new())));
-    assert!(!ask(StoreError::Busy));
+    assert!(world.proxies[0].client.fallback.ledger.is_empty());
+    assert!(ask(StoreError::QueueFull) && ask(StoreError::ErrorReply(String::new())));
+    assert!(!ask(StoreError::QueueFull));
     world.pay(0);
     assert_eq!(world.ask(0, 0).remaining, 2);
 }
@@ -309,7 +311,7 @@ fn a_lost_answer_in_between_drains_before_what_is_owed() {
     let world = World::of(&per_second(4), 1, 0);
     let ask =
         |error| world.proxies[0].decide_alone(&world.limits, &[charge(2)], Some(&error)).verdict.is_ok();
-    assert!(ask(StoreError::Busy) && ask(StoreError::Deadline));
+    assert!(ask(StoreError::QueueFull) && ask(StoreError::Deadline));
     // The store got what was lost, and it has drained.
     let _ = world.store.take(&world.limits.policies, &[charge(2)]);
     world.set_clock(START + 500_000);
@@ -323,7 +325,7 @@ fn a_ban_that_the_store_told_of_goes_on() {
     policy.ban = Some(Ban { after: 1, within: Micros::SECOND, length: Micros(5_000_000) });
     let world = World::new(policy, 1, 0);
     assert!(world.ask(0, 1).allowed);
-    assert_eq!(world.ask(0, 1).cause, DenyReason::Ban);
+    assert_eq!(world.ask(0, 1).reason, DenyReason::Ban);
     world.set_clock(START + 4_999_999);
     assert!(!world.ask_alone(0, 1));
     world.set_clock(START + 5_000_000);
@@ -343,8 +345,15 @@ fn only_what_was_admitted_is_owed() {
         (0..3).map(|policy| Charge { policy: PolicyId(policy), ..charge(1) }).collect();
     let passes = (0..5).filter(|_| world.proxies[0].decide_alone(&limits, &charges, None).verdict.is_ok());
     assert_eq!(passes.count(), 2);
-    let mut owed: Vec<(u32, u64)> =
-        world.proxies[0].ledger.take(9).0.iter().map(|debtor| (debtor.policy.0, debtor.units())).collect();
+    let mut owed: Vec<(u32, u64)> = world.proxies[0]
+        .client
+        .fallback
+        .ledger
+        .take(9)
+        .0
+        .iter()
+        .map(|debtor| (debtor.policy.0, debtor.units()))
+        .collect();
     owed.sort_unstable();
     assert_eq!(owed, [(0, 2), (1, 2), (2, 1)]);
 }

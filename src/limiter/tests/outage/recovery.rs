@@ -3,17 +3,20 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::store::Decisions;
 
 impl World {
     /// A request after an outage, before it is known that all proxies have paid; whether it passes.
     pub(super) fn ask_on_trial(&self, proxy: usize, cost: u64) -> bool {
         let limiter = &self.proxies[proxy];
-        let Ok(shares) = limiter.take_shares(&self.limits, &[charge(cost)]) else { return false };
+        let Ok(shares) = limiter.client.fallback.take_shares(&self.limits, &[charge(cost)]) else {
+            return false;
+        };
         let said = self.store.take(&self.limits.policies, &[charge(cost)]);
         if !said[0].allowed {
-            limiter.return_shares(&self.limits, &shares);
+            limiter.client.fallback.refund_shares(&self.limits, &shares);
         }
-        limiter.learn(&self.limits, &[charge(cost)], &said);
+        limiter.client.fallback.seed(&self.limits, &[charge(cost)], &said);
         said[0].allowed
     }
 }
@@ -44,17 +47,17 @@ proptest! {
         }
         for (number, limiter) in world.proxies.iter().enumerate() {
             let _ = world.ask(number, 0);
-            limiter.breaker.open(&StoreError::Lost);
+            limiter.client.fallback.breaker.open(&StoreError::Lost);
         }
         for (place, (step, number, cost)) in during.into_iter().enumerate() {
             now += step * thousandth;
             world.set_clock(now);
             for number in (0..world.proxies.len()).filter(|number| recovered[*number] == place) {
                 world.pay(number);
-                world.proxies[number].breaker.close();
+                world.proxies[number].client.fallback.breaker.close();
             }
             let (number, cost) = (proxy(number), cost.min(most));
-            let passes = if world.proxies[number].breaker.is_open() {
+            let passes = if world.proxies[number].client.fallback.breaker.is_open() {
                 world.ask_alone(number, cost)
             } else {
                 world.ask_on_trial(number, cost)
@@ -102,15 +105,18 @@ proptest! {
 fn what_one_worker_owes_another_does_not_take_from_the_store() {
     let world = World::of(&per_second(4), 1, 0);
     assert!(world.ask(0, 1).allowed && world.ask_alone(0, 2));
-    assert!(!world.proxies[0].is_settled(&world.limits, &[charge(1)]));
+    assert!(!world.proxies[0].client.fallback.is_settled(&world.limits, &[charge(1)]));
     assert_eq!(world.left(&world.store).remaining, 3);
     assert!(world.ask_on_trial(0, 1) && !world.ask_on_trial(0, 1));
-    let (debtors, paying) = world.proxies[0].ledger.take(1);
-    assert!(!world.proxies[0].is_settled(&world.limits, &[charge(1)]) && !world.ask_on_trial(0, 1));
-    world.proxies[0].ledger.put_back(debtors.into_iter().next().unwrap());
+    let (debtors, paying) = world.proxies[0].client.fallback.ledger.take(1);
+    assert!(
+        !world.proxies[0].client.fallback.is_settled(&world.limits, &[charge(1)])
+            && !world.ask_on_trial(0, 1)
+    );
+    world.proxies[0].client.fallback.ledger.restore(debtors.into_iter().next().unwrap());
     drop(paying);
     world.pay(0);
-    assert!(world.proxies[0].is_settled(&world.limits, &[charge(1)]));
+    assert!(world.proxies[0].client.fallback.is_settled(&world.limits, &[charge(1)]));
     assert_eq!(world.left(&world.store).remaining, 0);
 }
 
@@ -120,9 +126,9 @@ fn shares_of_a_request_that_the_store_refuses_are_given_back() {
     let world = World::of(&per_second(4), 1, 0);
     let proxy = &world.proxies[0];
     for _ in 0..9 {
-        let shares = proxy.take_shares(&world.limits, &[charge(4)]).unwrap();
-        assert!(proxy.take_shares(&world.limits, &[charge(1)]).is_err());
-        proxy.return_shares(&world.limits, &shares);
+        let shares = proxy.client.fallback.take_shares(&world.limits, &[charge(4)]).unwrap();
+        assert!(proxy.client.fallback.take_shares(&world.limits, &[charge(1)]).is_err());
+        proxy.client.fallback.refund_shares(&world.limits, &shares);
     }
 }
 
@@ -132,9 +138,9 @@ fn units_that_are_written_down_late_are_owed_all_the_same() {
     let world = World::of(&Quota::token_bucket(rate(1, 86_400_000_000), 50).unwrap(), 1, 0);
     let proxy = &world.proxies[0];
     let said: Vec<Decisions> =
-        (0..50).map(|_| proxy.alone.take(&world.limits.shares, &[charge(1)])).collect();
+        (0..50).map(|_| proxy.client.fallback.memory.take(&world.limits.shares, &[charge(1)])).collect();
     for place in (0..50).map(|place| place ^ 1) {
-        proxy.write_down(&world.limits, &charge(1), &said[place][0], true);
+        proxy.client.fallback.record_debt(&world.limits, &charge(1), &said[place][0], true);
     }
     world.set_clock(START + 500_000);
     world.pay(0);

@@ -21,10 +21,10 @@ async fn only_units_that_the_final_status_charges_are_owed() {
     let (good, bad, abandoned) =
         (reserve(&world, 2).unwrap(), reserve(&world, 1).unwrap(), reserve(&world, 1).unwrap());
     assert!(reserve(&world, 1).is_none());
-    assert!(world.proxies[0].ledger.is_empty());
-    assert_eq!(left(good.settle(200).await), 2);
-    assert!(world.proxies[0].ledger.is_empty());
-    assert!(bad.settle(401).await.is_empty());
+    assert!(world.proxies[0].client.fallback.ledger.is_empty());
+    assert_eq!(left(good.finish(200).await), 2);
+    assert!(world.proxies[0].client.fallback.ledger.is_empty());
+    assert!(bad.finish(401).await.is_empty());
     // A client that disconnected before its response has paid.
     drop(abandoned);
     world.pay(0);
@@ -36,8 +36,8 @@ async fn units_whose_take_had_no_reply_are_not_owed() {
     let world = charging_by_status(per_second(4));
     let lost = Some(&StoreError::Deadline);
     let held = world.proxies[0].decide_alone(&world.limits, &[charge(3)], lost).reservation;
-    assert!(held.unwrap().settle(401).await.is_empty());
-    assert!(world.proxies[0].ledger.is_empty());
+    assert!(held.unwrap().finish(401).await.is_empty());
+    assert!(world.proxies[0].client.fallback.ledger.is_empty());
 }
 
 #[test]
@@ -48,22 +48,22 @@ fn a_refund_forgets_no_ban() {
     let world = World::new(policy, 1, 0);
     let held = [charge(4)];
     let taken = world.store.take(&world.limits.policies, &held);
-    assert_eq!(world.ask(0, 1).cause, DenyReason::Ban);
+    assert_eq!(world.ask(0, 1).reason, DenyReason::Ban);
     let refund = [held[0].refund(taken[0].at)];
-    let said = world.store.settle(&world.limits.policies, &refund);
-    world.proxies[0].learn(&world.limits, &refund, &said);
+    let said = world.store.apply(&world.limits.policies, &refund);
+    world.proxies[0].client.fallback.seed(&world.limits, &refund, &said);
     assert!(!world.ask_alone(0, 1));
 }
 
 #[tokio::test]
 async fn the_store_does_not_know_all_of_a_key_while_a_request_holds_units_of_it() {
     let world = charging_by_status(per_second(4));
-    let is_settled = || world.proxies[0].is_settled(&world.limits, &[charge(1)]);
+    let is_settled = || world.proxies[0].client.fallback.is_settled(&world.limits, &[charge(1)]);
     let (good, bad) = (reserve(&world, 2).unwrap(), reserve(&world, 2).unwrap());
     assert!(!is_settled() && !world.ask_on_trial(0, 1));
-    good.settle(200).await;
+    good.finish(200).await;
     assert!(!is_settled() && world.ask_on_trial(0, 1));
-    bad.settle(401).await;
+    bad.finish(401).await;
     assert!(!is_settled());
     world.pay(0);
     assert!(is_settled());

@@ -1,0 +1,41 @@
+//! What a store keeps for one policy and key.
+
+use super::penalty::Penalty;
+use super::state::State;
+use crate::time::{Micros, Timestamp};
+
+/// What a store keeps for one policy and key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The state of the algorithm.
+    pub state: Option<State>,
+    /// Denials, ban and block of the key.
+    pub penalty: Option<Penalty>,
+}
+
+impl Record {
+    /// The record with a block for `length` from `now`.
+    #[must_use]
+    pub fn blocked(self, now: Timestamp, length: Micros) -> Self {
+        let (penalty, _) = self.penalty.unwrap_or_default().updated(now);
+        Self { penalty: Some(Penalty { blocked: penalty.end_after(length), ..penalty }), ..self }
+    }
+
+    /// The record without block and ban.
+    #[must_use]
+    pub fn unblocked(self) -> Self {
+        Self { penalty: None, ..self }
+    }
+
+    /// The record of a key that has spent nothing and was never denied; a block stays.
+    #[must_use]
+    pub fn reset(self, now: Timestamp) -> Self {
+        let penalty = self.penalty.map(|penalty| penalty.updated(now).0).filter(Penalty::is_blocked);
+        let kept = |penalty: Penalty| Penalty {
+            stamp: penalty.stamp,
+            blocked: penalty.blocked,
+            ..Penalty::default()
+        };
+        Self { state: None, penalty: penalty.map(kept) }
+    }
+}

@@ -1,0 +1,27 @@
+//! The decisions of all limits on one request.
+
+use smallvec::SmallVec;
+
+use crate::limit::{Charge, Decision, Policy, PolicyId};
+
+/// The decision of one limit on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitStatus {
+    /// The limit.
+    pub policy: PolicyId,
+    /// Its decision.
+    pub decision: Decision,
+}
+
+/// The decisions of all limits on a request.
+pub type LimitStatuses = SmallVec<[LimitStatus; 2]>;
+
+/// The decisions on charges, without those of limits in shadow mode, which a client must not see.
+pub(super) fn enforced(policies: &[Policy], charges: &[Charge], decisions: &[Decision]) -> LimitStatuses {
+    charges
+        .iter()
+        .zip(decisions)
+        .filter(|(charge, _)| !policies[charge.policy].shadow)
+        .map(|(charge, decision)| LimitStatus { policy: charge.policy, decision: *decision })
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! What every store takes and returns.
+
+use smallvec::SmallVec;
+
+use crate::limit::Decision;
+use crate::time::Micros;
+
+/// The decisions on one request, in the order of its charges.
+pub type Decisions = SmallVec<[Decision; 4]>;
+
+/// What an operator changes of a key by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Deny the key for this long, whatever its quota allows, even if the limit gets another algorithm.
+    Block(Micros),
+    /// Lift the key's block and its ban.
+    Unblock,
+    /// Clear what the key has spent, its denials and its ban; a block stays.
+    Reset,
+}
+
+/// Why a store has made no decision.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The queue before the store is full; the request was not sent.
+    #[error("too many requests wait for it")]
+    QueueFull,
+    /// The deadline passed in the queue before the store; the request was not sent.
+    #[error("no reply within the deadline")]
+    Unsent,
+    /// The slot of the keys is being moved to another node of a cluster, and no node has all of them (TRYAGAIN).
+    #[error("the slot of a key is being moved to another node")]
+    SlotMoving,
+    /// There is no connection, for this reason, so nothing was sent.
+    #[error("not connected: {0}")]
+    NotConnected(String),
+    /// The connection closed before the reply; the charge may have been made.
+    #[error("the connection closed before the reply")]
+    Lost,
+    /// No reply within the deadline; the charge may have been made.
+    #[error("no reply within the deadline")]
+    Deadline,
+    /// The server has replied with an error.
+    #[error("{0}")]
+    ErrorReply(String),
+    /// The reply does not have the script's format.
+    #[error("malformed reply: {0}")]
+    Malformed(String),
+}
+
+impl StoreError {
+    /// Whether the error proves that nothing was charged.
+    #[must_use]
+    pub fn is_uncharged(&self) -> bool {
+        match self {
+            Self::QueueFull
+            | Self::Unsent
+            | Self::SlotMoving
+            | Self::NotConnected(_)
+            | Self::ErrorReply(_) => true,
+            Self::Lost | Self::Deadline | Self::Malformed(_) => false,
+        }
+    }
+}
