@@ -1,4 +1,4 @@
-//! Token bucket and GCRA: one account of debt that drains at a steady rate.
+//! Token bucket and GCRA: a debt that drains at a constant rate.
 //!
 //! Twin of `lua/debt.lua`. A token bucket with `burst` tokens and a GCRA with tolerance `(limit − 1)·T`
 //! (ITU-T I.371, "virtual scheduling") are the same arithmetic: what was spent and has not come back yet
@@ -19,15 +19,15 @@ pub struct Bucket {
     drain: NonZeroU64,
     unit: NonZeroU64,
     limit: NonZeroU64,
-    /// Of a share, the ticks that it has beyond its whole units: what was spent before it was one may reach there.
+    /// Of a share, the ticks beyond its whole units: a debt from the time before may reach up to there.
     beyond: u64,
 }
 
-/// What a bucket remembers of a key: `ticks` of debt as of `stamp`, where `unit` ticks are one unit. The
-/// unit is kept so that a debt outlives a change of the rate.
+/// The state of a key: `ticks` of debt as of `stamp`, where `unit` ticks are one unit. The
+/// unit is stored so that a debt survives a change of the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
-    /// When the debt was what it says.
+    /// The time of the debt.
     pub stamp: Timestamp,
     /// The debt in ticks.
     pub ticks: u64,
@@ -35,7 +35,7 @@ pub struct Debt {
     pub unit: NonZeroU64,
 }
 
-/// A debt brought forward to the present.
+/// A debt as of the present.
 struct Updated {
     at: Timestamp,
     ticks: u64,
@@ -59,43 +59,43 @@ impl Bucket {
         }
     }
 
-    /// The most units that can be had at once.
+    /// The most units that can be available at once.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit.get()
     }
 
-    /// What each of `instances` proxies may admit alone so that together they keep about this bucket: N per
+    /// The share of one of `instances` proxies, so that all of them together admit about as much as this bucket: N per
     /// k·P exactly, and the limit divided, but at least one.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         let divisor = NonZeroU64::new(gcd(self.drain.get(), instances.get())).unwrap_or(NonZeroU64::MIN);
         let limit = NonZeroU64::new(self.limit.get() / instances).unwrap_or(NonZeroU64::MIN);
         let stretched = self.unit.get().saturating_mul(instances.get() / divisor);
-        // Only a limit of one can come here with a unit that is too large to count exactly.
+        // The unit can be too large to count exactly only if the limit is one.
         let unit = NonZeroU64::new(stretched.min(MAX_WAIT / limit)).unwrap_or(NonZeroU64::MIN);
         let drain = NonZeroU64::new(self.drain.get() / divisor).unwrap_or(NonZeroU64::MIN);
         let beyond = (self.full() / divisor).saturating_sub(limit.get() * unit.get());
         Self { rate: self.rate.shared_by(instances), drain, unit, limit, beyond }
     }
 
-    /// The rate as it was written.
+    /// The rate as configured.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// `[N', P', limit]`: the numbers as the script takes them.
+    /// `[N', P', limit]`: the numbers in the script's order.
     #[must_use]
     pub fn numbers(&self) -> [u64; 3] {
         [self.drain.get(), self.unit.get(), self.limit.get()]
     }
 
-    /// Decides a request of `cost` units at `now`. A cost of zero looks and changes nothing.
+    /// Decides a request of `cost` units at `now`. A cost of zero changes nothing.
     #[must_use]
     pub fn step(&self, state: Option<&Debt>, now: Timestamp, cost: u64) -> Step<Debt> {
         let updated = self.update(state, now);
-        // Saturation means a cost far beyond the limit, which is refused all the same.
+        // Saturation means a cost far beyond the limit, which is denied all the same.
         let ticks = cost.saturating_mul(self.unit.get()).saturating_add(updated.ticks);
         if ticks <= self.full() || cost == 0 {
             let next = Debt { stamp: updated.at, ticks, unit: self.unit };
@@ -110,8 +110,8 @@ impl Bucket {
         Step { decision, next: updated.set_back.then_some(moved) }
     }
 
-    /// Decides a request of `cost` units that waits its turn where it has to: the schedule of a GCRA, whose
-    /// early ones are delayed until their unit is free.
+    /// Decides a request of `cost` units for a leaky bucket: like a GCRA, with early requests delayed until their unit is
+    /// free.
     #[must_use]
     pub fn queue(&self, state: Option<&Debt>, now: Timestamp, cost: u64) -> Step<Debt> {
         let mut step = self.step(state, now, cost);
@@ -122,7 +122,7 @@ impl Bucket {
         step
     }
 
-    /// Gives back `cost` units that were taken at `taken`, but for what has drained since, and no more than is owed.
+    /// Refunds `cost` units that were taken at `taken`, except what has drained since, and no more than the debt.
     #[must_use]
     pub fn refund(&self, state: Option<&Debt>, now: Timestamp, cost: u64, taken: Timestamp) -> Step<Debt> {
         let updated = self.update(state, now);
@@ -134,7 +134,7 @@ impl Bucket {
         Step { decision, next: (back > 0).then_some(next) }
     }
 
-    /// Charges `cost` units that were taken at `taken`, but for what has drained since, and no more than fits.
+    /// Charges `cost` units that were taken at `taken`, except what has drained since, and no more than fits.
     #[must_use]
     pub fn charge_late(
         &self,
@@ -158,7 +158,7 @@ impl Bucket {
         Debt { stamp: now, ticks, unit: self.unit }
     }
 
-    /// How long `debt` differs from no state at all, counted from `now`.
+    /// How long `debt` differs from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, debt: &Debt, now: Timestamp) -> Micros {
         self.until_drained(debt.ticks, debt.stamp, now)
@@ -200,7 +200,7 @@ impl Bucket {
     }
 
     /// The debt in this bucket's ticks. After a change of the rate whole units stay whole and the rest of
-    /// one rounds up; in doubles, step by step as the script does it, so that both get the same number.
+    /// one is rounded up; in doubles, in the same steps as the script, so that both get the same number.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn in_own_unit(&self, debt: &Debt) -> u64 {
         if debt.unit == self.unit {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_writes_nothing_and_a_cost_above_the_limit_can_never_be() {
+    fn a_peek_stores_nothing_and_a_cost_above_the_limit_is_never_allowed() {
         let bucket = bucket(1, 1_000_000, 3);
         let look = bucket.step(None, Timestamp(7), 0);
         assert!(look.decision.allowed && look.next.is_none());
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_slightly_behind_mints_nothing_and_waits_exactly() {
+    fn a_clock_slightly_behind_refills_nothing_and_waits_exactly() {
         let bucket = bucket(1, 1_000_000, 1);
         let state = debt(&bucket.step(None, Timestamp(5_000_000), 1));
         let early = bucket.step(Some(&state), Timestamp(4_500_000), 1).decision;
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_moves_the_state_with_all_that_it_spent() {
+    fn a_clock_set_back_moves_the_state_and_keeps_the_debt() {
         let bucket = bucket(1, 1_000_000, 2);
         let full = Debt { stamp: Timestamp(90_000_000), ..debt(&bucket.step(None, Timestamp(0), 2)) };
         let refused = bucket.step(Some(&full), Timestamp(10_000_000), 1);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spent_outlives_a_change_of_the_numbers() {
+    fn a_debt_survives_a_change_of_the_numbers() {
         let before = bucket(7, 1_000_000, 10);
         let state = debt(&before.step(None, Timestamp(0), 9));
         let wider = bucket(3, 60_000_000, 20).step(Some(&state), Timestamp(0), 0).decision;
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_the_rate_over_a_longer_time() {
+    fn a_share_has_the_same_units_over_a_longer_period() {
         let whole = bucket(100, 60_000_000, 500);
         let share = whole.shared_by(NonZeroU64::new(3).unwrap());
         assert_eq!((whole.numbers(), share.numbers()), ([1, 600_000, 500], [1, 1_800_000, 166]));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_exactly_is_refused_with_the_largest_that_can() {
+    fn numbers_that_are_not_exact_are_rejected_with_the_largest_that_is() {
         let rate = Rate::new(7, Micros(365 * 86_400_000_000)).unwrap();
         let Err(QuotaError::TooLarge { largest }) = Bucket::new(rate, 1_000) else {
             panic!("1,000 × a year was accepted");

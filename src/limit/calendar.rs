@@ -1,4 +1,4 @@
-//! Days, weeks, months and years, as a place has them.
+//! Days, weeks, months and years of a time zone.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use jiff::{Timestamp as Instant, ToSpan as _};
 
 use crate::time::Timestamp;
 
-/// A stretch of the calendar. The numbers are part of stored states: never reuse one.
+/// A unit of the calendar. The numbers are part of stored states: never reuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CalendarUnit {
     /// From midnight to midnight.
@@ -22,18 +22,18 @@ pub enum CalendarUnit {
     Year = 4,
 }
 
-/// There is no time zone of this name.
+/// An unknown time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no such time zone")]
 pub struct UnknownZone;
 
-/// The edges of calendar windows in a time zone. Where midnight does not exist a window begins at the first
-/// instant after it.
+/// The edges of calendar windows in a time zone. On a day without midnight, a window starts at its first
+/// instant.
 #[derive(Clone, Debug)]
 pub struct Calendar {
     unit: CalendarUnit,
     zone: TimeZone,
-    /// The edges around the last instant that was asked for: nearly always those of the next as well.
+    /// The last result, which is nearly always the next one as well.
     last: Arc<ArcSwap<[Timestamp; 4]>>,
 }
 
@@ -49,7 +49,7 @@ impl Calendar {
     /// Windows of `unit` in the IANA time zone `zone`.
     ///
     /// # Errors
-    /// When there is no such zone.
+    /// If there is no such zone.
     pub fn new(unit: CalendarUnit, zone: &str) -> Result<Self, UnknownZone> {
         let zone = TimeZone::get(zone).map_err(|_| UnknownZone)?;
         let none = [Timestamp::default(); 4];
@@ -74,7 +74,7 @@ impl Calendar {
         jiff::tz::db().available().map(|name| name.to_string()).collect()
     }
 
-    /// The beginnings of the window before the one of `at`, of that one, and of the two after it.
+    /// The starts of the window before the one of `at`, of that one, and of the two after it.
     #[must_use]
     pub fn edges(&self, at: Timestamp) -> [Timestamp; 4] {
         let last = **self.last.load();
@@ -86,7 +86,7 @@ impl Calendar {
         edges
     }
 
-    /// The beginning and the end of the window that `at` lies in.
+    /// The start and the end of the window that `at` lies in.
     #[must_use]
     pub fn window(&self, at: Timestamp) -> (Timestamp, Timestamp) {
         let [_, start, end, _] = self.edges(at);
@@ -122,7 +122,7 @@ impl Calendar {
         })
     }
 
-    /// The first instant of a day; the epoch stands for all before it.
+    /// The first instant of a day; days before the epoch start at the epoch.
     fn edge(&self, day: Date) -> Timestamp {
         let begin = day.to_zoned(self.zone.clone()).and_then(|zoned| zoned.start_of_day());
         let micros = begin.map_or(i64::MAX, |zoned| zoned.timestamp().as_microsecond());
@@ -152,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn a_day_without_a_midnight_begins_at_its_first_instant() {
-        // Santiago went from 23:59:59 to 01:00 on 2022-09-11.
+    fn a_day_without_midnight_starts_at_its_first_instant() {
+        // In Santiago the clock went from 23:59:59 to 01:00 on 2022-09-11.
         assert_eq!(
             edges(CalendarUnit::Day, "America/Santiago", "2022-09-11T12:00:00Z")[1],
             "2022-09-11T04:00:00Z"
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn weeks_begin_on_monday_and_months_and_years_on_their_first() {
+    fn weeks_start_on_monday_and_months_and_years_on_the_first() {
         let at = "2026-11-20T20:00:00Z";
         assert_eq!(edges(CalendarUnit::Week, "UTC", at)[1], "2026-11-16T00:00:00Z");
         assert_eq!(edges(CalendarUnit::Month, "UTC", at)[0], "2026-10-01T00:00:00Z");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_epoch_has_a_day_too() {
+    fn the_epoch_is_within_a_day() {
         let day = Calendar::new(CalendarUnit::Day, "UTC").unwrap();
         assert_eq!(day.window(Timestamp(5)), (Timestamp(0), Timestamp(86_400_000_000)));
         assert!(Calendar::new(CalendarUnit::Day, "Mars/Olympus").is_err());

@@ -16,7 +16,7 @@ pub struct Interval {
     limit: NonZeroU64,
 }
 
-/// What is remembered of a key whose bucket is not full.
+/// The state of a key whose bucket is not full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortfall {
     /// When it last changed.
@@ -27,7 +27,7 @@ pub struct Shortfall {
     pub tokens: u64,
 }
 
-/// A state brought forward to the present.
+/// A state as of the present.
 struct Updated {
     at: Timestamp,
     tick: Timestamp,
@@ -57,13 +57,13 @@ impl Interval {
         self.limit.get()
     }
 
-    /// The rate as it was written.
+    /// The rate as configured.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// `[N, P, limit]`: the numbers as the script takes them.
+    /// `[N, P, limit]`: the numbers in the script's order.
     #[must_use]
     pub fn numbers(&self) -> [u64; 3] {
         [self.rate.units(), self.rate.period().0, self.limit()]
@@ -74,11 +74,11 @@ impl Interval {
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         let limit = NonZeroU64::new(self.limit() / instances).unwrap_or(NonZeroU64::MIN);
         let shared = self.rate.shared_by(instances);
-        // What can't be counted over so long a time is counted over the old one.
+        // If the longer period can't be counted exactly, the share keeps the period.
         Self::new(shared, limit.get()).unwrap_or(Self { rate: self.rate, limit })
     }
 
-    /// Decides a request of `cost` tokens at `now`. A cost of zero looks and changes nothing.
+    /// Decides a request of `cost` tokens at `now`. A cost of zero changes nothing.
     #[must_use]
     pub fn step(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64) -> Step<Shortfall> {
         let updated = self.update(state, now);
@@ -93,8 +93,7 @@ impl Interval {
         Step { decision: self.decision(&after, now), next: (cost > 0).then_some(next) }
     }
 
-    /// Gives back `cost` tokens that were taken at `taken`, but for those that have come since, and no more than are
-    /// missing.
+    /// Refunds `cost` tokens that were taken at `taken`, except those that were refilled since, and no more than are missing.
     #[must_use]
     pub fn refund(
         &self,
@@ -111,8 +110,8 @@ impl Interval {
         Step { decision: self.decision(&after, now), next: (back > 0).then_some(next) }
     }
 
-    /// Charges `cost` tokens that were taken at `taken`, but for those that have come since, and no more than there
-    /// are. Where the bucket is full, they were the ones that its grid began with.
+    /// Charges `cost` tokens that were taken at `taken`, except those that were refilled since, and no more than there are.
+    /// If the bucket is full, its grid starts with these tokens.
     #[must_use]
     pub fn charge_late(
         &self,
@@ -135,7 +134,7 @@ impl Interval {
         Step { decision: self.decision(&after, now), next: is_more.then_some(next) }
     }
 
-    /// The state in which `tokens` are missing, the last of which come after `reset_after`, or later where the
+    /// The state in which `tokens` are missing, the last of which come after `reset_after`, or later if the
     /// period is too long for that.
     pub(super) fn seed(&self, tokens: u64, reset_after: Micros, now: Timestamp) -> Shortfall {
         let period = self.rate.period().0;
@@ -145,7 +144,7 @@ impl Interval {
         Shortfall { stamp: now, tick: Timestamp(tick), tokens }
     }
 
-    /// How long `state` differs from no state at all, counted from `now`.
+    /// How long `state` differs from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, state: &Shortfall, now: Timestamp) -> Micros {
         let updated = self.update(Some(state), now);
@@ -163,7 +162,7 @@ impl Interval {
         Decision::allowed(self.limit(), self.limit() - updated.missing, reset_after)
     }
 
-    /// Time from `now` until `tokens` have come.
+    /// Time from `now` until `tokens` are refilled.
     fn until_back(&self, tokens: u64, updated: &Updated, now: Timestamp) -> Micros {
         if tokens == 0 {
             return Micros::ZERO;
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_at_whole_periods_since_the_first() {
+    fn tokens_are_refilled_at_whole_periods_since_the_first_request() {
         let bucket = interval(2, 1_000, 5);
         let first = state(&bucket.step(None, Timestamp(300), 5));
         let early = bucket.step(Some(&first), Timestamp(1_299), 1).decision;

@@ -1,10 +1,10 @@
-//! Keys: what is counted apart.
+//! Keys: what limits count separately.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use smallvec::SmallVec;
 
-/// 128 bits that stand for the key parts of one request: a BLAKE3 hash over the kind, the length and the
+/// 128 bits that identify the key parts of one request: a BLAKE3 hash over the kind, the length and the
 /// value of each part. No two lists of parts share one by accident, all have one length, and no API key
 /// can be read back from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +14,7 @@ impl Key {
     /// The characters of [`Key::text`].
     pub const TEXT_LEN: usize = 22;
 
-    /// The key as it stands in stored keys: 22 characters of URL-safe base64.
+    /// The key as text, as in stored keys: 22 characters of URL-safe base64.
     #[must_use]
     pub fn text(&self) -> [u8; Self::TEXT_LEN] {
         let mut text = [0; Self::TEXT_LEN];
@@ -23,7 +23,7 @@ impl Key {
         text
     }
 
-    /// Reads what [`Key::text`] wrote.
+    /// Parses the output of [`Key::text`].
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut key = [0; 16];
@@ -38,8 +38,8 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// What a key part is taken from. The kind is hashed with the value, so that a header that spells an
-/// address never meets that address. The numbers are part of every stored key: never reuse one.
+/// What a key part is taken from. The kind is hashed with the value, so that a header with the text of an
+/// address never shares the key of that address. The numbers are part of every stored key: never reuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PartKind {
@@ -57,7 +57,7 @@ pub enum PartKind {
     Path = 5,
     /// A segment that a route's path names.
     PathParam = 6,
-    /// The host that was asked for.
+    /// The requested host.
     Host = 7,
     /// The request's method.
     Method = 8,
@@ -75,7 +75,7 @@ pub struct KeyHasher {
     secret: Option<[u8; 32]>,
 }
 
-/// The parts of one key while they are gathered.
+/// The parts of one key.
 #[derive(Clone, Debug, Default)]
 pub struct Parts(SmallVec<[u8; 96]>);
 
@@ -98,8 +98,8 @@ impl Parts {
 }
 
 impl KeyHasher {
-    /// A hasher; with `secret`, stored keys can't be guessed by who doesn't know it. Proxies that share a
-    /// store must share the secret.
+    /// A hasher; with `secret`, stored keys can't be guessed without it. Proxies that share a store must share the
+    /// secret.
     #[must_use]
     pub fn new(secret: Option<&[u8]>) -> Self {
         Self { secret: secret.map(|secret| blake3::derive_key("tidegate 2026 stored keys", secret)) }

@@ -1,30 +1,30 @@
-//! What holds a key back beside its quota: bans after repeated denials, and blocks that somebody set.
+//! Penalties of a key beside its quota: bans after repeated denials, and blocks by operators.
 //!
-//! Twin of `lua/penalty.lua`.
+//! Twin of `lua/hold.lua`.
 
 use super::clock::MAX_SKEW;
 use super::rate::MAX_TICKS;
 use crate::time::{Micros, Timestamp};
 
-/// When a key that is refused again and again is refused altogether.
+/// When a key that is denied repeatedly is banned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ban {
-    /// So many denials …
+    /// This many denials …
     pub after: u64,
-    /// … in a window of this length, which the first of them opens …
+    /// … in a window of this length, which starts with the first …
     pub within: Micros,
-    /// … ban the key for so long.
+    /// … ban the key for this long.
     pub length: Micros,
 }
 
-/// What is remembered of a key's denials, its ban and its block.
+/// The denials of a key, its ban and its block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Penalty {
     /// When it last changed.
     pub stamp: Timestamp,
     /// Denials in the present window.
     pub denials: u64,
-    /// When that window was opened.
+    /// When that window started.
     pub opened: Timestamp,
     /// When the ban ends.
     pub banned: Timestamp,
@@ -33,7 +33,7 @@ pub struct Penalty {
 }
 
 impl Penalty {
-    /// What it is at `now`, and whether the clock was found set back, so that it had to move.
+    /// The penalty as of `now`, and whether the clock was set back, so that it had to move.
     #[must_use]
     pub fn updated(self, now: Timestamp) -> (Self, bool) {
         if self.stamp <= now.after(MAX_SKEW) {
@@ -51,25 +51,25 @@ impl Penalty {
         (moved, true)
     }
 
-    /// Whether the block is on, as of the stamp.
+    /// Whether the block is active at the stamp.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.blocked > self.stamp
     }
 
-    /// Whether the ban is on, as of the stamp.
+    /// Whether the ban is active at the stamp.
     #[must_use]
     pub fn is_banned(&self) -> bool {
         self.banned > self.stamp
     }
 
-    /// The end of what refuses the key now, if anything does.
+    /// The end of the active ban or block, if there is one.
     #[must_use]
     pub fn end(&self) -> Option<Timestamp> {
         (self.is_blocked() || self.is_banned()).then(|| self.banned.max(self.blocked))
     }
 
-    /// Counts a denial; the one that is too many begins the ban.
+    /// Counts a denial; the last of the threshold starts the ban.
     #[must_use]
     pub fn count_denial(self, ban: &Ban) -> Self {
         let is_open = self.denials > 0 && self.stamp < self.opened.after(ban.within);
@@ -81,14 +81,13 @@ impl Penalty {
         Self { denials: 0, opened: Timestamp(0), banned: self.end_after(ban.length), ..self }
     }
 
-    /// When something ends that lasts for `length` from the stamp; at the latest with the last time that a
-    /// state can penalty.
+    /// The end of a ban or block of `length` from the stamp; at most the last time that a state can hold.
     #[must_use]
     pub fn end_after(&self, length: Micros) -> Timestamp {
         self.stamp.after(length).min(Timestamp(MAX_TICKS))
     }
 
-    /// How long it differs from none, counted from `now`. Denials count for nothing when there is no ban.
+    /// How long the penalty differs from none, counted from `now`. Denials are ignored without a ban.
     #[must_use]
     pub fn lifetime(&self, ban: Option<&Ban>, now: Timestamp) -> Micros {
         let counting = ban.filter(|_| self.denials > 0).map(|ban| self.opened.after(ban.within));
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn denials_count_in_a_window_that_the_first_opens() {
+    fn denials_are_counted_in_a_window_that_the_first_starts() {
         let one = at(5, Penalty::default()).count_denial(&BAN);
         let two = at(14, one).count_denial(&BAN);
         assert!(!two.is_banned());
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ban_ends() {
+    fn a_ban_expires() {
         let banned = (0..3).fold(at(50, Penalty::default()), |penalty, _| penalty.count_denial(&BAN));
         assert_eq!(banned.end(), Some(Timestamp(150)));
         assert_eq!(banned.lifetime(Some(&BAN), Timestamp(50)), Micros(100));
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_keeps_what_is_left_of_a_ban() {
+    fn a_clock_set_back_keeps_the_rest_of_a_ban() {
         let penalty =
             Penalty { stamp: Timestamp(90_000_000), banned: Timestamp(95_000_000), ..Penalty::default() };
         let (moved, set_back) = penalty.updated(Timestamp(20_000_000));

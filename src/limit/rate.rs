@@ -1,4 +1,4 @@
-//! Rates: how many units come back in which time.
+//! Rates: units per period.
 
 use std::num::NonZeroU64;
 
@@ -8,8 +8,8 @@ use crate::time::Micros;
 /// that is the only number that a Lua script has.
 pub const MAX_TICKS: u64 = 1 << 53;
 
-/// The largest debt, or wait in microseconds: on a clock that is a second behind a wait is a second longer, and
-/// must stay exact as well.
+/// The largest debt, or wait in microseconds: by a clock that is a second behind, a wait is a second longer and must be
+/// exact as well.
 pub(super) const MAX_WAIT: u64 = MAX_TICKS - Micros::SECOND.0;
 
 /// `units` each `period`, neither of them zero.
@@ -22,10 +22,10 @@ pub struct Rate {
 /// Why a rate and a capacity can't make a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    /// A rate of nothing, or over no time.
+    /// A rate of zero units, or over no time.
     #[error("a rate needs at least one unit and a period of at least one microsecond")]
     ZeroRate,
-    /// A capacity of nothing would refuse every request.
+    /// A capacity of zero would deny every request.
     #[error("a capacity of zero would refuse every request")]
     ZeroCapacity,
     /// Capacity × reduced period is beyond 2^53, where doubles stop being exact.
@@ -93,14 +93,14 @@ impl Rate {
         (n / divisor, p / divisor)
     }
 
-    /// N per k·P, which loses nothing to rounding: the share of one of k `instances`.
+    /// N per k·P, without rounding: the share of one of k `instances`.
     #[must_use]
     pub fn shared_by(self, instances: NonZeroU64) -> Self {
         Self { units: self.units, period: self.period.saturating_mul(instances) }
     }
 
     /// The share of one of k `instances` in whole units, so that all of them together never have more than N at once:
-    /// N/k per P; or, where that is none, one in as many P as it takes.
+    /// N/k per P; or if that is zero, one per as many P as needed.
     #[must_use]
     pub fn whole_share(self, instances: NonZeroU64) -> Self {
         if self.units >= instances {
@@ -110,7 +110,7 @@ impl Rate {
         Self { units: NonZeroU64::MIN, period: self.period.saturating_mul(periods) }
     }
 
-    /// N/k, but at least one, per P: the share of one of k `instances` where no longer time can be counted.
+    /// N/k, but at least one, per P: the share of one of k `instances` if no longer period can be counted.
     #[must_use]
     pub fn divided_by(self, instances: NonZeroU64) -> Self {
         let units = NonZeroU64::new(self.units.get() / instances).unwrap_or(NonZeroU64::MIN);

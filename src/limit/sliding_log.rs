@@ -1,8 +1,8 @@
-//! Sliding log: every admitted request of the last period, so that no period, wherever it starts, holds
+//! Sliding log: every admitted request of the last period, so that no period, wherever it starts, has
 //! more than the limit.
 //!
-//! Twin of `lua/sliding_log.lua`. An entry that is exactly one period old is out. Several rates share one
-//! log, which goes back as far as the longest of them looks; a request passes if it fits all of them.
+//! Twin of `lua/sliding_log.lua`. An entry that is exactly one period old has expired. Several rates share one
+//! log, which covers the longest of their periods; a request passes if it fits all of them.
 
 use std::num::NonZeroU64;
 
@@ -16,7 +16,7 @@ use crate::time::{Micros, Timestamp};
 /// The log of one key: a position is a time in microseconds.
 pub type Log = Timeline<45>;
 
-/// The largest number of units that a log's entry can tell apart: totals have 19 bits.
+/// The largest number of units that an entry can represent: totals have 19 bits.
 const MOST_UNITS: u64 = (1 << 19) - 1;
 /// How many rates one log may have.
 const MOST_RATES: usize = 16;
@@ -30,7 +30,7 @@ pub struct SlidingLog {
     shorter: Box<[Rate]>,
 }
 
-/// A log as one request sees it.
+/// A log as of one request.
 struct View<'a> {
     log: &'a Log,
     now: Timestamp,
@@ -40,10 +40,10 @@ struct View<'a> {
 }
 
 impl SlidingLog {
-    /// A log that keeps all of `rates`.
+    /// A log with all of `rates`.
     ///
     /// # Errors
-    /// No rate or too many, a period that is too long, or more units than an entry can tell apart.
+    /// No rate or too many, a period that is too long, or more units than an entry can represent.
     pub fn new(rates: &[Rate]) -> Result<Self, QuotaError> {
         if rates.len() > MOST_RATES {
             return Err(QuotaError::TooManyRates { most: MOST_RATES });
@@ -71,23 +71,23 @@ impl SlidingLog {
         Some(Self { longest, shorter: shorter.into() })
     }
 
-    /// The most units that can be had at once.
+    /// The most units that can be available at once.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.shorter.last().unwrap_or(&self.longest).units()
     }
 
-    /// `[N, P]` of each rate that can decide, the longest period first: the numbers as the script takes them.
+    /// `[N, P]` of each rate that can decide, the longest period first: the numbers in the script's order.
     #[must_use]
     pub fn numbers(&self) -> SmallVec<[u64; 8]> {
         self.rates().flat_map(|rate| [rate.units(), rate.period().0]).collect()
     }
 
-    /// What a client is told of it: what can be had at once, and the seconds in which that comes back whole.
+    /// What clients see of the limit: the units available at once, and the seconds in which all of them come back.
     #[must_use]
     pub fn advertised(&self) -> (u64, u64) {
         let limit = self.limit();
-        // A rate of at least twice as much lets it all be had a second time.
+        // A rate of at least twice the units allows the limit a second time, so it is not the one to wait for.
         let holds_back = self.rates().find(|rate| rate.units() < 2 * limit).unwrap_or(&self.longest);
         (limit, holds_back.period().ceil_secs())
     }
@@ -104,8 +104,8 @@ impl SlidingLog {
         Self::of(&shares).unwrap_or_else(|| self.clone())
     }
 
-    /// Decides a request of `cost` units at `now`, and says what to remember if that has changed. A cost of
-    /// zero looks and changes nothing.
+    /// Decides a request of `cost` units at `now`, and returns the new state if it has changed. A cost of
+    /// zero changes nothing.
     #[must_use]
     pub fn step(&self, state: Option<&Log>, now: Timestamp, cost: u64) -> Step<Log> {
         let nothing = Log::empty(now);
@@ -124,7 +124,7 @@ impl SlidingLog {
         Step { decision, next: view.present.set_back.then(|| view.log.moved(view.present)) }
     }
 
-    /// Gives back `cost` units that were taken at `taken`, if they still count.
+    /// Refunds `cost` units that were taken at `taken`, if they still count.
     #[must_use]
     pub fn refund(&self, state: Option<&Log>, now: Timestamp, cost: u64, taken: Timestamp) -> Step<Log> {
         let next = state.and_then(|log| {
@@ -149,7 +149,7 @@ impl SlidingLog {
     }
 
     /// A log with one entry, which leaves `left` units, and all of them after `reset_after`; none if it would be empty.
-    /// Of several rates the shortest decides that could last for so long.
+    /// Of several rates it is the shortest whose period is not shorter.
     pub(super) fn seed(&self, left: u64, reset_after: Micros, now: Timestamp) -> Option<Log> {
         let lasts = |rate: &&Rate| rate.period() >= reset_after;
         let rate = self.shorter.iter().rev().find(lasts).unwrap_or(&self.longest);
@@ -164,7 +164,7 @@ impl SlidingLog {
         self.longest.period()
     }
 
-    /// How long `log` differs from no state at all, counted from `now`.
+    /// How long `log` differs from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, log: &Log, now: Timestamp) -> Micros {
         if log.len() == 0 {
@@ -203,8 +203,8 @@ impl View<'_> {
         if self.log.spent_from(self.first) + charge <= room {
             return Micros::ZERO;
         }
-        // The last entry that has to be out, or else the charge itself. It may be out of a shorter period by
-        // now; then it is another rate that has to be waited for.
+        // The last entry that has to expire, or else the charge itself. It may have left a shorter period already; then
+        // another rate determines the wait.
         let made = |index| self.present.stamp.after(period).0.saturating_sub(self.log.age(index));
         let out = match room.checked_sub(charge) {
             Some(left) => Timestamp(made(self.log.first_before(self.first, left))),
@@ -219,7 +219,7 @@ impl View<'_> {
         self.log.charged(self.first, NewEntry { at, position: at.0, ahead, units: cost })
     }
 
-    /// The log with `units` in the index that their time gives them.
+    /// The log with `units` at the position of their time.
     fn charged_late(&self, units: u64, taken: Timestamp) -> Log {
         let stamp = self.present.stamp;
         if self.first == self.log.len() || taken >= stamp {

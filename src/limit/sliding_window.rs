@@ -1,9 +1,9 @@
-//! Sliding window: counters of the period's parts in index of a log.
+//! Sliding window: counters of the period's parts in place of a log.
 //!
-//! Twin of `lua/sliding_window.lua`. Parts have the width `w` and begin at whole multiples of it since the
-//! Unix epoch. What counts is what was spent in the parts that lie inside the period, and of the oldest part,
-//! of which the period covers the rest only, the same share of what was spent in it. That share is `old·s/w`
-//! for the `s` microseconds that are left of the present part, so everything stays in whole numbers.
+//! Twin of `lua/sliding_window.lua`. Parts have the width `w` and start at whole multiples of it since the
+//! Unix epoch. All units in the parts inside the period are counted; the oldest part is covered only partially, and
+//! its units `old` count as `old·s/w` for the `s` microseconds that are left of the present part, so all numbers are
+//! whole.
 
 use std::num::NonZeroU64;
 
@@ -30,13 +30,13 @@ pub struct SlidingWindow {
 /// The counters of one key: a position is the number of a part since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartCounts {
-    /// How long a part is; counters of another width say nothing.
+    /// How long a part is; counters of another width are ignored.
     pub width: NonZeroU64,
-    /// What was spent in each part. A part in which nothing was has no entry.
+    /// The units of each part. A part without any has no entry.
     pub line: Timeline<16>,
 }
 
-/// The counters as one request sees them.
+/// The counters as of one request.
 struct View<'a> {
     line: &'a Timeline<16>,
     now: Timestamp,
@@ -45,13 +45,13 @@ struct View<'a> {
     part: u64,
     /// The number of the newest part that has an entry.
     newest: u64,
-    /// The index of the first entry that is inside at all.
+    /// The index of the first entry that is at least partially inside.
     first: usize,
-    /// The index of the first entry that is inside as a whole.
+    /// The index of the first entry that is entirely inside.
     whole: usize,
 }
 
-/// A part that is on its way out, and what came after it.
+/// The oldest part while it leaves the period, and the units after it.
 struct Leaving {
     /// The number of the present part while it is the oldest.
     part: u64,
@@ -82,19 +82,19 @@ impl SlidingWindow {
         Ok(Self { rate, buckets, width })
     }
 
-    /// The most units that can be had at once.
+    /// The most units that can be available at once.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.rate.units()
     }
 
-    /// `[N, w, buckets]`: the numbers as the script takes them.
+    /// `[N, w, buckets]`: the numbers in the script's order.
     #[must_use]
     pub fn numbers(&self) -> SmallVec<[u64; 8]> {
         smallvec![self.limit(), self.width.get(), self.buckets.get()]
     }
 
-    /// What a client is told of it: N, and P in whole seconds.
+    /// What clients see of the limit: N, and P in whole seconds.
     #[must_use]
     pub fn advertised(&self) -> (u64, u64) {
         (self.limit(), self.rate.period().ceil_secs())
@@ -107,8 +107,8 @@ impl SlidingWindow {
         Self::new(self.rate.whole_share(instances), self.buckets.get()).unwrap_or_else(|_| divided())
     }
 
-    /// Decides a request of `cost` units at `now`, and says what to remember if that has changed. A cost of
-    /// zero looks and changes nothing.
+    /// Decides a request of `cost` units at `now`, and returns the new state if it has changed. A cost of
+    /// zero changes nothing.
     #[must_use]
     pub fn step(&self, state: Option<&PartCounts>, now: Timestamp, cost: u64) -> Step<PartCounts> {
         let nothing = Timeline::empty(now);
@@ -129,7 +129,7 @@ impl SlidingWindow {
         Step { decision, next: view.present.set_back.then(|| self.parts(view.line.moved(view.present))) }
     }
 
-    /// Gives back `cost` units that were taken at `taken`, if their part still counts.
+    /// Refunds `cost` units that were taken at `taken`, if their part still counts.
     #[must_use]
     pub fn refund(
         &self,
@@ -142,7 +142,7 @@ impl SlidingWindow {
             let view = self.view(&parts.line, now);
             let age = (parts.line.stamp.0 / self.width).checked_sub(taken.0 / self.width)?;
             let (line, gap) = parts.line.refunded(view.first, age, cost)?;
-            // The stamp lies in the newest part: as late in it as it can.
+            // The stamp must lie in the newest part, and as late in it as possible.
             let end = (view.newest - gap + 1) * self.width.get() - 1;
             let stamp = Timestamp(view.present.stamp.0.min(end));
             Some(self.parts(Timeline { stamp, ..line }))
@@ -170,14 +170,14 @@ impl SlidingWindow {
         Step { decision: self.step(next.as_ref().or(state), now, 0).decision, next }
     }
 
-    /// Counters that say that `units` are spent, and will be out after `reset_after`; none if that is nothing.
+    /// Counters with `units` spent, which expire after `reset_after`; none if there are no units.
     pub(super) fn seed(&self, units: u64, reset_after: Micros, now: Timestamp) -> Option<PartCounts> {
         let width = self.width.get();
         let present = now.0 / width;
         let out = now.after(reset_after).0.div_ceil(width);
         let part = out.saturating_sub(self.buckets.get() + 1).min(present);
         let is_old = present - part >= self.buckets.get();
-        // Of the oldest part a share counts only.
+        // The oldest part counts only partially.
         let left = if is_old { (present + 1) * width - now.0 } else { width };
         let units = units.saturating_mul(width).div_ceil(left).min(self.limit());
         let stamp = Timestamp(now.0.min((part + 1) * width - 1));
@@ -193,7 +193,7 @@ impl SlidingWindow {
         [self.width.get(), self.buckets.get()]
     }
 
-    /// How long `parts` differ from no state at all, counted from `now`.
+    /// How long `parts` differ from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, parts: &PartCounts, now: Timestamp) -> Micros {
         if parts.line.len() == 0 {
@@ -207,7 +207,7 @@ impl SlidingWindow {
     }
 
     fn view<'a>(&self, line: &'a Timeline<16>, now: Timestamp) -> View<'a> {
-        // A part that moved within the present one would weigh less than what was spent in it.
+        // Moves by whole parts: otherwise the units of a part would count less than they should.
         let present = line.present(now, self.width);
         let (part, newest) = (present.at.0 / self.width, present.stamp.0 / self.width);
         // How far before the newest the oldest part lies.
@@ -223,7 +223,7 @@ impl SlidingWindow {
         self.limit().saturating_sub(full).saturating_sub((old * left).div_ceil(self.width.get()))
     }
 
-    /// The units that fit into a part now, more of them into the one of which a share counts.
+    /// The units that fit into a part now; more fit into the oldest, which counts only partially.
     fn room_in(&self, view: &View<'_>, part: u64) -> u64 {
         if view.part - part < self.buckets.get() {
             return self.remaining(view);
@@ -236,9 +236,8 @@ impl SlidingWindow {
 
     /// Time until the estimate is no more than `room`, which it is above now.
     ///
-    /// It falls all the time. While a part is the oldest it falls along one line, from what was spent since
-    /// and in that part to what was spent since; so the first part after which no more than `room` was spent
-    /// is the one that decides.
+    /// It falls monotonically. While a part is the oldest, it falls linearly from the units of that part and all later ones
+    /// to those of the later ones; so the first part after which at most `room` was spent determines the wait.
     fn until_within(&self, view: &View<'_>, room: u64) -> Micros {
         let mut leaving = view.leaving();
         if leaving.full > room {
@@ -255,7 +254,7 @@ impl SlidingWindow {
         Timestamp((leaving.part + 1) * width - left).since(view.now)
     }
 
-    /// Time until a charge in the part `newest` is out.
+    /// Time until a charge in the part `newest` has expired.
     fn until_out(&self, newest: Option<u64>, now: Timestamp) -> Micros {
         let end = |part| Timestamp((part + self.buckets.get() + 1) * self.width.get());
         newest.map_or(Micros::ZERO, |part| end(part).since(now))
@@ -263,7 +262,7 @@ impl SlidingWindow {
 }
 
 impl View<'_> {
-    /// What is inside as a share, and what as a whole, in the present part.
+    /// The units that count partially, and those that count fully, in the present part.
     fn leaving(&self) -> Leaving {
         let old = if self.first < self.whole { self.line.spent_at(self.first) } else { 0 };
         Leaving { part: self.part, old, full: self.line.spent_from(self.whole) }
@@ -274,7 +273,7 @@ impl View<'_> {
         self.line.charged(self.first, NewEntry { at, position, ahead, units: cost })
     }
 
-    /// The counters with `units` in the part in which they were taken.
+    /// The counters with `units` in the part of `taken`.
     fn charged_late(&self, units: u64, taken: Timestamp, part: u64) -> Timeline<16> {
         let stamp = self.present.stamp;
         if self.first == self.line.len() {
@@ -288,7 +287,7 @@ impl View<'_> {
     }
 }
 
-/// Names the numbers of parts next to `buckets` that cut `period` evenly; one part always does.
+/// The error with the numbers of parts next to `buckets` that divide `period` evenly; one part always does.
 fn uneven(period: u64, buckets: u64) -> QuotaError {
     let fits = |&parts: &u64| period.is_multiple_of(parts);
     let below = (1..=buckets.min(MOST_BUCKETS)).rev().find(fits);

@@ -1,7 +1,7 @@
 //! Concurrency: at most N units in flight at once.
 //!
-//! Twin of `lua/concurrency.lua`. Each holder has a lease; who does not renew it has gone, so the slots of a
-//! proxy that was killed come back by themselves.
+//! Twin of `lua/concurrency.lua`. Each holder has a lease; one that is not renewed expires, so the slots of a
+//! proxy that was killed are released.
 
 use std::num::NonZeroU64;
 
@@ -10,7 +10,7 @@ use super::decision::{Decision, Step};
 use super::rate::QuotaError;
 use crate::time::{Micros, Timestamp};
 
-/// Who holds a slot: a number that no other request of any proxy has.
+/// The holder of a slot: a number that no other request of any proxy has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holder(pub u64);
 
@@ -21,40 +21,40 @@ pub struct Slots {
     lease: Micros,
 }
 
-/// Who holds how much, and until when.
+/// The units of a holder, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Who.
+    /// The holder.
     pub holder: Holder,
-    /// From when on it counts no more.
+    /// When it expires.
     pub end: Timestamp,
     /// Units.
     pub units: u64,
 }
 
-/// What is remembered of a key.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leases {
     /// When it last changed.
     pub stamp: Timestamp,
-    /// Those who hold slots.
+    /// The leases of all holders.
     pub held: Vec<Lease>,
 }
 
-/// Nobody can know when a slot comes free, so this is what a client is told.
+/// The wait that clients see: there is no telling when a slot is released.
 const GUESS: Micros = Micros::SECOND;
 
 /// The most holders of one key: each is 24 bytes of its state.
 pub const MAX_IN_FLIGHT: u64 = 10_000;
 
-/// The longest lease: no proxy that is so late with its renewals is coming back.
+/// The longest lease: a proxy that is so late with its renewals is not coming back.
 pub const MAX_LEASE: Micros = Micros(86_400_000_000);
 
 impl Slots {
-    /// At most `limit` units in flight, each for as long as its holder renews it within `lease`.
+    /// At most `limit` units in flight, each as long as its holder renews it within `lease`.
     ///
     /// # Errors
-    /// No slots or too many, or a lease that is no time or too long.
+    /// No slots or too many, or a lease of zero or too long.
     pub fn new(limit: u64, lease: Micros) -> Result<Self, QuotaError> {
         if limit > MAX_IN_FLIGHT {
             return Err(QuotaError::TooLarge { largest: MAX_IN_FLIGHT });
@@ -71,13 +71,13 @@ impl Slots {
         self.limit.get()
     }
 
-    /// How long a holder counts that does not renew.
+    /// How long a holder is counted without a renewal.
     #[must_use]
     pub fn lease(&self) -> Micros {
         self.lease
     }
 
-    /// `[N, lease]`: the numbers as the script takes them.
+    /// `[N, lease]`: the numbers in the script's order.
     #[must_use]
     pub fn numbers(&self) -> [u64; 2] {
         [self.limit(), self.lease.0]
@@ -89,7 +89,7 @@ impl Slots {
         Self { limit: NonZeroU64::new(self.limit() / instances).unwrap_or(NonZeroU64::MIN), ..*self }
     }
 
-    /// Decides whether `holder` gets `cost` units at `now`. A cost of zero looks and changes nothing.
+    /// Decides whether `holder` gets `cost` units at `now`. A cost of zero changes nothing.
     #[must_use]
     pub fn step(&self, state: Option<&Leases>, now: Timestamp, cost: u64, holder: Holder) -> Step<Leases> {
         let view = View::new(state, now);
@@ -102,12 +102,12 @@ impl Slots {
         if cost == 0 {
             return Step { decision: self.decision(used), next: None };
         }
-        // Who had something has only this from now on.
+        // Replaces an earlier lease of the same holder.
         let next = view.leases(Some(Lease { holder, end: view.at.after(self.lease), units: cost }));
         Step { decision: self.decision(next.used()), next: Some(next) }
     }
 
-    /// Gives back what `holder` has; nothing if it has nothing (any more).
+    /// Releases the units of `holder`; does nothing if it has none.
     #[must_use]
     pub fn release(&self, state: Option<&Leases>, now: Timestamp, holder: Holder) -> Step<Leases> {
         let view = View::new(state, now);
@@ -117,7 +117,7 @@ impl Slots {
         Step { decision: self.decision(leases.used()), next: had.then_some(leases) }
     }
 
-    /// Renews the lease of `holder`, or puts it back if it is missing.
+    /// Renews the lease of `holder`, or restores it if it is missing.
     #[must_use]
     pub fn renew(&self, state: Option<&Leases>, now: Timestamp, units: u64, holder: Holder) -> Step<Leases> {
         let view = View::new(state, now);
@@ -125,7 +125,7 @@ impl Slots {
         Step { decision: self.decision(leases.used()), next: Some(leases) }
     }
 
-    /// How long `leases` differs from no state at all, counted from `now`.
+    /// How long `leases` differs from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, leases: &Leases, now: Timestamp) -> Micros {
         let latest = leases.held.iter().map(|lease| lease.end.0).max().unwrap_or(0);
@@ -144,11 +144,11 @@ impl Leases {
     }
 }
 
-/// A state brought forward to the present, without a copy of it.
+/// A state as of the present, without a copy of it.
 struct View<'a> {
     at: Timestamp,
     held: &'a [Lease],
-    /// By how much everything moves because the clock was set back.
+    /// How far all times move because the clock was set back.
     shift: u64,
     set_back: bool,
 }
@@ -164,14 +164,14 @@ impl<'a> View<'a> {
         Self { at: now.max(*stamp), held, shift: 0, set_back: false }
     }
 
-    /// Those that still hold something.
+    /// Leases that have not expired.
     fn live(&self) -> impl Iterator<Item = Lease> {
         let moved =
             |lease: &Lease| Lease { end: Timestamp(lease.end.0.saturating_sub(self.shift)), ..*lease };
         self.held.iter().map(moved).filter(|lease| lease.end > self.at)
     }
 
-    /// The state that comes of it when `last` takes, or takes again.
+    /// The new state; `last` is added, or replaces the lease of its holder.
     fn leases(&self, last: Option<Lease>) -> Leases {
         let mut held = Vec::with_capacity(self.held.len() + 1);
         held.extend(self.live().filter(|lease| last.is_none_or(|last| last.holder != lease.holder)));
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_there_are_and_back_by_their_holders() {
+    fn slots_are_bounded_and_released_by_their_holders() {
         let slots = slots();
         let one = leases(&slots.step(None, Timestamp(0), 1, Holder(1)));
         let two = leases(&slots.step(Some(&one), Timestamp(5), 1, Holder(2)));
         let refused = slots.step(Some(&two), Timestamp(9), 1, Holder(3));
         assert_eq!((refused.decision.allowed, refused.decision.retry_after), (false, Some(Micros::SECOND)));
         assert_eq!(slots.release(Some(&two), Timestamp(9), Holder(7)).next, None);
-        // Who takes again has what it took last, and no more.
+        // A holder that takes again has only what it took last.
         let again = slots.step(Some(&one), Timestamp(7), 1, Holder(1));
         assert_eq!((again.decision.remaining, leases(&again).held.len()), (1, 1));
         let back = leases(&slots.release(Some(&two), Timestamp(9), Holder(1)));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_unless_it_is_renewed() {
+    fn a_lease_expires_unless_it_is_renewed() {
         let slots = slots();
         let one = leases(&slots.step(None, Timestamp(0), 2, Holder(1)));
         assert!(!slots.step(Some(&one), Timestamp(29_999_999), 1, Holder(2)).decision.allowed);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn numbers_out_of_range_are_rejected() {
         assert_eq!(Slots::new(10_001, Micros(1)), Err(QuotaError::TooLarge { largest: 10_000 }));
         assert!(Slots::new(0, Micros(1)).is_err() && Slots::new(1, Micros(0)).is_err());
         assert!(Slots::new(1, MAX_LEASE).is_ok() && Slots::new(1, Micros(MAX_LEASE.0 + 1)).is_err());

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_and_sums_do_not_see_that_numbers_wrap_around() {
+    fn ages_and_sums_are_right_across_the_wraparound() {
         let line = line(&[(0, 5), (4, 7), (9, 1), (20, 2)]);
         assert_eq!((0..4).map(|index| line.age(index)).collect::<Vec<_>>(), [20, 16, 11, 0]);
         assert_eq!((0..=4).map(|index| line.spent_from(index)).collect::<Vec<_>>(), [15, 10, 3, 2, 0]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_find_the_first() {
+    fn searches_find_the_first_entry() {
         let line = line(&[(0, 5), (4, 7), (9, 1), (20, 2)]);
         for (age, index) in [(0, 4), (1, 3), (11, 3), (12, 2), (16, 2), (17, 1), (20, 1), (21, 0)] {
             assert_eq!(line.first_younger(age), index, "{age}");
@@ -224,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn one_position_is_one_entry() {
+    fn units_at_one_position_share_an_entry() {
         let line = line(&[(3, 5), (3, 7), (3, 1)]);
         assert_eq!((line.len(), line.spent_from(0), line.spent_at(0)), (1, 13, 13));
     }
 
     #[test]
-    fn what_is_cut_goes_into_the_base() {
+    fn totals_of_removed_entries_go_into_the_base() {
         let cut = line(&[(0, 5), (4, 7), (9, 1)])
             .charged(2, NewEntry { at: Timestamp(12), position: 0, ahead: 3, units: 4 });
         assert_eq!((cut.base, cut.len(), cut.spent_from(0), cut.age(0)), (12, 2, 5, 3));

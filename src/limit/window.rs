@@ -1,6 +1,6 @@
-//! Fixed windows: a count for each stretch of time.
+//! Fixed windows: a counter for each window of time.
 //!
-//! Twin of `lua/fixed_window.lua`. A window never holds more than N; across an edge up to 2N can come at once.
+//! Twin of `lua/fixed_window.lua`. A window never holds more than N; across an edge up to 2N can be admitted at once.
 
 use std::num::NonZeroU64;
 
@@ -10,14 +10,14 @@ use super::decision::{Decision, Step};
 use super::rate::{MAX_TICKS, QuotaError, Rate};
 use crate::time::{Micros, Timestamp};
 
-/// Where windows begin.
+/// When windows start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Align {
     /// At whole multiples of the period since the Unix epoch.
     Clock,
     /// With the first request that is charged.
     FirstRequest,
-    /// With the days, weeks, months or years of a place.
+    /// With the days, weeks, months or years of a time zone.
     Calendar(Calendar),
 }
 
@@ -28,12 +28,12 @@ pub struct Window {
     align: Align,
 }
 
-/// What is remembered of a key: how much its window holds.
+/// The state of a key: the count of its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// When it last changed.
     pub stamp: Timestamp,
-    /// When its window began.
+    /// When its window started.
     pub start: Timestamp,
     /// Which period and alignment its window has; see [`Window::grid`].
     pub grid: i64,
@@ -41,7 +41,7 @@ pub struct Count {
     pub units: u64,
 }
 
-/// A state brought forward to the present: the window that `at` lies in, and what it holds.
+/// A state as of the present: the window that `at` lies in, and its count.
 struct Updated {
     at: Timestamp,
     start: Timestamp,
@@ -56,7 +56,7 @@ impl Window {
     /// # Errors
     /// Numbers that do not stay exact in a double.
     pub fn new(rate: Rate, align: Align) -> Result<Self, QuotaError> {
-        // The end of a window that begins now has to be exact too.
+        // The end of a window that starts now has to be exact too.
         let is_too_long = rate.period().0 > MAX_TICKS / 2;
         if is_too_long || rate.units() > MAX_TICKS {
             return Err(QuotaError::TooLarge { largest: if is_too_long { 0 } else { MAX_TICKS } });
@@ -70,21 +70,20 @@ impl Window {
         self.rate.units()
     }
 
-    /// The rate as it was written; of a calendar window the nominal one.
+    /// The rate as configured; of a calendar window the nominal one.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Where its windows begin.
+    /// When its windows start.
     #[must_use]
     pub fn align(&self) -> &Align {
         &self.align
     }
 
-    /// A number for period and alignment together, by which a state tells whether its count still means
-    /// anything: the period when aligned to the clock, the same negated when to the first request, and
-    /// numbers below all of these for the calendar.
+    /// Identifies period and alignment, so that a count of another grid is ignored: the period if aligned to the clock, the
+    /// negated period if aligned to the first request, and lower numbers for the calendar.
     #[must_use]
     pub fn grid(&self) -> i64 {
         let period = self.rate.period().0.cast_signed();
@@ -95,7 +94,7 @@ impl Window {
         }
     }
 
-    /// `[N, grid]`, and of a calendar window the edges around `now`: the numbers as the script takes them.
+    /// `[N, grid]`, and of a calendar window the edges around `now`: the numbers in the script's order.
     #[must_use]
     pub fn numbers(&self, now: Timestamp) -> smallvec::SmallVec<[i64; 8]> {
         let mut numbers = smallvec::smallvec![self.limit().cast_signed(), self.grid()];
@@ -115,7 +114,7 @@ impl Window {
         }
     }
 
-    /// Decides a request of `cost` units at `now`. A cost of zero looks and changes nothing.
+    /// Decides a request of `cost` units at `now`. A cost of zero changes nothing.
     #[must_use]
     pub fn step(&self, state: Option<&Count>, now: Timestamp, cost: u64) -> Step<Count> {
         let updated = self.update(state, now);
@@ -129,7 +128,7 @@ impl Window {
         Step { decision: self.decision(&after, now), next: (cost > 0).then(|| self.state(&after)) }
     }
 
-    /// Gives back `cost` units that were taken at `taken`, if its window is still open.
+    /// Refunds `cost` units that were taken at `taken`, if its window is still open.
     #[must_use]
     pub fn refund(&self, state: Option<&Count>, now: Timestamp, cost: u64, taken: Timestamp) -> Step<Count> {
         let updated = self.update(state, now);
@@ -158,20 +157,20 @@ impl Window {
         Step { decision: self.decision(&after, now), next: Some(self.state(&after)) }
     }
 
-    /// When the window began that holds what was taken at `taken`, if it is still open.
+    /// The start of the window that counts what was taken at `taken`, if it is still open.
     fn start_of_late(&self, state: Option<&Count>, updated: &Updated, taken: Timestamp) -> Option<Timestamp> {
         if self.align != Align::FirstRequest {
             return (updated.start <= taken).then_some(updated.start);
         }
         let period = self.rate.period();
         let start = if updated.units > 0 { updated.start } else { taken };
-        // Where no window is open, the one that it was taken in has ended, or would have begun with it.
+        // If no window is open, the one of `taken` has ended, or would have started at `taken`.
         let own = state.filter(|count| updated.units == 0 && count.grid == self.grid());
         let has_ended = own.is_some_and(|own| own.start <= taken && taken.since(own.start) < period);
         (!has_ended && updated.at.since(taken) < period).then_some(start)
     }
 
-    /// The state of a window that holds `units` and ends after `reset_after`, or else where the grid says.
+    /// The state of a window that holds `units` and ends after `reset_after`, or else when the grid says.
     pub(super) fn seed(&self, units: u64, reset_after: Micros, now: Timestamp) -> Count {
         let start = match self.align {
             Align::FirstRequest => {
@@ -182,12 +181,12 @@ impl Window {
         Count { stamp: now, start, grid: self.grid(), units }
     }
 
-    /// Whether these times lie in one window of a grid that the clock gives.
+    /// Whether these times lie in the same window of a grid that depends on the clock.
     pub(super) fn is_same_window(&self, a: Timestamp, b: Timestamp) -> bool {
         self.window(a, None).0 == self.window(b, None).0
     }
 
-    /// How long `count` differs from no state at all, counted from `now`.
+    /// How long `count` differs from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, count: &Count, now: Timestamp) -> Micros {
         let updated = self.update(Some(count), now);
@@ -211,7 +210,7 @@ impl Window {
         };
         let units = count.units.min(self.limit());
         if count.stamp > now.after(MAX_SKEW) {
-            // All that was spent comes along: into the window of now, or with a window of its own.
+            // The count is kept: in the present window, or with its own window moved.
             let own = count.start.0.saturating_sub(count.stamp.0 - now.0);
             let (start, end) = self.window(now, Some(Timestamp(own)));
             return Updated { at: now, start, end, units, set_back: true };
@@ -221,7 +220,7 @@ impl Window {
         Updated { at, start, end, units: if start == count.start { units } else { 0 }, set_back: false }
     }
 
-    /// The window that `at` lies in; `own` is when the one of the state began.
+    /// The window that `at` lies in; `own` is the start of the state's window.
     fn window(&self, at: Timestamp, own: Option<Timestamp>) -> (Timestamp, Timestamp) {
         let period = self.rate.period();
         match &self.align {
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_begin_at_whole_periods() {
+    fn windows_start_at_whole_periods() {
         let window = window(3, 60_000_000, Align::Clock);
         let mut state = None;
         for _ in 0..3 {
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_outlives_a_change_of_the_limit_but_not_of_the_period() {
+    fn a_count_survives_a_change_of_the_limit_but_not_of_the_period() {
         let wide = window(10, 1_000, Align::Clock);
         let state = count(&wide.step(None, Timestamp(5_100), 8));
         let narrow = window(5, 1_000, Align::Clock).step(Some(&state), Timestamp(5_200), 0).decision;
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_takes_the_count_along() {
+    fn a_clock_set_back_keeps_the_count() {
         for align in [Align::Clock, Align::FirstRequest] {
             let window = window(2, 10_000_000, align);
             let state = count(&window.step(None, Timestamp(95_000_000), 2));
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_month_is_as_long_as_it_is() {
+    fn calendar_months_have_their_own_lengths() {
         let calendar = Calendar::new(CalendarUnit::Month, "Europe/Berlin").unwrap();
         let window = window(1, 30 * 86_400_000_000, Align::Calendar(calendar));
         // 2026-02-10 12:00:00 in UTC; the month ends on 2026-03-01 at 00:00 in Berlin.

@@ -1,9 +1,9 @@
-//! What all algorithms have in common.
+//! What all algorithms share.
 
 use super::*;
 
 #[test]
-fn what_is_advertised_comes_back_in_whole_seconds() {
+fn advertised_windows_are_whole_seconds() {
     let bucket = |units, period, burst| {
         Quota::token_bucket(Rate::new(units, Micros(period)).unwrap(), burst).unwrap().advertised()
     };
@@ -21,7 +21,7 @@ fn letters_are_unique() {
 }
 
 #[test]
-fn gcra_counts_the_even_one_and_its_burst() {
+fn the_limit_of_a_gcra_is_its_burst_and_one() {
     let rate = Rate::new(100, Micros::SECOND).unwrap();
     assert_eq!(Quota::gcra(rate, 5).unwrap().limit(), 6);
     assert_eq!(Quota::gcra(rate, 0).unwrap().limit(), 1);
