@@ -1,6 +1,14 @@
 # Targets for users and developers: `make help` lists them.
 
 CARGO ?= cargo
+
+# Where the pinned toolchain is installed as `stable` only, rustup need not download it a second time.
+PINNED := $(shell sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+HAS_PINNED := $(shell rustup toolchain list 2>/dev/null | grep -c '^$(PINNED)')
+STABLE_IS_PINNED := $(shell RUSTUP_TOOLCHAIN=stable rustc --version 2>/dev/null | grep -c ' $(PINNED) ')
+ifeq ($(HAS_PINNED)$(STABLE_IS_PINNED),01)
+export RUSTUP_TOOLCHAIN := stable
+endif
 CONFIG ?= config/quickstart.toml
 URL ?= http://127.0.0.1:8080/
 # Arguments for cargo that choose features, such as --no-default-features.
