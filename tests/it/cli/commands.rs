@@ -35,7 +35,7 @@ fn check_shows_what_is_wrong_and_ends_with_2() {
 4 | rate = "0/s"
   |        ^^^^^
   |
-  = help: allow at least one request each period, such as "1/minute"; to refuse everything, give the route `respond = { status = 403 }`
+  = help: allow at least one request each period, such as "1/minute"; to deny everything, give the route `respond = { status = 403 }`
 
 error: unknown limit `b`
  --> tidegate.toml:8:11
