@@ -338,7 +338,7 @@ fn a_server_that_speaks_something_else_is_502_and_the_log_says_so_once() {
         format!("tls = {{ ca = \"{}\", server_name = \"localhost\" }}", authority.file("ca.pem").display());
     let proxy = before(&format!("https://{}", server.addr()), &trust);
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
-    proxy.wait_log("no TLS with ");
+    proxy.wait_log("the TLS handshake with ");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn servers_are_trusted_by_authority_and_name() {
         for _ in 0..3 {
             assert_eq!(get(proxy.addr(), "/", &[]).status(), 502, "{host} {tls}");
         }
-        let line = proxy.wait_log("no TLS with ");
+        let line = proxy.wait_log("the TLS handshake with ");
         assert!(line.contains("WARN") && line.contains(host) && line.contains(why), "{line}");
         // Once, and not for each request.
         assert_eq!(proxy.lines().iter().filter(|line| line.contains("no TLS")).count(), 1);
