@@ -10,16 +10,10 @@ const MOST_LINES: usize = 60;
 const MOST_PARAMETERS: usize = 5;
 
 /// The functions that are too long today. The list only gets shorter.
-const LONG: &[&str] = &["src/config.rs: read_file", "src/config/upstreams.rs: spec"];
+const LONG: &[&str] = &[];
 
 /// The functions that have too many parameters today. The list only gets shorter.
-const WIDE: &[&str] = &[
-    "src/limit/owed.rs: add",
-    "src/limit/policy.rs: held",
-    "src/limit/policy.rs: refused",
-    "src/limit/quota.rs: refund",
-    "src/limit/timeline.rs: charged",
-];
+const WIDE: &[&str] = &[];
 
 fn assert_known(found: &BTreeSet<String>, known: &[&str], list: &str, rule: &str) {
     let new: Vec<&String> = found.iter().filter(|name| !known.contains(&name.as_str())).collect();

@@ -64,7 +64,7 @@ fn it_starts_without_redis_and_takes_it_up() {
     assert_alone(&proxy, 0);
     proxy.wait_log(&format!("limits are counted in {}", redis.url()));
     let line =
-        proxy.wait_log("the store is unavailable: not connected: Connection refused; each limit does ");
+        proxy.wait_log("the store is unavailable: not connected: Connection refused; each limit follows ");
     assert!(line.contains("WARN"), "{line}");
     redis.restart();
     eventually("the store is taken up", || ask(&proxy, "/deny").0 == 200);
