@@ -89,7 +89,7 @@ fn servers_are_trusted_by_authority_and_name() {
         let line = proxy.wait_log("the TLS handshake with ");
         assert!(line.contains("WARN") && line.contains(host) && line.contains(why), "{line}");
         // Once, and not for each request.
-        assert_eq!(proxy.lines().iter().filter(|line| line.contains("no TLS")).count(), 1);
+        assert_eq!(proxy.lines().iter().filter(|line| line.contains("the TLS handshake")).count(), 1);
     }
 }
 
