@@ -1,5 +1,5 @@
 //! The proxy: what is done with a request between the client's connection and the upstream's. The pipeline is in
-//! [`exchange`].
+//! `proxy::exchange`.
 
 mod active;
 mod client;
