@@ -1,7 +1,7 @@
 //! Key names: keys as the configuration and the command line write them.
 //!
-//! A name stands for the first part of a key, and `a|b` for all of its parts; `\|` is a bar that belongs to a
-//! value. Names are hashed as the keys of requests are, so that one lookup finds the rules for a request's key.
+//! A name such as `a` matches every key whose first part is `a`; `a|b` names all parts of one key. A bar within a value
+//! is written as `\|`. Names are hashed as the keys of requests are, so that one lookup finds the rules for a request's key.
 
 use http::header::AUTHORIZATION;
 
@@ -13,7 +13,7 @@ use super::method::is_method_value;
 use super::path::normalize;
 use crate::limit::{Key, Parts};
 
-/// The keys that a name stands for.
+/// The keys that a name matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// One key.

@@ -100,7 +100,7 @@ impl KeySpec {
         all.iter().map(|parts| hasher.key(parts)).collect()
     }
 
-    /// The key that a name stands for.
+    /// The key with this name.
     ///
     /// # Errors
     /// A wrong number of parts, or a value that no part of a key can have.

@@ -35,7 +35,7 @@ pub(super) fn draw(page: &mut Page, plot: &Plot) {
     let several = plot.keys.len() > 1;
     for (class, key) in LINES.into_iter().zip(&plot.keys) {
         let text =
-            if several { format!("left for {}", truncate(key, 20)) } else { "what is left".to_owned() };
+            if several { format!("remaining for {}", truncate(key, 20)) } else { "remaining".to_owned() };
         items.add(26.0, &text, |page, x, y| {
             page.path(&format!("level {class}"), &format!("M{} {}h22", round(x), round(y - 4.0)));
         });

@@ -22,8 +22,8 @@ pub static CLIENT_IP: Keys = Keys {
             name: "remove_headers",
             kind: Kind::List(&Kind::Text),
             default: Default::Words("see [below](#headers-that-clients-may-not-send)"),
-            doc: "Headers that are removed from requests, unless a trusted proxy sends them; a `*` at the end \
-              stands for any rest of the name",
+            doc: "Headers that are removed from requests, unless a trusted proxy sends them; `*` at the end of \
+              a name makes it a prefix",
         },
         Key {
             name: "ipv4_prefix",

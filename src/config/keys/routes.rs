@@ -21,7 +21,7 @@ pub static ROUTE: Keys = Keys {
             name: "path",
             kind: Kind::Text,
             default: Default::Required("path = \"/*\""),
-            doc: "Exact; `{name}` stands for one segment, and a `*` at the end for any rest",
+            doc: "An exact path; `{name}` matches one segment, and `*` at the end matches the rest of the path",
         },
         Key {
             name: "methods",

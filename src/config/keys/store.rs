@@ -54,8 +54,8 @@ pub static STORE: Keys = Keys {
             name: "hash_key",
             kind: Kind::Text,
             default: Default::Words("none"),
-            doc: "A secret of 16 bytes or more, the same on all proxies: with it nobody can guess the keys in \
-              Redis",
+            doc: "A secret of 16 bytes or more, the same on all proxies. It keeps attackers from guessing the \
+              keys in Redis",
         },
         Key {
             name: "instances",

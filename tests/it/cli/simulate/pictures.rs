@@ -36,7 +36,7 @@ fn a_picture_has_a_mark_for_each_arrival_and_limit() {
         assert!(!document.descendants().any(|node| is_active(&node)));
         let texts = texts(&document);
         assert!(texts.iter().any(|text| text.starts_with("8 requests of 2 keys in 2 s")), "{texts:?}");
-        assert!(texts.iter().any(|text| text == "left for <b>&\""), "{texts:?}");
+        assert!(texts.iter().any(|text| text == "remaining for <b>&\""), "{texts:?}");
     }
 }
 
