@@ -83,7 +83,7 @@ use crate::limiter::Limits;
 pub struct Gate {
     /// The routes.
     pub routes: RouteTable,
-    /// How client addresses are found.
+    /// How the address of a client is determined.
     pub client_ip: ClientIp,
     /// The policies: first one for each limit, then those of tiers and overrides.
     pub limits: Limits,
@@ -93,7 +93,7 @@ pub struct Gate {
     pub variants: Vec<PolicyId>,
     /// Limits of a request that matches no route.
     pub default_limits: Vec<PolicyId>,
-    /// Hashes keys.
+    /// Hashes the keys of requests.
     pub hasher: KeyHasher,
     /// Verifies tokens, if there is a `[jwt]`; only then can keys have claims as parts.
     pub jwt: Option<Arc<Verifier>>,
@@ -111,7 +111,7 @@ impl Gate {
     /// Decides which route a request matches and what its limits charge, from its head.
     ///
     /// # Errors
-    /// A request that must be refused whatever the counts are.
+    /// A request that is rejected under all counts: malformed, blocked, or larger than its route allows.
     pub fn plan<'a>(
         &self,
         client: ClientIdentity<'_>,
@@ -119,7 +119,7 @@ impl Gate {
     ) -> Result<RequestPlan<'a>, RequestError> {
         let matched = self.match_route(head)?;
         let route = matched.route.map(|id| self.routes.get(id));
-        if route.is_some_and(|route| route.refuses_body(head)) {
+        if route.is_some_and(|route| route.exceeds_max_body(head)) {
             return Err(RequestError::TooLarge);
         }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
@@ -133,7 +133,7 @@ impl Gate {
     /// Reads the target of a request, and finds the route that it matches.
     ///
     /// # Errors
-    /// A request that must be refused whatever its limits are.
+    /// A request that is rejected whatever route it matches.
     pub fn match_route<'a>(&self, head: &'a RequestHead) -> Result<RouteMatch<'a>, RequestError> {
         if head.method == Method::CONNECT {
             return Err(RequestError::Connect);
@@ -151,7 +151,7 @@ impl Gate {
         let host = requested_host(head)?;
         let query = Query::new(head.uri.query());
         let route = self.routes.find(&host, path.matched(), RequestView { head, query: &query });
-        // Only now it is known whether a condition reads the query.
+        // Checked after the match, because the query is decoded only if a condition reads it.
         if query.has_too_many_parameters() {
             return Err(RequestError::TooManyParameters);
         }
@@ -185,7 +185,7 @@ impl Gate {
         }
     }
 
-    /// The hash by which an upstream with a key chooses a server: the same for equal keys, on every proxy with this
+    /// The hash by which an upstream with a key selects a server: the same for equal keys, on every proxy with this
     /// `hash_key`. None if the request has no key.
     #[must_use]
     pub fn balance_hash(&self, key: &KeySpec, subject: &Subject<'_>) -> Option<u64> {
@@ -217,14 +217,14 @@ impl Gate {
         KeyResolver { limit, rule: self.rule(limit), client_ip: &self.client_ip, hasher: &self.hasher }
     }
 
-    /// Whether a limit believes the headers that set the cost and the tier of a request, when `peer` sends them.
+    /// Whether a limit trusts the headers that set the cost and the tier of a request, when `peer` sends them.
     #[must_use]
     pub fn trusts_headers_of(&self, peer: IpAddr, trust: Trust) -> bool {
         trust == Trust::Any || self.client_ip.is_trusted(peer)
     }
 
-    /// What a limit does with a request that has `key` there. In this order: block, allow, override, tier, the limit's
-    /// own policy. A limit in shadow mode refuses no request.
+    /// What a limit does with a request whose key under this limit is `key`. The first of these applies: block, allow,
+    /// override, tier, the limit's own policy. A limit in shadow mode rejects no request.
     #[must_use]
     pub fn match_limit<'a>(
         &'a self,
@@ -269,6 +269,7 @@ impl Gate {
 
     /// Matches a request against its limits, in their order.
     fn match_limits(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<LimitMatches, RequestError> {
+        // The server may read another of the values than the limit, so a client could evade the limit.
         let differing = limits.iter().find_map(|limit| self.differing_header(*limit, subject));
         if let Some(header) = differing {
             return Err(RequestError::DifferingHeader(header.clone()));
@@ -300,7 +301,7 @@ impl Gate {
         Ok(matches)
     }
 
-    /// The header that has several values which differ, where this limit reads it. A limit in shadow mode refuses no
+    /// The header that has several values which differ, if this limit reads it. A limit in shadow mode rejects no
     /// request.
     fn differing_header<'a>(&'a self, limit: PolicyId, subject: &Subject<'a>) -> Option<&'a HeaderName> {
         let rule = self.rule(limit);

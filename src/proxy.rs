@@ -1,5 +1,5 @@
-//! The proxy: what is done with a request between the client's connection and the upstream's. The pipeline is in
-//! `proxy::exchange`.
+//! The proxy: takes a request from the client's connection, applies the limits of its route, forwards it to an upstream
+//! or rejects it, and returns the response. The pipeline is in `proxy::exchange`.
 
 mod active;
 mod client;

@@ -1,5 +1,5 @@
-//! Routes with the same path pattern. They may differ in headers and query only, and be many, so they are indexed by
-//! their first such condition instead of being tried in turn.
+//! Routes with the same path pattern. There may be many that differ only in headers and query, such as one for each
+//! tenant, so they are indexed by their first such condition instead of being tried in turn.
 
 use hashbrown::HashMap;
 use http::header::HeaderName;

@@ -29,7 +29,7 @@ const REMOVED: [&str; 12] = [
     "proxy",
 ];
 
-/// How client addresses are found and cut to a prefix.
+/// How the address of a client is determined, and cut to a prefix.
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     /// The peers whose forwarding header is trusted.

@@ -1,4 +1,4 @@
-//! Why a request is refused before any limit is checked.
+//! Why a request is rejected before any limit is checked.
 
 use http::StatusCode;
 use http::header::HeaderName;
@@ -8,7 +8,7 @@ use super::path::PathError;
 use super::query::MAX_PARAMETERS;
 use crate::limit::PolicyId;
 
-/// Why a request is refused before any limit is checked.
+/// Why a request is rejected before any limit is checked.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The path can be read in more than one way.
@@ -21,10 +21,10 @@ pub enum RequestError {
     #[error("the request must have exactly one valid Host header")]
     Host,
     /// An absolute target of another scheme.
-    #[error("only http and https are served")]
+    #[error("the scheme of the request target must be http or https")]
     Scheme,
     /// A transfer coding other than chunked: forwarding the rest would change the meaning of the body.
-    #[error("the only transfer coding that is understood is chunked")]
+    #[error("the only supported transfer coding is chunked")]
     TransferCoding,
     /// Over HTTP/2, a header or a Content-Length that HTTP/1.1 can't express. The HTTP/1.1 parser has its own error.
     #[error("a header of the request is malformed")]
@@ -33,25 +33,25 @@ pub enum RequestError {
     #[error("the request has too many headers")]
     TooManyHeaders,
     /// `*` with another method than OPTIONS (RFC 9112 §3.2.4).
-    #[error("the target * is for OPTIONS alone")]
+    #[error("the request target * is allowed for OPTIONS only")]
     Asterisk,
-    /// The method differs from a known one in case alone: some servers would take it for that one.
-    #[error("methods are case-sensitive, and this one is in the wrong case")]
+    /// The method differs from a known one in case alone: some servers would treat it as that one.
+    #[error("methods are case-sensitive, and the case of this one is wrong")]
     MethodCase,
     /// The query has more than [`MAX_PARAMETERS`], and a condition or a key reads it.
     #[error("the query has more than {MAX_PARAMETERS} parameters")]
     TooManyParameters,
-    /// A header that one of the limits reads has several values, and the server may read another one than we do.
+    /// A header that one of the limits reads has several values, and the server may read another one than the gate.
     #[error("the header {0} has several values that differ")]
     DifferingHeader(HeaderName),
-    /// A cookie or query parameter has more values than rules for keys are looked up for.
+    /// A cookie or query parameter has more values than key rules are looked up for.
     #[error("the request has too many different values for {0}")]
     TooManyValues(KeyPart),
     /// CONNECT, which is for forward proxies.
-    #[error("CONNECT is not served here")]
+    #[error("CONNECT is supported for WebSocket over HTTP/2 only")]
     Connect,
     /// The body is longer than the route's `max_body`.
-    #[error("the request's body is larger than it may be here")]
+    #[error("the request body is larger than the route allows")]
     TooLarge,
     /// The `block` list of this limit has the client's address or its key.
     #[error("this client is blocked")]

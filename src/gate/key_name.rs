@@ -36,7 +36,7 @@ pub enum NameError {
         form: String,
     },
     /// An empty value, which no request can have: it counts as missing.
-    #[error("its value of {0} is empty")]
+    #[error("the value of {0} is empty")]
     Empty(KeyPart),
     /// A value that the part can't have.
     #[error("`{text}` is not {expected}, which is the value of {part}")]

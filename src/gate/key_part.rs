@@ -133,7 +133,7 @@ impl KeyPart {
         }
     }
 
-    /// Whether the client alone vouches for the value.
+    /// Whether the value comes from the client without proof.
     #[must_use]
     pub fn is_client_supplied(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))

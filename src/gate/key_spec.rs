@@ -16,7 +16,7 @@ pub enum OnMissing {
     ClientIp,
     /// Does not count it.
     Skip,
-    /// Refuses it.
+    /// Rejects it.
     Deny,
 }
 
@@ -43,7 +43,7 @@ pub enum KeyLookup {
     },
     /// No key: a part is missing, and `on_missing` is `skip`.
     Skip,
-    /// The request must be refused: this part is missing, and `on_missing` is `deny`.
+    /// The request must be rejected: this part is missing, and `on_missing` is `deny`.
     Deny(KeyPart),
 }
 
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(message(&["client_ip"], "a"), "`a` is not an address, which is the value of client_ip");
         let method = "`get` is not a registered method or `other`, which is the value of method";
         assert_eq!(message(&["header:x", "method"], "a|get"), method);
-        assert_eq!(message(&["header:x", "method"], "a|"), "its value of method is empty");
+        assert_eq!(message(&["header:x", "method"], "a|"), "the value of method is empty");
         assert_eq!(message(&["global"], "a"), "`a` is not `global`, which is the value of global");
     }
 }

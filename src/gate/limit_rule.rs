@@ -21,7 +21,7 @@ const MAX_COMBINATIONS: usize = 256;
 pub struct LimitRule {
     /// How the key of a request is made.
     pub key: KeySpec,
-    /// The status of a request that is refused because a part of its key is missing.
+    /// The status of the response to a request that is rejected because a part of its key is missing.
     pub missing_status: StatusCode,
     /// Units that a request costs.
     pub cost: Cost,
@@ -29,7 +29,7 @@ pub struct LimitRule {
     pub trust: Trust,
     /// Blocked and allowed networks and keys, and overrides.
     pub rules: Rules,
-    /// Policies by a value of the request.
+    /// Policies by an attribute of the request, such as a client's plan.
     pub tiers: Option<Tiers>,
 }
 
@@ -57,10 +57,10 @@ pub enum Trust {
     Any,
 }
 
-/// Policies by a value of the request.
+/// Policies by an attribute of the request, such as a client's plan.
 #[derive(Clone, Debug)]
 pub struct Tiers {
-    /// Where the value comes from.
+    /// The attribute of the request whose value names the tier.
     pub by: KeyPart,
     tiers: HashMap<Box<str>, PolicyId>,
 }
@@ -68,26 +68,26 @@ pub struct Tiers {
 /// What a limit does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitMatch<'a> {
-    /// Refuses it, whatever the counts are.
+    /// Rejects it, whatever the counts are.
     Blocked(Match<'a>),
     /// Exempts it.
     Allowed(Match<'a>),
     /// Does not count it: a part of the key is missing.
     Skipped,
-    /// Refuses it: this part of the key has too many values to look up a rule for each.
+    /// Rejects it: this part of the key has too many values to look up a rule for each.
     TooManyValues(&'a KeyPart),
-    /// Refuses it: this part of the key is missing.
+    /// Rejects it: this part of the key is missing.
     Missing(&'a KeyPart),
     /// Charges it.
     Charged {
         /// The charge.
         charge: Charge,
-        /// Where its policy comes from.
+        /// The source of its policy.
         source: PolicySource<'a>,
     },
 }
 
-/// Where the policy of a charge comes from.
+/// The source of a charge's policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicySource<'a> {
     /// The limit itself.

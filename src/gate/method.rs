@@ -60,8 +60,8 @@ pub(super) fn is_registered(method: &str) -> bool {
 
 /// Whether a method differs from a registered one in nothing but case.
 pub(super) fn is_registered_in_other_case(method: &Method) -> bool {
-    let is_twin = |registered: &&str| registered.eq_ignore_ascii_case(method.as_str());
-    !is_registered(method.as_str()) && REGISTERED.iter().any(is_twin)
+    let differs_in_case = |registered: &&str| registered.eq_ignore_ascii_case(method.as_str());
+    !is_registered(method.as_str()) && REGISTERED.iter().any(differs_in_case)
 }
 
 /// The value that the key part `method` has for a method.

@@ -22,12 +22,12 @@ impl MissingPart {
     #[must_use]
     pub fn detail(&self) -> String {
         match &self.part {
-            KeyPart::Header(name) => format!("the request needs one {name} header"),
-            KeyPart::Cookie(name) => format!("the request needs the cookie {name}"),
-            KeyPart::Query(name) => format!("the request needs the query parameter {name}"),
-            KeyPart::Jwt(_) => "the request needs a valid token".to_owned(),
-            KeyPart::TlsSubject => "the request needs a client certificate".to_owned(),
-            _ => "the request lacks what its limits count by".to_owned(),
+            KeyPart::Header(name) => format!("the request must have exactly one {name} header"),
+            KeyPart::Cookie(name) => format!("the request must have the cookie {name}"),
+            KeyPart::Query(name) => format!("the request must have the query parameter {name}"),
+            KeyPart::Jwt(_) => "the request must have a valid token".to_owned(),
+            KeyPart::TlsSubject => "the connection must have a client certificate".to_owned(),
+            _ => "the request lacks a value that one of its limits counts by".to_owned(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the gate finds out about a request: the client, the route, and the charges of its limits.
+//! What the gate determines about a request: the client, the route, and the charges of its limits.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub struct ClientIdentity<'a> {
 }
 
 impl From<IpAddr> for ClientIdentity<'_> {
-    /// A peer without a certificate.
+    /// The identity of a peer without a certificate.
     fn from(address: IpAddr) -> Self {
         Self { address, tls_subject: None }
     }
@@ -57,7 +57,7 @@ pub struct RequestPlan<'a> {
     pub charges: Charges,
     /// The limits that exempt the request, by an `allow` list.
     pub exempt: SmallVec<[PolicyId; 2]>,
-    /// The key part for the lack of which the request is refused. Its other limits are charged all the same.
+    /// The missing key part for which the request is rejected. Its other limits are charged all the same.
     pub missing: Option<Box<MissingPart>>,
 }
 

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 /// The most parameters that a query may have where a route's condition or a key reads it. Django, PHP and Express read no
-/// more than 1,000 either, so servers don't see later ones either.
+/// more than 1,000 either, so servers ignore later ones as well.
 pub const MAX_PARAMETERS: usize = 1_000;
 
 /// The query of a request, decoded once, when a condition or a key first reads it.

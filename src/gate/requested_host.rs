@@ -20,7 +20,7 @@ pub fn requested_host(head: &RequestHead) -> Result<Cow<'_, str>, RequestError> 
         return Err(RequestError::Host);
     }
     let named = match first {
-        // `host_of` refuses characters that are not ASCII.
+        // `host_of` rejects characters that are not ASCII.
         Some(value) => Some(std::str::from_utf8(value).map_err(|_| RequestError::Host)?),
         None if head.version <= http::Version::HTTP_10 => None,
         None if head.version >= http::Version::HTTP_2 => None,

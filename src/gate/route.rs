@@ -50,7 +50,7 @@ impl Route {
     }
 
     /// Whether the Content-Length of a request exceeds `max_body`. A body without one is measured as it arrives.
-    pub(super) fn refuses_body(&self, head: &RequestHead) -> bool {
+    pub(super) fn exceeds_max_body(&self, head: &RequestHead) -> bool {
         let Some(most) = self.max_body else { return false };
         let length = head.fields.get_str(names::CONTENT_LENGTH);
         // It has digits only, so a length that can't be parsed is above `u64::MAX`.

@@ -18,7 +18,7 @@ pub struct Networks(
 /// The rules of a limit for networks and named keys.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Networks that are refused.
+    /// Networks whose requests are rejected.
     pub block: Networks,
     /// Networks that are exempt.
     pub allow: Networks,
@@ -28,7 +28,7 @@ pub struct Rules {
     first_parts: HashMap<Key, Rule>,
 }
 
-/// Everything that the configuration says of one key.
+/// All entries of the configuration for one key, combined.
 #[derive(Clone, Debug)]
 struct Rule {
     name: Box<str>,
@@ -37,10 +37,10 @@ struct Rule {
     policy: Option<PolicyId>,
 }
 
-/// What one entry of the configuration says of a key.
+/// One entry of the configuration for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRule {
-    /// Its requests are refused.
+    /// Its requests are rejected.
     Block,
     /// Its requests are exempt from the limit.
     Allow,
@@ -65,9 +65,9 @@ pub(super) struct KeyRules<'a>([Matched<'a>; 2]);
 struct Matched<'a> {
     /// The rule that blocks one of them.
     block: Option<&'a Rule>,
-    /// A rule that allows one of them, where each is allowed by one.
+    /// A rule that allows one of them, if each of them is allowed by some rule.
     allow: Option<&'a Rule>,
-    /// The rule with an override, where there is only one key.
+    /// The rule with an override, if there is only one key.
     overriding: Option<&'a Rule>,
 }
 
@@ -171,7 +171,7 @@ impl<'a> KeyRules<'a> {
         self.0.iter().find_map(|matched| matched.allow).map(|rule| Match::Name(&rule.name))
     }
 
-    /// The policy of an override, and its name; one for a whole key comes before one for a first part.
+    /// The policy of an override, and its name; one for a whole key takes precedence over one for a first part.
     pub fn policy(&self) -> Option<(PolicyId, &'a str)> {
         let rule = self.0.iter().find_map(|matched| matched.overriding)?;
         Some((rule.policy?, &*rule.name))
@@ -181,7 +181,7 @@ impl<'a> KeyRules<'a> {
 impl std::fmt::Display for Match<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Network(network) => write!(f, "the address lies in {network}"),
+            Self::Network(network) => write!(f, "the address is in {network}"),
             Self::Name(name) => write!(f, "the key is named `{name}`"),
         }
     }

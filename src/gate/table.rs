@@ -41,7 +41,7 @@ impl Id for RouteId {
     }
 }
 
-/// A node of the tree: the text that leads to it, and its children.
+/// A node of the tree: the text on the edge that leads to it, and its children.
 #[derive(Debug)]
 struct Node {
     prefix: Box<[u8]>,
@@ -91,8 +91,8 @@ impl RouteTable {
         if is_registered(method.as_str()) || self.custom_methods.contains(method) {
             return false;
         }
-        let is_twin = |custom: &Method| custom.as_str().eq_ignore_ascii_case(method.as_str());
-        is_registered_in_other_case(method) || self.custom_methods.iter().any(is_twin)
+        let differs_in_case = |custom: &Method| custom.as_str().eq_ignore_ascii_case(method.as_str());
+        is_registered_in_other_case(method) || self.custom_methods.iter().any(differs_in_case)
     }
 
     /// The first route that matches a request for `host` and the normalized `path`.
@@ -194,7 +194,7 @@ impl Node {
         self.prefix.first().copied().unwrap_or(0)
     }
 
-    /// Lowers `best` to the lowest number below it that matches `path` from here on.
+    /// Lowers `best` to the lowest number of a matching route in this subtree.
     fn find(&self, path: &[u8], request: RequestView<'_>, best: &mut u32, accepts: &impl Fn(u32) -> bool) {
         if self.lowest >= *best {
             return;

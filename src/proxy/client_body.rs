@@ -1,4 +1,4 @@
-//! The body of a request as it comes from a client.
+//! The body of a request as it arrives from a client.
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -9,16 +9,16 @@ use tokio::time::timeout;
 use super::ClientConnection;
 use crate::upstream::{BodyReceiver, RequestBody};
 
-/// How much is read of the body of a refused request over HTTP/2: more than a client can have sent before it could read
-/// its response.
-const MAX_READ_ON: usize = 256 * 1024;
-/// How long it is read in all.
-const MAX_TIME: Duration = Duration::from_secs(1);
+/// The most bytes that are drained from the body of a rejected request over HTTP/2: more than a client can have sent
+/// before it could read the response.
+const MAX_DRAIN: usize = 256 * 1024;
+/// The longest time for which such a body is drained.
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// The body of a request as it comes from a client.
+/// The body of a request as it arrives from a client.
 #[derive(Debug, Default)]
 pub enum ClientBody {
-    /// There is none, or it was taken.
+    /// The request has no body, or it was taken.
     #[default]
     None,
     /// Over HTTP/1.1, from the connection that reads it.
@@ -40,29 +40,29 @@ impl From<Incoming> for ClientBody {
 }
 
 impl ClientBody {
-    /// The body on its way to a server; none if there is none. `is_call` says that it belongs to a gRPC call.
-    pub(super) fn take(&mut self, peer: &ClientConnection, is_call: bool) -> Option<RequestBody> {
+    /// Takes the body to forward it; none if the request has no body. `is_grpc` says that it belongs to a gRPC call.
+    pub(super) fn take(&mut self, client: &ClientConnection, is_grpc: bool) -> Option<RequestBody> {
         match std::mem::take(self) {
             Self::None => None,
             Self::Http1(receiver) => Some(RequestBody::received(receiver)),
-            Self::Http2(incoming) => Some(RequestBody::streaming(incoming, peer.request_stream(is_call))),
+            Self::Http2(incoming) => Some(RequestBody::streaming(incoming, client.request_stream(is_grpc))),
         }
     }
 
-    /// Takes back a body of which nothing was read: it goes nowhere, and its client is still to send it.
+    /// Puts a body back of which nothing was read, so that [`Self::drain`] can read it.
     pub(super) fn restore(&mut self, unread: Option<Incoming>) {
         *self = unread.map_or(Self::None, Self::Http2);
     }
 
-    /// Reads the rest of the body of a refused request over HTTP/2 for a while, during its response. Some clients take a
-    /// stream that is reset right behind its response for a failure, though it is in order (RFC 9113 §8.1). What is
-    /// returned ends when no more is read. Over HTTP/1.1 the connection does this.
+    /// Reads and drops the rest of the body of a rejected request over HTTP/2 for a while, during its response. Some
+    /// clients report a failure if the stream is reset right after its response, though that is valid (RFC 9113 §8.1).
+    /// The returned future completes when draining ends. Over HTTP/1.1 the connection does this.
     pub(super) fn drain(self) -> Option<impl Future> {
         let Self::Http2(mut unread) = self else { return None };
-        Some(tokio::task::spawn_local(timeout(MAX_TIME, async move {
+        Some(tokio::task::spawn_local(timeout(MAX_DRAIN_TIME, async move {
             let mut read = 0;
             while let Some(Ok(frame)) = unread.frame().await
-                && read < MAX_READ_ON
+                && read < MAX_DRAIN
             {
                 read += frame.data_ref().map_or(0, Bytes::len);
             }

@@ -50,14 +50,14 @@ pub(super) struct Exchange<'p> {
     log_entry: Option<Box<LogEntry>>,
     /// The state of each limit that applies to the request.
     statuses: LimitStatuses,
-    /// What `Retry-After` says of a denial, in seconds.
+    /// The `Retry-After` of a denial, in seconds.
     retry_after: Option<u64>,
-    /// Units that limits with `charge_on` hold until the final status is known.
+    /// Units that limits with `charge_on` reserve until the final status is known.
     reservation: Option<Box<Reservation>>,
     is_finished: bool,
 }
 
-/// What the limits allow: where to go, and after which delay.
+/// A request that the limits allow: where to forward it, and after which delay.
 struct Admitted {
     plan: Option<ForwardPlan>,
     permit: Permit,
@@ -84,7 +84,7 @@ pub async fn serve(
 }
 
 impl<'p> Exchange<'p> {
-    /// Starts the request's line of the access log, and notes what is needed of the head after it is gone.
+    /// Starts the request's entry of the access log, and copies what is needed of the head after it has moved upstream.
     fn begin(
         proxy: &'p Proxy,
         client: &'p ClientConnection,
@@ -150,7 +150,7 @@ impl<'p> Exchange<'p> {
         Ok(Admitted { plan: self.forward_plan(head, &plan), permit, delay, missing })
     }
 
-    /// Logs what is known of a request that is rejected for its head.
+    /// Records what is known of a request that is rejected for its head.
     fn describe_malformed(&mut self, head: &RequestHead, error: RequestError) -> Rejection {
         let gate = &self.proxy.snapshot.gate;
         let matched = gate.match_route(head).ok();
@@ -174,7 +174,7 @@ impl<'p> Exchange<'p> {
         // Boxed because few requests are delayed, and a timer would enlarge the future of all.
         Box::pin(tokio::time::sleep(delay.into())).await;
         self.client.set_delayed(false);
-        // The cached time has grown old during the delay.
+        // Refreshes the cached time, which is stale after the delay.
         let _ = monotonic();
     }
 
@@ -225,7 +225,7 @@ impl<'p> Exchange<'p> {
         if handshake.is_some() {
             websocket::set_upgrade_fields(&mut head.fields);
         }
-        // Only a server that speaks HTTP/2 can take a gRPC call, which may be silent for as long as it lasts.
+        // gRPC needs an upstream with HTTP/2. Its calls may be idle for long, so other timeouts apply to them.
         let is_grpc = self.is_grpc && proxy.snapshot.upstreams[*upstream].is_http2;
         let body = match self.body.take(client, is_grpc) {
             Some(body) => {
@@ -236,7 +236,7 @@ impl<'p> Exchange<'p> {
             None if handshake.is_some() => RequestBody::handshake(),
             None => RequestBody::empty(),
         };
-        // A connection over HTTP/1.1 notices by itself when its client takes nothing.
+        // Over HTTP/1.1 the client's connection itself enforces the minimum rate and polls the upload.
         let is_multiplexed = client.is_multiplexed();
         let options = ForwardOptions {
             client: proxy.snapshot.gate.client_ip.counted(plan.client),
@@ -256,8 +256,8 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    /// Makes the response to a rejected request: the status, the body, the headers, the log's word and the counters all
-    /// follow from the rejection.
+    /// Makes the response to a rejected request. Status, headers, body, access log and counters all follow from the
+    /// rejection.
     fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
         let gate = &self.proxy.snapshot.gate;
         if let Some((limit, outcome)) = rejection.decision() {
@@ -288,8 +288,7 @@ impl<'p> Exchange<'p> {
         response
     }
 
-    /// Completes the response for its client, and hands the line of the access log to the body, which writes it at its
-    /// end.
+    /// Completes the response for the client. The log entry moves into the body, which writes it at its end.
     async fn finish(mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
         self.rate_headers().write(&mut response.head.fields, self.retry_after);
         self.add_request_id(&mut response);
@@ -317,7 +316,7 @@ impl<'p> Exchange<'p> {
         ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, log_entry, timing)) }
     }
 
-    /// Counts the response. The log entry is still to be written.
+    /// Counts the response, and returns the log entry, which is still to be written.
     fn record_status(&mut self, status: StatusCode) -> Option<Box<LogEntry>> {
         self.is_finished = true;
         self.proxy.counts.answered(self.route_index(), status);
@@ -327,7 +326,7 @@ impl<'p> Exchange<'p> {
         self.log_entry.take()
     }
 
-    /// Tells the client the request's id, unless the server or the route has set that header.
+    /// Adds X-Request-Id to the response, unless the server or the route has set it.
     fn add_request_id(&self, response: &mut ProxyResponse<BodySource>) {
         let edits = self.route.map(|route| &self.proxy.snapshot.actions[route].response_headers);
         if !edits.is_some_and(|edits| edits.affects(&X_REQUEST_ID)) {

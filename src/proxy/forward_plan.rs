@@ -1,4 +1,4 @@
-//! What is kept of a request's plan when its head moves on.
+//! The parts of a request's plan that forwarding needs, owned: the plan itself borrows the head, which moves upstream.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Calls of gRPC: how they are recognized, and their status codes.
+//! How gRPC calls are recognized, and their status codes.
 
 use http::{Method, Version};
 
@@ -8,17 +8,18 @@ use crate::http1::{RequestHead, parse_decimal};
 /// The content type of gRPC.
 pub(super) const GRPC: &[u8] = b"application/grpc";
 
-/// Whether a request is a call of gRPC: a POST over HTTP/2. What else has its content type gets plain HTTP responses,
-/// which caches understand.
+/// Whether a request is a gRPC call: a POST over HTTP/2 with its content type. Other requests with this content type get
+/// plain HTTP responses, which caches understand.
 pub(super) fn is_call(head: &RequestHead) -> bool {
-    // Not `application/grpc-web`, whose clients read statuses of HTTP.
+    // Not `application/grpc-web`, whose clients read HTTP status codes.
     let is_grpc = |kind: &[u8]| matches!(kind.strip_prefix(GRPC), Some([] | [b'+' | b';', ..]));
     head.version == Version::HTTP_2
         && head.method == Method::POST
         && head.fields.get(CONTENT_TYPE).is_some_and(is_grpc)
 }
 
-/// The HTTP equivalent of the value of a `grpc-status`, as google.rpc.Code maps them; none if it is no number.
+/// The HTTP status code for the value of a `grpc-status` field, as google.rpc.Code maps them; none if the value is not a
+/// number.
 pub(super) fn http_status(grpc_status: &[u8]) -> Option<u16> {
     Some(match u16::try_from(parse_decimal(grpc_status)?).ok()? {
         0 => 200,          // OK

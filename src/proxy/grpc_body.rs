@@ -10,8 +10,8 @@ use super::grpc;
 use crate::limiter::Reservation;
 use crate::upstream::{BodyError, ResponseBody};
 
-/// A response body with the units that its call holds. The trailers are passed on when the units that their status
-/// does not charge have been given back; without trailers all stay charged.
+/// A response body with the units that its call has reserved. The trailers are forwarded once the units that their status
+/// does not charge have been refunded, so that the client's next call finds them; without trailers all stay charged.
 pub(super) struct GrpcBody {
     body: ResponseBody,
     state: State,
@@ -20,17 +20,17 @@ pub(super) struct GrpcBody {
 enum State {
     /// No trailers have come.
     Streaming(Option<Box<Reservation>>),
-    /// The trailers wait until units are given back.
+    /// The trailers are held until the units are refunded.
     Settling(Pin<Box<dyn Future<Output = ()>>>, Option<Frame<Bytes>>),
 }
 
 impl GrpcBody {
-    /// A body that gives units back at its end.
+    /// A body that refunds units at its end.
     pub fn new(body: ResponseBody, reservation: Box<Reservation>) -> Self {
         Self { body, state: State::Streaming(Some(reservation)) }
     }
 
-    /// The body as it comes from the server.
+    /// The body as it arrives from the server.
     pub fn upstream_body(&self) -> &ResponseBody {
         &self.body
     }
@@ -83,6 +83,6 @@ impl Body for GrpcBody {
 
 impl std::fmt::Debug for GrpcBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CallBody").field("body", &self.body).finish_non_exhaustive()
+        f.debug_struct("GrpcBody").field("body", &self.body).finish_non_exhaustive()
     }
 }

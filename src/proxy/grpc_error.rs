@@ -18,22 +18,22 @@ use crate::http1::names::{
 };
 use crate::http1::{Fields, parse_decimal, push_decimal};
 
-/// How much of an operator's own answer is told, in bytes. It stands in two headers, in the one with up to three for
-/// each of its bytes, in the other with four for three; and some clients take no more than 8 KiB of headers in all.
+/// The longest error message, in bytes. It is sent in two headers: percent-encoded, which takes up to three bytes for
+/// each, and in base64, which takes four bytes for three; and some clients accept only 8 KiB of headers in all.
 const MAX_MESSAGE: usize = 1024;
 
-/// What a message can't have as it is: all but visible ASCII and spaces, and the sign of an escape.
+/// The characters that are percent-encoded in `grpc-message`: all but visible ASCII and spaces, and `%` itself.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// What is read of a problem of our own.
+/// The member of our own problem+json bodies that becomes the message.
 #[derive(serde::Deserialize)]
 struct Problem<'p> {
     #[serde(borrow)]
     detail: Cow<'p, str>,
 }
 
-/// Spells an answer of ours to a call, if it is a refusal, as gRPC does: success of HTTP, and what is wrong in headers
-/// that stand for trailers, without a body.
+/// Turns a local error reply to a call into a gRPC error: status 200 without a body, and headers with the code and
+/// message (a Trailers-Only response in gRPC's PROTOCOL-HTTP2).
 pub(super) fn to_grpc_error(response: &mut ProxyResponse<BodySource>) {
     let ProxyResponse { head, body: BodySource::Local(body), .. } = response else { return };
     let status = head.status;
@@ -47,27 +47,27 @@ pub(super) fn to_grpc_error(response: &mut ProxyResponse<BodySource>) {
     head.status = StatusCode::OK;
     let fields = &mut head.fields;
     fields.set(CONTENT_TYPE, GRPC);
-    // A cache would take it for a success.
+    // A cache would treat status 200 as a success.
     fields.set(CACHE_CONTROL, b"no-store");
     fields.set_with(GRPC_STATUS, |out| push_decimal(out, code.into()));
     fields.set_with(GRPC_MESSAGE, |out| {
         let parts = utf8_percent_encode(message, ESCAPED);
         parts.for_each(|part| out.extend_from_slice(part.as_bytes()));
     });
-    // All three say the same time, with what was added at random to keep clients apart.
+    // All three have the same wait, with the jitter that spreads clients.
     if let Some(wait) = wait {
         // How long a client waits before it tries again by itself (gRFC A6).
         fields.set_with(GRPC_RETRY_PUSHBACK_MS, |out| push_decimal(out, wait.saturating_mul(1000)));
         let details = details::retry_info(code, message, wait);
         fields.set(GRPC_STATUS_DETAILS_BIN, details.as_bytes());
     } else if status == StatusCode::TOO_MANY_REQUESTS {
-        // It is of no use.
+        // A denial without a wait never passes: do not retry (gRFC A6).
         fields.set(GRPC_RETRY_PUSHBACK_MS, b"-1");
     }
 }
 
-/// The status of gRPC that says the same: for the most part what a client makes of one of HTTP by itself (gRPC's
-/// http-grpc-status-mapping), but for those of which we know more.
+/// The gRPC code for an HTTP status: mostly that of gRPC's http-grpc-status-mapping, which clients apply themselves, but
+/// more precise where the proxy knows more.
 fn code(status: StatusCode) -> u16 {
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::PAYLOAD_TOO_LARGE => 8, // RESOURCE_EXHAUSTED
@@ -81,23 +81,23 @@ fn code(status: StatusCode) -> u16 {
     }
 }
 
-/// What is wrong, in words: those of our problems, or the operator's own.
+/// The error message: the `detail` of our problem+json, or the operator's own response body.
 fn error_message<'b>(fields: &Fields, body: &'b Bytes, status: StatusCode) -> Cow<'b, str> {
     let is_problem = fields.get(CONTENT_TYPE) == Some(PROBLEM);
     match is_problem.then(|| serde_json::from_slice::<Problem<'_>>(body)) {
         Some(Ok(problem)) => problem.detail,
-        _ if body.is_empty() => Cow::Borrowed(status.canonical_reason().unwrap_or("refused")),
+        _ if body.is_empty() => Cow::Borrowed(status.canonical_reason().unwrap_or("rejected")),
         _ => String::from_utf8_lossy(body),
     }
 }
 
-/// As much of a message as is told, in whole characters.
+/// Cuts a message to its longest length, at a character boundary.
 fn truncate(message: &str) -> &str {
-    // That is where a character begins, or the end. No header ends with a blank.
+    // A header value never ends with whitespace, so the cut must not leave any.
     message.split_at(message.floor_char_boundary(MAX_MESSAGE)).0.trim_end()
 }
 
-/// In how many seconds to try again, if that is known.
+/// The seconds in Retry-After, if the response has it.
 fn retry_after(fields: &Fields) -> Option<u64> {
     parse_decimal(fields.get(RETRY_AFTER)?)
 }

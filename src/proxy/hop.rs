@@ -1,4 +1,4 @@
-//! Headers that belong to one connection and go no further (RFC 9110 §7.6.1).
+//! Hop-by-hop headers, which belong to one connection and are not forwarded (RFC 9110 §7.6.1).
 
 use http::Version;
 use http::header::HeaderName;
@@ -10,8 +10,8 @@ use crate::http1::names::{
 use crate::http1::{FieldName, Fields, NameSet, content_length};
 use crate::upstream::may_trail;
 
-/// What is never passed on, in either direction. `Trailer` stays: it announces what comes after the body.
-/// `Expect` goes no further than us: we have said "100 Continue" ourselves by the time a body flows.
+/// Headers that are never forwarded, in either direction. `Trailer` is: it announces the fields after the body.
+/// `Expect` is not, because the proxy itself has sent "100 Continue" by the time a body arrives.
 pub(super) const HOP_BY_HOP: [FieldName<'static>; 9] = [
     CONNECTION,
     KEEP_ALIVE,
@@ -26,13 +26,14 @@ pub(super) const HOP_BY_HOP: [FieldName<'static>; 9] = [
 
 const HOP_BY_HOP_SET: NameSet = NameSet::of(&HOP_BY_HOP);
 
-/// Writes the Content-Length of a message in one line and in its shortest form, which all servers read alike; returns
-/// whether that is possible. The parser of HTTP/1.1 has done so.
+/// Writes the Content-Length of a message as one line and in its shortest form, which all servers read alike; returns
+/// whether it is valid. Over HTTP/1.1 the parser has done so.
 pub fn normalize_length(fields: &mut Fields, version: Version) -> bool {
     version != Version::HTTP_2 || content_length(fields, true).is_ok()
 }
 
-/// Removes what belongs to this connection, also what `Connection` names, and cuts `Trailer` to what may come there.
+/// Removes hop-by-hop headers, among them those that `Connection` names, and names from `Trailer` that must not be
+/// trailers.
 pub fn remove_hop_by_hop(fields: &mut Fields) {
     if fields.contains_any(HOP_BY_HOP_SET) {
         if !fields.get_all(CONNECTION).all(is_keep_alive_or_close) {
@@ -43,23 +44,23 @@ pub fn remove_hop_by_hop(fields: &mut Fields) {
     retain_announced_trailers(fields, |name| !may_trail(name.as_str()));
 }
 
-/// Whether the sender takes trailers.
+/// Whether the sender accepts trailers (`TE: trailers`).
 #[must_use]
 pub fn takes_trailers(fields: &Fields) -> bool {
     fields.contains(TE) && fields.elements(TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Whether the value of a Connection header names no other header, as nearly all do.
+/// Whether a Connection value names no header, as nearly all do not.
 fn is_keep_alive_or_close(value: &[u8]) -> bool {
     value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close")
 }
 
-/// Removes what `Connection` names. Host and Content-Length are no options of a connection: who names them
-/// there means to change what the next one reads.
+/// Removes the headers that `Connection` names, but not Host and Content-Length: these are never connection options,
+/// and without them the server could read another request (request smuggling).
 fn remove_named(fields: &mut Fields) {
     let list = fields.get_all(CONNECTION).collect::<Vec<_>>().join(&b","[..]).to_ascii_lowercase();
     let mut named: Vec<&[u8]> = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
-    // A client may name thousands.
+    // Sorted for binary search: a client may name thousands.
     named.sort_unstable();
     fields.retain(|field| {
         let is_kept = field.name == HOST || field.name == CONTENT_LENGTH;
@@ -67,7 +68,7 @@ fn remove_named(fields: &mut Fields) {
     });
 }
 
-/// Cuts names from `Trailer`; what is not announced there is not passed on after the body.
+/// Removes unwanted names from `Trailer`.
 pub(super) fn retain_announced_trailers(fields: &mut Fields, is_unwanted: impl Fn(&HeaderName) -> bool) {
     if !fields.contains(TRAILER) {
         return;
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_connection_goes() {
+    fn hop_by_hop_headers_are_removed() {
         let left = after(&[
             ("connection", "close, X-Secret, host"),
             ("connection", "x-other"),
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_a_connection_goes() {
+    fn every_hop_by_hop_header_is_removed() {
         for name in HOP_BY_HOP {
             assert!(HOP_BY_HOP_SET.contains(name) && after(&[(name.as_str(), "1")]).is_empty());
         }
@@ -127,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn a_length_has_one_spelling_or_none() {
+    fn content_length_has_one_form_or_is_invalid() {
         let length = |values: &[&'static str]| {
             let mut fields: Fields = values.iter().map(|value| ("content-length", *value)).collect();
             let is_one = normalize_length(&mut fields, Version::HTTP_2);
             is_one.then(|| fields.get_str(CONTENT_LENGTH).map(str::to_owned))
         };
-        for (values, spelled) in [
+        for (values, written) in [
             (&[][..], None),
             (&["0"], Some("0")),
             (&["10"], Some("10")),
@@ -143,15 +144,17 @@ mod tests {
             (&["5", "5"], Some("5")),
             (&["5", "05,5"], Some("5")),
         ] {
-            assert_eq!(length(values), Some(spelled.map(str::to_owned)), "{values:?}");
+            assert_eq!(length(values), Some(written.map(str::to_owned)), "{values:?}");
         }
-        for odd in [&["5", "6"][..], &["5, 6"], &["+5"], &["5,"], &[""], &["x"], &["99999999999999999999"]] {
-            assert_eq!(length(odd), None, "{odd:?}");
+        for invalid in
+            [&["5", "6"][..], &["5, 6"], &["+5"], &["5,"], &[""], &["x"], &["99999999999999999999"]]
+        {
+            assert_eq!(length(invalid), None, "{invalid:?}");
         }
     }
 
     #[test]
-    fn trailer_announces_only_what_may_trail() {
+    fn trailer_names_only_fields_that_may_be_trailers() {
         let left = after(&[
             ("trailer", "X-Sum, Content-Length"),
             ("trailer", "host, X-Forwarded-For, X_Forwarded_For"),
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_taken_by_who_says_so() {
+    fn trailers_are_accepted_with_te_trailers() {
         let mut fields = Fields::new();
         assert!(!takes_trailers(&fields));
         fields.push(TE, b"gzip;q=0.5, Trailers");

@@ -1,4 +1,4 @@
-//! What HTTP/2 says in another way than HTTP/1.1, whose form everything else is used to.
+//! Normalizes HTTP/2 requests to the form of HTTP/1.1, which all other code reads.
 
 use bytes::Bytes;
 use http::uri::{Scheme, Uri};
@@ -19,13 +19,13 @@ use crate::upstream::is_token;
 pub struct Connect {
     /// Its `:protocol`, if it has one.
     pub protocol: Option<Protocol>,
-    /// The stream, once its client has been answered.
+    /// The stream, once the response has been sent.
     pub stream: OnUpgrade,
 }
 
-/// Gives a request one form, whichever version it came in, and with which `:protocol`: its authority is its Host, its target is path and query
-/// alone, and its cookies are one header (RFC 9113 §8.2.3, §8.3.1). The library has refused fields that belong to a
-/// connection, and whatever is malformed by itself.
+/// Normalizes an HTTP/2 request to the form of HTTP/1.1: Host instead of `:authority`, a target of path and query alone,
+/// one Cookie header (RFC 9113 §8.2.3, §8.3.1), and for an extended CONNECT a WebSocket handshake. The HTTP/2 library
+/// has rejected connection-specific fields and malformed pseudo-header fields.
 ///
 /// # Errors
 /// No host, or several that differ; another scheme; a path without a slash; a malformed header; more than `max_headers`
@@ -49,7 +49,7 @@ pub(super) fn normalize(
         websocket::from_connect(head, protocol.as_str())?;
     }
     let parts = std::mem::take(&mut head.uri).into_parts();
-    // The library reads a slash before a query that has none.
+    // The library adds the slash that is missing before such a query.
     if parts.path_and_query.as_ref().is_some_and(|path| path.as_str().starts_with('?')) {
         return Err(PathError::NotAbsolute.into());
     }
@@ -67,7 +67,7 @@ pub(super) fn normalize(
     if parts.scheme.is_none_or(|scheme| is_served(&scheme)) { Ok(()) } else { Err(RequestError::Scheme) }
 }
 
-/// Takes the body from a response of our own that can have none; over HTTP/1.1 the connection does.
+/// Removes the body of a local reply that must not have one; over HTTP/1.1 the connection does.
 pub(super) fn drop_forbidden_body(response: &mut ProxyResponse<BodySource>, is_to_head: bool) {
     let ProxyResponse { head, body: BodySource::Local(body), .. } = response else { return };
     let never = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -77,13 +77,13 @@ pub(super) fn drop_forbidden_body(response: &mut ProxyResponse<BodySource>, is_t
     }
 }
 
-/// Whether names and lengths are what they are over HTTP/1.1 as well.
+/// Whether header names and Content-Length are valid over HTTP/1.1 too.
 fn are_valid(fields: &Fields) -> bool {
     let is_number = |length: &[u8]| !length.is_empty() && length.iter().all(u8::is_ascii_digit);
     fields.get_all(CONTENT_LENGTH).all(is_number) && names_are_valid(fields)
 }
 
-/// Whether every name is one.
+/// Whether every header name is a token (RFC 9110 §5.6.2).
 pub(super) fn names_are_valid(fields: &Fields) -> bool {
     fields.iter().all(|field| is_token(field.name.as_str()))
 }
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    fn leveled(uri: &str, fields: &[(&str, &str)]) -> Result<RequestHead, String> {
+    fn normalized(uri: &str, fields: &[(&str, &str)]) -> Result<RequestHead, String> {
         let mut head = RequestHead::new(Method::GET, uri.parse().unwrap());
         head.version = Version::HTTP_2;
         head.fields = fields.iter().copied().collect();
@@ -109,25 +109,31 @@ mod tests {
     }
 
     #[test]
-    fn a_request_takes_the_form_of_http_1() {
+    fn a_request_is_normalized_to_http_1_1() {
         let fields = [("host", "a.example:8443"), ("cookie", "a=1"), ("cookie", "b=2")];
-        let head = leveled("https://A.example:8443/a?b", &fields).unwrap();
+        let head = normalized("https://A.example:8443/a?b", &fields).unwrap();
         assert_eq!(head.uri, "/a?b");
         assert_eq!(head.fields.get_all(HOST).collect::<Vec<_>>(), [b"A.example:8443"]);
         assert_eq!(head.fields.get_all(COOKIE).collect::<Vec<_>>(), [b"a=1; b=2"]);
     }
 
     #[test]
-    fn there_is_one_host() {
+    fn authority_and_host_must_agree() {
         let host = "the request must have exactly one valid Host header";
-        assert_eq!(leveled("http://a/", &[("host", "b")]).unwrap_err(), host);
-        assert_eq!(leveled("/", &[]).unwrap_err(), host);
-        assert_eq!(leveled("/", &[("host", "a")]).unwrap().fields.get(HOST), Some(&b"a"[..]));
+        assert_eq!(normalized("http://a/", &[("host", "b")]).unwrap_err(), host);
+        assert_eq!(normalized("/", &[]).unwrap_err(), host);
+        assert_eq!(normalized("/", &[("host", "a")]).unwrap().fields.get(HOST), Some(&b"a"[..]));
     }
 
     #[test]
-    fn what_is_not_served_is_refused() {
-        assert_eq!(leveled("http://a/", &[("x", "1"); 5]).unwrap_err(), "the request has too many headers");
-        assert_eq!(leveled("ftp://a/", &[]).unwrap_err(), "only http and https are served");
+    fn unsupported_requests_are_rejected() {
+        assert_eq!(
+            normalized("http://a/", &[("x", "1"); 5]).unwrap_err(),
+            "the request has too many headers"
+        );
+        assert_eq!(
+            normalized("ftp://a/", &[]).unwrap_err(),
+            "the scheme of the request target must be http or https"
+        );
     }
 }

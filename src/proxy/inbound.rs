@@ -1,4 +1,4 @@
-//! The response side: a server's response on its way to the client.
+//! The response side: makes a server's response fit for the client.
 
 use bytes::Bytes;
 use http::{StatusCode, Version};
@@ -10,7 +10,7 @@ use super::{hop, http2, websocket};
 use crate::http1::ResponseHead;
 use crate::upstream::{ForwardError, ResponseBody, ServerEnd};
 
-/// Makes a server's response fit for the client; `handshake` is the key of a WebSocket handshake, if there was one.
+/// Prepares a server's response for the client; `handshake` is the key of a WebSocket handshake, if there was one.
 ///
 /// # Errors
 /// A switch of protocols that was not requested, and a message whose end is ambiguous.
@@ -19,13 +19,13 @@ pub(super) fn prepare_response(
     handshake: Option<&[u8]>,
 ) -> Result<ProxyResponse<BodySource>, ForwardError> {
     let is_http2 = head.version == Version::HTTP_2;
-    let agrees = |key| websocket::accepts_handshake(&head.fields, key) || is_http2;
+    let accepts = |key| websocket::accepts_handshake(&head.fields, key) || is_http2;
     let is_switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
-    if is_switched && !handshake.is_some_and(agrees) {
+    if is_switched && !handshake.is_some_and(accepts) {
         return Err(ForwardError::Switched(body.server()));
     }
-    let is_named = !is_http2 || http2::names_are_valid(&head.fields);
-    if !is_named || !hop::normalize_length(&mut head.fields, head.version) {
+    let has_valid_names = !is_http2 || http2::names_are_valid(&head.fields);
+    if !has_valid_names || !hop::normalize_length(&mut head.fields, head.version) {
         return Err(ForwardError::Framing(body.server()));
     }
     hop::remove_hop_by_hop(&mut head.fields);
@@ -38,11 +38,12 @@ pub(super) fn prepare_response(
 /// The response to a WebSocket handshake, with the server's end of the tunnel; any other response as it is.
 ///
 /// # Errors
-/// A server that has not switched protocols as requested: to a CONNECT over HTTP/2 every success means a tunnel.
+/// A server that has not switched protocols as requested.
 pub(super) fn accept_upgrade(
     response: ProxyResponse<BodySource>,
     is_connect: bool,
 ) -> Result<(ProxyResponse<BodySource>, Option<ServerEnd>), Rejection> {
+    // Without a tunnel behind it, a success would make the client of a CONNECT treat the body as tunnel data.
     let is_misleading = is_connect && response.head.status.is_success();
     if response.head.status != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
         return Ok((response, None));

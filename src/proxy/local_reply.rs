@@ -17,7 +17,7 @@ use crate::limit::{Decision, DenyReason, binding};
 use crate::limiter::{Denial, LimitStatus};
 use crate::upstream::ForwardError;
 
-/// Seconds that `{retry_after}` says of a request that can never pass: a year.
+/// The value of `{retry_after}`, in seconds, for a request that can never pass: a year.
 const NEVER: u64 = 31_536_000;
 
 pub(super) const PROBLEM: &[u8] = b"application/problem+json";
@@ -25,14 +25,14 @@ pub(super) const PROBLEM: &[u8] = b"application/problem+json";
 /// The methods that the proxy serves, if a route does.
 const METHODS: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// A response whose body is ours.
+/// A response whose body comes from the proxy itself.
 pub(super) type LocalReply = ProxyResponse<Bytes>;
 
 /// The response to a malformed or blocked request.
 fn malformed(error: &RequestError) -> LocalReply {
     let mut response = problem_reply(error.status(), &error.to_string());
     if !matches!(error, RequestError::Blocked(_) | RequestError::TooLarge) {
-        // The rest of what arrives on this connection can't be trusted.
+        // The client may frame its messages differently, so what follows on this connection can't be trusted.
         set_connection_close(&mut response.head);
     }
     if let RequestError::Connect = error {
@@ -51,27 +51,32 @@ fn missing_key(missing: &MissingPart) -> LocalReply {
     response
 }
 
-/// The response to an OPTIONS request for the proxy itself. Only its server knows what may be done with a resource, so
-/// there is no Allow.
+/// The response to an OPTIONS request for the proxy itself. It has no Allow header: only the upstream knows the methods of
+/// its resources.
 pub(super) fn options() -> LocalReply {
     LocalReply::new(ResponseHead::new(StatusCode::NO_CONTENT), Bytes::new())
 }
 
-/// The response to a TRACE request that may not be forwarded. The request is not echoed: it may hold secrets that a script
-/// in a browser must not see.
+/// The response to a TRACE request with `Max-Forwards: 0`. The request is not echoed: it may hold credentials that a
+/// script in a browser must not see.
 pub(super) fn trace() -> LocalReply {
-    let mut response =
-        problem_reply(StatusCode::METHOD_NOT_ALLOWED, "the proxy itself does not answer TRACE");
+    let mut response = problem_reply(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "TRACE with Max-Forwards: 0 is not supported: this proxy echoes no requests",
+    );
     response.head.fields.push(ALLOW, METHODS);
     response
 }
 
 /// The response to a request whose Max-Forwards is not a number.
 pub(super) fn malformed_max_forwards() -> LocalReply {
-    problem_reply(StatusCode::BAD_REQUEST, "Max-Forwards must be one number")
+    problem_reply(
+        StatusCode::BAD_REQUEST,
+        "the request must have at most one Max-Forwards header, with digits only",
+    )
 }
 
-/// The response where no server gave one. It says what went wrong, but not at which server: that is for the log.
+/// The response when the upstream gave none, or none that is valid. It does not name the server: that is for the log.
 fn upstream_error(error: &ForwardError) -> LocalReply {
     let (status, detail) = match error {
         ForwardError::Connect { .. } | ForwardError::Unresolved(_) => {
@@ -81,30 +86,40 @@ fn upstream_error(error: &ForwardError) -> LocalReply {
             (StatusCode::SERVICE_UNAVAILABLE, "all connections to the upstream are in use")
         }
         ForwardError::ClientLimit(_) => {
-            (StatusCode::TOO_MANY_REQUESTS, "too many requests of this client are under way")
+            (StatusCode::TOO_MANY_REQUESTS, "this client has too many concurrent requests")
         }
         ForwardError::Broken { .. } | ForwardError::Framing(_) => {
-            (StatusCode::BAD_GATEWAY, "the upstream gave no valid response")
+            (StatusCode::BAD_GATEWAY, "the upstream sent no valid response")
         }
-        ForwardError::Switched(_) => (StatusCode::BAD_GATEWAY, "the upstream switched protocols unasked"),
-        ForwardError::NoTunnels(_) => (StatusCode::BAD_GATEWAY, "the upstream takes no WebSockets"),
+        ForwardError::Switched(_) => (
+            StatusCode::BAD_GATEWAY,
+            "the upstream sent a 101 response that does not match the Upgrade of the request",
+        ),
+        ForwardError::NoTunnels(_) => {
+            (StatusCode::BAD_GATEWAY, "the upstream does not support WebSocket over HTTP/2")
+        }
         ForwardError::ConnectTimeout(_) => {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream could not be reached in time")
         }
         ForwardError::ResponseTimeout(_) => {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream did not respond in time")
         }
-        ForwardError::RequestBody(_) => (StatusCode::BAD_REQUEST, "the request's body could not be read"),
+        ForwardError::RequestBody(_) => {
+            (StatusCode::BAD_REQUEST, "the request body is malformed or incomplete")
+        }
         ForwardError::RequestBodyTooLarge => {
-            (StatusCode::PAYLOAD_TOO_LARGE, "the request's body is larger than it may be here")
+            (StatusCode::PAYLOAD_TOO_LARGE, "the request body is larger than the route allows")
         }
         ForwardError::RequestBodyTimeout => {
-            (StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
+            (StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")
         }
-        ForwardError::Loop => {
-            (StatusCode::LOOP_DETECTED, "the request came back to this proxy, which had forwarded it before")
+        ForwardError::Loop => (
+            StatusCode::LOOP_DETECTED,
+            "the request loops: its Via header shows that this proxy has forwarded it before",
+        ),
+        ForwardError::Target(_) => {
+            (StatusCode::BAD_REQUEST, "the request target or Host header is not valid for the upstream")
         }
-        ForwardError::Target(_) => (StatusCode::BAD_REQUEST, "the path can't be sent upstream"),
     };
     let mut response = problem_reply(status, detail);
     if let ForwardError::Full(_) | ForwardError::ClientLimit(_) = error {
@@ -118,7 +133,7 @@ fn upstream_error(error: &ForwardError) -> LocalReply {
     response
 }
 
-/// Announces that this is the last response on its connection.
+/// Announces that the connection is closed after this response.
 fn set_connection_close(head: &mut ResponseHead) {
     head.fields.set(CONNECTION, b"close");
 }
@@ -130,7 +145,7 @@ pub(super) struct RejectedRequest<'a> {
 }
 
 impl RejectedRequest<'_> {
-    /// The response to a rejection, and for a denial the seconds in its Retry-After.
+    /// The response to a rejection, and for a denial the seconds of its Retry-After.
     pub fn response(&self, rejection: &Rejection) -> (LocalReply, Option<u64>) {
         let response = match rejection {
             Rejection::Denied(denial) => return self.denied(denial),
@@ -141,7 +156,7 @@ impl RejectedRequest<'_> {
             Rejection::Upstream(error) => upstream_error(error),
             Rejection::NotSwitched => problem_reply(
                 StatusCode::BAD_GATEWAY,
-                "the upstream did not switch protocols as it was asked",
+                "the upstream did not complete the WebSocket handshake: expected 101 Switching Protocols",
             ),
         };
         (response, None)
@@ -151,7 +166,7 @@ impl RejectedRequest<'_> {
         let RateHeaderSource { policy, statuses, .. } = self.headers;
         let (mut response, wait) = match denial {
             Denial::Limited if statuses.iter().any(is_blocked) => {
-                (problem_reply(StatusCode::FORBIDDEN, "this caller is blocked"), None)
+                (problem_reply(StatusCode::FORBIDDEN, "the key of this client is blocked"), None)
             }
             Denial::Limited => {
                 let index = binding(statuses.iter().map(|status| &status.decision)).unwrap_or(0);
@@ -176,8 +191,8 @@ impl RejectedRequest<'_> {
         (response, retry_after)
     }
 
-    /// A problem of the type for used-up quotas (draft-ietf-httpapi-ratelimit-headers). The body is put together
-    /// by hand: it is what an attacker makes us write most.
+    /// A problem of the type `quota-exceeded` (draft-ietf-httpapi-ratelimit-headers). The body is written without a JSON
+    /// library for speed: in an attack, most responses are denials.
     fn quota_exceeded(&self, binding: &LimitStatus, wait: Option<u64>) -> LocalReply {
         let RateHeaderSource { limits, statuses, .. } = self.headers;
         let name = |status: &LimitStatus| &*limits[status.policy].name;
@@ -194,11 +209,11 @@ impl RejectedRequest<'_> {
         match wait {
             Some(wait) => {
                 let unit = if wait == 1 { "second" } else { "seconds" };
-                let what = match binding.decision.reason {
-                    DenyReason::Ban => "has refused this caller too often and bans it",
+                let state = match binding.decision.reason {
+                    DenyReason::Ban => "bans this client for too many denied requests",
                     DenyReason::Quota | DenyReason::Block => "is used up",
                 };
-                for part in ["the limit ", limit, " ", what, "; try again in "] {
+                for part in ["the limit ", limit, " ", state, "; try again in "] {
                     body.extend_from_slice(part.as_bytes());
                 }
                 push_decimal(&mut body, wait);
@@ -207,13 +222,13 @@ impl RejectedRequest<'_> {
             }
             None => {
                 // Writing to memory can't fail.
-                let _ = write!(body, "this request costs more than the limit {limit} can ever give");
+                let _ = write!(body, "this request costs more than the limit {limit} can ever allow");
             }
         }
         body.extend_from_slice(br#"","violated-policies":["#);
         let mut separator = "";
         for status in statuses.iter().filter(|status| !status.decision.allowed) {
-            // Names of limits have nothing to escape.
+            // Names of limits have no characters that JSON escapes.
             for part in [separator, "\"", name(status), "\""] {
                 body.extend_from_slice(part.as_bytes());
             }
@@ -237,12 +252,12 @@ impl RejectedRequest<'_> {
     }
 }
 
-/// Whether a block denies the request, and not the quota.
+/// Whether a block denies the request, not the quota.
 fn is_blocked(status: &LimitStatus) -> bool {
     !status.decision.allowed && status.decision.reason == DenyReason::Block
 }
 
-/// A problem of no type of its own (RFC 9457).
+/// A problem+json response without a type of its own (RFC 9457).
 fn problem_reply(status: StatusCode, detail: &str) -> LocalReply {
     let title = status.canonical_reason().unwrap_or("Error");
     let detail = serde_json::Value::from(detail);
@@ -253,7 +268,7 @@ fn problem_reply(status: StatusCode, detail: &str) -> LocalReply {
     reply(status, PROBLEM, body)
 }
 
-/// A response of ours.
+/// A response from the proxy itself, with this body.
 pub(super) fn reply(status: StatusCode, content_type: &[u8], body: impl Into<Bytes>) -> LocalReply {
     let mut head = ResponseHead::new(status);
     head.fields.push(CONTENT_TYPE, content_type);

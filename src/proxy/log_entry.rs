@@ -1,4 +1,4 @@
-//! The access log line of a request, from its head on.
+//! The access log entry of a request, from its head to the end of its response.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::limiter::Admission;
 use crate::telemetry::{AccessWriter, Outcome, Record, RequestText};
 use crate::time::{cached_now, monotonic};
 
-/// A line of the access log that is not written yet.
+/// An entry of the access log that is not written yet.
 #[derive(Debug)]
 pub(super) struct LogEntry {
     pub record: Record,
@@ -27,7 +27,7 @@ pub(super) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Starts the line of a request; none if the access log is off or samples the request out.
+    /// Starts the entry of a request; none if the access log is off or samples the request out.
     pub fn begin(
         proxy: &Proxy,
         client: &ClientConnection,
@@ -93,7 +93,7 @@ impl LogEntry {
         }
     }
 
-    /// Writes the line, at the end of the request.
+    /// Writes the entry, at the end of the request.
     pub fn write(&mut self) {
         self.record.took = monotonic() - self.started;
         self.writer.write(&self.record);
@@ -104,7 +104,7 @@ fn limit_name(gate: &Gate, limit: PolicyId) -> &str {
     &gate.limits.policies[limit].name
 }
 
-/// A target as it was sent.
+/// The request target as it was sent.
 fn target(uri: &Uri) -> Cow<'_, str> {
     match uri.path_and_query() {
         Some(path) if uri.authority().is_none() => path.as_str().into(),

@@ -6,7 +6,7 @@ use super::local_reply;
 use crate::http1::names::MAX_FORWARDS;
 use crate::http1::{RequestHead, parse_decimal_saturating, push_decimal};
 
-/// Counts down the Max-Forwards of a request. A response means that the request goes no further.
+/// Decrements Max-Forwards, and returns the response to a request that must not be forwarded any more.
 pub(super) fn decrement(head: &mut RequestHead) -> Option<local_reply::LocalReply> {
     if !head.fields.contains(MAX_FORWARDS) || !matches!(head.method, Method::OPTIONS | Method::TRACE) {
         return None;
@@ -24,7 +24,7 @@ pub(super) fn decrement(head: &mut RequestHead) -> Option<local_reply::LocalRepl
     }
 }
 
-/// A number of digits; one that is too large is the largest that goes on, and one more.
+/// Parses digits; a larger number counts as `u32::MAX + 1`, so that at most `u32::MAX` is forwarded.
 fn parse_count(digits: &[u8]) -> Option<u64> {
     let most = u64::from(u32::MAX) + 1;
     parse_decimal_saturating(digits).map(|number| number.min(most))

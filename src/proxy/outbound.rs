@@ -1,4 +1,4 @@
-//! The request side: a client's request on its way upstream.
+//! The request side: makes a client's request fit for the upstream.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::http1::names::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, X_REQ
 use crate::http1::{FieldName, Fields, RequestHead};
 use crate::upstream::{ForwardError, HeaderScrub, RequestBody};
 
-/// Nothing but what every set has: the bytes beyond ASCII. Controls no URI comes with.
-const BEYOND_ASCII: AsciiSet = AsciiSet::EMPTY;
+/// Encodes bytes beyond ASCII alone, as every set does; control characters can't occur in a URI.
+const NON_ASCII: AsciiSet = AsciiSet::EMPTY;
 
-/// From what the head of a request that goes upstream is made.
+/// Everything that the head of a forwarded request depends on.
 pub(super) struct OutboundHead<'a> {
     pub client: &'a ClientConnection,
     pub client_ip: &'a ClientIp,
@@ -31,17 +31,16 @@ pub(super) struct OutboundHead<'a> {
     pub id: &'a RequestId,
     pub rewrite: &'a Rewrite,
     pub edits: &'a HeaderEdits,
-    /// The headers whose other spellings are removed.
+    /// The headers of which variants with underscores are removed.
     pub protected: &'a HeaderScrub,
 }
 
 impl OutboundHead<'_> {
-    /// Makes the head of a request fit to go upstream. The proxy's own headers are added after everything that the client
-    /// can have removed by naming it in `Connection`.
+    /// Prepares the head of a request for the upstream. The proxy's own headers are added last, so that the client can't
+    /// have them removed by naming them in `Connection`.
     ///
     /// # Errors
-    /// A target that has become too long, since a character that must be escaped takes three; or a request loop through
-    /// the same route.
+    /// A target that is too long once percent-encoded, or a request loop through the same route.
     pub fn prepare(&self, head: &mut RequestHead) -> Result<(), ForwardError> {
         let Self { client, plan, edits, protected, .. } = self;
         set_host_from_authority(head);
@@ -49,7 +48,7 @@ impl OutboundHead<'_> {
         rewritten.map_err(|error| ForwardError::Target(error.into()))?;
         let fields = &mut head.fields;
         if !normalize_length(fields, head.version) {
-            // The end of the body is known by now; the upstream connection writes the length anew.
+            // The connection has framed the body already; the upstream connection writes its length anew.
             fields.remove(CONTENT_LENGTH);
         }
         let takes_trailers = takes_trailers(fields);
@@ -67,12 +66,12 @@ impl OutboundHead<'_> {
         Ok(())
     }
 
-    /// Removes other spellings of protected headers, and headers about the client that only a trusted proxy may send.
+    /// Removes variants of protected headers, and headers about the client that only a trusted proxy may send.
     fn remove_spoofed_fields(&self, fields: &mut Fields) {
         let ClientIp { header, remove_headers, .. } = self.client_ip;
         let header = FieldName::from(header);
         let is_trusted = self.client_ip.is_trusted(self.client.ip());
-        let is_claim = |name: FieldName<'_>| {
+        let is_spoofed = |name: FieldName<'_>| {
             if name.has_underscore() && name != header {
                 return remove_headers.contains(name.as_bytes());
             }
@@ -81,18 +80,18 @@ impl OutboundHead<'_> {
             }
             name == header || remove_headers.contains(name.as_bytes())
         };
-        fields.retain(|field| !self.protected.is_twin(field.name) && !is_claim(field.name));
+        fields.retain(|field| !self.protected.is_twin(field.name) && !is_spoofed(field.name));
     }
 }
 
-/// The body with the bound of its route, and without trailers that spoof protected headers.
+/// Applies the route's `max_body`, and removes trailers that spoof protected headers.
 pub(super) fn limit_body(snapshot: &ConfigSnapshot, route: RouteId, body: RequestBody) -> RequestBody {
     let max = snapshot.gate.routes.get(route).max_body;
     body.at_most(max).scrubbed(Arc::clone(&snapshot.protected_headers))
 }
 
-/// Reads a small body whole before the request is sent, unless it belongs to a gRPC call. A body of length zero that has
-/// not ended is read to its end in any case: its request would be complete before that.
+/// Buffers a small body before the request is sent, unless it belongs to a gRPC call. A body of length zero whose end has
+/// not arrived is always read to its end, because the forwarded request is complete without it.
 pub(super) async fn buffer_small_body(
     mut body: RequestBody,
     client: &ClientConnection,
@@ -111,14 +110,14 @@ pub(super) async fn buffer_small_body(
     Ok(RequestBody::empty())
 }
 
-/// The authority of an absolute target goes over Host (RFC 9112 §3.2.2).
+/// Sets Host to the authority of an absolute target, which takes precedence (RFC 9112 §3.2.2).
 fn set_host_from_authority(head: &mut RequestHead) {
     if let Some(authority) = head.uri.authority() {
         head.fields.set(HOST, authority.as_str().as_bytes());
     }
 }
 
-/// Leaves only path and query in the target, with the path as it was matched and without its prefix.
+/// Reduces the target to path and query; `path` is the normalized path where it differs from the one sent.
 fn rewrite_target(head: &mut RequestHead, path: Option<&str>, rewrite: &Rewrite) -> Result<(), InvalidUri> {
     let sent = path.unwrap_or_else(|| head.uri.path());
     let cut = rewrite.path(sent);
@@ -131,8 +130,8 @@ fn rewrite_target(head: &mut RequestHead, path: Option<&str>, rewrite: &Rewrite)
         return Ok(());
     }
     let target = match query {
-        // A target has no characters beyond ASCII (RFC 3986 §2), though some clients send them as they are.
-        Some(query) => format!("{cut}?{}", percent_encode(query.as_bytes(), &BEYOND_ASCII)),
+        // A target is ASCII (RFC 3986 §2), but some clients send other characters unencoded.
+        Some(query) => format!("{cut}?{}", percent_encode(query.as_bytes(), &NON_ASCII)),
         None => cut.to_owned(),
     };
     head.uri = Uri::from(target.parse::<PathAndQuery>()?);
@@ -156,7 +155,7 @@ mod tests {
         let mut head = RequestHead::new(Method::GET, uri.parse().unwrap());
         head.fields = fields.iter().copied().collect();
         let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };
-        let outgoing = OutboundHead {
+        let outbound = OutboundHead {
             client: &client,
             client_ip: &ClientIp::default(),
             plan: &ForwardPlan {
@@ -170,12 +169,12 @@ mod tests {
             edits: &HeaderEdits::default(),
             protected: &own_headers().collect(),
         };
-        outgoing.prepare(&mut head).unwrap();
+        outbound.prepare(&mut head).unwrap();
         head
     }
 
     #[tokio::test]
-    async fn a_target_is_left_as_path_and_query() {
+    async fn the_target_is_reduced_to_path_and_query() {
         let target = |uri: &str, path, prefix| prepared(uri, &[], path, prefix).uri.to_string();
         assert_eq!(target("/a?b=%2F", None, None), "/a?b=%2F");
         assert_eq!(target("http://h/a?b", None, None), "/a?b");
@@ -187,24 +186,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_absolute_target_goes_over_host() {
+    async fn the_authority_of_an_absolute_target_replaces_host() {
         let head = prepared("http://real.example/", &[("host", "other")], None, None);
         assert_eq!(head.fields.get_all(HOST).collect::<Vec<_>>(), [b"real.example"]);
     }
 
     #[tokio::test]
-    async fn twins_of_what_the_proxy_answers_for_go() {
+    async fn variants_of_protected_headers_are_removed() {
         let names =
             ["X_Forwarded_For", "x-forwarded_host", "Content_Length", "proxy_authorization", "x_free"];
         let sent: Vec<(&str, &str)> = names.iter().map(|name| (*name, "1")).chain([("host", "a")]).collect();
         let fields = prepared("/", &sent, None, None).fields;
-        let odd: Vec<&str> =
+        let kept: Vec<&str> =
             fields.iter().map(|field| field.name.as_str()).filter(|name| name.contains('_')).collect();
-        assert_eq!(odd, ["x_free"]);
+        assert_eq!(kept, ["x_free"]);
     }
 
     #[tokio::test]
-    async fn strangers_are_not_believed() {
+    async fn forwarding_headers_of_untrusted_clients_are_replaced() {
         let sent = [
             ("host", "a"),
             ("x-forwarded-for", "6.6.6.6"),

@@ -1,4 +1,4 @@
-//! The headers that mean something to the proxy.
+//! The headers that have a meaning for the proxy.
 
 use http::header::HeaderName;
 
@@ -11,42 +11,42 @@ use crate::http1::names::{
 };
 use crate::upstream::HeaderScrub;
 
-/// Headers that the proxy itself writes or leaves out, besides those of one connection.
+/// Headers that the proxy itself writes or removes, besides hop-by-hop headers.
 const OWN: [FieldName<'static>; 6] =
     [CONTENT_LENGTH, FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REQUEST_ID];
 
-/// Every header that the proxy writes, and that a limit, a route's conditions or a change of request headers names. It is
-/// made once for a configuration.
+/// The headers that the proxy writes, and those that a limit, a route's conditions or a change of request headers names.
+/// Built once for each configuration.
 #[must_use]
-pub fn protected_headers(gate: &Gate, treatments: &[RouteAction]) -> HeaderScrub {
+pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
     let own = [&gate.client_ip.header].into_iter();
     let of_tokens = gate.jwt.iter().map(|verifier| &verifier.spec().header);
-    let of_limits = gate.limit_rules.iter().flat_map(|terms| {
-        let parts = terms.key.parts.iter().chain(terms.tiers.as_ref().map(|tiers| &tiers.by));
-        let cost = match &terms.cost {
+    let of_limits = gate.limit_rules.iter().flat_map(|rule| {
+        let parts = rule.key.parts.iter().chain(rule.tiers.as_ref().map(|tiers| &tiers.by));
+        let cost = match &rule.cost {
             Cost::Header { name, .. } => Some(name),
             Cost::Fixed(_) => None,
         };
         parts.filter_map(of_part).chain(cost)
     });
     let of_routes = gate.routes.routes().iter().flat_map(|route| route.headers.iter().map(|(name, _)| name));
-    let of_treatments = treatments.iter().flat_map(|treatment| {
-        let edits = &treatment.request_headers;
-        let of_key = match &treatment.target {
+    let of_actions = actions.iter().flat_map(|action| {
+        let edits = &action.request_headers;
+        let of_key = match &action.target {
             Target::Forward { key: Some(key), .. } => &key.parts[..],
             _ => &[],
         };
         let edited = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
         edited.chain(of_key.iter().filter_map(of_part))
     });
-    let names = own.chain(of_tokens).chain(of_limits).chain(of_routes).chain(of_treatments);
+    let names = own.chain(of_tokens).chain(of_limits).chain(of_routes).chain(of_actions);
     own_headers()
         .chain(names.cloned())
         .collect::<HeaderScrub>()
         .without(gate.client_ip.remove_headers.clone())
 }
 
-/// The headers that the proxy writes or leaves out, whatever the configuration is.
+/// The headers that the proxy writes or removes under every configuration.
 pub(super) fn own_headers() -> impl Iterator<Item = HeaderName> {
     let names = OWN.iter().chain(&HOP_BY_HOP);
     names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())

@@ -11,11 +11,11 @@ use crate::limit::{Decision, Policy, binding};
 use crate::limiter::LimitStatus;
 use crate::time::{Clock, Micros};
 
-/// From what the rate headers of one request follow.
+/// What the rate headers of one request are computed from.
 #[derive(Clone, Copy)]
 pub(super) struct RateHeaderSource<'a> {
     pub policy: &'a ResponsePolicy,
-    /// Every limit, by its id.
+    /// All policies, by [`PolicyId`](crate::limit::PolicyId).
     pub limits: &'a [Policy],
     /// The state of each limit that applies to the request.
     pub statuses: &'a [LimitStatus],
@@ -23,7 +23,7 @@ pub(super) struct RateHeaderSource<'a> {
 }
 
 impl RateHeaderSource<'_> {
-    /// Writes the rate headers. Headers of the server are kept, as a set, if they leave the client no more than ours.
+    /// Writes the rate headers. A server's own headers are kept, as a set, if their remaining count is not above ours.
     /// `retry_after` is the wait of a denial, in seconds.
     pub fn write(&self, fields: &mut Fields, retry_after: Option<u64>) {
         let Some(index) = binding(self.statuses.iter().map(|status| &status.decision)) else { return };
@@ -56,7 +56,7 @@ fn is_tighter(fields: &Fields, ours: &Decision) -> bool {
     theirs.is_some_and(|remaining| remaining <= ours.remaining)
 }
 
-/// The same of the draft's field: the smallest `r` of all its items counts.
+/// The same for the draft's `RateLimit` field: the smallest `r` of all its items counts.
 fn is_tighter_draft(fields: &Fields, ours: &Decision) -> bool {
     let parameters = fields.elements(RATELIMIT).flat_map(|item| item.split(|byte| *byte == b';'));
     let counts = parameters.filter_map(|part| parse_decimal(part.trim_ascii().strip_prefix(b"r=")?));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_own_headers_stay_if_they_leave_no_more() {
+    fn a_servers_own_headers_stay_if_their_remaining_count_is_not_above_ours() {
         let own = [("x-ratelimit-limit", "7"), ("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "9")];
         assert_eq!(written(&own, &ResponsePolicy::default(), None)[0], "x-ratelimit-limit: 7");
         let looser = [("x-ratelimit-remaining", "3"), ("x-ratelimit-limit", "7")];

@@ -1,4 +1,4 @@
-//! Why the proxy itself responds to a request, instead of a server.
+//! Why the proxy itself responds to a request, in place of an upstream.
 
 use http::Method;
 
@@ -20,7 +20,7 @@ pub(super) enum Rejection {
     MissingKey(Box<MissingPart>),
     /// No route matches.
     NoRoute,
-    /// `OPTIONS *` asks for the proxy itself.
+    /// `OPTIONS *` addresses the proxy itself.
     OptionsAsterisk,
     /// The upstream gave no valid response.
     Upstream(ForwardError),
@@ -29,13 +29,13 @@ pub(super) enum Rejection {
 }
 
 impl Rejection {
-    /// The rejection of a request that matches no route; `OPTIONS *` asks for the proxy itself (RFC 9110 §9.3.7).
+    /// The rejection of a request that matches no route; `OPTIONS *` addresses the proxy itself (RFC 9110 §9.3.7).
     pub fn no_route(head: &RequestHead) -> Self {
         let is_asterisk = head.method == Method::OPTIONS && head.uri.path() == "*";
         if is_asterisk { Self::OptionsAsterisk } else { Self::NoRoute }
     }
 
-    /// The limit that rejects the request, and how that is counted. Denials are counted by the limiter.
+    /// The limit that rejects the request, and the outcome to count for it. Denials are counted by the limiter.
     pub fn decision(&self) -> Option<(PolicyId, Outcome)> {
         match self {
             Self::Malformed(RequestError::Blocked(limit)) => Some((*limit, Outcome::Blocked)),

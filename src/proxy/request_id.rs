@@ -1,23 +1,23 @@
-//! What a request is called, on its way and in logs.
+//! Request IDs, sent as X-Request-Id and logged.
 
 use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use crate::http1::{Fields, names};
 
-/// The header that carries it, in both directions.
+/// The header with the request ID, in requests and responses.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest that is taken over.
-const MAX_TAKEN: usize = 128;
+/// The longest ID that is accepted from a trusted proxy.
+const MAX_LENGTH: usize = 128;
 
-/// The id of a request: letters, digits and a few signs.
+/// The ID of a request: letters, digits and a few symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestId(SmallVec<[u8; 32]>);
 
 impl RequestId {
-    /// The id that a trusted proxy gives, if it has at most 128 characters, and only such as mean nothing in JSON, HTML,
-    /// logs and shells; else 128 random bits, in hex.
+    /// The X-Request-Id that a trusted proxy has sent, if it has at most 128 characters, none of which are special in JSON,
+    /// HTML, logs or shells; else 128 random bits in hex.
     pub fn new(fields: &Fields, is_trusted: bool) -> Self {
         let given = if is_trusted { fields.get(names::X_REQUEST_ID) } else { None };
         Self(given.filter(|id| is_valid(id)).map_or_else(generate, SmallVec::from_slice))
@@ -28,14 +28,14 @@ impl RequestId {
     }
 
     pub fn as_str(&self) -> &str {
-        // It has ASCII characters only.
+        // `is_valid` and `generate` allow ASCII only.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
 fn is_valid(id: &[u8]) -> bool {
     let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:/+=@-".contains(byte);
-    (1..=MAX_TAKEN).contains(&id.len()) && id.iter().all(is_safe)
+    (1..=MAX_LENGTH).contains(&id.len()) && id.iter().all(is_safe)
 }
 
 fn generate() -> SmallVec<[u8; 32]> {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_fit_id_of_a_trusted_proxy_is_taken_over() {
+    fn only_a_valid_id_of_a_trusted_proxy_is_kept() {
         let with = |id: &[u8], is_trusted| {
             let mut fields = Fields::new();
             fields.push(names::X_REQUEST_ID, id);
@@ -69,9 +69,9 @@ mod tests {
             (&[b'a'; 129], true),
             (b"a\"b", true),
         ] {
-            let made = with(id, is_trusted);
-            let is_hex = made.as_bytes().iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-            assert!(made.as_bytes().len() == 32 && is_hex, "{made:?}");
+            let generated = with(id, is_trusted);
+            let is_hex = generated.as_bytes().iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            assert!(generated.as_bytes().len() == 32 && is_hex, "{generated:?}");
         }
         let none = Fields::new();
         assert_ne!(RequestId::new(&none, true), RequestId::new(&none, true));

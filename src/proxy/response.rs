@@ -1,4 +1,4 @@
-//! Responses as the proxy gives them to a client's connection.
+//! Responses that the proxy returns to a client's connection.
 
 use crate::http1::ResponseHead;
 
@@ -7,12 +7,12 @@ use super::{ReplyBody, Tunnel};
 /// A response to a client.
 #[derive(Debug)]
 pub struct ProxyResponse<B = ReplyBody> {
-    /// Its head. `Connection: close` in it means that the connection ends after the response. Of the fields that frame a
-    /// body it has `Content-Length` at most.
+    /// The head. `Connection: close` closes the connection after the response. Its only framing field may be
+    /// `Content-Length`: the connection adds `Transfer-Encoding` if it needs it.
     pub head: ResponseHead,
-    /// Its body.
+    /// The body.
     pub body: B,
-    /// What its connection goes on with behind the head, where that has switched protocols.
+    /// The tunnel that uses the connection after a response that switches protocols.
     pub tunnel: Option<Box<Tunnel>>,
 }
 
@@ -22,7 +22,7 @@ impl<B> ProxyResponse<B> {
         Self { head, body, tunnel: None }
     }
 
-    /// The same with another body.
+    /// Converts the body.
     pub(super) fn map<C>(self, convert: impl FnOnce(B) -> C) -> ProxyResponse<C> {
         ProxyResponse { head: self.head, body: convert(self.body), tunnel: self.tunnel }
     }

@@ -1,4 +1,4 @@
-//! The body of an answer, as the client's connection writes it.
+//! The body of a response, as the client's connection writes it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::telemetry::Counts;
 use crate::time::cached_now;
 use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 
-/// The body of an answer. When it is dropped, the request is logged and its duration counted.
+/// The body of a response. When it is dropped, the request is logged and its duration counted.
 #[derive(Debug)]
 pub struct ReplyBody {
     source: BodySource,
@@ -33,16 +33,16 @@ pub(super) struct RequestTiming {
 /// Where a body comes from.
 #[derive(Debug)]
 pub(super) enum BodySource {
-    /// From us.
+    /// From the proxy itself.
     Local(Bytes),
-    /// From a server.
+    /// From an upstream server.
     Upstream(ResponseBody),
-    /// From a server, to a gRPC call that holds units until its trailers.
+    /// From an upstream server, for a gRPC call whose charge depends on its trailers.
     Grpc(Box<GrpcBody>),
 }
 
 impl BodySource {
-    /// The body that comes from a server.
+    /// The body from an upstream server, if it has one.
     fn upstream_body(&self) -> Option<&ResponseBody> {
         match self {
             Self::Local(_) => None,
@@ -51,14 +51,12 @@ impl BodySource {
         }
     }
 
-    /// Whether it is an empty body of ours.
+    /// Whether this is an empty body of the proxy itself.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Local(bytes) if bytes.is_empty())
     }
-}
 
-impl BodySource {
-    /// Whether there is no more to come.
+    /// Whether the body has ended.
     pub fn is_end_stream(&self) -> bool {
         match self {
             Self::Local(bytes) => bytes.is_empty(),
@@ -67,7 +65,7 @@ impl BodySource {
         }
     }
 
-    /// How long it is.
+    /// Bounds of the remaining length.
     pub fn size_hint(&self) -> SizeHint {
         match self {
             Self::Local(bytes) => SizeHint::with_exact(bytes.len() as u64),
@@ -82,39 +80,39 @@ impl ReplyBody {
         Self { source, entry, timing }
     }
 
-    /// Whether it comes from the proxy itself.
+    /// Whether the body comes from the proxy itself.
     #[must_use]
     pub fn is_local(&self) -> bool {
         matches!(self.source, BodySource::Local(_))
     }
 
-    /// How long it is, if it comes from the proxy itself.
+    /// The length of a body from the proxy itself.
     #[must_use]
     pub fn local_length(&self) -> Option<u64> {
         if let BodySource::Local(bytes) = &self.source { Some(bytes.len() as u64) } else { None }
     }
 
-    /// Goes on with what is still to be sent of the request, while no more of the response can be taken.
+    /// Continues to send the request's body while the client does not read the response.
     ///
     /// # Errors
-    /// When the client has broken off the request.
+    /// The client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         if let BodySource::Upstream(body) = &mut self.source { body.poll_upload(cx) } else { Ok(()) }
     }
 
-    /// Whether it has no minimum rate, as of event streams and gRPC calls.
+    /// Whether the minimum rate does not apply, as for event streams and gRPC calls.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
         self.source.upstream_body().is_some_and(ResponseBody::is_open_ended)
     }
 
-    /// Who uses the connection to the server, if there is more of the body to come and no other request does.
+    /// The use of the server connection, if the body has not ended and no other request shares the connection.
     #[must_use]
     pub fn upstream_connection(&self) -> Option<&Arc<ConnectionUse>> {
         self.source.upstream_body().filter(|body| !body.is_end_stream())?.connection_use()
     }
 
-    /// Notes what is logged of a frame.
+    /// Records bytes, end and error of the body for the access log.
     fn record_frame(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
         let Some(entry) = &mut self.entry else { return };
         match frame {
@@ -158,8 +156,8 @@ impl Body for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        let is_own = matches!(self.source, BodySource::Local(_));
-        let is_whole = is_own || self.is_end_stream();
+        let is_local = matches!(self.source, BodySource::Local(_));
+        let is_whole = is_local || self.is_end_stream();
         if let Some(entry) = &mut self.entry {
             if !is_whole && !entry.is_whole {
                 entry.record.error.get_or_insert("client_gone");

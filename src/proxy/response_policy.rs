@@ -1,4 +1,4 @@
-//! What a client sees of its limits.
+//! How responses show limits to clients: rate headers, Retry-After, and custom denials.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use http::{HeaderValue, StatusCode};
 
 use crate::time::Micros;
 
-/// How answers speak of limits.
+/// How responses show limits.
 #[derive(Clone, Debug)]
 pub struct ResponsePolicy {
     /// Which rate headers are sent.
     pub rate_headers: RateHeaders,
     /// Whether `X-RateLimit-Reset` is a Unix time instead of a number of seconds.
     pub reset_is_epoch: bool,
-    /// The most that `Retry-After` says, where it is bounded.
+    /// The highest `Retry-After`, if it is bounded.
     pub retry_after_max: Option<Duration>,
     /// Up to this share is added to `Retry-After`, so that clients do not come back all at once.
     pub retry_after_jitter: f64,
-    /// The answer to a denied request, where it is not problem+json.
+    /// The response to a denied request, if it is not problem+json.
     pub denied: Option<CustomDenial>,
 }
 
 /// Which rate headers are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateHeaders {
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` of the limit that binds.
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` of the binding limit.
     pub x_ratelimit: bool,
     /// `RateLimit-Policy` and `RateLimit` of every limit (draft-ietf-httpapi-ratelimit-headers-11).
     pub draft_11: bool,
 }
 
-/// An answer to denied requests in the operator's own words.
+/// The operator's own response to denied requests.
 #[derive(Clone, Debug)]
 pub struct CustomDenial {
-    /// The status.
+    /// The status code.
     pub status: StatusCode,
-    /// The type of the body.
+    /// The Content-Type of the body.
     pub content_type: HeaderValue,
     /// The body.
     pub body: Template,
@@ -61,7 +61,7 @@ impl ResponsePolicy {
         wait.saturating_add(jitter)
     }
 
-    /// What `Retry-After` says of a wait in seconds: no more than configured.
+    /// The value of `Retry-After` for a wait in seconds: at most the configured maximum.
     pub(super) fn retry_after(&self, wait: u64) -> u64 {
         self.retry_after_max.map_or(wait, |max| wait.min(max.as_secs().max(1)))
     }
@@ -76,7 +76,7 @@ impl ResponsePolicy {
 /// other braces stay as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    pieces: Vec<Piece>,
+    parts: Vec<Part>,
     escaping: Escaping,
 }
 
@@ -92,12 +92,12 @@ pub enum Escaping {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum Part {
     Text(Box<str>),
     Field(Field),
 }
 
-/// What a template can fill in.
+/// A value that a template can fill in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Limit,
@@ -116,31 +116,31 @@ const FIELDS: [(&str, Field); 5] = [
 ];
 
 impl Template {
-    /// Reads a template; every text is one. `escaping` applies to what is filled in.
+    /// Parses a template; every text is valid. `escaping` applies to what is filled in.
     #[must_use]
     pub fn parse(text: &str, escaping: Escaping) -> Self {
-        let mut pieces = Vec::new();
+        let mut parts = Vec::new();
         let mut rest = text;
         while let Some((at, name, field)) = next_field(rest) {
             if at > 0 {
-                pieces.push(Piece::Text(rest[..at].into()));
+                parts.push(Part::Text(rest[..at].into()));
             }
-            pieces.push(Piece::Field(field));
+            parts.push(Part::Field(field));
             rest = &rest[at + name.len()..];
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.into()));
+            parts.push(Part::Text(rest.into()));
         }
-        Self { pieces, escaping }
+        Self { parts, escaping }
     }
 
     /// The text with every field filled in and escaped.
     pub(super) fn fill(&self, mut value: impl FnMut(Field) -> String) -> String {
         let mut filled = String::new();
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(text) => filled.push_str(text),
-                Piece::Field(field) => self.escaping.push(&value(*field), &mut filled),
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => filled.push_str(text),
+                Part::Field(field) => self.escaping.push(&value(*field), &mut filled),
             }
         }
         filled
@@ -183,8 +183,8 @@ impl Escaping {
 }
 
 fn next_field(text: &str) -> Option<(usize, &'static str, Field)> {
-    let places = FIELDS.iter().filter_map(|(name, field)| Some((text.find(name)?, *name, *field)));
-    places.min_by_key(|(at, _, _)| *at)
+    let found = FIELDS.iter().filter_map(|(name, field)| Some((text.find(name)?, *name, *field)));
+    found.min_by_key(|(at, _, _)| *at)
 }
 
 #[cfg(test)]

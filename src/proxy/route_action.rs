@@ -1,4 +1,4 @@
-//! What becomes of a request that matches a route.
+//! What a route does with the requests that match it.
 
 use bytes::Bytes;
 use http::header::HeaderName;
@@ -11,31 +11,31 @@ use crate::upstream::{HostRule, UpstreamId};
 /// What a route does with its requests.
 #[derive(Clone, Debug)]
 pub struct RouteAction {
-    /// Where they go.
+    /// Whether they are forwarded.
     pub target: Target,
-    /// Changes to what goes upstream.
+    /// Changes to the headers of forwarded requests.
     pub request_headers: HeaderEdits,
-    /// Changes to what goes back.
+    /// Changes to the headers of responses.
     pub response_headers: HeaderEdits,
 }
 
-/// Where a route's requests go.
+/// Where a route sends its requests.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// To an upstream.
     Forward {
-        /// Which.
+        /// The upstream.
         upstream: UpstreamId,
-        /// With which changes.
+        /// Changes to the request's target.
         rewrite: Rewrite,
-        /// The key that chooses the server, where the upstream balances by a hash.
+        /// The key that selects the server, if the upstream balances by a hash.
         key: Option<KeySpec>,
     },
-    /// Nowhere: the route answers by itself.
+    /// Nowhere: the route responds by itself.
     Respond {
-        /// The status of the answer.
+        /// The status code.
         status: StatusCode,
-        /// Its body.
+        /// The body.
         body: Bytes,
     },
 }
@@ -43,24 +43,24 @@ pub enum Target {
 /// Changes to a request's target.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
-    /// Whole segments cut from the front of the path, such as `/v1`, in the spelling that paths are matched in; no slash
-    /// at the end.
+    /// Whole segments that are removed from the start of the path, such as `/v1`, in the normal form for matching and
+    /// without a trailing slash.
     pub strip_prefix: Option<Box<str>>,
-    /// The Host header upstream.
+    /// The Host header that the upstream gets.
     pub host: HostRule,
 }
 
-/// Headers to remove and to set, in this order.
+/// Headers to remove, and then headers to set.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderEdits {
-    /// Set to these values, whatever was there.
+    /// Headers to set, replacing any value.
     pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Removed.
+    /// Headers to remove.
     pub remove: Vec<HeaderName>,
 }
 
 impl Rewrite {
-    /// A path without its prefix; what does not start with it, as whole segments, stays as it is.
+    /// A path without the prefix; a path that does not start with it, as whole segments, is unchanged.
     #[must_use]
     pub fn path<'p>(&self, path: &'p str) -> &'p str {
         match self.strip_prefix.as_deref().and_then(|prefix| strip_prefix(path, prefix)) {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_segments_are_cut() {
+    fn only_whole_segments_are_removed() {
         let rewrite = Rewrite { strip_prefix: Some("/v1".into()), ..Rewrite::default() };
         assert_eq!(rewrite.path("/v1/a"), "/a");
         assert_eq!(rewrite.path("/v1"), "/");

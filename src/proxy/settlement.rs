@@ -1,4 +1,4 @@
-//! Charges by the final status of a request.
+//! Refunds by the final status of a request.
 
 use http::StatusCode;
 
@@ -9,9 +9,9 @@ use super::response_body::BodySource;
 use crate::http1::names::GRPC_STATUS;
 use crate::limiter::{LimitStatuses, Reservation};
 
-/// Refunds the units that a request with this response does not pay, before the response is sent: the next request of
-/// the client finds them. The status of a gRPC call may come in its trailers, so its body refunds then. Returns the
-/// limits that have changed.
+/// Refunds the units that a request with this response does not pay, before the response is sent, so that the client's
+/// next request finds them. The status of a gRPC call may come in its trailers, so its body refunds then. Returns the
+/// new state of the limits that have changed.
 pub(super) async fn settle(
     reservation: Box<Reservation>,
     response: ProxyResponse<BodySource>,

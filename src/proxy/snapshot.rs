@@ -1,4 +1,4 @@
-//! One configuration as it is served, and one worker's proxy over it.
+//! A snapshot of the configuration, and one worker's proxy over it.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -19,17 +19,17 @@ use crate::upstream::{HeaderScrub, SharedUpstream, Upstream, UpstreamId, Upstrea
 pub struct ConfigSnapshot {
     /// Routes, clients and limits.
     pub gate: Gate,
-    /// What is done with a request, by [`RouteId`].
+    /// What each route does with its requests, by [`RouteId`].
     pub actions: IdVec<RouteId, RouteAction>,
     /// The upstreams, by [`UpstreamId`].
     pub upstreams: IdVec<UpstreamId, UpstreamSpec>,
     /// How responses show limits.
     pub response_policy: ResponsePolicy,
-    /// Headers that mean something to the proxy: other spellings of them are not forwarded.
+    /// Headers that have a meaning for the proxy: variants of them with underscores are not forwarded.
     pub protected_headers: Arc<HeaderScrub>,
 }
 
-/// From what one worker's proxy is built.
+/// What one worker's proxy is built from.
 #[derive(Debug)]
 pub struct ProxyConfig {
     /// The configuration.
@@ -43,7 +43,7 @@ pub struct ProxyConfig {
     pub shared: SharedState,
     /// Where requests are counted.
     pub counts: Arc<Counts>,
-    /// Where requests are logged, if they are.
+    /// The access log, if it is on.
     pub access: Option<AccessWriter>,
 }
 
@@ -59,7 +59,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy with this configuration. Those of the `earlier` upstreams that stay are used again.
+    /// A proxy with this configuration. `earlier` upstreams that it still has keep their connections.
     pub(super) fn new(
         config: ProxyConfig,
         limiter: &Limiter,
@@ -90,7 +90,7 @@ impl Proxy {
         (!client_ip.is_trusted(address)).then(|| client_ip.counted(address))
     }
 
-    /// Closes connections to servers that are idle for too long.
+    /// Closes server connections that have been idle for too long.
     pub fn close_expired_connections(&self) {
         for upstream in &self.upstreams {
             upstream.sweep();

@@ -1,4 +1,4 @@
-//! Tunnels: bytes both ways after both sides have switched protocols.
+//! Tunnels: forward bytes in both directions after a protocol switch.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -17,31 +17,31 @@ use crate::socket::LazyTimer;
 use crate::time::monotonic;
 use crate::upstream::ServerEnd;
 
-/// Bytes that are held for each direction.
+/// The size of the buffer for each direction, in bytes.
 const BUFFER: usize = 8 * 1024;
 
-/// A tunnel whose client's end is still to come.
+/// A tunnel that waits for the client's connection or stream.
 #[derive(Debug)]
 pub struct Tunnel {
     server: ServerEnd,
-    /// How long both sides may be silent.
+    /// How long both sides may be idle.
     timeout: Duration,
     log: TunnelLog,
 }
 
-/// The tunnel's line of the access log, which is written when this is dropped, however the tunnel ends.
+/// The tunnel's entry of the access log, written on drop, however the tunnel ends.
 #[derive(Debug)]
 struct TunnelLog {
     entry: Option<Box<LogEntry>>,
-    /// Bytes that have come from the server.
+    /// Bytes that have been read from the server.
     bytes: Cell<u64>,
 }
 
-/// An end of a tunnel that notes what is read from it.
+/// An end of a tunnel; counts the bytes that are read from it, and records the time of the last read.
 struct CountedStream<'n, S> {
     stream: S,
     read: &'n Cell<u64>,
-    heard: &'n Cell<Instant>,
+    last_read: &'n Cell<Instant>,
 }
 
 /// Starts the tunnel of an accepted upgrade: over HTTP/2 in a task, on the stream of its CONNECT request; otherwise it is
@@ -63,17 +63,18 @@ pub(super) fn start(
 }
 
 impl Tunnel {
-    /// Carries bytes until both sides have ended, one of them breaks, or nothing comes from either for too long. A side
-    /// that ends is heard of on the other, which may still speak.
+    /// Forwards bytes until both sides have ended, one of them fails, or both are idle for too long. The end of one side
+    /// is forwarded; the other may still send.
     pub async fn run(mut self, client: impl AsyncRead + AsyncWrite + Unpin) {
-        let (heard, said) = (Cell::new(monotonic()), Cell::new(0));
-        let mut client = CountedStream { stream: client, read: &said, heard: &heard };
-        let mut server = CountedStream { stream: &mut self.server, read: &self.log.bytes, heard: &heard };
-        let mut alarm = LazyTimer::default();
+        let (last_read, from_client) = (Cell::new(monotonic()), Cell::new(0));
+        let mut client = CountedStream { stream: client, read: &from_client, last_read: &last_read };
+        let mut server =
+            CountedStream { stream: &mut self.server, read: &self.log.bytes, last_read: &last_read };
+        let mut timer = LazyTimer::default();
         let mut copy = pin!(copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER));
         poll_fn(|cx| match copy.as_mut().poll(cx) {
             Poll::Ready(_) => Poll::Ready(()),
-            Poll::Pending => alarm.wait_until(heard.get() + self.timeout, cx),
+            Poll::Pending => timer.wait_until(last_read.get() + self.timeout, cx),
         })
         .await;
     }
@@ -97,7 +98,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<'_, S> {
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
         self.read.set(self.read.get() + (buf.filled().len() - before) as u64);
-        self.heard.set(monotonic());
+        self.last_read.set(monotonic());
         Poll::Ready(read)
     }
 }

@@ -1,6 +1,6 @@
 //! Via on requests, and the detection of request loops (RFC 9110 §7.6.3).
 //!
-//! A gateway must add itself to the requests that it forwards; on responses Via is optional, and is left out.
+//! A gateway must add itself to the Via of requests that it forwards; on responses Via is optional and left out.
 
 use std::sync::LazyLock;
 
@@ -17,16 +17,16 @@ static PSEUDONYM: LazyLock<String> = LazyLock::new(|| format!("tidegate-{:016x}"
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Loop;
 
-/// What Via says of a request that came in this version and is forwarded by this route. The route is part of the
-/// pseudonym because a request may pass one process several times by different routes, and only never ends if it comes
-/// back to the same one.
+/// The Via element of a request of this version that this route forwards. The route is part of the pseudonym because a
+/// request may legitimately pass one process several times by different routes; it loops if it comes back to the same.
 pub(super) fn element(version: Version, route: RouteId) -> Vec<u8> {
     let version = match version {
         Version::HTTP_10 => "1.0 ",
         Version::HTTP_2 => "2 ",
         _ => "1.1 ",
     };
-    // A new connection may bring one request only, for which formatting would cost more than all its other headers.
+    // Not `format!`: a connection may carry only one request, for which formatting would cost more than all its other
+    // headers.
     let mut element = [version.as_bytes(), PSEUDONYM.as_bytes(), b"."].concat();
     push_decimal(&mut element, route.0.into());
     element
@@ -41,7 +41,7 @@ pub(super) fn add(fields: &mut Fields, own: &[u8]) -> Result<(), Loop> {
         fields.push(VIA, own);
         return Ok(());
     }
-    // The version may differ each time.
+    // Compare the pseudonym alone: the version may differ each time.
     let pseudonym = own.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     let mut words = fields.get_all(VIA).flat_map(|value| value.split(|byte| b" \t,".contains(byte)));
     if words.any(|word| word == pseudonym) {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_is_a_route_that_was_passed_before() {
+    fn a_request_that_passes_the_same_route_again_is_a_loop() {
         let mut fields = Fields::new();
         fields.push(VIA, b"1.0 fred, 1.1 p.example.net (a, b)");
         for route in [1, 12, 2] {

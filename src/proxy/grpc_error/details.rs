@@ -1,26 +1,26 @@
-//! What a refusal says in the details of its status: when to try again.
+//! The details of a gRPC error status: when to try again.
 //!
-//! They are a `google.rpc.Status` with a `google.rpc.RetryInfo` in it (googleapis: `google/rpc/status.proto`,
-//! `error_details.proto`), in protobuf's encoding (<https://protobuf.dev/programming-guides/encoding/>), which is short
-//! enough to be written by hand: each field is its number and the kind of its value, and then the value; a message in a
-//! message is a string of bytes.
+//! The details are a `google.rpc.Status` with a `google.rpc.RetryInfo` in it (googleapis: `google/rpc/status.proto`,
+//! `error_details.proto`), in protobuf's encoding (<https://protobuf.dev/programming-guides/encoding/>). They are
+//! encoded by hand to avoid a protobuf dependency: each field is a tag (field number and wire type), and then the value;
+//! a nested message is a string of bytes.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD_NO_PAD;
 
-/// What kind of message is in an `Any`.
+/// The type URL of the message in the `Any`.
 const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
-/// The longest that a `google.protobuf.Duration` may be, in seconds: about ten thousand years.
-const LONGEST: u64 = 315_576_000_000;
+/// The longest `google.protobuf.Duration`, in seconds: about ten thousand years.
+const MAX_DURATION: u64 = 315_576_000_000;
 
-/// A message on its way to be one.
+/// An encoder of one protobuf message.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
-/// The value of `grpc-status-details-bin` for a refusal with this code and message, after which a client may try again
-/// in so many seconds. Binary metadata is sent without padding (gRPC's PROTOCOL-HTTP2).
+/// The value of `grpc-status-details-bin` for an error with this code and message, after which a client may retry in
+/// `seconds`. Binary metadata is sent without padding (gRPC's PROTOCOL-HTTP2).
 pub(super) fn retry_info(code: u16, message: &str, seconds: u64) -> String {
-    let duration = Message::default().number(1, seconds.min(LONGEST));
+    let duration = Message::default().number(1, seconds.min(MAX_DURATION));
     let retry_info = Message::default().bytes(1, &duration.0);
     let any = Message::default().bytes(1, RETRY_INFO).bytes(2, &retry_info.0);
     let status = Message::default().number(1, code.into()).bytes(2, message.as_bytes()).bytes(3, &any.0);
@@ -28,7 +28,7 @@ pub(super) fn retry_info(code: u16, message: &str, seconds: u64) -> String {
 }
 
 impl Message {
-    /// Adds a field with a number, which is not negative.
+    /// Adds a field with a number that is not negative.
     fn number(mut self, field: u8, value: u64) -> Self {
         self.0.push(field << 3);
         self.varint(value);
@@ -43,7 +43,7 @@ impl Message {
         self
     }
 
-    /// Seven bits a byte, the lowest first; the eighth says that there are more.
+    /// Adds a varint: seven bits a byte, the lowest first; the eighth bit is set if more bytes follow.
     fn varint(&mut self, mut rest: u64) {
         loop {
             let [low, ..] = rest.to_le_bytes();
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_reads_what_was_written() {
+    fn prost_decodes_the_encoded_status() {
         for (message, seconds) in [
             ("", 0),
             ("wait", 1),
@@ -78,7 +78,7 @@ mod tests {
             assert_eq!((status.code, &*status.message, status.details.len()), (8, message, 1));
             assert_eq!(status.details[0].type_url.as_bytes(), RETRY_INFO);
             let delay = RetryInfo::decode(&*status.details[0].value).unwrap().retry_delay.unwrap();
-            assert_eq!((delay.seconds.cast_unsigned(), delay.nanos), (seconds.min(LONGEST), 0));
+            assert_eq!((delay.seconds.cast_unsigned(), delay.nanos), (seconds.min(MAX_DURATION), 0));
         }
     }
 }

@@ -142,16 +142,21 @@ limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
           key       header:x-api-key is missing
           refused   with 403: the request lacks it (on_missing = \"deny\")
 
-response  403 Forbidden: the request needs one x-api-key header
+response  403 Forbidden: the request must have exactly one x-api-key header
           its other limits are charged, and may refuse it first
 ")
     );
     let said = explain(&["POST", "http://api.example.com/v1/sessions", "-H", "Content-Length: 65537"]).stdout;
-    let end = "response  413 Payload Too Large: the request's body is larger than it may be here\n          its route has \
+    let end = "response  413 Payload Too Large: the request body is larger than the route allows\n          its route has \
                a max_body of 65536 bytes\n";
     assert!(said.ends_with(end), "{said}");
     let said = explain(&["CONNECT", "http://api.example.com/"]).stdout;
-    assert!(said.ends_with("response  405 Method Not Allowed: CONNECT is not served here\n"), "{said}");
+    assert!(
+        said.ends_with(
+            "response  405 Method Not Allowed: CONNECT is supported for WebSocket over HTTP/2 only\n"
+        ),
+        "{said}"
+    );
     let said = explain(&["OPTIONS", "*"]).stdout;
     assert!(
         said.ends_with("response  204 No Content: `OPTIONS *` addresses the server as a whole\n"),
@@ -286,9 +291,7 @@ fn explain_tells_who_is_let_off_and_who_is_turned_away() {
     );
     let near = told(&["--from", "10.1.2.3"]);
     assert!(
-        near.contains(
-            "cost      none: the address lies in 10.1.0.0/16, which this limit exempts (`allow`)\n"
-        ),
+        near.contains("cost      none: the address is in 10.1.0.0/16, which this limit exempts (`allow`)\n"),
         "{near}"
     );
     assert_eq!(
@@ -300,7 +303,7 @@ fn explain_tells_who_is_let_off_and_who_is_turned_away() {
     assert_eq!(
         told(&["--from", "192.0.2.3"]),
         "response  403 Forbidden: this client is blocked
-          the address lies in 192.0.2.0/24, which limit one blocks (`block`)
+          the address is in 192.0.2.0/24, which limit one blocks (`block`)
 "
     );
 }

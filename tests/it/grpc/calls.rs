@@ -151,7 +151,7 @@ async fn a_call_that_says_too_much_is_refused() {
     let status = client.unary("Sum", vec![0; 100 << 10]).await.unwrap_err();
     assert_eq!(
         (status.code(), status.message()),
-        (Code::ResourceExhausted, "the request's body is larger than it may be here")
+        (Code::ResourceExhausted, "the request body is larger than the route allows")
     );
     eventually("the server has heard of it", || server.open() == 0);
 }

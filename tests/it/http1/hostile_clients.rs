@@ -113,7 +113,7 @@ fn connect_is_for_others() {
         client.send(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"));
         let answer = client.read();
         assert_eq!(answer.start, "HTTP/1.1 405 Method Not Allowed");
-        let detail = "CONNECT is not served here";
+        let detail = "CONNECT is supported for WebSocket over HTTP/2 only";
         let body = format!(
             r#"{{"type":"about:blank","title":"Method Not Allowed","status":405,"detail":"{detail}"}}"#
         );

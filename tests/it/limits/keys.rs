@@ -165,7 +165,7 @@ fn a_part_that_is_missing_means_what_the_limit_says() {
         let answer = get(proxy.addr(), "/", &[]);
         assert_eq!(answer.start, "HTTP/1.1 403 Forbidden");
         assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-        let expected = r#"{"type":"about:blank","title":"Forbidden","status":403,"detail":"the request needs one x-api-key header"}"#;
+        let expected = r#"{"type":"about:blank","title":"Forbidden","status":403,"detail":"the request must have exactly one x-api-key header"}"#;
         assert_eq!(answer.text(), format!("{expected}\n"));
         assert_eq!(status(proxy.addr(), "/", &["X-Api-Key: k"]), 200);
     });

@@ -56,7 +56,7 @@ fn an_upstream_that_says_nothing_sensible_is_502() {
         });
         let proxy = before(&server.url(), "");
         let answer = get(proxy.addr(), "/", &[]);
-        assert_problem(&answer, 502, "Bad Gateway", "the upstream gave no valid response");
+        assert_problem(&answer, 502, "Bad Gateway", "the upstream sent no valid response");
         assert_tells_nothing(&answer, server.addr());
         assert_eq!(server.requests().len(), 1, "after {said:?}");
     }

@@ -78,14 +78,17 @@ fn an_answer_that_ends_in_more_than_one_place_is_502() {
 }
 
 #[test]
-fn an_upstream_that_switches_protocols_unasked_is_502() {
+fn a_101_response_without_an_upgrade_request_is_502() {
     let server = Upstream::answering(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison",
     );
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     for headers in [&[][..], &["Connection: upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]] {
-        assert_bad_gateway(&client.get("/", headers), "the upstream switched protocols unasked");
+        assert_bad_gateway(
+            &client.get("/", headers),
+            "the upstream sent a 101 response that does not match the Upgrade of the request",
+        );
     }
     assert!(server.requests().iter().all(|request| request.header("upgrade").is_none()));
     assert_eq!(server.connections(), 2);
@@ -112,6 +115,6 @@ fn interim_responses_without_end_are_no_answer() {
     });
     let proxy = before(&server.url(), "");
     let answer = get(proxy.addr(), "/", &[]);
-    assert_bad_gateway(&answer, "the upstream gave no valid response");
+    assert_bad_gateway(&answer, "the upstream sent no valid response");
     eventually("the connection is given up", || server.open() == 0);
 }

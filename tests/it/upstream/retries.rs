@@ -73,7 +73,7 @@ fn what_is_lost_on_a_kept_connection_is_sent_again_once_if_that_is_safe() {
         let request = &request[..request.len().min(80)];
         assert_eq!(answer.status(), status, "{request}");
         if status == 502 {
-            assert_bad_gateway(&answer, "the upstream gave no valid response");
+            assert_bad_gateway(&answer, "the upstream sent no valid response");
         }
         let requests = server.requests();
         assert_eq!(requests.len(), seen, "{request}");
@@ -88,7 +88,7 @@ fn a_request_is_sent_again_only_once_and_only_if_nothing_was_answered() {
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     assert_eq!(client.get("/", &[]).status(), 200);
-    assert_bad_gateway(&client.get("/", &[]), "the upstream gave no valid response");
+    assert_bad_gateway(&client.get("/", &[]), "the upstream sent no valid response");
     assert_eq!(server.requests().len(), 3);
     // Half of an answer is an answer.
     let server = Upstream::scripted(|caller| {
@@ -100,7 +100,7 @@ fn a_request_is_sent_again_only_once_and_only_if_nothing_was_answered() {
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     assert_eq!(client.get("/", &[]).status(), 200);
-    assert_bad_gateway(&client.get("/", &[]), "the upstream gave no valid response");
+    assert_bad_gateway(&client.get("/", &[]), "the upstream sent no valid response");
     assert_eq!(server.requests().len(), 2);
 }
 
