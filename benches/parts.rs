@@ -1,4 +1,4 @@
-//! What the parts cost: a step of each algorithm, a route among many, a key, a token, a take from memory.
+//! Benchmarks of single parts: a step of each algorithm, a route match, a request's keys, a token, a charge in memory.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -51,7 +51,7 @@ fn calendar_window() -> Quota {
     Quota::fixed_window(rate, Align::Calendar(calendar)).expect("it fits")
 }
 
-/// What a key remembers after `units` requests, 20 ms apart up to just before [`NOW`].
+/// The state of a key after `units` requests, 20 ms apart up to just before [`NOW`].
 fn used(quota: &Quota, units: u64) -> Option<State> {
     (0..units).fold(None, |state: Option<State>, n| {
         let at = Timestamp(NOW - (units - n) * 20_000);
@@ -89,7 +89,7 @@ fn steps(c: &mut Criterion) {
 }
 
 fn route(number: usize, limits: Vec<PolicyId>) -> Route {
-    // Among them literal paths, parameters and prefixes.
+    // A mix of literal paths, parameters and prefixes.
     let path = match number % 3 {
         0 => format!("/v1/service-{number}/items"),
         1 => format!("/v1/service-{number}/items/{{id}}"),
@@ -209,7 +209,7 @@ fn memory_take(c: &mut Criterion) {
     group.finish();
 }
 
-/// What it takes to keep what the store said of a key for an outage.
+/// Records a decision of the store for an outage.
 fn learn(c: &mut Criterion) {
     let mut group = c.benchmark_group("learn");
     for (name, quota) in quotas() {
@@ -268,7 +268,7 @@ fn tokens(c: &mut Criterion) {
             fields
         };
         let verifier = Verifier::new(spec, Clock::System);
-        // More than are remembered, so that one that comes again is new again.
+        // More tokens than are cached, so that each is verified again.
         let all: Vec<Fields> = (0..20_000).map(token).collect();
         let subject = |fields| verifier.claims(fields).expect("a good token").text("sub");
         let mut next = all.iter().cycle();

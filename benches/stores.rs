@@ -1,6 +1,6 @@
-//! What each algorithm costs its store: Redis' CPU time for a check, and the memory of a key in Redis and in
-//! this process. Starts a redis-server of its own; prints tables. CPU time is Redis' own account of it, which
-//! other load on the machine disturbs less than wall time.
+//! Benchmarks the cost of each algorithm in its store: the CPU time of Redis for a check, and the memory of a key in Redis
+//! and in this process. Starts its own redis-server and prints tables. CPU time is reported by Redis: other load on the
+//! machine affects it less than wall time.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -14,16 +14,16 @@ use tidegate::time::{Clock, Micros, Timestamp};
 
 const START: u64 = 1_790_000_000_000_000;
 const MINUTE: Micros = Micros(60_000_000);
-/// Checks that a figure is the mean of.
+/// The number of checks for a mean.
 const CHECKS: u64 = 60_000;
 const REDIS_KEYS: u64 = 20_000;
-/// What a sliding log is asked to carry in less than 80 MB, with 60 entries each.
+/// The number of keys that sliding logs should hold in less than 80 MB, with 60 entries each.
 const LOG_KEYS: u64 = 100_000;
 const PROCESS_KEYS: u64 = 1_000_000;
-/// Names the figure that a child process is to find.
+/// The environment variable that selects the measurement of a child process.
 const CHILD: &str = "STORES_BENCH_CHILD";
 
-/// A server that lives as long as this does.
+/// A Redis server; stopped on drop.
 struct Server {
     process: Child,
     socket: PathBuf,
@@ -81,7 +81,7 @@ impl Server {
             client_clock: false,
         };
         let redis = Redis::connect_at(&spec, Arc::clone(clock));
-        redis.wait_connected(Duration::from_secs(10)).await.expect("it is there");
+        redis.wait_connected(Duration::from_secs(10)).await.expect("Redis is reachable");
         redis
     }
 }
@@ -102,7 +102,7 @@ fn quotas() -> Vec<(&'static str, Quota)> {
     ]
 }
 
-/// A key as real ones are: a hash.
+/// A key as real requests have: a hash.
 fn key(number: u64) -> Key {
     Key(blake3::hash(&number.to_le_bytes()).as_bytes()[..16].try_into().expect("16 bytes"))
 }
@@ -112,17 +112,17 @@ fn charge(policy: u32, number: u64, keys: u64) -> Charge {
 }
 
 /// µs of Redis' CPU time per request that is charged on the first `stack` policies, with so many requests `at_once`:
-/// those that wait are gathered into one call.
+/// waiting requests are batched into one call.
 async fn cpu_per_request(server: &Server, policies: &Arc<[Policy]>, stack: u32, at_once: u64) -> f64 {
     const KEYS: u64 = 1_000;
     server.cli(&["flushall"]);
     let clock = Arc::new(Clock::manual(Timestamp(START)));
     let redis = server.connect(&clock).await;
-    // First the states that a living system has: 60 requests a key, a second apart.
+    // Warm up to the states of a running system: 60 requests a key, a second apart.
     for second in 0..60 {
         clock.set(Timestamp(START + second * 1_000_000));
         let all: Vec<Charge> = (0..KEYS).flat_map(|n| (0..stack).map(move |p| charge(p, n, KEYS))).collect();
-        redis.apply(policies, &all).await.expect("it answers");
+        redis.apply(policies, &all).await.expect("Redis responds");
     }
     clock.set(Timestamp(START + 61_000_000));
     let requests = CHECKS / if at_once == 1 { 4 } else { 1 };
@@ -133,7 +133,7 @@ async fn cpu_per_request(server: &Server, policies: &Arc<[Policy]>, stack: u32, 
         tasks.spawn(async move {
             for n in (task..requests).step_by(usize::try_from(at_once).expect("small")) {
                 let charges: Vec<Charge> = (0..stack).map(|p| charge(p, n, KEYS)).collect();
-                redis.take(&policies, &charges).await.expect("it answers");
+                redis.take(&policies, &charges).await.expect("Redis responds");
             }
         });
     }
@@ -149,13 +149,13 @@ async fn redis_bytes(server: &Server, policies: &Arc<[Policy]>, keys: u64) -> f6
     server.cli(&["flushall"]);
     let clock = Arc::new(Clock::manual(Timestamp(START)));
     let redis = server.connect(&clock).await;
-    redis.apply(policies, &[charge(0, 0, 1)]).await.expect("it answers");
+    redis.apply(policies, &[charge(0, 0, 1)]).await.expect("Redis responds");
     let before = server.memory();
     for second in 0..60 {
         clock.set(Timestamp(START + second * 1_000_000));
         let all: Vec<Charge> = (0..keys).map(|n| charge(0, n, keys)).collect();
-        // Twenty in flight are all that there are: the others are refused.
-        redis.apply(policies, &all).await.expect("it answers");
+        // The limit of 20 concurrent requests is reached: the others are denied.
+        redis.apply(policies, &all).await.expect("Redis responds");
     }
     (server.memory() - before) / keys as f64
 }
@@ -218,7 +218,7 @@ fn log() -> Quota {
 }
 
 fn main() {
-    // What an allocator gives back it does not always give back to the system: each figure has a process of its own.
+    // Each figure is measured in its own process: an allocator does not always return freed memory to the system.
     if let Some(place) = std::env::var(CHILD).ok().and_then(|place| place.parse::<usize>().ok()) {
         let bytes = match quotas().get(place) {
             Some((_, quota)) => process_bytes(&[policy("per-key", quota)], 1, PROCESS_KEYS),

@@ -31,7 +31,7 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let source = ConfigSource::new(path, &loaded);
     let result = control.block_on(serve(source, loaded.config, inherited));
-    // Workers whose connections are still open after the grace period are not awaited.
+    // Does not wait for workers whose connections are still open after the grace period.
     control.shutdown_background();
     if let Some(access) = result?
         && !access.flush(FLUSH_TIMEOUT)
@@ -141,7 +141,7 @@ impl Supervisor {
         if let Err(error) = result {
             self.running.reload_failed();
             tracing::error!("{why}: {error:#}; serving the previous configuration");
-            // The invalid configuration may name other files than the previous one.
+            // The invalid configuration may refer to other files than the previous one.
             self.set_watching(self.watcher.is_some());
         }
         notify_ready();

@@ -4,7 +4,7 @@
 //! are converted to them and back.
 //!
 //! # Parsing a request
-//! A head is parsed when it is complete. The framing says how the body, which follows it, is decoded:
+//! A head is parsed when it is complete. The framing determines how the body after it is decoded:
 //! ```
 //! use bytes::{Bytes, BytesMut};
 //! use tidegate::http1::{BodyDecoder, Decoded, FieldName, Framing, HeadLimits, names, parse_request};
@@ -27,7 +27,7 @@
 //! assert!(body.is_end());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! What can be read in more than one way is an error, which has the status code of a response:
+//! Ambiguous heads are errors, each with the status code of the response:
 //! ```
 //! use tidegate::http1::{HeadLimits, parse_request};
 //!

@@ -1,4 +1,4 @@
-//! Typed indices: lists whose items are found by the id of their kind, never by a plain number.
+//! Typed indices: a list is indexed by the ID type of its items, so that indices of different lists can't be mixed up.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, Index};

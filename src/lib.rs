@@ -1,6 +1,6 @@
 //! tidegate: a reverse proxy with exact, distributed rate limiting built in.
 //!
-//! ARCHITECTURE.md tells how the modules hang together. Each may import only those to its left:
+//! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
 //! `suggest < id_vec < sharded < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < gate <
 //! proxy < server < admin < config < reload < app < cli`

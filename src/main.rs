@@ -1,4 +1,4 @@
-//! The program: everything it does is in the library.
+//! The `tidegate` program. All code is in the library, so that tests and benchmarks can use it.
 
 use std::process::ExitCode;
 

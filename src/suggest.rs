@@ -1,6 +1,6 @@
-//! The name that was probably meant, for messages.
+//! Suggests the correct name for a misspelled one, in messages.
 
-/// The word nearest to `text`, if one is near enough to have been meant.
+/// The word most similar to `text`; none if no word is similar enough.
 #[must_use]
 pub fn nearest<'w>(text: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let text = text.to_lowercase();

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// How long a formatted date is used again.
+/// How long a formatted date is reused.
 const MAX_DATE_AGE: Duration = Duration::from_millis(250);
 
 thread_local! {
@@ -38,8 +38,8 @@ pub fn cached_now() -> Instant {
 #[must_use]
 pub fn http_date() -> [u8; 29] {
     let now = cached_now();
-    if let Some((made, date)) = DATE.get()
-        && now.saturating_duration_since(made) < MAX_DATE_AGE
+    if let Some((formatted_at, date)) = DATE.get()
+        && now.saturating_duration_since(formatted_at) < MAX_DATE_AGE
     {
         return date;
     }
@@ -152,8 +152,8 @@ impl Clock {
         match self {
             Self::System => wall_time(),
             Self::Monotonic => {
-                let (began, wall) = *ANCHOR;
-                wall.after(began.elapsed().into())
+                let (started, wall) = *ANCHOR;
+                wall.after(started.elapsed().into())
             }
             Self::Manual { now, .. } => Timestamp(now.load(Ordering::Relaxed)),
         }

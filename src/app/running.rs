@@ -36,7 +36,7 @@ pub(super) struct Running {
     metrics: Arc<Metrics>,
     stage: watch::Receiver<Lifecycle>,
     access: Option<AccessOutput>,
-    /// Of the access log, and of the log.
+    /// The dropped lines of the access log, and those of the log.
     dropped_lines: [DroppedLines; 2],
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
     key_refresh: Option<JoinHandle<()>>,
@@ -148,7 +148,7 @@ impl Running {
     ) -> Result<(), ListenError> {
         let has_changed =
             |table: &str| changes.iter().any(|(part, _)| *part == Part::Table(table.to_owned()));
-        // What can fail comes first.
+        // Steps that can fail come first, so that a failed reload changes nothing.
         let (kept, new) = self.match_listeners(std::mem::take(&mut config.listeners));
         let ours: Vec<SocketAddr> = self.listeners.iter().map(ListenerHandle::address).collect();
         let (opened, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;

@@ -62,7 +62,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Tells the decoder that the connection was closed.
+    /// Ends the body because the connection was closed.
     ///
     /// # Errors
     /// When the body is incomplete.

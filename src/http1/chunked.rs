@@ -19,7 +19,7 @@ const MAX_TRAILER_LINES: usize = 100;
 #[derive(Clone, Debug)]
 pub(super) struct ChunkedDecoder {
     state: State,
-    /// Bytes of extensions that may still come.
+    /// Bytes of extensions that are still allowed.
     extensions: usize,
     /// Whether whitespace may follow a size, as some servers write it.
     allows_padding: bool,
@@ -130,7 +130,7 @@ impl ChunkedDecoder {
             self.state = State::End;
             return Ok(Some(Decoded::End(None)));
         }
-        // A bare CR, which other parsers may take for a line end.
+        // A bare CR, which other parsers may read as a line end.
         if matches!(&buffer[..], [b'\r', other, ..] if *other != b'\n') {
             return Err(BodyFault::Trailers);
         }
@@ -142,7 +142,8 @@ impl ChunkedDecoder {
         }
         let trailers = parse(&buffer.split_to(end + 4))?;
         self.state = State::End;
-        // The sender may have meant an earlier end, at an empty line with a bare LF, and the rest for another request.
+        // Another parser may see the end at an earlier empty line with a bare LF, and read the rest as another request
+        // (request smuggling), so the connection is not reused.
         self.must_close = true;
         Ok(Some(Decoded::End((!trailers.is_empty()).then_some(trailers))))
     }

@@ -92,7 +92,7 @@ known_names! {
     X_REQUEST_ID = b"x-request-id",
 }
 
-/// The bit that lower-case letters have; `-`, which known names have too, has it as well.
+/// The bit of lower-case letters; `-`, the only other byte of known names, has it as well.
 const LOWER: u8 = 0x20;
 
 /// Size of the hash table of known names.
@@ -114,7 +114,7 @@ const TABLE: [u8; SLOTS] = {
     table
 };
 
-/// The slot of a name, which is not empty, whatever its case: a perfect hash of the known names.
+/// The slot of a non-empty name, ignoring case: a perfect hash of the known names.
 const fn slot(name: &[u8]) -> usize {
     let (length, first, last) = (name.len(), name[0] | LOWER, name[name.len() - 1] | LOWER);
     let fourth_last = (name[length.saturating_sub(4)] | LOWER) as usize;
@@ -135,7 +135,7 @@ impl<'a> FieldName<'a> {
         Self { id, text }
     }
 
-    /// The id of this token, whatever its case; 0 for a name that is not known.
+    /// The id of this token, ignoring case; 0 for a name that is not known.
     pub(super) fn id_of_token(text: &[u8]) -> u8 {
         let id = if text.is_empty() { 0 } else { TABLE[slot(text)] };
         let known = KNOWN[usize::from(id)];
@@ -161,7 +161,7 @@ impl<'a> FieldName<'a> {
         std::str::from_utf8(self.text).unwrap_or_default()
     }
 
-    /// Whether the name has an underscore: some servers take it for the name with a hyphen.
+    /// Whether the name has an underscore, which some servers read as a hyphen.
     #[must_use]
     pub fn has_underscore(self) -> bool {
         // No known name has one.

@@ -37,8 +37,8 @@ mod tests {
             assert_eq!(parse_decimal(&out), Some(number));
         }
         assert_eq!(parse_decimal(b"007"), Some(7));
-        for odd in [&b""[..], b"+1", b"-1", b" 1", b"1 ", b"0x1", b"18446744073709551616", b"1,1"] {
-            assert_eq!(parse_decimal(odd), None, "{odd:?}");
+        for invalid in [&b""[..], b"+1", b"-1", b" 1", b"1 ", b"0x1", b"18446744073709551616", b"1,1"] {
+            assert_eq!(parse_decimal(invalid), None, "{invalid:?}");
         }
     }
 }

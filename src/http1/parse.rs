@@ -1,4 +1,4 @@
-//! What the parsers of requests and responses share: errors, limits, framing and keep-alive.
+//! Code that the parsers of requests and responses share: errors, limits, framing and keep-alive.
 
 use http::StatusCode;
 use memchr::memchr_iter;
@@ -13,7 +13,7 @@ pub const MAX_INTERIM: u8 = 100;
 /// The largest Content-Length, so that no sum of lengths overflows.
 const MAX_LENGTH: u64 = u64::MAX >> 1;
 
-/// Bytes of empty lines before a head that are too many.
+/// From this many bytes on, empty lines before a head are rejected.
 const MAX_EMPTY: usize = 64;
 
 /// Limits on the size of a head.
@@ -217,9 +217,10 @@ mod tests {
             assert_eq!(length(values, false), Ok(written.map(str::to_owned)), "{values:?}");
         }
         assert_eq!(length(&["5", "05 , 5"], true), Ok(Some("5".to_owned())));
-        for odd in [&["5", "6"][..], &["5, 6"], &["+5"], &["5,"], &[""], &["x"], &["9223372036854775808"]] {
+        for invalid in [&["5", "6"][..], &["5, 6"], &["+5"], &["5,"], &[""], &["x"], &["9223372036854775808"]]
+        {
             for lists in [false, true] {
-                assert_eq!(length(odd, lists), Err(ParseError::ContentLength), "{odd:?}");
+                assert_eq!(length(invalid, lists), Err(ParseError::ContentLength), "{invalid:?}");
             }
         }
         assert_eq!(length(&["5, 5"], false), Err(ParseError::ContentLength));
@@ -264,7 +265,7 @@ mod tests {
             is_chunked(&values.iter().map(|value| ("transfer-encoding", *value)).collect::<Fields>())
         };
         assert_eq!((coded(&[]), coded(&["chunked"]), coded(&["CHUNKED"])), (Ok(false), Ok(true), Ok(true)));
-        for odd in [
+        for invalid in [
             &["gzip"][..],
             &["gzip, chunked"],
             &["chunked, chunked"],
@@ -272,7 +273,7 @@ mod tests {
             &[""],
             &["chunked;a"],
         ] {
-            assert_eq!(coded(odd), Err(ParseError::TransferCoding), "{odd:?}");
+            assert_eq!(coded(invalid), Err(ParseError::TransferCoding), "{invalid:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use super::parse::{
     may_be_complete,
 };
 
-/// Header lines that need no allocation.
+/// The number of header lines that are parsed without an allocation.
 const USUAL_HEADERS: usize = 100;
 
 /// The longest request target, in bytes: the `http` crate accepts no longer one.
@@ -105,7 +105,7 @@ fn uri(target: &str, last_target: Option<&Uri>) -> Result<Uri, ParseError> {
 }
 
 /// The framing of the body, and whether there was a Content-Length beside chunked: then it is removed, and the connection
-/// has to close after the request, since the client may have meant the length (RFC 9112 §6.3).
+/// has to close after the request, since the client may have framed the body by the length (RFC 9112 §6.3).
 fn framing(fields: &mut Fields, is_http_10: bool) -> Result<(Framing, bool), ParseError> {
     let length = content_length(fields, false)?;
     if fields.contains(TRANSFER_ENCODING) {

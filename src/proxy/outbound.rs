@@ -80,7 +80,7 @@ impl OutboundHead<'_> {
             }
             name == header || remove_headers.contains(name.as_bytes())
         };
-        fields.retain(|field| !self.protected.is_twin(field.name) && !is_spoofed(field.name));
+        fields.retain(|field| !self.protected.is_variant(field.name) && !is_spoofed(field.name));
     }
 }
 

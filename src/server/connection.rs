@@ -1,7 +1,7 @@
 //! One connection of a client, from its first byte until it is closed.
 //!
 //! A connection waits or is served. While it waits, for its first byte or because its client has been idle for a while, it
-//! holds only its socket; buffers and the state of a protocol are allocated when a request comes.
+//! holds only its socket; buffers and protocol state are allocated when a request arrives.
 
 mod frame_flood;
 mod http1;
@@ -29,12 +29,12 @@ use crate::socket::{BufferedStream, LazyTimer};
 use crate::time::monotonic;
 use crate::tls::Transport;
 
-/// What the first bytes of a connection, or of a request on a parked one, belong to.
+/// The protocol that the first bytes of a connection, or of a request on a parked one, indicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     Http1,
     Http2,
-    /// Something else where only HTTP/2 is spoken.
+    /// Something else on a connection that allows only HTTP/2.
     NotHttp2,
     /// The connection was closed, timed out, or has to close.
     Closed,
@@ -45,12 +45,12 @@ struct WaitingConnection<'l> {
     stream: BufferedStream<Transport>,
     spec: &'l ListenerSpec,
     tracker: &'l ConnectionTracker,
-    /// The preface of HTTP/2, or empty where the connection can't be one of HTTP/2.
+    /// The HTTP/2 preface; empty if HTTP/2 is not allowed on the connection.
     preface: &'static [u8],
     must_be_http2: bool,
     /// When the first bytes have to be complete.
     deadline: Instant,
-    /// Whether a byte has come.
+    /// Whether a byte has arrived.
     has_started: bool,
     timer: LazyTimer,
 }
@@ -64,7 +64,7 @@ pub(super) async fn serve(
 ) {
     let Accepted { stream, address } = accepted;
     let mut drain_started = pin!(tracker.drain_started());
-    // Once is enough: a task keeps its waker.
+    // Registered once: the waker of a task does not change.
     poll_fn(|cx| {
         let _ = drain_started.as_mut().poll(cx);
         tracker.set_waker(cx);
@@ -74,7 +74,7 @@ pub(super) async fn serve(
     let mut waiting = WaitingConnection::new(stream, spec, tracker);
     let result = loop {
         let start = waiting.read_start().await;
-        // Boxed because they are large, and a connection that waits does not need them.
+        // Boxed so that a waiting connection does not hold the memory of a served one.
         let served = match start {
             Start::Closed => {
                 Box::pin(http1::close(waiting.stream, spec, tracker, false)).await;
@@ -84,7 +84,9 @@ pub(super) async fn serve(
                 let mut stream = waiting.stream;
                 stream.out().extend_from_slice(&PREFACE_MISSING);
                 Box::pin(http1::close(stream, spec, tracker, true)).await;
-                break Err("client sent no HTTP/2 preface, and only HTTP/2 is allowed here".into());
+                break Err(
+                    "client sent no HTTP/2 preface, but only HTTP/2 is allowed on this connection".into()
+                );
             }
             Start::Http1 => {
                 let client = client_connection(address, spec, waiting.stream.get_ref());
@@ -147,7 +149,7 @@ impl<'l> WaitingConnection<'l> {
         }
     }
 
-    /// Waits for as many bytes as it takes to recognize the preface; where there can be none, for the first byte.
+    /// Waits for enough bytes to recognize the preface; if HTTP/2 is not allowed, for the first byte.
     async fn read_start(&mut self) -> Start {
         self.tracker.set_idle(true);
         poll_fn(|cx| self.poll_start(cx)).await
@@ -164,7 +166,7 @@ impl<'l> WaitingConnection<'l> {
                     self.deadline = monotonic() + self.spec.header_timeout;
                 }
                 Poll::Ready(Ok(1..)) => {}
-                // Only a part of the preface, so it is none.
+                // The connection ended within what could have been the preface.
                 Poll::Ready(Ok(0)) if self.stream.unread_length() > 0 => {
                     return Poll::Ready(self.not_preface());
                 }
@@ -172,12 +174,12 @@ impl<'l> WaitingConnection<'l> {
                 Poll::Pending => break,
             }
         }
-        // Other connections of the worker use the buffer meanwhile.
+        // A waiting connection keeps no buffer: the other connections of the worker share it.
         self.stream.release();
         if self.tracker.is_draining() && !self.has_started {
             self.deadline = self.deadline.min(monotonic() + IDLE_GRACE);
         }
-        // TLS may have messages of its own to send, such as session tickets.
+        // TLS may have messages to send, such as session tickets.
         let is_broken = matches!(self.poll_flush(cx), Poll::Ready(Err(_)));
         if is_broken || self.tracker.is_evicted() || self.timer.wait_until(self.deadline, cx).is_ready() {
             return Poll::Ready(Start::Closed);
@@ -192,7 +194,7 @@ impl<'l> WaitingConnection<'l> {
         }
     }
 
-    /// What the bytes in the buffer belong to; none if more are needed to decide.
+    /// The protocol of the bytes in the buffer; none if more are needed to decide.
     fn start(&mut self) -> Option<Start> {
         let (unread, preface) = (&self.stream.unread()[..], self.preface);
         if unread.is_empty() || unread.len() < preface.len() && preface.starts_with(unread) {

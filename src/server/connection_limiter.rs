@@ -19,10 +19,10 @@ const CLOSING_PART: usize = 16;
 /// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooManyConnections {
-    /// The listener has as many connections as it may have.
+    /// The listener has `max_connections`.
     #[error("{0} connections to the listener are open (`max_connections`)")]
     Listener(usize),
-    /// The client has as many connections as it may have.
+    /// The client has `max_connections_per_client`.
     #[error("{0} connections of this client are open (`max_connections_per_client`)")]
     Client(NonZeroUsize),
 }
@@ -42,17 +42,17 @@ pub struct ConnectionLimiter {
     refused: [AtomicU64; 2],
 }
 
-/// An open connection: it is counted until this is dropped.
+/// Counts an open connection until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
-    /// The client whose connection it is, if that is known and limited.
+    /// The client of the connection, if it is known and limited.
     client: Option<IpAddr>,
     status: Arc<ConnectionStatus>,
 }
 
 impl ConnectionLimiter {
-    /// Acquires a permit for one of `max` connections. `client` is who connects, if that is known already.
+    /// Acquires a permit for one of `max` connections. `client` is the client that connects, if it is known already.
     ///
     /// # Errors
     /// When `max` connections are open, and no client with more connections than `client` has an idle one to evict.
@@ -156,7 +156,7 @@ impl Drop for ConnectionPermit {
             }
         }
         if shard.len() < shard.capacity() / 8 {
-            // Many clients were connected at once, and have left.
+            // Frees the memory after a peak.
             shard.shrink_to_fit();
         }
     }

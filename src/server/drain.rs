@@ -10,8 +10,8 @@ use tokio::sync::{Notify, watch};
 
 use super::connection_status::ConnectionStatus;
 
-/// How long an idle connection stays open when the server starts to drain: a request that its client sent before it
-/// could notice is still served.
+/// How long an idle connection stays open when the server starts to drain, so that a request that is already in transit
+/// is still served.
 pub(super) const IDLE_GRACE: Duration = Duration::from_millis(500);
 
 /// The stages of a server's life.
@@ -58,7 +58,7 @@ pub(super) struct Connections {
     closed: Notify,
 }
 
-/// An open connection: it is counted until this is dropped.
+/// Counts an open connection until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionTracker {
     connections: Rc<Connections>,

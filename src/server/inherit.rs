@@ -54,7 +54,7 @@ impl InheritedSockets {
 fn listening(socket: TcpListener) -> io::Result<(SocketAddr, TcpListener)> {
     let address = socket.local_addr()?;
     if !SockRef::from(&socket).is_listener()? {
-        return Err(io::Error::other(format!("it does not listen ({address})")));
+        return Err(io::Error::other(format!("the socket does not listen ({address})")));
     }
     socket.set_nonblocking(true)?;
     Ok((address, socket))

@@ -44,7 +44,7 @@ pub struct ListenerHandle {
 /// One worker's socket on one address.
 #[derive(Debug)]
 pub struct Listener {
-    /// What applies to new connections.
+    /// The settings for new connections.
     pub(super) spec: watch::Receiver<Arc<ListenerSpec>>,
     pub(super) socket: TcpListener,
     /// Shared by all workers.

@@ -32,7 +32,7 @@ pub enum ProxyHeaderError {
     TooLong(usize),
 }
 
-/// Reads a header from a stream, and nothing after it: the address of the client, or `None` where the sender is the client
+/// Reads a header from a stream, and nothing after it: the address of the client, or `None` if the sender is the client
 /// itself.
 pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<SocketAddr>, ProxyHeaderError> {
     // Both versions are longer than this, so that nothing after the header is read.
@@ -69,10 +69,10 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<SocketAddr>, P
     parse_proxy_header(&line[..length])
 }
 
-/// Parses a whole header: the address of the client, or `None` where the sender is the client itself.
+/// Parses a whole header: the address of the client, or `None` if the sender is the client itself.
 ///
 /// # Errors
-/// When the header is malformed, or something else.
+/// When the bytes are no header, or a malformed one.
 pub fn parse_proxy_header(header: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
     let Some(rest) = header.strip_prefix(&SIGNATURE) else { return version_1(header) };
     match rest {
@@ -231,10 +231,10 @@ mod tests {
             let length = u16::try_from(block.len()).unwrap().to_be_bytes();
             let whole = [&SIGNATURE[..], &[kind, family], &length, &block].concat();
             let ours = version_2(kind, family, &block).ok();
-            // `ppp` reports other values than we do for LOCAL (a health check of the balancer) and for Unix sockets.
+            // `ppp` returns other values than this parser for LOCAL (a health check of the balancer) and for Unix sockets.
             prop_assume!(kind != 0x20 && family >> 4 != 3);
             let theirs = v2::Header::try_from(whole.as_slice()).ok();
-            // `ppp` accepts any addresses; we use only those of TCP connections, and require them there.
+            // `ppp` accepts any addresses; this parser uses only those of TCP connections, and requires them there.
             let theirs = theirs.map(|header| match (header.protocol, header.addresses) {
                 (v2::Protocol::Stream, v2::Addresses::IPv4(it)) => {
                     Some(SocketAddr::from((it.source_address, it.source_port)))

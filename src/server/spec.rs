@@ -1,4 +1,4 @@
-//! What a listener is: its address, protocols, timeouts and limits.
+//! The settings of a listener: its address, protocols, timeouts and limits.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -10,7 +10,7 @@ use crate::tls::ServerTls;
 /// A listener: where and how clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
-    /// Address and port; port 0 stands for any free port.
+    /// Address and port; with port 0 the system selects a free port.
     pub address: SocketAddr,
     /// The versions of HTTP.
     pub protocols: Protocols,
@@ -22,17 +22,17 @@ pub struct ListenerSpec {
     pub max_connections: usize,
     /// The most open connections of one client, if that is limited.
     pub max_connections_per_client: Option<NonZeroUsize>,
-    /// For the PROXY header and the TLS handshake together.
+    /// The timeout of the PROXY header and the TLS handshake together.
     pub handshake_timeout: Duration,
-    /// From the first byte of a request head to its last.
+    /// The timeout from the first byte of a request head to its last.
     pub header_timeout: Duration,
-    /// Between two reads of a request body.
+    /// The timeout between two reads of a request body.
     pub body_timeout: Duration,
     /// The minimum rate of request bodies and responses in bytes per second, if there is one.
     pub min_body_rate: Option<NonZeroU32>,
-    /// Between requests (keep-alive), and for each write.
+    /// The timeout between requests (keep-alive), and of each write.
     pub idle_timeout: Duration,
-    /// For a tunnel in which neither side sends anything.
+    /// The timeout of a tunnel in which neither side sends anything.
     pub tunnel_timeout: Duration,
     /// The largest request head, in bytes.
     pub max_header_bytes: usize,

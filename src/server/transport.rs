@@ -1,4 +1,4 @@
-//! What comes before the first request of a connection: the connection limits, the PROXY header, and TLS.
+//! The steps before the first request of a connection: connection limits, PROXY header and TLS handshake.
 
 use std::io;
 use std::net::SocketAddr;
@@ -64,7 +64,7 @@ fn assign(
     client.map_or(Ok(()), |client| permit.assign_to(client, spec.max_connections_per_client))
 }
 
-/// The message for a handshake that failed, with the usual cause where nothing like TLS was received.
+/// The message for a failed handshake, with the usual cause if the client did not send TLS.
 fn tls_error(error: &io::Error) -> String {
     use rustls::{Error, InvalidMessage};
     match error.get_ref().and_then(|error| error.downcast_ref()) {
@@ -75,7 +75,7 @@ fn tls_error(error: &io::Error) -> String {
     }
 }
 
-/// Reads the PROXY header and does the TLS handshake, where the listener has them; none if that fails.
+/// Reads the PROXY header and does the TLS handshake, if the listener has them; none if that fails.
 pub(super) async fn accept(
     stream: TcpStream,
     address: SocketAddr,
@@ -114,7 +114,7 @@ async fn handshake(
     }
     let stream = match &spec.tls {
         Some(tls) => {
-            // The state of TLS is large: it is allocated only when the client has sent something.
+            // TLS state is large: allocate it only once the client has sent something.
             stream.readable().await?;
             Box::pin(tls.accept(stream)).await?
         }

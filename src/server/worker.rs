@@ -29,7 +29,7 @@ const LARGE_BLOCK: usize = 1024 * 1024;
 /// How long to wait when no connection can be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a worker serves from now on.
+/// A new configuration for a worker.
 #[derive(Debug)]
 pub struct WorkerUpdate {
     /// The configuration of its proxy.
@@ -95,7 +95,7 @@ async fn serve_all(
     mut updates: Updates,
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
-    // Connections that come before this is done wait in the backlog.
+    // Connections that arrive before this is done wait in the backlog.
     let proxy = Rc::new(ActiveProxy::new(first.config).await);
     let mut listening = JoinSet::new();
     for listener in first.listeners {
@@ -149,7 +149,7 @@ async fn accept(
     let mut failures = LogThrottle::default();
     loop {
         let accepted = tokio::select! {
-            // New connections come last: under a flood there is always one more.
+            // New connections have the lowest priority: under a flood there is always another one.
             biased;
             () = drain_started(&mut lifecycle) => break,
             changed = listener.spec.changed() => {
@@ -176,14 +176,14 @@ async fn accept(
     let socket = socket.into_std()?;
     acceptor.accept_backlog(&socket);
     drop(socket);
-    // Reports that the socket is closed, so it has to come after that.
+    // Reports that the socket is closed, so it is dropped after the socket.
     drop(listener.is_open);
     Ok(())
 }
 
 /// Serves the connections of one listener, each in a task.
 struct Acceptor<'l> {
-    /// For new connections.
+    /// The settings for new connections.
     spec: Arc<ListenerSpec>,
     limiter: Arc<ConnectionLimiter>,
     proxy: Rc<ActiveProxy>,
@@ -211,8 +211,8 @@ impl Acceptor<'_> {
         });
     }
 
-    /// Serves the connections in the backlog, since their clients are connected as far as they know; but no more than fit
-    /// there, because under a flood there is always one more.
+    /// Serves the connections in the backlog, which their clients see as established; at most as many as the backlog holds,
+    /// because under a flood there is always another one.
     fn accept_backlog(&self, socket: &std::net::TcpListener) {
         for _ in 0..BACKLOG {
             let Ok((stream, address)) = socket.accept() else { break };

@@ -22,7 +22,7 @@ struct Inner {
     server_name: Option<ServerName<'static>>,
 }
 
-/// What [`ClientTls`] is made from. The default trusts the authorities of the system, and has no client certificate.
+/// The settings that [`ClientTls`] is made from. The default trusts the authorities of the system, and has no client certificate.
 #[derive(Debug, Default)]
 pub struct ClientTlsSpec {
     /// The authorities that may have signed the server's certificate; none means those that the system trusts.
@@ -121,7 +121,7 @@ impl std::fmt::Debug for ClientTls {
     }
 }
 
-/// The trusted authorities: those given, or else those of the system, or, where it has none (as in an empty container),
+/// The trusted authorities: the given ones, or else those of the system, or, if it has none (as in an empty container),
 /// those of Mozilla.
 fn roots(authorities: Option<Vec<CertificateDer<'static>>>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();

@@ -27,14 +27,14 @@ const SESSIONS: usize = 16 * 1024;
 pub struct Identity {
     key: Arc<CertifiedKey>,
     info: Arc<CertificateInfo>,
-    /// Of the certificate chain and the key.
+    /// A hash of the certificate chain and the key.
     fingerprint: blake3::Hash,
 }
 
-/// What [`ServerTls`] is made from.
+/// The settings that [`ServerTls`] is made from.
 #[derive(Debug)]
 pub struct ServerTlsSpec {
-    /// At least one certificate. One is selected by the name that the client asks for (SNI), or else the first.
+    /// At least one certificate. It is selected by the name that the client sends (SNI); the first is the default.
     pub identities: Vec<Identity>,
     /// The authorities that may have signed client certificates; if none, client certificates are not required.
     pub client_authorities: Option<Vec<CertificateDer<'static>>>,
@@ -48,9 +48,9 @@ pub struct ServerTls(Arc<ArcSwap<Settings>>);
 
 struct Settings {
     config: Arc<ServerConfig>,
-    /// Of all that the settings were made from.
+    /// A hash of all that the settings were made from.
     fingerprint: blake3::Hash,
-    /// Of the trusted client authorities.
+    /// A hash of the trusted client authorities.
     trust_fingerprint: blake3::Hash,
     requires_client_certificate: bool,
 }
@@ -110,7 +110,8 @@ impl ServerTls {
         let (old, new) = (self.0.load_full(), newer.0.load_full());
         let mut config = ServerConfig::clone(&new.config);
         if old.trust_fingerprint == new.trust_fingerprint {
-            // The certificate of a client is not verified again when it resumes a session.
+            // A resumed session skips the verification of the client certificate, so it may only be kept if the trusted
+            // authorities are the same.
             config.ticketer = Arc::clone(&old.config.ticketer);
             config.session_storage = Arc::clone(&old.config.session_storage);
         }
@@ -135,7 +136,7 @@ impl ServerTls {
     }
 }
 
-/// Settings are equal that were made from the same specification.
+/// Settings are equal if they were made from the same specification.
 impl PartialEq for ServerTls {
     fn eq(&self, other: &Self) -> bool {
         self.0.load().fingerprint == other.0.load().fingerprint
@@ -159,15 +160,15 @@ fn certified(
         TlsError::Identity("the key is none of RSA with at least 2048 bits, ECDSA or Ed25519".to_owned())
     })?;
     let is_pair = |chain: Vec<_>| match CertifiedKey::new(chain, Arc::clone(&key)).keys_match() {
-        // rustls can't compare every kind of key, and accepts those too.
+        // rustls can't compare every kind of key; those are accepted as well.
         Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
         result => result,
     };
     match is_pair(chain.clone()) {
         Ok(()) => Ok(CertifiedKey::new(chain, key)),
         Err(_) if chain.iter().skip(1).any(|one| is_pair(vec![one.clone()]).is_ok()) => {
-            let what = "the key belongs to a later certificate of the file: put that one first";
-            Err(TlsError::Identity(what.to_owned()))
+            let hint = "the key belongs to a later certificate of the file: put that one first";
+            Err(TlsError::Identity(hint.to_owned()))
         }
         Err(error) => Err(TlsError::from_identity(&error)),
     }
@@ -199,33 +200,33 @@ fn config(spec: ServerTlsSpec) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-/// Selects a certificate by the name that the client asks for (SNI): one with the exact name before one with a wildcard,
-/// which stands for the whole first label (RFC 6125 §6.4.3).
+/// Selects a certificate by the name that the client sends (SNI): one with the exact name before one with a wildcard,
+/// which matches the whole first label (RFC 6125 §6.4.3).
 #[derive(Debug)]
 struct CertificateResolver {
     all: Vec<Arc<CertifiedKey>>,
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By what follows `*.`.
-    wild: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    /// By the name after `*.`.
+    wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
 }
 
 impl CertificateResolver {
     fn new(identities: &[Identity]) -> Self {
-        let (mut exact, mut wild) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        let (mut exact, mut wildcard) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         for identity in identities {
             for name in identity.names() {
                 let (names, name) = match name.strip_prefix("*.") {
-                    Some(rest) => (&mut wild, rest),
+                    Some(rest) => (&mut wildcard, rest),
                     None => (&mut exact, name.as_str()),
                 };
                 names.entry(name.to_owned()).or_default().push(Arc::clone(&identity.key));
             }
         }
-        Self { all: identities.iter().map(|identity| Arc::clone(&identity.key)).collect(), exact, wild }
+        Self { all: identities.iter().map(|identity| Arc::clone(&identity.key)).collect(), exact, wildcard }
     }
 
     fn named(&self, name: &str) -> Option<&Vec<Arc<CertifiedKey>>> {
-        self.exact.get(name).or_else(|| self.wild.get(name.split_once('.')?.1))
+        self.exact.get(name).or_else(|| self.wildcard.get(name.split_once('.')?.1))
     }
 }
 

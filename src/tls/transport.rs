@@ -11,10 +11,10 @@ use tokio_rustls::TlsStream;
 
 use super::certificate;
 
-/// Up to so many bytes are copied and written in one piece, which costs less than a vectored write.
+/// The most bytes that are copied and written in one piece: for a few, that costs less than a vectored write.
 const MAX_JOINED: usize = 2048;
 
-/// A connection of a client or to a server. A plain one costs one branch on each call.
+/// A connection of a client or to a server. Without TLS each call costs one branch more than a plain stream.
 #[derive(Debug)]
 pub enum Transport {
     /// Without TLS.

@@ -1,4 +1,4 @@
-//! The wait for a connection while all that are allowed are in use.
+//! The wait for a connection while `max_connections` are in use.
 
 use std::future::{Future as _, poll_fn};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::time::monotonic;
 /// How often a waiting request tries to reclaim a connection from a slow client.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What a request that has waited for a connection gets.
+/// The result of a wait for a connection.
 pub(super) enum Acquired {
     /// A connection that another request has released.
     Connection(Box<Http1Connection>),
@@ -34,7 +34,7 @@ struct Acquire<'p> {
 }
 
 /// Waits until one of these endpoints, all of one upstream, has a connection or a permit for one. Returns the index of
-/// the endpoint with it, or none if `deadline` passes first or the request is refused because too many wait.
+/// the endpoint with it, or none if `deadline` passes first or the request is rejected because too many wait.
 pub(super) async fn acquire(
     endpoints: &[&IdleConnections],
     client: IpAddr,
@@ -48,7 +48,7 @@ async fn wait(endpoints: &[&IdleConnections], client: IpAddr) -> Option<(usize, 
         if let Some((index, permit)) = try_acquire(endpoints) {
             return Some((index, Acquired::Permit(permit)));
         }
-        if has_its_share(endpoints, client) {
+        if exceeds_its_share(endpoints, client) {
             return None;
         }
         let first = endpoints.first()?;
@@ -106,9 +106,9 @@ fn poll_granted(waits: &mut [Acquire<'_>], cx: &mut Context<'_>) -> Poll<(usize,
     Poll::Pending
 }
 
-/// Whether requests of other clients wait while this client uses more than a quarter of the connections. Such a client
-/// is refused before any of the others.
-fn has_its_share(endpoints: &[&IdleConnections], client: IpAddr) -> bool {
+/// Whether requests of other clients wait while this client uses more than a quarter of the connections. Its requests are
+/// then rejected before those of others.
+fn exceeds_its_share(endpoints: &[&IdleConnections], client: IpAddr) -> bool {
     let shares: SmallVec<[Share; 4]> =
         endpoints.iter().map(|endpoint| endpoint.connection_limit().share(client)).collect();
     let (held, max) = shares.iter().fold((0, 0), |(held, max), share| (held + share.held, max + share.max));

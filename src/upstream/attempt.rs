@@ -101,10 +101,11 @@ fn classify(
     can_repeat: bool,
     has_alternatives: bool,
 ) -> FailedAttempt {
-    let SendError { cause, is_unsent, is_unanswered } = failed;
+    let SendError { cause, is_unsent, is_without_response } = failed;
     let is_idempotent = request.head.method.is_idempotent();
     let error = ForwardError::new(cause, pool.server());
-    let is_unprocessed = error.is_refused() || is_idempotent && is_unanswered && error.is_dead_connection();
+    let is_unprocessed =
+        error.is_refused() || is_idempotent && is_without_response && error.is_dead_connection();
     let is_retryable = if is_unsent { has_alternatives } else { can_repeat && is_unprocessed };
     FailedAttempt { is_retryable: is_retryable && request.body.rewind(), error }
 }

@@ -1,4 +1,4 @@
-//! The body of a request on its way to a server.
+//! The body of a request that is forwarded to a server.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use super::trailers::{self, may_trail};
 use super::upload::Upload;
 use crate::time::cached_now;
 
-/// The body of a request on its way to a server.
+/// The body of a request that is forwarded to a server.
 #[derive(Debug)]
 pub struct RequestBody {
     source: Source,
@@ -112,7 +112,7 @@ impl RequestBody {
     /// stream.
     ///
     /// # Errors
-    /// When the body breaks off, is too large or too slow.
+    /// When the body ends early, is too large or too slow.
     pub async fn buffered(mut self, budget: &BufferBudget) -> Result<Self, BodyError> {
         let length = self.size_hint().exact().filter(|length| *length <= buffered::MAX_BYTES);
         let Some(reservation) = length.and_then(|length| budget.reserve(length)) else { return Ok(self) };
@@ -156,7 +156,7 @@ impl RequestBody {
         }
     }
 
-    /// How long the client may still take if it may be `grace` slower than its minimum rate; none without such a rate.
+    /// The time that the client has for the next part if it may be `grace` behind its minimum rate; none without such a rate.
     pub(super) fn allowance(&self, grace: Duration) -> Option<Duration> {
         match &self.source {
             Source::Channel(receiver) => receiver.allowance(grace),

@@ -23,7 +23,7 @@ pub struct BodySender(Rc<RefCell<Channel>>);
 #[derive(Debug)]
 pub struct BodyReceiver(Rc<RefCell<Channel>>);
 
-/// What the consumer wants.
+/// The consumer's demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// Nothing at present.
@@ -69,7 +69,7 @@ pub fn body_channel(length: Option<u64>, rate: TransferRate) -> (BodySender, Bod
 }
 
 impl BodySender {
-    /// What the consumer wants. The task is woken when that changes.
+    /// The consumer's demand. The task is woken when that changes.
     #[must_use]
     pub fn demand(&self, cx: &Context<'_>) -> Demand {
         let mut channel = self.0.borrow_mut();
@@ -81,7 +81,7 @@ impl BodySender {
 
     /// Whether the consumer has demanded anything.
     #[must_use]
-    pub fn is_begun(&self) -> bool {
+    pub fn is_started(&self) -> bool {
         self.0.borrow().is_started
     }
 
@@ -115,7 +115,7 @@ impl BodySender {
         }
         (channel.remaining, channel.is_complete) = (remaining, is_complete);
         channel.demand = Demand::None;
-        // A task that has both ends polls the receiver again by itself.
+        // No wake-up if both ends are in one task: it polls the receiver again in any case.
         if !channel.receiver.will_wake(&channel.sender) {
             channel.receiver.wake_by_ref();
         }
@@ -150,7 +150,7 @@ impl BodyReceiver {
         }
     }
 
-    /// How long the client may still take if it may be `grace` slower than its minimum rate; none without such a rate.
+    /// The time that the client has for the next part if it may be `grace` behind its minimum rate; none without such a rate.
     #[must_use]
     pub fn allowance(&self, grace: Duration) -> Option<Duration> {
         self.0.borrow().rate.allowance(grace)
@@ -190,7 +190,7 @@ impl Drop for BodyReceiver {
 impl Drop for BodySender {
     fn drop(&mut self) {
         // The client's connection has ended before the body.
-        self.fail(BodyError::BrokenOff);
+        self.fail(BodyError::Aborted);
     }
 }
 
@@ -215,10 +215,10 @@ mod tests {
     #[test]
     fn a_part_is_demanded_only_when_the_receiver_is_polled() {
         let (sender, mut receiver, mut cx) = channel(Some(5));
-        assert_eq!((sender.demand(&cx), sender.is_begun()), (Demand::None, false));
+        assert_eq!((sender.demand(&cx), sender.is_started()), (Demand::None, false));
         assert_eq!(receiver.size_hint().exact(), Some(5));
         assert!(receiver.poll_part(&mut cx).is_pending());
-        assert_eq!((sender.demand(&cx), sender.is_begun()), (Demand::Next(None), true));
+        assert_eq!((sender.demand(&cx), sender.is_started()), (Demand::Next(None), true));
         sender.send(data("abc"), Some(2), false);
         assert_eq!((sender.demand(&cx), receiver.size_hint().exact()), (Demand::None, Some(5)));
         assert_eq!(text(receiver.poll_part(&mut cx)).unwrap(), "abc");
@@ -234,7 +234,7 @@ mod tests {
     fn a_dropped_sender_ends_the_body_with_an_error() {
         let (sender, mut receiver, mut cx) = channel(None);
         drop(sender);
-        assert!(matches!(receiver.poll_part(&mut cx), Poll::Ready(Some(Err(BodyError::BrokenOff)))));
+        assert!(matches!(receiver.poll_part(&mut cx), Poll::Ready(Some(Err(BodyError::Aborted)))));
         assert!(text(receiver.poll_part(&mut cx)).is_none());
         let (sender, receiver, cx) = channel(None);
         drop(receiver);

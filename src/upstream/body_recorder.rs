@@ -8,9 +8,9 @@ use http::HeaderMap;
 use hyper::body::Frame;
 use smallvec::SmallVec;
 
-/// The most bytes of a body that are recorded: as many as may be buffered on their way to a server.
+/// The most bytes of a body that are recorded: as many as may be buffered before they are sent.
 const MAX_BYTES: u64 = 64 * 1024;
-/// The most parts that are recorded, since tiny ones cost more than their bytes.
+/// The most parts that are recorded: tiny ones take more memory than their bytes.
 const MAX_PARTS: usize = 64;
 
 /// A complete body, which can be sent any number of times.

@@ -120,7 +120,7 @@ impl Upstream {
                     log.attempt(&endpoints.pools[index], tried.len() + 1);
                     // Boxed because it is large, and few requests wait.
                     let wait = Box::pin(endpoints.wait(index, &tried, options.client, deadline));
-                    let (index, acquired) = wait.await.inspect_err(|error| self.count_refusal(error))?;
+                    let (index, acquired) = wait.await.inspect_err(|error| self.count_full(error))?;
                     (index, Some(acquired))
                 }
             };
@@ -208,7 +208,7 @@ impl Upstream {
         if is_retryable && options.may_retry && !is_over() && self.spend_retry() {
             return Ok(());
         }
-        self.count_refusal(&error);
+        self.count_full(&error);
         Err(error)
     }
 
@@ -219,7 +219,7 @@ impl Upstream {
         is_granted
     }
 
-    fn count_refusal(&self, error: &ForwardError) {
+    fn count_full(&self, error: &ForwardError) {
         if let ForwardError::Full(_) = error {
             self.counts.happened(Event::Full);
         }

@@ -22,20 +22,20 @@ use crate::http1::ResponseHead;
 /// A request's connection to a server.
 #[derive(Debug)]
 pub(super) enum Connection {
-    /// A connection of its own.
+    /// An HTTP/1.1 connection, used by one request at a time.
     Http1(Box<Http1Connection>),
-    /// A stream in a shared connection.
+    /// A stream in an HTTP/2 connection.
     Http2(Box<Http2Stream>),
 }
 
 /// A connection whose response has begun.
 #[derive(Debug)]
 pub(super) enum ActiveExchange {
-    /// A connection of its own.
+    /// An HTTP/1.1 connection, used by one request at a time.
     Http1(Box<Http1Connection>),
-    /// A connection of its own, on which a task sends the rest of the request.
+    /// The same, while a task sends the rest of the request.
     Early(EarlyUpload),
-    /// A stream in a shared connection, with the response's body.
+    /// A stream in an HTTP/2 connection, with the response's body.
     Http2(Box<Http2Stream>, Box<Incoming>),
 }
 
@@ -75,7 +75,8 @@ impl Connection {
     }
 
     /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well.
-    /// `polls_upload` says that the caller calls [`ActiveExchange::poll_upload`] while it can't take the response.
+    /// `polls_upload` says that the caller calls [`ActiveExchange::poll_upload`] while its client does not read the
+    /// response.
     ///
     /// # Errors
     /// When there is no response. The request's head is unchanged, and its body keeps what can be sent again.
@@ -97,7 +98,7 @@ impl Connection {
                 Ok((head, exchange))
             }
             Self::Http2(stream) => {
-                // Boxed because it is large.
+                // Boxed because it is large, so that it does not enlarge the future over HTTP/1.1.
                 let (head, incoming, stream) = Box::pin(stream.send(request, deadline)).await?;
                 Ok((head, ActiveExchange::Http2(stream, incoming)))
             }
@@ -118,10 +119,10 @@ impl ActiveExchange {
         }
     }
 
-    /// Polls the rest of the upload, while no more of the response can be taken.
+    /// Polls the rest of the upload while the client does not read the response.
     ///
     /// # Errors
-    /// When the client has broken off the request.
+    /// The client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         match self {
             Self::Http1(connection) => connection.poll_upload(cx),
@@ -155,7 +156,7 @@ impl ActiveExchange {
         }
     }
 
-    /// Whether the response may be silent without a time limit.
+    /// Whether the response may pause without a time limit.
     pub fn is_open_ended(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.is_open_ended(),

@@ -48,7 +48,7 @@ pub(super) struct Waiter {
     grant: oneshot::Sender<Grant>,
 }
 
-/// What ends a wait.
+/// The result that ends a wait.
 #[derive(Debug)]
 pub(super) enum Grant {
     /// The permit for a new connection.
@@ -168,14 +168,14 @@ impl ConnectionLimit {
         slow.min_by_key(|other| other.slow_from()).is_some_and(|slowest| slowest.reclaim(now))
     }
 
-    /// Refuses the newest waiting request of the client with the most of them, in favour of `client`; returns whether
-    /// there is a client with more than its turn.
+    /// Rejects the newest waiting request of the client with the most of them, in favour of `client`; returns whether one
+    /// was rejected.
     pub fn displace(&self, client: IpAddr) -> bool {
         let mut state = self.state.lock();
         let displaced = state.waiters.displace(client);
         self.publish_waiting(&state);
         drop(state);
-        // Dropping the sender of its channel refuses the displaced request.
+        // Dropping the sender of its channel rejects the displaced request.
         displaced.is_some()
     }
 

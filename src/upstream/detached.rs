@@ -2,7 +2,7 @@
 //!
 //! A concurrency limit bounds the requests that a server works on, and a server does not always stop when its connection
 //! is closed. So a request that holds slots keeps its connection to the server, and thereby its slots, until the response
-//! is complete: a task of its own sends it, and if the client has disconnected, another one reads the rest of the
+//! is complete: a separate task sends it, and if the client has disconnected, another one reads the rest of the
 //! response. Requests without slots need none of this: they end with their client.
 
 use std::future::poll_fn;
@@ -131,7 +131,7 @@ impl ResponseStream {
     /// Polls the rest of the upload.
     ///
     /// # Errors
-    /// When the client has broken off the request.
+    /// The client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         self.exchange.as_mut().map_or(Ok(()), |exchange| exchange.poll_upload(cx))
     }

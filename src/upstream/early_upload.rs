@@ -1,8 +1,8 @@
 //! An upload that continues after the response has begun.
 //!
-//! A client that sends its whole request before it reads takes nothing of the response once the buffers in between are
-//! full. Over HTTP/2 the response's body is not polled then, and the rest of the request would wait forever. So a task
-//! sends the rest of the request, and reads nothing of the response.
+//! A client that sends its whole request before it reads the response blocks the response once the buffers in between
+//! are full. Over HTTP/2 the response's body is not polled then, and the rest of the request would wait forever. So a
+//! task sends the rest of the request, and reads nothing of the response.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

@@ -26,8 +26,8 @@ pub enum ForwardError {
     /// `max_connections` are in use, and none was released within `pending_timeout`.
     #[error("no connection to {0} is free")]
     Full(String),
-    /// The client has `max_requests_per_client` requests under way.
-    #[error("{0} requests of this client are under way, which is the limit")]
+    /// The client has `max_requests_per_client` concurrent requests.
+    #[error("the client has {0} concurrent requests, which is the limit (`max_requests_per_client`)")]
     ClientLimit(NonZeroUsize),
     /// No server's name has been resolved yet.
     #[error("no server of the upstream {0} has an address")]
@@ -43,8 +43,8 @@ pub enum ForwardError {
         /// What was wrong.
         error: ResponseError,
     },
-    /// The server switched protocols without a handshake.
-    #[error("{0} switched protocols without a request to do so")]
+    /// The server switched protocols without a matching handshake.
+    #[error("{0} sent a 101 response that does not match the Upgrade of the request")]
     Switched(String),
     /// The server has not enabled extended CONNECT (RFC 8441).
     #[error("{0} does not support WebSockets over HTTP/2")]
@@ -52,7 +52,7 @@ pub enum ForwardError {
     /// The framing of the response is ambiguous.
     #[error("the response of {0} has an ambiguous length or an unknown transfer coding")]
     Framing(String),
-    /// The request's body broke off.
+    /// The request's body is malformed or incomplete.
     #[error("the request's body failed: {0}")]
     RequestBody(BodyError),
     /// The client sent the request's body too slowly.
@@ -61,10 +61,12 @@ pub enum ForwardError {
     /// The request's body is larger than the route's `max_body`.
     #[error("the request's body is larger than max_body")]
     RequestBodyTooLarge,
-    /// The route has forwarded the request before, and would forward it forever.
-    #[error("the request came back to the route that had forwarded it: its upstream leads to this proxy")]
+    /// The route has forwarded the request before, and would do so forever.
+    #[error(
+        "request loop: the route has forwarded this request before, so its upstream leads back to this proxy"
+    )]
     Loop,
-    /// Base path and target together are no valid target.
+    /// Base path and target together are not a valid target.
     #[error("can't prefix the path with the server's base path: {0}")]
     Target(http::Error),
 }
@@ -99,8 +101,8 @@ pub enum BodyError {
     #[error("the connection failed: {0}")]
     Lost(#[from] io::Error),
     /// Its stream was reset, or its sender dropped.
-    #[error("the body broke off")]
-    BrokenOff,
+    #[error("the body ended early")]
+    Aborted,
     /// Its next part did not arrive in time.
     #[error("the next part of the body did not arrive in time")]
     TooLate(#[from] TooLate),
@@ -115,7 +117,7 @@ pub enum BodyError {
 /// The kinds of failures of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFailure {
-    /// The client broke it off, or it is malformed.
+    /// The client aborted it, or it is malformed.
     Broken,
     /// It did not arrive in time.
     TooLate,
@@ -155,7 +157,7 @@ pub(super) struct SendError {
     /// Whether no byte of the request was sent.
     pub is_unsent: bool,
     /// Whether no byte of a response arrived.
-    pub is_unanswered: bool,
+    pub is_without_response: bool,
 }
 
 impl Cause {
@@ -168,7 +170,7 @@ impl Cause {
 impl SendError {
     /// An error after which the request must not be sent again.
     pub fn new(cause: Cause) -> Self {
-        Self { cause, is_unsent: false, is_unanswered: false }
+        Self { cause, is_unsent: false, is_without_response: false }
     }
 }
 
@@ -327,7 +329,7 @@ impl BodyError {
     pub(super) fn failure(&self) -> BodyFailure {
         match self {
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => BodyFailure::TooLate,
-            Self::Broken(_) | Self::BrokenOff | Self::Malformed(_) | Self::Lost(_) => BodyFailure::Broken,
+            Self::Broken(_) | Self::Aborted | Self::Malformed(_) | Self::Lost(_) => BodyFailure::Broken,
             Self::TooLate(_) | Self::Reclaimed => BodyFailure::TooLate,
             Self::TooLarge => BodyFailure::TooLarge,
         }
@@ -340,7 +342,7 @@ impl BodyError {
             Self::TooLate(_) => "response_stalled",
             Self::Reclaimed => "client_too_slow",
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => "response_stalled",
-            Self::Broken(_) | Self::BrokenOff | Self::Malformed(_) | Self::Lost(_) | Self::TooLarge => {
+            Self::Broken(_) | Self::Aborted | Self::Malformed(_) | Self::Lost(_) | Self::TooLarge => {
                 "response_broken"
             }
         }

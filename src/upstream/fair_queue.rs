@@ -1,4 +1,4 @@
-//! A queue in which client addresses take queue.
+//! A queue in which client addresses take turns.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

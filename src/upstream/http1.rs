@@ -1,8 +1,8 @@
 //! An HTTP/1.1 connection to a server.
 //!
-//! It has no task of its own: the task that waits for its response, and then for the response's body, polls it. So a
-//! request crosses no task on its way, a client that disconnects takes the connection with it, and an idle connection
-//! costs nothing but its memory.
+//! No separate task drives it: the task that waits for its response, and then for the response's body, polls it. So a
+//! request crosses no task boundary, the connection closes with the client that it serves, and an idle connection costs
+//! only its memory.
 
 mod exchange;
 mod io;
@@ -41,7 +41,7 @@ pub(super) struct Http1Connection {
 /// The state of a connection.
 #[derive(Debug)]
 enum State {
-    /// No request is under way.
+    /// No request is in progress.
     Idle,
     /// A response is being read.
     Receiving(Exchange),
@@ -75,7 +75,7 @@ impl Http1Connection {
             State::Receiving(exchange) => exchange.is_reusable(),
             State::Closed => false,
         };
-        // Bytes after the response would be taken for the next one.
+        // Bytes after the response would be read as the next response.
         let is_reusable = is_complete && self.io.stream.unread_length() == 0;
         self.state = if is_reusable { State::Idle } else { State::Closed };
         self.io.reset();
@@ -103,7 +103,7 @@ impl Http1Connection {
             || Pin::new(self.io.stream.get_mut()).poll_read(cx, byte).is_ready()
     }
 
-    /// Whether the response may be silent without a time limit.
+    /// Whether the response may pause without a time limit.
     pub fn is_open_ended(&self) -> bool {
         matches!(&self.state, State::Receiving(exchange) if exchange.is_open_ended)
     }
@@ -155,7 +155,7 @@ impl Http1Connection {
             Err(cause) => {
                 self.state = State::Closed;
                 let is_unsent = self.io.stream.total_written() == sent_before && !cause.is_by_client();
-                Err(SendError { cause, is_unsent, is_unanswered: !exchange.has_response() })
+                Err(SendError { cause, is_unsent, is_without_response: !exchange.has_response() })
             }
         }
     }
@@ -163,7 +163,7 @@ impl Http1Connection {
     /// Polls the rest of the upload of a request whose response has begun.
     ///
     /// # Errors
-    /// When the client has broken off the request.
+    /// The client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         match &mut self.state {
             State::Receiving(exchange) if !exchange.is_sent() => exchange.poll_early_upload(&mut self.io, cx),

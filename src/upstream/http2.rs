@@ -1,7 +1,7 @@
 //! HTTP/2 connections to a server, each shared by many requests.
 //!
-//! Unlike an HTTP/1.1 connection, such a connection has a task of its own, since no request can drive the others. Each
-//! request bounds its own waits.
+//! Unlike an HTTP/1.1 connection, a separate task drives such a connection, since no request can drive the others. Each
+//! request has timeouts of its own.
 
 mod connection;
 mod convert;

@@ -68,7 +68,7 @@ impl IdleConnections {
         self.is_retired.get()
     }
 
-    /// Counts a request that has to wait for a connection; none if too many wait, and `displace` refuses none of them.
+    /// Counts a request that has to wait for a connection; none if too many wait, and `displace` rejects none of them.
     pub fn start_pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
         self.shared.start_pending(displace)
     }
@@ -154,8 +154,8 @@ impl IdleConnections {
             .retain_mut(|connection| connection.idle_for() < IDLE_TIMEOUT && !connection.is_dead());
     }
 
-    /// Closes idle connections, now and whenever one becomes idle. Requests that are under way may last long, and keep
-    /// this value alive.
+    /// Closes idle connections, now and whenever one becomes idle. Requests in progress may last long, and keep this
+    /// value alive.
     pub fn retire(&self) {
         self.is_retired.set(true);
         let _ = self.idle.take();

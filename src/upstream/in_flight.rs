@@ -9,7 +9,7 @@ use crate::telemetry::Attempt;
 #[derive(Debug)]
 pub struct InFlight {
     pool: Rc<Pool>,
-    /// Whether the result of the attempt was reported; one that is dropped before is counted as abandoned.
+    /// Whether the result of the attempt was reported; without a report it is counted as abandoned on drop.
     is_reported: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A request that is to be forwarded, and how.
+//! A request to forward, with its options.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ pub struct UpstreamRequest {
     pub body: RequestBody,
 }
 
-/// The client of a request, and how its server is chosen and addressed.
+/// The client of a request, and how its server is selected and addressed.
 #[derive(Clone, Copy, Debug)]
 pub struct ForwardOptions<'a> {
     /// The client's address as limits count it.
@@ -27,9 +27,9 @@ pub struct ForwardOptions<'a> {
     pub host: &'a HostRule,
     /// Whether the connection to the server may be reclaimed if the client reads the response too slowly.
     pub is_reclaimable: bool,
-    /// Whether the caller calls `ResponseBody::poll_upload` while the client can't take more of the response.
+    /// Whether the caller calls `ResponseBody::poll_upload` while the client does not read the response.
     pub polls_upload: bool,
-    /// Hash of the key that chooses the server, if the upstream balances by a key.
+    /// Hash of the key that selects the server, if the upstream balances by a key.
     pub hash_key: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The body of a response on its way to the client, and the tunnel after a switch of protocols.
+//! The body of a response that is forwarded to the client, and the tunnel after a protocol switch.
 
 use std::fmt;
 use std::io;
@@ -65,15 +65,15 @@ impl ResponseBody {
         self.stream.exchange().and_then(ActiveExchange::connection_use)
     }
 
-    /// Records that the client has taken the parts so far.
+    /// Records that the client has read all parts so far.
     fn stop_waiting(&self) {
         if let Some(connection) = self.connection_use().filter(|_| self.is_reclaimable) {
             connection.stop_waiting();
         }
     }
 
-    /// Starts to wait until the client has taken a part. How many of its bytes the client has read is unknown here, so
-    /// there is a grace period but no rate.
+    /// Starts to wait until the client has read a part. How many of its bytes the client has read is unknown here, so
+    /// there is a grace period but no minimum rate.
     fn wait_for_client(&self) {
         if self.is_reclaimable
             && !self.stream.is_end_stream()
@@ -96,10 +96,10 @@ impl ResponseBody {
         self.in_flight.pool().server().authority()
     }
 
-    /// Polls the rest of the upload, while no more of the response can be taken.
+    /// Polls the rest of the upload while the client does not read the response.
     ///
     /// # Errors
-    /// When the client has broken off the request.
+    /// The client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         self.stream.poll_upload(cx)
     }

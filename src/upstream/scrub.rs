@@ -1,4 +1,4 @@
-//! Removal of headers that a server may take for another one.
+//! Removal of headers that a server may confuse with protected ones.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use http::header::HeaderName;
 use super::{HeaderNames, may_trail};
 use crate::http1::FieldName;
 
-/// The protected headers: those that a limit, a route or an edit names, or that the proxy writes.
+/// The protected headers: those that a limit, a route or a header edit names, or that the proxy writes.
 ///
 /// A server that reads headers from variables, as CGI does, can't distinguish `X_Api_Key` from `X-Api-Key` (RFC 3875
 /// §4.1.18). So a header whose name differs from a protected one only in underscores must not reach a server, and no
@@ -17,7 +17,7 @@ pub struct HeaderScrub {
     names: HashSet<String>,
     /// The same names, with hyphens in place of underscores.
     hyphenated: HashSet<String>,
-    /// Whether a protected name has an underscore, so that names without one may be twins.
+    /// Whether a protected name has an underscore, so that names without one may be variants.
     has_underscores: bool,
     /// Headers that are removed from requests, and from trailers as well.
     removed: HeaderNames,
@@ -30,16 +30,16 @@ impl HeaderScrub {
         Self { removed, ..self }
     }
 
-    /// Whether a header is a twin of a protected one: its name is different, but the same to some servers.
+    /// Whether a header is a variant of a protected one: its name differs only in underscores, which some servers ignore.
     #[must_use]
-    pub fn is_twin(&self, name: FieldName<'_>) -> bool {
+    pub fn is_variant(&self, name: FieldName<'_>) -> bool {
         // Checked first because hardly any request has an underscore in a name.
         (self.has_underscores || name.has_underscore())
             && !self.names.contains(name.as_str())
             && self.hyphenated.contains(&hyphenated(name.as_str()))
     }
 
-    /// Whether a trailer of a request may have this name: it is neither a protected name nor a twin of one.
+    /// Whether a trailer of a request may have this name: it is neither a protected name nor a variant of one.
     #[must_use]
     pub fn may_trail(&self, name: &HeaderName) -> bool {
         may_trail(name.as_str())
@@ -68,13 +68,13 @@ mod tests {
     fn scrubbed<'s>(names: &[&str], sent: &[&'s str]) -> Vec<&'s str> {
         let scrub: HeaderScrub = names.iter().map(|name| name.parse::<HeaderName>().unwrap()).collect();
         let mut kept = sent.to_vec();
-        kept.retain(|name| !scrub.is_twin(FieldName::new(name.as_bytes())));
+        kept.retain(|name| !scrub.is_variant(FieldName::new(name.as_bytes())));
         kept.sort_unstable();
         kept
     }
 
     #[test]
-    fn twins_are_removed_and_protected_names_stay() {
+    fn variants_are_removed_and_protected_names_stay() {
         let sent = ["x-api-key", "x_api_key", "x-api_key", "x_free", "accept"];
         assert_eq!(scrubbed(&["x-api-key"], &sent), ["accept", "x-api-key", "x_free"]);
         assert_eq!(scrubbed(&["x_api_key"], &sent), ["accept", "x_api_key", "x_free"]);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn protected_names_and_twins_are_forbidden_in_trailers() {
+    fn protected_names_and_variants_are_forbidden_in_trailers() {
         let scrub: HeaderScrub = [HeaderName::from_static("x-api-key")].into_iter().collect();
         let may_trail = |name| scrub.may_trail(&HeaderName::from_static(name));
         assert!(may_trail("x-sum") && may_trail("x_sum"));

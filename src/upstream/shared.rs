@@ -143,7 +143,7 @@ impl SharedUpstream {
         }
     }
 
-    /// Counts a request that has to wait for a connection; none if `max_pending` wait, and `displace` refuses none of
+    /// Counts a request that has to wait for a connection; none if `max_pending` wait, and `displace` rejects none of
     /// them.
     pub(super) fn start_pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
         let pending = Pending(&self.pending);
@@ -192,7 +192,7 @@ impl SharedUpstream {
         if !endpoint.health.lock().record_check(outcome.is_ok(), spec, now) {
             return;
         }
-        // The shares change before the log says so.
+        // The shares change before the message, so that readers of the log can rely on it.
         self.update_shares(now);
         self.health_changed.notify_one();
         let (name, address) = (self.spec.label(), endpoint.address);

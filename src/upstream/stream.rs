@@ -15,7 +15,7 @@ use crate::socket::Deadline;
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 /// A client's HTTP/2 stream. The frame that completes the announced Content-Length is held back until the stream ends:
-/// a server would take the request as complete, although an excess part or an error may follow.
+/// a server would treat the request as complete, although an excess part or an error may follow.
 #[derive(Debug)]
 pub struct ClientStream {
     deadline: Deadline,
@@ -34,7 +34,7 @@ impl ClientStream {
         self.deadline.set_limit(deadline);
     }
 
-    /// How long the client may still take if it may be `grace` slower than its minimum rate; none without such a rate.
+    /// The time that the client has for the next part if it may be `grace` behind its minimum rate; none without such a rate.
     pub(super) fn allowance(&self, grace: Duration) -> Option<Duration> {
         self.deadline.allowance(grace)
     }
@@ -89,7 +89,7 @@ impl ClientStream {
 /// here it is an error.
 pub(super) fn poll_whole(incoming: &mut Incoming, cx: &mut Context<'_>) -> Polled {
     match ready!(Pin::new(&mut *incoming).poll_frame(cx)) {
-        None if !incoming.is_end_stream() => Poll::Ready(Some(Err(BodyError::BrokenOff))),
+        None if !incoming.is_end_stream() => Poll::Ready(Some(Err(BodyError::Aborted))),
         frame => Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken))),
     }
 }

@@ -13,7 +13,7 @@ pub fn is_token(name: &str) -> bool {
 }
 
 /// Whether a trailer may have this name. Fields that control routing, framing or the sender's identity are forbidden, in
-/// any spelling that a server may take for one of them (RFC 9110 §6.5.1).
+/// any variant that a server may read as one of them (RFC 9110 §6.5.1).
 #[must_use]
 pub fn may_trail(name: &str) -> bool {
     let name = &*name.replace('_', "-");

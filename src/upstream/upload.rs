@@ -1,7 +1,7 @@
 //! The upload of a request's body over HTTP/2.
 //!
-//! hyper sends a body in a task of its own, which takes a part of it, waits until flow control lets it send that, and
-//! takes the next. hyper does not bound this wait, so it is bounded here.
+//! hyper sends a body in a separate task, which polls a part of it, waits until flow control allows to send that, and
+//! polls the next. hyper has no timeout for this wait, so it is added here.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -23,7 +23,7 @@ use crate::time::{cached_now, monotonic};
 pub(super) struct Upload {
     /// When the end of the body was handed to hyper.
     pub ended_at: Cell<Option<Instant>>,
-    /// Why the body broke off.
+    /// Why the body ended early.
     pub failure: Cell<Option<BodyFailure>>,
     progressed_at: Cell<Instant>,
     /// Whether the upload waits for the server to take a part, rather than for the client to send one.
@@ -81,8 +81,8 @@ impl Upload {
         }
     }
 
-    /// Since when the exchange has waited for the server. An open-ended response may be silent, so the server has to act
-    /// only while it blocks the upload.
+    /// Since when the exchange has waited for the server. An open-ended response may pause, so the server has to act only
+    /// while it blocks the upload.
     pub fn server_waits_since(&self, is_open_ended: bool) -> Instant {
         if is_open_ended && !self.is_blocked.get() { cached_now() } else { self.progressed_at.get() }
     }

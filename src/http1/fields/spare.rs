@@ -5,14 +5,14 @@ use std::cell::RefCell;
 use super::lines::Lines;
 use crate::http1::NameSet;
 
-/// Bytes that are enough for most heads, with what the proxy adds.
+/// Bytes that are enough for most heads, with the lines that the proxy adds.
 const USUAL_TEXT: usize = 1024;
 /// Lines that are enough for most heads, with those that the proxy adds.
 const USUAL_LINES: usize = 24;
 /// The largest memory that is kept.
 const MAX_TEXT: usize = 4 * USUAL_TEXT;
 const MAX_LINES: usize = 4 * USUAL_LINES;
-/// How many are kept on each thread.
+/// The most of them that are kept on each thread.
 const MAX_KEPT: usize = 64;
 
 thread_local! {

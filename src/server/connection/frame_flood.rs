@@ -1,8 +1,9 @@
 //! Limits frames that an HTTP/2 client sends beside requests and bodies (control frames).
 //!
-//! Such frames cost the client little, and h2 accepts any number of them. Here each of them costs credit, which the client
-//! earns by time and by what is written to it: a client that reads responses has to send `WINDOW_UPDATE` frames. A client
-//! that sends without a pause also yields now and then, since all connections of a worker share its thread.
+//! Such frames are cheap for the client, and h2 accepts any number of them. Here each of them costs credit, which the
+//! client earns over time and by bytes that are written to it, since a client that reads responses has to send
+//! `WINDOW_UPDATE` frames. A connection that receives without a pause also yields regularly, since all connections of a
+//! worker share its thread.
 
 use std::io;
 use std::pin::Pin;
@@ -47,7 +48,7 @@ pub(super) struct FrameFloodGuard<S> {
     stream: S,
     frames: Frames,
     credit: u64,
-    /// Up to when credit was earned by time.
+    /// The time up to which credit for time was added.
     earned_to: Instant,
     /// Work since the connection last yielded.
     work: usize,
@@ -58,7 +59,7 @@ pub(super) struct FrameFloodGuard<S> {
 struct Frames {
     head: [u8; HEAD],
     /// Bytes of `head` that were received.
-    known: usize,
+    received: usize,
     /// Bytes before the next head.
     skip: usize,
 }
@@ -97,7 +98,7 @@ impl<S> FrameFloodGuard<S> {
 
 impl Frames {
     fn new() -> Self {
-        Self { head: [0; HEAD], known: 0, skip: PREFACE.len() }
+        Self { head: [0; HEAD], received: 0, skip: PREFACE.len() }
     }
 
     /// Counts the frames whose head is complete.
@@ -107,16 +108,16 @@ impl Frames {
             let skipped = self.skip.min(left.len());
             self.skip -= skipped;
             left = left.split_at(skipped).1;
-            let (received, rest) = left.split_at(left.len().min(HEAD - self.known));
-            for (to, from) in self.head.iter_mut().skip(self.known).zip(received) {
+            let (received, rest) = left.split_at(left.len().min(HEAD - self.received));
+            for (to, from) in self.head.iter_mut().skip(self.received).zip(received) {
                 *to = *from;
             }
-            self.known += received.len();
+            self.received += received.len();
             left = rest;
-            if self.known < HEAD {
+            if self.received < HEAD {
                 return sum;
             }
-            self.known = 0;
+            self.received = 0;
             let [high, middle, low, kind, flags, ..] = self.head;
             self.skip = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
             sum.frames += 1;
@@ -125,6 +126,7 @@ impl Frames {
     }
 }
 
+/// The cost of a frame: none for frames that are part of a request or a body.
 fn cost(kind: u8, flags: u8, is_empty: bool) -> u64 {
     match kind {
         HEADERS | CONTINUATION => 0,
@@ -143,6 +145,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameFloodGuard<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.work >= MAX_WORK {
+            // Yields to the other connections of the worker.
             this.work = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -292,7 +295,7 @@ mod tests {
         let (mut near, mut far) = connected().await;
         near.write_all(&frame(DATA, 0, &vec![0; 1 << 20])).await.unwrap();
         let mut read = 0;
-        let greedy = async {
+        let flood = async {
             let mut bytes = [0; 8 * 1024];
             while read < 1 << 20 {
                 read += far.read(&mut bytes).await.unwrap();
@@ -300,7 +303,7 @@ mod tests {
         };
         tokio::select! {
             biased;
-            () = greedy => panic!("the connection never yielded"),
+            () = flood => panic!("the connection never yielded"),
             () = std::future::ready(()) => {}
         }
         assert!(read <= MAX_WORK + 8 * 1024, "{read}");

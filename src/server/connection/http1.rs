@@ -1,7 +1,7 @@
 //! A client's connection over HTTP/1.1: one request after the other (RFC 9112 §9.3).
 //!
-//! One task reads a request head, passes the request to the proxy, reads the request body as far as it is wanted, writes
-//! the response, and starts over. What it waits for, and for how long, follows from the [`State`].
+//! One task reads a request head, passes the request to the proxy, reads the request body on demand, writes the
+//! response, and starts over. The [`State`] determines what the task waits for, and for how long.
 
 mod closing;
 mod error;
@@ -33,7 +33,7 @@ use crate::tls::Transport;
 /// How long a connection is idle before it is parked.
 const PARK_AFTER: Duration = Duration::from_millis(500);
 
-/// How long the rest of a request body is read and discarded after the response, in all.
+/// The total time for which the rest of a request body is read and discarded after the response.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection with its buffers.
@@ -42,7 +42,7 @@ struct Connection<'l> {
     session: Session<'l>,
     /// When an idle connection closes, set once the server drains.
     drain_deadline: Option<Instant>,
-    /// The target of the last request, which often repeats: then it needs no parsing.
+    /// The target of the last request. Targets often repeat, and are then not parsed again.
     last_target: Option<Uri>,
 }
 
@@ -63,7 +63,7 @@ enum State {
     /// Flushes and closes; lingers if the client may still be sending a head or a body.
     Closing { client_is_sending: bool },
     /// Closes after the response to a malformed request head.
-    Refused(ParseError),
+    RejectedHead(ParseError),
     /// Closes without a response: the client has not sent a whole request head in time.
     Abandoned,
 }
@@ -123,7 +123,7 @@ pub(super) async fn serve(
                 Box::pin(closing::close(&mut connection.io, tracker, client_is_sending)).await;
                 return Ok(None);
             }
-            State::Refused(error) => {
+            State::RejectedHead(error) => {
                 Box::pin(closing::close(&mut connection.io, tracker, true)).await;
                 return Err(error.into());
             }
@@ -136,7 +136,7 @@ pub(super) async fn serve(
 }
 
 impl Connection<'_> {
-    /// The state in which the next request may come.
+    /// The state that waits for the next request.
     fn idle(&self) -> State {
         let now = cached_now();
         State::Idle { deadline: now + self.session.spec.idle_timeout, park_at: now + PARK_AFTER }
@@ -191,7 +191,7 @@ impl Connection<'_> {
                     Poll::Ready(Ok(1..)) => {}
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(None)),
                     Poll::Pending => {
-                        // Without a whole head there is no request to lose: such a connection may be evicted.
+                        // An incomplete head is no request yet, so the connection may be evicted.
                         self.session.tracker.set_idle(true);
                         let is_over = self.io.has_passed(deadline, cx) || self.session.tracker.is_evicted();
                         return if is_over { Poll::Ready(Ok(None)) } else { Poll::Pending };
@@ -202,7 +202,7 @@ impl Connection<'_> {
         match read.await {
             Ok(Some(request)) => State::Responding(request),
             Ok(None) => State::Abandoned,
-            Err(error) => self.refuse(error),
+            Err(error) => self.reject_head(error),
         }
     }
 
@@ -222,11 +222,11 @@ impl Connection<'_> {
     }
 
     /// Writes the response to a malformed request head. Since its end is unknown, the connection has to close.
-    fn refuse(&mut self, error: ParseError) -> State {
+    fn reject_head(&mut self, error: ParseError) -> State {
         let head = ResponseHead::new(error.status());
         let framing = (http::Version::HTTP_11, crate::http1::Framing::Length(0));
         write_response(self.io.stream.out(), &head, framing, true, &http_date());
-        State::Refused(error)
+        State::RejectedHead(error)
     }
 
     /// Serves a request.

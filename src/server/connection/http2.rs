@@ -1,9 +1,9 @@
 //! A client's connection over HTTP/2: many requests at once.
 //!
 //! hyper and h2 respond to PING and SETTINGS frames one at a time, bound every part of a head, and close a connection whose
-//! client resets too many streams before they are read. Bounded here is what they leave open: how long a connection may be
-//! idle, how long a client may leave a response unread, how many requests it may cancel, and how many frames it may send
-//! that are neither requests nor bodies ([`frame_flood`](super::frame_flood)).
+//! client resets too many streams before they are read. This module adds the limits that they lack: how long a connection may
+//! be idle, how long a client may leave a response unread, how many requests it may cancel, and how many control frames it
+//! may send ([`frame_flood`](super::frame_flood)).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -39,9 +39,9 @@ const STREAM_WINDOW: u32 = 128 * 1024;
 const CONNECTION_WINDOW: u32 = 512 * 1024;
 /// Bytes of a response that are buffered until the client reads them.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
-/// Streams that a client may reset, or make us reset, before they are accepted.
+/// Streams that may be reset, by the client or because of its errors, before they are accepted.
 const MAX_PENDING_RESETS: usize = 20;
-/// The largest head, in bytes: more could not fit in the number of headers that are kept.
+/// The largest head, in bytes.
 const MAX_HEAD: usize = 512 * 1024;
 /// How long a client may take to acknowledge a PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -55,7 +55,7 @@ struct IdleCheck {
     idle_timeout: Duration,
     /// When GOAWAY was sent, if it was.
     goaway_sent: Option<Instant>,
-    /// When to check next. Only now and then, so that requests need not touch the timer.
+    /// When to check next. Checked periodically, so that requests need not reset the timer.
     next: Instant,
     timer: LazyTimer,
 }
@@ -80,7 +80,7 @@ fn protocol(spec: &ListenerSpec, streams: StreamTracker) -> http2::Builder<Strea
         .max_header_list_size(u32::try_from(spec.max_header_bytes.min(MAX_HEAD)).unwrap_or(u32::MAX))
         .enable_connect_protocol()
         .timer(TokioTimer::new())
-        // Finds clients that have vanished while a response is on its way.
+        // Detects clients that have vanished while a response is being sent.
         .keep_alive_interval(spec.idle_timeout)
         .keep_alive_timeout(PING_TIMEOUT);
     protocol
@@ -161,7 +161,7 @@ impl IdleCheck {
         Self { idle_timeout, goaway_sent: None, next, timer: LazyTimer::default() }
     }
 
-    /// The server drains: GOAWAY is sent now.
+    /// Records that GOAWAY is sent now, because the server drains.
     fn start_shutdown(&mut self) {
         let now = monotonic();
         (self.goaway_sent, self.next) = (Some(now), now);
@@ -183,7 +183,7 @@ impl IdleCheck {
             Some(_) => GOAWAY_TIMEOUT,
         };
         let idle_since = idle_since
-            // What is written after the last stream is the end of its response, which has a timeout of its own.
+            // Bytes that are written after the last stream belong to its response, which has its own timeout.
             .filter(|_| !is_writing)
             .map(|since| self.goaway_sent.map_or(since, |sent| sent.max(since)));
         self.next = idle_since.unwrap_or(now) + timeout;

@@ -1,4 +1,5 @@
-//! The streams of one HTTP/2 connection: each request is a task, which is dropped when the client does not read its response.
+//! The streams of one HTTP/2 connection: each request is a task, which is cancelled if the client does not read its
+//! response.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -38,9 +39,9 @@ struct Shared {
     idle_since: Cell<Instant>,
     /// Requests so far.
     started: Cell<u64>,
-    /// Those of them that had no response when their stream was reset.
+    /// Requests whose stream was reset before they had a response.
     cancelled: Cell<u64>,
-    /// Of the request whose task is spawned next: hyper spawns one right after each call of its service.
+    /// The progress of the request whose task is spawned next: hyper spawns one right after each call of its service.
     next: RefCell<Option<Rc<Progress>>>,
 }
 

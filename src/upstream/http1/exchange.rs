@@ -37,14 +37,14 @@ pub(super) struct Exchange {
     /// The rest of the request's body, if the response has begun before it was sent.
     early_body: Option<Box<RequestBody>>,
     response: Response,
-    /// On a reused connection, the number of bytes that were written before this request. What the server sends while
-    /// no more are written is no response to it.
+    /// On a reused connection, the number of bytes that were written before this request. Until more are written, bytes
+    /// from the server are no response to it.
     unsolicited_until: Option<u64>,
     /// The number of bytes that were read before the head was complete, including interim responses.
     head_bytes: usize,
     /// Whether the server keeps the connection open after the response.
     keeps_alive: bool,
-    /// Whether the response may be silent without a time limit.
+    /// Whether the response may pause without a time limit.
     pub is_open_ended: bool,
     /// By when the head of the response has to arrive; none until the request is sent.
     response_deadline: Option<Instant>,
@@ -61,8 +61,8 @@ enum Upload {
     Flushing,
     /// All of it is written.
     Done,
-    /// The server does not take the rest of it.
-    Refused,
+    /// The server does not read the rest of it.
+    Stopped,
 }
 
 /// The progress of the response.
@@ -136,13 +136,13 @@ impl Exchange {
         Poll::Pending
     }
 
-    /// Sends the request as far as the server takes it; returns false if the server has just refused the rest, in which
+    /// Sends the request as far as the server reads it; returns false if the server has just stopped reading, in which
     /// case its response may have arrived.
     fn send(&mut self, io: &mut Io, body: &mut RequestBody, cx: &mut Context<'_>) -> Result<bool, Cause> {
         match self.poll_upload(io, body, cx) {
             // A server may close its receiving side after it has sent a response.
             Poll::Ready(Err(Cause::Io(_))) if io.stream.total_written() > 0 => {
-                self.upload = Upload::Refused;
+                self.upload = Upload::Stopped;
                 // Over TLS a write may fail after a part of it was written.
                 self.unsolicited_until = None;
                 self.response_deadline.get_or_insert_with(|| monotonic() + io.response_timeout);
@@ -219,7 +219,7 @@ impl Exchange {
 
     /// Whether the request needs no more writes.
     pub fn is_sent(&self) -> bool {
-        matches!(self.upload, Upload::Done | Upload::Refused)
+        matches!(self.upload, Upload::Done | Upload::Stopped)
     }
 
     /// Whether any byte of a response has arrived.
@@ -253,7 +253,7 @@ impl Exchange {
     /// Polls the rest of the upload, after the head of the response.
     ///
     /// # Errors
-    /// When the client has broken off the request.
+    /// The client has aborted the request.
     pub fn poll_early_upload(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Some(mut body) = self.early_body.take() else { return Ok(()) };
         match self.poll_upload(io, &mut body, cx) {
@@ -261,12 +261,12 @@ impl Exchange {
             Poll::Pending => self.early_body = Some(body),
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(Cause::Body(error))) => {
-                self.upload = Upload::Refused;
+                self.upload = Upload::Stopped;
                 return Err(error);
             }
-            // The server does not take the rest of it.
+            // The server does not read the rest, but its response still counts.
             Poll::Ready(Err(_)) => {
-                self.upload = Upload::Refused;
+                self.upload = Upload::Stopped;
                 io.stream.discard_pending();
             }
         }
@@ -286,7 +286,7 @@ impl Exchange {
                 ready!(io.poll_flush(cx)).map_err(Cause::Io)?;
             }
             match &mut self.upload {
-                Upload::Done | Upload::Refused => return Poll::Ready(Ok(())),
+                Upload::Done | Upload::Stopped => return Poll::Ready(Ok(())),
                 Upload::Flushing => {
                     ready!(io.poll_flush(cx)).map_err(Cause::Io)?;
                     self.upload = Upload::Done;
@@ -302,7 +302,7 @@ impl Exchange {
                     match frame.transpose().map_err(Cause::Body)? {
                         None => self.finish_upload(io, None)?,
                         Some(frame) => match frame.into_data() {
-                            Ok(data) => sdata_suffix(encoder, io, data)?,
+                            Ok(data) => buffer_data(encoder, io, data)?,
                             Err(frame) => {
                                 let trailers = frame.into_trailers().ok();
                                 self.finish_upload(io, trailers.as_ref())?;
@@ -319,7 +319,7 @@ impl Exchange {
         if let Upload::Sending(encoder) = &mut self.upload
             && !encoder.finish(trailers, io.stream.out())
         {
-            return Err(Cause::Body(BodyError::BrokenOff));
+            return Err(Cause::Body(BodyError::Aborted));
         }
         self.upload = Upload::Flushing;
         Ok(())
@@ -358,12 +358,12 @@ impl Exchange {
     }
 }
 
-/// Buffers a part of a body.
-fn sdata_suffix(encoder: &mut BodyEncoder, io: &mut Io, data: Bytes) -> Result<(), Cause> {
+/// Writes a part of a body into the buffer.
+fn buffer_data(encoder: &mut BodyEncoder, io: &mut Io, data: Bytes) -> Result<(), Cause> {
     let length = data.len();
     // The client's connection has checked the length against Content-Length.
     if encoder.start_data(length, io.stream.out()) < length {
-        return Err(Cause::Body(BodyError::BrokenOff));
+        return Err(Cause::Body(BodyError::Aborted));
     }
     io.stream.push_data(data, encoder.data_suffix(length));
     Ok(())

@@ -11,7 +11,7 @@ use crate::time::monotonic;
 use crate::tls::Transport;
 use crate::upstream::connection_limit::ConnectionPermit;
 
-/// A buffered stream that knows since when its reads and writes have been pending.
+/// A buffered stream that records since when its reads and writes have been pending.
 pub(super) struct Io {
     pub stream: BufferedStream<Transport>,
     /// The permit for the connection, which goes to another connection afterwards.

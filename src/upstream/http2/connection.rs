@@ -39,11 +39,11 @@ pub(super) struct Http2Connection {
     pub scheme: Scheme,
     pub requests: Cell<usize>,
     pub idle_since: Cell<Instant>,
-    /// The driver, which knows the server's SETTINGS; none after its end.
+    /// The driver, which has the server's SETTINGS; none after its end.
     pub driver: Rc<RefCell<Option<Driver>>>,
-    /// Knows when bytes of the server last arrived.
+    /// When bytes of the server last arrived.
     pub activity: Rc<Activity>,
-    /// Whether the server seems to be gone, so that the connection gets no more requests.
+    /// Whether the connection seems dead, so that it gets no more requests.
     pub is_suspect: Cell<bool>,
 }
 
@@ -53,13 +53,12 @@ impl Http2Connection {
         !self.is_suspect.get() && !self.sender.is_closed()
     }
 
-    /// Judges the connection after a response that has been due since `since`. If the server has sent nothing else
-    /// either, except perhaps at the beginning, it may be gone, and the connection gets no more requests. Otherwise only
-    /// that response is slow.
+    /// Checks the connection after a response that has been due since `since`. If the server has sent nothing at all
+    /// recently, the connection may be dead and gets no more requests. Otherwise only that response is slow.
     pub fn check_activity(&self, since: Instant) {
         let now = monotonic();
         let waited = (now - since).min(self.response_timeout);
-        if self.activity.last_read().is_none_or(|heard| now - heard >= waited / 2) {
+        if self.activity.last_read().is_none_or(|last_read| now - last_read >= waited / 2) {
             self.is_suspect.set(true);
         }
     }

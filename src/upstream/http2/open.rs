@@ -31,8 +31,8 @@ const _: () = assert!(CONNECTION_WINDOW as usize >= MAX_STREAMS * STREAM_WINDOW 
 const MAX_SEND_BUFFER: usize = 64 * 1024;
 /// The largest head of a response, in bytes.
 const MAX_HEAD: u32 = 256 * 1024;
-/// After so much silence while a response is awaited, a server gets a PING. gRPC servers close connections with a PING more often than every five
-/// minutes.
+/// A server that sends nothing for this long while a response is awaited gets a PING. gRPC servers close connections that
+/// send a PING more often than every five minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(310);
 /// How long the server may take to acknowledge the PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);

@@ -119,7 +119,7 @@ impl Http2Stream {
             Some(failure) => Cause::Upload(failure, error),
             None => Cause::Http2(error),
         };
-        SendError { cause, is_unsent, is_unanswered: true }
+        SendError { cause, is_unsent, is_without_response: true }
     }
 
     /// Converts the head of the response, and starts to wait for its body.
@@ -162,7 +162,7 @@ impl Http2Stream {
         deadline.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
     }
 
-    /// Whether the response may be silent without a time limit.
+    /// Whether the response may pause without a time limit.
     pub fn is_open_ended(&self) -> bool {
         self.is_open_ended
     }

@@ -32,7 +32,7 @@ pub(super) async fn close(io: &mut ClientIo, tracker: &ConnectionTracker, client
 async fn shutdown_and_linger(io: &mut ClientIo, client_is_sending: bool) {
     let is_plain = matches!(io.stream.get_ref(), Transport::Plain(_));
     if is_plain && !client_is_sending && !has_input(io).await {
-        // There is nothing that would make the kernel reset the connection: closing the socket is enough.
+        // With no unread input the kernel does not reset the connection: closing the socket is enough.
         return;
     }
     if shutdown(io).await.is_ok() {
@@ -45,7 +45,7 @@ async fn shutdown_and_linger(io: &mut ClientIo, client_is_sending: bool) {
 pub(super) async fn abandon(io: &mut ClientIo, tracker: &ConnectionTracker) {
     if let Transport::Tls(_) = io.stream.get_ref() {
         let mut closed = pin!(shutdown(io));
-        // An error is no news: the connection may be broken already.
+        // Errors are ignored: the connection may be broken already.
         poll_fn(|cx| if tracker.is_evicted() { Poll::Ready(()) } else { closed.as_mut().poll(cx).map(drop) })
             .await;
     }

@@ -16,7 +16,7 @@ use crate::proxy::{ActiveProxy, ClientConnection, ProxyResponse, Tunnel};
 use crate::server::drain::ConnectionTracker;
 use crate::server::spec::ListenerSpec;
 
-/// What all requests of a connection have in common.
+/// The context that all requests of a connection share.
 pub(super) struct Session<'l> {
     pub client: ClientConnection,
     pub spec: &'l ListenerSpec,
@@ -24,7 +24,7 @@ pub(super) struct Session<'l> {
     pub tracker: &'l ConnectionTracker,
 }
 
-/// What a connection does after a response.
+/// The next step of a connection after a response.
 pub(super) enum Next {
     /// Waits for another request.
     Request,
@@ -68,7 +68,7 @@ impl Session<'_> {
                         return Poll::Ready(Ok(response));
                     }
                     let progress = upload.as_mut().map_or(Progress::Idle, |upload| upload.poll(io, cx));
-                    // A part of the body has reached the proxy, which has to be polled for it.
+                    // A part of the body was sent to the proxy: poll it again.
                     if progress != Progress::Moved {
                         return poll_client(io, (&mut upload, progress), client, cx);
                     }
@@ -99,13 +99,13 @@ impl Session<'_> {
             || is_local && upload.as_ref().is_some_and(|upload| !upload.is_discardable())
             || framing == Framing::UntilClose;
         if body.is_open_ended() {
-            // A stream of events may pause for as long as it likes.
+            // An event stream may pause, so it has no minimum rate.
             io.start_response(None);
         }
         let mut writer = ResponseWriter::start(io, facts, head, (body, framing), is_last);
         let written = poll_fn(|cx| writer.poll(io, &mut upload, cx)).await;
         if written.is_err() && framing == Framing::UntilClose {
-            // An orderly close would make the client take the partial body for a complete one.
+            // After an orderly close the client would treat the partial body as complete.
             io.reset_on_close();
         }
         written?;
@@ -116,8 +116,8 @@ impl Session<'_> {
     }
 }
 
-/// What follows a response that is written, by what was read of the request body. `is_local` says that the response was made
-/// by the proxy, which has not read the body.
+/// The next step after a response, which depends on how much of the request body was read. `is_local` says that the
+/// response was made by the proxy, which has not read the body.
 fn after_response(io: &mut ClientIo, upload: Option<Box<Upload>>, is_last: bool, is_local: bool) -> Next {
     let next = |is_last| if is_last { Next::Close { client_is_sending: false } } else { Next::Request };
     let Some(mut upload) = upload else { return next(is_last) };
@@ -142,12 +142,12 @@ fn poll_client<T>(
         io.read_ahead(cx)?;
     }
     // A half-closed client may still read its response, but one whose request a limit delays must not reach a server.
-    let has_left_queue = io.is_half_closed() && client.is_delayed();
+    let has_left_delay = io.is_half_closed() && client.is_delayed();
     // `100 Continue` may not be written yet.
     if let Poll::Ready(Err(error)) = io.poll_flush(cx) {
         return Poll::Ready(Err(error.into()));
     }
-    if has_left_queue || io.is_timed_out(cx) {
+    if has_left_delay || io.is_timed_out(cx) {
         Poll::Ready(Err(ExchangeError::Disconnected))
     } else {
         Poll::Pending

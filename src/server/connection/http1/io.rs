@@ -1,4 +1,4 @@
-//! The stream of a client's connection over HTTP/1.1, and how long the client is waited for.
+//! The stream of a client's connection over HTTP/1.1, with its timeouts.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -12,8 +12,8 @@ use crate::socket::{BufferedStream, LazyTimer, Lingering, RATE_GRACE, TransferRa
 use crate::time::monotonic;
 use crate::tls::Transport;
 
-/// How long a half-closed client may leave its response unread before it is treated as gone: until something is sent, a
-/// client that waits for its response can't be told from one that has disconnected.
+/// How long a half-closed client may leave its response unread before it is treated as disconnected: until something is
+/// sent, a client that waits for its response can't be distinguished from one that has disconnected.
 const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes that are read ahead while a request is in progress, to notice when the client disconnects.
 const READ_AHEAD: usize = 4 * 1024;
@@ -73,7 +73,7 @@ impl ClientIo {
         let flushed = self.stream.poll_flush(cx);
         let written = self.stream.total_written() - before;
         if self.write_since.is_none() && flushed.is_ready() && self.half_closed.is_none() {
-            // The usual case: nothing was waited for, so no clock has to be read.
+            // The usual case: the write did not wait, so no clock is read.
             self.send_rate.add_bytes(usize::try_from(written).unwrap_or(usize::MAX));
             return flushed;
         }
@@ -136,7 +136,7 @@ impl ClientIo {
     }
 
     /// Whether the client reads its response too slowly, or is half-closed and reads nothing; if not, the task is woken
-    /// when that would be so.
+    /// when that deadline passes.
     pub fn is_timed_out(&mut self, cx: &mut Context<'_>) -> bool {
         let write_deadline = self.write_since.map(|since| {
             let allowance = self.send_rate.allowance(RATE_GRACE).unwrap_or(self.write_timeout);
@@ -151,7 +151,7 @@ impl ClientIo {
     /// Over TLS a missing `close_notify` does that.
     pub fn reset_on_close(&self) {
         if let Transport::Plain(stream) = self.stream.get_ref() {
-            // It fails only on a connection that is broken already.
+            // This fails only on a connection that is broken already.
             let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
     }

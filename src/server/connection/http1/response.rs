@@ -16,7 +16,7 @@ use crate::http1::{BodyEncoder, Framing, ResponseHead, push_decimal, write_respo
 use crate::proxy::ReplyBody;
 use crate::time::http_date;
 
-/// What has to be known of a request to write its response.
+/// The properties of a request that determine how its response is written.
 pub(super) struct RequestFacts {
     pub version: Version,
     /// Whether the method is HEAD.
@@ -57,13 +57,13 @@ impl ResponseWriter {
         is_last: bool,
     ) -> Self {
         if facts.is_head && !head.fields.contains(CONTENT_LENGTH) {
-            // The length that a response to GET would have, where it is known.
+            // The length that a response to GET would have, if it is known.
             if let Some(length) = body.local_length().filter(|_| head.status != StatusCode::NO_CONTENT) {
                 head.fields.push_with(CONTENT_LENGTH, |out| push_decimal(out, length));
             }
         }
         let encoder = BodyEncoder::new(framing, &head.fields, facts.takes_trailers);
-        // Written anew by `write_response`; that of a tunnel names the new protocol.
+        // `write_response` writes Connection itself, except for a tunnel, where the header names the new protocol.
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             head.fields.remove(CONNECTION);
         }
@@ -72,7 +72,7 @@ impl ResponseWriter {
         Self { encoder, body, has_min_rate: facts.min_rate.is_some() }
     }
 
-    /// Writes more of the body; ready when all of it is written. Meanwhile the request body is read and sent on.
+    /// Writes more of the body; ready when all of it is written. Meanwhile the request body is read and forwarded.
     pub fn poll(
         &mut self,
         io: &mut ClientIo,
@@ -84,8 +84,8 @@ impl ResponseWriter {
             if (is_complete || !io.stream.has_room())
                 && let Poll::Pending = io.poll_flush(cx)?
             {
-                // A client may send all of its request before it reads anything: to wait for only one of the two would
-                // never end.
+                // A client may send all of its request before it reads anything, so waiting only for its reads would
+                // deadlock.
                 self.poll_upload(io, upload, cx)?;
                 self.mark_waiting_for_reader(cx)?;
                 return poll_timeout(io, cx);
@@ -148,7 +148,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Reports that the upstream connection waits for the client to read, so that it can be reclaimed if it is needed.
+    /// Marks the upstream connection as waiting for the client to read, so that other requests can reclaim it.
     ///
     /// # Errors
     /// When it was reclaimed.
@@ -166,7 +166,7 @@ impl ResponseWriter {
     }
 }
 
-/// Pending until the client has been waited for too long.
+/// An error once the client is too slow; pending until then.
 fn poll_timeout(io: &mut ClientIo, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
     if io.is_timed_out(cx) {
         return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut).into()));

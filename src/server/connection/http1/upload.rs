@@ -1,4 +1,4 @@
-//! A request body as it is read from a client over HTTP/1.1.
+//! Reads a request body from a client over HTTP/1.1.
 
 use std::num::NonZeroU32;
 use std::task::{Context, Poll};
@@ -16,11 +16,11 @@ use crate::upstream::{BodyError, BodyReceiver, BodySender, Demand, body_channel}
 /// The longest rest of a request body that is read and discarded so that the connection can be used again, in bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;
 
-/// A request body that is being read, and the channel through which the proxy gets it.
+/// A request body that is being read, and the channel that carries it to the proxy.
 pub(super) struct Upload {
     decoder: BodyDecoder,
     sender: BodySender,
-    /// How fast the client sends it.
+    /// How fast the client sends the body.
     rate: TransferRate,
     /// How long each read may take.
     timeout: Duration,
@@ -40,7 +40,7 @@ pub(super) enum Progress {
     Moved,
     /// The client has to send more.
     Waiting,
-    /// The receiver wants nothing at the moment.
+    /// The receiver demands nothing at the moment.
     Idle,
 }
 
@@ -58,7 +58,7 @@ impl Upload {
         }
         let rate = TransferRate::new(min_rate);
         let (sender, receiver) = body_channel(decoder.remaining(), rate);
-        // Boxed so that requests without a body, which are the most, have less to move.
+        // Boxed because most requests have no body, and then move only a pointer.
         let upload = Box::new(Self {
             decoder,
             sender,
@@ -72,7 +72,7 @@ impl Upload {
         Some((upload, receiver))
     }
 
-    /// Reads the next part if the receiver wants it.
+    /// Reads the next part if the receiver demands it.
     pub fn poll(&mut self, io: &mut ClientIo, cx: &mut Context<'_>) -> Progress {
         match self.sender.demand(cx) {
             Demand::Next(limit) if !self.has_failed => self.read(io, limit, cx),
@@ -153,12 +153,12 @@ impl Upload {
         self.decoder.must_close()
     }
 
-    /// Whether the connection can be used again after a response that the proxy made without reading the whole body: the
-    /// body was read nevertheless, or nothing of it was and it is short enough to be discarded after the response.
+    /// Whether the connection can be kept alive after a local response, for which the proxy need not have read the body:
+    /// all of it was read, or nothing of it and it is short enough to be discarded after the response.
     pub fn is_discardable(&self) -> bool {
         let is_short = self.decoder.remaining().is_some_and(|remaining| remaining <= MAX_DISCARDED);
         self.is_complete()
-            || !self.has_failed && !self.sender.is_begun() && !self.expects_continue && is_short
+            || !self.has_failed && !self.sender.is_started() && !self.expects_continue && is_short
     }
 
     /// Reads and discards the rest of the body; ready with whether its end was reached by the deadline.
@@ -177,12 +177,12 @@ impl Upload {
         if io.has_passed(deadline, cx) { Poll::Ready(false) } else { Poll::Pending }
     }
 
-    /// Does not write `100 Continue` any more, since the response starts.
+    /// Prevents `100 Continue` from now on, since the response starts.
     pub fn skip_continue(&mut self) {
         self.may_continue = false;
     }
 
-    /// Discards what was read of the body; returns whether that is all of it.
+    /// Discards the buffered bytes of the body; returns whether its end was reached.
     pub fn discard_buffered(&mut self, io: &mut ClientIo) -> bool {
         while !self.decoder.is_end() && !self.has_failed {
             match self.decoder.decode(io.stream.unread()) {
