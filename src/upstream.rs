@@ -56,4 +56,4 @@ pub use scrub::HeaderScrub;
 pub use shared::SharedUpstream;
 pub use spec::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
 pub use stream::ClientStream;
-pub use trailers::{is_token, may_trail};
+pub use trailers::{is_token, may_be_trailer};

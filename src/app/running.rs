@@ -70,7 +70,7 @@ impl Running {
         inherited: InheritedSockets,
         stage: watch::Receiver<Lifecycle>,
     ) -> anyhow::Result<Self> {
-        inherited.warn_of_others(|address| {
+        inherited.warn_about_unused(|address| {
             config.listeners.iter().any(|spec| spec.address == address)
                 || config.admin.as_ref().is_some_and(|spec| spec.address.tcp() == Some(address))
         });

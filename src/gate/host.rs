@@ -14,7 +14,7 @@ pub enum HostPattern {
     /// Exactly this host.
     Exact(Box<str>),
     /// `*.suffix`: one or more labels before the suffix, not the suffix itself.
-    Below(Box<str>),
+    Wildcard(Box<str>),
 }
 
 impl HostPattern {
@@ -23,7 +23,7 @@ impl HostPattern {
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(suffix) = text.strip_prefix("*.") {
             let host = host_of(suffix)?;
-            return (host.len() == suffix.trim_end_matches('.').len()).then(|| Self::Below(host.into()));
+            return (host.len() == suffix.trim_end_matches('.').len()).then(|| Self::Wildcard(host.into()));
         }
         let host = host_of(text)?;
         let has_port = host.len() < text.trim_end_matches('.').len();
@@ -35,9 +35,9 @@ impl HostPattern {
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Exact(mine), Self::Exact(theirs)) => mine == theirs,
-            (Self::Exact(_), Self::Below(_)) => false,
-            (Self::Below(suffix), Self::Exact(host)) => is_below(host, suffix),
-            (Self::Below(mine), Self::Below(theirs)) => mine == theirs || is_below(theirs, mine),
+            (Self::Exact(_), Self::Wildcard(_)) => false,
+            (Self::Wildcard(suffix), Self::Exact(host)) => is_subdomain(host, suffix),
+            (Self::Wildcard(mine), Self::Wildcard(theirs)) => mine == theirs || is_subdomain(theirs, mine),
         }
     }
 }
@@ -46,12 +46,13 @@ impl std::fmt::Display for HostPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exact(host) => f.write_str(host),
-            Self::Below(suffix) => write!(f, "*.{suffix}"),
+            Self::Wildcard(suffix) => write!(f, "*.{suffix}"),
         }
     }
 }
 
-fn is_below(host: &str, suffix: &str) -> bool {
+/// Whether `host` has one or more labels before `.suffix`.
+fn is_subdomain(host: &str, suffix: &str) -> bool {
     host.strip_suffix(suffix).is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
 }
 

@@ -22,7 +22,7 @@ pub struct RouteTable {
     any_host: Node,
     exact_hosts: HashMap<Box<str>, Node>,
     /// Keyed by the suffix after `*.`.
-    below_hosts: HashMap<Box<str>, Node>,
+    wildcard_hosts: HashMap<Box<str>, Node>,
     /// Methods of routes that are not registered.
     custom_methods: Vec<Method>,
 }
@@ -72,7 +72,9 @@ impl RouteTable {
             let tree = match &route.host {
                 None => &mut table.any_host,
                 Some(HostPattern::Exact(host)) => table.exact_hosts.entry(host.clone()).or_default(),
-                Some(HostPattern::Below(suffix)) => table.below_hosts.entry(suffix.clone()).or_default(),
+                Some(HostPattern::Wildcard(suffix)) => {
+                    table.wildcard_hosts.entry(suffix.clone()).or_default()
+                }
             };
             tree.insert(route.path.pieces(), route, number);
             for method in route.methods.iter().filter(|method| !is_registered(method.as_str())) {
@@ -105,9 +107,9 @@ impl RouteTable {
         if let Some(tree) = self.exact_hosts.get(host) {
             search(tree);
         }
-        if !self.below_hosts.is_empty() {
+        if !self.wildcard_hosts.is_empty() {
             for (dot, _) in host.match_indices('.').filter(|(dot, _)| *dot > 0) {
-                if let Some(tree) = self.below_hosts.get(&host[dot + 1..]) {
+                if let Some(tree) = self.wildcard_hosts.get(&host[dot + 1..]) {
                     search(tree);
                 }
             }

@@ -29,7 +29,7 @@ pub struct ClientTimeouts {
 #[derive(Debug)]
 pub struct ClientConnection {
     address: SocketAddr,
-    times: ClientTimeouts,
+    timeouts: ClientTimeouts,
     scheme: &'static str,
     /// The subject of the client certificate.
     tls_subject: Option<String>,
@@ -72,11 +72,11 @@ struct Via {
 impl ClientConnection {
     /// A connection over HTTP/1.1 without TLS.
     #[must_use]
-    pub fn new(address: SocketAddr, times: ClientTimeouts) -> Self {
+    pub fn new(address: SocketAddr, timeouts: ClientTimeouts) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self {
             address,
-            times,
+            timeouts,
             max_http2_headers: None,
             is_delayed: Cell::new(false),
             scheme: "http",
@@ -125,7 +125,7 @@ impl ClientConnection {
 
     /// How long a tunnel may be idle.
     pub(super) fn tunnel_timeout(&self) -> Duration {
-        self.times.tunnel
+        self.timeouts.tunnel
     }
 
     /// Whether the connection carries several requests at once, over HTTP/2.
@@ -145,16 +145,16 @@ impl ClientConnection {
 
     /// Whether request bodies and responses have a minimum rate.
     pub(super) fn has_min_body_rate(&self) -> bool {
-        self.times.min_body_rate.is_some()
+        self.timeouts.min_body_rate.is_some()
     }
 
     /// The timeouts of a request's HTTP/2 stream. A gRPC call may be bidirectional, so its client may be idle for as long
     /// as in a tunnel.
     pub(super) fn request_stream(&self, is_call: bool) -> ClientStream {
         if is_call {
-            ClientStream::new(self.times.tunnel, None)
+            ClientStream::new(self.timeouts.tunnel, None)
         } else {
-            ClientStream::new(self.times.body, self.times.min_body_rate)
+            ClientStream::new(self.timeouts.body, self.timeouts.min_body_rate)
         }
     }
 

@@ -8,7 +8,7 @@ use crate::http1::names::{
     PROXY_CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use crate::http1::{FieldName, Fields, NameSet, content_length};
-use crate::upstream::may_trail;
+use crate::upstream::may_be_trailer;
 
 /// Headers that are never forwarded, in either direction. `Trailer` is: it announces the fields after the body.
 /// `Expect` is not, because the proxy itself has sent "100 Continue" by the time a body arrives.
@@ -41,7 +41,7 @@ pub fn remove_hop_by_hop(fields: &mut Fields) {
         }
         fields.remove_all(HOP_BY_HOP_SET);
     }
-    retain_announced_trailers(fields, |name| !may_trail(name.as_str()));
+    retain_announced_trailers(fields, |name| !may_be_trailer(name.as_str()));
 }
 
 /// Whether the sender accepts trailers (`TE: trailers`).

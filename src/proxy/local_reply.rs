@@ -82,7 +82,7 @@ fn upstream_error(error: &ForwardError) -> LocalReply {
         ForwardError::Connect { .. } | ForwardError::Unresolved(_) => {
             (StatusCode::BAD_GATEWAY, "the upstream can't be reached")
         }
-        ForwardError::Full(_) => {
+        ForwardError::NoFreeConnection(_) => {
             (StatusCode::SERVICE_UNAVAILABLE, "all connections to the upstream are in use")
         }
         ForwardError::ClientLimit(_) => {
@@ -122,7 +122,7 @@ fn upstream_error(error: &ForwardError) -> LocalReply {
         }
     };
     let mut response = problem_reply(status, detail);
-    if let ForwardError::Full(_) | ForwardError::ClientLimit(_) = error {
+    if let ForwardError::NoFreeConnection(_) | ForwardError::ClientLimit(_) = error {
         // It is unknown when a connection becomes free.
         response.head.fields.push(RETRY_AFTER, b"1");
     }

@@ -62,7 +62,7 @@ impl OutboundHead<'_> {
         via::add(fields, &client.via(head.version, plan.route)).map_err(|via::Loop| ForwardError::Loop)?;
         fields.set(X_REQUEST_ID, self.id.as_bytes());
         edits.apply(fields);
-        retain_announced_trailers(fields, |name| !protected.may_trail(name));
+        retain_announced_trailers(fields, |name| !protected.may_be_trailer(name));
         Ok(())
     }
 
@@ -101,11 +101,11 @@ pub(super) async fn buffer_small_body(
         return if is_grpc {
             Ok(body)
         } else {
-            body.buffered(client.buffer_budget()).await.map_err(ForwardError::of_body)
+            body.buffered(client.buffer_budget()).await.map_err(ForwardError::from_body_error)
         };
     }
     while let Some(frame) = body.frame().await {
-        frame.map_err(ForwardError::of_body)?;
+        frame.map_err(ForwardError::from_body_error)?;
     }
     Ok(RequestBody::empty())
 }

@@ -68,7 +68,7 @@ impl Proxy {
     ) -> Self {
         let ProxyConfig { snapshot, upstreams, counts, access, .. } = config;
         let upstream = |(shared, counts)| {
-            let kept = earlier.iter().find(|upstream| upstream.is_of(&shared));
+            let kept = earlier.iter().find(|upstream| upstream.is_client_of(&shared));
             kept.map_or_else(|| Rc::new(Upstream::new(shared, counts, waker)), Rc::clone)
         };
         let upstreams = upstreams.into_iter().map(upstream).collect();

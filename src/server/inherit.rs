@@ -41,8 +41,8 @@ impl InheritedSockets {
         )
     }
 
-    /// Warns of sockets on addresses that are not used: clients that connect there are never accepted.
-    pub fn warn_of_others(&self, used: impl Fn(SocketAddr) -> bool) {
+    /// Warns about sockets on addresses that no listener uses: clients that connect there are never accepted.
+    pub fn warn_about_unused(&self, used: impl Fn(SocketAddr) -> bool) {
         for (address, _) in self.0.iter().filter(|(address, _)| !used(*address)) {
             tracing::warn!(
                 "an inherited socket listens on {address}, but no listener of the configuration has that address"

@@ -50,7 +50,7 @@ pub struct Protocols {
 }
 
 impl Protocols {
-    /// Their names in the TLS handshake (ALPN, RFC 7301), the preferred one first.
+    /// The ALPN protocol names (RFC 7301), the preferred one first.
     #[must_use]
     pub fn by_alpn(self) -> Vec<&'static [u8]> {
         let names: [(bool, &'static [u8]); 2] = [(self.h2, b"h2"), (self.h1, b"http/1.1")];
@@ -60,7 +60,7 @@ impl Protocols {
 
 impl ListenerSpec {
     /// The timeouts that the proxy applies to a client.
-    pub(super) fn client_times(&self) -> ClientTimeouts {
+    pub(super) fn client_timeouts(&self) -> ClientTimeouts {
         ClientTimeouts {
             body: self.body_timeout,
             tunnel: self.tunnel_timeout,

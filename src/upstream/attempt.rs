@@ -47,7 +47,8 @@ pub(super) async fn attempt(
     loop {
         let checkout = pool.checkout(acquired.take(), client, options.needs_new_connection, deadline);
         let connection = checkout.await.map_err(|error| {
-            let is_retryable = options.has_alternatives && !matches!(error, ForwardError::Full(_));
+            let is_retryable =
+                options.has_alternatives && !matches!(error, ForwardError::NoFreeConnection(_));
             FailedAttempt { error, is_retryable }
         })?;
         connection.start(client);

@@ -17,8 +17,8 @@ use super::buffered::{self, BodyBuffer, BufferBudget, BufferReservation};
 use super::error::BodyError;
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
-use super::trailers::{self, may_trail};
-use super::upload::Upload;
+use super::trailers::{self, may_be_trailer};
+use super::upload::UploadProgress;
 use crate::time::cached_now;
 
 /// The body of a request that is forwarded to a server.
@@ -36,7 +36,7 @@ pub struct RequestBody {
     /// The memory of a buffered body.
     reservation: Option<Box<BufferReservation>>,
     /// The progress of the upload over HTTP/2.
-    upload: Option<Rc<Upload>>,
+    upload: Option<Rc<UploadProgress>>,
 }
 
 /// The source of a body.
@@ -64,7 +64,7 @@ impl RequestBody {
         Self::new(Source::Empty)
     }
 
-    /// No body, in a request that asks the server to switch protocols.
+    /// No body, in a request for a protocol switch.
     #[must_use]
     pub fn handshake() -> Self {
         Self::new(Source::Handshake)
@@ -190,7 +190,7 @@ impl RequestBody {
     }
 
     /// The body for a connection that takes it over. A copy of what can be sent again stays here.
-    pub(super) fn take_for_sending(&mut self, upload: &Rc<Upload>) -> Self {
+    pub(super) fn take_for_sending(&mut self, upload: &Rc<UploadProgress>) -> Self {
         let source = match &self.source {
             Source::Empty => Source::Empty,
             Source::Handshake => Source::Handshake,
@@ -236,8 +236,8 @@ impl RequestBody {
     fn check(&mut self, frame: &mut Option<Result<Frame<Bytes>, BodyError>>) {
         let Some(Ok(part)) = frame else { return };
         trailers::retain(part, |name| match &self.scrub {
-            Some(scrub) => scrub.may_trail(name),
-            None => may_trail(name.as_str()),
+            Some(scrub) => scrub.may_be_trailer(name),
+            None => may_be_trailer(name.as_str()),
         });
         if let (Some(remaining), Some(data)) = (&mut self.remaining, part.data_ref()) {
             match remaining.checked_sub(data.len() as u64) {

@@ -19,7 +19,7 @@ pub(super) struct RetryBudget {
     /// The deposit of one request.
     share: u64,
     balance: Cell<u64>,
-    /// Up to when time has refilled the budget.
+    /// The time up to which the budget was refilled.
     refilled_at: Cell<Instant>,
 }
 

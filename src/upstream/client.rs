@@ -62,7 +62,7 @@ impl Upstream {
 
     /// Whether this is a client of that upstream.
     #[must_use]
-    pub fn is_of(&self, shared: &Arc<SharedUpstream>) -> bool {
+    pub fn is_client_of(&self, shared: &Arc<SharedUpstream>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
 
@@ -180,7 +180,7 @@ impl Upstream {
     fn update_endpoints(&self) {
         let members = self.shared.members();
         let mut endpoints = self.endpoints.borrow_mut();
-        if endpoints.is_of(&members) {
+        if endpoints.was_built_from(&members) {
             return;
         }
         let new_pool =
@@ -220,7 +220,7 @@ impl Upstream {
     }
 
     fn count_full(&self, error: &ForwardError) {
-        if let ForwardError::Full(_) = error {
+        if let ForwardError::NoFreeConnection(_) = error {
             self.counts.happened(Event::Full);
         }
     }

@@ -126,7 +126,7 @@ impl ActiveExchange {
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         match self {
             Self::Http1(connection) => connection.poll_upload(cx),
-            // Tasks of their own send these uploads.
+            // Separate tasks send these uploads.
             Self::Early(_) | Self::Http2(..) => Ok(()),
         }
     }

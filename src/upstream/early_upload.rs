@@ -84,7 +84,7 @@ impl State {
         let Some(connection) = &mut self.connection else { return Poll::Ready(()) };
         if let Err(error) = connection.poll_upload(cx) {
             self.error = Some(error);
-            // Closed at once: the response may wait for its client for long, and the server need not.
+            // Closed at once: the response may wait long for its client, but must not keep the server waiting.
             self.connection = None;
             self.reader.wake_by_ref();
             return Poll::Ready(());

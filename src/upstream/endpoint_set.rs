@@ -40,7 +40,7 @@ pub(super) enum Selection {
 
 impl EndpointSet {
     /// Whether the set was made from these members.
-    pub fn is_of(&self, members: &Arc<Vec<Member>>) -> bool {
+    pub fn was_built_from(&self, members: &Arc<Vec<Member>>) -> bool {
         Arc::ptr_eq(&self.members, members)
     }
 

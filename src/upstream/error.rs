@@ -25,7 +25,7 @@ pub enum ForwardError {
     ConnectTimeout(String),
     /// `max_connections` are in use, and none was released within `pending_timeout`.
     #[error("no connection to {0} is free")]
-    Full(String),
+    NoFreeConnection(String),
     /// The client has `max_requests_per_client` concurrent requests.
     #[error("the client has {0} concurrent requests, which is the limit (`max_requests_per_client`)")]
     ClientLimit(NonZeroUsize),
@@ -162,7 +162,7 @@ pub(super) struct SendError {
 
 impl Cause {
     /// Whether the client is the cause.
-    pub fn is_by_client(&self) -> bool {
+    pub fn is_caused_by_client(&self) -> bool {
         matches!(self, Self::Body(_) | Self::Upload(..) | Self::Reclaimed)
     }
 }
@@ -177,7 +177,7 @@ impl SendError {
 /// The server has not agreed to HTTP/2 in the TLS handshake.
 #[derive(Debug, thiserror::Error)]
 #[error("the server does not speak HTTP/2")]
-pub(super) struct OtherProtocol;
+pub(super) struct NotHttp2;
 
 impl ForwardError {
     /// The error for a failure at this server.
@@ -194,7 +194,7 @@ impl ForwardError {
                 return Self::Framing(server.authority());
             }
             Cause::Malformed(error) => return broken(ResponseError::Malformed(error)),
-            Cause::Body(error) => return Self::of_body(error),
+            Cause::Body(error) => return Self::from_body_error(error),
             Cause::Upload(BodyFailure::TooLarge, _) => return Self::RequestBodyTooLarge,
             Cause::Upload(BodyFailure::TooLate, _) | Cause::Reclaimed => return Self::RequestBodyTimeout,
             Cause::Upload(BodyFailure::Broken, error) => return Self::RequestBody(BodyError::Broken(error)),
@@ -211,7 +211,7 @@ impl ForwardError {
 
     /// The error for a request's body that could not be read.
     #[must_use]
-    pub fn of_body(error: BodyError) -> Self {
+    pub fn from_body_error(error: BodyError) -> Self {
         match error.failure() {
             BodyFailure::TooLate => Self::RequestBodyTimeout,
             BodyFailure::TooLarge => Self::RequestBodyTooLarge,
@@ -225,7 +225,7 @@ impl ForwardError {
         match self {
             Self::Connect { .. } => "connect_failed",
             Self::ConnectTimeout(_) => "connect_timeout",
-            Self::Full(_) => "no_free_connection",
+            Self::NoFreeConnection(_) => "no_free_connection",
             Self::ClientLimit(_) => "max_requests_per_client",
             Self::Unresolved(_) => "unresolved_name",
             Self::ResponseTimeout(_) => "response_timeout",
@@ -245,7 +245,7 @@ impl ForwardError {
     /// The result of the attempt at the server; none if the server was not involved.
     pub(super) fn attempt(&self) -> Option<Attempt> {
         match self {
-            Self::Full(_)
+            Self::NoFreeConnection(_)
             | Self::ClientLimit(_)
             | Self::Unresolved(_)
             | Self::Loop
@@ -283,7 +283,7 @@ impl ForwardError {
     /// A hint at what may be wrong with the configuration of `server`, to append to the message.
     pub(super) fn hint(&self, server: &ServerSpec) -> &'static str {
         match self {
-            _ if self.is_other_protocol() => "; is `protocol = \"h2\"` right for it?",
+            _ if self.is_not_http2() => "; is `protocol = \"h2\"` right for it?",
             Self::Broken { error: ResponseError::Malformed(_), .. } if !server.is_tls => {
                 "; if it expects TLS, its URL must begin with https://"
             }
@@ -292,10 +292,10 @@ impl ForwardError {
     }
 
     /// Whether the server does not speak HTTP/2: it has not agreed to that, or its first frame is malformed.
-    pub(super) fn is_other_protocol(&self) -> bool {
+    pub(super) fn is_not_http2(&self) -> bool {
         match self {
             Self::Connect { error, .. } => {
-                error.get_ref().and_then(|error| error.downcast_ref::<OtherProtocol>()).is_some()
+                error.get_ref().and_then(|error| error.downcast_ref::<NotHttp2>()).is_some()
             }
             Self::Broken { error: ResponseError::Http2(error), .. } => {
                 cause(error).is_some_and(|error: &h2::Error| {

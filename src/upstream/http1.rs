@@ -19,7 +19,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::time::Instant;
 
-use self::exchange::Exchange;
+use self::exchange::Http1Exchange;
 use self::io::Io;
 use super::connection_limit::ConnectionPermit;
 use super::connection_use::ConnectionUse;
@@ -44,7 +44,7 @@ enum State {
     /// No request is in progress.
     Idle,
     /// A response is being read.
-    Receiving(Exchange),
+    Receiving(Http1Exchange),
     /// No more requests can be sent.
     Closed,
 }
@@ -136,7 +136,7 @@ impl Http1Connection {
         deadline: Option<Instant>,
     ) -> Result<ResponseHead, SendError> {
         let sent_before = self.io.stream.total_written();
-        let mut exchange = Exchange::start(request, deadline, &self.io, self.is_reused());
+        let mut exchange = Http1Exchange::start(request, deadline, &self.io, self.is_reused());
         write_request(self.io.stream.out(), &request.head, exchange.framing);
         let mut is_first = true;
         let result = poll_fn(|cx| {
@@ -154,7 +154,7 @@ impl Http1Connection {
             }
             Err(cause) => {
                 self.state = State::Closed;
-                let is_unsent = self.io.stream.total_written() == sent_before && !cause.is_by_client();
+                let is_unsent = self.io.stream.total_written() == sent_before && !cause.is_caused_by_client();
                 Err(SendError { cause, is_unsent, is_without_response: !exchange.has_response() })
             }
         }

@@ -20,7 +20,7 @@ pub(super) struct Member {
     pub endpoint: Arc<Endpoint>,
     /// Its share of the requests if all endpoints are available.
     pub weight: u32,
-    /// The address to connect to if the endpoint's fails: of IPv4 and IPv6 perhaps only one works from here.
+    /// The address to connect to if the endpoint's fails: this machine may reach only one of IPv4 and IPv6.
     pub fallback: Option<SocketAddr>,
 }
 
@@ -72,7 +72,7 @@ impl PartialEq for Member {
     }
 }
 
-/// Whether both have the same endpoints in the same order.
+/// Whether both lists have the same endpoints in the same order.
 pub(super) fn are_same(some: &[Member], others: &[Member]) -> bool {
     let endpoint = |member: &Member| Arc::as_ptr(&member.endpoint);
     some.iter().map(endpoint).eq(others.iter().map(endpoint))

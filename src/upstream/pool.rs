@@ -129,10 +129,10 @@ impl Pool {
 
     /// The error when every connection is in use.
     pub(super) fn full(&self) -> ForwardError {
-        ForwardError::Full(self.server.authority())
+        ForwardError::NoFreeConnection(self.server.authority())
     }
 
-    /// By when a request must have a connection, or a permit for one, while all are in use.
+    /// The deadline for a connection, or a permit for one, while all are in use.
     pub(super) fn acquire_by(&self, deadline: Option<Instant>) -> Instant {
         within(self.shared.spec().pending_timeout, deadline)
     }
@@ -193,12 +193,13 @@ impl Pool {
         deadline: Option<Instant>,
     ) -> Result<Box<Http1Connection>, ForwardError> {
         let permit = match acquired {
-            // A reused connection may be as stale as the one before.
+            // A reused connection may be stale, like the one that has just failed.
             Acquired::Connection(connection) if needs_new => connection.into_permit(),
             Acquired::Connection(connection) => return Ok(connection),
             Acquired::Permit(permit) => permit,
         };
-        // The full timeout, however long the request has waited: a short rest would blame the server for the wait.
+        // The full timeout, however long the request has waited: with a shorter one the server could be ejected because
+        // of the wait.
         match timeout_at(self.connect_by(deadline), self.connect(permit)).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(self.connect_error(error)),
@@ -206,7 +207,7 @@ impl Pool {
         }
     }
 
-    /// By when a new connection must be established.
+    /// The deadline for a new connection.
     fn connect_by(&self, deadline: Option<Instant>) -> Instant {
         within(self.shared.spec().connect_timeout, deadline)
     }

@@ -17,7 +17,7 @@ use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::detached::ResponseStream;
 use super::error::BodyError;
 use super::in_flight::InFlight;
-use super::trailers::{self, may_trail};
+use super::trailers::{self, may_be_trailer};
 use crate::limiter::Permit;
 
 /// The body of a response as it streams in. After the last byte the connection returns to its pool. If the body is
@@ -31,8 +31,8 @@ pub struct ResponseBody {
     _permits: (Permit, Option<Rc<ClientPermit>>),
 }
 
-/// The server's end of a tunnel after a switch of protocols. The request that asked for the tunnel, with its limits and
-/// counts, lasts as long as this value.
+/// The server's end of a tunnel after a protocol switch. The request for the tunnel, with its limits and counts, lasts as
+/// long as this value.
 pub struct ServerEnd {
     stream: Box<dyn Duplex>,
     _request: ResponseBody,
@@ -126,7 +126,7 @@ impl Body for ResponseBody {
         }
         let mut frame = this.stream.poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &mut frame {
-            trailers::retain(frame, |name| may_trail(name.as_str()));
+            trailers::retain(frame, |name| may_be_trailer(name.as_str()));
         }
         match &frame {
             Poll::Ready(None) => this.release_connection(),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use http::header::HeaderName;
 
-use super::{HeaderNames, may_trail};
+use super::{HeaderNames, may_be_trailer};
 use crate::http1::FieldName;
 
 /// The protected headers: those that a limit, a route or a header edit names, or that the proxy writes.
@@ -41,8 +41,8 @@ impl HeaderScrub {
 
     /// Whether a trailer of a request may have this name: it is neither a protected name nor a variant of one.
     #[must_use]
-    pub fn may_trail(&self, name: &HeaderName) -> bool {
-        may_trail(name.as_str())
+    pub fn may_be_trailer(&self, name: &HeaderName) -> bool {
+        may_be_trailer(name.as_str())
             && !self.removed.contains(name.as_str())
             && !self.hyphenated.contains(&hyphenated(name.as_str()))
     }
@@ -88,8 +88,10 @@ mod tests {
     #[test]
     fn protected_names_and_variants_are_forbidden_in_trailers() {
         let scrub: HeaderScrub = [HeaderName::from_static("x-api-key")].into_iter().collect();
-        let may_trail = |name| scrub.may_trail(&HeaderName::from_static(name));
-        assert!(may_trail("x-sum") && may_trail("x_sum"));
-        assert!(!may_trail("x-api-key") && !may_trail("x_api-key") && !may_trail("content-length"));
+        let may_be_trailer = |name| scrub.may_be_trailer(&HeaderName::from_static(name));
+        assert!(may_be_trailer("x-sum") && may_be_trailer("x_sum"));
+        assert!(
+            !may_be_trailer("x-api-key") && !may_be_trailer("x_api-key") && !may_be_trailer("content-length")
+        );
     }
 }

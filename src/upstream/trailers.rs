@@ -15,7 +15,7 @@ pub fn is_token(name: &str) -> bool {
 /// Whether a trailer may have this name. Fields that control routing, framing or the sender's identity are forbidden, in
 /// any variant that a server may read as one of them (RFC 9110 §6.5.1).
 #[must_use]
-pub fn may_trail(name: &str) -> bool {
+pub fn may_be_trailer(name: &str) -> bool {
     let name = &*name.replace('_', "-");
     is_token(name)
         && !name.starts_with("x-forwarded-")
@@ -57,14 +57,14 @@ pub fn may_trail(name: &str) -> bool {
         )
 }
 
-/// Removes the trailers of a frame that `may_trail` forbids.
-pub(super) fn retain(frame: &mut Frame<Bytes>, may_trail: impl Fn(&HeaderName) -> bool) {
+/// Removes the trailers of a frame that `may_be_trailer` forbids.
+pub(super) fn retain(frame: &mut Frame<Bytes>, may_be_trailer: impl Fn(&HeaderName) -> bool) {
     let Some(trailers) = frame.trailers_mut() else { return };
-    if trailers.keys().all(&may_trail) {
+    if trailers.keys().all(&may_be_trailer) {
         return;
     }
     let mut kept = HeaderMap::new();
-    for (name, value) in trailers.iter().filter(|(name, _)| may_trail(name)) {
+    for (name, value) in trailers.iter().filter(|(name, _)| may_be_trailer(name)) {
         kept.append(name, value.clone());
     }
     *trailers = kept;

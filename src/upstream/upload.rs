@@ -20,7 +20,7 @@ use crate::time::{cached_now, monotonic};
 
 /// The progress of an upload, for the task that waits for the response.
 #[derive(Debug)]
-pub(super) struct Upload {
+pub(super) struct UploadProgress {
     /// When the end of the body was handed to hyper.
     pub ended_at: Cell<Option<Instant>>,
     /// Why the body ended early.
@@ -38,11 +38,11 @@ pub(super) struct Upload {
 #[derive(Clone, Debug)]
 pub(super) struct UploadExecutor {
     /// The upload that has just started. If it can't be sent at once, the next task is the one that sends it.
-    starting: Rc<RefCell<Option<Rc<Upload>>>>,
+    starting: Rc<RefCell<Option<Rc<UploadProgress>>>>,
     stall_timeout: Duration,
 }
 
-impl Upload {
+impl UploadProgress {
     /// An upload that starts now.
     pub fn new(executor: &UploadExecutor) -> Rc<Self> {
         Rc::new(Self {
@@ -71,8 +71,8 @@ impl Upload {
         self.ended_at.set(Some(monotonic()));
     }
 
-    /// By when the response has to arrive, or else the upload has to progress. While the upload waits for the client,
-    /// the deadline moves on.
+    /// The deadline for the response or, until the upload is complete, for its progress. It moves while the upload waits
+    /// for the client.
     pub fn response_deadline(&self, response_timeout: Duration, stall_timeout: Duration) -> Instant {
         match self.ended_at.get() {
             Some(ended_at) => ended_at + response_timeout,
@@ -121,7 +121,7 @@ impl<F: Future + 'static> Executor<F> for UploadExecutor {
 }
 
 /// Runs the task that sends a body until its end, or until the server has blocked it for too long.
-async fn run_upload(task: impl Future, upload: Rc<Upload>, stall_timeout: Duration) {
+async fn run_upload(task: impl Future, upload: Rc<UploadProgress>, stall_timeout: Duration) {
     let (mut task, mut timer) = (pin!(task), LazyTimer::default());
     poll_fn(|cx| {
         if task.as_mut().poll(cx).is_ready() {

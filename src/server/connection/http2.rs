@@ -23,7 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
 use super::frame_flood::FrameFloodGuard;
-use super::stream_tracker::{Progress, StreamTracker, TrackedBody};
+use super::stream_tracker::{StreamProgress, StreamTracker, TrackedBody};
 use crate::proxy::{ActiveProxy, ClientConnection, Connect, Proxy, ProxyResponse};
 use crate::server::drain::ConnectionTracker;
 use crate::server::spec::ListenerSpec;
@@ -144,7 +144,7 @@ pub(super) async fn serve(
 async fn respond(
     proxy: Rc<Proxy>,
     client: Rc<ClientConnection>,
-    progress: Rc<Progress>,
+    progress: Rc<StreamProgress>,
     request: Request<Incoming>,
 ) -> Result<Response<TrackedBody>, Infallible> {
     let (mut head, body) = request.into_parts();

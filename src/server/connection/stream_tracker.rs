@@ -42,12 +42,12 @@ struct Shared {
     /// Requests whose stream was reset before they had a response.
     cancelled: Cell<u64>,
     /// The progress of the request whose task is spawned next: hyper spawns one right after each call of its service.
-    next: RefCell<Option<Rc<Progress>>>,
+    next: RefCell<Option<Rc<StreamProgress>>>,
 }
 
 /// The progress of a request and its response.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct StreamProgress {
     has_response: Cell<bool>,
     /// Since when a part of the response waits for the client.
     unread_since: Cell<Option<Instant>>,
@@ -62,7 +62,7 @@ pub(super) struct Progress {
 #[derive(Debug)]
 pub(super) struct TrackedBody {
     body: ReplyBody,
-    progress: Rc<Progress>,
+    progress: Rc<StreamProgress>,
 }
 
 impl StreamTracker {
@@ -79,8 +79,8 @@ impl StreamTracker {
     }
 
     /// Counts a new request, for which hyper spawns a task next.
-    pub fn start(&self) -> Rc<Progress> {
-        let progress = Rc::new(Progress::new(self.0.min_rate));
+    pub fn start(&self) -> Rc<StreamProgress> {
+        let progress = Rc::new(StreamProgress::new(self.0.min_rate));
         self.0.started.set(self.0.started.get() + 1);
         self.0.next.replace(Some(Rc::clone(&progress)));
         progress
@@ -111,11 +111,11 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamTracker {
     }
 }
 
-/// A task of a connection: it is counted until this is dropped.
+/// Counts a task of a connection until it is dropped.
 struct Tracked {
     shared: Rc<Shared>,
     /// None for tunnels, which are tasks as well.
-    progress: Option<Rc<Progress>>,
+    progress: Option<Rc<StreamProgress>>,
 }
 
 impl Tracked {
@@ -150,7 +150,7 @@ impl Drop for Tracked {
     }
 }
 
-impl Progress {
+impl StreamProgress {
     fn new(min_rate: Option<NonZeroU32>) -> Self {
         let rate = Cell::new(TransferRate::new(min_rate));
         let connection = OnceCell::new();
@@ -176,7 +176,8 @@ impl Progress {
         self.connection.get().is_some_and(|connection| connection.is_reclaimed())
     }
 
-    /// When the client has to have read the part of the response that waits for it, if one does; `timeout` is for each part.
+    /// The deadline by which the client must read the waiting part of the response, if there is one; `timeout` is for each
+    /// part.
     fn read_deadline(&self, timeout: Duration) -> Option<Instant> {
         let allowance = self.rate.get().allowance(RATE_GRACE);
         Some(self.unread_since.get()? + allowance.map_or(timeout, |allowance| allowance.min(timeout)))

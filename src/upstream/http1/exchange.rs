@@ -26,17 +26,17 @@ const HEAD_LIMITS: HeadLimits = HeadLimits { max_bytes: 64 * 1024, max_headers: 
 /// The most bytes until the head of a response is complete, including interim responses.
 const MAX_BEFORE_HEAD: usize = 512 * 1024;
 
-/// The state of a request and its response.
+/// The state of one request and its response on an HTTP/1.1 connection.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct Http1Exchange {
     method: Method,
     /// Whether the request allows the server to switch protocols.
     is_handshake: bool,
     pub framing: Framing,
-    upload: Upload,
+    upload: UploadState,
     /// The rest of the request's body, if the response has begun before it was sent.
     early_body: Option<Box<RequestBody>>,
-    response: Response,
+    response: ResponseState,
     /// On a reused connection, the number of bytes that were written before this request. Until more are written, bytes
     /// from the server are no response to it.
     unsolicited_until: Option<u64>,
@@ -54,7 +54,7 @@ pub(super) struct Exchange {
 
 /// The progress of the request.
 #[derive(Debug)]
-enum Upload {
+enum UploadState {
     /// Its body is being sent.
     Sending(BodyEncoder),
     /// All of it is buffered, and being written.
@@ -67,7 +67,7 @@ enum Upload {
 
 /// The progress of the response.
 #[derive(Debug)]
-enum Response {
+enum ResponseState {
     /// The head is incomplete: so many of its bytes were parsed without an end, after so many interim responses.
     AwaitingHead { parsed: usize, interim: u8 },
     /// The body is being read.
@@ -76,7 +76,7 @@ enum Response {
     Switched,
 }
 
-impl Exchange {
+impl Http1Exchange {
     /// Starts a request, on a connection that `is_reused` or new.
     pub fn start(request: &UpstreamRequest, deadline: Option<Instant>, io: &Io, is_reused: bool) -> Self {
         let body = &request.body;
@@ -86,8 +86,8 @@ impl Exchange {
             None => Framing::Chunked,
         };
         let upload = match framing {
-            Framing::Empty => Upload::Flushing,
-            _ => Upload::Sending(BodyEncoder::new(framing, &request.head.fields, true)),
+            Framing::Empty => UploadState::Flushing,
+            _ => UploadState::Sending(BodyEncoder::new(framing, &request.head.fields, true)),
         };
         Self {
             method: request.head.method.clone(),
@@ -95,7 +95,7 @@ impl Exchange {
             framing,
             upload,
             early_body: None,
-            response: Response::AwaitingHead { parsed: 0, interim: 0 },
+            response: ResponseState::AwaitingHead { parsed: 0, interim: 0 },
             unsolicited_until: is_reused.then(|| io.stream.total_written()),
             head_bytes: 0,
             keeps_alive: true,
@@ -142,7 +142,7 @@ impl Exchange {
         match self.poll_upload(io, body, cx) {
             // A server may close its receiving side after it has sent a response.
             Poll::Ready(Err(Cause::Io(_))) if io.stream.total_written() > 0 => {
-                self.upload = Upload::Stopped;
+                self.upload = UploadState::Stopped;
                 // Over TLS a write may fail after a part of it was written.
                 self.unsolicited_until = None;
                 self.response_deadline.get_or_insert_with(|| monotonic() + io.response_timeout);
@@ -176,7 +176,7 @@ impl Exchange {
 
     /// Parses the head of the response; none if it is incomplete.
     fn parse(&mut self, io: &mut Io) -> Result<Option<ResponseHead>, Cause> {
-        let Response::AwaitingHead { parsed, interim } = &mut self.response else { return Ok(None) };
+        let ResponseState::AwaitingHead { parsed, interim } = &mut self.response else { return Ok(None) };
         loop {
             let unread = io.stream.unread();
             if unread.len() == *parsed {
@@ -192,7 +192,7 @@ impl Exchange {
             bytes::Buf::advance(unread, length);
             *parsed = 0;
             if head.status == StatusCode::SWITCHING_PROTOCOLS && self.is_handshake {
-                self.response = Response::Switched;
+                self.response = ResponseState::Switched;
                 return Ok(Some(head));
             }
             if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
@@ -203,7 +203,7 @@ impl Exchange {
                 continue;
             }
             self.keeps_alive = keeps_alive;
-            self.response = Response::Body(BodyDecoder::for_response(framing));
+            self.response = ResponseState::Body(BodyDecoder::for_response(framing));
             return Ok(Some(head));
         }
     }
@@ -219,7 +219,7 @@ impl Exchange {
 
     /// Whether the request needs no more writes.
     pub fn is_sent(&self) -> bool {
-        matches!(self.upload, Upload::Done | Upload::Stopped)
+        matches!(self.upload, UploadState::Done | UploadState::Stopped)
     }
 
     /// Whether any byte of a response has arrived.
@@ -229,24 +229,23 @@ impl Exchange {
 
     /// Whether the connection can take another request.
     pub fn is_reusable(&self) -> bool {
-        let is_read =
-            matches!(&self.response, Response::Body(decoder) if decoder.is_end() && !decoder.must_close());
-        is_read && self.keeps_alive && matches!(self.upload, Upload::Done)
+        let is_read = matches!(&self.response, ResponseState::Body(decoder) if decoder.is_end() && !decoder.must_close());
+        is_read && self.keeps_alive && matches!(self.upload, UploadState::Done)
     }
 
     pub fn has_switched(&self) -> bool {
-        matches!(self.response, Response::Switched)
+        matches!(self.response, ResponseState::Switched)
     }
 
     pub fn is_end_stream(&self) -> bool {
         match &self.response {
-            Response::Body(decoder) => decoder.is_end(),
-            Response::AwaitingHead { .. } | Response::Switched => true,
+            ResponseState::Body(decoder) => decoder.is_end(),
+            ResponseState::AwaitingHead { .. } | ResponseState::Switched => true,
         }
     }
 
     pub fn size_hint(&self) -> SizeHint {
-        let Response::Body(decoder) = &self.response else { return SizeHint::with_exact(0) };
+        let ResponseState::Body(decoder) = &self.response else { return SizeHint::with_exact(0) };
         decoder.remaining().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
@@ -261,12 +260,12 @@ impl Exchange {
             Poll::Pending => self.early_body = Some(body),
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(Cause::Body(error))) => {
-                self.upload = Upload::Stopped;
+                self.upload = UploadState::Stopped;
                 return Err(error);
             }
             // The server does not read the rest, but its response still counts.
             Poll::Ready(Err(_)) => {
-                self.upload = Upload::Stopped;
+                self.upload = UploadState::Stopped;
                 io.stream.discard_pending();
             }
         }
@@ -286,13 +285,13 @@ impl Exchange {
                 ready!(io.poll_flush(cx)).map_err(Cause::Io)?;
             }
             match &mut self.upload {
-                Upload::Done | Upload::Stopped => return Poll::Ready(Ok(())),
-                Upload::Flushing => {
+                UploadState::Done | UploadState::Stopped => return Poll::Ready(Ok(())),
+                UploadState::Flushing => {
                     ready!(io.poll_flush(cx)).map_err(Cause::Io)?;
-                    self.upload = Upload::Done;
+                    self.upload = UploadState::Done;
                     self.response_deadline.get_or_insert_with(|| monotonic() + io.response_timeout);
                 }
-                Upload::Sending(encoder) => {
+                UploadState::Sending(encoder) => {
                     let connection = io.permit.connection_use();
                     let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
                         connection.wait_for_client(body.allowance(CONTENDED_GRACE));
@@ -316,12 +315,12 @@ impl Exchange {
 
     /// Ends the request's body.
     fn finish_upload(&mut self, io: &mut Io, trailers: Option<&HeaderMap>) -> Result<(), Cause> {
-        if let Upload::Sending(encoder) = &mut self.upload
+        if let UploadState::Sending(encoder) = &mut self.upload
             && !encoder.finish(trailers, io.stream.out())
         {
             return Err(Cause::Body(BodyError::Aborted));
         }
-        self.upload = Upload::Flushing;
+        self.upload = UploadState::Flushing;
         Ok(())
     }
 
@@ -331,7 +330,7 @@ impl Exchange {
         io: &mut Io,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Response::Body(decoder) = &mut self.response else { return Poll::Ready(None) };
+        let ResponseState::Body(decoder) = &mut self.response else { return Poll::Ready(None) };
         loop {
             if decoder.is_end() {
                 return Poll::Ready(None);

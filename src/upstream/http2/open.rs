@@ -18,7 +18,7 @@ use crate::socket::TimedStream;
 use crate::time::cached_now;
 use crate::tls::Transport;
 use crate::upstream::connection_limit::ConnectionPermit;
-use crate::upstream::error::OtherProtocol;
+use crate::upstream::error::NotHttp2;
 use crate::upstream::upload::UploadExecutor;
 
 /// Flow-control window of a stream: bytes of a response's body that a server may send ahead of the client.
@@ -50,7 +50,7 @@ pub(super) async fn open(
 ) -> io::Result<Rc<Http2Connection>> {
     let is_tls = matches!(transport, Transport::Tls(_));
     if is_tls && !transport.is_http2() {
-        return Err(io::Error::other(OtherProtocol));
+        return Err(io::Error::other(NotHttp2));
     }
     let stream = TimedStream::new(transport, Bytes::new(), stall_timeout);
     let activity = Rc::clone(stream.activity());

@@ -25,7 +25,7 @@ pub(in crate::upstream) struct Http2Pool {
 }
 
 impl Http2Pool {
-    /// Waits until no other request opens a connection, and keeps them from it meanwhile.
+    /// Locks the opening of connections: only one request at a time opens one.
     pub async fn lock_connecting(&self) -> MutexGuard<'_, ()> {
         self.connecting.lock().await
     }
@@ -35,15 +35,15 @@ impl Http2Pool {
         self.find(Http2Connection::has_capacity)
     }
 
-    /// A stream in any connection, where it may have to wait until others end.
+    /// A stream in any connection; its request may have to wait until others end.
     pub fn open_queued_stream(&self) -> Option<Box<Http2Stream>> {
         self.find(|_| true)
     }
 
-    fn find(&self, suits: impl Fn(&Http2Connection) -> bool) -> Option<Box<Http2Stream>> {
+    fn find(&self, is_suitable: impl Fn(&Http2Connection) -> bool) -> Option<Box<Http2Stream>> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| connection.is_usable());
-        let found = connections.iter().find(|connection| suits(connection));
+        let found = connections.iter().find(|connection| is_suitable(connection));
         found.map(|connection| Box::new(Http2Stream::new(Rc::clone(connection), true)))
     }
 

@@ -21,7 +21,7 @@ use crate::upstream::content_type::is_open_ended;
 use crate::upstream::error::{BodyError, Cause, SendError};
 use crate::upstream::request::UpstreamRequest;
 use crate::upstream::stream::poll_whole;
-use crate::upstream::upload::Upload;
+use crate::upstream::upload::UploadProgress;
 
 /// One request's stream in an HTTP/2 connection.
 pub(in crate::upstream) struct Http2Stream {
@@ -30,7 +30,7 @@ pub(in crate::upstream) struct Http2Stream {
     /// By when the next part of the response has to arrive.
     deadline: Option<Box<Deadline>>,
     /// The request's body, until the response has ended.
-    upload: Option<Rc<Upload>>,
+    upload: Option<Rc<UploadProgress>>,
     is_open_ended: bool,
     tunnel: Option<Upgraded>,
 }
@@ -79,8 +79,8 @@ impl Http2Stream {
     }
 
     /// Tracks the upload of a body. If the caller stops waiting for the response, the upload is aborted.
-    fn start_upload(&mut self, body: &RequestBody, now: Instant) -> Rc<Upload> {
-        let upload = Upload::new(&self.connection.executor);
+    fn start_upload(&mut self, body: &RequestBody, now: Instant) -> Rc<UploadProgress> {
+        let upload = UploadProgress::new(&self.connection.executor);
         if body.is_end_stream() {
             upload.ended_at.set(Some(now));
         }
@@ -103,7 +103,7 @@ impl Http2Stream {
     fn fail(
         &self,
         mut failed: TrySendError<http::Request<RequestBody>>,
-        upload: &Upload,
+        upload: &UploadProgress,
         body: &mut RequestBody,
     ) -> SendError {
         let unsent = failed.take_message();

@@ -14,8 +14,8 @@ use crate::time::{cached_now, monotonic};
 const MAX_CHECKS: u32 = 50;
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits up to half a second until a condition on the server's SETTINGS holds; returns whether it does. hyper reports no
-/// event when SETTINGS arrive, which is soon after the connection is made, so this polls.
+/// Waits up to half a second until a condition on the server's SETTINGS holds; returns whether it does. It polls, because
+/// hyper reports no event when SETTINGS arrive; they do soon after the connection is made.
 pub(super) async fn settings_allow(condition: impl Fn() -> bool) -> bool {
     for _ in 0..MAX_CHECKS {
         if condition() {
