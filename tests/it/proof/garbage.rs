@@ -81,7 +81,7 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
         let charge = tidegate::limit::Charge { key, taken, ..kit::held(policy, 0, cost, holder, kind) };
         let said = match kind {
             ChargeKind::Take | ChargeKind::Check => stores.redis_take(policies, &[charge])[0],
-            _ => stores.redis_settle(policies, &[charge])[0],
+            _ => stores.redis_apply(policies, &[charge])[0],
         };
         sane(&said).unwrap_or_else(|| panic!("{said:?} of {name} for {charge:?} on {written:02x?}"));
         said

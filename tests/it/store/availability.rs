@@ -1,11 +1,11 @@
-//! A Redis that is not there, hangs or comes back, and the circuit breaker.
+//! Redis is absent, hangs or returns, and the circuit breaker.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::{Client, RedisServer, Tidegate, eventually, get, timed};
 
-/// A route for each policy, all of three requests an hour.
+/// A route for each value of `on_store_failure`, each with three requests an hour.
 const POLICIES: &str = r#"
 [limits.local]
 rate = "3/hour"
@@ -36,101 +36,101 @@ path = "/free"
 respond = { status = 200 }
 "#;
 
-/// The status of a request, and what it says is left.
-fn ask(proxy: &Tidegate, path: &str) -> (u16, Option<u64>) {
-    let answer = get(proxy.addr(), path, &[]);
-    (answer.status(), answer.header("x-ratelimit-remaining").map(|left| left.parse().unwrap()))
+/// The status of a request, and the remaining units.
+fn status_and_remaining(proxy: &Tidegate, path: &str) -> (u16, Option<u64>) {
+    let response = get(proxy.addr(), path, &[]);
+    (response.status(), response.header("x-ratelimit-remaining").map(|units| units.parse().unwrap()))
 }
 
-/// What each policy does while there is no store, with a local count of which `spent` are spent.
+/// Asserts what each policy does without the store; `spent` units of the local count are spent already.
 #[track_caller]
-fn assert_alone(proxy: &Tidegate, spent: u64) {
-    for left in (0..3 - spent).rev() {
-        assert_eq!(ask(proxy, "/local"), (200, Some(left)));
+fn assert_without_store(proxy: &Tidegate, spent: u64) {
+    for remaining in (0..3 - spent).rev() {
+        assert_eq!(status_and_remaining(proxy, "/local"), (200, Some(remaining)));
     }
-    assert_eq!(ask(proxy, "/local"), (429, Some(0)));
+    assert_eq!(status_and_remaining(proxy, "/local"), (429, Some(0)));
     for _ in 0..5 {
-        assert_eq!(ask(proxy, "/allow"), (200, None));
-        assert_eq!(ask(proxy, "/deny"), (503, None));
-        assert_eq!(ask(proxy, "/free"), (200, None));
+        assert_eq!(status_and_remaining(proxy, "/allow"), (200, None));
+        assert_eq!(status_and_remaining(proxy, "/deny"), (503, None));
+        assert_eq!(status_and_remaining(proxy, "/free"), (200, None));
     }
-    assert_eq!(ask(proxy, "/both"), (429, Some(0)));
+    assert_eq!(status_and_remaining(proxy, "/both"), (429, Some(0)));
 }
 
 #[test]
-fn it_starts_without_redis_and_takes_it_up() {
+fn a_proxy_starts_without_redis_and_uses_it_later() {
     let mut redis = RedisServer::absent();
-    let proxy = Tidegate::start(&format!("{POLICIES}\n[store]\nurl = \"{}\"\n", redis.url()));
-    assert_alone(&proxy, 0);
+    let store = format!("[store]\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+    let proxy = Tidegate::start(&format!("{POLICIES}\n{store}"));
+    proxy.wait_log("the store is unavailable");
+    assert_without_store(&proxy, 0);
     proxy.wait_log(&format!("limits are counted in {}", redis.url()));
     let line =
         proxy.wait_log("the store is unavailable: not connected: Connection refused; each limit follows ");
     assert!(line.contains("WARN"), "{line}");
     redis.restart();
-    eventually("the store is taken up", || ask(&proxy, "/deny").0 == 200);
+    eventually("Redis decides", || status_and_remaining(&proxy, "/deny").0 == 200);
     proxy.wait_log("the store is available again");
-    // A Redis that has just started is told of what was admitted without it.
-    assert_eq!(ask(&proxy, "/local"), (429, Some(0)));
-    assert_eq!(ask(&proxy, "/allow"), (200, Some(2)));
+    // The units that were admitted without Redis have been charged.
+    assert_eq!(status_and_remaining(&proxy, "/local"), (429, Some(0)));
+    assert_eq!(status_and_remaining(&proxy, "/allow"), (200, Some(2)));
     assert_eq!(redis.keys().iter().filter(|key| key.contains(":local:")).count(), 1);
 }
 
 #[test]
-fn it_goes_on_without_redis_and_takes_it_up_again() {
+fn a_proxy_serves_requests_while_redis_is_down() {
     let mut redis = RedisServer::start();
-    let proxy = Tidegate::builder(POLICIES).store(&redis, "").start();
+    let proxy = Tidegate::start_with(&redis, POLICIES);
     for path in ["/local", "/allow", "/deny"] {
-        assert_eq!(ask(&proxy, path), (200, Some(2)));
+        assert_eq!(status_and_remaining(&proxy, path), (200, Some(2)), "{path}");
     }
     redis.kill();
-    assert_alone(&proxy, 1);
-    let away = || proxy.lines().iter().filter(|line| line.contains("the store is unavailable")).count();
-    eventually("it is said", || away() == 1);
-    assert_alone(&proxy, 3);
-    assert_eq!(away(), 1, "it is said once a change: {:?}", proxy.lines());
+    assert_without_store(&proxy, 1);
+    proxy.wait_log("the store is unavailable");
+    assert_without_store(&proxy, 3);
+    assert_eq!(proxy.logged("the store is unavailable"), 1, "one line for each change: {:?}", proxy.lines());
     redis.restart();
     proxy.wait_ready();
     for path in ["/allow", "/deny"] {
-        assert_eq!(ask(&proxy, path), (200, Some(2)));
+        assert_eq!(status_and_remaining(&proxy, path), (200, Some(2)), "{path}");
     }
-    // Redis has lost what it had, and is told of what was admitted without it; but for the first, if that was lost with
-    // the connection.
-    let left = (0..3).filter(|_| ask(&proxy, "/local").0 == 200).count();
-    assert!((1..=2).contains(&left), "{left}");
+    // Redis has lost its data, and the units admitted without it have been charged; except for the first, if its call was lost
+    // with the connection.
+    let allowed = (0..3).filter(|_| status_and_remaining(&proxy, "/local").0 == 200).count();
+    assert!((1..=2).contains(&allowed), "{allowed}");
     redis.kill();
-    assert_alone(&proxy, 3);
+    assert_without_store(&proxy, 3);
 }
 
 #[test]
-fn a_redis_that_hangs_costs_no_more_than_the_deadline() {
+fn a_hanging_redis_delays_requests_by_the_deadline_at_most() {
     const DEADLINE: Duration = Duration::from_millis(100);
-    // What a busy machine may add.
+    // The delay that a busy machine may add.
     const TOLERANCE: Duration = Duration::from_millis(400);
     let redis = RedisServer::start();
     let proxy = Tidegate::builder(POLICIES).store(&redis, "timeout = \"100ms\"").start();
-    assert_eq!(ask(&proxy, "/deny").0, 200);
     redis.pause();
-    let mut asked = Vec::new();
+    let mut times = Vec::new();
     for round in 0..8 {
         for (path, expected) in
             [("/allow", 200), ("/deny", 503), ("/local", if round < 3 { 200 } else { 429 })]
         {
-            let ((status, _), time) = timed(|| ask(&proxy, path));
+            let ((status, _), time) = timed(|| status_and_remaining(&proxy, path));
             assert_eq!(status, expected, "{path} in round {round}");
             assert!(time < DEADLINE + TOLERANCE, "{path} took {time:?}");
-            asked.push(time);
+            times.push(time);
         }
     }
-    // A moment is left for what has to be done after it.
-    assert!(asked[0] >= DEADLINE * 9 / 10, "the first one has to wait: {asked:?}");
+    // A tenth is left for the work after the deadline.
+    assert!(times[0] >= DEADLINE * 9 / 10, "the first request waits for the deadline: {times:?}");
     redis.resume();
     proxy.wait_ready();
-    // How much of what it was asked meanwhile is charged now, nobody can know; but it is asked again.
-    assert_ne!(ask(&proxy, "/deny").0, 503);
+    // Calls of the outage may be charged now, so the request may be allowed or denied; but Redis decides again.
+    eventually("Redis decides again", || status_and_remaining(&proxy, "/deny").0 != 503);
 }
 
 #[test]
-fn proxies_that_share_a_redis_share_their_limits_exactly() {
+fn proxies_with_one_redis_share_limits_exactly() {
     const THREADS: usize = 8;
     const REQUESTS: usize = 100;
     let config = r#"
@@ -162,24 +162,24 @@ fn proxies_that_share_a_redis_share_their_limits_exactly() {
     let redis = RedisServer::start();
     let proxies = [Tidegate::start_with(&redis, config), Tidegate::start_with(&redis, config)];
     for proxy in &proxies {
-        // Connections go to workers at random: after so many of them each worker has shown that it is ready.
+        // Connections go to workers at random: after so many of them, each worker is ready.
         for _ in 0..30 {
             proxy.wait_ready();
         }
     }
     for (path, admitted) in [("/bucket", 200), ("/spaced", 150), ("/both", 150)] {
-        let ask_all = |address: SocketAddr| {
+        let send_all = |address: SocketAddr| {
             let mut client = Client::connect(address);
             let statuses = (0..REQUESTS).map(|_| client.get(path, &[]).status());
-            statuses.fold((0, 0, 0), |(passed, refused, other), status| match status {
-                200 => (passed + 1, refused, other),
-                429 => (passed, refused + 1, other),
-                _ => (passed, refused, other + 1),
+            statuses.fold((0, 0, 0), |(allowed, denied, other), status| match status {
+                200 => (allowed + 1, denied, other),
+                429 => (allowed, denied + 1, other),
+                _ => (allowed, denied, other + 1),
             })
         };
         let counts = std::thread::scope(|scope| {
             let addresses = proxies.iter().flat_map(|proxy| [proxy.addr(); THREADS]);
-            let threads: Vec<_> = addresses.map(|address| scope.spawn(move || ask_all(address))).collect();
+            let threads: Vec<_> = addresses.map(|address| scope.spawn(move || send_all(address))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<(usize, usize, usize)>>()
         });
         let sum = counts.iter().fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
@@ -187,13 +187,16 @@ fn proxies_that_share_a_redis_share_their_limits_exactly() {
     }
 }
 
-/// A Redis that hangs keeps some requests waiting for the deadline, and then none: the breaker is open. When it
-/// answers again, limits are exact again soon.
+/// While Redis hangs, some requests wait for the deadline; then the breaker opens, and none waits. When Redis replies again,
+/// limits are exact again soon.
 #[test]
 fn the_breaker_opens_and_closes() {
     let redis = RedisServer::start();
     let proxy = Tidegate::builder(
         r#"
+        listen = "127.0.0.1:0"
+        [admin]
+        listen = "127.0.0.1:0"
         [limits.strict]
         rate = "1/hour"
         burst = 5
@@ -207,21 +210,27 @@ fn the_breaker_opens_and_closes() {
     )
     .store(&redis, "timeout = \"50ms\"")
     .start();
-    let ask = |key: &str| get(proxy.addr(), "/", &[&format!("X-Key: {key}")]);
-    assert_eq!(ask("a").status(), 200);
+    let send = |key: &str| get(proxy.addr(), "/", &[&format!("X-Key: {key}")]);
     redis.pause();
-    let refused = ask("a");
-    assert_eq!((refused.status(), refused.header("retry-after")), (503, Some("1")));
+    let denied = send("a");
+    assert_eq!((denied.status(), denied.header("retry-after")), (503, Some("1")));
     for _ in 0..12 {
-        assert_eq!(ask("a").status(), 503);
+        assert_eq!(send("a").status(), 503);
     }
     proxy.wait_log("the store is unavailable");
-    // A hundred that each waited for the deadline would take five seconds.
-    let ((), time) = timed(|| (0..100).for_each(|_| assert_eq!(ask("a").status(), 503)));
-    assert!(time < Duration::from_secs(3), "{time:?}");
+    let missed = || proxy.metric("tidegate_store_calls_total{outcome=\"deadline\"}");
+    let before = missed();
+    (0..100).for_each(|_| assert_eq!(send("a").status(), 503));
+    assert!(missed() - before < 20, "{} of 100 requests waited for Redis", missed() - before);
     redis.resume();
-    eventually("it is asked again", || ask("b").status() == 200);
+    eventually("Redis decides again", || send("b").status() == 200);
     proxy.wait_log("the store is available again");
-    let passed = (0..10).filter(|_| ask("c").status() == 200).count();
-    assert_eq!(passed, 5);
+    // On a busy machine, single calls may still miss the deadline; then another key is tried.
+    eventually("limits are exact again", || {
+        let key = format!("c{}", fastrand::u64(..));
+        let statuses = [(); 10].map(|()| send(&key).status());
+        let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
+        assert!(count(200) <= 5, "{statuses:?}");
+        (count(200), count(429)) == (5, 5)
+    });
 }

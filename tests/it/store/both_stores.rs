@@ -1,4 +1,4 @@
-//! One suite over both stores: the same arrivals must get the same answers.
+//! One suite over both stores: the same arrivals must get the same decisions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,11 +28,11 @@ fn spec(server: &RedisServer, prefix: &str) -> RedisSpec {
     spec_of(server, prefix, false)
 }
 
-/// How a test reaches its Redis.
+/// The spec of a test's Redis.
 pub fn spec_of(server: &RedisServer, prefix: &str, client_clock: bool) -> RedisSpec {
     RedisSpec {
         target: Target::parse(&server.url()).unwrap(),
-        // Generous: these tests are about answers, and other tests may keep the machine busy.
+        // Generous: these tests are about decisions, and other tests may keep the machine busy.
         timeout: Duration::from_secs(5),
         prefix: prefix.into(),
         client_clock,
@@ -40,7 +40,7 @@ pub fn spec_of(server: &RedisServer, prefix: &str, client_clock: bool) -> RedisS
 }
 
 impl Stores {
-    /// Two that have no counts yet.
+    /// Two empty stores.
     pub fn new(server: &RedisServer) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let prefix = format!("t{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -60,12 +60,12 @@ impl Stores {
         self.redis_clock.set(Timestamp(now));
     }
 
-    /// What both clocks say.
+    /// The time of both clocks.
     pub fn clock(&self) -> u64 {
         self.redis_clock.now().0
     }
 
-    /// Takes from both; the answers must be the same.
+    /// Takes from both, whose decisions must be the same.
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         let memory = self.memory.take(policies, charges);
         let redis = self.runtime.block_on(self.redis.take(&policies.into(), charges)).unwrap();
@@ -73,7 +73,7 @@ impl Stores {
         memory
     }
 
-    /// Settles in both; the answers must be the same.
+    /// Applies charges in both, whose decisions must be the same.
     pub fn apply(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         let memory = self.memory.apply(policies, charges);
         let redis = self.runtime.block_on(self.redis.apply(&policies.into(), charges)).unwrap();
@@ -92,8 +92,8 @@ impl Stores {
         self.runtime.block_on(self.redis.take(&policies.into(), charges)).unwrap()
     }
 
-    /// Settles in Redis alone.
-    pub fn redis_settle(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+    /// Applies charges in Redis alone.
+    pub fn redis_apply(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         self.runtime.block_on(self.redis.apply(&policies.into(), charges)).unwrap()
     }
 
@@ -102,7 +102,7 @@ impl Stores {
         self.runtime.block_on(self.redis.change(policies, keys, change)).unwrap();
     }
 
-    /// The first part of its stored keys.
+    /// The prefix of the keys in Redis.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -140,7 +140,7 @@ fn a_bucket_empties_and_refills() {
 }
 
 #[test]
-fn all_or_nothing_whatever_the_mix() {
+fn charges_of_several_limits_are_all_or_none() {
     let server = RedisServer::start();
     let stores = Stores::new(&server);
     let policies = [token_bucket("wide", 10, 1_000_000, 10), gcra("narrow", 10, 1_000_000, 1)];
@@ -159,7 +159,7 @@ fn all_or_nothing_whatever_the_mix() {
 }
 
 #[test]
-fn a_state_in_redis_is_one_small_string_that_goes_when_it_is_nothing() {
+fn a_state_in_redis_is_one_small_string_that_expires() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 1_000_000, 5), gcra("g", 2, 60_000_000, 0)]);
@@ -171,7 +171,7 @@ fn a_state_in_redis_is_one_small_string_that_goes_when_it_is_nothing() {
     });
     let key = "live:{CQkJCQkJCQkJCQkJCQkJCQ}";
     assert_eq!(server.cli(&["strlen", &format!("{key}:b:b")]).trim(), "24");
-    // A debt of 3 at one a second; a debt of 1 at one each 30 s. The time that has passed since is short.
+    // Three units at one a second, and one unit at one each 30 s; little time has passed since.
     for (name, from, to) in [("b:b", 2_000, 3_001), ("g:g", 29_000, 30_001)] {
         let ttl: i64 = server.cli(&["pttl", &format!("{key}:{name}")]).trim().parse().unwrap();
         assert!((from..=to).contains(&ttl), "{name}: {ttl}");
@@ -179,7 +179,7 @@ fn a_state_in_redis_is_one_small_string_that_goes_when_it_is_nothing() {
 }
 
 #[test]
-fn a_look_and_a_denial_write_nothing() {
+fn peeks_and_denials_write_nothing() {
     let server = RedisServer::start();
     let stores = Stores::new(&server);
     let policies = [token_bucket("b", 1, 1_000_000, 5)];
@@ -196,7 +196,7 @@ fn a_look_and_a_denial_write_nothing() {
 }
 
 #[test]
-fn nothing_errors_on_what_somebody_else_wrote() {
+fn values_of_other_programs_cause_no_error() {
     let server = RedisServer::start();
     let stores = Stores::new(&server);
     let policies = [token_bucket("b", 1, 1_000_000, 5)];
@@ -210,7 +210,7 @@ fn nothing_errors_on_what_somebody_else_wrote() {
 }
 
 #[test]
-fn a_script_that_the_server_has_forgotten_runs_all_the_same() {
+fn a_flushed_script_is_sent_again() {
     let server = RedisServer::start();
     let stores = Stores::new(&server);
     let policies = [token_bucket("b", 1, 60_000_000, 3)];
@@ -220,9 +220,9 @@ fn a_script_that_the_server_has_forgotten_runs_all_the_same() {
     }
 }
 
-/// While one call is on its way, those that come meanwhile are gathered into the next: one for many.
+/// Requests that arrive while a call is under way are sent together in the next call.
 #[test]
-fn requests_that_wait_go_together() {
+fn waiting_requests_share_a_call() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 300)]);
@@ -230,22 +230,18 @@ fn requests_that_wait_go_together() {
         let redis = Redis::connect(&spec(&server, "gathered"));
         redis.wait_connected(Duration::from_secs(5)).await.unwrap();
         let _ = redis.take(&policies, &[charge(0, 9, 0)]).await.unwrap();
-        let calls = || -> u64 {
-            let stats = server.cli(&["info", "commandstats"]);
-            let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
-            line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
-        };
+        let calls = || server.calls("evalsha");
         let before = calls();
-        let mut asking = tokio::task::JoinSet::new();
+        let mut tasks = tokio::task::JoinSet::new();
         for task in 0..400_u32 {
             let (redis, policies) = (redis.clone(), Arc::clone(&policies));
             let key = u8::from(task % 4 == 0);
-            asking.spawn(async move { redis.take(&policies, &[charge(0, key, 1)]).await.unwrap()[0] });
+            tasks.spawn(async move { redis.take(&policies, &[charge(0, key, 1)]).await.unwrap()[0] });
         }
-        let said = asking.join_all().await;
-        // 300 on one key are allowed, each with another remainder; 100 on the other as well.
-        assert!(said.iter().all(|decision| decision.allowed));
-        let mut left: Vec<u64> = said.iter().map(|decision| decision.remaining).collect();
+        let decisions = tasks.join_all().await;
+        // 300 on one key are allowed, each with other remaining units; 100 on the other as well.
+        assert!(decisions.iter().all(|decision| decision.allowed));
+        let mut left: Vec<u64> = decisions.iter().map(|decision| decision.remaining).collect();
         left.sort_unstable();
         let mut expected: Vec<u64> = (0..300).chain(200..300).collect();
         expected.sort_unstable();
@@ -255,9 +251,9 @@ fn requests_that_wait_go_together() {
     });
 }
 
-/// Who has stopped waiting is not asked for any more: what it was told instead must not be charged as well.
+/// A request that is cancelled while it waits in the queue is not sent, and so not charged.
 #[test]
-fn whoever_has_gone_away_is_not_charged() {
+fn cancelled_requests_are_not_charged() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 100)]);
@@ -265,14 +261,14 @@ fn whoever_has_gone_away_is_not_charged() {
         let redis = Redis::connect(&spec(&server, "gone"));
         redis.wait_connected(Duration::from_secs(5)).await.unwrap();
         server.pause();
-        let ask = |key| {
+        let take = |key| {
             let (redis, policies) = (redis.clone(), Arc::clone(&policies));
             async move { redis.take(&policies, &[charge(0, key, 1)]).await }
         };
-        let first = tokio::spawn(ask(1));
-        // Until the first is on its way, the others wait behind it.
+        let first = tokio::spawn(take(1));
+        // The first call is sent; the others wait for its reply.
         tokio::task::yield_now().await;
-        let waiting: Vec<_> = (0..50).map(|_| tokio::spawn(ask(2))).collect();
+        let waiting: Vec<_> = (0..50).map(|_| tokio::spawn(take(2))).collect();
         tokio::task::yield_now().await;
         waiting.iter().for_each(tokio::task::JoinHandle::abort);
         server.resume();
@@ -282,7 +278,7 @@ fn whoever_has_gone_away_is_not_charged() {
     });
 }
 
-/// What does not fit the queue is refused at once, and the rest is decided.
+/// Requests beyond the bound of the queue fail at once; the others are decided.
 #[test]
 fn the_queue_is_bounded() {
     let server = RedisServer::start();
@@ -292,17 +288,20 @@ fn the_queue_is_bounded() {
         let redis = Redis::connect(&spec(&server, "full"));
         redis.wait_connected(Duration::from_secs(5)).await.unwrap();
         server.pause();
-        let mut asking = tokio::task::JoinSet::new();
+        let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..6_000 {
             let (redis, policies) = (redis.clone(), Arc::clone(&policies));
-            asking.spawn(async move { redis.take(&policies, &[charge(0, 1, 1)]).await });
+            tasks.spawn(async move { redis.take(&policies, &[charge(0, 1, 1)]).await });
         }
-        // Every task runs once: it is in the queue, or was refused.
+        // Every task runs once: its request is in the queue, or has failed.
         tokio::task::yield_now().await;
         server.resume();
-        let said = asking.join_all().await;
-        let busy = said.iter().filter(|one| matches!(one, Err(StoreError::QueueFull))).count();
-        let allowed = said.iter().filter(|one| one.as_ref().is_ok_and(|said| said[0].allowed)).count();
+        let results = tasks.join_all().await;
+        let busy = results.iter().filter(|result| matches!(result, Err(StoreError::QueueFull))).count();
+        let allowed = results
+            .iter()
+            .filter(|result| result.as_ref().is_ok_and(|decisions| decisions[0].allowed))
+            .count();
         assert_eq!(busy + allowed, 6_000);
         assert!((1_000..=1_904).contains(&busy), "{busy}");
     });

@@ -1,8 +1,8 @@
-//! Redis on its worst day, under steady load. docs/redis.md has the table of what was measured here:
-//! `cargo test faults:: -- --nocapture` prints its figures.
+//! Faults of Redis under steady load. docs/redis.md has a table of measurements: `cargo test faults:: -- --nocapture`
+//! prints its figures.
 //!
-//! What has to hold whatever happens is asserted in one place, [`Trial::end`]. How slow the machine itself is at the
-//! time is told by canaries: requests for a route without limits.
+//! [`Trial::end`] asserts what must hold in every fault. How slow the machine itself is at the time is measured with
+//! canaries: requests for a route without limits.
 
 mod error_replies;
 mod failover;
@@ -12,22 +12,26 @@ mod stopped;
 
 use std::time::{Duration, Instant};
 
-use self::load::{Asked, Load};
+use self::load::{Load, Sample};
 use crate::support::{PATIENCE, RedisServer, Tidegate, eventually, get};
 
-/// What `[store]` has by default.
+/// The default of `timeout` in `[store]`.
 const DEADLINE: Duration = Duration::from_millis(50);
-/// So many units no key spends while a test runs.
+/// The units of each key; a test spends fewer.
 const PLENTY: u64 = 100_000;
-/// More may be asked before it is known that nobody answers: by two workers, each with some connections.
+/// How many requests may wait for the deadline before the breakers of both workers are open.
 const MOST_WAITS: usize = 100;
-/// For how long a deadline that is missed may keep a worker from Redis: its breaker opens, and Redis is probed after half a
+/// For how long a missed deadline may keep a worker from using Redis: its breaker opens, and Redis is probed after half a
 /// second.
 const REOPENED: Duration = Duration::from_millis(600);
-/// What the proxy may need more, in KiB, before and after.
+/// By how much the memory of the proxy may grow during a fault, in KiB.
 const MOST_MEMORY: u64 = 24 * 1024;
+/// Rounds of the load before and after a fault.
+const CALM_ROUNDS: usize = 30;
+/// Rounds of the load while the breakers are open: they take more than a second, in which two probes of each worker fail.
+const OUTAGE_ROUNDS: usize = 100;
 
-/// Each route has a limit of its own, by what it does without the store, and `/all` a stack of two.
+/// A route for each value of `on_store_failure`, and `/all` with two limits.
 const ROUTES: &str = r#"
     listen = "127.0.0.1:0"
     workers = 2
@@ -91,7 +95,7 @@ const ROUTES: &str = r#"
     respond = { status = 200 }
 "#;
 
-/// The limits, and the routes on which they are.
+/// The limits and their routes.
 const LIMITS: [(&str, &str); 5] =
     [("local", "/local"), ("allow", "/allow"), ("deny", "/deny"), ("first", "/all"), ("second", "/all")];
 
@@ -101,49 +105,56 @@ struct Trial {
     proxy: Tidegate,
     load: Load,
     /// Lines of the log before the fault.
-    said: usize,
-    /// What it needed before the fault.
+    lines: usize,
+    /// The memory of the proxy before the fault, in KiB.
     memory: u64,
 }
 
-/// What is to be expected of a fault.
+/// The expected effects of a fault.
 struct Expected<'a> {
-    /// What the log may say of why the store is unavailable; nothing means that it is not noticed at all.
+    /// The reasons that the log may give for an unavailable store; empty if the fault must not be noticed at all.
     reasons: &'a [&'a str],
-    /// Whether Redis still has after it what it had before.
+    /// Whether Redis keeps its data.
     keeps: bool,
 }
 
-/// A key that nobody has asked for.
-fn fresh() -> String {
+/// A key that was not used before.
+fn fresh_key() -> String {
     format!("X-Key: {}", fastrand::u64(..))
 }
 
 impl Trial {
-    /// Starts a proxy with this in `[store]`, and the load, and lets it go for a moment.
+    /// Starts a proxy with these lines in `[store]`, and the load, and waits until requests are counted in Redis.
     #[track_caller]
-    fn of(name: &'static str, store: &str) -> Self {
+    fn start(name: &'static str, store: &str) -> Self {
         let (keys, tables) = ROUTES.split_once("[admin]").unwrap();
         let proxy = Tidegate::start(&format!("{keys}\n[store]\n{store}\n[admin]{tables}"));
         let started = Instant::now();
         while !is_exact(&proxy) {
-            assert!(started.elapsed() < PATIENCE, "it does not begin");
+            assert!(started.elapsed() < PATIENCE, "the limits are not exact at the start");
         }
-        let load = Load::on(proxy.addr());
-        // The steady load before the fault.
-        std::thread::sleep(Duration::from_millis(300));
+        let load = Load::start(proxy.addr());
+        load.wait_rounds(CALM_ROUNDS);
         eventually("no breaker is open", || get(proxy.admin(), "/ready", &[]).text().ends_with(": up\n"));
-        let (said, memory) = (proxy.lines().len(), proxy.memory());
-        Self { name, proxy, load, said, memory }
+        let (lines, memory) = (proxy.lines().len(), proxy.memory());
+        Self { name, proxy, load, lines, memory }
     }
 
-    /// The same over one server.
+    /// The same with a single Redis server.
     #[track_caller]
-    fn over(name: &'static str, redis: &RedisServer) -> Self {
-        Self::of(name, &format!("url = \"{}\"", redis.url()))
+    fn with_server(name: &'static str, redis: &RedisServer) -> Self {
+        Self::start(name, &format!("url = \"{}\"", redis.url()))
     }
 
-    /// What has to hold after the fault is mended, which is now.
+    /// Waits until the breakers of both workers are open, and until the clients have sent many requests meanwhile.
+    #[track_caller]
+    fn run_outage(&self) {
+        let open = || self.proxy.metric("tidegate_store_breakers_open");
+        eventually("the breakers of both workers are open", || open() == 2);
+        self.load.wait_rounds(OUTAGE_ROUNDS);
+    }
+
+    /// Asserts what must hold after the fault is repaired, which it is now.
     #[track_caller]
     fn end(mut self, expected: &Expected) {
         let mended = Instant::now();
@@ -151,54 +162,56 @@ impl Trial {
             assert!(mended.elapsed() < PATIENCE, "limits are not exact again");
         }
         let exact = mended.elapsed();
-        // The steady load after the fault.
-        std::thread::sleep(Duration::from_millis(300));
-        let more = self.proxy.memory().saturating_sub(self.memory);
-        let (asked, canaries) = self.load.end();
-        let lines = self.proxy.lines().split_off(self.said);
+        self.load.wait_rounds(CALM_ROUNDS);
+        let growth = self.proxy.memory().saturating_sub(self.memory);
+        let (samples, canaries) = self.load.stop();
+        let lines = self.proxy.lines().split_off(self.lines);
         let canary = slowest(&canaries);
-        let alone = asked.iter().filter(|one| !one.is_counted && one.path != "/local").count();
-        let refused = asked.iter().filter(|one| one.status == 503).count();
+        let without = samples.iter().filter(|sample| !sample.is_counted && sample.path != "/local").count();
+        let denied = samples.iter().filter(|sample| sample.status == 503).count();
         let disturbed = disturbed(&canaries, mended, exact);
         println!(
-            "{}: {} asked, {alone} without Redis, {refused} refused, {} waited; slowest {:.0?}, canary {canary:.0?}; \
-             exact after {exact:.1?}, of which the machine was slow for {disturbed:.1?}; {more} KiB more\n    {}",
+            "{}: {} requests, {without} without Redis, {denied} denied, {} waited; slowest {:.0?}, canary {canary:.0?}; \
+             exact after {exact:.1?}, of which the machine was slow for {disturbed:.1?}; {growth} KiB more\n    {}",
             self.name,
-            asked.len(),
-            waits(&asked),
-            slowest(&asked),
+            samples.len(),
+            waits(&samples),
+            slowest(&samples),
             lines.join("\n    "),
         );
 
-        // What each policy asks for, and nothing else.
-        for one in &asked {
-            let is_right = match (one.path, one.is_counted) {
-                ("/deny" | "/all", false) => one.status == 503,
-                _ => one.status == 200,
+        // The status that the policy of each limit demands.
+        for sample in &samples {
+            let is_right = match (sample.path, sample.is_counted) {
+                ("/deny" | "/all", false) => sample.status == 503,
+                _ => sample.status == 200,
             };
-            assert!(is_right, "{one:?}");
+            assert!(is_right, "{sample:?}");
         }
-        assert!(canaries.iter().all(|one| one.status == 200));
-        assert_waits(&asked, &canaries);
+        assert!(canaries.iter().all(|sample| sample.status == 200));
+        assert_waits(&samples, &canaries);
         // Two seconds after, without the time in which the machine was so slow that Redis itself misses its deadline; as much
         // longer as the machine is slow.
         assert!(
             exact.saturating_sub(disturbed) <= Duration::from_secs(2) + canary * 4,
             "{exact:?}, of which the machine was slow for {disturbed:?}, and the slowest canary {canary:?}"
         );
-        assert!(more <= MOST_MEMORY, "{more} KiB more");
-        self.assert_charges(&asked, expected);
+        assert!(growth <= MOST_MEMORY, "{growth} KiB more");
+        self.assert_charges(&samples, expected);
         assert_log(&lines, expected, canary);
     }
 
-    /// What was counted in Redis is there, if it has kept it; and once only. More can have been charged by calls whose
-    /// answer did not come, and what was admitted alone may be charged later.
+    /// Asserts that each counted request was charged in Redis exactly once, unless Redis has lost its data. Calls without a
+    /// reply may have charged more, and requests admitted without the store may be charged later.
     #[track_caller]
-    fn assert_charges(&self, asked: &[Asked], expected: &Expected) {
-        let unknown: usize = ["deadline", "lost", "garbled"].map(|outcome| self.calls(outcome)).iter().sum();
+    fn assert_charges(&self, samples: &[Sample], expected: &Expected) {
+        let calls =
+            |outcome| self.proxy.metric(&format!("tidegate_store_calls_total{{outcome=\"{outcome}\"}}"));
+        let unknown: u64 = ["deadline", "lost", "garbled"].map(calls).iter().sum();
+        let unknown = usize::try_from(unknown).unwrap();
         for (limit, path) in LIMITS {
-            let of_limit = || asked.iter().filter(|one| one.path == path);
-            let counted = of_limit().filter(|one| one.is_counted).count();
+            let of_limit = || samples.iter().filter(|sample| sample.path == path);
+            let counted = of_limit().filter(|sample| sample.is_counted).count();
             let charged = self.charged(limit, path);
             let least = if expected.keeps { counted } else { 0 };
             let most = if path == "/local" { of_limit().count() } else { counted + unknown };
@@ -212,43 +225,35 @@ impl Trial {
         }
     }
 
-    /// How many calls to Redis ended so.
-    #[track_caller]
-    fn calls(&self, outcome: &str) -> usize {
-        let metrics = get(self.proxy.admin(), "/metrics", &[]);
-        let name = format!("tidegate_store_calls_total{{outcome=\"{outcome}\"}} ");
-        metrics.text().lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
-    }
-
-    /// What Redis has charged.
+    /// How many units Redis has charged.
     #[track_caller]
     fn charged(&self, limit: &str, path: &str) -> usize {
         let target = format!("/keys/peek?limit={limit}&key={}", path.trim_start_matches('/'));
         let mut remaining = None;
-        // A machine that is busy with other tests may not answer within the deadline each time.
-        eventually("Redis says what is left", || {
-            let answer = get(self.proxy.admin(), &target, &[]);
-            let standing: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
-            remaining = standing["keys"][0]["remaining"].as_u64();
+        // On a machine that is busy with other tests, Redis may miss the deadline of single calls.
+        eventually("Redis reports the remaining units", || {
+            let response = get(self.proxy.admin(), &target, &[]);
+            let status: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
+            remaining = status["keys"][0]["remaining"].as_u64();
             remaining.is_some()
         });
         usize::try_from(PLENTY - remaining.unwrap()).unwrap()
     }
 }
 
-fn slowest(asked: &[Asked]) -> Duration {
-    asked.iter().map(|one| one.took).max().unwrap()
+fn slowest(samples: &[Sample]) -> Duration {
+    samples.iter().map(|sample| sample.took).max().unwrap()
 }
 
 /// For how long of the time `length` from `start` a worker may have been without Redis because the machine was slow: where a
-/// canary took half a deadline, a call to Redis, which wakes up two processes more, may have missed all of it.
-fn disturbed(canaries: &[Asked], start: Instant, length: Duration) -> Duration {
+/// canary took half a deadline, a call to Redis, which wakes up two more processes, may have missed all of it.
+fn disturbed(canaries: &[Sample], start: Instant, length: Duration) -> Duration {
     let mut slow: Vec<(Duration, Duration)> = canaries
         .iter()
-        .filter(|one| one.took >= DEADLINE / 2 && one.at + one.took + REOPENED > start)
-        .map(|one| {
-            let begins = one.at.saturating_duration_since(start);
-            (begins, (one.at + one.took + REOPENED - start).min(length))
+        .filter(|sample| sample.took >= DEADLINE / 2 && sample.at + sample.took + REOPENED > start)
+        .map(|sample| {
+            let begins = sample.at.saturating_duration_since(start);
+            (begins, (sample.at + sample.took + REOPENED - start).min(length))
         })
         .collect();
     slow.sort_unstable();
@@ -261,48 +266,48 @@ fn disturbed(canaries: &[Asked], start: Instant, length: Duration) -> Duration {
     sum
 }
 
-/// How many waited as if for the deadline.
-fn waits(asked: &[Asked]) -> usize {
-    asked.iter().filter(|one| one.took >= DEADLINE * 9 / 10).count()
+/// How many took about as long as the deadline.
+fn waits(samples: &[Sample]) -> usize {
+    samples.iter().filter(|sample| sample.took >= DEADLINE * 9 / 10).count()
 }
 
-/// Nobody waits longer than the deadline, and so long only until it is known that nobody answers. What else takes
-/// time is the machine's, of which the canaries know; a mistake would cost seconds, or everybody a deadline.
+/// Asserts that no request waits for longer than the deadline, and that only the requests before the breakers open wait at
+/// all. The canaries measure what the machine adds; a mistake would add seconds, or a deadline to every request.
 #[track_caller]
-fn assert_waits(asked: &[Asked], canaries: &[Asked]) {
-    let (slowest, canary) = (slowest(asked), slowest(canaries));
+fn assert_waits(samples: &[Sample], canaries: &[Sample]) {
+    let (slowest, canary) = (slowest(samples), slowest(canaries));
     let most = DEADLINE + canary.max(Duration::from_millis(100)) * 4;
     assert!(slowest <= most, "{slowest:?}, and the slowest canary {canary:?}");
-    let (waits, slow) = (waits(asked), waits(canaries));
+    let (waits, slow) = (waits(samples), waits(canaries));
     assert!(waits <= MOST_WAITS + 5 * slow, "{waits} waited, and {slow} canaries of {}", canaries.len());
 }
 
-/// One line for each change, with its reason. Where even a canary took half a deadline, the machine may have been a fault
-/// of its own.
+/// Asserts that there is one line for each change, with its reason. Where even a canary took half a deadline, the slow
+/// machine may have been a fault of its own.
 #[track_caller]
 fn assert_log(lines: &[String], expected: &Expected, canary: Duration) {
-    let saying = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
-    let (gone, back) = (saying("the store is unavailable: "), saying("the store is available again"));
-    let partly = saying("the store refuses some calls: ");
-    assert_eq!(gone + back + partly, lines.len(), "{lines:#?}");
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    let (down, up) = (count("the store is unavailable: "), count("the store is available again"));
+    let partly = count("the store refuses some calls: ");
+    assert_eq!(down + up + partly, lines.len(), "{lines:#?}");
     let is_slow = canary >= DEADLINE / 2;
     let most = if expected.reasons.is_empty() && !is_slow { 0 } else { 3 };
     let least = usize::from(!expected.reasons.is_empty());
-    assert!((least..=most).contains(&(gone + partly)) && gone == back && partly <= 1, "{lines:#?}");
+    assert!((least..=most).contains(&(down + partly)) && down == up && partly <= 1, "{lines:#?}");
     for line in lines.iter().filter(|line| line.contains(" WARN ")) {
-        let is_known = |reason: &str| line.contains(&format!(": {reason}"));
-        let is_expected = expected.reasons.iter().any(|reason| is_known(reason));
-        // A deadline that is missed counts as the first failure, and what Redis does then as the one that opens the breaker.
-        let machines = ["no reply within the deadline", "the connection closed before the reply"];
-        assert!(is_expected || is_slow && machines.into_iter().any(is_known), "{line}");
+        let has_reason = |reason: &str| line.contains(&format!(": {reason}"));
+        let is_expected = expected.reasons.iter().any(|reason| has_reason(reason));
+        // A missed deadline counts as the first failure, and the next error of Redis as the one that opens the breaker.
+        let slow_machine = ["no reply within the deadline", "the connection closed before the reply"];
+        assert!(is_expected || is_slow && slow_machine.into_iter().any(has_reason), "{line}");
     }
 }
 
-/// Whether a key that has five units gets five of them, and no more: whichever worker is asked, it counts in Redis.
+/// Whether a key with five units gets five of them and no more: both workers count in Redis.
 #[track_caller]
 fn is_exact(proxy: &Tidegate) -> bool {
-    let key = fresh();
-    // Connections go to workers at random: hardly all of so many to one.
+    let key = fresh_key();
+    // Connections go to workers at random; it is unlikely that one worker gets all of them.
     let statuses: Vec<u16> = (0..16).map(|_| get(proxy.addr(), "/exact", &[&key]).status()).collect();
     let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
     assert!(count(200) <= 5, "{statuses:?}");

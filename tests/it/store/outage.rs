@@ -12,7 +12,7 @@ use tidegate::time::Micros;
 
 use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get};
 
-/// A limit of 20 units of each algorithm, none of which come back while a test runs, on a route of its own.
+/// A limit of 20 units of each algorithm, on a route of its own; no units refill while a test runs.
 const ALGORITHMS: [(&str, &str); 7] = [
     ("bucket", "rate = \"1/day\"\nburst = 20"),
     ("intervals", "rate = \"20/day\"\nrefill = \"interval\""),
@@ -42,24 +42,22 @@ fn routes() -> String {
     ALGORITHMS.iter().map(of).collect()
 }
 
-/// The value of a metric.
-fn metric(proxy: &Tidegate, name: &str) -> u64 {
-    let metrics = get(proxy.admin(), "/metrics", &[]);
-    let line = metrics.text().lines().find(|line| line.starts_with(&format!("{name} "))).map(str::to_owned);
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+fn wait_open(proxy: &Tidegate) {
+    eventually("the breakers of both workers are open", || proxy.metric("tidegate_store_breakers_open") == 2);
 }
 
-fn wait_away(proxy: &Tidegate) {
-    eventually("both workers have noticed", || metric(proxy, "tidegate_store_breakers_open") == 2);
+/// Waits until Redis decides.
+fn wait_closed(proxy: &Tidegate) {
+    eventually("all breakers are closed", || proxy.metric("tidegate_store_breakers_open") == 0);
 }
 
-/// Waits until Redis is asked again, and nothing is owed to it.
+/// Waits until Redis decides and no units are owed to it.
 fn wait_paid(proxy: &Tidegate) {
-    eventually("both workers ask Redis again", || metric(proxy, "tidegate_store_breakers_open") == 0);
-    eventually("all is paid", || metric(proxy, "tidegate_owed_keys") == 0);
+    wait_closed(proxy);
+    eventually("all debts are paid", || proxy.metric("tidegate_owed_keys") == 0);
 }
 
-/// How many of so many requests pass.
+/// How many of `requests` are allowed.
 fn passing(proxy: &Tidegate, name: &str, key: &str, requests: u64) -> u64 {
     let mut client = Client::connect(proxy.addr());
     let header = format!("X-Key: {key}");
@@ -71,9 +69,10 @@ fn passing(proxy: &Tidegate, name: &str, key: &str, requests: u64) -> u64 {
     u64::try_from((0..requests).filter(ask).count()).unwrap()
 }
 
-/// One proxy: what it knew of a key holds, and what it admitted is charged. Redis comes back with what it had.
+/// One proxy: it counts on from the last state that it knew, and charges its admissions to Redis afterwards. Redis keeps its
+/// data.
 #[test]
-fn an_outage_hands_out_nothing() {
+fn limits_hold_through_an_outage() {
     let mut redis = RedisServer::start_as(|_| {
         ["--appendonly", "yes", "--appendfsync", "always"].map(str::to_owned).to_vec()
     });
@@ -85,21 +84,20 @@ fn an_outage_hands_out_nothing() {
         assert_eq!(passing(&proxy, name, "spent", 21), 20, "{name}");
     }
     redis.kill();
-    // The first to notice is a request, or a probe.
-    wait_away(&proxy);
+    wait_open(&proxy);
     for (name, _) in ALGORITHMS {
         assert_eq!(passing(&proxy, name, "used", 10), 10, "{name}");
         assert_eq!(passing(&proxy, name, "spent", 5), 0, "{name}");
         assert_eq!(passing(&proxy, name, "new", 25), 20, "{name}");
     }
-    let owed = metric(&proxy, "tidegate_charge_back_units_total{outcome=\"owed\"}");
-    assert_eq!((owed, metric(&proxy, "tidegate_owed_keys")), (7 * 30, 7 * 2));
+    let owed = proxy.metric("tidegate_charge_back_units_total{outcome=\"owed\"}");
+    assert_eq!((owed, proxy.metric("tidegate_owed_keys")), (7 * 30, 7 * 2));
     redis.restart();
     wait_paid(&proxy);
-    assert_eq!(metric(&proxy, "tidegate_charge_back_units_total{outcome=\"paid\"}"), owed);
-    // Another proxy sees the same: it is in Redis.
+    assert_eq!(proxy.metric("tidegate_charge_back_units_total{outcome=\"paid\"}"), owed);
+    // Another proxy reads the same counts from Redis.
     let other = Tidegate::start(&config);
-    eventually("Redis decides", || metric(&other, "tidegate_store_breakers_open") == 0);
+    wait_closed(&other);
     for (name, _) in ALGORITHMS {
         let first = get(other.addr(), &format!("/{name}"), &["X-Key: used"]);
         assert_eq!(first.header("x-ratelimit-remaining"), Some("4"), "{name}");
@@ -109,9 +107,9 @@ fn an_outage_hands_out_nothing() {
     }
 }
 
-/// Two proxies, each with its share of what was left; Redis comes back without anything.
+/// Two proxies, each with its share of the remaining units. Redis has lost its data when it is restarted.
 #[test]
-fn each_of_two_proxies_has_its_share_and_pays_for_it() {
+fn each_of_two_proxies_admits_its_share_and_charges_it_later() {
     let mut redis = RedisServer::start();
     let config = config(&redis, 2, &routes());
     let proxies = [Tidegate::start(&config), Tidegate::start(&config)];
@@ -121,9 +119,9 @@ fn each_of_two_proxies_has_its_share_and_pays_for_it() {
             assert_eq!(passing(proxy, name, "spent", 10), 10, "{name}");
         }
     }
-    // The first one has last heard of the key when half of it was left.
+    // The first proxy has last seen the key with half of its units, the second with none.
     redis.kill();
-    proxies.iter().for_each(wait_away);
+    proxies.iter().for_each(wait_open);
     for (name, _) in ALGORITHMS {
         let passing =
             |key: &str, requests: u64| proxies.each_ref().map(|proxy| passing(proxy, name, key, requests));
@@ -134,30 +132,30 @@ fn each_of_two_proxies_has_its_share_and_pays_for_it() {
     proxies.iter().for_each(wait_paid);
     for (name, _) in ALGORITHMS {
         assert_eq!(passing(&proxies[0], name, "new", 1), 0, "{name}");
-        // All that Redis has heard of is what was admitted without it.
+        // Redis has only the units that were admitted without it.
         let left = get(proxies[1].addr(), &format!("/{name}"), &["X-Key: spent"]);
         assert_eq!(left.header("x-ratelimit-remaining"), Some("14"), "{name}");
     }
 }
 
-/// Asks for these keys all the time, over two connections to each proxy, until `disturb` has returned; how many requests
-/// passed for each key.
+/// Sends requests with these keys over two connections to each proxy until `disturb` has returned; how many were allowed
+/// with each key.
 fn under_load(proxies: &[Tidegate; 2], keys: &[String], disturb: impl FnOnce()) -> Vec<u64> {
     let is_over = AtomicBool::new(false);
-    let ask = |proxy: &Tidegate| {
+    let run = |proxy: &Tidegate| {
         let mut client = Client::connect(proxy.addr());
         let mut passed = vec![0; keys.len()];
         while !is_over.load(Ordering::Relaxed) {
             let key = fastrand::usize(..keys.len());
             passed[key] += u64::from(client.get("/", &[&format!("X-Key: {}", keys[key])]).status() == 200);
-            // The load is steady, whatever the time that a response takes.
+            // A steady load, whose rate does not depend on how fast the responses come.
             std::thread::sleep(Duration::from_millis(3));
         }
         passed
     };
     std::thread::scope(|scope| {
         let all = proxies.iter().chain(proxies);
-        let clients: Vec<_> = all.map(|proxy| scope.spawn(move || ask(proxy))).collect();
+        let clients: Vec<_> = all.map(|proxy| scope.spawn(move || run(proxy))).collect();
         disturb();
         is_over.store(true, Ordering::Relaxed);
         let passed = clients.into_iter().map(|client| client.join().unwrap());
@@ -165,10 +163,10 @@ fn under_load(proxies: &[Tidegate; 2], keys: &[String], disturb: impl FnOnce()) 
     })
 }
 
-/// Two proxies notice at different times that Redis is away, and that it is back. What both admitted meanwhile and
-/// afterwards is no more than the limit; the keys are in use all the time, and used up when all is over.
+/// Two proxies notice at different times that an outage begins and ends. Together they admit no more than the limit; the keys
+/// are in use all the time, and used up in the end.
 #[test]
-fn two_proxies_admit_the_limit_through_outages() {
+fn two_proxies_share_a_limit_through_outages() {
     let mut redis = RedisServer::start_as(|_| {
         ["--appendonly", "yes", "--appendfsync", "always"].map(str::to_owned).to_vec()
     });
@@ -177,14 +175,15 @@ fn two_proxies_admit_the_limit_through_outages() {
     let config = config(&redis, 2, limits).replace("timeout = \"5s\"", "timeout = \"50ms\"");
     let proxies = [Tidegate::start(&config), Tidegate::start(&config)];
     proxies.iter().for_each(wait_paid);
-    let unanswered = || -> u64 {
-        let of =
-            |proxy, outcome| metric(proxy, &format!("tidegate_store_calls_total{{outcome=\"{outcome}\"}}"));
+    let unknown = || -> u64 {
+        let of = |proxy: &Tidegate, outcome| {
+            proxy.metric(&format!("tidegate_store_calls_total{{outcome=\"{outcome}\"}}"))
+        };
         proxies.iter().flat_map(|proxy| ["lost", "deadline"].map(|outcome| of(proxy, outcome))).sum()
     };
     for cycle in 0..3 {
         let keys: Vec<String> = (0..10).map(|key| format!("{cycle}-{key}")).collect();
-        let before = unanswered();
+        let before = unknown();
         let is_stop = cycle != 1;
         let passed = under_load(&proxies, &keys, || {
             if is_stop {
@@ -192,9 +191,11 @@ fn two_proxies_admit_the_limit_through_outages() {
             } else {
                 redis.kill();
             }
-            proxies.iter().for_each(wait_away);
-            // Not long enough to use up the shares.
-            std::thread::sleep(Duration::from_millis(100));
+            proxies.iter().for_each(wait_open);
+            // Each proxy admits a part of its shares.
+            eventually("both proxies admit requests without Redis", || {
+                proxies.iter().all(|proxy| proxy.metric("tidegate_owed_keys") > 0)
+            });
             if is_stop {
                 redis.resume();
             } else {
@@ -207,22 +208,21 @@ fn two_proxies_admit_the_limit_through_outages() {
                 keys.iter().all(spent)
             });
         });
-        // A Redis that was stopped gets everything that was sent to it in the end; one that was killed does not.
-        let most = if is_stop { 50 } else { 50 + unanswered() - before };
+        // A stopped Redis runs every call in the end; a killed one does not, and the calls may have been charged or not.
+        let most = if is_stop { 50 } else { 50 + unknown() - before };
         assert!(passed.iter().all(|count| *count <= most), "{passed:?}, at most {most}");
     }
 }
 
-/// A store at a URL that gives up after `timeout`.
+/// A store with this timeout.
 fn store(redis: &RedisServer, timeout: Duration) -> Redis {
     let target = Target::parse(&redis.url()).unwrap();
     Redis::connect(&RedisSpec { target, timeout, prefix: "t".into(), client_clock: false })
 }
 
-/// A request whose deadline passes while it waits for the calls before it was not sent, and is not taken for one that may
-/// have been charged.
+/// A request whose deadline passes while it waits for earlier calls was not sent, so its error proves that it was not charged.
 #[test]
-fn a_request_that_was_not_sent_is_known_not_to_be_charged() {
+fn a_request_that_was_not_sent_was_not_charged() {
     let redis = RedisServer::start();
     let day = Rate::new(1, Micros(86_400_000_000)).unwrap();
     let policies = Arc::<[Policy]>::from(vec![Policy::new("a", Quota::token_bucket(day, 10).unwrap())]);
@@ -241,22 +241,22 @@ fn a_request_that_was_not_sent_is_known_not_to_be_charged() {
                 .collect()
         };
         let (first, second, third) = (charges(1, 1), charges(2, 300), charges(3, 300));
-        // The script is known, so that each call is one command.
+        // Redis knows the script afterwards, so that each call is one command.
         let _ = redis_store.take(&policies, &charges(4, 1)).await.unwrap();
         redis.pause();
         let later = async |charges: &[Charge]| {
-            // While the first call is under way.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // The first call is sent before.
+            tokio::task::yield_now().await;
             redis_store.take(&policies, charges).await
         };
-        let (first_said, second_said, third_said) =
+        let (first_result, second_result, third_result) =
             tokio::join!(redis_store.take(&policies, &first), later(&second), later(&third));
         redis.resume();
-        assert!(matches!(first_said, Err(StoreError::Deadline)), "{first_said:?}");
-        assert!(matches!(second_said, Err(StoreError::Deadline)), "{second_said:?}");
-        // One call does not hold both.
-        assert!(matches!(third_said, Err(StoreError::Unsent)), "{third_said:?}");
-        assert!(third_said.unwrap_err().is_uncharged());
+        assert!(matches!(first_result, Err(StoreError::Deadline)), "{first_result:?}");
+        assert!(matches!(second_result, Err(StoreError::Deadline)), "{second_result:?}");
+        // The second and the third do not fit into one call.
+        assert!(matches!(third_result, Err(StoreError::Unsent)), "{third_result:?}");
+        assert!(third_result.unwrap_err().is_uncharged());
         let is_charged = |charge: &Charge| {
             let tag = format!("{{{}}}", charge.key);
             redis.keys().iter().any(|key| key.contains(&tag))
@@ -266,18 +266,18 @@ fn a_request_that_was_not_sent_is_known_not_to_be_charged() {
     });
 }
 
-/// Another `[store]` in the middle of an outage hands out nothing either.
+/// A reload with another `[store]` during an outage keeps the debts.
 #[test]
-fn what_is_owed_outlives_another_store() {
+fn debts_survive_a_reload_of_the_store() {
     let mut redis = RedisServer::start();
     let config = config(&redis, 1, &routes());
     let proxy = Tidegate::start(&config);
-    eventually("Redis decides", || metric(&proxy, "tidegate_store_breakers_open") == 0);
+    wait_closed(&proxy);
     redis.kill();
-    wait_away(&proxy);
+    wait_open(&proxy);
     assert_eq!(passing(&proxy, "bucket", "new", 25), 20);
     proxy.reload(&config.replace("instances = 1", "instances = 1\nclock = \"client\""));
-    assert_eq!(metric(&proxy, "tidegate_owed_keys"), 1);
+    assert_eq!(proxy.metric("tidegate_owed_keys"), 1);
     redis.restart();
     wait_paid(&proxy);
     assert_eq!(passing(&proxy, "bucket", "new", 1), 0);
@@ -317,16 +317,16 @@ fn slots_are_held_through_an_outage() {
     );
     let config = config(&redis, 1, &limits);
     let proxy = Tidegate::start(&config);
-    eventually("Redis decides", || metric(&proxy, "tidegate_store_breakers_open") == 0);
+    wait_closed(&proxy);
     let _first = in_flight(&proxy).expect("there are two slots");
     redis.kill();
-    wait_away(&proxy);
+    wait_open(&proxy);
     let second = in_flight(&proxy).expect("there is one more");
     assert!(in_flight(&proxy).is_none());
     redis.restart();
     wait_paid(&proxy);
     let other = Tidegate::start(&config);
-    eventually("Redis decides", || metric(&other, "tidegate_store_breakers_open") == 0);
+    wait_closed(&other);
     assert!(in_flight(&other).is_none());
     // A slot comes back when the server has finished, also if the client disconnects before.
     drop(second);

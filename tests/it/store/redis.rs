@@ -1,10 +1,10 @@
-//! What a proxy keeps in Redis, and what it asks of it.
+//! The keys and values that a proxy stores in Redis, and the commands that it sends.
 
 use crate::limits::counting::status;
 use crate::support::{Client, RedisServer, Tidegate, get};
 
 #[test]
-fn values_reach_redis_only_as_hashes() {
+fn key_values_reach_redis_only_as_hashes() {
     const SECRET: &str = "sk-live-4711-secret";
     let config = r#"
         [limits.by-key]
@@ -46,7 +46,7 @@ fn values_reach_redis_only_as_hashes() {
             assert!(!text.contains(secret), "{secret} in {text}");
         }
     }
-    // Every proxy makes the same keys, but with a secret of their own others.
+    // Every proxy makes the same keys, unless it has a secret `hash_key`.
     let twin = Tidegate::start_with(&redis, config);
     assert_eq!(status(twin.addr(), &target, &headers), 200);
     let of_limits = || redis.keys().into_iter().filter(|key| !key.contains("ready")).collect::<Vec<_>>();
@@ -61,7 +61,7 @@ fn values_reach_redis_only_as_hashes() {
 }
 
 #[test]
-fn every_key_in_redis_ends_when_it_means_nothing_any_more() {
+fn every_key_in_redis_expires_when_its_limit_is_full_again() {
     let config = r#"
         [limits.slow]
         rate = "2/hour"
@@ -88,13 +88,13 @@ fn every_key_in_redis_ends_when_it_means_nothing_any_more() {
         };
         for (name, refill) in [("slow", refill_of_slow), ("spaced", refill_of_spaced)] {
             let life = life(name).unwrap();
-            // A little time has gone by since the charge; and no state outlives its meaning by much.
+            // Some time has passed since the charge; and a state expires soon after its limit is full again.
             assert!((refill - 20_000..refill + 1_000).contains(&life), "{name}: {life} of {refill}");
         }
-        // The third key may be gone already, but it never stays for ever.
+        // The third key may have expired already, but always has an expiry.
         assert!(life("quick").is_none_or(|life| life != -1));
     }
-    // A refusal neither writes nor makes anything live longer.
+    // A denial neither writes nor extends the expiry.
     let key = redis.keys().into_iter().find(|key| key.contains("slow")).unwrap();
     let before: i64 = redis.cli(&["PTTL", &key]).parse().unwrap();
     assert_eq!(status(proxy.addr(), "/", &[]), 429);
@@ -103,7 +103,7 @@ fn every_key_in_redis_ends_when_it_means_nothing_any_more() {
 }
 
 #[test]
-fn a_redis_that_forgets_the_script_is_told_again() {
+fn a_script_is_sent_again_after_a_flush() {
     let config = r#"
         [limits.five]
         rate = "5/hour"
@@ -122,9 +122,9 @@ fn a_redis_that_forgets_the_script_is_told_again() {
     }
 }
 
-/// A key that is refused is refused by heart until it may pass again: Redis is hardly asked.
+/// Denials are cached until the key may pass again, so Redis gets hardly any calls.
 #[test]
-fn a_hot_key_that_is_denied_costs_redis_next_to_nothing() {
+fn denials_of_a_hot_key_are_cached() {
     let redis = RedisServer::start();
     let proxy = Tidegate::start_with(
         &redis,
@@ -138,22 +138,18 @@ fn a_hot_key_that_is_denied_costs_redis_next_to_nothing() {
         respond = { status = 200 }
         "#,
     );
-    let calls = || -> u64 {
-        let stats = redis.cli(&["info", "commandstats"]);
-        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
-        line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
-    };
+    let calls = || redis.calls("evalsha");
     let mut client = Client::connect(proxy.addr());
     assert_eq!(client.get("/", &["X-Key: a"]).status(), 200);
     assert_eq!(client.get("/", &["X-Key: a"]).status(), 429);
     let before = calls();
     for _ in 0..300 {
-        let refused = client.get("/", &["X-Key: a"]);
-        assert_eq!((refused.status(), refused.header("x-ratelimit-remaining")), (429, Some("0")));
-        let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        let denied = client.get("/", &["X-Key: a"]);
+        assert_eq!((denied.status(), denied.header("x-ratelimit-remaining")), (429, Some("0")));
+        let wait: u64 = denied.header("retry-after").unwrap().parse().unwrap();
         assert!((3_500..=3_600).contains(&wait));
     }
-    // One a second at most, on whatever machine this runs.
+    // At most one a second, even on a slow machine.
     assert!(calls() - before < 30, "{} calls", calls() - before);
     assert_eq!(client.get("/", &["X-Key: b"]).status(), 200);
 }

@@ -1,17 +1,15 @@
-//! Every way in which a Redis is reached: TLS, as an ACL user, through Sentinel, as a cluster.
+//! Topologies and access of Redis: TLS, ACL users, Sentinel, Cluster.
 
 mod cluster;
 mod sentinel;
 mod tls_and_acl;
-
-use std::time::Duration;
 
 use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
 use tidegate::store::redis::Target;
 use tidegate::store::{Redis, RedisSpec};
 use tidegate::time::Micros;
 
-use crate::support::{PATIENCE, RedisServer};
+use crate::support::{PATIENCE, RedisServer, eventually_async};
 
 /// A store at a URL.
 fn spec(url: &str) -> RedisSpec {
@@ -23,7 +21,7 @@ fn spec(url: &str) -> RedisSpec {
     }
 }
 
-/// A rule of docs/redis.md for a user, and what it says to add.
+/// The ACL rules of a user in docs/redis.md, and those that it adds for a topology.
 fn documented(user: &str, more: &str) -> Vec<&'static str> {
     let text = include_str!("../../../docs/redis.md");
     let rule = text.lines().find_map(|line| line.strip_prefix(&format!("user {user} "))).unwrap();
@@ -32,7 +30,7 @@ fn documented(user: &str, more: &str) -> Vec<&'static str> {
     rule.split(' ').chain(more.split(' ').filter(|word| !word.is_empty())).collect()
 }
 
-/// Lets a user in who has these rights.
+/// Creates a user with these ACL rules.
 fn admit(redis: &RedisServer, password: &str, user: &str, rights: &[&str]) {
     let auth: &[&str] = if password.is_empty() { &[] } else { &["-a", password] };
     assert_eq!(redis.cli(&[auth, &["acl", "setuser", user], rights].concat()), "OK");
@@ -52,16 +50,14 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// Takes one unit of `key` after the other until one is answered again; what is left then. What fails may have been
-/// charged.
+/// Takes single units of `key` until a call succeeds; the remaining units then. Failed calls may have charged.
 async fn recovered(redis: &Redis, policies: &std::sync::Arc<[Policy]>, key: u8) -> u64 {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        match redis.take(policies, &[charge(0, key)]).await {
-            Ok(decisions) => return decisions[0].remaining,
-            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
-        }
-        // Light steady traffic.
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let mut remaining = None;
+    eventually_async("a call succeeds", async || {
+        let decisions = redis.take(policies, &[charge(0, key)]).await;
+        remaining = decisions.ok().map(|decisions| decisions[0].remaining);
+        remaining.is_some()
+    })
+    .await;
+    remaining.unwrap()
 }

@@ -58,9 +58,9 @@ impl Cluster {
         self.masters[master].cli(&["cluster", "myid"])
     }
 
-    /// The master that has the slot of this name, and the slot.
+    /// The index of the master that has the slot of this key, and the slot.
     #[track_caller]
-    pub fn place(&self, name: &str) -> (usize, String) {
+    pub fn locate(&self, name: &str) -> (usize, String) {
         let slot = self.masters[0].cli(&["cluster", "keyslot", name]);
         let number: usize = slot.parse().unwrap();
         // redis-cli cuts the 16,384 slots into thirds.

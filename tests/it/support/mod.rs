@@ -53,6 +53,16 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Waits in a task until a condition is true, and lets other tasks run meanwhile.
+pub async fn eventually_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "still not so after {PATIENCE:?}: {what}");
+        // A pause between two attempts, as in `eventually`.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Waits until nothing more is counted for a while, and says how much was.
 pub fn settled(count: &AtomicUsize) -> usize {
     let mut last = usize::MAX;

@@ -126,6 +126,26 @@ impl RedisServer {
         keys
     }
 
+    /// How often it has run a command, whose name is in lower case.
+    #[track_caller]
+    pub fn calls(&self, command: &str) -> u64 {
+        self.count("commandstats", &format!("cmdstat_{command}:calls="))
+    }
+
+    /// How many of its replies were this error.
+    #[track_caller]
+    pub fn errors(&self, error: &str) -> u64 {
+        self.count("errorstats", &format!("errorstat_{error}:count="))
+    }
+
+    /// A count in a section of INFO, which has no line for a count of zero.
+    #[track_caller]
+    fn count(&self, section: &str, prefix: &str) -> u64 {
+        let info = self.cli(&["info", section]);
+        let count = info.lines().find_map(|line| line.trim().strip_prefix(prefix)?.split(',').next());
+        count.map_or(0, |count| count.parse().unwrap())
+    }
+
     /// Listens to every command from now on.
     #[track_caller]
     pub fn monitor(&self) -> Monitor {

@@ -225,6 +225,14 @@ impl Tidegate {
         line.split("http://").nth(1).unwrap().parse().unwrap()
     }
 
+    /// The value of a series in the metrics: the name of a metric with its labels, as the admin interface shows it.
+    #[track_caller]
+    pub fn metric(&self, series: &str) -> u64 {
+        let metrics = get(self.admin(), "/metrics", &[]);
+        let value = metrics.text().lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {series} in {}", metrics.text())).parse().unwrap()
+    }
+
     /// The URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)

@@ -1,46 +1,40 @@
-//! A server that answers, and says no.
+//! A server that replies with errors, or has lost its scripts, its keys or its connections.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use super::{Expected, Trial};
 use crate::support::{RedisServer, eventually};
 
-/// How long each of them lasts.
-const OUTAGE: Duration = Duration::from_millis(1_500);
-
 #[test]
-fn scripts_flushed() {
+fn flushed_scripts_are_sent_again() {
     let redis = RedisServer::start();
-    let trial = Trial::over("SCRIPT FLUSH", &redis);
+    let trial = Trial::with_server("SCRIPT FLUSH", &redis);
     for _ in 0..10 {
         redis.cli(&["script", "flush"]);
-        // So that requests come in between.
-        std::thread::sleep(Duration::from_millis(50));
+        trial.load.wait_rounds(3);
     }
     trial.end(&Expected { reasons: &[], keeps: true });
 }
 
 #[test]
-fn all_keys_flushed() {
+fn flushed_keys_are_no_failure() {
     let redis = RedisServer::start();
-    let trial = Trial::over("FLUSHALL", &redis);
+    let trial = Trial::with_server("FLUSHALL", &redis);
     for _ in 0..5 {
         redis.cli(&["flushall"]);
-        // So that requests come in between.
-        std::thread::sleep(Duration::from_millis(50));
+        trial.load.wait_rounds(3);
     }
     trial.end(&Expected { reasons: &[], keeps: false });
 }
 
 #[test]
-fn read_only() {
+fn a_server_becomes_read_only() {
     let (redis, absent) = (RedisServer::start(), RedisServer::absent());
-    let trial = Trial::over("-READONLY", &redis);
+    let trial = Trial::with_server("-READONLY", &redis);
     let port = absent.addr().port().to_string();
     redis.cli(&["replicaof", "127.0.0.1", &port]);
-    std::thread::sleep(OUTAGE);
+    trial.run_outage();
     redis.cli(&["replicaof", "no", "one"]);
     let reasons =
         ["READONLY You can't write against a read only replica;", "not connected: READONLY You can't write"];
@@ -48,11 +42,11 @@ fn read_only() {
 }
 
 #[test]
-fn out_of_memory() {
+fn a_server_is_out_of_memory() {
     let redis = RedisServer::start();
-    let trial = Trial::over("-OOM", &redis);
+    let trial = Trial::with_server("-OOM", &redis);
     redis.cli(&["config", "set", "maxmemory", "1"]);
-    std::thread::sleep(OUTAGE);
+    trial.run_outage();
     redis.cli(&["config", "set", "maxmemory", "0"]);
     trial.end(&Expected {
         reasons: &["OOM command not allowed when used memory > 'maxmemory';"],
@@ -61,12 +55,12 @@ fn out_of_memory() {
 }
 
 #[test]
-fn busy_with_a_script() {
+fn a_server_is_busy_with_a_script() {
     let redis = RedisServer::start_as(|_| vec!["--lua-time-limit".to_owned(), "200".to_owned()]);
-    let trial = Trial::over("-BUSY", &redis);
+    let trial = Trial::with_server("-BUSY", &redis);
     std::thread::scope(|scope| {
         scope.spawn(|| redis.cli(&["eval", "while true do end", "0"]));
-        std::thread::sleep(OUTAGE);
+        trial.run_outage();
         assert_eq!(redis.cli(&["script", "kill"]), "OK");
     });
     let reasons = [
@@ -79,45 +73,45 @@ fn busy_with_a_script() {
 }
 
 #[test]
-fn password_changed() {
+fn the_password_of_a_server_changes() {
     let redis = RedisServer::start();
-    let trial = Trial::over("-NOAUTH", &redis);
+    let trial = Trial::with_server("-NOAUTH", &redis);
     redis.cli(&["config", "set", "requirepass", "hush"]);
     redis.cli(&["-a", "hush", "client", "kill", "type", "normal"]);
-    std::thread::sleep(OUTAGE);
+    trial.run_outage();
     redis.cli(&["-a", "hush", "config", "set", "requirepass", ""]);
     trial.end(&Expected { reasons: &["not connected: NOAUTH "], keeps: true });
 }
 
 #[test]
-fn too_many_clients() {
+fn a_server_has_too_many_clients() {
     let redis = RedisServer::start();
-    let trial = Trial::over("too many clients", &redis);
-    // The only one that stays, and so may change it again.
-    let mut only = TcpStream::connect(redis.addr()).unwrap();
-    let mut tell = |command: &str| {
-        only.write_all(format!("{command}\r\n").as_bytes()).unwrap();
-        let mut answer = [0; 64];
-        let count = only.read(&mut answer).unwrap();
-        assert!(matches!(answer[0], b'+' | b':'), "{}", String::from_utf8_lossy(&answer[..count]));
+    let trial = Trial::with_server("too many clients", &redis);
+    // The only connection that stays open, and so the one that can raise the limit again.
+    let mut connection = TcpStream::connect(redis.addr()).unwrap();
+    let mut send = |command: &str| {
+        connection.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut reply = [0; 64];
+        let count = connection.read(&mut reply).unwrap();
+        assert!(matches!(reply[0], b'+' | b':'), "{}", String::from_utf8_lossy(&reply[..count]));
     };
-    tell("config set maxclients 1");
-    tell("client kill type normal");
-    std::thread::sleep(OUTAGE);
-    tell("config set maxclients 1000");
+    send("config set maxclients 1");
+    send("client kill type normal");
+    trial.run_outage();
+    send("config set maxclients 1000");
     trial.end(&Expected { reasons: &["not connected: ERR max number of clients"], keeps: true });
 }
 
-/// Connections that are closed and made again at once are not worth a change.
+/// Connections that are closed and replaced at once do not open the breaker.
 #[test]
-fn connections_closed() {
+fn closed_connections_are_replaced() {
     let redis = RedisServer::start();
-    let trial = Trial::over("connections closed", &redis);
+    let trial = Trial::with_server("connections closed", &redis);
     for _ in 0..3 {
         redis.cli(&["client", "kill", "type", "normal"]);
-        // So that there are connections again.
-        eventually("all workers are back", || redis.cli(&["client", "list"]).lines().count() > 3);
-        std::thread::sleep(Duration::from_millis(200));
+        eventually("all workers are connected again", || redis.cli(&["client", "list"]).lines().count() > 3);
+        // So many that requests between two losses are counted: the losses are not consecutive failures.
+        trial.load.wait_rounds(20);
     }
     trial.end(&Expected { reasons: &[], keeps: true });
 }

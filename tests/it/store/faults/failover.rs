@@ -1,45 +1,44 @@
-//! A Sentinel's service and a cluster, of which a part fails.
+//! Failover of a service behind Sentinel and of a Cluster, and other faults of their nodes.
 
 use std::net::TcpListener;
-use std::time::Duration;
 
 use super::{Expected, Trial};
 use crate::support::{Cluster, RedisServer, Watched, eventually};
 
 #[test]
-fn a_master_fails_over() {
+fn a_sentinel_promotes_the_replica_of_a_killed_master() {
     let mut service = Watched::start("hush");
     let sentinel = service.sentinel.addr();
     let url = format!(
         "url = \"redis-sentinel://:hush@{sentinel}/?service=gate\"\nsentinel_password = \"watch-hush\""
     );
-    let trial = Trial::of("Sentinel failover", &url);
+    let trial = Trial::start("Sentinel failover", &url);
     service.master.kill();
     service.wait_failover();
     trial.end(&Expected { reasons: &["not connected: "], keeps: false });
 }
 
-/// One that accepts connections, and says nothing: the next client begins with the next Sentinel.
+/// A Sentinel that accepts connections and never replies: the next client begins with the next Sentinel.
 #[test]
-fn a_sentinel_that_hangs_is_passed_over() {
+fn a_hanging_sentinel_is_skipped() {
     let redis = RedisServer::start();
     let port = redis.addr().port();
-    // Without a password: fred itself passes over one that does not answer to AUTH, and over no other.
+    // Without a password, since fred skips only a Sentinel that does not reply to AUTH.
     let sentinel = RedisServer::start_sentinel(&format!("sentinel monitor gate 127.0.0.1 {port} 1\n"));
     let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (hanging, answering) = (hangs.local_addr().unwrap(), sentinel.addr());
-    // It waits until both workers count in Redis.
-    let url = format!("url = \"redis-sentinel://{hanging},{answering}/?service=gate\"");
-    Trial::of("a hanging Sentinel", &url).end(&Expected { reasons: &[], keeps: true });
+    let (hanging, working) = (hangs.local_addr().unwrap(), sentinel.addr());
+    // The trial starts when both workers count in Redis.
+    let url = format!("url = \"redis-sentinel://{hanging},{working}/?service=gate\"");
+    Trial::start("a hanging Sentinel", &url).end(&Expected { reasons: &[], keeps: true });
 }
 
 #[test]
-fn a_cluster_loses_a_master() {
+fn a_cluster_promotes_the_replica_of_a_killed_master() {
     let mut cluster = Cluster::start();
-    let trial = Trial::of("Cluster, master killed", &format!("url = \"{}\"", cluster.url()));
+    let trial = Trial::start("Cluster, master killed", &format!("url = \"{}\"", cluster.url()));
     cluster.masters[0].kill();
     let replica = cluster.replica.addr().to_string();
-    eventually("the others know who is the master now", || {
+    eventually("the other nodes know the new master", || {
         let knows = |line: &str| line.contains(&replica) && line.contains(" master ");
         cluster.masters[1..].iter().all(|node| node.cli(&["cluster", "nodes"]).lines().any(knows))
     });
@@ -49,19 +48,19 @@ fn a_cluster_loses_a_master() {
     });
 }
 
-/// The master that has the key of this limit, and the key.
+/// The index of the master that has the key of this limit, and the key.
 #[track_caller]
-fn place(cluster: &Cluster, limit: &str) -> (usize, String) {
+fn locate(cluster: &Cluster, limit: &str) -> (usize, String) {
     let has = |node: &RedisServer| node.keys().into_iter().find(|key| key.contains(&format!(":{limit}:")));
     (0..3).find_map(|node| Some((node, has(&cluster.masters[node])?))).unwrap()
 }
 
-/// Who counts elsewhere goes on counting there.
+/// Limits whose keys are on other nodes are still counted there.
 #[test]
-fn a_node_of_a_cluster_refuses() {
+fn a_node_of_a_cluster_is_out_of_memory() {
     let cluster = Cluster::start();
-    let trial = Trial::of("Cluster, -OOM of one node", &format!("url = \"{}\"", cluster.url()));
-    let (node, _) = place(&cluster, "deny");
+    let trial = Trial::start("Cluster, -OOM of one node", &format!("url = \"{}\"", cluster.url()));
+    let (node, _) = locate(&cluster, "deny");
     cluster.masters[node].cli(&["config", "set", "maxmemory", "1"]);
     trial.proxy.wait_log("the store refuses some calls");
     cluster.masters[node].cli(&["config", "set", "maxmemory", "0"]);
@@ -72,10 +71,10 @@ fn a_node_of_a_cluster_refuses() {
 }
 
 #[test]
-fn a_slot_moves() {
+fn a_slot_of_a_cluster_is_migrated() {
     let cluster = Cluster::start();
-    let trial = Trial::of("Cluster, slot migrated", &format!("url = \"{}\"", cluster.url()));
-    let (from, name) = place(&cluster, "local");
+    let trial = Trial::start("Cluster, slot migrated", &format!("url = \"{}\"", cluster.url()));
+    let (from, name) = locate(&cluster, "local");
     let to = (from + 1) % 3;
     let slot = cluster.masters[from].cli(&["cluster", "keyslot", &name]);
     let (from_id, to_id) = (cluster.id(from), cluster.id(to));
@@ -86,8 +85,9 @@ fn a_slot_moves() {
     set(from, &["migrating", &to_id]);
     let port = cluster.masters[to].addr().port().to_string();
     cluster.masters[from].cli(&["migrate", "127.0.0.1", &port, &name, "0", "1000"]);
-    // Meanwhile each request meets ASK.
-    std::thread::sleep(Duration::from_millis(300));
+    let redirections = || cluster.masters[from].errors("ASK");
+    let before = redirections();
+    eventually("requests are redirected with ASK", || redirections() >= before + 20);
     for node in [to, from, (to + 1) % 3] {
         set(node, &["node", &to_id]);
     }

@@ -1,4 +1,4 @@
-//! A server that is well, at the end of a way that is not.
+//! A healthy server behind a slow or lossy network.
 
 use std::time::Duration;
 
@@ -6,39 +6,45 @@ use tidegate::store::redis::Target;
 use tidegate::store::{Redis, RedisSpec};
 
 use super::{Expected, Trial};
-use crate::support::{PATIENCE, RedisServer, Relay, Tidegate, eventually, get};
+use crate::support::{PATIENCE, RedisServer, Relay, Tidegate, eventually, eventually_async, get};
 
-fn over(name: &'static str, relay: &Relay) -> Trial {
-    Trial::of(name, &format!("url = \"redis://{}\"", relay.addr()))
+fn through(name: &'static str, relay: &Relay) -> Trial {
+    Trial::start(name, &format!("url = \"redis://{}\"", relay.addr()))
 }
 
 #[test]
-fn two_hundred_milliseconds_away() {
+fn a_round_trip_takes_200_milliseconds() {
     let redis = RedisServer::start();
     let relay = Relay::to(redis.addr());
-    let trial = over("200 ms latency", &relay);
+    let trial = through("200 ms latency", &relay);
     relay.delay(Duration::from_millis(100));
-    // The outage.
-    std::thread::sleep(Duration::from_secs(2));
+    run_outage(&trial, &relay);
     relay.delay(Duration::ZERO);
     let reasons = ["no reply within the deadline", "the connection closed before", "not connected: "];
     trial.end(&Expected { reasons: &reasons, keeps: true });
 }
 
 #[test]
-fn half_open() {
+fn connections_are_half_open() {
     let redis = RedisServer::start();
     let relay = Relay::to(redis.addr());
-    let trial = over("half-open connections", &relay);
+    let trial = through("half-open connections", &relay);
     relay.lose(true);
-    // The outage.
-    std::thread::sleep(Duration::from_secs(2));
+    run_outage(&trial, &relay);
     relay.lose(false);
     let reasons = ["no reply within the deadline", "the connection closed before", "not connected: "];
     trial.end(&Expected { reasons: &reasons, keeps: true });
 }
 
-/// A limit without which nobody passes.
+/// Waits until the breakers are open and the proxy has tried to replace its connections.
+#[track_caller]
+fn run_outage(trial: &Trial, relay: &Relay) {
+    let before = relay.connections();
+    trial.run_outage();
+    eventually("a connection is replaced", || relay.connections() > before);
+}
+
+/// A route that denies requests while the store is unavailable.
 const DENY: &str = r#"
     [limits.a]
     rate = "1/day"
@@ -51,9 +57,9 @@ const DENY: &str = r#"
     respond = { status = 200 }
 "#;
 
-/// Far away is not away, for whoever allows for it.
+/// A slow Redis is not an unavailable one if `timeout` is long enough.
 #[test]
-fn a_long_deadline_allows_for_a_long_way() {
+fn a_long_timeout_tolerates_a_slow_network() {
     let redis = RedisServer::start();
     let relay = Relay::to(redis.addr());
     relay.delay(Duration::from_millis(100));
@@ -64,28 +70,28 @@ fn a_long_deadline_allows_for_a_long_way() {
     assert_eq!(statuses, [200, 200, 429]);
 }
 
-/// Every answer is late, but none so late that the connection counts as dead. So it is made anew, and the old one is
-/// closed.
+/// Every reply is later than the deadline, but not so late that fred takes the connection for dead. The proxy replaces it and
+/// closes the old one.
 #[test]
-fn a_connection_without_answers_is_made_anew() {
+fn a_connection_without_timely_replies_is_replaced() {
     let redis = RedisServer::start();
     let relay = Relay::to(redis.addr());
     let proxy = Tidegate::start(&format!("[store]\nurl = \"redis://{}\"\n{DENY}", relay.addr()));
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
-    let at_once = || redis.cli(&["client", "list"]).lines().count();
-    let (before, open) = (relay.connections(), at_once());
+    let clients = || redis.cli(&["client", "list"]).lines().count();
+    let (before, open) = (relay.connections(), clients());
     relay.delay(Duration::from_millis(40));
-    eventually("it is made anew", || {
+    eventually("the connection is replaced", || {
         get(proxy.addr(), "/", &[]);
         relay.connections() > before
     });
     relay.delay(Duration::ZERO);
-    eventually("it answers again", || get(proxy.addr(), "/", &[]).status() != 503);
-    eventually("the old one is closed", || at_once() == open);
+    eventually("Redis decides again", || get(proxy.addr(), "/", &[]).status() != 503);
+    eventually("the old connection is closed", || clients() == open);
 }
 
 #[test]
-fn nothing_is_left_of_a_connection_that_was_made_anew() {
+fn a_replaced_connection_leaves_no_task() {
     let redis = RedisServer::start();
     let spec = RedisSpec {
         target: Target::parse(&redis.url()).unwrap(),
@@ -102,11 +108,9 @@ fn nothing_is_left_of_a_connection_that_was_made_anew() {
         let before = tasks();
         for _ in 0..5 {
             store.reconnect();
-            // Let the supervisor hear of it; until there is a connection again it says so at once.
+            // The supervisor runs first; then probes fail at once until the store is connected again.
             tokio::task::yield_now().await;
-            while store.probe().await.is_err() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            eventually_async("the store is connected again", async || store.probe().await.is_ok()).await;
         }
         assert_eq!(tasks(), before);
     });

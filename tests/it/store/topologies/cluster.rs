@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tidegate::limit::{Charge, ChargeKind, Key, Policy, Quota, Rate};
@@ -10,11 +11,11 @@ use tidegate::store::{Memory, Redis, RedisSpec, Store};
 use tidegate::time::{Clock, Micros};
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
-use crate::support::{Cluster, PATIENCE, RedisServer};
+use crate::support::{Cluster, PATIENCE, eventually, eventually_async};
 
-/// Keys of which each lies on another master.
-fn apart(cluster: &Cluster) -> [u8; 3] {
-    let on = |master| (0..u8::MAX).find(|key| cluster.place(&tag(*key)).0 == master).unwrap();
+/// A key on each master.
+fn key_of_each_master(cluster: &Cluster) -> [u8; 3] {
+    let on = |master| (0..u8::MAX).find(|key| cluster.locate(&tag(*key)).0 == master).unwrap();
     [on(0), on(1), on(2)]
 }
 
@@ -22,7 +23,7 @@ fn tag(key: u8) -> String {
     format!("{{{}}}", Key([key; 16]))
 }
 
-fn watching(mut policy: Policy) -> Policy {
+fn shadowed(mut policy: Policy) -> Policy {
     policy.shadow = true;
     policy
 }
@@ -33,21 +34,21 @@ async fn connect(spec: &RedisSpec) -> Redis {
     redis
 }
 
-async fn left(redis: &Redis, policies: &Arc<[Policy]>, charge: Charge) -> u64 {
+async fn remaining_units(redis: &Redis, policies: &Arc<[Policy]>, charge: Charge) -> u64 {
     redis.take(policies, &[charge.peek()]).await.unwrap()[0].remaining
 }
 
-/// All that is asked of a cluster whose nodes stay where they are.
+/// Every kind of call to a cluster whose slots are not migrated.
 #[test]
 fn limits_on_several_nodes_are_taken_all_or_none() {
     let cluster = Cluster::start();
-    let keys = apart(&cluster);
+    let keys = key_of_each_master(&cluster);
     let rate = Rate::new(1, Micros(86_400_000_000)).unwrap();
     let policies = Arc::<[Policy]>::from(vec![
         bucket("wide", 50),
         Policy::new("log", Quota::sliding_log(&[Rate::new(20, Micros(86_400_000_000)).unwrap()]).unwrap()),
         Policy::new("queue", Quota::leaky_bucket(rate, 99).unwrap()),
-        watching(bucket("watching", 5)),
+        shadowed(bucket("shadow", 5)),
         Policy::new("slots", Quota::concurrency(40, Micros(60_000_000)).unwrap()),
     ]);
     let added = "+cluster|slots +cluster|info +cluster|nodes +asking";
@@ -59,25 +60,25 @@ fn limits_on_several_nodes_are_taken_all_or_none() {
         let redis = connect(&spec).await;
         let request = [charge(2, keys[0]), charge(0, keys[1]), charge(1, keys[2]), charge(3, keys[0])];
         for number in 1..=20 {
-            let said = redis.take(&policies, &request).await.unwrap();
-            assert!(said[..3].iter().all(|said| said.allowed), "{said:?}");
-            assert_eq!((said[1].remaining, said[2].remaining), (50 - number, 20 - number));
-            assert_eq!(said[3].allowed, number <= 5, "{number}");
+            let decisions = redis.take(&policies, &request).await.unwrap();
+            assert!(decisions[..3].iter().all(|decision| decision.allowed), "{decisions:?}");
+            assert_eq!((decisions[1].remaining, decisions[2].remaining), (50 - number, 20 - number));
+            assert_eq!(decisions[3].allowed, number <= 5, "{number}");
         }
-        let said = redis.take(&policies, &request).await.unwrap();
-        assert_eq!((said[1].allowed, said[1].remaining), (true, 30));
-        assert!(!said[2].allowed && said[2].retry_after.is_some_and(|wait| wait > Micros::ZERO));
+        let decisions = redis.take(&policies, &request).await.unwrap();
+        assert_eq!((decisions[1].allowed, decisions[1].remaining), (true, 30));
+        assert!(!decisions[2].allowed && decisions[2].retry_after.is_some_and(|wait| wait > Micros::ZERO));
         for (number, remaining) in [(0, 80), (1, 30), (2, 0)] {
-            assert_eq!(left(&redis, &policies, request[number]).await, remaining);
+            assert_eq!(remaining_units(&redis, &policies, request[number]).await, remaining);
         }
-        // Slots, which are held and given back one by one, and what operators do.
+        // Slots, which are held and released one by one, and the listing of keys.
         let slots: Vec<Charge> = keys
             .iter()
             .map(|key| Charge { holder: tidegate::limit::Holder(u64::from(*key)), ..charge(4, *key) })
             .collect();
-        assert!(redis.take(&policies, &slots).await.unwrap().iter().all(|said| said.remaining == 39));
+        assert!(redis.take(&policies, &slots).await.unwrap().iter().all(|decision| decision.remaining == 39));
         let back: Vec<Charge> = slots.iter().map(|slot| slot.with_kind(ChargeKind::Release)).collect();
-        assert!(redis.apply(&policies, &back).await.unwrap().iter().all(|said| said.remaining == 40));
+        assert!(redis.apply(&policies, &back).await.unwrap().iter().all(|decision| decision.remaining == 40));
         let _ = redis.take(&policies, &[charge(0, keys[0]), charge(0, keys[2])]).await.unwrap();
         let mut known = redis.keys(&policies[0], 10).await.unwrap();
         known.sort_by_key(|key| key.0);
@@ -86,14 +87,14 @@ fn limits_on_several_nodes_are_taken_all_or_none() {
         assert_eq!(known, wanted);
     });
     racing(&spec, keys);
-    gathering(&cluster, &spec, keys);
+    batching(&cluster, &spec, keys);
 }
 
-/// Units whose node refuses to take them back stay charged; the other nodes take theirs.
+/// Units stay charged if their node fails to refund them; the other nodes refund theirs.
 #[test]
-fn a_node_that_refuses_a_refund_fails_alone() {
+fn a_refund_that_fails_on_one_node_succeeds_on_the_others() {
     let cluster = Cluster::start();
-    let keys = apart(&cluster);
+    let keys = key_of_each_master(&cluster);
     let mut policy = bucket("due", 50);
     policy.charge_on = [401].into();
     let limits = Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN);
@@ -108,63 +109,58 @@ fn a_node_that_refuses_a_refund_fails_alone() {
         cluster.masters[0].cli(&["config", "set", "maxmemory", "1"]);
         let refunded = held.finish(200).await;
         assert_eq!(refunded.len(), 2);
-        assert!(refunded.iter().all(|standing| standing.decision.remaining == 49));
+        assert!(refunded.iter().all(|status| status.decision.remaining == 49));
         cluster.masters[0].cli(&["config", "set", "maxmemory", "0"]);
         let mut remaining = Vec::new();
         for key in keys {
-            remaining.push(left(&redis, &limits.policies, charge(0, key)).await);
+            remaining.push(remaining_units(&redis, &limits.policies, charge(0, key)).await);
         }
         remaining.sort_unstable();
         assert_eq!(remaining, [48, 49, 49]);
     });
 }
 
-/// What waits for a tag goes in one call, and no tag waits for another whose node does not answer.
-fn gathering(cluster: &Cluster, spec: &RedisSpec, keys: [u8; 3]) {
+/// Requests for one tag wait for one call, and no tag waits for a call to another node that hangs.
+fn batching(cluster: &Cluster, spec: &RedisSpec, keys: [u8; 3]) {
     let policies = Arc::<[Policy]>::from(vec![bucket("gathered", 1_000)]);
-    let calls = || -> u64 {
-        let of = |node: &RedisServer| {
-            let stats = node.cli(&["info", "commandstats"]);
-            let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
-            line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()
-        };
-        cluster.masters.iter().map(of).sum()
-    };
+    let calls = || cluster.masters.iter().map(|node| node.calls("evalsha")).sum::<u64>();
     run(async {
         let redis = connect(spec).await;
         // From here on each node knows the script.
         for key in keys {
-            let _ = left(&redis, &policies, charge(0, key)).await;
+            let _ = remaining_units(&redis, &policies, charge(0, key)).await;
         }
         let before = calls();
-        let asked = (0..600).map(async |number| redis.take(&policies, &[charge(0, keys[number % 3])]).await);
-        let said = futures_util::future::join_all(asked).await;
-        let mut remaining: Vec<u64> = said.into_iter().map(|said| said.unwrap()[0].remaining).collect();
+        let calls_at_once =
+            (0..600).map(async |number| redis.take(&policies, &[charge(0, keys[number % 3])]).await);
+        let decisions = futures_util::future::join_all(calls_at_once).await;
+        let mut remaining: Vec<u64> =
+            decisions.into_iter().map(|decision| decision.unwrap()[0].remaining).collect();
         remaining.sort_unstable();
         assert!(remaining.chunks(3).zip(800..).all(|(three, left)| three == [left; 3]), "{remaining:?}");
         let made = calls() - before;
         assert!(made <= 60, "{made} calls for 600 requests");
-        // The second is answered before the first is given up, unless the machine is busy with something else.
+        // The second call returns before the first is given up, except on a machine that is busy with other tests.
         let deadline = Instant::now() + PATIENCE;
-        let (silent, answering) = ([charge(0, keys[0])], [charge(0, keys[1])]);
+        let (hanging, working) = ([charge(0, keys[0])], [charge(0, keys[1])]);
         loop {
             cluster.masters[0].cli(&["client", "pause", "60000", "write"]);
             let is_first = tokio::select! {
                 biased;
-                _ = redis.take(&policies, &silent) => false,
-                said = redis.take(&policies, &answering) => said.is_ok(),
+                _ = redis.take(&policies, &hanging) => false,
+                result = redis.take(&policies, &working) => result.is_ok(),
             };
             cluster.masters[0].cli(&["client", "unpause"]);
             if is_first {
                 break;
             }
-            assert!(Instant::now() < deadline, "it waits for a node that it has nothing to do with");
+            assert!(Instant::now() < deadline, "the call waits for a node that has none of its keys");
         }
     });
 }
 
-/// Requests that overtake each other: exactly so many pass as the narrowest limit has, and nothing is lost of the
-/// others.
+/// Concurrent requests over several nodes: exactly as many pass as the strictest limit allows, and no unit of the others is
+/// lost.
 fn racing(spec: &RedisSpec, keys: [u8; 3]) {
     let log = |name: &str, units| {
         Policy::new(name, Quota::sliding_log(&[Rate::new(units, Micros(86_400_000_000)).unwrap()]).unwrap())
@@ -175,7 +171,7 @@ fn racing(spec: &RedisSpec, keys: [u8; 3]) {
         let mut tasks = Vec::new();
         for number in 0..8 {
             let (policies, redis) = (Arc::clone(&policies), connect(spec).await);
-            // Some want the first and the second, some the first and the third, and some all of them.
+            // Some charge the first and the second limit, some the first and the third, and some all three.
             let charges = match number % 3 {
                 0 => vec![charge(0, keys[0]), charge(1, keys[1])],
                 1 => vec![charge(0, keys[0]), charge(2, keys[2])],
@@ -186,8 +182,8 @@ fn racing(spec: &RedisSpec, keys: [u8; 3]) {
                 tasks.push(tokio::spawn(async move {
                     let mut passed = [0_u64; 3];
                     for _ in 0..20 {
-                        let said = redis.take(&policies, &charges).await.unwrap();
-                        if said.iter().all(|said| said.allowed) {
+                        let decisions = redis.take(&policies, &charges).await.unwrap();
+                        if decisions.iter().all(|decision| decision.allowed) {
                             for charge in &charges {
                                 passed[charge.policy.0 as usize] += 1;
                             }
@@ -203,11 +199,11 @@ fn racing(spec: &RedisSpec, keys: [u8; 3]) {
             sum.iter_mut().zip(passed).for_each(|(sum, passed)| *sum += passed);
         }
         let redis = connect(spec).await;
-        for (place, policy) in policies.iter().enumerate() {
-            let charge = charge(u32::try_from(place).unwrap(), keys[place]);
-            let left = left(&redis, &policies, charge).await;
-            // What was given back is there again, and what passed is gone.
-            assert_eq!(policy.quota.limit() - left, sum[place], "{}", policy.name);
+        for (index, policy) in policies.iter().enumerate() {
+            let charge = charge(u32::try_from(index).unwrap(), keys[index]);
+            let remaining = remaining_units(&redis, &policies, charge).await;
+            // Refunded units are available again, and those of allowed requests are spent.
+            assert_eq!(policy.quota.limit() - remaining, sum[index], "{}", policy.name);
         }
         sum
     });
@@ -215,25 +211,25 @@ fn racing(spec: &RedisSpec, keys: [u8; 3]) {
     assert!(passed[0] > 60 && passed[2] <= 100, "{passed:?}");
 }
 
-/// A slot that is being moved: the key of the first of these limits has been, and that of the second has not, so a request
-/// that needs both gets TRYAGAIN.
-struct Moving<'a> {
+/// A slot under migration: the key of one limit has been migrated, and that of another has not, so a request that needs both
+/// gets TRYAGAIN.
+struct Migration<'a> {
     cluster: &'a Cluster,
     slot: String,
     from: usize,
     to: usize,
 }
 
-impl<'a> Moving<'a> {
-    /// Begins to move the slot of `key`, and moves the stored keys of this limit.
+impl<'a> Migration<'a> {
+    /// Begins to migrate the slot of `key`, with the stored keys of this limit.
     #[track_caller]
     fn begin(cluster: &'a Cluster, key: u8, limit: &str) -> Self {
-        let (from, slot) = cluster.place(&tag(key));
-        let moving = Self { cluster, slot, from, to: (from + 1) % 3 };
-        moving.set(moving.to, &["importing", &cluster.id(from)]);
-        moving.set(from, &["migrating", &cluster.id(moving.to)]);
-        moving.migrate(key, limit);
-        moving
+        let (from, slot) = cluster.locate(&tag(key));
+        let migration = Self { cluster, slot, from, to: (from + 1) % 3 };
+        migration.set(migration.to, &["importing", &cluster.id(from)]);
+        migration.set(from, &["migrating", &cluster.id(migration.to)]);
+        migration.migrate(key, limit);
+        migration
     }
 
     #[track_caller]
@@ -246,11 +242,11 @@ impl<'a> Moving<'a> {
     fn migrate(&self, key: u8, limit: &str) {
         let port = self.cluster.masters[self.to].addr().port().to_string();
         let name = format!("tidegate:{}:{limit}:b", tag(key));
-        let said = self.cluster.masters[self.from].cli(&["migrate", "127.0.0.1", &port, &name, "0", "1000"]);
-        assert_eq!(said, "OK");
+        let reply = self.cluster.masters[self.from].cli(&["migrate", "127.0.0.1", &port, &name, "0", "1000"]);
+        assert_eq!(reply, "OK");
     }
 
-    /// Moves the rest.
+    /// Migrates the keys of the other limit, and ends the migration.
     #[track_caller]
     fn end(&self, key: u8, limit: &str) {
         self.migrate(key, limit);
@@ -260,21 +256,19 @@ impl<'a> Moving<'a> {
         }
     }
 
-    /// How often the node that gives the slot away has answered TRYAGAIN.
+    /// How often the node that exports the slot has replied TRYAGAIN.
     #[track_caller]
     fn tries(&self) -> u64 {
-        let errors = self.cluster.masters[self.from].cli(&["info", "errorstats"]);
-        let line = errors.lines().find_map(|line| line.strip_prefix("errorstat_TRYAGAIN:count="));
-        line.map_or(0, |count| count.trim().parse().unwrap())
+        self.cluster.masters[self.from].errors("TRYAGAIN")
     }
 }
 
-/// A request whose keys lie on both sides of a slot that is being moved waits for it up to its deadline, and asks less and
-/// less often. If the deadline passes, nothing was charged, and it is no failure of the store.
+/// A request for both parts of a slot under migration is retried with growing pauses until its deadline. If the deadline
+/// passes, nothing was charged, and the breaker counts no failure.
 #[test]
-fn a_request_waits_for_a_slot_that_is_being_moved() {
+fn requests_for_a_slot_under_migration_are_retried() {
     let cluster = Cluster::start();
-    let key = apart(&cluster)[0];
+    let key = key_of_each_master(&cluster)[0];
     let limits = Limits::new(
         vec![(bucket("a", 50), OnStoreFailure::Local), (bucket("b", 50), OnStoreFailure::Local)],
         NonZeroU64::MIN,
@@ -282,94 +276,103 @@ fn a_request_waits_for_a_slot_that_is_being_moved() {
     let request = [charge(0, key), charge(1, key)];
     run(async {
         let redis = connect(&spec(&cluster.url())).await;
-        let said = redis.take(&limits.policies, &request).await.unwrap();
-        assert!(said.iter().all(|said| said.remaining == 49), "{said:?}");
-        let moving = Moving::begin(&cluster, key, "a");
+        let decisions = redis.take(&limits.policies, &request).await.unwrap();
+        assert!(decisions.iter().all(|decision| decision.remaining == 49), "{decisions:?}");
+        let migration = Migration::begin(&cluster, key, "a");
 
-        // Many requests, each of which gives up in the end.
+        // Many requests, each of which is given up.
         let impatient = RedisSpec { timeout: Duration::from_millis(60), ..spec(&cluster.url()) };
         let shared = SharedState::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
         let limiter = Limiter::new(Store::Redis(connect(&impatient).await), shared.clone());
         let start = Instant::now();
         for number in 1..=15 {
             let begun = Instant::now();
-            let ruling = limiter.decide(&limits, &request).await;
+            let admission = limiter.decide(&limits, &request).await;
             assert!(begun.elapsed() >= Duration::from_millis(40), "{:?}", begun.elapsed());
-            // The share of one proxy knows nothing of the first take.
-            assert_eq!(ruling.standings[1].decision.remaining, 50 - number);
+            // The local share has not seen the first call.
+            assert_eq!(admission.standings[1].decision.remaining, 50 - number);
         }
         assert!(start.elapsed() > Duration::from_millis(600));
         assert_eq!((shared.breakers.openings(), shared.breakers.open()), (0, 0));
-        // All of it is owed, but for a last attempt whose answer comes late on a busy machine: that one may have charged.
+        // Each is owed, except one whose last reply is late on a busy machine: that one may have been charged.
         let owed = shared.ledger.units()[0];
         assert!((10..=30).contains(&owed) && owed.is_multiple_of(2), "{owed}");
 
-        // One that waits long enough.
-        let before = moving.tries();
+        // A request with a longer deadline.
+        let (before, start) = (migration.tries(), Instant::now());
         let waiting = redis.take(&limits.policies, &request);
         let moves = async {
+            // The pauses between tries grow with the time that passes.
             tokio::time::sleep(Duration::from_millis(500)).await;
-            let tries = moving.tries() - before;
-            assert!((3..=14).contains(&tries), "{tries} tries in half a second");
-            moving.end(key, "b");
+            eventually_async("it is tried again", async || migration.tries() - before >= 3).await;
+            let (tries, elapsed) = (migration.tries() - before, start.elapsed());
+            // A pause of 100 ms is the longest; on a slow machine more of them pass until the tries are counted.
+            let most = 14 + (elapsed.saturating_sub(Duration::from_millis(500)).as_millis() / 50);
+            assert!(u128::from(tries) <= most, "{tries} tries in {elapsed:?}");
+            migration.end(key, "b");
         };
-        let (said, ()) = tokio::join!(waiting, moves);
+        let (decisions, ()) = tokio::join!(waiting, moves);
         // Units admitted without the store are not charged yet: the limiter's maintenance task does not run.
-        assert!(said.unwrap().iter().all(|said| said.remaining == 48));
+        assert!(decisions.unwrap().iter().all(|decision| decision.remaining == 48));
         limiter.release_slots().await;
         assert!(shared.ledger.is_empty());
         for number in 0..2 {
-            assert_eq!(left(&redis, &limits.policies, charge(number, key)).await, 48 - owed / 2);
+            assert_eq!(remaining_units(&redis, &limits.policies, charge(number, key)).await, 48 - owed / 2);
         }
     });
 }
 
-/// The slot of a key moves to another node while the key is asked for, first half of it and then the rest; no unit is
-/// charged twice, and none forgotten.
+/// The slot of a key is migrated while requests charge the key: no unit is charged twice, and none is lost.
 #[test]
-fn a_slot_moves_under_traffic_and_a_master_fails() {
+fn counts_survive_a_migration_and_a_failover() {
     let mut cluster = Cluster::start();
-    let keys = apart(&cluster);
+    let keys = key_of_each_master(&cluster);
     let policies = Arc::<[Policy]>::from(vec![bucket("a", 100_000)]);
     let spec = RedisSpec { timeout: Duration::from_millis(500), ..spec(&cluster.url()) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let redis = connect(&spec).await;
-        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (stop, taken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let traffic = tokio::spawn({
-            let (redis, policies, stop) = (redis.clone(), Arc::clone(&policies), Arc::clone(&stop));
+            let (redis, policies) = (redis.clone(), Arc::clone(&policies));
+            let (stop, taken) = (Arc::clone(&stop), Arc::clone(&taken));
             async move {
                 let mut last = 100_000;
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    let said = redis.take(&policies, &[charge(0, keys[1])]).await.unwrap()[0];
-                    assert_eq!(said.remaining, last - 1);
-                    last = said.remaining;
-                    // Light steady traffic.
+                while !stop.load(Ordering::Relaxed) {
+                    let decision = redis.take(&policies, &[charge(0, keys[1])]).await.unwrap()[0];
+                    assert_eq!(decision.remaining, last - 1);
+                    last = decision.remaining;
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    // Light traffic at a steady rate.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 last
             }
         });
-        let (owner, slot) = cluster.place(&tag(keys[1]));
+        let wait_taken = || {
+            let before = taken.load(Ordering::Relaxed);
+            eventually("more units are taken", || taken.load(Ordering::Relaxed) >= before + 40);
+        };
+        let (owner, slot) = cluster.locate(&tag(keys[1]));
         assert_eq!(owner, 1);
         let (from, to) = (cluster.id(1), cluster.id(2));
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        wait_taken();
         cluster.masters[2].cli(&["cluster", "setslot", &slot, "importing", &from]);
         cluster.masters[1].cli(&["cluster", "setslot", &slot, "migrating", &to]);
         let port = cluster.masters[2].addr().port().to_string();
         let name = format!("tidegate:{}:a:b", tag(keys[1]));
         assert_eq!(cluster.masters[1].cli(&["migrate", "127.0.0.1", &port, &name, "0", "1000"]), "OK");
-        // Meanwhile each request meets ASK.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // Each request is redirected with ASK meanwhile.
+        wait_taken();
+        assert!(cluster.masters[1].errors("ASK") >= 40);
         for master in [2, 1, 0] {
             cluster.masters[master].cli(&["cluster", "setslot", &slot, "node", &to]);
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        wait_taken();
+        stop.store(true, Ordering::Relaxed);
         let last = traffic.await.unwrap();
-        assert!(last < 99_900, "{last}");
 
-        // The first master fails; the others are away for as long, and then all is exact again.
+        // The first master fails. Calls to the others fail too until the failover is over; then all counts are exact again.
         for left in (99_990..100_000).rev() {
             assert_eq!(redis.take(&policies, &[charge(0, keys[0])]).await.unwrap()[0].remaining, left);
         }

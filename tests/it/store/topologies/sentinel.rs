@@ -25,7 +25,7 @@ fn a_failover_is_followed_and_counts_are_exact_again() {
     admit(&service.sentinel, "watch-hush", "watcher", &documented("watcher", ""));
     let absent = RedisServer::absent();
     let mut spec = watched_spec(&format!("{},{}", absent.addr(), service.sentinel.addr()));
-    // As a proxy has it: what takes longer fails.
+    // A short timeout, as in a proxy: calls fail during the failover.
     spec.timeout = Duration::from_millis(200);
     let policies = std::sync::Arc::from([bucket("a", 1_000)]);
     run(async {
