@@ -244,13 +244,16 @@ fn a_request_that_was_not_sent_was_not_charged() {
         // Redis knows the script afterwards, so that each call is one command.
         let _ = redis_store.take(&policies, &charges(4, 1)).await.unwrap();
         redis.pause();
+        // The deadlines pass in their order, however slow the machine is: time advances when no task is ready.
+        tokio::time::pause();
         let later = async |charges: &[Charge]| {
-            // The first call is sent before.
-            tokio::task::yield_now().await;
+            // The first call is under way.
+            tokio::time::sleep(Duration::from_millis(20)).await;
             redis_store.take(&policies, charges).await
         };
         let (first_result, second_result, third_result) =
             tokio::join!(redis_store.take(&policies, &first), later(&second), later(&third));
+        tokio::time::resume();
         redis.resume();
         assert!(matches!(first_result, Err(StoreError::Deadline)), "{first_result:?}");
         assert!(matches!(second_result, Err(StoreError::Deadline)), "{second_result:?}");
