@@ -1,14 +1,14 @@
-//! Abuse: whoever wears a server out is stopped, or costs little, while others are served as before.
+//! Attacks: the proxy stops them, or they cost little, while other clients are served as before.
 //!
-//! Each case has a proxy of its own with good clients at work ([`crowd`]) while somebody from another address does
-//! harm. Cases stand in lists; each says how much memory the harm may cost while it lasts.
+//! Each case has a proxy of its own with good clients ([`good_clients`]) during an attack from another address. Each case has
+//! a bound of the memory that the attack may cost.
 
-mod crowd;
+mod connections;
+mod good_clients;
 mod http1;
 mod http2;
 mod limits;
 mod servers;
-mod swarm;
 mod tls;
 
 use std::net::{SocketAddr, TcpStream};
@@ -17,61 +17,62 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 
-use crate::support::{Authority, Frames, Tidegate, Upstream, connect_from, eventually, get};
-use crowd::Crowd;
+use crate::support::{Authority, Frames, Tidegate, Upstream, connect_from, eventually};
+use good_clients::GoodClients;
 
-/// What harm comes from.
-const ABROAD: &str = "127.0.0.2";
-/// What memory may have grown by when it is over, in KiB: what allocators keep.
-const KEPT: u64 = 6 * 1024;
-/// The most keys that are counted.
+/// The address of the attacker.
+const ATTACKER: &str = "127.0.0.2";
+/// The memory that may be retained after an attack, in KiB: allocators do not return all of it.
+const RETAINED: u64 = 6 * 1024;
+/// `max_keys` of the store.
 const MAX_KEYS: usize = 1000;
-/// So many requests of each good client must have had an end during the abuse.
-const LEAST: usize = 20;
+/// How many requests each good client must complete during an attack.
+const MIN_REQUESTS: usize = 20;
 
-/// A kind of abuse.
+/// An attack.
 struct Case {
     name: &'static str,
-    /// Lines for both listeners.
+    /// Configuration lines of both listeners.
     listener: &'static str,
-    /// What memory may grow by while it lasts, in KiB.
-    grows: u64,
-    /// Whether clients who come anew find a place meanwhile.
-    welcomes: bool,
-    /// Does it, and asserts what else becomes of whoever does it.
-    abuse: fn(&Ground),
+    /// By how much memory may grow during the attack, in KiB.
+    max_growth: u64,
+    /// Whether new connections are accepted during the attack.
+    accepts_clients: bool,
+    /// Runs the attack, and asserts its outcome for the attacker.
+    attack: fn(&Setup),
 }
 
-/// Where it takes place: a proxy with two listeners, one of them with TLS, before good servers and others.
-struct Ground {
+/// A proxy with two listeners, one of them with TLS, in front of good and hostile servers.
+struct Setup {
     proxy: Tidegate,
     plain: SocketAddr,
     tls: SocketAddr,
     config: Arc<ClientConfig>,
-    /// Never answers.
+    /// Never responds.
     silent: Upstream,
-    /// Answers without end.
+    /// Sends endless responses.
     endless: Upstream,
-    /// Agrees to tunnels.
+    /// Accepts tunnels.
     tunnel: Upstream,
-    /// Says what it is asked to say, without end.
-    babbling: Upstream,
+    /// Repeats the body of the request without end.
+    repeating: Upstream,
     _good: Upstream,
 }
 
-impl Ground {
+impl Setup {
     fn new(listener: &str) -> Self {
         let authority = Authority::new();
         authority.sign("a.test");
         let good = Upstream::echo();
         let silent = Upstream::scripted(|caller| while let Ok(Some(_)) = caller.request() {});
-        let (endless, tunnel, babbling) = (servers::endless(), servers::tunnel(), servers::babbling());
+        let (endless, tunnel, repeating) = (servers::endless(), servers::tunnel(), servers::repeating());
         let proxy = Tidegate::start(&format!(
             "[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
              [[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{{ {} }}] }}\n{listener}\n\
              [admin]\nlisten = \"127.0.0.1:0\"\n\
              [store]\nmax_keys = {MAX_KEYS}\n\
              [limits.each]\nrate = \"700/s\"\nburst = 100\nkey = \"client_ip\"\n\
+             overrides = {{ \"{ATTACKER}\" = {{ rate = \"100/s\", burst = 100 }} }}\n\
              [limits.made_up]\nrate = \"5/hour\"\nkey = \"header:x-key\"\n\
              [upstreams.few]\nservers = [\"{}\"]\nmax_connections = 10\nmax_pending = 20\n\
              pending_timeout = \"500ms\"\nresponse_timeout = \"1s\"\n\
@@ -82,7 +83,7 @@ impl Ground {
              [[routes]]\npath = \"/few\"\nupstream = \"few\"\n\
              [[routes]]\npath = \"/silent\"\nupstream = \"{}\"\n\
              [[routes]]\npath = \"/endless\"\nupstream = \"{}\"\n\
-             [[routes]]\npath = \"/babbling\"\nupstream = \"{}\"\n\
+             [[routes]]\npath = \"/repeating\"\nupstream = \"{}\"\n\
              [[routes]]\npath = \"/tunnel\"\nupstream = \"{}\"\n",
             authority.pair("a.test"),
             silent.url(),
@@ -90,36 +91,28 @@ impl Ground {
             good.url(),
             silent.url(),
             endless.url(),
-            babbling.url(),
+            repeating.url(),
             tunnel.url(),
         ));
         let addresses = proxy.addresses(2);
         let config = authority.client(None, &[&rustls::version::TLS13]);
         let (plain, tls) = (addresses[0], addresses[1]);
-        Self { proxy, plain, tls, config, silent, endless, tunnel, babbling, _good: good }
+        Self { proxy, plain, tls, config, silent, endless, tunnel, repeating, _good: good }
     }
 
-    /// What the metrics say behind these words.
-    #[track_caller]
-    fn metric(&self, words: &str) -> String {
-        let metrics = get(self.proxy.admin(), "/metrics", &[]);
-        let line = metrics.text().lines().find_map(|line| line.strip_prefix(words));
-        line.unwrap_or_else(|| panic!("no {words} in {}", metrics.text())).to_owned()
-    }
-
-    /// A connection from abroad.
+    /// A connection from the attacker.
     #[track_caller]
     fn connect(&self) -> TcpStream {
-        connect_from(ABROAD, self.plain).unwrap()
+        connect_from(ATTACKER, self.plain).unwrap()
     }
 
-    /// The same to the listener with TLS, on which nothing is said yet.
+    /// The same to the listener with TLS, before the handshake.
     #[track_caller]
     fn connect_tls(&self) -> TcpStream {
-        connect_from(ABROAD, self.tls).unwrap()
+        connect_from(ATTACKER, self.tls).unwrap()
     }
 
-    /// HTTP/2 from abroad, with these settings.
+    /// HTTP/2 from the attacker, with these settings.
     #[track_caller]
     fn frames(&self, settings: &[(u16, u32)]) -> Frames {
         Frames::over(self.connect()).begin(settings)
@@ -133,46 +126,50 @@ impl Ground {
 }
 
 impl Case {
-    /// Stages it. It says what it has found, and fails if that is not as it must be.
-    fn stage(&self) {
-        let mut ground = Ground::new(self.listener);
-        let members = if self.welcomes { Crowd::all } else { Crowd::faithful };
-        let crowd = Crowd::start(members(ground.plain, ground.tls, &ground.config));
-        let calm = crowd.share(LEAST);
-        let before = ground.proxy.memory();
-        crowd.forget();
-        let start = (std::time::Instant::now(), ground.proxy.processor_time());
-        (self.abuse)(&ground);
-        let spent = (start.0.elapsed(), ground.proxy.processor_time().checked_sub(start.1).unwrap());
-        let share = crowd.share(LEAST);
-        let peak = ground.proxy.peak_memory();
+    /// Runs the attack beside good clients, prints measurements, and asserts the bounds.
+    fn run(&self) {
+        let mut setup = Setup::new(self.listener);
+        let members = if self.accepts_clients { GoodClients::all } else { GoodClients::persistent };
+        let good_clients = GoodClients::start(members(setup.plain, setup.tls, &setup.config));
+        let calm = good_clients.service_level(MIN_REQUESTS);
+        let before = setup.proxy.memory();
+        good_clients.reset();
+        let start = (std::time::Instant::now(), setup.proxy.processor_time());
+        (self.attack)(&setup);
+        let spent = (start.0.elapsed(), setup.proxy.processor_time().checked_sub(start.1).unwrap());
+        let service_level = good_clients.service_level(MIN_REQUESTS);
+        let peak = setup.proxy.peak_memory();
         let mut after = 0;
-        eventually("memory comes back", || {
-            after = ground.proxy.memory();
-            after <= before + KEPT
+        eventually("the memory is returned", || {
+            after = setup.proxy.memory();
+            after <= before + RETAINED
         });
         eprintln!(
             "{:60} {:5.1} % | p95 {:4} ms, calm {:3} ms | {before:6} {peak:6} {after:6} KiB | {:4} ms of {:4} ms",
             self.name,
-            share.percent(),
-            share.p95().as_millis(),
+            service_level.percent(),
+            service_level.p95().as_millis(),
             calm.p95().as_millis(),
             spent.1.as_millis(),
             spent.0.as_millis(),
         );
-        assert!(share.percent() >= 95.0, "good clients get too few answers; {}", share.worst());
-        assert!(peak <= before + self.grows, "memory grows by {} KiB", peak - before);
-        assert!(ground.proxy.is_running());
+        assert!(
+            service_level.percent() >= 95.0,
+            "good clients get too few responses; {}",
+            service_level.worst()
+        );
+        assert!(peak <= before + self.max_growth, "the memory max_growth by {} KiB", peak - before);
+        assert!(setup.proxy.is_running());
     }
 }
 
-/// Stages one case after the other, and says which fail.
+/// Runs one case after the other, and reports those that fail.
 #[track_caller]
-fn stage(cases: &[Case]) {
+fn run(cases: &[Case]) {
     let wanted = std::env::var("TIDEGATE_ABUSE").unwrap_or_default();
     let mut failed = Vec::new();
     for case in cases.iter().filter(|case| case.name.contains(&wanted)) {
-        if catch_unwind(AssertUnwindSafe(|| case.stage())).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| case.run())).is_err() {
             failed.push(case.name);
         }
     }

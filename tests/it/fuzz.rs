@@ -22,7 +22,7 @@ fn over(folder: &str, ending: &str, body: fn(&[u8])) {
 }
 
 #[test]
-fn what_must_hold_holds_for_the_corpus() {
+fn the_corpus_satisfies_the_properties() {
     over("corpus/path", "", bodies::path);
     over("corpus/host", "", bodies::host);
     over("corpus/address", "", bodies::address);
@@ -60,32 +60,32 @@ const NODE: &str = "((for=)?\"?(10\\.0\\.0\\.[0-9]|203\\.0\\.113\\.9|\\[?(fd00|2
 
 proptest! {
     #[test]
-    fn what_must_hold_of_a_path_holds(bytes in line("/[a-c./%2eEfF5A:\\\\é@\"*\u{0} ]{0,24}")) {
+    fn paths_satisfy_their_properties(bytes in line("/[a-c./%2eEfF5A:\\\\é@\"*\u{0} ]{0,24}")) {
         bodies::path(&bytes);
     }
 
     #[test]
-    fn what_must_hold_of_a_host_holds(bytes in line("(\\[[0-9a-fA-F:.]{0,12}\\]|[Aa1.]{0,6}|[A-Ca-c0-9._~%,*@-]{0,16})(:[0-9+]{0,6})?")) {
+    fn hosts_satisfy_their_properties(bytes in line("(\\[[0-9a-fA-F:.]{0,12}\\]|[Aa1.]{0,6}|[A-Ca-c0-9._~%,*@-]{0,16})(:[0-9+]{0,6})?")) {
         bodies::host(&bytes);
     }
 
     #[test]
-    fn what_must_hold_of_an_address_holds(bytes in lines("[01]", NODE)) {
+    fn client_addresses_satisfy_their_properties(bytes in lines("[01]", NODE)) {
         bodies::address(&bytes);
     }
 
     #[test]
-    fn what_must_hold_of_a_key_holds(bytes in line("(header|cookie|query|jwt|path_param|tls|path|host)?:?[a-zA-Z _:é-]{0,12}")) {
+    fn keys_satisfy_their_properties(bytes in line("(header|cookie|query|jwt|path_param|tls|path|host)?:?[a-zA-Z _:é-]{0,12}")) {
         bodies::key(&bytes);
     }
 
     #[test]
-    fn what_must_hold_of_headers_holds(bytes in lines("", FIELD)) {
+    fn headers_satisfy_their_properties(bytes in lines("", FIELD)) {
         bodies::headers(&bytes);
     }
 
     #[test]
-    fn what_must_hold_of_a_proxy_header_holds(
+    fn proxy_headers_satisfy_their_properties(
         bytes in line("PROXY (TCP4|TCP6|UNKNOWN|UDP4) (([0-9]{1,3}\\.){3}[0-9]{1,3}|::[0-9a-f]{1,4}) (10\\.0\\.0\\.1|::1) [0-9]{1,5} [0-9]{1,5} ?\r?\n"),
         family in 0..0x32_u8, length in 0..64_usize, block in prop::collection::vec(any::<u8>(), 0..64),
     ) {
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn what_must_hold_of_a_request_holds(
+    fn requests_satisfy_their_properties(
         target in "(http://[A-Ca-c.:@9]{1,8})?/(users|%75sers|.|..|/){0,2}(/[a-c%2fF.é:]{0,6}){0,3}([?](key|%6Bey)=[a-c%61+é]{0,6}(&key=[a-c])?)?",
         rest in prop::collection::vec(FIELD, 0..5),
     ) {
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_must_hold_of_a_file_holds_wherever_it_is_broken(
+    fn broken_files_satisfy_their_properties(
         breaks in prop::collection::vec((any::<prop::sample::Index>(), 0..12_usize, "[\\[\\]{}=\"'#\n a-z0-9.$é-]{0,6}"), 1..4),
     ) {
         let mut text: Vec<char> = include_str!("config/every_key.toml").chars().collect();

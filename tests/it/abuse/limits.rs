@@ -1,52 +1,60 @@
-//! Limits while somebody asks as much as can be.
+//! Limits under requests at full speed.
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::support::{Tidegate, Upstream, Wire, connect_from, curl, eventually, get};
+use crate::support::{PATIENCE, Tidegate, Upstream, Wire, connect_from, curl, eventually, get};
+
+/// The rate of the attacker's address in the limit `each`.
+const ATTACKER_RATE: f64 = 100.0;
 
 const CASES: &[Case] = &[
     Case {
         name: "an address far over its limit",
         listener: "",
-        grows: 8 * 1024,
-        welcomes: true,
-        abuse: |ground| {
-            let (start, work) =
-                (Instant::now(), || pipeline(ground, |_| "GET /good HTTP/1.1\r\nHost: a\r\n\r\n".into()));
-            let (passed, denied) = std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
-                threads
-                    .into_iter()
-                    .map(|thread| thread.join().unwrap())
-                    .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+        max_growth: 8 * 1024,
+        accepts_clients: true,
+        attack: |setup| {
+            let (start, counts) = (Instant::now(), Counts::default());
+            let is_over = || start.elapsed() >= Duration::from_secs(1) && counts.denied() > 100;
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let request = |_| "GET /good HTTP/1.1\r\nHost: a\r\n\r\n".into();
+                        pipeline(setup, &counts, request, is_over);
+                    });
+                }
             });
-            // What there is at first, and what comes meanwhile.
-            let most = 101.0 + 700.0 * start.elapsed().as_secs_f64();
-            assert!(denied > 100 && f64::from(passed) <= most, "{passed} passed, {denied} were denied");
+            // The burst, and the units that refill meanwhile.
+            let most = 101.0 + ATTACKER_RATE * start.elapsed().as_secs_f64();
+            let (allowed, denied) = (counts.allowed(), counts.denied());
+            assert!(f64::from(allowed) <= most, "{allowed} were allowed, {denied} were denied");
         },
     },
     Case {
         name: "a key made up for each request",
         listener: "",
-        grows: 8 * 1024,
-        welcomes: true,
-        abuse: |ground| {
-            let spend = || get(ground.plain, "/key", &["X-Key: honest"]).status();
+        max_growth: 8 * 1024,
+        accepts_clients: true,
+        attack: |setup| {
+            let spend = || get(setup.plain, "/key", &["X-Key: honest"]).status();
             assert_eq!([0; 7].map(|_| spend()), [200, 200, 200, 200, 200, 429, 429]);
             let made_up = |number| format!("GET /key HTTP/1.1\r\nHost: a\r\nX-Key: {number}\r\n\r\n");
-            let (passed, _) = pipeline(ground, made_up);
-            assert!(passed > 2 * u32::try_from(MAX_KEYS).unwrap(), "{passed}");
-            // Whoever is held back by a limit is not forgotten for those who are not.
+            let (start, counts) = (Instant::now(), Counts::default());
+            let many = 2 * u32::try_from(MAX_KEYS).unwrap();
+            let is_over = || start.elapsed() >= Duration::from_secs(1) && counts.allowed() > many;
+            pipeline(setup, &counts, made_up, is_over);
+            // A key that is denied is not evicted for keys that are not.
             assert_eq!(spend(), 429);
-            let keys: usize = ground.metric("tidegate_local_keys ").parse().unwrap();
-            assert!(keys <= MAX_KEYS, "{keys}");
+            let keys = setup.proxy.metric("tidegate_local_keys");
+            assert!(keys <= u64::try_from(MAX_KEYS).unwrap(), "{keys}");
         },
     },
 ];
 
-/// Three limits with strict state, and one whose keys last longer, for a store of 2,000 keys.
+/// Three limits with strict state, and one whose keys live longer, for a store of 2,000 keys.
 const STRICT: &str = r#"listen = "127.0.0.1:0"
     [admin]
     listen = "127.0.0.1:0"
@@ -87,15 +95,15 @@ const STRICT: &str = r#"listen = "127.0.0.1:0"
 fn made_up_keys_of_another_limit_evict_no_strict_state() {
     let silent = Upstream::scripted(|caller| while let Ok(Some(_)) = caller.request() {});
     let proxy = Tidegate::start(&format!("{STRICT}upstream = \"{}\"\n", silent.url()));
-    let ask = |path: &str, key: &str| get(proxy.addr(), path, &[&format!("X-Key: {key}")]).status();
-    assert_eq!([0; 3].map(|_| ask("/strict", "denied")), [200, 200, 429]);
-    assert_eq!([0; 3].map(|_| ask("/banning", "banned")), [200, 200, 429]);
+    let status = |path: &str, key: &str| get(proxy.addr(), path, &[&format!("X-Key: {key}")]).status();
+    assert_eq!([0; 3].map(|_| status("/strict", "denied")), [200, 200, 429]);
+    assert_eq!([0; 3].map(|_| status("/banning", "banned")), [200, 200, 429]);
     let block = format!("http://{}/keys/block", proxy.admin());
     let body = r#"{"limit": "strict", "key": "blocked", "for": "1h"}"#;
     assert_eq!(curl(&["-H", "Content-Type: application/json", "-d", body, &block]).0, 200);
     let holder = Wire::over(connect_from("127.0.0.1", proxy.addr()).unwrap());
     holder.stream().write_all(b"GET /busy HTTP/1.1\r\nHost: a\r\nX-Key: holder\r\n\r\n").unwrap();
-    eventually("the slot is taken", || ask("/busy", "holder") == 429);
+    eventually("the slot is taken", || status("/busy", "holder") == 429);
 
     let mut wire = Wire::over(connect_from("127.0.0.1", proxy.addr()).unwrap());
     for parcel in 0..100 {
@@ -106,35 +114,50 @@ fn made_up_keys_of_another_limit_evict_no_strict_state() {
         }
     }
     let strict = [("/strict", "denied"), ("/banning", "banned"), ("/strict", "blocked"), ("/busy", "holder")];
-    assert_eq!(strict.map(|(path, key)| ask(path, key)), [429, 429, 403, 429]);
-    let metrics = get(proxy.admin(), "/metrics", &[]);
-    let evictions =
-        metrics.text().lines().find_map(|line| line.strip_prefix("tidegate_store_evictions_total "));
-    let evictions: usize = evictions.unwrap().parse().unwrap();
+    assert_eq!(strict.map(|(path, key)| status(path, key)), [429, 429, 403, 429]);
+    let evictions = proxy.metric("tidegate_store_evictions_total");
     assert!((8_000..8_100).contains(&evictions), "{evictions}");
 }
 
-/// Sends requests in parcels of a hundred for a second; how many have passed, and how many were denied.
-fn pipeline(ground: &Ground, request: impl Fn(u32) -> String) -> (u32, u32) {
-    let until = Instant::now() + Duration::from_secs(1);
-    let mut wire = Wire::over(ground.connect());
-    let (mut passed, mut denied) = (0, 0);
-    while Instant::now() < until {
-        let asked = passed + denied;
-        let parcel: String = (asked..asked + 100).map(&request).collect();
-        wire.stream().write_all(parcel.as_bytes()).unwrap();
-        for _ in 0..100 {
-            match wire.read_response("GET").unwrap().status() {
-                200 => passed += 1,
-                429 => denied += 1,
-                other => panic!("{other}"),
-            }
-        }
+/// The responses to pipelined requests.
+#[derive(Default)]
+struct Counts {
+    allowed: AtomicU32,
+    denied: AtomicU32,
+}
+
+impl Counts {
+    fn allowed(&self) -> u32 {
+        self.allowed.load(Ordering::SeqCst)
     }
-    (passed, denied)
+
+    fn denied(&self) -> u32 {
+        self.denied.load(Ordering::SeqCst)
+    }
+}
+
+/// Sends batches of a hundred pipelined requests until `is_over`, which must be within [`PATIENCE`].
+fn pipeline(setup: &Setup, counts: &Counts, request: impl Fn(u32) -> String, is_over: impl Fn() -> bool) {
+    let start = Instant::now();
+    let mut wire = Wire::over(setup.connect());
+    let mut sent = 0;
+    while !is_over() {
+        assert!(start.elapsed() < PATIENCE, "{} allowed, {} denied", counts.allowed(), counts.denied());
+        let batch: String = (sent..sent + 100).map(&request).collect();
+        wire.stream().write_all(batch.as_bytes()).unwrap();
+        for _ in 0..100 {
+            let count = match wire.read_response("GET").unwrap().status() {
+                200 => &counts.allowed,
+                429 => &counts.denied,
+                other => panic!("{other}"),
+            };
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        sent += 100;
+    }
 }
 
 #[test]
-fn limits_hold_and_spare_others() {
-    stage(CASES);
+fn limits_hold_under_attack() {
+    run(CASES);
 }

@@ -1,75 +1,80 @@
-//! Servers that mean harm, beside a good one; what becomes of each of their answers is in [`crate::malformed`].
+//! Hostile servers beside a good one. The outcome of single responses is tested in [`crate::malformed`].
 
 use std::time::{Duration, Instant};
 
-use super::swarm::Swarm;
+use super::connections::Connections;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 const CASES: &[Case] = &[
     Case {
-        name: "servers whose heads have no end",
+        name: "servers with endless heads",
         listener: "",
-        grows: 24 * 1024,
-        welcomes: true,
-        abuse: |ground| {
-            asked(ground, b"X-Endless: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n");
+        max_growth: 24 * 1024,
+        accepts_clients: true,
+        attack: |setup| {
+            flood_server(
+                setup,
+                b"X-Endless: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n",
+            );
         },
     },
     Case {
-        name: "servers whose header has no end",
+        name: "servers with an endless field",
         listener: "",
-        grows: 24 * 1024,
-        welcomes: true,
-        abuse: |ground| {
-            asked(ground, b"yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy");
+        max_growth: 24 * 1024,
+        accepts_clients: true,
+        attack: |setup| {
+            flood_server(setup, b"yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy");
         },
     },
     Case {
-        name: "servers that send interim responses and nothing else",
+        name: "servers that send only interim responses",
         listener: "",
-        grows: 24 * 1024,
-        welcomes: true,
-        abuse: |ground| asked(ground, b"Link: </a>\r\n\r\nHTTP/1.1 103 Early Hints\r\n"),
+        max_growth: 24 * 1024,
+        accepts_clients: true,
+        attack: |setup| flood_server(setup, b"Link: </a>\r\n\r\nHTTP/1.1 103 Early Hints\r\n"),
     },
     Case {
         name: "servers that close at once",
         listener: "",
-        grows: 16 * 1024,
-        welcomes: true,
-        abuse: |ground| asked(ground, b""),
+        max_growth: 16 * 1024,
+        accepts_clients: true,
+        attack: |setup| flood_server(setup, b""),
     },
     Case {
-        name: "requests for a server that never answers",
+        name: "requests to a server that never responds",
         listener: "",
-        grows: 32 * 1024,
-        welcomes: true,
-        abuse: |ground| {
-            let mut swarm = Swarm::new(300, || ground.connect());
-            swarm.send(b"GET /few HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-            swarm.wait(5 * SECOND);
-            // Some had a connection, some waited for one, and all others were told at once.
-            let said = |status: &[u8]| swarm.said().filter(|said| said.get(9..12) == Some(status)).count();
-            assert_eq!((said(b"503"), said(b"504")), (290, 10));
-            assert!(ground.silent.connections() <= 10);
+        max_growth: 32 * 1024,
+        accepts_clients: true,
+        attack: |setup| {
+            let mut connections = Connections::new(300, || setup.connect());
+            connections.send(b"GET /few HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            connections.wait(5 * SECOND);
+            // Some had a connection, some waited for one, and all others were rejected at once.
+            let count = |status: &[u8]| {
+                connections.received().filter(|received| received.get(9..12) == Some(status)).count()
+            };
+            assert_eq!((count(b"503"), count(b"504")), (290, 10));
+            assert!(setup.silent.connections() <= 10);
         },
     },
 ];
 
-/// Answers with a body that has no end.
+/// A server that responds with an endless body.
 pub fn endless() -> Upstream {
     Upstream::scripted(|caller| {
         let Ok(Some(_)) = caller.request() else { return };
         let chunk = [&b"10000\r\n"[..], &vec![b'x'; 0x1_0000], b"\r\n"].concat();
-        let mut said = caller.try_send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-        while said.is_ok() {
-            said = caller.try_send(&chunk);
+        let mut sent = caller.try_send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        while sent.is_ok() {
+            sent = caller.try_send(&chunk);
         }
     })
 }
 
-/// Agrees to web sockets, and says nothing there.
+/// A server that accepts WebSocket handshakes and then sends nothing.
 pub fn tunnel() -> Upstream {
     Upstream::scripted(|caller| {
         let Ok(Some(_)) = caller.request() else { return };
@@ -81,36 +86,36 @@ pub fn tunnel() -> Upstream {
     })
 }
 
-/// Begins an answer, and then says the body of its request again and again.
-pub fn babbling() -> Upstream {
+/// A server that begins a response and then repeats the body of the request without end.
+pub fn repeating() -> Upstream {
     Upstream::scripted(|caller| {
         let Ok(Some(request)) = caller.request() else { return };
-        let said = request.body.repeat(1000);
+        let part = request.body.repeat(1000);
         let mut sent = caller.try_send("HTTP/1.1 103 Early Hints\r\n");
-        while sent.is_ok() && !said.is_empty() {
-            sent = caller.try_send(&said);
+        while sent.is_ok() && !part.is_empty() {
+            sent = caller.try_send(&part);
         }
     })
 }
 
-/// Asks a server that says this again and again, which costs nothing but a 502 each.
+/// Sends requests to a server that repeats this part in its responses; each request gets a 502.
 #[track_caller]
-fn asked(ground: &Ground, said: &[u8]) {
+fn flood_server(setup: &Setup, part: &[u8]) {
     let until = Instant::now() + SECOND;
     let head = format!(
-        "POST /babbling HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        said.len()
+        "POST /repeating HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        part.len()
     );
     while Instant::now() < until {
-        let mut swarm = Swarm::new(20, || ground.connect());
-        swarm.send(&[head.as_bytes(), said].concat());
-        swarm.wait(5 * SECOND);
-        assert!(swarm.said().all(|said| said.starts_with(b"HTTP/1.1 502 ")));
+        let mut connections = Connections::new(20, || setup.connect());
+        connections.send(&[head.as_bytes(), part].concat());
+        connections.wait(5 * SECOND);
+        assert!(connections.received().all(|received| received.starts_with(b"HTTP/1.1 502 ")));
     }
-    eventually("the server is left alone", || ground.babbling.open() == 0);
+    eventually("the connections to the server are closed", || setup.repeating.open() == 0);
 }
 
 #[test]
-fn servers_wear_nobody_out() {
-    stage(CASES);
+fn hostile_servers_do_not_harm_other_clients() {
+    run(CASES);
 }

@@ -56,7 +56,7 @@ fn report(text: &str) -> String {
 }
 
 #[test]
-fn the_examples_are_right_and_not_odd() {
+fn the_examples_have_no_errors_or_warnings() {
     for (file, text) in [
         ("config/quickstart.toml", include_str!("../../../config/quickstart.toml")),
         ("config/production.toml", include_str!("../../../config/production.toml")),
@@ -276,7 +276,7 @@ fn lines(report: &config::Report) -> Vec<String> {
 }
 
 #[test]
-fn hidden_routes_are_found_whatever_their_conditions_are() {
+fn unreachable_routes_are_reported() {
     let hidden = |all: &[(&str, &str)]| {
         let loaded = parse(&routes(all)).unwrap_or_else(|report| panic!("{report}"));
         lines(&loaded.warnings).iter().filter(|line| line.contains("never matches")).count()
@@ -296,7 +296,7 @@ fn hidden_routes_are_found_whatever_their_conditions_are() {
 }
 
 #[test]
-fn limits_that_clients_can_evade_are_found() {
+fn limits_that_clients_can_evade_are_reported() {
     let made_up = |key: &str, route: &str| {
         let text = routes(&[("/a/{id}", route), ("/b/*", "")])
             .replace("rate = \"1/s\"", &format!("rate = \"1/s\"\nkey = {key}"));
@@ -323,7 +323,7 @@ fn limits_that_clients_can_evade_are_found() {
 }
 
 #[test]
-fn encoded_slashes_may_stay_where_no_limit_is_walked_round() {
+fn encoded_slashes_are_accepted_if_no_limit_can_be_evaded() {
     let keep = "encoded_slash = \"keep\"\nupstream = \"http://a\"";
     let is_right = |all: &[(&str, &str)]| parse(&routes(all)).is_ok();
     assert!(is_right(&[("/f/*", keep), ("/login", "")]));
@@ -375,7 +375,7 @@ fn ten_thousand_routes_are_read() {
 }
 
 #[test]
-fn many_problems_are_all_shown() {
+fn all_problems_are_reported() {
     let text = "[[routes]]\npat = \"/\"\n".repeat(3_000);
     let report = report(&text);
     assert_eq!(report.matches("unknown key `pat`").count(), 3_000);

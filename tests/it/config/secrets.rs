@@ -78,7 +78,7 @@ fn paths_of_servers_and_of_keys_are_not_shown() {
 }
 
 #[test]
-fn explain_shows_variables_in_place_of_what_is_secret() {
+fn explain_shows_variables_instead_of_secrets() {
     let directory = tempfile::tempdir().unwrap();
     let config = r#"
         listen = "127.0.0.1:0"

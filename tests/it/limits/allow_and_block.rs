@@ -4,7 +4,7 @@ use super::setup::{PROXY, limited, quota};
 use crate::support::{Client, Tidegate};
 
 #[test]
-fn who_is_allowed_is_not_limited_and_who_is_blocked_is_refused() {
+fn allowed_clients_are_not_limited_and_blocked_clients_are_denied() {
     let config = limited(
         r#"
         rate = "1/hour"

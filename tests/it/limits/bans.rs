@@ -3,7 +3,7 @@
 use crate::support::{Client, eventually, over_both_stores};
 
 #[test]
-fn who_is_refused_too_often_is_banned() {
+fn a_key_is_banned_after_repeated_denials() {
     let config = r#"
         [limits.strict]
         rate = "10/s"

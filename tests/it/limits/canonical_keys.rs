@@ -46,7 +46,7 @@ fn share_one_count(config: &str, requests: &[&[&str]]) {
 }
 
 #[test]
-fn a_method_in_another_case_is_refused() {
+fn a_method_in_another_case_is_rejected() {
     let proxy = Tidegate::start(
         "[limits.sign-in]\nrate = \"5/minute\"\n\
          [[routes]]\npath = \"/v1/sessions\"\nmethods = [\"POST\"]\nlimits = [\"sign-in\"]\nrespond = {}\n\
@@ -85,7 +85,7 @@ fn unregistered_methods_share_one_count() {
 }
 
 #[test]
-fn a_query_is_read_once_and_has_a_bounded_number_of_parameters() {
+fn the_number_of_query_parameters_is_bounded() {
     let proxy = Tidegate::start(
         "[limits.by-key]\nrate = \"100/hour\"\nkey = \"query:key\"\n\
          [[routes]]\npath = \"/q\"\nquery = { a = \"1\", b = \"2\" }\nrespond = {}\n\
@@ -108,7 +108,7 @@ fn a_query_is_read_once_and_has_a_bounded_number_of_parameters() {
 }
 
 #[test]
-fn a_header_with_differing_values_is_refused_where_a_limit_reads_it() {
+fn conflicting_values_of_a_key_header_are_rejected() {
     for limit in [
         "rate = \"9/hour\"\nkey = \"header:x-name\"\non_missing = \"skip\"",
         "rate = \"9/hour\"\nkey = \"header:x-name\"\nblock = [\"key:stolen\"]",
@@ -132,7 +132,7 @@ fn a_header_with_differing_values_is_refused_where_a_limit_reads_it() {
 }
 
 #[test]
-fn several_tokens_that_differ_are_refused_where_a_limit_counts_by_a_claim() {
+fn conflicting_tokens_are_rejected_if_a_limit_counts_by_a_claim() {
     let issuer = Issuer::new(jsonwebtoken::Algorithm::EdDSA, "k");
     let [alice, bob] = ["alice", "bob"].map(|name| issuer.token(&serde_json::json!({ "sub": name })));
     let directory = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ fn several_tokens_that_differ_are_refused_where_a_limit_counts_by_a_claim() {
 }
 
 #[test]
-fn cookies_and_parameters_that_differ_are_counted_by_address() {
+fn conflicting_cookies_and_parameters_are_counted_by_address() {
     for on_missing in ["skip", "deny", "client_ip"] {
         for (part, one, two) in [("cookie:sid", "sid=1; sid=2", "/"), ("query:sid", "x=y", "/?sid=1&sid=2")] {
             let config = format!("rate = \"2/hour\"\nkey = \"{part}\"\non_missing = \"{on_missing}\"");
@@ -172,7 +172,7 @@ fn cookies_and_parameters_that_differ_are_counted_by_address() {
 }
 
 #[test]
-fn block_and_allow_rules_look_at_every_value() {
+fn block_and_allow_rules_check_every_value() {
     let config = "rate = \"1/hour\"\nkey = [\"cookie:sid\", \"query:id\"]\non_missing = \"skip\"\n\
                   block = [\"key:stolen\", \"key:half|stolen\"]\nallow = [\"key:friend\", \"key:other\"]";
     let proxy = Tidegate::start(&limited(config));
@@ -201,7 +201,7 @@ fn block_and_allow_rules_look_at_every_value() {
 }
 
 #[test]
-fn every_spelling_of_a_cookie_is_counted_under_one_key() {
+fn all_spellings_of_a_cookie_share_one_key() {
     share_one_count(
         "rate = \"100/hour\"\nkey = \"cookie:sid\"",
         &[
@@ -234,7 +234,7 @@ fn every_spelling_of_a_cookie_is_counted_under_one_key() {
 }
 
 #[test]
-fn every_spelling_of_an_authorization_header_is_counted_under_one_key() {
+fn all_spellings_of_an_authorization_header_share_one_key() {
     let by = "rate = \"100/hour\"\nkey = \"header:authorization\"";
     share_one_count(
         by,
@@ -284,7 +284,7 @@ fn naming_headers(upstream: &str) -> String {
 }
 
 #[test]
-fn headers_that_a_server_may_take_for_one_the_file_names_are_removed() {
+fn headers_with_confusable_names_are_removed() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&naming_headers(&server.url()));
     let names = [
@@ -312,7 +312,7 @@ fn headers_that_a_server_may_take_for_one_the_file_names_are_removed() {
 }
 
 #[test]
-fn no_trailer_brings_back_a_header_that_the_file_names() {
+fn trailers_with_configured_header_names_are_removed() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&naming_headers(&server.url()));
     let names = "X-Sum, X_Free, X_Api_Key, X-Api-Key, x-cost, X_Plan, X-In-Ternal, x_by_gate";
@@ -351,7 +351,7 @@ fn no_trailer_brings_back_a_header_that_the_file_names() {
 }
 
 #[test]
-fn a_prefix_is_cut_in_whatever_spelling_it_comes() {
+fn a_prefix_is_stripped_in_every_spelling() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!(
         "[[routes]]\npath = \"/v1:beta/*\"\nupstream = \"{0}\"\nrewrite = {{ strip_prefix = \"/v1:beta\" }}\n\

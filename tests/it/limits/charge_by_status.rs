@@ -56,7 +56,7 @@ fn login() -> Upstream {
 }
 
 #[test]
-fn a_client_that_resets_its_connection_before_the_response_has_paid() {
+fn a_client_that_resets_before_the_response_is_charged() {
     for over_redis in [false, true] {
         let redis = over_redis.then(RedisServer::start);
         let (upstream, _release) = held_back("401 Unauthorized");
@@ -108,7 +108,7 @@ fn a_parallel_burst_is_bounded_by_the_limit() {
 }
 
 #[test]
-fn units_come_back_at_once_when_the_status_is_not_listed() {
+fn units_are_refunded_at_once_for_other_statuses() {
     let (upstream, release) = held_back("200 OK");
     over_both_stores(&config("401", &upstream.url()), |proxy| {
         let mut clients: Vec<Client> = (0..3)
@@ -135,7 +135,7 @@ fn units_come_back_at_once_when_the_status_is_not_listed() {
 }
 
 #[test]
-fn every_final_status_counts_also_the_proxys_own() {
+fn statuses_of_the_proxy_itself_are_charged_too() {
     let silent = Upstream::scripted(|caller| {
         let _ = caller.request();
         let _ = caller.request();
@@ -212,7 +212,7 @@ fn a_grpc_status_counts_as_its_http_equivalent() {
 }
 
 #[test]
-fn an_outage_of_the_store_charges_by_status_as_well() {
+fn charges_by_status_continue_through_an_outage() {
     let mut redis = RedisServer::start();
     let upstream = login();
     let proxy = Tidegate::start_with(&redis, &config("401", &upstream.url()));
@@ -259,7 +259,7 @@ fn units_held_when_the_store_comes_back_are_not_admitted_again() {
 }
 
 #[test]
-fn units_come_back_to_the_share_as_well_after_an_outage() {
+fn refunds_after_an_outage_reach_the_local_share() {
     let mut redis = RedisServer::start();
     let upstream = login();
     // The share of each proxy is one unit.
@@ -318,7 +318,7 @@ fn failed_logins_are_charged_and_others_are_not() {
 }
 
 #[test]
-fn a_limit_that_charges_by_status_takes_on_arrival() {
+fn limits_that_charge_by_status_charge_on_arrival() {
     let loaded = loaded(
         "rate = \"20/hour\"\ncharge_on = [401, 403]\ncost = \"header:x-cost\"\n\
          overrides = { \"127.0.0.9\" = { rate = \"30/hour\" } }",

@@ -79,7 +79,7 @@ fn a_slot_is_held_until_the_last_byte() {
 }
 
 #[test]
-fn a_client_that_goes_away_gives_its_slot_back_when_the_server_has_finished() {
+fn a_slot_of_a_disconnected_client_is_released_when_the_server_finishes() {
     let (upstream, release) = held_back();
     over_both_stores(&slots(&upstream, "30s"), |proxy| {
         for _ in 0..3 {
@@ -105,7 +105,7 @@ fn a_client_that_goes_away_gives_its_slot_back_when_the_server_has_finished() {
 }
 
 #[test]
-fn slots_of_a_killed_proxy_come_back_and_those_of_a_living_one_stay() {
+fn leases_of_a_killed_proxy_expire_and_those_of_a_running_one_are_renewed() {
     let redis = RedisServer::start();
     let (upstream, _release) = held_back();
     let config = slots(&upstream, "3s");
@@ -126,7 +126,7 @@ fn slots_of_a_killed_proxy_come_back_and_those_of_a_living_one_stay() {
 }
 
 #[test]
-fn a_slot_that_was_taken_without_the_store_is_renewed_and_then_put_into_it() {
+fn a_slot_acquired_during_an_outage_is_written_to_redis_afterwards() {
     let mut redis = RedisServer::start();
     let (upstream, release) = held_back();
     let proxy = Tidegate::start_with(&redis, &slots(&upstream, "3s"));

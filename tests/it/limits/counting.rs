@@ -15,7 +15,7 @@ pub fn status_from(source: &str, address: SocketAddr, target: &str, headers: &[&
 }
 
 #[test]
-fn so_many_pass_and_no_more() {
+fn exactly_the_limit_is_allowed() {
     let config = r#"
         [limits.bucket]
         rate = "1/hour"
@@ -56,7 +56,7 @@ fn so_many_pass_and_no_more() {
 }
 
 #[test]
-fn what_is_spent_comes_back() {
+fn spent_units_are_refilled() {
     let config = r#"
         [limits.quick]
         rate = "20/s"
@@ -77,7 +77,7 @@ fn what_is_spent_comes_back() {
 }
 
 #[test]
-fn what_one_limit_refuses_costs_no_other_anything() {
+fn a_denial_by_one_limit_charges_no_other() {
     let config = r#"
         [limits.wide]
         rate = "9/hour"

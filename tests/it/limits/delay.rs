@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Client, Tidegate, Upstream, get, over_both_stores};
 
 #[test]
-fn what_waits_in_a_queue_goes_on_when_it_is_its_turn() {
+fn queued_requests_are_delayed_to_the_rate() {
     let config = r#"
         [limits.even]
         algorithm = "leaky_bucket"
@@ -35,7 +35,7 @@ fn what_waits_in_a_queue_goes_on_when_it_is_its_turn() {
 }
 
 #[test]
-fn who_hangs_up_in_the_queue_never_reaches_the_server() {
+fn delayed_requests_of_disconnected_clients_are_not_forwarded() {
     let upstream = Upstream::echo();
     let config = format!(
         r#"

@@ -4,7 +4,7 @@ use super::setup::{TWO_AN_HOUR, answering};
 use crate::support::{Client, RedisServer, Tidegate, assert_problem, assert_seconds, get};
 
 #[test]
-fn a_limit_is_told_and_its_end_is_a_problem() {
+fn rate_headers_and_the_problem_of_a_denial() {
     let proxy = Tidegate::start(TWO_AN_HOUR);
     let mut client = Client::connect(proxy.addr());
     for (remaining, reset) in [("1", 1800), ("0", 3600)] {
@@ -70,7 +70,7 @@ fn a_head_request_is_limited_without_a_body() {
 }
 
 #[test]
-fn several_limits_that_refuse_are_all_named() {
+fn all_denying_limits_are_named() {
     let proxy = Tidegate::start(
         r#"
         [limits]
@@ -94,7 +94,7 @@ fn several_limits_that_refuse_are_all_named() {
 }
 
 #[test]
-fn a_refusal_may_be_in_own_words() {
+fn the_response_of_a_denial_is_configurable() {
     let proxy = answering(
         "retry_after_max = \"10s\"\n\
          [answers.denied]\nstatus = 503\ncontent_type = \"application/json\"\n\
@@ -125,7 +125,7 @@ fn a_refusal_may_be_in_own_words() {
 }
 
 #[test]
-fn retry_after_is_spread_only_upwards() {
+fn jitter_only_increases_retry_after() {
     let proxy = answering("retry_after_jitter = 1.0\nretry_after_max = \"3000s\"");
     let waits: Vec<u64> = (0..40)
         .map(|_| get(proxy.addr(), "/", &[]))
@@ -137,7 +137,7 @@ fn retry_after_is_spread_only_upwards() {
 }
 
 #[test]
-fn without_redis_a_limit_that_says_deny_is_503() {
+fn on_store_failure_deny_is_503() {
     let redis = RedisServer::absent();
     let proxy = Tidegate::start(&format!(
         "[store]\nurl = \"{}\"\n\
@@ -157,7 +157,7 @@ fn without_redis_a_limit_that_says_deny_is_503() {
 }
 
 #[test]
-fn no_route_is_a_problem_and_default_limits_count_it() {
+fn requests_without_a_route_are_404_and_charged_to_default_limits() {
     let proxy = Tidegate::start(
         r#"
         default_limits = ["few"]

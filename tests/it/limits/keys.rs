@@ -29,7 +29,7 @@ fn ask(address: SocketAddr, (method, target, headers): Asked) -> u16 {
 }
 
 #[test]
-fn requests_are_counted_apart_by_their_key() {
+fn requests_with_different_keys_are_counted_separately() {
     const PLAIN: Asked = ("GET", "/users/7/a", &[]);
     // A key, requests that all share one count, and requests that each have another.
     let cases: [(&str, &[Asked], &[Asked]); 11] = [
@@ -123,7 +123,7 @@ fn requests_are_counted_apart_by_their_key() {
 }
 
 #[test]
-fn everybody_has_a_count_by_address_and_all_share_a_global_one() {
+fn address_keys_are_separate_and_a_global_key_is_shared() {
     let by_address = Tidegate::start(&once_by("\"client_ip\""));
     let global = Tidegate::start(&once_by("\"global\""));
     let ask = |proxy: &Tidegate, source| status_from(source, proxy.addr(), "/users/7/a", &[]);
@@ -136,7 +136,7 @@ fn everybody_has_a_count_by_address_and_all_share_a_global_one() {
 }
 
 #[test]
-fn a_part_that_is_missing_means_what_the_limit_says() {
+fn on_missing_decides_about_requests_without_the_key() {
     let limit = |on_missing: &str| {
         format!(
             "[limits.once]\nrate = \"1/hour\"\nkey = \"header:x-api-key\"\n{on_missing}\n\
@@ -172,7 +172,7 @@ fn a_part_that_is_missing_means_what_the_limit_says() {
 }
 
 #[test]
-fn a_strangers_word_for_its_address_is_nothing() {
+fn forwarding_headers_of_untrusted_clients_are_ignored() {
     let proxy = Tidegate::start(&once_by("\"client_ip\""));
     let target = "/users/7/a";
     assert_eq!(status(proxy.addr(), target, &["X-Forwarded-For: 203.0.113.1"]), 200);
@@ -187,7 +187,7 @@ fn a_strangers_word_for_its_address_is_nothing() {
 }
 
 #[test]
-fn a_trusted_proxys_word_is_read_from_the_right() {
+fn forwarding_headers_of_trusted_proxies_are_read_from_the_right() {
     let config = |header: &str| {
         format!(
             "[client_ip]\ntrusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\nheader = \"{header}\"\n\

@@ -6,7 +6,7 @@ use super::setup::{charges, limited, loaded, number, quota};
 use crate::support::{Client, RedisServer, Tidegate, get};
 
 #[test]
-fn overrides_go_by_the_first_part_or_by_all() {
+fn overrides_match_the_first_part_or_the_whole_key() {
     let config = limited(
         r#"
         rate = "5/hour"
@@ -43,7 +43,7 @@ fn overrides_go_by_the_first_part_or_by_all() {
 }
 
 #[test]
-fn a_rate_of_its_own_does_not_go_with_the_burst_of_another() {
+fn an_overridden_rate_does_not_inherit_the_burst() {
     let config = limited(
         r#"
         rate = "100/hour"
@@ -63,7 +63,7 @@ fn a_rate_of_its_own_does_not_go_with_the_burst_of_another() {
 }
 
 #[test]
-fn names_lead_to_the_keys_and_numbers_that_requests_meet() {
+fn names_resolve_to_the_keys_and_quotas_of_requests() {
     let loaded = loaded(
         r#"
         rate = "5/hour"

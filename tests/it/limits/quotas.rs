@@ -38,7 +38,7 @@ fn calendar(unit: CalendarUnit, zone: &str) -> Align {
 }
 
 #[test]
-fn every_algorithm_has_its_numbers() {
+fn every_algorithm_reads_its_quota() {
     for (limit, wanted) in [
         ("rate = \"5/s\"", Quota::token_bucket(rate(5, SECOND), 5)),
         ("rate = \"5/s\"\nburst = 9", Quota::token_bucket(rate(5, SECOND), 9)),
@@ -68,7 +68,7 @@ fn every_algorithm_has_its_numbers() {
 }
 
 #[test]
-fn windows_follow_the_calendar_where_the_unit_has_no_number() {
+fn windows_of_a_single_unit_follow_the_calendar() {
     use CalendarUnit::{Day, Month, Week, Year};
     let of = |lines: &str| quota(&format!("algorithm = \"fixed_window\"\n{lines}"));
     let berlin = "timezone = \"Europe/Berlin\"";
@@ -87,7 +87,7 @@ fn windows_follow_the_calendar_where_the_unit_has_no_number() {
 }
 
 #[test]
-fn elsewhere_a_month_has_30_days_and_a_year_365_and_check_says_so() {
+fn other_months_have_30_days_with_a_warning() {
     for (limit, wanted) in [
         ("rate = \"5/month\"", Quota::token_bucket(rate(5, 30 * DAY), 5).unwrap()),
         ("rate = \"5/2 years\"", Quota::token_bucket(rate(5, 730 * DAY), 5).unwrap()),
@@ -102,7 +102,7 @@ fn elsewhere_a_month_has_30_days_and_a_year_365_and_check_says_so() {
 }
 
 #[test]
-fn tiers_and_overrides_have_the_rest_of_their_numbers_from_the_limit() {
+fn tiers_and_overrides_inherit_from_the_limit() {
     let (quotas, _) = read(
         "algorithm = \"fixed_window\"\nrate = \"5/day\"\ntimezone = \"Asia/Tokyo\"\n\
          tiers = { by = \"method\", PUT = { rate = \"6/week\" }, GET = { timezone = \"UTC\" } }\n\
@@ -132,7 +132,7 @@ fn tiers_and_overrides_have_the_rest_of_their_numbers_from_the_limit() {
 }
 
 #[test]
-fn a_cost_from_a_header_is_at_most_what_is_there_at_once() {
+fn the_cost_of_a_header_is_at_most_the_capacity() {
     use tidegate::gate::Cost;
     let max = |lines: &str| {
         let text = format!(

@@ -6,7 +6,7 @@ use super::setup::answering;
 use crate::support::{Tidegate, Upstream, assert_seconds, get};
 
 #[test]
-fn reset_may_be_a_time_of_day() {
+fn reset_may_be_a_unix_time() {
     let proxy = answering(r#"reset = "epoch""#);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let answer = get(proxy.addr(), "/", &[]);
@@ -27,7 +27,7 @@ fn draft(value: &str) -> (String, u64) {
 }
 
 #[test]
-fn rate_headers_are_those_that_are_wanted() {
+fn rate_headers_are_those_that_are_configured() {
     for (value, x, of_draft) in [
         ("x-ratelimit", true, false),
         ("draft-11", false, true),
@@ -59,7 +59,7 @@ fn rate_headers_are_those_that_are_wanted() {
 }
 
 #[test]
-fn the_draft_names_every_limit_and_the_others_the_one_that_binds() {
+fn draft_headers_list_every_limit_and_others_the_strictest() {
     let proxy = Tidegate::start(
         r#"
         default_limits = ["wide"]
@@ -87,7 +87,7 @@ fn the_draft_names_every_limit_and_the_others_the_one_that_binds() {
 }
 
 #[test]
-fn an_upstreams_own_rate_headers_stay_if_they_are_tighter() {
+fn stricter_rate_headers_of_an_upstream_are_kept() {
     let answer = |remaining: &str| {
         Upstream::answering(format!(
             "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-RateLimit-Limit: 7\r\nx-ratelimit-Remaining: {remaining}\r\nX-RateLimit-Reset: 9\r\nRateLimit: \"theirs\";r={remaining};t=9\r\nRateLimit-Policy: \"theirs\";q=7;w=9\r\n\r\n"
@@ -116,7 +116,7 @@ fn an_upstreams_own_rate_headers_stay_if_they_are_tighter() {
 }
 
 #[test]
-fn without_a_limit_an_upstreams_own_rate_headers_pass() {
+fn rate_headers_of_an_upstream_pass_without_a_limit() {
     let server =
         Upstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-RateLimit-Remaining: 99\r\n\r\n");
     let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));

@@ -4,7 +4,7 @@ use super::setup::limited;
 use crate::support::{Tidegate, get, over_both_stores};
 
 #[test]
-fn a_limit_that_watches_neither_denies_nor_shows() {
+fn a_shadow_limit_neither_denies_nor_adds_headers() {
     let config = r#"
         [limits.strict]
         rate = "1/hour"
@@ -33,7 +33,7 @@ fn a_limit_that_watches_neither_denies_nor_shows() {
 }
 
 #[test]
-fn a_limit_that_only_watches_refuses_nobody() {
+fn a_shadow_limit_ignores_block_lists_and_missing_keys() {
     let config = limited(
         "rate = \"1/hour\"\nkey = \"header:x-api-key\"\nmode = \"shadow\"\non_missing = \"deny\"\n\
          block = [\"127.0.0.0/8\", \"key:stolen\"]",

@@ -4,7 +4,7 @@ use super::setup::{by_proxy, limited, number, quota};
 use crate::support::{Client, RedisServer, Tidegate, get};
 
 #[test]
-fn tiers_go_by_headers_of_trusted_proxies() {
+fn tiers_are_read_from_headers_of_trusted_proxies() {
     let config = limited(
         "rate = \"2/hour\"\nkey = \"header:x-api-key\"\n\
          tiers = { by = \"header:x-plan\", pro = { rate = \"30/hour\" }, \"v1.Free_x-1\" = { rate = \"1/hour\" } }",
@@ -29,7 +29,7 @@ fn tiers_go_by_headers_of_trusted_proxies() {
 }
 
 #[test]
-fn tiers_by_what_no_client_sets_need_no_trust() {
+fn tiers_by_method_or_path_need_no_trusted_proxy() {
     let config = "[limits.one]\nrate = \"5/hour\"\n\
                   tiers = { by = \"path_param:plan\", pro = { rate = \"30/hour\" } }\n\
                   [limits.two]\nrate = \"50/hour\"\n\
@@ -45,7 +45,7 @@ fn tiers_by_what_no_client_sets_need_no_trust() {
 }
 
 #[test]
-fn whoever_is_trusted_may_set_its_tier() {
+fn a_trusted_client_may_set_its_tier() {
     let config = limited(
         "rate = \"2/hour\"\ntrust = \"any\"\ntiers = { by = \"query:plan\", pro = { rate = \"30/hour\" } }",
     );

@@ -88,7 +88,7 @@ fn wrong() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn frames_that_break_the_rules_end_their_stream_or_connection() {
+fn invalid_frames_end_their_stream_or_connection() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
     for (what, bytes) in wrong() {

@@ -71,7 +71,7 @@ fn verdict(case: &Case, answer: Option<Result<u16, u32>>, seen: &Seen) -> Result
 }
 
 #[test]
-fn every_stream_is_refused_or_leaves_in_one_meaning() {
+fn every_stream_is_rejected_or_forwarded_unambiguously() {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let shared = Arc::clone(&seen);
     let server = Upstream::scripted(move |caller| serve(caller, &shared));
@@ -96,7 +96,7 @@ fn every_stream_is_refused_or_leaves_in_one_meaning() {
 }
 
 #[test]
-fn a_body_that_is_given_up_is_never_whole() {
+fn an_aborted_body_is_never_complete() {
     // Neither with an error nor, which the library takes for an end, without one.
     for code in [0_u32, 8] {
         let got = Arc::new(Mutex::new(Vec::new()));

@@ -125,7 +125,7 @@ fn verdict(case: &Case, got: &Got, seen: &Seen) -> Result<(), String> {
 }
 
 #[test]
-fn every_request_is_refused_or_leaves_in_one_meaning() {
+fn every_request_is_rejected_or_forwarded_unambiguously() {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let shared = Arc::clone(&seen);
     let server = Upstream::scripted(move |caller| serve(caller, &shared));

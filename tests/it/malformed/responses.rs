@@ -80,7 +80,7 @@ fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
 }
 
 #[test]
-fn every_answer_passes_in_one_meaning_or_is_seen_to_be_broken() {
+fn every_response_is_unambiguous_or_visibly_incomplete() {
     let said = Arc::new(Mutex::new(Vec::new()));
     let shared = Arc::clone(&said);
     let server = Upstream::scripted(move |caller| serve(caller, &shared));

@@ -231,7 +231,7 @@ fn chunks(message: &mut Strict, bytes: &[u8], mut at: usize) -> Result<usize, Fa
 }
 
 #[test]
-fn the_strict_reader_is_strict() {
+fn the_strict_parser_is_strict() {
     let length = |text: &str| request(text.as_bytes()).map(|(message, at)| (message.body.len(), at));
     assert_eq!(length("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhiGET"), Ok((2, 49)));
     let chunked = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";

@@ -87,7 +87,7 @@ impl Held {
 /// Denials count in a window that the first opens; the one that is too many bans; a ban refuses free looks as
 /// well, and is no longer for those; a block refuses until its end; lifting and forgetting do what they say.
 #[test]
-fn bans_and_blocks_answer_as_their_model() {
+fn bans_and_blocks_match_their_model() {
     let span = || prop_oneof![Just(1_000_u64), 1..4_000_u64, 1..2_000_000_u64, Just(60_000_000)];
     let ban = (1..6_u64, span(), span()).prop_map(|(after, within, length)| Ban {
         after,

@@ -50,7 +50,7 @@ fn policies(all: Vec<Limit>) -> Vec<Policy> {
 /// The bound is hard after every single step, with records of all kinds; and long after the last arrival a
 /// sweep leaves nothing.
 #[test]
-fn the_bound_is_hard_and_a_sweep_leaves_nothing() {
+fn max_keys_is_never_exceeded_and_a_sweep_removes_all() {
     let ban = || prop::option::of((1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64));
     let limits = prop::collection::vec((any_numbers(), ban()), 1..5).prop_map(policies);
     let bound = prop_oneof![1..4_usize, 1..80_usize, Just(700)];
@@ -90,7 +90,7 @@ fn the_bound_is_hard_and_a_sweep_leaves_nothing() {
 
 /// From many threads at once as well.
 #[test]
-fn the_bound_is_hard_for_all_threads_together() {
+fn max_keys_is_never_exceeded_by_concurrent_threads() {
     let memory = Memory::new(300, Clock::System);
     let pace = super::rules::Pace { units: 3, period: 200_000 };
     let all = [

@@ -50,7 +50,7 @@ fn stays_spent(before: &Numbers, after: &Numbers, spending: &[(Move, u64)]) -> R
 }
 
 #[test]
-fn what_was_spent_stays_spent() {
+fn spent_units_survive_a_change_of_numbers() {
     let numbers = (any_pace(), 1..40_u64, any_pace(), 1..40_u64, 0..7_u8);
     for_all(800, &(numbers, spending()), |((old, burst, new, other, which), spending)| {
         let same_period = Pace { period: old.period, ..new };
@@ -69,7 +69,7 @@ fn what_was_spent_stays_spent() {
 
 /// Tokens that come at intervals are missing until a tick of the new period, counted from the old one's last.
 #[test]
-fn what_is_missing_stays_missing() {
+fn missing_tokens_survive_a_change_of_numbers() {
     let numbers = (any_pace(), 1..40_u64, any_pace(), 1..40_u64);
     for_all(300, &(numbers, spending()), |((old, burst, new, other), spending)| {
         let same_period = Pace { period: old.period, ..new };
@@ -79,7 +79,7 @@ fn what_is_missing_stays_missing() {
 
 /// Windows of another period or alignment begin anew; so do parts of another width.
 #[test]
-fn counts_of_other_windows_mean_nothing() {
+fn counts_of_other_windows_are_ignored() {
     let numbers = (any_pace(), any_pace(), 0..5_u8);
     for_all(300, &(numbers, spending()), |((old, new, which), spending)| {
         if old.period == new.period {
@@ -114,7 +114,7 @@ fn another_algorithm_starts_fresh() {
 
 /// A rate that goes up and a burst that goes down, in figures, on both stores.
 #[test]
-fn a_rate_goes_up_and_a_burst_goes_down() {
+fn rates_and_bursts_change_in_both_stores() {
     let server = RedisServer::start();
     let stores = Stores::new(&server);
     let bucket = |units, burst| Numbers::Token(Pace { units, period: 1_000_000 }, burst).policy("a");

@@ -22,7 +22,7 @@ fn any_arrivals() -> impl Strategy<Value = Vec<(Move, usize, u64)>> {
 /// Each decision is that of one clock which shows the latest time at which anything was charged: it is neither
 /// more generous nor stricter, and what it foretells is on the asking proxy's clock.
 #[test]
-fn clocks_that_differ_decide_as_the_one_that_is_ahead() {
+fn clock_skew_decides_by_the_latest_clock() {
     for_all(500, &(any_timed(), any_clocks(), any_arrivals()), |(numbers, ahead, arrivals)| {
         let (many, one, policy) = (memory(), memory(), numbers.policy("a"));
         let (mut time, mut stamp, mut last) = (START, 0, None);
@@ -51,7 +51,7 @@ fn clocks_that_differ_decide_as_the_one_that_is_ahead() {
 
 /// In true time no stretch holds more than what its length and the second that the clocks may differ bring.
 #[test]
-fn clocks_that_differ_mint_nothing() {
+fn clock_skew_adds_no_units() {
     let pace = (1..30_u64, prop_oneof![1..50_000_u64, Just(1_000_000), Just(60_000_000)]);
     let numbers = (pace, 1..40_u64, any::<bool>());
     for_all(

@@ -75,7 +75,7 @@ async fn admitted(stores: &[Store], policy: &Policy) -> u64 {
 
 /// Exactly the limit passes, of every algorithm, in both stores, by the server's clock and by the proxies'.
 #[test]
-fn many_tasks_get_exactly_the_limit() {
+fn concurrent_tasks_get_exactly_the_limit() {
     let server = RedisServer::start();
     runtime().block_on(async {
         let redis = connections(&server).await;
@@ -91,7 +91,7 @@ fn many_tasks_get_exactly_the_limit() {
 /// Those who have a slot are never more than there are, while tasks take and give back as fast as they can; in
 /// the end nobody has one.
 #[test]
-fn many_tasks_never_have_more_slots_than_there_are() {
+fn concurrent_tasks_never_exceed_the_slots() {
     let server = RedisServer::start();
     runtime().block_on(async {
         let redis = connections(&server).await;
@@ -134,7 +134,7 @@ fn many_tasks_never_have_more_slots_than_there_are() {
 
 /// Two processes on one Redis, real requests: exactly the limit passes.
 #[test]
-fn two_processes_let_exactly_the_limit_pass() {
+fn two_processes_allow_exactly_the_limit() {
     let server = RedisServer::start();
     let limits = [
         ("bucket", "algorithm = \"token_bucket\"\nrate = \"1/hour\"\nburst = 50"),

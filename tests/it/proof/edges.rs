@@ -51,7 +51,7 @@ fn take(server: &RedisServer, numbers: &Numbers, sent: u64, now: u64, key: &str)
 }
 
 #[test]
-fn the_window_is_that_of_the_time_that_decides() {
+fn the_window_contains_the_time_of_the_decision() {
     let server = RedisServer::start();
     // Over both changes of Berlin's clock.
     let sent = 0..420_u64 * DAY;

@@ -168,7 +168,7 @@ fn rng() -> TestRng {
 
 /// Random bytes of all lengths from 0 to 200.
 #[test]
-fn random_bytes_are_no_state() {
+fn random_bytes_deny_no_key_forever() {
     let server = RedisServer::start();
     let (stores, policies, mut rng) = (Stores::new(&server), limits(), rng());
     for round in 0..kit::cases(1) {
@@ -223,7 +223,7 @@ fn any_double(rng: &mut TestRng) -> f64 {
 
 /// Strings of doubles, each of which is odd, or fits.
 #[test]
-fn absurd_numbers_lock_nobody_out() {
+fn absurd_numbers_deny_no_key_forever() {
     let server = RedisServer::start();
     let (stores, policies, mut rng) = (Stores::new(&server), limits(), rng());
     for round in 0..kit::cases(1) {
@@ -244,7 +244,7 @@ fn absurd_numbers_lock_nobody_out() {
 
 /// True states in which one number is another.
 #[test]
-fn states_with_one_wrong_number_lock_nobody_out() {
+fn states_with_one_wrong_number_deny_no_key_forever() {
     let server = RedisServer::start();
     let (stores, policies, mut rng) = (Stores::new(&server), limits(), rng());
     for place in 0..u32::try_from(policies.len()).unwrap() {
@@ -280,7 +280,7 @@ fn states_with_one_wrong_number_lock_nobody_out() {
 
 /// The states of all algorithms under the names of all others.
 #[test]
-fn states_of_other_algorithms_lock_nobody_out() {
+fn states_of_other_algorithms_deny_no_key_forever() {
     let server = RedisServer::start();
     let (stores, policies) = (Stores::new(&server), limits());
     stores.set_clock(START);
@@ -301,7 +301,7 @@ fn states_of_other_algorithms_lock_nobody_out() {
 
 /// Other types than strings, and what is done by hand on all of these.
 #[test]
-fn other_types_are_no_state() {
+fn values_of_other_types_deny_no_key_forever() {
     let server = RedisServer::start();
     let (stores, policies) = (Stores::new(&server), limits());
     let types: [&[&str]; 7] = [

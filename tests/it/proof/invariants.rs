@@ -71,7 +71,7 @@ fn in_every_stretch(
 
 /// Bucket and GCRA: at most burst + rate·t in every stretch, however clocks differ, step back or are set back.
 #[test]
-fn no_stretch_holds_more_than_the_burst_and_what_came_back() {
+fn no_interval_admits_more_than_the_burst_and_the_refill() {
     let numbers = (any_pace(), 1..40_u64, 0..4_u8);
     for_all(800, &(numbers, arrivals(any_jump())), |((pace, burst, which), arrivals)| {
         let (numbers, burst) = match which {
@@ -90,7 +90,7 @@ fn no_stretch_holds_more_than_the_burst_and_what_came_back() {
 
 /// Sliding log: no window of any of its periods, wherever it starts, holds more than that rate's units.
 #[test]
-fn no_window_of_a_log_holds_more_than_its_units() {
+fn no_window_of_a_log_admits_more_than_its_units() {
     let rates = prop::collection::vec(any_pace(), 1..4);
     for_all(800, &(rates, arrivals(any_jump())), |(rates, arrivals)| {
         let admitted = play(&Numbers::Log(rates.clone()), Course::any(), &arrivals);
@@ -102,7 +102,7 @@ fn no_window_of_a_log_holds_more_than_its_units() {
 
 /// Sliding window: fewer than 2N in any period.
 #[test]
-fn no_period_of_a_sliding_window_holds_twice_its_units() {
+fn no_period_of_a_sliding_window_admits_twice_its_units() {
     let numbers = (any_pace(), prop_oneof![Just(1_u64), 2..7_u64, Just(60)]);
     for_all(800, &(numbers, arrivals(any_jump())), |((pace, buckets), arrivals)| {
         let period = (pace.period / buckets).max(1) * buckets;
@@ -114,7 +114,7 @@ fn no_period_of_a_sliding_window_holds_twice_its_units() {
 
 /// Fixed windows: never more than N in one.
 #[test]
-fn no_fixed_window_holds_more_than_its_units() {
+fn no_fixed_window_admits_more_than_its_units() {
     for_all(500, &(any_pace(), arrivals(any_move())), |(pace, arrivals)| {
         let mut windows: BTreeMap<u64, u64> = BTreeMap::new();
         for one in play(&Numbers::Fixed(pace), Course::behind(SECOND), &arrivals) {
@@ -137,7 +137,7 @@ fn no_fixed_window_holds_more_than_its_units() {
 /// Leaky bucket: each goes on no sooner than T after the one before it for each of that one's units, but for
 /// the part of a microsecond that no clock shows; and nobody waits for longer than the queue is.
 #[test]
-fn what_leaves_a_queue_is_spaced() {
+fn queued_requests_are_spaced() {
     for_all(500, &((any_pace(), 0..20_u64), arrivals(any_move())), |((pace, queue), arrivals)| {
         let numbers = Numbers::Leaky(pace, queue);
         let admitted = play(&numbers, Course::behind(SECOND), &arrivals);
@@ -159,7 +159,7 @@ fn what_leaves_a_queue_is_spaced() {
 
 /// A refusal's `retry_after` is exact, and so is `reset_after`; and `remaining` is how many pass now.
 #[test]
-fn what_a_decision_foretells_comes_true_to_the_microsecond() {
+fn decisions_are_exact_to_the_microsecond() {
     let arrivals = prop::collection::vec((any_jump(), kit::any_cost()), 1..25);
     for_all(600, &(any_timed(), arrivals), |(numbers, arrivals)| {
         let policy = numbers.policy("a");
@@ -252,7 +252,7 @@ fn never_more_in_flight_than_there_are_slots() {
 
 /// Keys do not see each other.
 #[test]
-fn keys_count_apart() {
+fn keys_are_independent() {
     let arrivals = prop::collection::vec((any_move(), 0..5_u8, 1..3_u64), 1..60);
     for_all(200, &(any_timed(), arrivals), |(numbers, arrivals)| {
         let (together, policies) = (memory(), [numbers.policy("a")]);

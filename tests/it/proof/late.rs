@@ -10,7 +10,7 @@ use crate::store::both_stores::Stores;
 use crate::support::RedisServer;
 
 #[test]
-fn both_stores_charge_late_alike() {
+fn both_stores_charge_late_equally() {
     let server = RedisServer::start();
     // In microseconds, or in thousandths of the period.
     let age = prop_oneof![
@@ -47,7 +47,7 @@ fn both_stores_charge_late_alike() {
 
 /// One store sees every charge in its time, the other some of them only later: as soon as it has, they answer alike.
 #[test]
-fn a_late_charge_is_as_good_as_one_in_time() {
+fn a_late_charge_equals_a_timely_one() {
     let arrival = (any_move(), 1..6_u64, any::<bool>(), prop::bool::weighted(0.2));
     for_all(1_500, &(any_timed(), prop::collection::vec(arrival, 1..40)), |(numbers, arrivals)| {
         match numbers {
@@ -83,7 +83,7 @@ fn a_late_charge_is_as_good_as_one_in_time() {
 
 /// A key that nobody has used meanwhile is as if its charge had been made in time, whatever the algorithm.
 #[test]
-fn a_late_charge_of_an_idle_key_is_as_good_as_one_in_time() {
+fn a_late_charge_of_an_idle_key_equals_a_timely_one() {
     for_all(1_500, &(any_timed(), 1..12_u64, any_move()), |(numbers, cost, step)| {
         let (policies, charge) = ([numbers.policy("a")], kit::charge(0, 1, cost));
         let (in_time, late) = (kit::memory(), kit::memory());
@@ -105,7 +105,7 @@ fn a_late_charge_of_an_idle_key_is_as_good_as_one_in_time() {
 
 /// However much is late, no state goes beyond its limit, and time brings all of it back.
 #[test]
-fn nothing_late_goes_beyond_the_limit() {
+fn late_charges_do_not_exceed_the_limit() {
     let ages = prop::collection::vec((0..2_000_u64, any_cost()), 1..20);
     for_all(500, &(any_timed(), ages), |(numbers, charges)| {
         let (memory, policies) = (kit::memory(), [numbers.policy("a")]);

@@ -31,7 +31,7 @@ fn any_ban() -> impl Strategy<Value = Option<Ban>> {
 /// Two stores, one of which forgets the state exactly when its lifetime is over: equal answers. The same where
 /// three proxies have clocks of their own within a second, and the state is kept for a second longer.
 #[test]
-fn what_is_forgotten_at_its_end_is_not_missed() {
+fn expired_states_change_no_decision() {
     let ahead = prop_oneof![Just(vec![0; 3]), prop::collection::vec(0..=SECOND, 3)];
     let what = prop_oneof![6 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Check),
         1 => Just(ChargeKind::Release), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late)];
@@ -66,7 +66,7 @@ fn what_is_forgotten_at_its_end_is_not_missed() {
 
 /// Sweeping the store in this process changes no answer.
 #[test]
-fn sweeping_changes_no_answer() {
+fn sweeps_change_no_decision() {
     let arrival = (any_move(), 0..3_u8, any_cost(), prop::bool::weighted(0.3));
     for_all(
         200,
@@ -116,7 +116,7 @@ fn millis(lifetime: u64) -> u64 {
 /// On a clock of the test's own: the lifetime of the model, rounded up, and an hour longer; only what is charged
 /// is written.
 #[test]
-fn redis_is_told_the_end_of_each_state() {
+fn redis_expires_each_state() {
     let server = RedisServer::start();
     let monitor = server.monitor();
     let stores = Stores::new(&server);

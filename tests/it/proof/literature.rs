@@ -51,7 +51,7 @@ fn three_a_minute_in_two_windows() {
 /// A hundred in the last second of a window and a hundred in the first of the next: the fixed window admits
 /// twice its units within two seconds; the log refuses the second hundred, until the first is a minute old.
 #[test]
-fn the_doubled_burst_at_an_edge_that_the_log_refuses() {
+fn the_log_denies_a_double_burst_at_a_window_edge() {
     let arrivals: Vec<u64> = [59 * SECOND, 60 * SECOND].into_iter().flat_map(|at| vec![at; 100]).collect();
     let admitted = |numbers| {
         let said = play(&[numbers], &arrivals);
@@ -68,7 +68,7 @@ fn the_doubled_burst_at_an_edge_that_the_log_refuses() {
 /// One a second and five a minute: after five, at 0, 14, 28, 42 and 56 s, the sixth at 56.5 s waits 3.5 s for
 /// the minute and half a second for the second. The longer wait is the answer; in whole seconds that is 4.
 #[test]
-fn one_a_second_and_five_a_minute_say_wait_four_seconds() {
+fn one_a_second_and_five_a_minute_wait_four_seconds() {
     let mut arrivals = [0, 14, 28, 42, 56].map(|second| second * SECOND).to_vec();
     arrivals.push(56 * SECOND + SECOND / 2);
     arrivals.push(60 * SECOND - 1);

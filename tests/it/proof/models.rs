@@ -13,7 +13,7 @@ use super::model::Model;
 
 /// Every field of every decision, for one key.
 #[test]
-fn every_algorithm_answers_as_its_model() {
+fn every_algorithm_matches_its_model() {
     let kind = prop_oneof![8 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Check)];
     let arrivals = prop::collection::vec((any_jump(), kind, any_cost()), 1..50);
     for_all(1_000, &(any_timed(), arrivals), |(numbers, arrivals)| {
@@ -110,7 +110,7 @@ fn several_limits_are_taken_all_or_none() {
 
 /// Slots: those that were taken and not given back, while their leases last.
 #[test]
-fn slots_answer_as_their_holders() {
+fn slots_match_their_model() {
     let what = prop_oneof![
         4 => Just(ChargeKind::Take),
         1 => Just(ChargeKind::Check),

@@ -14,7 +14,7 @@ use crate::support::RedisServer;
 type Arrival = (kit::Move, u64, u64, Option<usize>);
 
 #[test]
-fn both_stores_refund_alike() {
+fn both_stores_refund_equally() {
     let server = RedisServer::start();
     let earlier = prop::option::weighted(0.4, 0..8_usize);
     let arrival = (any_jump(), any_cost(), 0..6_u64, earlier);
@@ -91,7 +91,7 @@ fn compare(numbers: &Numbers, first: u64, arrivals: &[Arrival], exact: bool) -> 
 }
 
 #[test]
-fn what_comes_back_is_what_was_taken_and_never_more() {
+fn refunds_return_no_more_than_was_taken() {
     let arrival = (any_move(), 0..12_u64, Just(0_u64), Just(None));
     let arrivals = prop::collection::vec(arrival, 6..40);
     for_all(1_500, &(any_timed(), 1..12_u64, arrivals), |(numbers, first, arrivals)| match numbers {
@@ -106,7 +106,7 @@ fn what_comes_back_is_what_was_taken_and_never_more() {
 
 /// Given back at once, nothing was ever taken.
 #[test]
-fn a_refund_at_once_leaves_nothing() {
+fn an_immediate_refund_leaves_no_state() {
     for_all(500, &(any_numbers(), 1..12_u64), |(numbers, cost)| {
         let (memory, policies) = (kit::memory(), [numbers.policy("a")]);
         let charge = kit::charge(0, 1, cost);

@@ -81,7 +81,7 @@ fn any_change() -> impl Strategy<Value = (u64, u64)> {
 }
 
 #[test]
-fn both_stores_give_the_same_answers() {
+fn both_stores_decide_equally() {
     let server = RedisServer::start();
     let policies = (any_policy("a"), any_policy("b"), any_policy("c"), any_policy("d"), any_policy("c"));
     let events = prop::collection::vec((any_jump(), any_event()), 1..40);
@@ -120,7 +120,7 @@ fn both_stores_give_the_same_answers() {
 
 /// One limit at a time, and so deeper into its states than a mix goes.
 #[test]
-fn both_stores_give_the_same_answers_for_one_limit() {
+fn both_stores_decide_equally_for_one_limit() {
     let server = RedisServer::start();
     let arrival = (any_jump(), any_cost(), 0..6_u64, prop::bool::weighted(0.15), any::<bool>());
     let arrivals = prop::collection::vec(arrival, 1..60);
@@ -149,7 +149,7 @@ fn both_stores_give_the_same_answers_for_one_limit() {
 /// Many requests of one charge in one call, as they are when they are gathered: rows of equal ones, and others among
 /// them.
 #[test]
-fn both_stores_give_the_same_answers_to_requests_of_one_call() {
+fn both_stores_decide_equally_for_requests_of_one_call() {
     let server = RedisServer::start();
     let cost = prop_oneof![8 => Just(1_u64), 2 => any_cost()];
     let asked = (prop_oneof![6 => Just(0_u32), 1 => 1..3_u32], cost, prop::bool::weighted(0.1));

@@ -42,7 +42,7 @@ fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
 type Case = (&'static str, &'static [(&'static str, &'static str)], bool);
 
 #[test]
-fn circles_are_found_however_they_are_written() {
+fn all_forms_of_circular_imports_are_found() {
     let cases: [Case; 10] = [
         (
             "one direction",

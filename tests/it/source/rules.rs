@@ -54,7 +54,7 @@ fn module(path: &str) -> &str {
 }
 
 #[test]
-fn imports_go_left() {
+fn imports_follow_the_module_order() {
     for file in parsed() {
         let own = module(&file.path);
         let Some(rank) = ORDER.iter().position(|name| *name == own) else {
@@ -83,7 +83,7 @@ fn imports_go_left() {
 }
 
 #[test]
-fn libraries_stay_in_their_rooms() {
+fn libraries_stay_in_their_modules() {
     for (path, text) in sources() {
         for (library, rooms) in KEPT {
             let is_at_home = rooms.iter().any(|room| path.starts_with(room));
@@ -111,7 +111,7 @@ fn files_are_short_and_modules_have_no_mod_rs() {
 }
 
 #[test]
-fn every_script_says_what_goes_in_and_out() {
+fn every_script_documents_its_input_and_output() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for path in files_below(&root.join("lua"), ".lua") {
         let text = fs::read_to_string(&path).unwrap();

@@ -165,6 +165,10 @@ impl Trial {
         self.load.wait_rounds(CALM_ROUNDS);
         let growth = self.proxy.memory().saturating_sub(self.memory);
         let (samples, canaries) = self.load.stop();
+        // On a slow machine a breaker may have opened again; the next replies close it.
+        eventually("no breaker is open", || {
+            is_exact(&self.proxy) && self.proxy.metric("tidegate_store_breakers_open") == 0
+        });
         let lines = self.proxy.lines().split_off(self.lines);
         let canary = slowest(&canaries);
         let without = samples.iter().filter(|sample| !sample.is_counted && sample.path != "/local").count();
@@ -175,7 +179,7 @@ impl Trial {
              exact after {exact:.1?}, of which the machine was slow for {disturbed:.1?}; {growth} KiB more\n    {}",
             self.name,
             samples.len(),
-            waits(&samples),
+            waits(&samples, &canaries),
             slowest(&samples),
             lines.join("\n    "),
         );
@@ -266,9 +270,17 @@ fn disturbed(canaries: &[Sample], start: Instant, length: Duration) -> Duration 
     sum
 }
 
-/// How many took about as long as the deadline.
-fn waits(samples: &[Sample]) -> usize {
-    samples.iter().filter(|sample| sample.took >= DEADLINE * 9 / 10).count()
+/// How many requests took about as long as the deadline while the machine was not slow: where a canary took half a deadline
+/// shortly before or after, the machine may have delayed the call to Redis as well.
+fn waits(samples: &[Sample], canaries: &[Sample]) -> usize {
+    let mut slow: Vec<Instant> =
+        canaries.iter().filter(|canary| canary.took >= DEADLINE / 2).map(|canary| canary.at).collect();
+    slow.sort_unstable();
+    let is_disturbed = |sample: &Sample| {
+        let next = slow.partition_point(|at| *at + REOPENED < sample.at);
+        slow.get(next).is_some_and(|at| *at <= sample.at + sample.took + REOPENED)
+    };
+    samples.iter().filter(|sample| sample.took >= DEADLINE * 9 / 10 && !is_disturbed(sample)).count()
 }
 
 /// Asserts that no request waits for longer than the deadline, and that only the requests before the breakers open wait at
@@ -278,8 +290,8 @@ fn assert_waits(samples: &[Sample], canaries: &[Sample]) {
     let (slowest, canary) = (slowest(samples), slowest(canaries));
     let most = DEADLINE + canary.max(Duration::from_millis(100)) * 4;
     assert!(slowest <= most, "{slowest:?}, and the slowest canary {canary:?}");
-    let (waits, slow) = (waits(samples), waits(canaries));
-    assert!(waits <= MOST_WAITS + 5 * slow, "{waits} waited, and {slow} canaries of {}", canaries.len());
+    let waits = waits(samples, canaries);
+    assert!(waits <= MOST_WAITS, "{waits} of {} requests waited for Redis", samples.len());
 }
 
 /// Asserts that there is one line for each change, with its reason. Where even a canary took half a deadline, the slow
@@ -290,17 +302,19 @@ fn assert_log(lines: &[String], expected: &Expected, canary: Duration) {
     let (down, up) = (count("the store is unavailable: "), count("the store is available again"));
     let partly = count("the store refuses some calls: ");
     assert_eq!(down + up + partly, lines.len(), "{lines:#?}");
-    let is_slow = canary >= DEADLINE / 2;
-    let most = if expected.reasons.is_empty() && !is_slow { 0 } else { 3 };
-    let least = usize::from(!expected.reasons.is_empty());
-    assert!((least..=most).contains(&(down + partly)) && down == up && partly <= 1, "{lines:#?}");
-    for line in lines.iter().filter(|line| line.contains(" WARN ")) {
-        let has_reason = |reason: &str| line.contains(&format!(": {reason}"));
-        let is_expected = expected.reasons.iter().any(|reason| has_reason(reason));
-        // A missed deadline counts as the first failure, and the next error of Redis as the one that opens the breaker.
-        let slow_machine = ["no reply within the deadline", "the connection closed before the reply"];
-        assert!(is_expected || is_slow && slow_machine.into_iter().any(has_reason), "{line}");
+    assert!(down == up && partly <= 1, "{lines:#?}");
+    let has_reason =
+        |line: &str, reasons: &[&str]| reasons.iter().any(|reason| line.contains(&format!(": {reason}")));
+    // A missed deadline counts as the first failure, and the next error of Redis as the one that opens the breaker.
+    let slow_machine = ["no reply within the deadline", "the connection closed before the reply"];
+    let is_slow = |line: &str| canary >= DEADLINE / 2 && has_reason(line, &slow_machine);
+    let warnings = || lines.iter().filter(|line| line.contains(" WARN "));
+    for line in warnings() {
+        assert!(has_reason(line, expected.reasons) || is_slow(line), "{line}");
     }
+    let (least, most) = if expected.reasons.is_empty() { (0, 0) } else { (1, 3) };
+    let without_slow = warnings().filter(|line| !is_slow(line)).count();
+    assert!(warnings().count() >= least && without_slow <= most, "{lines:#?}");
 }
 
 /// Whether a key with five units gets five of them and no more: both workers count in Redis.

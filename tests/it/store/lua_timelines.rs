@@ -246,7 +246,7 @@ fn for_all<S: Strategy>(strategy: &S, property: impl Fn(S::Value) -> Result<(), 
 }
 
 #[test]
-fn the_scripts_log_is_the_same() {
+fn sliding_log_scripts_match_the_rust_code() {
     let server = RedisServer::start();
     let logs = (any_log(), any_log(), any_wrap(), any_arrivals(1 << 19));
     for_all(&logs, |(one, other, wraps, arrivals)| {
@@ -256,7 +256,7 @@ fn the_scripts_log_is_the_same() {
 }
 
 #[test]
-fn the_scripts_window_is_the_same() {
+fn sliding_window_scripts_match_the_rust_code() {
     let server = RedisServer::start();
     let windows = (any_windows(), any_wrap(), any_arrivals(1 << 47));
     for_all(&windows, |(windows, wraps, arrivals)| {
@@ -267,7 +267,7 @@ fn the_scripts_window_is_the_same() {
 }
 
 #[test]
-fn a_state_of_another_shape_is_none() {
+fn states_of_another_size_are_ignored() {
     let server = RedisServer::start();
     let given = format!("{START} 1 5 1000000 1");
     for letter in ["l", "s"] {

@@ -136,7 +136,7 @@ fn checks_go_the_way_that_requests_go() {
 }
 
 #[test]
-fn a_server_may_ask_for_a_certificate() {
+fn a_server_may_require_a_client_certificate() {
     let authority = Authority::new();
     authority.sign("localhost");
     authority.sign_client("gate");

@@ -156,7 +156,7 @@ fn a_client_that_resets_keeps_its_slot_while_the_server_works() {
 }
 
 #[test]
-fn so_it_does_before_a_server_that_speaks_http_2() {
+fn a_client_that_resets_keeps_its_slot_with_an_http_2_server() {
     let work = Work::default();
     let server = work.over_http_2();
     let proxy = Tidegate::start(&two_slots(&server.url(), "protocol = \"h2\""));
@@ -189,7 +189,7 @@ fn a_stream_that_is_reset_keeps_its_slot_while_the_server_works() {
 }
 
 #[test]
-fn the_rest_of_a_response_keeps_the_slot_too() {
+fn a_slot_is_held_until_the_response_body_ends() {
     let (release, wait) = channel();
     let wait = Arc::new(std::sync::Mutex::new(wait));
     let server = Upstream::scripted(move |caller| {
@@ -218,7 +218,7 @@ fn the_rest_of_a_response_keeps_the_slot_too() {
 }
 
 #[test]
-fn the_slot_comes_back_when_the_connection_to_the_server_ends() {
+fn a_slot_is_released_when_the_server_closes_the_connection() {
     let (close, wait) = channel::<()>();
     let wait = Arc::new(std::sync::Mutex::new(wait));
     let server = Upstream::scripted(move |caller| {
@@ -239,7 +239,7 @@ fn the_slot_comes_back_when_the_connection_to_the_server_ends() {
 
 /// What a client has not sent is not made up, whichever way it leaves.
 #[test]
-fn half_a_request_body_is_none() {
+fn incomplete_request_bodies_are_not_completed() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&two_slots(&server.url(), ""));
     for end in ["", "4\r\nmore\r\n", "0\r\n", "reset"] {
@@ -288,7 +288,7 @@ fn an_exchange_without_its_client_ends_after_the_response_timeout() {
 }
 
 #[test]
-fn a_client_that_leaves_before_its_request_went_upstream_leaves_nothing() {
+fn a_pending_request_of_a_disconnected_client_is_dropped() {
     let work = Work::default();
     let server = work.over_http_1();
     let settings = "max_connections = 1\npending_timeout = \"9s\"";
@@ -315,7 +315,7 @@ fn a_client_that_leaves_before_its_request_went_upstream_leaves_nothing() {
 
 /// An event stream has no end of its own: it is over when its client is gone.
 #[test]
-fn an_event_stream_ends_with_its_client() {
+fn an_event_stream_ends_when_its_client_disconnects() {
     let server = Upstream::scripted(|caller| {
         while let Ok(Some(_)) = caller.request() {
             let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n");

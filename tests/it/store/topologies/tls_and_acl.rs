@@ -94,7 +94,7 @@ fn a_server_is_trusted_by_its_authority_and_name() {
 }
 
 #[test]
-fn a_server_may_ask_for_a_certificate() {
+fn a_server_may_require_a_client_certificate() {
     let authority = Authority::new();
     let redis = server(&authority, "localhost", "yes");
     authority.sign("gate");
@@ -107,7 +107,7 @@ fn a_server_may_ask_for_a_certificate() {
 
 /// What a cluster tells of its nodes, and a Sentinel of the master, are addresses; the certificates have a name.
 #[test]
-fn what_is_found_by_address_is_trusted_by_name() {
+fn discovered_addresses_are_verified_by_the_configured_name() {
     let authority = Authority::new();
     authority.sign("localhost");
     let more =

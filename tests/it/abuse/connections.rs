@@ -1,70 +1,70 @@
-//! Many connections in one hand.
+//! Many connections that one thread uses.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Connections that never wait.
-pub struct Swarm(Vec<Insect>);
+/// Nonblocking connections.
+pub struct Connections(Vec<Connection>);
 
-struct Insect {
+struct Connection {
     stream: TcpStream,
     is_open: bool,
-    said: Vec<u8>,
+    received: Vec<u8>,
 }
 
-impl Swarm {
-    /// So many of these.
+impl Connections {
+    /// Opens `count` connections.
     #[track_caller]
     pub fn new(count: usize, connect: impl Fn() -> TcpStream) -> Self {
-        let insect = |_| {
+        let connection = |_| {
             let stream = connect();
             stream.set_nonblocking(true).unwrap();
             stream.set_nodelay(true).unwrap();
-            Insect { stream, is_open: true, said: Vec::new() }
+            Connection { stream, is_open: true, received: Vec::new() }
         };
-        Self((0..count).map(insect).collect())
+        Self((0..count).map(connection).collect())
     }
 
-    /// Each sends this, or as much of it as is taken at once.
+    /// Sends these bytes over each, or as many of them as the socket takes at once.
     pub fn send(&mut self, bytes: &[u8]) {
-        for insect in self.0.iter_mut().filter(|insect| insect.is_open) {
-            match insect.stream.write(bytes) {
-                Err(error) if error.kind() != ErrorKind::WouldBlock => insect.is_open = false,
+        for connection in self.0.iter_mut().filter(|connection| connection.is_open) {
+            match connection.stream.write(bytes) {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => connection.is_open = false,
                 _ => {}
             }
         }
     }
 
-    /// Each reads what is there; how many the other side has not closed.
+    /// Reads the available bytes of each; how many connections the proxy has not closed.
     pub fn open(&mut self) -> usize {
         let mut bytes = [0; 4096];
-        for insect in self.0.iter_mut().filter(|insect| insect.is_open) {
+        for connection in self.0.iter_mut().filter(|connection| connection.is_open) {
             loop {
-                match insect.stream.read(&mut bytes) {
-                    Ok(count @ 1..) => insect.said.extend(&bytes[..count]),
+                match connection.stream.read(&mut bytes) {
+                    Ok(count @ 1..) => connection.received.extend(&bytes[..count]),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Ok(_) | Err(_) => {
-                        insect.is_open = false;
+                        connection.is_open = false;
                         break;
                     }
                 }
             }
         }
-        self.0.iter().filter(|insect| insect.is_open).count()
+        self.0.iter().filter(|connection| connection.is_open).count()
     }
 
-    /// What each has heard that has read.
-    pub fn said(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().map(|insect| &*insect.said)
+    /// The bytes that each has received.
+    pub fn received(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(|connection| &*connection.received)
     }
 
     /// The connections themselves.
     pub fn streams(&self) -> impl Iterator<Item = &TcpStream> {
-        self.0.iter().map(|insect| &insect.stream)
+        self.0.iter().map(|connection| &connection.stream)
     }
 
-    /// Each sends these bytes one by one, again and again, until the other side has closed all, within this time.
+    /// Sends these bytes one by one over each, again and again, until the proxy has closed all, within this time.
     #[track_caller]
     pub fn drip(&mut self, bytes: &[u8], within: Duration) {
         let deadline = Instant::now() + within;
@@ -74,17 +74,18 @@ impl Swarm {
                 return;
             }
             assert!(Instant::now() < deadline, "{} are open after {within:?}", self.open());
-            // What makes it slow.
+            // The slow sending is what is tested.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Waits until the other side has closed all.
+    /// Waits until the proxy has closed all.
     #[track_caller]
     pub fn wait(&mut self, within: Duration) {
         let deadline = Instant::now() + within;
         while self.open() > 0 {
             assert!(Instant::now() < deadline, "{} are open after {within:?}", self.open());
+            // A pause between two attempts, as in `eventually`.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
