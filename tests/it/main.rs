@@ -88,7 +88,7 @@ mod limits {
     mod quotas;
     mod required_keys;
     mod response_headers;
-    mod setup;
+    pub mod setup;
     mod shadow_mode;
     mod tiers;
 }

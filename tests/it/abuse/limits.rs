@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::limits::setup::routes;
 use crate::support::{PATIENCE, Tidegate, Upstream, Wire, connect_from, curl, eventually, get};
 
 /// The rate of the attacker's address in the limit `each`.
@@ -75,18 +76,6 @@ const STRICT: &str = r#"listen = "127.0.0.1:0"
     rate = "5/day"
     key = "header:x-key"
     [[routes]]
-    path = "/strict"
-    limits = ["strict"]
-    respond = { status = 200 }
-    [[routes]]
-    path = "/banning"
-    limits = ["banning"]
-    respond = { status = 200 }
-    [[routes]]
-    path = "/flooded"
-    limits = ["flooded"]
-    respond = { status = 200 }
-    [[routes]]
     path = "/busy"
     limits = ["busy"]
 "#;
@@ -94,7 +83,9 @@ const STRICT: &str = r#"listen = "127.0.0.1:0"
 #[test]
 fn made_up_keys_of_another_limit_evict_no_strict_state() {
     let silent = Upstream::scripted(|caller| while let Ok(Some(_)) = caller.request() {});
-    let proxy = Tidegate::start(&format!("{STRICT}upstream = \"{}\"\n", silent.url()));
+    let limited: [(&str, &[&str]); 3] =
+        [("/strict", &["strict"]), ("/banning", &["banning"]), ("/flooded", &["flooded"])];
+    let proxy = Tidegate::start(&format!("{STRICT}upstream = \"{}\"\n{}", silent.url(), routes(&limited)));
     let status = |path: &str, key: &str| get(proxy.addr(), path, &[&format!("X-Key: {key}")]).status();
     assert_eq!([0; 3].map(|_| status("/strict", "denied")), [200, 200, 429]);
     assert_eq!([0; 3].map(|_| status("/banning", "banned")), [200, 200, 429]);

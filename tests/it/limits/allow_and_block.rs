@@ -21,7 +21,7 @@ fn allowed_clients_are_not_limited_and_blocked_clients_are_denied() {
     for _ in 0..3 {
         let friend = from("127.0.0.1", &["X-Api-Key: friend"]);
         assert_eq!((friend.status(), friend.header("x-ratelimit-limit")), (200, None));
-        // Not even a missing part keeps it out.
+        // The address is allowed even if the key is missing.
         assert_eq!(from("127.0.2.77", &[]).status(), 200);
     }
     for (source, headers) in [
@@ -31,13 +31,13 @@ fn allowed_clients_are_not_limited_and_blocked_clients_are_denied() {
         ("127.0.3.7", &["X-Api-Key: friend"]),
         ("127.0.3.7", &[]),
     ] {
-        let refused = from(source, headers);
-        assert_eq!(refused.status(), 403, "{source} {headers:?}");
-        assert_eq!(refused.header("content-type"), Some("application/problem+json"));
-        assert!(refused.text().contains("\"detail\":\"this client is blocked\""), "{}", refused.text());
-        assert_eq!(refused.header("connection"), None);
+        let denied = from(source, headers);
+        assert_eq!(denied.status(), 403, "{source} {headers:?}");
+        assert_eq!(denied.header("content-type"), Some("application/problem+json"), "{source} {headers:?}");
+        assert!(denied.text().contains("\"detail\":\"this client is blocked\""), "{}", denied.text());
+        assert_eq!(denied.header("connection"), None, "{source} {headers:?}");
     }
-    // An override goes before a tier, and a tier before the limit's own numbers.
+    // An override has precedence over a tier, and a tier over the limit's own numbers.
     assert_eq!(quota(&from(PROXY, &["X-Api-Key: big", "X-Plan: pro"])), 7);
     assert_eq!(quota(&from(PROXY, &["X-Api-Key: any", "X-Plan: pro"])), 8);
     assert_eq!(quota(&from(PROXY, &["X-Api-Key: any"])), 1);

@@ -17,7 +17,7 @@ fn a_key_is_banned_after_repeated_denials() {
     "#;
     over_both_stores(config, |proxy| {
         let mut client = Client::connect(proxy.addr());
-        eventually("it is banned", || {
+        eventually("the key is banned", || {
             let answer = client.get("/", &["X-Key: a"]);
             let wait: u64 = answer.header("retry-after").map_or(0, |wait| wait.parse().unwrap());
             wait > 3_000

@@ -24,6 +24,6 @@ fn a_cost_from_a_header_is_clamped() {
         let answer = by_proxy(proxy.addr(), headers);
         assert_eq!(number(&answer, "x-ratelimit-remaining"), left, "{headers:?}");
     }
-    let stranger = get(proxy.addr(), "/", &["X-Cost: 7"]);
-    assert_eq!(number(&stranger, "x-ratelimit-remaining"), 999);
+    let untrusted = get(proxy.addr(), "/", &["X-Cost: 7"]);
+    assert_eq!(number(&untrusted, "x-ratelimit-remaining"), 999);
 }

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
+use super::setup::routes;
 use crate::support::{Client, Message, get, over_both_stores};
 
-/// Sends a GET and says its status.
+/// The status of a GET.
 pub fn status(address: SocketAddr, target: &str, headers: &[&str]) -> u16 {
     get(address, target, headers).status()
 }
@@ -16,7 +17,7 @@ pub fn status_from(source: &str, address: SocketAddr, target: &str, headers: &[&
 
 #[test]
 fn exactly_the_limit_is_allowed() {
-    let config = r#"
+    let limits = r#"
         [limits.bucket]
         rate = "1/hour"
         burst = 5
@@ -27,20 +28,12 @@ fn exactly_the_limit_is_allowed() {
         [limits.dear]
         rate = "10/hour"
         cost = 4
-        [[routes]]
-        path = "/bucket"
-        limits = ["bucket"]
-        respond = { status = 200 }
-        [[routes]]
-        path = "/spaced"
-        limits = ["spaced"]
-        respond = { status = 200 }
-        [[routes]]
-        path = "/dear"
-        limits = ["dear"]
-        respond = { status = 200 }
     "#;
-    over_both_stores(config, |proxy| {
+    let config = format!(
+        "{limits}{}",
+        routes(&[("/bucket", &["bucket"]), ("/spaced", &["spaced"]), ("/dear", &["dear"])])
+    );
+    over_both_stores(&config, |proxy| {
         let mut client = Client::connect(proxy.addr());
         let mut counts = |path: &str| {
             let answers: Vec<Message> = (0..7).map(|_| client.get(path, &[])).collect();
@@ -78,29 +71,21 @@ fn spent_units_are_refilled() {
 
 #[test]
 fn a_denial_by_one_limit_charges_no_other() {
-    let config = r#"
+    let limits = r#"
         [limits.wide]
         rate = "9/hour"
         [limits.narrow]
         rate = "1/hour"
-        [[routes]]
-        path = "/both"
-        limits = ["wide", "narrow"]
-        respond = { status = 200 }
-        [[routes]]
-        path = "/turned"
-        limits = ["narrow", "wide"]
-        respond = { status = 200 }
-        [[routes]]
-        path = "/wide"
-        limits = ["wide"]
-        respond = { status = 200 }
     "#;
-    over_both_stores(config, |proxy| {
+    let config = format!(
+        "{limits}{}",
+        routes(&[("/both", &["wide", "narrow"]), ("/reversed", &["narrow", "wide"]), ("/wide", &["wide"])])
+    );
+    over_both_stores(&config, |proxy| {
         assert_eq!(status(proxy.addr(), "/both", &[]), 200);
         for _ in 0..4 {
             assert_eq!(status(proxy.addr(), "/both", &[]), 429);
-            assert_eq!(status(proxy.addr(), "/turned", &[]), 429);
+            assert_eq!(status(proxy.addr(), "/reversed", &[]), 429);
         }
         let answer = get(proxy.addr(), "/wide", &[]);
         assert_eq!(answer.header("x-ratelimit-remaining"), Some("7"));

@@ -51,7 +51,7 @@ fn rate_headers_and_the_problem_of_a_denial() {
         r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"detail":"the limit few is used up; try again in {wait} seconds","violated-policies":["few"]}}"#
     );
     assert_eq!(answer.text(), expected + "\n");
-    // The connection lives on.
+    // The connection stays open.
     assert_eq!(client.get("/", &[]).status(), 429);
 }
 
@@ -65,7 +65,7 @@ fn a_head_request_is_limited_without_a_body() {
     assert_eq!(third.status(), 429);
     assert!(third.body.is_empty());
     assert_ne!(third.header("content-length"), Some("0"));
-    // Had the refusal brought a body, it would stand before this answer.
+    // A body of the denial would precede this response.
     assert_eq!(client.get("/", &[]).start, "HTTP/1.1 429 Too Many Requests");
 }
 
@@ -111,7 +111,7 @@ fn the_response_of_a_denial_is_configurable() {
         assert_eq!(answer.header("retry-after"), Some("10"));
         let text = answer.text();
         let reset = answer.header("x-ratelimit-reset").unwrap();
-        // The header is cut, and the body says when the request will truly pass.
+        // The header is capped, and the body has the exact time.
         let front = format!(r#"{{"of": 2, "left": 0, "reset": {reset}, "wait": "#);
         let filled = text.strip_prefix(&front).and_then(|rest| rest.strip_suffix(r#"", "x": {y}}"#));
         let (wait, id) =

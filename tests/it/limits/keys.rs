@@ -1,11 +1,11 @@
-//! Keys of limits: what requests are counted by.
+//! Keys of limits.
 
 use std::net::SocketAddr;
 
 use super::counting::{status, status_from};
 use crate::support::{Client, RedisServer, Tidegate, get, over_both_stores};
 
-/// A limit that lets one request pass, by this key.
+/// A limit of one request by this key.
 fn once_by(key: &str) -> String {
     format!(
         "[client_ip]\ntrusted_proxies = [\"127.0.0.9\"]\n\
@@ -15,10 +15,10 @@ fn once_by(key: &str) -> String {
     )
 }
 
-/// A request that counts: method, target and headers.
-type Asked = (&'static str, &'static str, &'static [&'static str]);
+/// Method, target and headers of a request.
+type Target = (&'static str, &'static str, &'static [&'static str]);
 
-fn ask(address: SocketAddr, (method, target, headers): Asked) -> u16 {
+fn status_of(address: SocketAddr, (method, target, headers): Target) -> u16 {
     let mut request = format!("{method} {target} HTTP/1.1\r\n");
     let has_host = headers.iter().any(|line| line.starts_with("Host:"));
     for line in headers.iter().chain((!has_host).then_some(&"Host: localhost")) {
@@ -30,9 +30,9 @@ fn ask(address: SocketAddr, (method, target, headers): Asked) -> u16 {
 
 #[test]
 fn requests_with_different_keys_are_counted_separately() {
-    const PLAIN: Asked = ("GET", "/users/7/a", &[]);
-    // A key, requests that all share one count, and requests that each have another.
-    let cases: [(&str, &[Asked], &[Asked]); 11] = [
+    const PLAIN: Target = ("GET", "/users/7/a", &[]);
+    // A key, requests that share one count, and requests with a count of their own each.
+    let cases: [(&str, &[Target], &[Target]); 11] = [
         ("\"client_ip\"", &[PLAIN, ("POST", "/groups/8/b?c", &["X-Api-Key: k", "Cookie: a=b"])], &[]),
         (
             "\"header:x-api-key\"",
@@ -107,16 +107,16 @@ fn requests_with_different_keys_are_counted_separately() {
     ];
     let redis = RedisServer::start();
     for (key, same, others) in cases {
-        // In a Redis the case before this one left its counts.
+        // Redis still has the counts of the previous case.
         redis.cli(&["FLUSHALL"]);
         for proxy in [Tidegate::start(&once_by(key)), Tidegate::start_with(&redis, &once_by(key))] {
-            for (place, request) in same.iter().enumerate() {
-                let expected = if place == 0 { 200 } else { 429 };
-                assert_eq!(ask(proxy.addr(), *request), expected, "{key}: {request:?}");
+            for (index, request) in same.iter().enumerate() {
+                let expected = if index == 0 { 200 } else { 429 };
+                assert_eq!(status_of(proxy.addr(), *request), expected, "{key}: {request:?}");
             }
             for request in others {
-                assert_eq!(ask(proxy.addr(), *request), 200, "{key}: {request:?}");
-                assert_eq!(ask(proxy.addr(), *request), 429, "{key}: {request:?} again");
+                assert_eq!(status_of(proxy.addr(), *request), 200, "{key}: {request:?}");
+                assert_eq!(status_of(proxy.addr(), *request), 429, "{key}: {request:?} again");
             }
         }
     }
@@ -126,13 +126,13 @@ fn requests_with_different_keys_are_counted_separately() {
 fn address_keys_are_separate_and_a_global_key_is_shared() {
     let by_address = Tidegate::start(&once_by("\"client_ip\""));
     let global = Tidegate::start(&once_by("\"global\""));
-    let ask = |proxy: &Tidegate, source| status_from(source, proxy.addr(), "/users/7/a", &[]);
-    assert_eq!(ask(&by_address, "127.0.0.1"), 200);
-    assert_eq!(ask(&by_address, "127.0.0.2"), 200);
-    assert_eq!(ask(&by_address, "127.0.0.2"), 429);
-    assert_eq!(ask(&by_address, "127.0.0.1"), 429);
-    assert_eq!(ask(&global, "127.0.0.1"), 200);
-    assert_eq!(ask(&global, "127.0.0.2"), 429);
+    let status_of = |proxy: &Tidegate, source| status_from(source, proxy.addr(), "/users/7/a", &[]);
+    assert_eq!(status_of(&by_address, "127.0.0.1"), 200);
+    assert_eq!(status_of(&by_address, "127.0.0.2"), 200);
+    assert_eq!(status_of(&by_address, "127.0.0.2"), 429);
+    assert_eq!(status_of(&by_address, "127.0.0.1"), 429);
+    assert_eq!(status_of(&global, "127.0.0.1"), 200);
+    assert_eq!(status_of(&global, "127.0.0.2"), 429);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn on_missing_decides_about_requests_without_the_key() {
             assert_eq!(status(proxy.addr(), "/", &[]), 429);
             assert_eq!(status(proxy.addr(), "/", &["X-Api-Key:  "]), 429);
             assert_eq!(status_from("127.0.0.2", proxy.addr(), "/", &[]), 200);
-            // Nobody meets the count of an address by naming it.
+            // A header that names an address does not share the count of that address.
             assert_eq!(status(proxy.addr(), "/", &["X-Api-Key: 127.0.0.1"]), 200);
         });
     }
@@ -197,34 +197,38 @@ fn forwarding_headers_of_trusted_proxies_are_read_from_the_right() {
         )
     };
     over_both_stores(&config("x-forwarded-for"), |proxy| {
-        let asked = |lines: &[&str]| status(proxy.addr(), "/", lines);
-        assert_eq!(asked(&["X-Forwarded-For: 203.0.113.1"]), 200);
-        // What the client itself claims stands to the left.
-        assert_eq!(asked(&["X-Forwarded-For: 6.6.6.6, 203.0.113.1"]), 429);
-        assert_eq!(asked(&["X-Forwarded-For: 6.6.6.6, 203.0.113.1, 10.1.2.3"]), 429);
-        assert_eq!(asked(&["X-Forwarded-For: 6.6.6.6", "X-Forwarded-For: 203.0.113.1"]), 429);
-        assert_eq!(asked(&["X-Forwarded-For: ::ffff:203.0.113.1"]), 429);
-        assert_eq!(asked(&["X-Forwarded-For: 203.0.113.99:4711"]), 429, "of one network of 24 bits");
-        assert_eq!(asked(&["X-Forwarded-For: 203.0.114.1"]), 200);
-        assert_eq!(asked(&["X-Forwarded-For: 2001:db8:0:aa::1"]), 200);
-        assert_eq!(asked(&["X-Forwarded-For: [2001:db8:0:ff::2]:80"]), 429, "of one network of 56 bits");
-        assert_eq!(asked(&["X-Forwarded-For: 2001:db8:0:1aa::1"]), 200);
-        // Of a word that can't be read, the hop that said it is the client.
-        assert_eq!(asked(&["X-Forwarded-For: 6.6.6.6, unknown, 10.1.2.3"]), 200);
-        assert_eq!(asked(&["X-Forwarded-For: 7.7.7.7, unknown, 10.1.2.3"]), 429);
-        // From a stranger it counts for nothing.
-        let stranger = |lines: &[&str]| status_from("127.0.0.2", proxy.addr(), "/", lines);
-        assert_eq!(stranger(&["X-Forwarded-For: 198.51.100.1"]), 200);
-        assert_eq!(stranger(&["X-Forwarded-For: 198.51.100.2"]), 429);
-        assert_eq!(asked(&["X-Forwarded-For: 198.51.100.1"]), 200);
+        let forwarded = |lines: &[&str]| status(proxy.addr(), "/", lines);
+        assert_eq!(forwarded(&["X-Forwarded-For: 203.0.113.1"]), 200);
+        // Entries to the left are claims of the client itself.
+        assert_eq!(forwarded(&["X-Forwarded-For: 6.6.6.6, 203.0.113.1"]), 429);
+        assert_eq!(forwarded(&["X-Forwarded-For: 6.6.6.6, 203.0.113.1, 10.1.2.3"]), 429);
+        assert_eq!(forwarded(&["X-Forwarded-For: 6.6.6.6", "X-Forwarded-For: 203.0.113.1"]), 429);
+        assert_eq!(forwarded(&["X-Forwarded-For: ::ffff:203.0.113.1"]), 429);
+        assert_eq!(forwarded(&["X-Forwarded-For: 203.0.113.99:4711"]), 429, "the same network of 24 bits");
+        assert_eq!(forwarded(&["X-Forwarded-For: 203.0.114.1"]), 200);
+        assert_eq!(forwarded(&["X-Forwarded-For: 2001:db8:0:aa::1"]), 200);
+        assert_eq!(
+            forwarded(&["X-Forwarded-For: [2001:db8:0:ff::2]:80"]),
+            429,
+            "the same network of 56 bits"
+        );
+        assert_eq!(forwarded(&["X-Forwarded-For: 2001:db8:0:1aa::1"]), 200);
+        // If an entry is not an address, the hop that added it is the client.
+        assert_eq!(forwarded(&["X-Forwarded-For: 6.6.6.6, unknown, 10.1.2.3"]), 200);
+        assert_eq!(forwarded(&["X-Forwarded-For: 7.7.7.7, unknown, 10.1.2.3"]), 429);
+        // An untrusted client's header is ignored.
+        let untrusted = |lines: &[&str]| status_from("127.0.0.2", proxy.addr(), "/", lines);
+        assert_eq!(untrusted(&["X-Forwarded-For: 198.51.100.1"]), 200);
+        assert_eq!(untrusted(&["X-Forwarded-For: 198.51.100.2"]), 429);
+        assert_eq!(forwarded(&["X-Forwarded-For: 198.51.100.1"]), 200);
     });
     let proxy = Tidegate::start(&config("forwarded"));
-    let asked = |lines: &[&str]| status(proxy.addr(), "/", lines);
-    assert_eq!(asked(&["Forwarded: for=203.0.113.1;proto=https"]), 200);
-    assert_eq!(asked(&["Forwarded: for=6.6.6.6, For=\"203.0.113.1:80\";by=10.0.0.1, for=10.1.2.3"]), 429);
-    assert_eq!(asked(&["Forwarded: for=6.6.6.6", "Forwarded: proto=http;for=203.0.113.1"]), 429);
-    assert_eq!(asked(&["Forwarded: for=\"[2001:db8:0:aa::1]:80\""]), 200);
-    assert_eq!(asked(&["Forwarded: for=\"[2001:db8:0:aa::2]\""]), 429);
-    assert_eq!(asked(&["Forwarded: for=_hidden", "X-Forwarded-For: 198.51.100.1"]), 200);
-    assert_eq!(asked(&["Forwarded: for=_other", "X-Forwarded-For: 198.51.100.2"]), 429);
+    let forwarded = |lines: &[&str]| status(proxy.addr(), "/", lines);
+    assert_eq!(forwarded(&["Forwarded: for=203.0.113.1;proto=https"]), 200);
+    assert_eq!(forwarded(&["Forwarded: for=6.6.6.6, For=\"203.0.113.1:80\";by=10.0.0.1, for=10.1.2.3"]), 429);
+    assert_eq!(forwarded(&["Forwarded: for=6.6.6.6", "Forwarded: proto=http;for=203.0.113.1"]), 429);
+    assert_eq!(forwarded(&["Forwarded: for=\"[2001:db8:0:aa::1]:80\""]), 200);
+    assert_eq!(forwarded(&["Forwarded: for=\"[2001:db8:0:aa::2]\""]), 429);
+    assert_eq!(forwarded(&["Forwarded: for=_hidden", "X-Forwarded-For: 198.51.100.1"]), 200);
+    assert_eq!(forwarded(&["Forwarded: for=_other", "X-Forwarded-For: 198.51.100.2"]), 429);
 }

@@ -30,10 +30,10 @@ fn overrides_match_the_first_part_or_the_whole_key() {
         assert_eq!(quota_of("PUT", "X-Api-Key: a|b\r\n"), 50);
         assert_eq!(quota_of("GET", "X-Api-Key: other\r\n"), 5);
         assert_eq!(quota_of("GET", "X-Api-Key: acme|POST\r\n"), 5);
-        // An address that stands in for a missing part is no name for that part.
+        // An address that replaces a missing part does not match an override.
         assert_eq!(quota_of("GET", ""), 5);
         assert_eq!(quota_of("GET", "X-Api-Key: 127.0.0.1\r\n"), 60);
-        // The name stands for the first part, and the count is still that of the whole key.
+        // The override matches the first part, but the count is that of the whole key.
         let second = Client::connect(proxy.addr()).get("/", &["X-Api-Key: acme"]);
         assert_eq!(number(&second, "x-ratelimit-remaining"), 18);
     };
@@ -81,7 +81,7 @@ fn names_resolve_to_the_keys_and_quotas_of_requests() {
         let [charge] = charges(gate, &[("x-api-key", value)])[..] else { panic!("one charge") };
         assert_eq!(named.key, charge.key, "{name}");
         assert_eq!((named.policy, named.tiers.len()), (PolicyId(numbers), tiers), "{name}");
-        // Of a key without an override the request meets a tier.
+        // A tier applies to the request if its key has no override.
         assert_eq!(charge.policy, if tiers > 0 { PolicyId(1) } else { named.policy }, "{name}");
     }
     let error = gate.keys(limit).named("acme").unwrap_err().to_string();

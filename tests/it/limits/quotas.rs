@@ -1,4 +1,4 @@
-//! The numbers of limits: from what the file says to the quota that it means.
+//! The quotas that limits in the configuration file have.
 
 use tidegate::config;
 use tidegate::limit::{Align, Calendar, CalendarUnit, PolicyId, Quota, Rate};
@@ -11,7 +11,7 @@ fn rate(units: u64, period: u64) -> Rate {
     Rate::new(units, Micros(period)).unwrap()
 }
 
-/// The quotas of a limit with these lines, and of its variants; then how many warnings there are.
+/// The quotas of a limit with these lines and of its variants, and the number of warnings.
 fn read(limit: &str) -> (Vec<Quota>, usize) {
     let text = format!(
         "listen = \"127.0.0.1:0\"\ndefault_limits = [\"one\"]\n[limits.one]\n{limit}\n\
@@ -22,7 +22,7 @@ fn read(limit: &str) -> (Vec<Quota>, usize) {
     (quotas.collect(), loaded.warnings.len())
 }
 
-/// The quota of a limit with these lines, of which there is nothing to warn.
+/// The quota of a limit with these lines, which must cause no warning.
 fn quota(limit: &str) -> Quota {
     let (quotas, warnings) = read(limit);
     assert_eq!((quotas.len(), warnings), (1, 0), "{limit}");

@@ -20,7 +20,7 @@ fn reset_may_be_a_unix_time() {
     assert!((now + 3600..=now + 3621).contains(&reset), "{reset} where it is {now}");
 }
 
-/// `RateLimit` without its `t`, and `t`.
+/// A `RateLimit` field without its parameter `t`, and the value of `t`.
 fn draft(value: &str) -> (String, u64) {
     let (front, seconds) = value.rsplit_once(";t=").unwrap();
     (front.to_owned(), seconds.parse().unwrap())
@@ -52,7 +52,7 @@ fn rate_headers_are_those_that_are_configured() {
                 assert_eq!(front, format!(r#""few";r={remaining}"#));
                 assert_seconds(Some(&seconds.to_string()), t);
             }
-            // Retry-After is no rate header: a refusal has it in any case.
+            // Retry-After is no rate header: every denial has it.
             assert_eq!(answer.header("retry-after").is_some(), status == 429);
         }
     }

@@ -1,29 +1,22 @@
-//! Limits in shadow mode: they count, and deny nothing.
+//! Limits in shadow mode, which count and deny nothing.
 
-use super::setup::limited;
+use super::setup::{limited, routes};
 use crate::support::{Tidegate, get, over_both_stores};
 
 #[test]
 fn a_shadow_limit_neither_denies_nor_adds_headers() {
-    let config = r#"
+    let limits = r#"
         [limits.strict]
         rate = "1/hour"
         mode = "shadow"
         [limits.real]
         rate = "5/hour"
-        [[routes]]
-        path = "/both"
-        limits = ["strict", "real"]
-        respond = { status = 200 }
-        [[routes]]
-        path = "/alone"
-        limits = ["strict"]
-        respond = { status = 200 }
     "#;
-    over_both_stores(config, |proxy| {
-        for left in ["4", "3", "2", "1", "0"] {
+    let config = format!("{limits}{}", routes(&[("/both", &["strict", "real"]), ("/alone", &["strict"])]));
+    over_both_stores(&config, |proxy| {
+        for remaining in ["4", "3", "2", "1", "0"] {
             let answer = get(proxy.addr(), "/both", &[]);
-            assert_eq!((answer.status(), answer.header("x-ratelimit-remaining")), (200, Some(left)));
+            assert_eq!((answer.status(), answer.header("x-ratelimit-remaining")), (200, Some(remaining)));
             assert_eq!(answer.header("x-ratelimit-limit"), Some("5"));
         }
         assert_eq!(get(proxy.addr(), "/both", &[]).status(), 429);

@@ -1,4 +1,4 @@
-//! Tiers: numbers by a header, a parameter or a method, and whose headers count.
+//! Tiers: numbers by a header, a parameter or a method, and which clients may set the header.
 
 use super::setup::{by_proxy, limited, number, quota};
 use crate::support::{Client, RedisServer, Tidegate, get};
@@ -15,12 +15,12 @@ fn tiers_are_read_from_headers_of_trusted_proxies() {
             let plan = format!("X-Plan: {plan}");
             assert_eq!(quota(&by_proxy(proxy.addr(), &[key, &plan])), wanted, "{plan}");
         }
-        // The server may read another value than we would.
+        // The server might use the other value.
         assert_eq!(by_proxy(proxy.addr(), &[key, "X-Plan: pro", "X-Plan: gold"]).status(), 400);
-        // A stranger's word counts for nothing, and its own numbers are used up by now.
-        let stranger = get(proxy.addr(), "/", &[key, "X-Plan: pro"]);
-        assert_eq!((stranger.status(), quota(&stranger)), (429, 2));
-        // Each tier counts apart: one request of this one is spent.
+        // The header of an untrusted client is ignored, and the limit without a tier is used up by now.
+        let untrusted = get(proxy.addr(), "/", &[key, "X-Plan: pro"]);
+        assert_eq!((untrusted.status(), quota(&untrusted)), (429, 2));
+        // Each tier has its own count: one request of this tier is spent.
         assert_eq!(number(&by_proxy(proxy.addr(), &[key, "X-Plan: pro"]), "x-ratelimit-remaining"), 28);
     };
     test(&Tidegate::start(&config));

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::limits::setup::routes;
 use crate::support::{Client, RedisServer, Tidegate, eventually, get, timed};
 
-/// A route for each value of `on_store_failure`, each with three requests an hour.
+/// A limit of three requests an hour for each value of `on_store_failure`.
 const POLICIES: &str = r#"
 [limits.local]
 rate = "3/hour"
@@ -15,26 +16,19 @@ on_store_failure = "allow"
 [limits.deny]
 rate = "3/hour"
 on_store_failure = "deny"
-[[routes]]
-path = "/local"
-limits = ["local"]
-respond = { status = 200 }
-[[routes]]
-path = "/allow"
-limits = ["allow"]
-respond = { status = 200 }
-[[routes]]
-path = "/deny"
-limits = ["deny"]
-respond = { status = 200 }
-[[routes]]
-path = "/both"
-limits = ["allow", "local"]
-respond = { status = 200 }
-[[routes]]
-path = "/free"
-respond = { status = 200 }
 "#;
+
+/// A file with these limits, each on a route of its own.
+fn policies() -> String {
+    let limited: [(&str, &[&str]); 5] = [
+        ("/local", &["local"]),
+        ("/allow", &["allow"]),
+        ("/deny", &["deny"]),
+        ("/both", &["allow", "local"]),
+        ("/free", &[]),
+    ];
+    format!("{POLICIES}{}", routes(&limited))
+}
 
 /// The status of a request, and the remaining units.
 fn status_and_remaining(proxy: &Tidegate, path: &str) -> (u16, Option<u64>) {
@@ -61,7 +55,7 @@ fn assert_without_store(proxy: &Tidegate, spent: u64) {
 fn a_proxy_starts_without_redis_and_uses_it_later() {
     let mut redis = RedisServer::absent();
     let store = format!("[store]\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
-    let proxy = Tidegate::start(&format!("{POLICIES}\n{store}"));
+    let proxy = Tidegate::start(&format!("{}\n{store}", policies()));
     proxy.wait_log("the store is unavailable");
     assert_without_store(&proxy, 0);
     proxy.wait_log(&format!("limits are counted in {}", redis.url()));
@@ -80,7 +74,7 @@ fn a_proxy_starts_without_redis_and_uses_it_later() {
 #[test]
 fn a_proxy_serves_requests_while_redis_is_down() {
     let mut redis = RedisServer::start();
-    let proxy = Tidegate::start_with(&redis, POLICIES);
+    let proxy = Tidegate::start_with(&redis, &policies());
     for path in ["/local", "/allow", "/deny"] {
         assert_eq!(status_and_remaining(&proxy, path), (200, Some(2)), "{path}");
     }
@@ -108,7 +102,7 @@ fn a_hanging_redis_delays_requests_by_the_deadline_at_most() {
     // The delay that a busy machine may add.
     const TOLERANCE: Duration = Duration::from_millis(400);
     let redis = RedisServer::start();
-    let proxy = Tidegate::builder(POLICIES).store(&redis, "timeout = \"100ms\"").start();
+    let proxy = Tidegate::builder(&policies()).store(&redis, "timeout = \"100ms\"").start();
     redis.pause();
     let mut times = Vec::new();
     for round in 0..8 {
@@ -133,7 +127,7 @@ fn a_hanging_redis_delays_requests_by_the_deadline_at_most() {
 fn proxies_with_one_redis_share_limits_exactly() {
     const THREADS: usize = 8;
     const REQUESTS: usize = 100;
-    let config = r#"
+    let limits = r#"
         workers = 2
         [limits.shared]
         rate = "1/hour"
@@ -146,21 +140,12 @@ fn proxies_with_one_redis_share_limits_exactly() {
         burst = 149
         key = "route"
         on_store_failure = "deny"
-        [[routes]]
-        path = "/bucket"
-        limits = ["shared"]
-        respond = { status = 200 }
-        [[routes]]
-        path = "/spaced"
-        limits = ["spaced"]
-        respond = { status = 200 }
-        [[routes]]
-        path = "/both"
-        limits = ["spaced", "shared"]
-        respond = { status = 200 }
     "#;
+    let limited: [(&str, &[&str]); 3] =
+        [("/bucket", &["shared"]), ("/spaced", &["spaced"]), ("/both", &["spaced", "shared"])];
+    let config = format!("{limits}{}", routes(&limited));
     let redis = RedisServer::start();
-    let proxies = [Tidegate::start_with(&redis, config), Tidegate::start_with(&redis, config)];
+    let proxies = [Tidegate::start_with(&redis, &config), Tidegate::start_with(&redis, &config)];
     for proxy in &proxies {
         // Connections go to workers at random: after so many of them, each worker is ready.
         for _ in 0..30 {

@@ -1,8 +1,7 @@
 //! What a proxy admits while Redis is away, and what it pays when Redis is back.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
@@ -10,7 +9,8 @@ use tidegate::store::redis::Target;
 use tidegate::store::{Redis, RedisSpec, StoreError};
 use tidegate::time::Micros;
 
-use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get};
+use crate::limits::setup::{held_back, in_flight, wait_in_flight};
+use crate::support::{Client, PATIENCE, RedisServer, Tidegate, eventually, get};
 
 /// A limit of 20 units of each algorithm, on a route of its own; no units refill while a test runs.
 const ALGORITHMS: [(&str, &str); 7] = [
@@ -286,29 +286,7 @@ fn debts_survive_a_reload_of_the_store() {
     assert_eq!(passing(&proxy, "bucket", "new", 1), 0);
 }
 
-/// A server that begins each answer at once, and ends it with the test.
-fn held_back() -> (Upstream, Sender<()>) {
-    let (release, wait) = channel();
-    let wait = Arc::new(Mutex::new(wait));
-    let upstream = Upstream::scripted(move |caller| {
-        while let Ok(Some(_)) = caller.request() {
-            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhe");
-            if wait.lock().unwrap().recv().is_err() || caller.try_send("ld").is_err() {
-                return;
-            }
-        }
-    });
-    (upstream, release)
-}
-
-/// A client whose request is in flight, if it is admitted.
-fn in_flight(proxy: &Tidegate) -> Option<Client> {
-    let mut client = Client::connect(proxy.addr());
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    (client.read_head().unwrap().unwrap().status() == 200).then_some(client)
-}
-
-/// Slots that Redis has count while it is away, and those that were taken meanwhile count when it is back.
+/// Slots in Redis count during an outage, and slots that are acquired meanwhile count in Redis afterwards.
 #[test]
 fn slots_are_held_through_an_outage() {
     let mut redis = RedisServer::start();
@@ -321,21 +299,21 @@ fn slots_are_held_through_an_outage() {
     let config = config(&redis, 1, &limits);
     let proxy = Tidegate::start(&config);
     wait_closed(&proxy);
-    let _first = in_flight(&proxy).expect("there are two slots");
+    let _first = in_flight(proxy.addr()).expect("a free slot");
     redis.kill();
     wait_open(&proxy);
-    let second = in_flight(&proxy).expect("there is one more");
-    assert!(in_flight(&proxy).is_none());
+    let second = in_flight(proxy.addr()).expect("a second free slot");
+    assert!(in_flight(proxy.addr()).is_none());
     redis.restart();
     wait_paid(&proxy);
     let other = Tidegate::start(&config);
     wait_closed(&other);
-    assert!(in_flight(&other).is_none());
-    // A slot comes back when the server has finished, also if the client disconnects before.
+    assert!(in_flight(other.addr()).is_none());
+    // A slot is released when the server has finished, also if the client disconnects before.
     drop(second);
-    assert!(in_flight(&other).is_none());
+    assert!(in_flight(other.addr()).is_none());
     for _ in 0..2 {
         release.send(()).unwrap();
     }
-    eventually("it has come back", || in_flight(&other).is_some());
+    let _ = wait_in_flight(other.addr());
 }

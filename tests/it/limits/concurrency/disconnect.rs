@@ -1,4 +1,4 @@
-//! Slots of clients that disconnect: the server works on, and so the slot stays taken.
+//! Slots of clients that disconnect: the server continues to work, so the slot is held.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use http::Response;
 use socket2::SockRef;
 
+use crate::limits::setup::{held_back, wait_in_flight};
 use crate::support::frames::RST_STREAM;
 use crate::support::{
     Caller, Client, Frames, Http2Server, Tidegate, Upstream, eventually, get, over_both_stores,
@@ -27,7 +28,7 @@ fn two_slots(url: &str, settings: &str) -> String {
     )
 }
 
-/// A server that works on each request until it is released, and counts what it works on.
+/// A server that works on each request until the test releases it, and counts the requests.
 #[derive(Clone, Default)]
 struct Work {
     running: Arc<AtomicUsize>,
@@ -50,7 +51,7 @@ impl Work {
         self.running.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Lets the server answer everything that it has.
+    /// Lets the server respond to all its requests.
     fn release(&self) {
         self.released.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
         eventually("the server has finished", || self.running.load(Ordering::SeqCst) == 0);
@@ -66,6 +67,7 @@ impl Work {
             while let Ok(Some(_)) = caller.request() {
                 let number = work.begin();
                 while !work.is_released(number) {
+                    // A pause between two checks.
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 work.end();
@@ -83,6 +85,7 @@ impl Work {
             async move {
                 let number = work.begin();
                 while !work.is_released(number) {
+                    // A pause between two checks.
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
                 work.end();
@@ -93,15 +96,15 @@ impl Work {
 }
 
 /// Sends a request over a connection that is reset when the client is dropped.
-fn ask(proxy: SocketAddr) -> Client {
+fn send_request(proxy: SocketAddr) -> Client {
     let mut client = Client::connect(proxy);
     SockRef::from(client.stream()).set_linger(Some(Duration::ZERO)).unwrap();
     client.send(REQUEST);
     client
 }
 
-/// The status that a client gets which has asked before; none if the server works on its request.
-fn refusal(client: &mut Client) -> Option<u16> {
+/// The status of a denied request; none if the server works on the request.
+fn denial(client: &mut Client) -> Option<u16> {
     client.stream().set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     match client.read_head() {
         Ok(head) => Some(head.unwrap().status()),
@@ -112,26 +115,26 @@ fn refusal(client: &mut Client) -> Option<u16> {
     }
 }
 
-/// Sends requests and resets them at once; none gets in beyond those that are at work.
+/// Sends requests and resets their connections at once; no more are allowed than there are slots.
 fn reset_many(proxy: SocketAddr, work: &Work) {
     let before = work.begun.load(Ordering::SeqCst);
     for count in 1..=2 {
-        let client = ask(proxy);
+        let client = send_request(proxy);
         work.wait_begun(before + count);
         drop(client);
     }
     for _ in 0..60 {
-        assert_eq!(refusal(&mut ask(proxy)), Some(429));
+        assert_eq!(denial(&mut send_request(proxy)), Some(429));
     }
     assert_eq!(work.begun.load(Ordering::SeqCst), before + 2);
 }
 
-/// Waits until there is a slot again, with a request that the server works on, and answers it.
+/// Waits until a slot is free, takes it with a request, and lets the server respond.
 fn wait_free(proxy: SocketAddr, work: &Work) {
     let mut client = None;
     eventually("the slot is free", || {
-        let mut next = ask(proxy);
-        let is_in = refusal(&mut next).is_none();
+        let mut next = send_request(proxy);
+        let is_in = denial(&mut next).is_none();
         client = is_in.then_some(next);
         is_in
     });
@@ -178,38 +181,22 @@ fn a_stream_that_is_reset_keeps_its_slot_while_the_server_works() {
         client.send(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
     }
     for _ in 0..60 {
-        assert_eq!(refusal(&mut ask(proxy.addr())), Some(429));
+        assert_eq!(denial(&mut send_request(proxy.addr())), Some(429));
     }
     assert_eq!(work.begun.load(Ordering::SeqCst), 2);
     work.release();
     eventually("the slots are free", || {
-        let mut next = ask(proxy.addr());
-        refusal(&mut next).is_none()
+        let mut next = send_request(proxy.addr());
+        denial(&mut next).is_none()
     });
 }
 
 #[test]
 fn a_slot_is_held_until_the_response_body_ends() {
-    let (release, wait) = channel();
-    let wait = Arc::new(std::sync::Mutex::new(wait));
-    let server = Upstream::scripted(move |caller| {
-        while let Ok(Some(_)) = caller.request() {
-            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhe");
-            if wait.lock().unwrap().recv().is_err() || caller.try_send("ld").is_err() {
-                return;
-            }
-        }
-    });
+    let (server, release) = held_back();
     let proxy = Tidegate::start(&two_slots(&server.url(), "").replace("in_flight = 2", "in_flight = 1"));
     for _ in 0..2 {
-        let mut client = None;
-        eventually("the slot is free", || {
-            let mut next = ask(proxy.addr());
-            let is_in = next.read_head().unwrap().unwrap().status() == 200;
-            client = is_in.then_some(next);
-            is_in
-        });
-        drop(client);
+        drop(wait_in_flight(proxy.addr()));
         for _ in 0..60 {
             assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
         }
@@ -227,17 +214,17 @@ fn a_slot_is_released_when_the_server_closes_the_connection() {
         }
     });
     let proxy = Tidegate::start(&two_slots(&server.url(), "").replace("in_flight = 2", "in_flight = 1"));
-    let client = ask(proxy.addr());
+    let client = send_request(proxy.addr());
     eventually("the server works on it", || server.requests().len() == 1);
     drop(client);
     for _ in 0..60 {
         assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
     }
     close.send(()).unwrap();
-    eventually("the slot is free", || refusal(&mut ask(proxy.addr())).is_none());
+    eventually("the slot is free", || denial(&mut send_request(proxy.addr())).is_none());
 }
 
-/// What a client has not sent is not made up, whichever way it leaves.
+/// The proxy does not complete the body of a client that disconnects, in whichever way.
 #[test]
 fn incomplete_request_bodies_are_not_completed() {
     let server = Upstream::echo();
@@ -257,11 +244,12 @@ fn incomplete_request_bodies_are_not_completed() {
     }
 }
 
-/// Answers at once, with a body that goes on for longer than anybody would wait.
+/// Responds at once, with a body that takes longer than any test.
 fn dripping(caller: &mut Caller) {
     let _ = caller.request();
     let mut sent = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
     while sent.is_ok() {
+        // The slow sending is what is tested.
         std::thread::sleep(Duration::from_millis(10));
         sent = caller.try_send("x");
     }
@@ -278,12 +266,12 @@ fn an_exchange_without_its_client_ends_after_the_response_timeout() {
         let config = two_slots(&server.url(), "response_timeout = \"700ms\"");
         let proxy = Tidegate::start(&config.replace("in_flight = 2", "in_flight = 1"));
         let began = Instant::now();
-        let client = ask(proxy.addr());
+        let client = send_request(proxy.addr());
         eventually("the server works on it", || server.requests().len() == 1);
         drop(client);
         eventually("the connection is closed", || server.open() == 0);
         assert!(began.elapsed() >= Duration::from_millis(650), "{:?}", began.elapsed());
-        eventually("the slot is free", || refusal(&mut ask(proxy.addr())) != Some(429));
+        eventually("the slot is free", || denial(&mut send_request(proxy.addr())) != Some(429));
     }
 }
 
@@ -293,19 +281,15 @@ fn a_pending_request_of_a_disconnected_client_is_dropped() {
     let server = work.over_http_1();
     let settings = "max_connections = 1\npending_timeout = \"9s\"";
     let proxy = Tidegate::start(&two_slots(&server.url(), settings));
-    let first = ask(proxy.addr());
+    let first = send_request(proxy.addr());
     work.wait_begun(1);
-    let pending = || {
-        let text = get(proxy.admin(), "/metrics", &[]).text().to_owned();
-        let line = text.lines().find(|line| line.starts_with("tidegate_upstream_pending{")).unwrap();
-        line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()
-    };
+    let pending = || proxy.metric("tidegate_upstream_pending{upstream=\"server\"}");
     for _ in 0..3 {
-        let waiting = ask(proxy.addr());
-        eventually("it waits for the connection", || pending() == 1);
+        let waiting = send_request(proxy.addr());
+        eventually("the request waits for a connection", || pending() == 1);
         assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
         drop(waiting);
-        eventually("it has left the line", || pending() == 0);
+        eventually("the request is withdrawn", || pending() == 0);
     }
     work.release();
     drop(first);
@@ -313,7 +297,7 @@ fn a_pending_request_of_a_disconnected_client_is_dropped() {
     assert_eq!(work.begun.load(Ordering::SeqCst), 2);
 }
 
-/// An event stream has no end of its own: it is over when its client is gone.
+/// An event stream has no end of its own: it ends when its client disconnects.
 #[test]
 fn an_event_stream_ends_when_its_client_disconnects() {
     let server = Upstream::scripted(|caller| {
@@ -324,13 +308,7 @@ fn an_event_stream_ends_when_its_client_disconnects() {
     let config = two_slots(&server.url(), "").replace("in_flight = 2", "in_flight = 1");
     let proxy = Tidegate::start(&config);
     for _ in 0..3 {
-        let mut client = None;
-        eventually("the slot is free", || {
-            let mut next = ask(proxy.addr());
-            let is_in = next.read_head().unwrap().unwrap().status() == 200;
-            client = is_in.then_some(next);
-            is_in
-        });
+        let _client = wait_in_flight(proxy.addr());
         assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
     }
 }
@@ -341,7 +319,7 @@ fn a_shutdown_does_not_wait_for_exchanges_without_a_client() {
     let server = work.over_http_1();
     let config = two_slots(&server.url(), "").replace("in_flight = 2", "in_flight = 1");
     let proxy = Tidegate::start(&format!("shutdown_grace = \"30s\"\n{config}"));
-    let client = ask(proxy.addr());
+    let client = send_request(proxy.addr());
     work.wait_begun(1);
     drop(client);
     assert_eq!(get(proxy.addr(), "/nothing", &[]).status(), 429);
