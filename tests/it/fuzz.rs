@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets, over the corpus in `tests/corpus` and over made-up input. `fuzz/` runs the same
-//! bodies for as long as one likes; what it finds belongs into the corpus.
+//! The bodies of the fuzz targets, over the corpus in `tests/corpus` and over generated input. `fuzz/` runs the same bodies with
+//! cargo-fuzz; add its findings to the corpus.
 
 mod bodies;
 mod cuts;
@@ -36,7 +36,7 @@ fn the_corpus_satisfies_the_properties() {
     over("it/config", ".toml", bodies::file);
 }
 
-/// Anything, and a line of what the body takes for structure.
+/// Arbitrary bytes, or a line of this form.
 fn line(form: &'static str) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => prop::collection::vec(any::<u8>(), 0..64),
@@ -44,7 +44,7 @@ fn line(form: &'static str) -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The same with several lines, behind one of another form.
+/// The same with several lines, after a line of another form.
 fn lines(first: &'static str, form: &'static str) -> impl Strategy<Value = Vec<u8>> {
     let structured = (first, prop::collection::vec(form, 0..6));
     prop_oneof![

@@ -1,5 +1,5 @@
-//! The proof that every limit does what it promises: each algorithm against a model of its own, written from
-//! what it promises and not from the code; both stores against each other; and what must hold whatever comes.
+//! Properties of limits: each algorithm against a model that is written from its definition and not from the code, both stores
+//! against each other, and invariants under random arrivals.
 //!
 //! `PROOF_FACTOR=20` runs twenty times as many random cases.
 

@@ -1,5 +1,5 @@
-//! What must hold of every input, whatever it is: plain functions of bytes that panic where it does not. The tests
-//! run them over a corpus and over made-up input, cargo-fuzz for as long as one likes.
+//! Properties of every input: functions of bytes that panic if a property does not hold. The tests run them over a corpus and over
+//! generated input, and so does cargo-fuzz.
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use tidegate::http1::{Fields, RequestHead, names};
 use tidegate::proxy::{normalize_length, remove_hop_by_hop, takes_trailers};
 use tidegate::server::parse_proxy_header;
 
-/// A gate with keys of every kind that a head alone can make.
+/// A gate with every kind of key that depends on the head alone.
 const GATE: &str = r#"
 listen = "127.0.0.1:0"
 [client_ip]
@@ -39,7 +39,7 @@ static GATE_OF_ALL: LazyLock<Gate> = LazyLock::new(|| {
     loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).config.site.gate
 });
 
-/// Paths have one spelling, which is its own, and nothing in it that is not in the grammar.
+/// Normalization of paths is idempotent, and its result is in the grammar.
 pub fn path(bytes: &[u8]) {
     let Ok(raw) = std::str::from_utf8(bytes) else { return };
     let Ok(path) = normalize(raw) else { return };
@@ -73,7 +73,7 @@ pub fn path(bytes: &[u8]) {
     assert!(!path.sent.split('/').any(is_dots) && !path.matched().split('/').any(is_dots), "{path:?}");
 }
 
-/// Hosts have one spelling, which is its own, whatever port stands behind it.
+/// Normalization of hosts is idempotent, and independent of the port.
 pub fn host(bytes: &[u8]) {
     let Ok(raw) = std::str::from_utf8(bytes) else { return };
     let Some(host) = host_of(raw) else { return };
@@ -87,7 +87,7 @@ pub fn host(bytes: &[u8]) {
     assert!(HeaderValue::from_str(raw).is_ok(), "what is a host can stand in a header");
 }
 
-/// A stranger speaks for itself, and nobody is believed beyond the first stranger, whatever stands to its left.
+/// An untrusted peer is the client itself, and entries to the left of the first untrusted address are ignored.
 pub fn address(bytes: &[u8]) {
     let [kind, values @ ..] = bytes else { return };
     let spec = ClientIp {
@@ -121,7 +121,7 @@ pub fn address(bytes: &[u8]) {
     assert_eq!(behind("6.6.6.6, for=6.6.6.6, what"), client, "nor beyond what nobody can read: {fields:?}");
 }
 
-/// Parts of keys read back as they are written.
+/// Parts of keys are displayed in the syntax that is parsed.
 pub fn key(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Some(part) = KeyPart::parse(text) {
@@ -129,7 +129,7 @@ pub fn key(bytes: &[u8]) {
     }
 }
 
-/// A request in its normal spelling is counted as it was in its own.
+/// A normalized request has the same keys as the original.
 pub fn gate(bytes: &[u8]) {
     let Some(head) = head(bytes) else { return };
     let caller = || ClientIdentity { address: "10.0.0.1".parse().unwrap(), tls_subject: None };
@@ -152,7 +152,7 @@ pub fn gate(bytes: &[u8]) {
     assert_eq!(keys(&again.charges), keys(&examined.charges), "{head:?}");
 }
 
-/// A file is right or wrong, says why, and says the same when it is read again.
+/// A file is valid, or has the same errors each time it is read.
 pub fn file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let read = || config::parse(text, "fuzz.toml", &|name| (name == "SET").then(|| "value".to_owned()));
@@ -166,7 +166,7 @@ pub fn file(bytes: &[u8]) {
     }
 }
 
-/// Nothing of one connection, or of an unclear length, goes on to the next; and once is enough.
+/// No hop-by-hop field or ambiguous length is forwarded, and a second removal changes nothing.
 pub fn headers(bytes: &[u8]) {
     let mut headers = fields(bytes);
     let named: Vec<HeaderName> = headers
@@ -202,7 +202,7 @@ pub fn headers(bytes: &[u8]) {
     assert!(!takes_trailers(&fields));
 }
 
-/// A PROXY header names an address in one way, and nothing may be added to it or cut from it.
+/// A PROXY header has one interpretation, and no byte may be added or removed.
 pub fn proxy_header(bytes: &[u8]) {
     let Ok(client) = parse_proxy_header(bytes) else { return };
     assert!(parse_proxy_header(&bytes[..bytes.len() - 1]).is_err(), "{bytes:?}");

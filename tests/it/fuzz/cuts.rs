@@ -55,7 +55,7 @@ fn all_responses() -> Vec<(Method, Vec<u8>)> {
         let method = case.expected[0].split(' ').next().unwrap();
         (method.parse().unwrap(), case.bytes.strip_suffix(b"\\c").unwrap_or(&case.bytes).to_vec())
     });
-    // No more of one is looked at.
+    // No more of a message is checked.
     let hostile = hostile.map(|(method, mut bytes): (Method, Vec<u8>)| {
         bytes.truncate(100_000);
         (method, bytes)
@@ -84,9 +84,9 @@ fn check(bytes: &[u8], length: usize, read: impl Fn(&mut dyn Iterator<Item = Byt
 fn assert_same(whole: &Reading, other: &Reading, bytes: &[u8], how: &str) {
     let is_same = match (whole.end, other.end) {
         (one, other) if one == other => true,
-        // A fault far within a head that is too large is not looked at in any case.
+        // A fault far inside a head that is too large need not be found.
         (End::Head(one), End::Head(two)) => [one, two].contains(&ParseError::TooLarge),
-        // A head that has no end is looked at in its first piece alone.
+        // A head without an end is checked in its first piece only.
         (End::Head(_), End::Incomplete) => !has_end_of_head(bytes),
         _ => false,
     };

@@ -23,13 +23,13 @@ type Lines = Vec<(String, Vec<u8>)>;
 /// A message as a parser has read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// What the start line says.
+    /// The start line.
     pub start: String,
     pub lines: Lines,
-    /// The body as far as it has come.
+    /// The received part of the body.
     pub body: Vec<u8>,
     pub trailers: Lines,
-    /// Whether the body has come to its end.
+    /// Whether the body is complete.
     pub is_complete: bool,
 }
 

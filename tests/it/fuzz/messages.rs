@@ -1,4 +1,4 @@
-//! Made-up messages of HTTP/1.1: mostly valid, with a few bytes changed.
+//! Generated messages of HTTP/1.1: mostly valid, with a few bytes changed.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,13 +15,13 @@ const OTHER: &str =
     "(Expect: (100-continue|100-Continue|x)|Upgrade: websocket|TE: trailers|Trailer: X-Sum|Date: x)";
 const ODD_FRAMING: &str = "(Content-Length|Transfer-Encoding|content-length): ?([0-9]{1,2}|0[0-9]|[+]5|5, ?5|5,|chunked|CHUNKED|\
     gzip, chunked|identity|chunked, chunked|)";
-/// What changes a byte.
+/// A change of a byte.
 const CHANGES: &[&str] = &[
     "", "\r", "\n", "\r\n", "\n\n", " ", "\t", ":", ";", ",", "0", "a", "x", "\0", "\u{b}", "\u{7f}", "é",
     "\r\n ",
 ];
 
-/// The lines that say how a body is framed, and the body.
+/// The fields that frame a body, and the body.
 type Body = (String, Vec<u8>);
 
 fn field() -> impl Strategy<Value = String> {
@@ -102,7 +102,7 @@ pub fn requests() -> impl Strategy<Value = Vec<u8>> {
     changed(requests.prop_map(|requests| requests.concat()))
 }
 
-/// A response, with what may be before and behind it.
+/// A response, perhaps with interim responses before it and bytes after it.
 pub fn response() -> impl Strategy<Value = Vec<u8>> {
     let behind = prop_oneof![4 => Just(Vec::new()), 1 => vec(any::<u8>(), 1..4)];
     let parts = (vec(INTERIM, 0..3), message(STATUS_LINE), behind);

@@ -1,17 +1,17 @@
-//! Cases as data: what is expected, and the bytes.
+//! Cases as data: expected outcomes and bytes.
 
 /// A line of a table.
 #[derive(Debug)]
 pub struct Case {
-    /// What must come of it, in words that the table's test knows; the first is a status or a word of its own.
+    /// The expected outcome, in words that the test of the table knows; the first is a status or another word.
     pub expected: Vec<&'static str>,
-    /// What is sent.
+    /// The bytes that are sent.
     pub bytes: Vec<u8>,
-    /// The line as it stands in the file, to name it by.
+    /// The line of the file, which names the case.
     pub line: &'static str,
 }
 
-/// Reads a table: lines of what is expected, at least two blanks, and bytes. Expectations are separated by `; `.
+/// Reads a table: lines of expected outcomes, at least two blanks, and bytes. Expectations are separated by `; `.
 /// Among the bytes `|` is the end of a line (CR LF), `\n`, `\r`, `\t`, `\0`, `\\` and `\xNN` are single bytes, and
 /// `{3:ab}` is `ababab`.
 pub fn read(table: &'static str) -> Vec<Case> {
@@ -24,7 +24,7 @@ pub fn read(table: &'static str) -> Vec<Case> {
         .collect()
 }
 
-/// The bytes that a text of a table stands for.
+/// The bytes of a text in a table.
 pub fn unescaped(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -47,7 +47,7 @@ pub fn unescaped(text: &str) -> Vec<u8> {
                     't' => b'\t',
                     '0' => 0,
                     '\\' => b'\\',
-                    // The end of a connection is no byte: it stays what it is, for the test to see.
+                    // The end of a connection is no byte, and is left for the test to interpret.
                     'c' => {
                         bytes.push(b'\\');
                         b'c'

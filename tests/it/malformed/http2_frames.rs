@@ -1,5 +1,5 @@
-//! Frames that no client may send (RFC 9113, RFC 7541), each before a good request: whatever comes of that, the rest of
-//! what was sent is never answered as if nothing had happened.
+//! Frames that no client may send (RFC 9113, RFC 7541), each followed by a valid request, which must not be served as if the
+//! connection were intact.
 
 use crate::support::frames::{
     self, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS,
@@ -24,7 +24,7 @@ fn setting(name: u16, value: u32) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[&name.to_be_bytes()[..], &value.to_be_bytes()].concat())
 }
 
-/// What is sent, by what is wrong with it.
+/// Invalid bytes, each with the name of its fault.
 fn wrong() -> Vec<(&'static str, Vec<u8>)> {
     let head = head_and(&[]);
     let (first, rest) = head.split_at(5);
@@ -93,7 +93,7 @@ fn invalid_frames_end_their_stream_or_connection() {
     let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
     for (what, bytes) in wrong() {
         let mut connection = Frames::connect(proxy.addr(), &[]);
-        // The proxy may close before it has read all of it.
+        // The proxy may close the connection before it has read all.
         let _ = connection.raw(&bytes);
         let _ = connection.try_send(HEADERS, WHOLE, 7, &head_and(&[]));
         let refused = std::iter::from_fn(|| connection.read()).find_map(|frame| match frame.kind {

@@ -1,4 +1,4 @@
-//! Every request of `http2_requests.txt`, and what a server sees of it.
+//! Every request of `http2_requests.txt`, and the request that the server receives.
 
 use std::io::Read as _;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,7 @@ fn send(connection: &mut Frames, text: &str) {
     let last = text.split(" > ").count() - 1;
     for (place, part) in text.split(" > ").enumerate() {
         let flag = if place == last { END_STREAM } else { 0 };
-        // The proxy may have given up the connection by now.
+        // The proxy may have closed the connection by now.
         let _ = match part.strip_prefix('!') {
             _ if place == 0 => {
                 connection.try_send(frames::HEADERS, flag | END_HEADERS, 1, &block(&head(part)))
@@ -50,7 +50,7 @@ fn send(connection: &mut Frames, text: &str) {
     }
 }
 
-/// What is wrong with a case, if anything.
+/// The fault of a case, if there is one.
 fn verdict(case: &Case, answer: Option<Result<u16, u32>>, seen: &Seen) -> Result<(), String> {
     let whole: Vec<_> = seen.whole.iter().filter(|request| request.start != "GET /canary HTTP/1.1").collect();
     if !seen.wrong.is_empty() {
@@ -82,7 +82,7 @@ fn every_stream_is_rejected_or_forwarded_unambiguously() {
         let mut connection = Frames::connect(proxy.addr(), &[]);
         send(&mut connection, case.line.split_once("  ").unwrap().1);
         let answer = connection.status(1);
-        // What was refused goes nowhere later either.
+        // A rejected request is not forwarded later either.
         let canary = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/canary")];
         if connection.try_send(frames::HEADERS, END_STREAM | END_HEADERS, 3, &block(&canary)).is_ok() {
             connection.status(3);
@@ -97,7 +97,7 @@ fn every_stream_is_rejected_or_forwarded_unambiguously() {
 
 #[test]
 fn an_aborted_body_is_never_complete() {
-    // Neither with an error nor, which the library takes for an end, without one.
+    // Neither with an error nor without one, which the library takes for the end of the body.
     for code in [0_u32, 8] {
         let got = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&got);

@@ -1,4 +1,4 @@
-//! Every answer of `http2_responses.txt`, and what a client sees of it.
+//! Every response of `http2_responses.txt`, and the response that the client receives.
 
 use std::io::Read as _;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::support::{Caller, Frames, Tidegate, Upstream, block, get};
 const TABLE: &str = include_str!("http2_responses.txt");
 const CANARY: &str = ":status=200 > \"canary$";
 
-/// The frames of an answer on this stream.
+/// The frames of a response on this stream.
 fn reply(text: &str, stream: u32) -> Vec<u8> {
     let part = |part: &str| {
         if let Some(code) = part.strip_prefix('~') {
@@ -27,7 +27,7 @@ fn reply(text: &str, stream: u32) -> Vec<u8> {
     text.split(" > ").flat_map(part).collect()
 }
 
-/// Answers each request with the case, while there is one, or else with the canary.
+/// Responds to each request with the case, while there is one, or else with the canary.
 fn serve(caller: &Caller, case: &Mutex<Option<&'static str>>) {
     let mut preface = [0; 24];
     if caller.stream().read_exact(&mut preface).is_err() {
@@ -47,7 +47,7 @@ fn serve(caller: &Caller, case: &Mutex<Option<&'static str>>) {
     }
 }
 
-/// What is wrong with a case, if anything.
+/// The fault of a case, if there is one.
 fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
     let got = responses::ask(proxy, "GET")?;
     let is_refused = got.as_ref().is_some_and(|answer| {

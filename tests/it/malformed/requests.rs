@@ -1,4 +1,4 @@
-//! Every request of `requests.txt`, and what a server sees of it.
+//! Every request of `requests.txt`, and the requests that the server receives.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,22 +11,22 @@ use crate::support::{Caller, Client, PATIENCE, Tidegate, Upstream};
 const TABLE: &str = include_str!("requests.txt");
 const CANARY: &str = "GET /canary HTTP/1.1\r\nHost: canary\r\n\r\n";
 
-/// What a server has seen since the last case.
+/// The requests that the server has received since the last case.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub whole: Vec<Strict>,
-    /// What no grammar allows.
+    /// Bytes that the grammar does not allow.
     pub wrong: Vec<String>,
 }
 
-/// What a client got.
+/// The responses that the client received.
 #[derive(Debug)]
 struct Got {
     answers: Vec<Strict>,
     is_closed: bool,
 }
 
-/// Reads what comes in the strictest way, and answers each request with its target.
+/// Reads requests with the strict parser, and responds to each with its target.
 pub(super) fn serve(caller: &Caller, seen: &Mutex<Seen>) {
     let mut stream = caller.stream();
     let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
@@ -54,11 +54,11 @@ pub(super) fn serve(caller: &Caller, seen: &Mutex<Seen>) {
     }
 }
 
-/// Sends a case and the request behind it, and reads until that is answered or the connection is closed.
+/// Sends a case and another request, and reads until the response to that or the end of the connection.
 fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
     let client = Client::connect(address);
     let mut stream: &TcpStream = client.stream();
-    // The proxy may close before it has read all of it.
+    // The proxy may close the connection before it has read all.
     let _ = stream.write_all(&[case, CANARY.as_bytes()].concat());
     let (mut bytes, mut piece, mut is_closed) = (Vec::new(), [0; 16384], false);
     let mut answers: Vec<Strict> = Vec::new();
@@ -66,7 +66,7 @@ fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
         match strict_parser::response("GET", &bytes, is_closed) {
             Ok((answer, taken)) => {
                 bytes.drain(..taken);
-                // The proxy has waited for the body that was announced.
+                // The proxy has waited for the announced body.
                 if answer.status() != "100" {
                     answers.push(answer);
                 }
@@ -80,7 +80,7 @@ fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     return Err(format!("neither an answer nor an end in {PATIENCE:?}, but {answers:?}"));
                 }
-                // An end is an end, also with unread bytes.
+                // The connection has ended, also if it was reset because of unread bytes.
                 Ok(_) | Err(_) => is_closed = true,
             },
             Err(fault) => return Err(format!("{fault:?} after {answers:?}")),
@@ -88,7 +88,7 @@ fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
     }
 }
 
-/// What is wrong with a case, if anything.
+/// The fault of a case, if there is one.
 fn verdict(case: &Case, got: &Got, seen: &Seen) -> Result<(), String> {
     let statuses: Vec<&str> = got.answers.iter().map(Strict::status).collect();
     let targets: Vec<&str> = seen.whole.iter().map(|request| &*request.start).collect();

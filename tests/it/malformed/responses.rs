@@ -1,4 +1,4 @@
-//! Every answer of `responses.txt`, and what a client sees of it.
+//! Every response of `responses.txt`, and the response that the client receives.
 
 use std::io::Read as _;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use crate::support::{Caller, Client, Tidegate, Upstream, get};
 const TABLE: &str = include_str!("responses.txt");
 const CANARY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\ncanary";
 
-/// Answers a case with its bytes, and anything else with the canary.
+/// Responds to a case with its bytes, and to other requests with the canary.
 fn serve(caller: &mut Caller, case: &Mutex<Vec<u8>>) {
     while let Ok(Some(request)) = caller.request() {
         if !request.start.contains(" /case ") {
@@ -30,7 +30,7 @@ fn serve(caller: &mut Caller, case: &Mutex<Vec<u8>>) {
     }
 }
 
-/// What a client gets; nothing if the answer is broken off.
+/// The response that a client receives; nothing if it is incomplete.
 pub(super) fn ask(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, String> {
     let mut client = Client::connect(proxy.addr());
     client.send(format!("{method} /case HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -64,7 +64,7 @@ fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
             }
         }
         (status, Some(answer)) if status == answer.status() => {
-            // A HEAD has no body to look into.
+            // The response to a HEAD has no body to check.
             if method != "HEAD" && !String::from_utf8_lossy(&answer.body).contains("about:blank") {
                 return Err(format!("not the proxy's own words: {answer:?}"));
             }

@@ -1,5 +1,5 @@
-//! A reader that takes nothing but what the grammar says (RFC 9110 §5.5, RFC 9112), in one way each. What it
-//! refuses must not leave the proxy, in either direction.
+//! A parser that accepts only what the grammar allows (RFC 9110 §5.5, RFC 9112), in one interpretation. The proxy must not send a
+//! message that it rejects, in either direction.
 
 use super::cases::unescaped;
 
@@ -12,22 +12,22 @@ pub struct Strict {
     pub fields: Vec<(String, String)>,
     /// The body without its chunks.
     pub body: Vec<u8>,
-    /// What came after the last chunk.
+    /// The trailers.
     pub trailers: Vec<(String, String)>,
 }
 
-/// Why there is no message.
+/// The reason why there is no message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// There is more to come.
+    /// The message is incomplete.
     Incomplete,
-    /// It is none.
+    /// The message is invalid.
     Wrong(String),
 }
 
 use Fault::{Incomplete, Wrong};
 
-/// What no trailer may say.
+/// Fields that are not allowed in trailers.
 const NEVER_TRAIL: [&str; 9] = [
     "transfer-encoding",
     "content-length",
@@ -46,7 +46,7 @@ impl Strict {
         self.fields.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
     }
 
-    /// Whether what a table says is so: a start line, `name: value`, `!name` for no such field, `body: text` or
+    /// Whether the message has what a table expects: a start line, `name: value`, `!name` for no such field, `body: text` or
     /// `trailer: name`.
     pub fn is_so(&self, wanted: &str) -> bool {
         if let Some(name) = wanted.strip_prefix('!') {
@@ -67,7 +67,7 @@ impl Strict {
     }
 }
 
-/// Reads a request, and says how many bytes it takes.
+/// Reads a request; returns its length as well.
 pub fn request(bytes: &[u8]) -> Result<(Strict, usize), Fault> {
     let (mut message, at) = head(bytes)?;
     let start = message.start.clone();
@@ -91,8 +91,7 @@ pub fn request(bytes: &[u8]) -> Result<(Strict, usize), Fault> {
     Ok((message, at))
 }
 
-/// Reads a response to a request of this method, and says how many bytes it takes; `is_closed` says that there
-/// are no more.
+/// Reads a response to a request of this method; returns its length as well. `is_closed` means that no more bytes follow.
 pub fn response(method: &str, bytes: &[u8], is_closed: bool) -> Result<(Strict, usize), Fault> {
     let (mut message, at) = head(bytes)?;
     let start = message.start.clone();
@@ -125,7 +124,7 @@ fn is_token(text: &str) -> bool {
 fn line(bytes: &[u8], at: usize) -> Result<(&[u8], usize), Fault> {
     let Some(length) = bytes[at..].windows(2).position(|two| two == b"\r\n") else { return Err(Incomplete) };
     let line = &bytes[at..at + length];
-    // Everything that is no visible character, blank, tab or part of a text beyond ASCII.
+    // Every byte that is no visible character, blank, tab or part of a character beyond ASCII.
     if line.iter().any(|&byte| byte == 0x7f || (byte < b' ' && byte != b'\t')) {
         return wrong("a line", &String::from_utf8_lossy(line));
     }
@@ -166,9 +165,9 @@ fn head(bytes: &[u8]) -> Result<(Strict, usize), Fault> {
     Ok((Strict { start, fields, ..Strict::default() }, at))
 }
 
-/// Where a body ends.
+/// The end of a body.
 enum End {
-    /// Nothing says it.
+    /// The message does not define it.
     Unsaid,
     Length(usize),
     Chunks,
@@ -180,7 +179,7 @@ fn framing(message: &Strict) -> Result<End, Fault> {
         (Some("chunked"), None) => Ok(End::Chunks),
         (None, Some(length)) => {
             let number: Option<usize> = length.parse().ok();
-            // As whoever writes numbers would write it.
+            // In its shortest form.
             match number.filter(|number| number.to_string() == length) {
                 Some(number) => Ok(End::Length(number)),
                 None => wrong("a length", length),
@@ -190,7 +189,7 @@ fn framing(message: &Strict) -> Result<End, Fault> {
     }
 }
 
-/// Reads a body; `otherwise` is its length where nothing says it.
+/// Reads a body; `otherwise` is its length if the message does not define it.
 fn body(message: &mut Strict, bytes: &[u8], at: usize, otherwise: Option<usize>) -> Result<usize, Fault> {
     match framing(message)? {
         End::Chunks => chunks(message, bytes, at),

@@ -8,7 +8,7 @@ use tidegate::time::{Micros, Timestamp};
 use super::kit::{self, Course, SECOND, any_cost, any_move, any_timed, for_all, key, memory};
 use super::model::Model;
 
-/// What happens to a key.
+/// An event of a key.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Take(u64),
@@ -17,11 +17,11 @@ enum Event {
     Reset,
 }
 
-/// What holds a key back, and its quota.
+/// The model of a ban or block, and of the quota.
 struct Held {
     quota: Model,
     ban: Ban,
-    /// When it last changed; the key's time does not run backwards.
+    /// The time of the last change; the time of a key does not run backwards.
     stamp: u64,
     opened: u64,
     denials: u64,
@@ -42,7 +42,7 @@ impl Held {
                 let is_over = window.max(self.banned).max(self.blocked) <= now;
                 match cost {
                     0 => {}
-                    // What holds nobody back any more is forgotten with the next charge.
+                    // An expired ban or block is removed by the next charge.
                     _ if is_over => {
                         (self.stamp, self.denials, self.banned, self.blocked) = (0, 0, 0, 0);
                     }
@@ -84,8 +84,8 @@ impl Held {
     }
 }
 
-/// Denials count in a window that the first opens; the one that is too many bans; a ban refuses free looks as
-/// well, and is no longer for those; a block refuses until its end; lifting and forgetting do what they say.
+/// Denials count in a window that the first opens; the denial that exceeds the bound bans the key. A ban denies peeks as well,
+/// which do not extend it. A block denies until its end. Unblock and reset remove them.
 #[test]
 fn bans_and_blocks_match_their_model() {
     let span = || prop_oneof![Just(1_000_u64), 1..4_000_u64, 1..2_000_000_u64, Just(60_000_000)];

@@ -1,4 +1,4 @@
-//! The store in this process keeps no more keys than it may, whatever they are, and none for ever.
+//! The in-memory store never has more than `max_keys` keys, and a sweep removes all expired ones.
 
 use proptest::prelude::*;
 use tidegate::limit::{Ban, Charge, ChargeKind, Key, Policy, PolicyId};
@@ -7,7 +7,7 @@ use tidegate::time::{Clock, Micros, Timestamp};
 
 use super::kit::{self, Course, any_cost, any_jump, any_numbers, for_all};
 
-/// What happens to a key.
+/// An event of a key.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Take(ChargeKind, u64),
@@ -35,7 +35,7 @@ fn spread(number: u16) -> Key {
     Key(hash.to_be_bytes())
 }
 
-/// Numbers, and of a ban after how many denials, within what, and for how long.
+/// The numbers of a limit; and of its ban: denials, window and duration.
 type Limit = (kit::Numbers, Option<(u64, u64, u64)>);
 
 fn policies(all: Vec<Limit>) -> Vec<Policy> {
@@ -47,8 +47,8 @@ fn policies(all: Vec<Limit>) -> Vec<Policy> {
     all.into_iter().enumerate().map(policy).collect()
 }
 
-/// The bound is hard after every single step, with records of all kinds; and long after the last arrival a
-/// sweep leaves nothing.
+/// The bound holds after every single step, with entries of all kinds; long after the last arrival a sweep removes
+/// everything.
 #[test]
 fn max_keys_is_never_exceeded_and_a_sweep_removes_all() {
     let ban = || prop::option::of((1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64));
@@ -88,7 +88,7 @@ fn max_keys_is_never_exceeded_and_a_sweep_removes_all() {
     });
 }
 
-/// From many threads at once as well.
+/// The same with concurrent threads.
 #[test]
 fn max_keys_is_never_exceeded_by_concurrent_threads() {
     let memory = Memory::new(300, Clock::System);

@@ -1,4 +1,4 @@
-//! Limits whose numbers change while their states live.
+//! Limits whose numbers change while their states exist.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -17,7 +17,7 @@ fn spending() -> impl Strategy<Value = Vec<(Move, u64)>> {
     prop::collection::vec((any_move(), 1..5_u64), 1..40)
 }
 
-/// What is left under the old numbers and, at the same instant, under the new ones; and the new limit.
+/// The remaining units under the old numbers and, at the same instant, under the new ones; and the new limit.
 fn changed(before: &Numbers, after: &Numbers, spending: &[(Move, u64)]) -> (u64, u64) {
     let (memory, old, new) = (memory(), before.policy("a"), after.policy("a"));
     let (mut course, mut last, mut charged) = (Course::behind(0), None, START);
@@ -29,12 +29,12 @@ fn changed(before: &Numbers, after: &Numbers, spending: &[(Move, u64)]) -> (u64,
         }
         last = Some(said);
     }
-    // Since then all that comes back does so at the new rate.
+    // From then on units refill at the new rate.
     let left = take(&memory, charged, &old, 0);
     (left.limit - left.remaining, take(&memory, charged, &new, 0).remaining)
 }
 
-/// What was spent stays spent, in whole units begun, at most the new limit.
+/// Spent units stay spent, rounded up to whole units, at most the new limit.
 fn stays_spent(before: &Numbers, after: &Numbers, spending: &[(Move, u64)]) -> Result<(), TestCaseError> {
     let (spent, left) = changed(before, after, spending);
     let limit = after.quota().limit();
@@ -67,7 +67,7 @@ fn spent_units_survive_a_change_of_numbers() {
     });
 }
 
-/// Tokens that come at intervals are missing until a tick of the new period, counted from the old one's last.
+/// With `refill = "interval"`, spent tokens are missing until a tick of the new period, counted from the last tick of the old.
 #[test]
 fn missing_tokens_survive_a_change_of_numbers() {
     let numbers = (any_pace(), 1..40_u64, any_pace(), 1..40_u64);
@@ -77,7 +77,7 @@ fn missing_tokens_survive_a_change_of_numbers() {
     });
 }
 
-/// Windows of another period or alignment begin anew; so do parts of another width.
+/// Windows of another period or alignment start empty; so do parts of another width.
 #[test]
 fn counts_of_other_windows_are_ignored() {
     let numbers = (any_pace(), any_pace(), 0..5_u8);
@@ -99,7 +99,7 @@ fn counts_of_other_windows_are_ignored() {
     });
 }
 
-/// Another algorithm starts fresh.
+/// Another algorithm starts with all its units.
 #[test]
 fn another_algorithm_starts_fresh() {
     for_all(300, &(any_numbers(), any_numbers(), spending()), |(before, after, spending)| {
@@ -121,11 +121,11 @@ fn rates_and_bursts_change_in_both_stores() {
     let policies = [bucket(10, 100), bucket(40, 100), bucket(10, 30), bucket(3, 100)];
     let ask = |policy, cost| stores.take(&policies, &[kit::charge(policy, 1, cost)])[0];
     assert_eq!(ask(0, 95).remaining, 5);
-    // Four times as fast, what is missing comes back in a quarter of the time.
+    // At four times the rate, the missing units refill in a quarter of the time.
     assert_eq!((ask(0, 0).reset_after.0, ask(1, 0).reset_after.0), (9_500_000, 2_375_000));
     // A smaller bucket is empty, and no more than empty.
     assert_eq!((ask(2, 0).remaining, ask(2, 0).reset_after.0), (0, 3_000_000));
-    // A slower one begins where the faster one was: 45 of the 95 have come back.
+    // A slower rate continues from the state of the faster one: 45 of the 95 have been refilled.
     stores.set_clock(START + 4_500_000);
     assert_eq!(ask(0, 0).remaining, 50);
     assert_eq!(ask(1, 1).remaining, 99);

@@ -19,8 +19,8 @@ fn any_arrivals() -> impl Strategy<Value = Vec<(Move, usize, u64)>> {
     prop::collection::vec((step, 0..3_usize, kit::any_cost()), 1..80)
 }
 
-/// Each decision is that of one clock which shows the latest time at which anything was charged: it is neither
-/// more generous nor stricter, and what it foretells is on the asking proxy's clock.
+/// Each decision is that of one clock which shows the latest time of a charge, neither more generous nor stricter; its
+/// `retry_after` and `reset_after` are by the clock of the requesting proxy.
 #[test]
 fn clock_skew_decides_by_the_latest_clock() {
     for_all(500, &(any_timed(), any_clocks(), any_arrivals()), |(numbers, ahead, arrivals)| {
@@ -49,7 +49,7 @@ fn clock_skew_decides_by_the_latest_clock() {
     });
 }
 
-/// In true time no stretch holds more than what its length and the second that the clocks may differ bring.
+/// In true time no interval admits more than its length, and the second of clock skew, allow.
 #[test]
 fn clock_skew_adds_no_units() {
     let pace = (1..30_u64, prop_oneof![1..50_000_u64, Just(1_000_000), Just(60_000_000)]);

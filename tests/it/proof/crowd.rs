@@ -1,4 +1,4 @@
-//! Many at once: tasks over several connections, and processes over one Redis.
+//! Concurrency: tasks over several connections, and processes over one Redis.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::rules::Pace;
 use crate::store::both_stores::spec_of;
 use crate::support::{RedisServer, Tidegate, get};
 
-/// What each limit of this test lets pass before anything comes back.
+/// The units of each limit of this test, before any refill.
 const LIMIT: u64 = 50;
 const HOUR: u64 = 3_600_000_000;
 
@@ -22,7 +22,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Every algorithm, so slow that nothing comes back while the test runs.
+/// Every algorithm, with a rate so low that nothing refills while the test runs.
 fn limits() -> Vec<Numbers> {
     let slow = Pace { units: 1, period: 1_000 * HOUR };
     let long = Pace { units: LIMIT, period: 100_000 * HOUR };
@@ -51,7 +51,7 @@ async fn connections(server: &RedisServer) -> Vec<Store> {
     all
 }
 
-/// Takes from every store in many tasks; says how many were allowed.
+/// Takes from every store in concurrent tasks; returns how many were allowed.
 async fn admitted(stores: &[Store], policy: &Policy) -> u64 {
     let mut tasks = Vec::new();
     for task in 0..24_u64 {
@@ -73,7 +73,7 @@ async fn admitted(stores: &[Store], policy: &Policy) -> u64 {
     sum
 }
 
-/// Exactly the limit passes, of every algorithm, in both stores, by the server's clock and by the proxies'.
+/// Exactly the limit is allowed, with every algorithm, in both stores, by the clock of the server and by that of the proxies.
 #[test]
 fn concurrent_tasks_get_exactly_the_limit() {
     let server = RedisServer::start();
@@ -88,8 +88,7 @@ fn concurrent_tasks_get_exactly_the_limit() {
     });
 }
 
-/// Those who have a slot are never more than there are, while tasks take and give back as fast as they can; in
-/// the end nobody has one.
+/// While tasks acquire and release slots at full speed, no more are held than there are; in the end none is held.
 #[test]
 fn concurrent_tasks_never_exceed_the_slots() {
     let server = RedisServer::start();
@@ -132,7 +131,7 @@ fn concurrent_tasks_never_exceed_the_slots() {
     });
 }
 
-/// Two processes on one Redis, real requests: exactly the limit passes.
+/// Two processes with one Redis: exactly the limit of the requests is allowed.
 #[test]
 fn two_processes_allow_exactly_the_limit() {
     let server = RedisServer::start();

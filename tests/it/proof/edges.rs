@@ -1,5 +1,5 @@
-//! The edges of a calendar that a proxy sends along: the script takes the window that holds the time that it
-//! decides by, which need not be the proxy's.
+//! The edges of calendar windows that a proxy sends to Redis: the script uses the window that contains the time of its decision,
+//! which may differ from the time of the proxy.
 
 use std::fmt::Write as _;
 
@@ -26,8 +26,8 @@ fn escaped(bytes: &[u8]) -> String {
     })
 }
 
-/// Takes one unit by hand: with the numbers of `sent`, at `now`. Returns whether it is allowed, and its
-/// `reset_after`, which is the rest of the window.
+/// Runs the script for one unit with the numbers of `sent`, at `now`. Returns whether it is allowed, and `reset_after`, which
+/// is the rest of the window.
 fn take(server: &RedisServer, numbers: &Numbers, sent: u64, now: u64, key: &str) -> (i64, u64) {
     let quota = numbers.quota();
     let list = quota.numbers(Timestamp(sent));

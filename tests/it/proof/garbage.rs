@@ -1,4 +1,4 @@
-//! What somebody else wrote: no stored key, whatever it holds, makes an error, or a denial without an end.
+//! Values of other programs under the keys of limits: none causes an error or a permanent denial.
 
 use std::fmt::Write as _;
 
@@ -71,12 +71,12 @@ fn dump(server: &RedisServer, name: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
-/// Asks in every way about a key that holds `written`; every answer must make sense, and the key must be of
-/// use again in the end.
+/// Makes every kind of call for a key with the value `written`; every decision must be plausible, and the key must be usable
+/// again in the end.
 fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[u8]) {
     let name = &policies[policy as usize].name;
     let ask = |cost, holder, kind| {
-        // What is late is so by half a period.
+        // Late charges are late by half a period.
         let taken = Timestamp(stores.clock() - 500_000);
         let charge = tidegate::limit::Charge { key, taken, ..kit::held(policy, 0, cost, holder, kind) };
         let said = match kind {
@@ -109,7 +109,7 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     ask(2, 7, ChargeKind::Late);
 }
 
-/// What is done by hand must work on it as well.
+/// Changes by operators must work with such a value as well.
 fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[u8]) {
     let it = &policies[policy as usize];
     let ask = |cost| {
@@ -132,11 +132,11 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
     }
 }
 
-/// Whether a decision makes sense at all.
+/// Whether a decision is plausible.
 fn sane(said: &Decision) -> Option<()> {
     let longest = 2_u64.pow(53);
     let is_held = said.reason != DenyReason::Quota;
-    // Of a list that makes no sense the wait may make none either.
+    // With an implausible list the wait may be implausible too.
     let waits = !said.allowed || said.retry_after == Some(Micros::ZERO);
     let short = is_held || (said.reset_after.0 <= 2 * 86_400_000_000 && said.delay.0 <= HOUR);
     let bounded = said.reset_after.0 <= longest && said.retry_after.is_none_or(|wait| wait.0 <= longest);
@@ -187,7 +187,7 @@ fn random_bytes_deny_no_key_forever() {
     }
 }
 
-/// A number that a state may hold, or that nothing should.
+/// A number that is valid in a state, or absurd.
 fn any_double(rng: &mut TestRng) -> f64 {
     const START: f64 = 1_790_000_000_000_000.0;
     let odd = [
@@ -242,7 +242,7 @@ fn absurd_numbers_deny_no_key_forever() {
     }
 }
 
-/// True states in which one number is another.
+/// Valid states with one number replaced.
 #[test]
 fn states_with_one_wrong_number_deny_no_key_forever() {
     let server = RedisServer::start();
@@ -299,7 +299,7 @@ fn states_of_other_algorithms_deny_no_key_forever() {
     prod_all(&server, &stores, &policies, &states, 0);
 }
 
-/// Other types than strings, and what is done by hand on all of these.
+/// Values of other types than strings, and changes by operators.
 #[test]
 fn values_of_other_types_deny_no_key_forever() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! What must hold whatever comes, said without any algorithm.
+//! Invariants of every algorithm, stated without its definition.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,15 +10,15 @@ use tidegate::time::{Micros, Timestamp};
 use super::kit::{self, Course, Move, Numbers, SECOND, any_jump, any_move, any_timed, for_all, memory, take};
 use super::rules::Pace;
 
-/// What was admitted: when, on the key's own time, and how much; and when it goes on.
+/// An admitted request: its time by the clock of the key, its cost, and the end of its delay.
 struct Admitted {
     at: u64,
     cost: u64,
     release: u64,
 }
 
-/// Plays arrivals. The key's own time stands still while a clock is behind the latest, and when it is set
-/// back; so nothing can come back but by time that passes.
+/// Plays arrivals. The time of a key does not advance while a clock is behind the latest or is set back, so units refill only
+/// as time passes.
 fn play(numbers: &Numbers, mut course: Course, arrivals: &[(Move, u64)]) -> Vec<Admitted> {
     let (memory, policy) = (memory(), numbers.policy("a"));
     let (mut last, mut admitted) = (None, Vec::new());
@@ -54,7 +54,7 @@ fn any_pace() -> impl Strategy<Value = Pace> {
     (1..30_u64, period).prop_map(|(units, period)| Pace { units, period })
 }
 
-/// Asserts of every stretch of a history that what it holds is bounded by its length.
+/// Asserts that what any interval of a history admits is bounded by its length.
 fn in_every_stretch(
     admitted: &[Admitted],
     is_within: impl Fn(u64, u64) -> bool,
@@ -69,7 +69,7 @@ fn in_every_stretch(
     Ok(())
 }
 
-/// Bucket and GCRA: at most burst + rate·t in every stretch, however clocks differ, step back or are set back.
+/// Bucket and GCRA: at most burst + rate·t in every interval, also if clocks differ, step back or are set back.
 #[test]
 fn no_interval_admits_more_than_the_burst_and_the_refill() {
     let numbers = (any_pace(), 1..40_u64, 0..4_u8);
@@ -78,7 +78,7 @@ fn no_interval_admits_more_than_the_burst_and_the_refill() {
             0 => (Numbers::Token(pace, burst), burst),
             1 => (Numbers::Gcra(pace, burst), burst + 1),
             2 => (Numbers::Leaky(pace, burst), burst + 1),
-            // All units of a period may come at once, twice in a stretch that is shorter than a period.
+            // All units of a period may refill at once, twice in an interval that is shorter than a period.
             _ => (Numbers::Interval(pace, burst), burst + pace.units),
         };
         in_every_stretch(&play(&numbers, Course::any(), &arrivals), |sum, span| {
@@ -88,7 +88,7 @@ fn no_interval_admits_more_than_the_burst_and_the_refill() {
     });
 }
 
-/// Sliding log: no window of any of its periods, wherever it starts, holds more than that rate's units.
+/// Sliding log: no window of any of its periods admits more than the units of that rate, wherever it starts.
 #[test]
 fn no_window_of_a_log_admits_more_than_its_units() {
     let rates = prop::collection::vec(any_pace(), 1..4);
@@ -134,8 +134,8 @@ fn no_fixed_window_admits_more_than_its_units() {
     });
 }
 
-/// Leaky bucket: each goes on no sooner than T after the one before it for each of that one's units, but for
-/// the part of a microsecond that no clock shows; and nobody waits for longer than the queue is.
+/// Leaky bucket: each request is forwarded no sooner than T after the previous one for each unit of that one, up to rounding to
+/// a microsecond; and none waits longer than the queue allows.
 #[test]
 fn queued_requests_are_spaced() {
     for_all(500, &((any_pace(), 0..20_u64), arrivals(any_move())), |((pace, queue), arrivals)| {
@@ -157,7 +157,7 @@ fn queued_requests_are_spaced() {
     });
 }
 
-/// A refusal's `retry_after` is exact, and so is `reset_after`; and `remaining` is how many pass now.
+/// `retry_after` of a denial and `reset_after` are exact; `remaining` is how many requests are allowed now.
 #[test]
 fn decisions_are_exact_to_the_microsecond() {
     let arrivals = prop::collection::vec((any_jump(), kit::any_cost()), 1..25);
@@ -168,7 +168,7 @@ fn decisions_are_exact_to_the_microsecond() {
         for (step, cost) in arrivals {
             let now = course.go(step, numbers.period(), last.as_ref());
             before.push((now, cost));
-            // A history each, since asking changes it.
+            // A history for each, since a call changes it.
             let again = || {
                 let memory = memory();
                 let said =
@@ -177,8 +177,8 @@ fn decisions_are_exact_to_the_microsecond() {
             };
             let (memory, said) = again();
             last = Some(said);
-            // A free look at a state that a clock that was set back has left behind does not move it, and so
-            // will be told the same again.
+            // A peek does not change a state whose stamp is ahead of a clock that was set back, so the next peek gets the same
+            // decision.
             if cost == 0 && before.iter().any(|(earlier, _)| *earlier > now + SECOND) {
                 continue;
             }
@@ -217,7 +217,7 @@ fn foretold(
     Ok(())
 }
 
-/// Concurrency: never more than N in flight, and as long as nobody's lease ends, exactly those that fit.
+/// Concurrency: never more than N in flight, and exactly N as long as no lease expires.
 #[test]
 fn never_more_in_flight_than_there_are_slots() {
     let arrival = (prop::bool::weighted(0.6), 0..1_000_usize, 1..4_u64, 0..3_000_u64);
@@ -238,7 +238,7 @@ fn never_more_in_flight_than_there_are_slots() {
                 }
             } else if !flying.is_empty() {
                 let (holder, cost) = flying.swap_remove(which % flying.len());
-                // Once more does no harm: what was given back is not given back twice.
+                // A second release has no effect.
                 for _ in 0..2 {
                     let said =
                         memory.apply(&policies, &[kit::held(0, 1, cost, holder, ChargeKind::Release)])[0];
@@ -250,7 +250,7 @@ fn never_more_in_flight_than_there_are_slots() {
     });
 }
 
-/// Keys do not see each other.
+/// Keys have separate counts.
 #[test]
 fn keys_are_independent() {
     let arrivals = prop::collection::vec((any_move(), 0..5_u8, 1..3_u64), 1..60);

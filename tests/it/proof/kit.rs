@@ -1,4 +1,4 @@
-//! What the properties are made of: random limits and random arrivals, awkward on purpose.
+//! Strategies for random limits and arrivals, with many edge cases.
 
 use std::num::NonZeroU64;
 
@@ -44,7 +44,7 @@ impl Pace {
 }
 
 impl Numbers {
-    /// As the limiter has them, unless it refuses them.
+    /// The quota of the limiter, unless the numbers are invalid.
     pub fn try_quota(&self) -> Option<Quota> {
         match self {
             Self::Token(pace, burst) => Quota::token_bucket(pace.rate(), *burst).ok(),
@@ -73,7 +73,7 @@ impl Numbers {
         Policy::new(name, self.quota())
     }
 
-    /// As the model has them. Slots have one of their own.
+    /// The model of a limit. Slots have a model of their own.
     pub fn model(&self) -> Model {
         let spacing = |pace: &Pace, early: u64, waits| Spacing { pace: *pace, early, arrival: 0, waits };
         let windows = |pace: Pace, grid| Windows { pace, grid, last: None };
@@ -97,7 +97,7 @@ impl Numbers {
         Model::new(rule)
     }
 
-    /// About the time in which it comes back.
+    /// About the time of a full refill.
     pub fn period(&self) -> u64 {
         match self {
             Self::Token(pace, _) | Self::Interval(pace, _) | Self::Gcra(pace, _) | Self::Leaky(pace, _) => {
@@ -120,7 +120,7 @@ fn nominal(unit: CalendarUnit) -> u64 {
     }
 }
 
-/// The edges of calendar windows, computed without a calendar's library.
+/// The edges of calendar windows, computed without a library.
 fn edges(unit: CalendarUnit, zone: &str) -> super::rules::Edges {
     use super::models::calendar::{days_in_berlin, days_in_utc, months_in_utc, weeks_in_berlin};
     match (unit, zone) {
@@ -146,7 +146,7 @@ fn any_pace() -> impl Strategy<Value = Pace> {
     (units, period).prop_map(|(units, period)| Pace { units, period })
 }
 
-/// The most that can be counted exactly where `most` is asked for.
+/// Numbers that can be counted exactly: the largest if `most` is set.
 fn fitting(make: impl Fn(u64) -> Numbers, wanted: u64, most: bool) -> Numbers {
     if !most && make(wanted).try_quota().is_some() {
         return make(wanted);
@@ -199,10 +199,9 @@ pub fn any_numbers() -> BoxedStrategy<Numbers> {
 #[derive(Clone, Copy, Debug)]
 pub enum Move {
     By(i64),
-    /// So many thousandths of the limit's period.
+    /// By thousandths of the limit's period.
     Periods(u64),
-    /// To where the last answer said that it changes: its `retry_after`, or else its `reset_after`; and then
-    /// by so much.
+    /// By `retry_after` of the last decision, or else its `reset_after`, and then by this offset.
     ToEdge(i64),
 }
 
@@ -230,17 +229,17 @@ impl Move {
 pub struct Course {
     pub now: u64,
     latest: u64,
-    /// The furthest that it may ever be behind.
+    /// By how much it may be behind its latest time.
     behind: u64,
 }
 
 impl Course {
-    /// One that may be set back.
+    /// A clock that may be set back.
     pub fn any() -> Self {
         Self { now: START, latest: START, behind: u64::MAX }
     }
 
-    /// One that is never more than so many microseconds behind its latest.
+    /// A clock that is never more than `behind` microseconds behind its latest time.
     pub fn behind(behind: u64) -> Self {
         Self { behind, ..Self::any() }
     }
@@ -262,7 +261,7 @@ pub fn any_move() -> impl Strategy<Value = Move> {
         1 => (1_500..9_000_u64).prop_map(Move::Periods),
         4 => (-2..2_i64).prop_map(Move::ToEdge),
         2 => (-1_000_000..0_i64).prop_map(Move::By),
-        // The spans that are given on purpose, to meet their ends.
+        // The durations of bans and leases, to reach their ends.
         2 => prop_oneof![Just(1_000_i64), Just(-1_000_000)].prop_map(Move::By),
     ]
 }
@@ -278,7 +277,7 @@ pub fn any_cost() -> impl Strategy<Value = u64> {
     prop_oneof![10 => Just(1_u64), 2 => Just(0), 4 => 0..12_u64, 2 => 0..250_u64, 1 => any::<u64>()]
 }
 
-/// How many cases: as many as are worth while in everyday work, or `PROOF_FACTOR` times as many.
+/// The number of cases: `usually`, or `PROOF_FACTOR` times as many.
 pub fn cases(usually: u32) -> u32 {
     let factor = std::env::var("PROOF_FACTOR").ok().and_then(|text| text.parse::<NonZeroU64>().ok());
     usually.saturating_mul(factor.map_or(1, |factor| u32::try_from(factor.get()).unwrap()))
@@ -297,7 +296,7 @@ pub fn for_all<S: Strategy>(
     }
 }
 
-/// The same policy with a ban, and perhaps one that only watches.
+/// The same policy with a ban, and perhaps in shadow mode.
 pub fn with(mut policy: Policy, ban: Option<Ban>, shadow: bool) -> Policy {
     (policy.ban, policy.shadow) = (ban, shadow);
     policy
@@ -315,12 +314,12 @@ pub fn held(policy: u32, key_number: u8, cost: u64, holder: u64, kind: ChargeKin
     Charge { holder: Holder(holder), kind, ..charge(policy, key_number, cost) }
 }
 
-/// A store in this process whose clock the test moves.
+/// An in-memory store whose clock the test moves.
 pub fn memory() -> Memory {
     Memory::new(10_000, Clock::manual(Timestamp(START)))
 }
 
-/// Takes from one at `now`.
+/// Takes from such a store at `now`.
 pub fn take(memory: &Memory, now: u64, policy: &Policy, cost: u64) -> Decision {
     memory.clock().set(Timestamp(now));
     memory.take(std::slice::from_ref(policy), &[charge(0, 1, cost)])[0]

@@ -1,5 +1,5 @@
-//! Late charges: what was taken while nobody could be asked. Both stores charge them alike, and afterwards all is as if
-//! they had been made in time.
+//! Late charges of requests that were admitted during an outage. Both stores apply them equally, and the result is as if they had
+//! been in time.
 
 use proptest::prelude::*;
 use tidegate::limit::{Ban, ChargeKind, Holder};
@@ -45,13 +45,13 @@ fn both_stores_charge_late_equally() {
     });
 }
 
-/// One store sees every charge in its time, the other some of them only later: as soon as it has, they answer alike.
+/// One store gets every charge in time, the other some of them later: afterwards both decide equally.
 #[test]
 fn a_late_charge_equals_a_timely_one() {
     let arrival = (any_move(), 1..6_u64, any::<bool>(), prop::bool::weighted(0.2));
     for_all(1_500, &(any_timed(), prop::collection::vec(arrival, 1..40)), |(numbers, arrivals)| {
         match numbers {
-            // What counts is the time of each charge, and nothing that came before or after it.
+            // Only the time of each charge matters, not the order of the calls.
             Numbers::Fixed(_) | Numbers::Calendar(..) | Numbers::Log(_) | Numbers::Sliding(..) => {}
             _ => return Ok(()),
         }
@@ -81,7 +81,7 @@ fn a_late_charge_equals_a_timely_one() {
     });
 }
 
-/// A key that nobody has used meanwhile is as if its charge had been made in time, whatever the algorithm.
+/// A late charge of a key without other requests has the effect of a timely one, with every algorithm.
 #[test]
 fn a_late_charge_of_an_idle_key_equals_a_timely_one() {
     for_all(1_500, &(any_timed(), 1..12_u64, any_move()), |(numbers, cost, step)| {
@@ -103,7 +103,7 @@ fn a_late_charge_of_an_idle_key_equals_a_timely_one() {
     });
 }
 
-/// However much is late, no state goes beyond its limit, and time brings all of it back.
+/// No number of late charges exceeds the limit of a state, and all units refill with time.
 #[test]
 fn late_charges_do_not_exceed_the_limit() {
     let ages = prop::collection::vec((0..2_000_u64, any_cost()), 1..20);
@@ -122,7 +122,7 @@ fn late_charges_do_not_exceed_the_limit() {
     });
 }
 
-/// Slots are put back by their renewal, and by nothing else.
+/// Slots are restored by their renewal only.
 #[test]
 fn slots_are_never_late() {
     let (memory, policies) = (kit::memory(), [Numbers::Slots(2, 1_000_000).policy("a")]);

@@ -1,4 +1,4 @@
-//! A state that is forgotten at its end was nothing any more; and Redis is told that end exactly.
+//! A state that has expired makes no difference to decisions, and Redis gets its exact expiry.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::rules::Pace;
 use crate::store::both_stores::{Stores, spec_of};
 use crate::support::{Monitor, RedisServer};
 
-/// A store of one key, which forgets it at its end or never.
+/// A store with one key, which it removes when the key expires or never.
 #[derive(Default)]
 struct Kept {
     record: Option<Record>,
@@ -28,8 +28,8 @@ fn any_ban() -> impl Strategy<Value = Option<Ban>> {
     }))
 }
 
-/// Two stores, one of which forgets the state exactly when its lifetime is over: equal answers. The same where
-/// three proxies have clocks of their own within a second, and the state is kept for a second longer.
+/// Two stores, one of which removes the state exactly when it expires, decide equally. So they do if three proxies have clocks
+/// within a second, and the state is kept for a second longer.
 #[test]
 fn expired_states_change_no_decision() {
     let ahead = prop_oneof![Just(vec![0; 3]), prop::collection::vec(0..=SECOND, 3)];
@@ -64,7 +64,7 @@ fn expired_states_change_no_decision() {
     });
 }
 
-/// Sweeping the store in this process changes no answer.
+/// Sweeps of the in-memory store change no decision.
 #[test]
 fn sweeps_change_no_decision() {
     let arrival = (any_move(), 0..3_u8, any_cost(), prop::bool::weighted(0.3));
@@ -108,7 +108,7 @@ fn written(server: &RedisServer, monitor: &Monitor) -> Vec<Option<u64>> {
     lines.iter().filter_map(ttl).collect()
 }
 
-/// Milliseconds in which so many microseconds have certainly passed.
+/// Microseconds as milliseconds, rounded up.
 fn millis(lifetime: u64) -> u64 {
     lifetime.div_ceil(1_000) + 1
 }
@@ -141,7 +141,7 @@ fn redis_expires_each_state() {
     });
 }
 
-/// By its own clock nothing is added, by a proxy's a second; what holds a key back counts as well.
+/// By the clock of Redis nothing is added, by that of a proxy a second; bans and blocks extend the lifetime as well.
 #[test]
 fn redis_keeps_a_state_as_long_as_its_clock_needs() {
     let server = RedisServer::start();
@@ -182,7 +182,7 @@ fn redis_keeps_a_state_as_long_as_its_clock_needs() {
     }
 }
 
-/// Slots: until the latest lease ends; and nothing is kept of a key that nobody holds a slot of.
+/// Slots: until the latest lease expires. A key without held slots is deleted.
 #[test]
 fn redis_keeps_slots_until_the_latest_lease_ends() {
     let server = RedisServer::start();

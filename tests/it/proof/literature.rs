@@ -1,4 +1,4 @@
-//! The examples that everybody knows, worked out in full, on both stores.
+//! Well-known examples of the algorithms, with all their decisions, on both stores.
 
 use tidegate::limit::Decision;
 use tidegate::time::Micros;
@@ -37,7 +37,7 @@ fn allowed(said: &[Vec<Decision>]) -> Vec<bool> {
     said.iter().map(|all| all.iter().all(|decision| decision.allowed)).collect()
 }
 
-/// Three a minute: the fourth of a minute is refused until the next minute begins, whenever it comes.
+/// Three a minute: the fourth of a minute is denied until the next minute begins.
 #[test]
 fn three_a_minute_in_two_windows() {
     let arrivals = [0, 20, 40, 50, 59, 60, 61, 62, 63].map(|second| second * SECOND);
@@ -49,7 +49,7 @@ fn three_a_minute_in_two_windows() {
 }
 
 /// A hundred in the last second of a window and a hundred in the first of the next: the fixed window admits
-/// twice its units within two seconds; the log refuses the second hundred, until the first is a minute old.
+/// twice its units within two seconds; the log denies the second hundred, until the first is a minute old.
 #[test]
 fn the_log_denies_a_double_burst_at_a_window_edge() {
     let arrivals: Vec<u64> = [59 * SECOND, 60 * SECOND].into_iter().flat_map(|at| vec![at; 100]).collect();
@@ -66,7 +66,7 @@ fn the_log_denies_a_double_burst_at_a_window_edge() {
 }
 
 /// One a second and five a minute: after five, at 0, 14, 28, 42 and 56 s, the sixth at 56.5 s waits 3.5 s for
-/// the minute and half a second for the second. The longer wait is the answer; in whole seconds that is 4.
+/// the minute and half a second for the second. `retry_after` is the longer wait; in whole seconds that is 4.
 #[test]
 fn one_a_second_and_five_a_minute_wait_four_seconds() {
     let mut arrivals = [0, 14, 28, 42, 56].map(|second| second * SECOND).to_vec();
@@ -78,7 +78,7 @@ fn one_a_second_and_five_a_minute_wait_four_seconds() {
     assert_eq!(allowed(&said), [true, true, true, true, true, false, false, true]);
     let wait = said[5][0].retry_after.unwrap();
     assert_eq!((wait, wait.ceil_secs()), (Micros(3_500_000), 4));
-    // The same from two limits on one request: the binding one says it.
+    // The same with two limits on one request: the stricter one decides.
     let said = play(&[Numbers::Log(vec![second]), Numbers::Log(vec![minute])], &arrivals);
     assert_eq!(allowed(&said), [true, true, true, true, true, false, false, true]);
     let waits: Vec<_> = said[5].iter().map(|decision| decision.retry_after.unwrap().0).collect();
@@ -142,12 +142,12 @@ fn the_weighted_window_part_way_into_a_minute() {
     assert_eq!(said[45][0].remaining, 25);
     assert_eq!(said[70][0].remaining, 0);
     assert_eq!(said[71][0].retry_after, Some(Micros(SECOND)));
-    // All is back when this minute is out as well.
+    // All units are available again when this minute is over as well.
     assert_eq!(said[71][0].reset_after, Micros(105 * SECOND));
 }
 
 /// A queue of three that drains ten a second: the first goes on at once, the next three each 100 ms later, and
-/// the fifth is refused until a place is free.
+/// the fifth is denied until the queue has room.
 #[test]
 fn a_queue_of_three() {
     let arrivals = [0, 0, 0, 0, 0, 99_999, 100_000];

@@ -1,5 +1,5 @@
-//! A model of one limit and key: a rule, the stamp of its last change, and what a decision says by its
-//! definition, found by trying.
+//! A model of one limit and key: a rule, the stamp of its last change, and decisions whose fields are found by trial, from their
+//! definition.
 
 use tidegate::limit::{Decision, DenyReason};
 use tidegate::time::{Micros, Timestamp};
@@ -9,7 +9,7 @@ use super::rules::Rule;
 /// How far ahead of the clock a stamp may lie.
 const SECOND: u64 = 1_000_000;
 
-/// What a store should answer for one limit and key.
+/// The expected decisions for one limit and key.
 pub struct Model {
     rule: Box<dyn Rule>,
     stamp: Option<u64>,
@@ -30,12 +30,12 @@ impl Model {
         self.rule.limit()
     }
 
-    /// When the state means nothing any more.
+    /// When the state expires.
     pub fn forgotten(&self, now: u64) -> u64 {
         self.rule.forgotten().unwrap_or_else(|| now + self.until_fits(now, self.limit()))
     }
 
-    /// Decides, and charges what is allowed.
+    /// Decides, and charges if it allows.
     pub fn take(&mut self, now: u64, cost: u64) -> Decision {
         let mut present = self.clone();
         let mut set_back = false;
@@ -66,14 +66,14 @@ impl Model {
             reason: DenyReason::Quota,
             at: Timestamp(now),
         };
-        // A free look writes nothing; nor does a denial, unless the clock was set back.
+        // A peek writes nothing; nor does a denial, unless the clock was set back.
         if (allowed && cost > 0) || (!allowed && set_back) {
             *self = present;
         }
         decision
     }
 
-    /// Decides with that cost, and never charges: whoever looks is told what is there.
+    /// Decides with that cost, and never charges.
     pub fn look(&mut self, now: u64, cost: u64) -> Decision {
         let mut tried = self.clone();
         let said = tried.take(now, cost);
@@ -84,7 +84,7 @@ impl Model {
         said
     }
 
-    /// The key's own time, which never runs backwards.
+    /// The time of the key, which never runs backwards.
     fn time(&self, now: u64) -> u64 {
         now.max(self.stamp.unwrap_or(0))
     }

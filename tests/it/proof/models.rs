@@ -1,4 +1,4 @@
-//! Each algorithm against its model: every field of every decision, whatever comes.
+//! Each algorithm against its model: every field of every decision.
 
 pub mod calendar;
 
@@ -34,7 +34,7 @@ fn every_algorithm_matches_its_model() {
     });
 }
 
-/// What a store with several limits should answer.
+/// The expected decisions of a store with several limits.
 #[derive(Clone, Default)]
 struct Stack(HashMap<(u128, Key), Model>);
 
@@ -44,8 +44,8 @@ impl Stack {
         self.0.entry((policy.salt(), charge.key)).or_insert_with(|| numbers.model()).take(now, cost)
     }
 
-    /// All of them or none: whatever enforces, one after the other, each seeing what those before it would
-    /// charge; then each that only watches as if it were there too.
+    /// All or none: the enforced limits in their order, each of which sees the charges of the previous ones; then each limit in
+    /// shadow mode as if it were enforced.
     fn take(&mut self, limits: &[(Numbers, Policy)], charges: &[Charge], now: u64) -> Vec<Decision> {
         let watches = |charge: &Charge| limits[charge.policy.0 as usize].1.shadow;
         let mut tried = self.clone();
@@ -59,7 +59,7 @@ impl Stack {
         }
         for (charge, said) in charges.iter().zip(&mut said) {
             match said {
-                // It would have passed: what is there is shown.
+                // The charge would have been allowed, so the units are shown without it.
                 Some(decision) if !passes && decision.allowed => *decision = self.look(limits, charge, now),
                 Some(_) => {}
                 None => {
@@ -79,12 +79,12 @@ impl Stack {
     }
 }
 
-/// Several limits on one request, some of which only watch, some of them twice: all or none.
+/// Several limits on one request, some of them in shadow mode, some of them twice: all or none.
 #[test]
 fn several_limits_are_taken_all_or_none() {
     let limits = prop::collection::vec((any_timed(), prop::bool::weighted(0.25)), 4);
     let asked = prop::collection::vec((0..4_u32, 0..2_u8, any_cost()), 1..4);
-    // No clock that is set back: what a denial moves in a stack is not written down anywhere.
+    // No clock is set back: the effect of a denial on several limits is not stored.
     let arrivals = prop::collection::vec((kit::any_move(), asked), 1..25);
     for_all(400, &(limits, arrivals), |(limits, arrivals)| {
         let named = |(place, (numbers, shadow)): (usize, (Numbers, bool))| {
@@ -108,7 +108,7 @@ fn several_limits_are_taken_all_or_none() {
     });
 }
 
-/// Slots: those that were taken and not given back, while their leases last.
+/// Slots that were acquired and not released, until their leases expire.
 #[test]
 fn slots_match_their_model() {
     let what = prop_oneof![
@@ -121,7 +121,7 @@ fn slots_match_their_model() {
     let numbers = (1..8_u64, prop_oneof![Just(30_000_000_u64), Just(SECOND), Just(1_000), 1..5_000_000_u64]);
     for_all(500, &(numbers, prop::collection::vec(arrival, 1..60)), |((limit, lease), arrivals)| {
         let (memory, policy) = (memory(), Numbers::Slots(limit, lease).policy("a"));
-        // Who, until when, and how many.
+        // The holder, the end of its lease, and its slots.
         let mut holders: HashMap<u64, (u64, u64)> = HashMap::new();
         let (mut course, mut latest, mut last) = (Course::behind(SECOND), 0, None);
         for (step, kind, holder, cost) in arrivals {
@@ -135,7 +135,7 @@ fn slots_match_their_model() {
             let wrote = match kind {
                 ChargeKind::Release | ChargeKind::Refund => holders.remove(&holder).is_some(),
                 ChargeKind::Renew => {
-                    // Who renews has something.
+                    // Only a holder renews.
                     let units = cost.max(1);
                     holders.insert(holder, (at + lease, units));
                     true
@@ -155,7 +155,7 @@ fn slots_match_their_model() {
             };
             let used = holders.values().map(|(_, units)| units).sum::<u64>();
             if wrote {
-                // Of a key that nobody holds a slot of nothing is kept.
+                // A key without held slots has no state.
                 latest = if holders.is_empty() { 0 } else { at };
             } else {
                 holders = before;

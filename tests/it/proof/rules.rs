@@ -1,26 +1,25 @@
-//! The algorithms, once more: each as plainly as it can be said, in whole numbers that never round, and slow.
+//! The algorithms once more, in the simplest form: slow, and in integers without rounding.
 //!
-//! A rule only says whether a request fits at some instant, and remembers one that was charged. Everything
-//! else that a decision says follows from that by its definition; see [`super::model`].
+//! A rule only decides whether a request fits at some instant, and records the charged requests. All other fields of a decision
+//! follow by their definition; see [`super::model`].
 
 use std::collections::BTreeMap;
 
-/// What an algorithm allows. Times are microseconds; no time that is asked for lies before the last charge.
+/// An algorithm. Times are microseconds, and never before the last charge.
 pub trait Rule {
-    /// The most that could ever be available at once.
+    /// The most units that can be available at once.
     fn limit(&self) -> u64;
-    /// Whether `cost` units could be had at `at`, if nothing were charged meanwhile.
+    /// Whether `cost` units are available at `at` if nothing is charged meanwhile.
     fn fits(&self, at: u64, cost: u64) -> bool;
     /// Charges them.
     fn charge(&mut self, at: u64, cost: u64);
-    /// Moves everything that it remembers so far back in time: the clock was set back, to `now`. Says how far
-    /// that was.
+    /// Moves all recorded times back, since the clock was set back to `now`. Returns by how much.
     fn shift(&mut self, by: u64, now: u64) -> u64;
-    /// When a request that comes at `now` may go on.
+    /// When a request that arrives at `now` is forwarded.
     fn release(&self, now: u64) -> u64 {
         now
     }
-    /// When the latest charge means nothing any more, where that is not when all is back.
+    /// When the latest charge expires, if that differs from the time of a full refill.
     fn forgotten(&self) -> Option<u64> {
         None
     }
@@ -38,8 +37,7 @@ pub struct Pace {
     pub period: u64,
 }
 
-/// A bucket of tokens that are counted in parts: `period` of them are one token, and each microsecond brings
-/// `units`.
+/// A bucket of tokens that are counted in parts: `period` of them are one token, and each microsecond adds `units`.
 #[derive(Clone)]
 pub struct Tokens {
     pub pace: Pace,
@@ -83,7 +81,7 @@ impl Rule for Tokens {
     }
 }
 
-/// A bucket to which tokens come at each whole period since the request that found it full.
+/// A bucket that is refilled at each whole period since the request that found it full.
 #[derive(Clone)]
 pub struct Ticks {
     pub pace: Pace,
@@ -138,8 +136,8 @@ impl Rule for Ticks {
     }
 }
 
-/// The theoretical arrival time, in parts of a microsecond of which `units` are one. What spaces requests
-/// evenly; and, where those that are early wait, a queue.
+/// The theoretical arrival time, in parts of a microsecond of which `units` are one. It spaces requests evenly, and delays early
+/// ones if there is a queue.
 #[derive(Clone)]
 pub struct Spacing {
     pub pace: Pace,
@@ -191,10 +189,10 @@ impl Rule for Spacing {
     }
 }
 
-/// Where a window begins and ends that an instant lies in.
+/// The begin and the end of the window that contains an instant.
 pub type Edges = fn(u64) -> (u64, u64);
 
-/// Where the windows of a fixed window lie.
+/// The alignment of fixed windows.
 #[derive(Clone, Copy)]
 pub enum Grid {
     Multiples,

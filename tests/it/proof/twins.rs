@@ -1,4 +1,4 @@
-//! The store in this process and the one in Redis: the same answers to the same arrivals, bit for bit.
+//! The in-memory store and Redis make the same decisions for the same arrivals, bit for bit.
 
 use proptest::prelude::*;
 use tidegate::limit::{Ban, Charge, ChargeKind, Policy, PolicyId};
@@ -10,7 +10,7 @@ use super::rules::Pace;
 use crate::store::both_stores::Stores;
 use crate::support::RedisServer;
 
-/// What happens: charges together, charges each by itself, or something done by hand.
+/// A call: charges that are all or none, independent charges, or a change by an operator.
 #[derive(Clone, Debug)]
 enum Event {
     Take(Vec<(u32, u8, u64, u64, ChargeKind)>),
@@ -33,7 +33,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => Just(Change::Reset)
     ];
     let with = move |kind| (0..POLICIES, 0..2_u8, any_cost(), 0..6_u64, kind);
-    // Who renews has something.
+    // Only a holder renews.
     let real = |(policy, key, cost, holder, kind): (u32, u8, u64, u64, ChargeKind)| match kind {
         ChargeKind::Renew => (policy, key, cost.clamp(1, 100), holder, kind),
         _ => (policy, key, cost, holder, kind),
@@ -97,7 +97,7 @@ fn both_stores_decide_equally() {
         let policies: Vec<Policy> = [a.1, b.1, c.1, d.1].into_iter().chain(others).collect();
         let all = |asked: Vec<(u32, u8, u64, u64, ChargeKind)>| -> Vec<Charge> {
             let one = |(policy, key, cost, holder, kind)| {
-                // What is late is so by up to five quarters of the first limit's period.
+                // Late charges are late by up to five quarters of the first limit's period.
                 let taken = Timestamp(stores.clock().saturating_sub(period / 4 * holder));
                 Charge { taken, ..kit::held(policy, key, cost, holder, kind) }
             };
@@ -118,7 +118,7 @@ fn both_stores_decide_equally() {
     });
 }
 
-/// One limit at a time, and so deeper into its states than a mix goes.
+/// One limit at a time, which reaches more of its states than several do.
 #[test]
 fn both_stores_decide_equally_for_one_limit() {
     let server = RedisServer::start();
@@ -146,8 +146,7 @@ fn both_stores_decide_equally_for_one_limit() {
     );
 }
 
-/// Many requests of one charge in one call, as they are when they are gathered: rows of equal ones, and others among
-/// them.
+/// Many requests of one charge in one call, as a batch has them: runs of equal ones, and others among them.
 #[test]
 fn both_stores_decide_equally_for_requests_of_one_call() {
     let server = RedisServer::start();

@@ -59,7 +59,9 @@ fn locate(cluster: &Cluster, limit: &str) -> (usize, String) {
 #[test]
 fn a_node_of_a_cluster_is_out_of_memory() {
     let cluster = Cluster::start();
-    let trial = Trial::start("Cluster, -OOM of one node", &format!("url = \"{}\"", cluster.url()));
+    // Longer than by default: the breaker must stay closed, also on a busy machine.
+    let store = format!("url = \"{}\"\ntimeout = \"250ms\"", cluster.url());
+    let trial = Trial::start("Cluster, -OOM of one node", &store);
     let (node, _) = locate(&cluster, "deny");
     cluster.masters[node].cli(&["config", "set", "maxmemory", "1"]);
     trial.proxy.wait_log("the store refuses some calls");
