@@ -11,7 +11,7 @@ use super::query::Query;
 use super::table::RouteId;
 use crate::limit::{Charge, PolicyId};
 
-/// The peer of the connection that a request arrives on.
+/// The identity of the peer of a connection: its address and its certificate.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientIdentity<'a> {
     /// The peer's address: the client's, or that of a proxy before us.

@@ -51,10 +51,10 @@ impl BodyDecoder {
             State::Chunked(chunked) => chunked.decode(buffer),
             _ if buffer.is_empty() => Ok(None),
             State::UntilClose => Ok(Some(Decoded::Data(buffer.split().freeze()))),
-            State::Length(left) => {
-                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
-                *left -= taken as u64;
-                if *left == 0 {
+            State::Length(remaining) => {
+                let taken = usize::try_from(*remaining).unwrap_or(usize::MAX).min(buffer.len());
+                *remaining -= taken as u64;
+                if *remaining == 0 {
                     self.0 = State::End;
                 }
                 Ok(Some(Decoded::Data(buffer.split_to(taken).freeze())))
@@ -100,7 +100,7 @@ impl BodyDecoder {
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         match &self.0 {
-            State::Length(left) => Some(*left),
+            State::Length(remaining) => Some(*remaining),
             State::End => Some(0),
             State::Chunked(chunked) => chunked.is_end().then_some(0),
             State::UntilClose => None,

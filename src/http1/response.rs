@@ -29,7 +29,7 @@ pub struct ParsedResponse {
 }
 
 /// Parses the head of a response, which may be an interim one, to a request with this method; none if it is not complete. An
-/// earlier call has seen the first `seen` bytes. The number of lines has a limit of its own instead of that of `limits`.
+/// earlier call has seen the first `seen` bytes. The number of lines has a fixed limit, not that of `limits`.
 ///
 /// # Errors
 /// When the head is malformed, ambiguous or too large. The connection can't be used for another request then.

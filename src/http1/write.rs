@@ -101,12 +101,12 @@ fn write_content_length(out: &mut Vec<u8>, length: u64) {
 /// Encodes a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyEncoder {
-    /// As it is: with a Content-Length, or until the connection closes.
+    /// Without a transfer coding: with a Content-Length, or until the connection closes.
     Plain {
         /// Bytes that remain to be written; none if that is not known.
-        left: Option<u64>,
+        remaining: Option<u64>,
     },
-    /// In chunks, with those trailers that the `Trailer` field has announced.
+    /// In the chunked coding, with those trailers that the `Trailer` field has announced.
     Chunked {
         /// The names of these trailers, separated by commas.
         announced: Vec<u8>,
@@ -119,9 +119,9 @@ impl BodyEncoder {
     #[must_use]
     pub fn new(framing: Framing, fields: &Fields, takes_trailers: bool) -> Self {
         match framing {
-            Framing::Empty => Self::Plain { left: Some(0) },
-            Framing::Length(length) => Self::Plain { left: Some(length) },
-            Framing::UntilClose => Self::Plain { left: None },
+            Framing::Empty => Self::Plain { remaining: Some(0) },
+            Framing::Length(length) => Self::Plain { remaining: Some(length) },
+            Framing::UntilClose => Self::Plain { remaining: None },
             Framing::Chunked => {
                 let announced = if takes_trailers && fields.contains(TRAILER) {
                     fields.get_all(TRAILER).collect::<Vec<_>>().join(&b","[..])
@@ -133,14 +133,14 @@ impl BodyEncoder {
         }
     }
 
-    /// Writes what comes before a part of `length` bytes; returns how many of these the caller has to write, followed by
-    /// [`BodyEncoder::data_suffix`]: fewer than `length` where the body is longer than its Content-Length.
+    /// Writes the bytes before a part of `length` bytes, such as a chunk size; returns how many of the part the caller must write,
+    /// followed by [`BodyEncoder::data_suffix`]: fewer than `length` if the body exceeds its Content-Length.
     pub fn start_data(&mut self, length: usize, out: &mut Vec<u8>) -> usize {
         match self {
-            Self::Plain { left: None } => length,
-            Self::Plain { left: Some(left) } => {
-                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(length);
-                *left -= taken as u64;
+            Self::Plain { remaining: None } => length,
+            Self::Plain { remaining: Some(remaining) } => {
+                let taken = usize::try_from(*remaining).unwrap_or(usize::MAX).min(length);
+                *remaining -= taken as u64;
                 taken
             }
             Self::Chunked { .. } => {
@@ -154,7 +154,7 @@ impl BodyEncoder {
         }
     }
 
-    /// What the caller has to write after the bytes of a part.
+    /// The bytes that the caller must write after a part.
     #[must_use]
     pub fn data_suffix(&self, length: usize) -> &'static [u8] {
         match self {
@@ -166,7 +166,7 @@ impl BodyEncoder {
     /// Writes the end of the body, with these trailers; returns whether the body was complete.
     pub fn finish(&mut self, trailers: Option<&HeaderMap>, out: &mut Vec<u8>) -> bool {
         match self {
-            Self::Plain { left } => left.is_none_or(|left| left == 0),
+            Self::Plain { remaining } => remaining.is_none_or(|remaining| remaining == 0),
             Self::Chunked { announced } => {
                 out.extend_from_slice(b"0\r\n");
                 for (name, value) in trailers.into_iter().flatten() {
@@ -187,7 +187,7 @@ impl BodyEncoder {
     /// Whether the whole Content-Length was written, so that nothing has to mark the end.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        *self == Self::Plain { left: Some(0) }
+        *self == Self::Plain { remaining: Some(0) }
     }
 }
 

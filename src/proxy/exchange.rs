@@ -111,7 +111,7 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    /// Takes the request through plan, admission, delay and dispatch.
+    /// Runs the steps from admission to dispatch.
     async fn run(
         &mut self,
         normalized: Result<(), RequestError>,
@@ -126,7 +126,7 @@ impl<'p> Exchange<'p> {
         self.dispatch(plan, head, permit).await
     }
 
-    /// Plans the request and has the limits decide. The plan borrows the head, so what is needed later is copied here.
+    /// Plans the request and checks its limits. The plan borrows the head, so the parts that are needed later are copied.
     async fn admit(
         &mut self,
         normalized: Result<(), RequestError>,

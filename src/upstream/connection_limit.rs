@@ -37,7 +37,7 @@ struct LimitState {
     /// The number of the next waiter.
     next_number: u64,
     /// When the last search found no connection to reclaim.
-    none_to_reclaim: Option<Instant>,
+    last_futile_search: Option<Instant>,
 }
 
 /// A request that waits for a connection.
@@ -97,7 +97,7 @@ impl ConnectionLimit {
         self.has_free_permit(&state).then(|| self.new_permit(&mut state))
     }
 
-    /// A permit in any case.
+    /// A permit even if none is free.
     pub fn acquire_over_limit(self: &Arc<Self>) -> ConnectionPermit {
         self.new_permit(&mut self.state.lock())
     }
@@ -138,17 +138,17 @@ impl ConnectionLimit {
     /// returns whether there was one. A client that holds as much itself gets none.
     pub fn reclaim(&self, client: IpAddr, now: Instant) -> bool {
         let mut state = self.state.lock();
-        if state.none_to_reclaim.is_some_and(|at| now < at + RECLAIM_PAUSE) {
+        if state.last_futile_search.is_some_and(|at| now < at + RECLAIM_PAUSE) {
             return false;
         }
-        // A wake-up that came while the connection was polled may have been lost.
+        // Wake reclaimed connections again: a wake-up while a connection is polled may be lost.
         state
             .open
             .iter()
             .filter(|connection| connection.is_reclaimed())
             .for_each(|connection| connection.wake());
         if !state.open.iter().any(|connection| connection.is_slow(now)) {
-            state.none_to_reclaim = Some(now);
+            state.last_futile_search = Some(now);
             return false;
         }
         let mut held = HashMap::<u128, usize>::new();
@@ -157,7 +157,7 @@ impl ConnectionLimit {
         }
         let has_too_many = |client| held.get(&client).is_some_and(|held| held * 4 > self.max);
         if !held.values().any(|held| held * 4 > self.max) {
-            state.none_to_reclaim = Some(now);
+            state.last_futile_search = Some(now);
             return false;
         }
         if has_too_many(bits(client)) {

@@ -32,19 +32,19 @@ pub(super) struct EndpointSet {
 pub(super) enum Selection {
     /// This endpoint.
     At(usize),
-    /// This endpoint, over a new connection with this permit.
+    /// This endpoint, over a new connection for which this is the permit.
     New(usize, ConnectionPermit),
     /// All connections are in use: this endpoint, or another one that has a connection first.
     Full(usize),
 }
 
 impl EndpointSet {
-    /// Whether the set was made from these members.
+    /// Whether the set was built from these members.
     pub fn was_built_from(&self, members: &Arc<Vec<Member>>) -> bool {
         Arc::ptr_eq(&self.members, members)
     }
 
-    /// A set of these members; endpoints that are in both keep their pools.
+    /// A set of these members; endpoints that are in both sets keep their pools.
     pub fn updated(
         &self,
         members: Arc<Vec<Member>>,
@@ -65,7 +65,7 @@ impl EndpointSet {
     }
 
     /// Selects the endpoint for a request; none if there are no endpoints. If all connections of the balancer's choice
-    /// are in use, another endpoint is better than a wait, unless the hash of a key has chosen this one.
+    /// are in use, another endpoint is better than a wait, unless the hash of a key has selected this one.
     pub fn select(&self, tried: &[usize], hash_key: Option<u64>) -> Option<Selection> {
         let chosen = self.balancer.pick(&self.endpoints, tried, hash_key)?;
         if self.pools.len() == 1 || hash_key.is_some() {
@@ -107,7 +107,7 @@ impl EndpointSet {
             indices.iter().map(|index| self.pools[*index].connections()).collect();
         let pool = &self.pools[chosen];
         let acquired = acquire(&connections, client, pool.acquire_by(deadline)).await;
-        acquired.map(|(which, acquired)| (indices[which], acquired)).ok_or_else(|| pool.full())
+        acquired.map(|(index, acquired)| (indices[index], acquired)).ok_or_else(|| pool.full())
     }
 
     /// The endpoints beside the chosen one that get requests and have not been tried.

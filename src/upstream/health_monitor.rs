@@ -180,7 +180,7 @@ impl NamedServer {
         let consequence = if self.is_resolved() {
             "its last addresses stay in use"
         } else {
-            "the server gets no requests until it can be"
+            "the server gets no requests until its name is resolved"
         };
         let warning = format!(
             "upstream {}: {} can't be resolved ({reason}): {consequence}",

@@ -18,7 +18,7 @@ const MAX_IDLE: usize = 256;
 /// How long an idle connection is kept: less than most servers keep their end.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connections to one endpoint that wait for the next request; the one used last is reused first.
+/// The idle connections to one endpoint; the most recently used one is reused first.
 #[derive(Debug)]
 pub(super) struct IdleConnections {
     shared: Arc<SharedUpstream>,
@@ -30,7 +30,7 @@ pub(super) struct IdleConnections {
     granted: RefCell<Vec<(u64, Box<Http1Connection>)>>,
     /// Connections that requests share, if the upstream uses HTTP/2.
     http2: Option<Http2Pool>,
-    /// Whether there are no more requests: released connections are closed.
+    /// Whether no more requests follow, so that released connections are closed.
     is_retired: Cell<bool>,
 }
 
@@ -52,7 +52,7 @@ impl IdleConnections {
         self.http2.as_ref()
     }
 
-    /// Whether there is a connection for a request, without a check that the server has not closed it.
+    /// Whether there is a connection for a request; the server may have closed it already.
     pub fn has_connection(&self) -> bool {
         match &self.http2 {
             Some(http2) => http2.has_connection(),

@@ -66,5 +66,5 @@ fn without_a_certificate_the_subject_is_missing() {
     let mut client = TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
     let answer = client.get("/").unwrap();
     assert_eq!(answer.status(), 403);
-    assert!(answer.text().contains("needs a client certificate"), "{}", answer.text());
+    assert!(answer.text().contains("must have a client certificate"), "{}", answer.text());
 }

@@ -69,7 +69,7 @@ impl Session<'_> {
                     }
                     let progress = upload.as_mut().map_or(Progress::Idle, |upload| upload.poll(io, cx));
                     // A part of the body was sent to the proxy: poll it again.
-                    if progress != Progress::Moved {
+                    if progress != Progress::Sent {
                         return poll_client(io, (&mut upload, progress), client, cx);
                     }
                 }

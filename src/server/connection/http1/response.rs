@@ -142,7 +142,7 @@ impl ResponseWriter {
             if let Some(body) = &mut self.body {
                 body.poll_upload(cx)?;
             }
-            if upload.poll(io, cx) != Progress::Moved || self.body.is_none() {
+            if upload.poll(io, cx) != Progress::Sent || self.body.is_none() {
                 return Ok(());
             }
         }

@@ -37,7 +37,7 @@ pub(super) struct Upload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// A part, the end or an error was sent through the channel: its receiver has to be polled.
-    Moved,
+    Sent,
     /// The client has to send more.
     Waiting,
     /// The receiver demands nothing at the moment.
@@ -123,13 +123,13 @@ impl Upload {
             Decoded::End(Some(trailers)) => self.sender.send(Frame::trailers(trailers), remaining, true),
             Decoded::End(None) => self.sender.finish(),
         }
-        Progress::Moved
+        Progress::Sent
     }
 
     fn fail(&mut self, error: BodyError) -> Progress {
         self.has_failed = true;
         self.sender.fail(error);
-        Progress::Moved
+        Progress::Sent
     }
 
     fn record_read(&mut self, count: usize) {
