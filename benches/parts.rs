@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use http::Method;
 use http::header::AUTHORIZATION;
+use http::{Method, StatusCode};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{EncodingKey, Header};
+use tidegate::config;
 use tidegate::gate::{
-    ClientIp, Cost, Gate, KeyPart, KeySpec, LimitRule, OnMissing, PathPattern, Query, RequestView, Route,
-    RouteId, RouteTable,
+    Cost, Gate, KeyPart, KeySpec, LimitRule, OnMissing, PathPattern, Query, RequestView, Route, RouteId,
+    RouteTable, Rules, Trust,
 };
 use tidegate::http1::{FieldName, Fields, RequestHead, names};
 use tidegate::jwt::{Algorithm, JwtSpec, KeySource, Keys, Verifier};
@@ -156,11 +157,18 @@ fn find(table: &RouteTable, host: &str, path: &str, head: &RequestHead) -> Optio
 /// A gate whose one route is limited by a key of these parts.
 fn gate(parts: &[&str]) -> Gate {
     let parts = parts.iter().map(|part| KeyPart::parse(part).expect("a key part")).collect();
-    let rule = LimitRule::new(KeySpec { parts, on_missing: OnMissing::ClientIp }, Cost::Fixed(1));
+    let rule = LimitRule {
+        key: KeySpec { parts, on_missing: OnMissing::ClientIp },
+        missing_status: StatusCode::FORBIDDEN,
+        cost: Cost::Fixed(1),
+        trust: Trust::Proxies,
+        rules: Rules::default(),
+        tiers: None,
+    };
     let policy = Policy::new("bench", quotas()[0].1.clone());
     Gate {
         routes: RouteTable::new(vec![route(1, vec![PolicyId(0)])]),
-        client_ip: ClientIp::default(),
+        client_ip: config::defaults::client_ip(),
         limits: Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN),
         limit_rules: vec![rule].into(),
         variants: Vec::new(),

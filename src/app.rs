@@ -149,7 +149,7 @@ impl Supervisor {
 
     async fn apply(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<()> {
         let changes = self.source.changes(&loaded);
-        let Loaded { config, warnings, outline, .. } = loaded;
+        let Loaded { config, warnings, fingerprint, .. } = loaded;
         let (watches, level) = (config.watch, config.log.level);
         self.running.reload(config, &changes).await?;
         for warning in warnings.lines() {
@@ -161,7 +161,7 @@ impl Supervisor {
         let unchanged = if changes.is_empty() { ", without changes" } else { "" };
         tracing::info!("{why}: {} was reloaded{unchanged}", self.source.name());
         set_log_level(level);
-        self.source.accept(outline);
+        self.source.accept(fingerprint);
         self.set_watching(watches);
         Ok(())
     }

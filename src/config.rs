@@ -1,8 +1,9 @@
-//! The configuration file: from text to checked types, or to a report of everything that is wrong with it.
+//! The configuration file: from text to checked types, or to a report of all its errors.
 
 mod admin;
 mod answers;
 mod client_ip;
+pub mod defaults;
 mod encoded_slash;
 mod fingerprint;
 mod headers;
@@ -12,6 +13,7 @@ mod keys;
 mod limits;
 mod lints;
 mod listeners;
+mod literal_patterns;
 mod numbers;
 mod quota;
 mod rate;
@@ -25,7 +27,6 @@ mod statuses;
 mod store;
 mod table;
 mod tls;
-mod unmatched;
 mod upstreams;
 mod written;
 mod zone;
@@ -77,19 +78,19 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// Whether the file is reloaded whenever it changes.
     pub watch: bool,
-    /// Where counts live.
+    /// Where limits are counted.
     pub store: StoreSpec,
     /// The most keys that this process counts itself.
     pub max_keys: usize,
-    /// Routes, limits, upstreams and answers.
+    /// Routes, limits, upstreams and the response policy.
     pub site: ConfigSnapshot,
-    /// What is logged.
+    /// Settings of the log.
     pub log: LogSpec,
     /// The admin interface, if there is one.
     pub admin: Option<AdminSpec>,
 }
 
-/// A configuration, and facts about its file.
+/// A configuration, with its warnings and facts about its file.
 #[derive(Debug)]
 pub struct Loaded {
     /// The configuration.
@@ -99,7 +100,7 @@ pub struct Loaded {
     /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
     pub limits: IdVec<PolicyId, WrittenLimit>,
     /// A hash of each part of the file.
-    pub outline: Fingerprint,
+    pub fingerprint: Fingerprint,
     /// The other files that it names: keys and certificates.
     pub files: Vec<PathBuf>,
     variables: Variables,
@@ -125,7 +126,7 @@ impl std::fmt::Debug for Variables {
 /// Reads a file, with the variables of this process.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors of the file.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
     let file = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|error| Report::unreadable(&file, &error))?;
@@ -137,7 +138,7 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 /// up variables of the environment.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors of the file.
 pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Report> {
     let (root, broken) = DeTable::parse_recoverable(text);
     let reader = Reader::new(env);
@@ -154,7 +155,7 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
             config,
             warnings: Report::new(file, text, warnings),
             limits,
-            outline: Fingerprint::of(root.get_ref(), &read_files),
+            fingerprint: Fingerprint::of(root.get_ref(), &read_files),
             files,
             variables,
         }),
@@ -178,7 +179,7 @@ fn with_syntax_errors(text: &str, broken: &[toml::de::Error], found: Vec<Problem
     problems
 }
 
-/// A syntax error, with the cure of common mistakes.
+/// A syntax error, with help for common mistakes.
 fn syntax_error(text: &str, span: Range<usize>, message: &str) -> Problem {
     let problem = Problem::error(span.clone(), format!("this is not valid TOML: {message}"));
     if message == "duplicate key" {
@@ -207,7 +208,7 @@ struct Sections {
     admin: Result<Option<AdminSpec>, Reported>,
 }
 
-/// The keys of the top level that are about the process.
+/// The keys of the top level that configure the process.
 struct Process {
     workers: usize,
     shutdown_delay: Duration,
@@ -215,7 +216,7 @@ struct Process {
     watch: bool,
 }
 
-/// Reads the whole file; `None` if anything in it is wrong. Other files that it names are relative to `directory`.
+/// Reads the whole file; `None` if any part of it is invalid. Other files that it names are relative to `directory`.
 fn read_file(top: Table<'_>, directory: &Path) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
     let reader = top.reader;
     let sections = Sections::read(&top, directory);
@@ -226,13 +227,13 @@ fn read_file(top: Table<'_>, directory: &Path) -> Option<(Config, IdVec<PolicyId
 }
 
 impl Sections {
-    /// Reads every section, whether or not another one is wrong, so that all mistakes show at once.
+    /// Reads every section, even if another one is invalid, so that all mistakes are reported at once.
     fn read(top: &Table<'_>, directory: &Path) -> Self {
-        let client_ip = client_ip::client_ip(top.given("client_ip"));
+        let client_ip = top.section("client_ip").and_then(client_ip::client_ip);
         let listeners = listeners::listeners(top, directory, client_ip.as_ref());
-        let store = store::store(top.given("store"), directory);
+        let store = top.section("store").and_then(|table| store::store(table, directory));
         let hasher = store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone());
-        let naming = Naming { client_ip: client_ip.clone().unwrap_or_default(), hasher };
+        let naming = Naming { client_ip: client_ip.clone().unwrap_or_else(defaults::client_ip), hasher };
         let limits = limits::limits(top.given("limits"), &naming);
         let defaults = default_limits(top.item("default_limits"), &limits);
         let mut upstreams = upstreams::upstreams(top.given("upstreams"), directory);
@@ -249,20 +250,20 @@ impl Sections {
             defaults,
             upstreams,
             routes,
-            answers: answers::answers(top.given("answers")),
-            log: answers::log(top.given("log")),
+            answers: top.section("answers").and_then(answers::answers),
+            log: top.section("log").and_then(answers::log),
             admin,
         }
     }
 
-    /// Refuses key parts that need a section which is not there.
+    /// Rejects key parts that need a section which the file does not have.
     fn check_parts(&self, reader: &Reader<'_>) {
         listeners::check_parts(self.listeners.as_deref(), &self.limits, reader);
         let has_jwt = !matches!(self.jwt, Ok(None));
         jwt::check_parts(has_jwt, &self.limits, &self.upstreams, reader);
     }
 
-    /// Notes what is suspicious about sections that are valid by themselves.
+    /// Warns of suspicious combinations of valid sections.
     fn lint(&self, reader: &Reader<'_>) {
         let Some(routes) = &self.routes else { return };
         let sections = lints::Sections {
@@ -276,19 +277,19 @@ impl Sections {
         let slashes = encoded_slash::problems(routes, &self.limits);
         let statuses = statuses::warnings(routes, &self.limits, &self.defaults);
         let problems = slashes.into_iter().chain(statuses).chain(lints::warnings(&sections));
-        problems.for_each(|problem| reader.note(problem));
+        problems.for_each(|problem| reader.report(problem));
     }
 
     fn into_config(self) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
         let (store, process) = (self.store?, self.process?);
         let (routes, actions): (Vec<_>, IdVec<_, _>) =
             self.routes?.into_iter().map(|read| (read.route, read.action)).unzip();
-        let Policies { all: policies, written, terms, variants } = self.limits.into_policies()?;
+        let Policies { all: policies, written, rules, variants } = self.limits.into_policies()?;
         let gate = Gate {
             routes: RouteTable::new(routes),
             client_ip: self.client_ip?,
             limits: Limits::new(policies, store.instances),
-            limit_rules: terms,
+            limit_rules: rules,
             variants,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
             hasher: store.hasher,
@@ -335,7 +336,7 @@ fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<u
     let defaults = limits.resolve_all(item);
     if defaults.len() > routes::MAX_LIMITS {
         let problem = item.error(format!("there are {} default limits", defaults.len()));
-        item.refuse::<()>(problem.help(format!("a request has at most {}", routes::MAX_LIMITS)));
+        item.reject::<()>(problem.help(format!("a request has at most {}", routes::MAX_LIMITS)));
     }
     defaults
 }

@@ -17,7 +17,7 @@ pub struct ConfigSource {
     /// The files that it names.
     files: Vec<PathBuf>,
     /// The configuration that is served.
-    outline: Fingerprint,
+    fingerprint: Fingerprint,
     /// The contents of all files when they were last read, whether that configuration was applied or not.
     last_read: blake3::Hash,
 }
@@ -26,9 +26,9 @@ impl ConfigSource {
     /// The source of a configuration that was just loaded.
     #[must_use]
     pub fn new(path: PathBuf, loaded: &Loaded) -> Self {
-        let (files, outline) = (loaded.files.clone(), loaded.outline.clone());
+        let (files, fingerprint) = (loaded.files.clone(), loaded.fingerprint.clone());
         let last_read = hash_files(&path, &files);
-        Self { path, files, outline, last_read }
+        Self { path, files, fingerprint, last_read }
     }
 
     /// The path of the configuration file, for messages.
@@ -65,12 +65,12 @@ impl ConfigSource {
     /// The differences between the configuration that is served and one that was loaded.
     #[must_use]
     pub fn changes(&self, loaded: &Loaded) -> Vec<(Part, Change)> {
-        loaded.outline.changes_since(&self.outline)
+        loaded.fingerprint.changes_since(&self.fingerprint)
     }
 
     /// Records the configuration that is served from now on.
-    pub fn accept(&mut self, outline: Fingerprint) {
-        self.outline = outline;
+    pub fn accept(&mut self, fingerprint: Fingerprint) {
+        self.fingerprint = fingerprint;
     }
 }
 

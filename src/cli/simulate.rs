@@ -103,7 +103,7 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
         .as_deref()
         .map(Target::parse)
         .transpose()
-        .map_err(|error| usage(format!("error: --store is not the URL of a Redis: {error}")))?;
+        .map_err(|error| usage(format!("error: --store is not a Redis URL: {error}")))?;
     let loaded = args.file.load()?;
     let limits = limits(&args.limits, &loaded).map_err(usage)?;
     let arrivals = read_arrivals(args).map_err(usage)?;

@@ -15,26 +15,26 @@ const MAX_PATH: usize = 107;
 /// Reads the admin interface; `others` are the listeners for clients.
 pub(super) fn admin(item: Item<'_>, others: Option<&[ListenerSpec]>) -> Option<AdminSpec> {
     let table = Table::of(item, "[admin]", &ADMIN)?;
-    let place = table.required("listen");
-    let address = place.and_then(|place| address(place, &table));
+    let listen = table.required("listen");
+    let address = listen.and_then(|listen| address(listen, &table));
     let has_token = table.key_span("token").is_some();
     let token = table.optional("token", token);
     table.close();
-    let (address, place) = (address?, place?);
+    let (address, listen) = (address?, listen?);
     if let Some(address) = address.tcp() {
-        check_tcp(address, place, has_token, others.unwrap_or_default())?;
+        check_tcp(address, listen, has_token, others.unwrap_or_default())?;
     }
     Some(AdminSpec { address, token: token.ok()? })
 }
 
 /// Reads the address, and the mode of a Unix socket.
-fn address(place: Item<'_>, table: &Table<'_>) -> Option<AdminAddress> {
-    let text = place.string_like("an address with a port, or a Unix socket", FORM)?;
+fn address(listen: Item<'_>, table: &Table<'_>) -> Option<AdminAddress> {
+    let text = listen.string_like("an address with a port, or a Unix socket", FORM)?;
     let mode = table.given("mode");
     let Some(path) = text.value.strip_prefix("unix:") else {
         if let Some(mode) = mode {
             let problem = mode.error("`mode` is for a Unix socket, and `listen` is not one");
-            mode.refuse::<()>(problem.help("leave it out, or listen on \"unix:/run/tidegate/admin.sock\""));
+            mode.reject::<()>(problem.help("leave it out, or listen on \"unix:/run/tidegate/admin.sock\""));
         }
         return text
             .parsed("an address with a port, nor a Unix socket", FORM, |text| text.parse().ok())
@@ -48,11 +48,11 @@ fn address(place: Item<'_>, table: &Table<'_>) -> Option<AdminAddress> {
 fn socket_path<'p>(text: &Text<'_>, path: &'p str) -> Option<&'p str> {
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
         let problem = text.error("the path of a Unix socket starts with `/` and names a file");
-        return text.refuse(problem.help(FORM));
+        return text.reject(problem.help(FORM));
     }
     if path.len() > MAX_PATH {
         let problem = text.error(format!("the path of a Unix socket has at most {MAX_PATH} bytes"));
-        return text.refuse(problem.help("choose a shorter one"));
+        return text.reject(problem.help("choose a shorter one"));
     }
     Some(path)
 }
@@ -68,17 +68,17 @@ fn mode(item: Item<'_>) -> Option<u32> {
     })
 }
 
-/// Refuses an address beyond loopback without a token, and the address of a listener.
-fn check_tcp(address: SocketAddr, place: Item<'_>, has_token: bool, others: &[ListenerSpec]) -> Option<()> {
+/// Rejects an address beyond loopback without a token, and the address of a listener.
+fn check_tcp(address: SocketAddr, listen: Item<'_>, has_token: bool, others: &[ListenerSpec]) -> Option<()> {
     if !has_token && !address.ip().to_canonical().is_loopback() {
-        let problem = place.error("an admin interface on another address than loopback needs a token");
-        return place.refuse(problem.help(
+        let problem = listen.error("an admin interface on an address other than loopback needs a token");
+        return listen.reject(problem.help(
             "add token = \"${ADMIN_TOKEN}\" and set this variable, for example to the output of `openssl rand -hex 32`; or listen on 127.0.0.1",
         ));
     }
     if address.port() != 0 && others.iter().any(|other| other.address == address) {
-        let problem = place.error("a listener for clients has this address already");
-        return place.refuse(problem.help("choose another port for [admin]"));
+        let problem = listen.error("a listener for clients has this address already");
+        return listen.reject(problem.help("choose another port for [admin]"));
     }
     Some(())
 }
@@ -88,6 +88,6 @@ fn token(item: Item<'_>) -> Option<Token> {
     match Token::new(&text.value) {
         Ok(token) => Some(token),
         // The message does not quote the token.
-        Err(error) => item.refuse(item.error(error.to_string()).help("make one with: openssl rand -hex 32")),
+        Err(error) => item.reject(item.error(error.to_string()).help("make one with: openssl rand -hex 32")),
     }
 }

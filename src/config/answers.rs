@@ -5,15 +5,13 @@ use tracing::Level;
 
 use super::headers;
 use super::item::Item;
-use super::keys::{ANSWERS, DENIED, LOG};
+use super::keys::DENIED;
 use super::table::Table;
 use crate::proxy::{CustomDenial, Escaping, RateHeaders, ResponsePolicy, Template};
 use crate::telemetry::{AccessLog, AccessOnly, LogSpec};
 
-/// Reads how responses describe limits.
-pub(super) fn answers(item: Option<Item<'_>>) -> Option<ResponsePolicy> {
-    let Some(item) = item else { return Some(ResponsePolicy::default()) };
-    let table = Table::of(item, "[answers]", &ANSWERS)?;
+/// Reads `[answers]`.
+pub(super) fn answers(table: Table<'_>) -> Option<ResponsePolicy> {
     let rate_headers = rate_headers(&table);
     let reset_is_epoch = table.choice("reset", &[("delta", false), ("epoch", true)]);
     let retry_after_max = table.duration_or_off("retry_after_max");
@@ -57,10 +55,8 @@ pub(super) fn status(table: &Table<'_>, name: &'static str) -> Option<StatusCode
     u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok())
 }
 
-/// Reads what is logged.
-pub(super) fn log(item: Option<Item<'_>>) -> Option<LogSpec> {
-    let Some(item) = item else { return Some(LogSpec::default()) };
-    let table = Table::of(item, "[log]", &LOG)?;
+/// Reads `[log]`.
+pub(super) fn log(table: Table<'_>) -> Option<LogSpec> {
     let access = [("json", AccessLog::Json), ("text", AccessLog::Text), ("off", AccessLog::Off)];
     let access = table.choice("access", &access);
     let access_only = [("all", AccessOnly::All), ("denied", AccessOnly::Denied)];

@@ -7,24 +7,37 @@ use ipnet::IpNet;
 
 use super::headers;
 use super::item::Item;
-use super::keys::CLIENT_IP;
 use super::report::Problem;
 use super::table::Table;
 use crate::gate::ClientIp;
 use crate::upstream::HeaderNames;
 
-/// Reads how the address of a client is found, and which headers clients may not send.
-pub(super) fn client_ip(item: Option<Item<'_>>) -> Option<ClientIp> {
-    let default = ClientIp::default();
-    let Some(item) = item else { return Some(default) };
-    let table = Table::of(item, "[client_ip]", &CLIENT_IP)?;
+/// The default of `remove_headers`: headers by which a client could impersonate another client or a proxy to a server
+/// that trusts them.
+const REMOVED: [&str; 12] = [
+    "x-forwarded-*",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-envoy-external-address",
+    "front-end-https",
+    "x-scheme",
+    "proxy",
+];
+
+/// Reads `[client_ip]`.
+pub(super) fn client_ip(table: Table<'_>) -> Option<ClientIp> {
     let trusted = table.list("trusted_proxies", "put the networks in brackets: [\"10.0.0.0/8\"]", network);
     let header = header_name(table.item("header"), "such as \"x-forwarded-for\"");
     let help = "put the names in brackets: [\"x-real-ip\", \"x-forwarded-*\"]";
     let removed = table.optional("remove_headers", |item| item.list_of(help, removed));
     let removed = removed.map(|names| match names {
         Some(names) => HeaderNames::new(names.iter().map(String::as_str)),
-        None => default.remove_headers,
+        None => HeaderNames::new(REMOVED),
     });
     let prefix = |key| table.integer(key).and_then(|bits| u8::try_from(bits).ok());
     let (ipv4_prefix, ipv6_prefix) = (prefix("ipv4_prefix"), prefix("ipv6_prefix"));
@@ -56,7 +69,7 @@ fn removed(item: Item<'_>) -> Option<String> {
         headers::OWN.into_iter().chain(["host"]).find(|name| HeaderNames::new([&*entry]).contains(name));
     let Some(needed) = needed else { return Some(entry) };
     let problem = text.error(format!("{} covers `{needed}`, which tidegate handles itself", text.quoted()));
-    text.refuse(problem.help("write more of the name before the `*`, or name each header"))
+    text.reject(problem.help("write more of the name before the `*`, or name each header"))
 }
 
 /// A network of trusted proxies, or one address.
@@ -66,9 +79,9 @@ fn network(item: Item<'_>) -> Option<IpNet> {
     let network = text.parsed("a network", form, parse_network)?;
     if network.prefix_len() == 0 {
         let title =
-            "every address is a trusted proxy: each client can forge its address, and so evade every limit";
+            "every address is a trusted proxy: any client can forge its address and evade every limit";
         let problem = Problem::warning(item.span(), title);
-        item.reader.note(problem.help("name only the networks of your proxies"));
+        item.reader.report(problem.help("name only the networks of your proxies"));
     }
     Some(network)
 }

@@ -29,9 +29,9 @@ fn bypassed_limits(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem> {
     kept.filter_map(|kept| {
         let reach = Reach::of(&kept.route.path);
         limited.iter().find_map(|limited| {
-            let escaped = escaped_limit(&kept.route, &limited.route, limits)?;
-            let meets = reach.may_meet(&limited.route.path) && overlap(&kept.route, &limited.route);
-            meets.then(|| problem(kept, limited, escaped, limits))
+            let escaped = bypassed_limit(&kept.route, &limited.route, limits)?;
+            let may_bypass = reach.may_match(&limited.route.path) && overlap(&kept.route, &limited.route);
+            may_bypass.then(|| problem(kept, limited, escaped, limits))
         })
     })
     .collect()
@@ -47,19 +47,19 @@ fn bypassed_denials(routes: &[ReadRoute]) -> impl Iterator<Item = Problem> {
     let kept = routes.iter().filter(|read| read.route.keeps_encoded_slash).filter(forwards);
     kept.filter_map(move |kept| {
         let reach = Reach::of(&kept.route.path);
-        let meets =
-            |other: &ReadRoute| reach.may_meet(&other.route.path) && overlap(&kept.route, &other.route);
-        let refusing = routes.iter().find(|other| denies(other) && meets(other))?;
-        let place = kept.slash_span.clone().unwrap_or_else(|| kept.span.clone());
-        let title = format!("an encoded slash may bypass route `{}`, which denies", refusing.route.name);
-        let problem = Problem::warning(place, title).related(refusing.span.clone(), DECODED);
+        let may_bypass =
+            |other: &ReadRoute| reach.may_match(&other.route.path) && overlap(&kept.route, &other.route);
+        let denying = routes.iter().find(|other| denies(other) && may_bypass(other))?;
+        let span = kept.slash_span.clone().unwrap_or_else(|| kept.span.clone());
+        let title = format!("an encoded slash may bypass route `{}`, which denies", denying.route.name);
+        let problem = Problem::warning(span, title).related(denying.span.clone(), DECODED);
         Some(problem.help("leave `encoded_slash` out, or make the server deny these paths as well"))
     })
 }
 
 fn problem(kept: &ReadRoute, limited: &ReadRoute, escaped: PolicyId, limits: &ReadLimits) -> Problem {
     let name = limits.get(escaped).map_or("", |limit| &*limit.policy.name);
-    let place = kept.slash_span.clone().unwrap_or_else(|| kept.span.clone());
+    let span = kept.slash_span.clone().unwrap_or_else(|| kept.span.clone());
     let (title, help) = if std::ptr::eq(kept, limited) {
         (
             format!("an encoded slash would bypass the limit `{name}`, which counts by the path"),
@@ -71,7 +71,7 @@ fn problem(kept: &ReadRoute, limited: &ReadRoute, escaped: PolicyId, limits: &Re
             format!("leave `encoded_slash` out, or put the limit `{name}` on this route as well"),
         )
     };
-    let problem = Problem::error(place, title).help(help);
+    let problem = Problem::error(span, title).help(help);
     if std::ptr::eq(kept, limited) {
         return problem;
     }
@@ -79,11 +79,11 @@ fn problem(kept: &ReadRoute, limited: &ReadRoute, escaped: PolicyId, limits: &Re
 }
 
 /// A limit of `limited` that charges a request under another key, or not at all, when `kept` matches it.
-fn escaped_limit(kept: &Route, limited: &Route, limits: &ReadLimits) -> Option<PolicyId> {
+fn bypassed_limit(kept: &Route, limited: &Route, limits: &ReadLimits) -> Option<PolicyId> {
     let is_same = std::ptr::eq(kept, limited);
     limited.limits.iter().copied().find(|id| {
         let by_path = limits.get(*id).is_none_or(|limit| {
-            limit.terms.key.parts.iter().any(|part| match part {
+            limit.rule.key.parts.iter().any(|part| match part {
                 KeyPart::Path | KeyPart::PathParam(_) => true,
                 KeyPart::Route => !is_same,
                 _ => false,
@@ -120,8 +120,8 @@ impl Reach {
         Self::One(normalize(&decoded).ok().and_then(|path| PathPattern::parse(path.matched()).ok()))
     }
 
-    /// Whether such a path may match; true in doubt.
-    fn may_meet(&self, pattern: &PathPattern) -> bool {
+    /// Whether one of the paths may match; true in doubt.
+    fn may_match(&self, pattern: &PathPattern) -> bool {
         match self {
             Self::Nothing => false,
             Self::One(path) => {
@@ -169,28 +169,28 @@ fn any_method(a: &Route, b: &Route) -> bool {
 mod tests {
     use super::*;
 
-    fn meets(kept: &str, limited: &str) -> bool {
+    fn may_match(kept: &str, limited: &str) -> bool {
         let pattern = |text| PathPattern::parse(text).unwrap();
-        Reach::of(&pattern(kept)).may_meet(&pattern(limited))
+        Reach::of(&pattern(kept)).may_match(&pattern(limited))
     }
 
     #[test]
     fn decoded_paths_can_reach_any_path() {
-        assert!(meets("/files/*", "/login"));
-        assert!(meets("/files/{name}", "/login"));
-        assert!(meets("/files/{name}/raw", "/private/raw"));
-        assert!(meets("/files/{name}/raw", "/private/{x}"));
-        assert!(meets("/files/{name}/raw", "/private/*"));
-        assert!(meets("/a%2Fb", "/a/b"));
-        assert!(meets("/a%2F%2Fb", "/a/{x}"));
+        assert!(may_match("/files/*", "/login"));
+        assert!(may_match("/files/{name}", "/login"));
+        assert!(may_match("/files/{name}/raw", "/private/raw"));
+        assert!(may_match("/files/{name}/raw", "/private/{x}"));
+        assert!(may_match("/files/{name}/raw", "/private/*"));
+        assert!(may_match("/a%2Fb", "/a/b"));
+        assert!(may_match("/a%2F%2Fb", "/a/{x}"));
     }
 
     #[test]
     fn decoded_paths_keep_their_fixed_end() {
-        assert!(!meets("/files/{name}/raw", "/login"));
-        assert!(!meets("/files/{name}/", "/login"));
-        assert!(!meets("/a%2Fb", "/a/c"));
-        assert!(!meets("/a/b", "/*"));
+        assert!(!may_match("/files/{name}/raw", "/login"));
+        assert!(!may_match("/files/{name}/", "/login"));
+        assert!(!may_match("/a%2Fb", "/a/c"));
+        assert!(!may_match("/a/b", "/*"));
     }
 
     /// Every route that matches a decoded path is one that the check considers.
@@ -206,7 +206,7 @@ mod tests {
                 let upstream = normalize(&decoded).unwrap();
                 let exact = PathPattern::parse(upstream.matched()).unwrap();
                 if PathPattern::parse(limited).unwrap().covers(&exact) {
-                    assert!(meets(kept, limited), "{kept} {limited} {decoded}");
+                    assert!(may_match(kept, limited), "{kept} {limited} {decoded}");
                 }
             }
         }

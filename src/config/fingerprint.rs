@@ -110,7 +110,7 @@ fn string(table: &Spanned<DeValue<'_>>, key: &str) -> Option<String> {
     Some(table.get_ref().as_table()?.get(key)?.get_ref().as_str()?.to_owned())
 }
 
-/// Hashes a value independently of its notation and its place; different values give different input.
+/// Hashes a value independently of its notation and its position; different values give different input.
 fn feed(hasher: &mut blake3::Hasher, value: &Spanned<DeValue<'_>>, files: &FilesRead) {
     let mut put = |kind: u8, text: &str| {
         hasher.update(&[kind]);

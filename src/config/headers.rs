@@ -70,17 +70,17 @@ fn may_be_edited(
     direction: Direction,
     verb: &str,
     item: Item<'_>,
-    place: Range<usize>,
+    span: Range<usize>,
 ) -> bool {
     let problem = if OWN.contains(&name.as_str()) {
-        Problem::error(place, format!("`{name}` can't be {verb}: tidegate writes it itself"))
+        Problem::error(span, format!("`{name}` can't be {verb}: tidegate writes it itself"))
     } else if direction == Direction::Request && name == HOST {
-        Problem::error(place, format!("`host` can't be {verb} here"))
+        Problem::error(span, format!("`host` can't be {verb} here"))
             .help("write rewrite = { host = \"upstream\" }, or another name instead of \"upstream\"")
     } else {
         return true;
     };
-    item.reader.note(problem);
+    item.reader.report(problem);
     false
 }
 
@@ -88,7 +88,7 @@ fn may_be_edited(
 pub(super) fn name(key: &Name<'_>, item: Item<'_>) -> Option<HeaderName> {
     let name = key.text.parse().ok();
     name.or_else(|| {
-        item.refuse(Problem::error(key.span.clone(), format!("`{}` is not a header name", key.text)))
+        item.reject(Problem::error(key.span.clone(), format!("`{}` is not a header name", key.text)))
     })
 }
 
@@ -108,7 +108,7 @@ pub(super) fn methods(item: Item<'_>) -> Option<Vec<Method>> {
     let methods = item.list_of("put the methods in brackets: [\"GET\"]", method)?;
     if methods.is_empty() {
         let problem = item.error("no request could match: the list is empty");
-        return item.refuse(problem.help("name a method, or leave `methods` out for all of them"));
+        return item.reject(problem.help("name a method, or leave `methods` out for all of them"));
     }
     Some(methods)
 }
@@ -120,8 +120,8 @@ fn method(item: Item<'_>) -> Option<Method> {
     let upper = text.value.to_ascii_uppercase();
     if upper != text.value {
         let problem = text
-            .error(format!("{} is not what clients send: methods have upper-case letters", text.quoted()));
-        return text.refuse(if text.from_env { problem } else { problem.help(format!("write \"{upper}\"")) });
+            .error(format!("{} is not a method that clients send: methods are in upper case", text.quoted()));
+        return text.reject(if text.from_env { problem } else { problem.help(format!("write \"{upper}\"")) });
     }
     Some(method)
 }

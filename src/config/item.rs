@@ -1,4 +1,4 @@
-//! Values of a known type at a known place; each reader notes a problem and lets the reading go on.
+//! Values of the file, read as a certain type. A value of another type is reported, and reading continues.
 
 use std::io;
 use std::ops::{Range, RangeInclusive};
@@ -17,7 +17,7 @@ use crate::time::format_duration;
 /// The most characters of a value that a message repeats; the line itself is shown anyway.
 const MAX_SHOWN: usize = 60;
 
-/// A value that has a name.
+/// A value with the key that leads to it.
 #[derive(Clone, Copy)]
 pub(super) struct Item<'a> {
     pub reader: &'a Reader<'a>,
@@ -44,14 +44,14 @@ impl<'a> Item<'a> {
         self.value.span()
     }
 
-    /// Something wrong with this value.
+    /// An error at this value.
     pub fn error(self, title: impl Into<String>) -> Problem {
         Problem::error(self.span(), title)
     }
 
-    /// Notes something wrong with this value; there is none to read then.
-    pub fn refuse<T>(self, problem: Problem) -> Option<T> {
-        self.reader.note(problem);
+    /// Reports a problem of this value, and returns `None` in place of the value.
+    pub fn reject<T>(self, problem: Problem) -> Option<T> {
+        self.reader.report(problem);
         None
     }
 
@@ -66,7 +66,7 @@ impl<'a> Item<'a> {
             DeValue::Table(_) => "a table",
         };
         let problem = self.error(format!("`{}` must be {expected}, not {found}", self.name));
-        self.refuse(if help.is_empty() { problem } else { problem.help(help) })
+        self.reject(if help.is_empty() { problem } else { problem.help(help) })
     }
 
     pub fn is_string(self) -> bool {
@@ -96,11 +96,11 @@ impl<'a> Item<'a> {
         let DeValue::String(raw) = self.value.get_ref() else { return self.wrong_type(expected, help) };
         match self.reader.fill_in(raw) {
             Ok(filled) => Some(Text { item: self, value: filled.text, from_env: filled.from_env }),
-            Err(ExpandError::Missing(name)) => self.refuse(
+            Err(ExpandError::Missing(name)) => self.reject(
                 self.error(format!("the environment variable `{name}` is not set"))
                     .help(format!("set {name}, or write `$${{` where `${{` itself is meant")),
             ),
-            Err(ExpandError::Malformed) => self.refuse(
+            Err(ExpandError::Malformed) => self.reject(
                 self.error("`${` must be followed by the name of an environment variable and `}`")
                     .help("write `$${` where `${` itself is meant"),
             ),
@@ -140,7 +140,7 @@ impl<'a> Item<'a> {
         high: impl std::fmt::Display,
         found: &str,
     ) -> Option<T> {
-        self.refuse(self.error(format!("`{}` must be from {low} to {high}, not {found}", self.name)))
+        self.reject(self.error(format!("`{}` must be from {low} to {high}, not {found}", self.name)))
     }
 
     /// A duration within bounds, such as "250ms".
@@ -148,7 +148,7 @@ impl<'a> Item<'a> {
         let form = "write it with its unit, in quotes: \"250ms\", \"30s\", \"5m\", \"1h\"";
         let text = self.string_like("a duration", form)?;
         let Ok(span) = humantime::parse_duration(&text.value) else {
-            return self.refuse(self.error(format!("{} is not a duration", text.quoted())).help(form));
+            return self.reject(self.error(format!("{} is not a duration", text.quoted())).help(form));
         };
         if range.contains(&span) {
             return Some(span);
@@ -165,7 +165,7 @@ impl<'a> Item<'a> {
         }
         let text = self.string_like("a size", form)?;
         let Some(size) = bytes(&text.value) else {
-            return self.refuse(self.error(format!("{} is not a size", text.quoted())).help(form));
+            return self.reject(self.error(format!("{} is not a size", text.quoted())).help(form));
         };
         if range.contains(&size) {
             return usize::try_from(size).ok();
@@ -173,7 +173,7 @@ impl<'a> Item<'a> {
         self.out_of_range(range.start(), format!("{} bytes", range.end()), &text.quoted())
     }
 
-    /// One of several words, and what it means here. `meanings` has each of `words`.
+    /// The meaning of one of several words. `meanings` has each of `words`.
     pub fn choice<T: Copy>(self, words: &[&str], meanings: &[(&str, T)]) -> Option<T> {
         debug_assert_eq!(words.len(), meanings.len(), "`{}` has a word without a meaning", self.name);
         let text = self.string()?;
@@ -183,13 +183,13 @@ impl<'a> Item<'a> {
         }
         let all = listed(words);
         let problem = self.error(format!("{} is not a value of `{}`", text.quoted(), self.name));
-        self.refuse(match nearest(&text.value, words.iter().copied()) {
+        self.reject(match nearest(&text.value, words.iter().copied()) {
             Some(near) => problem.help(format!("did you mean \"{near}\"? The values are {all}")),
             None => problem.help(format!("the values are {all}")),
         })
     }
 
-    /// The values of an array, or `None` if it is none.
+    /// The values of an array; `None` for a value of another type.
     pub fn list(self, help: &str) -> Option<Vec<Item<'a>>> {
         let Some(array) = self.value.get_ref().as_array() else { return self.wrong_type("an array", help) };
         Some(array.iter().map(|value| Self { value, ..self }).collect())
@@ -201,7 +201,7 @@ impl<'a> Item<'a> {
         read.into_iter().collect()
     }
 
-    /// The entries of a table, or `None` if it is none.
+    /// The entries of a table; `None` for a value of another type.
     pub fn entries(self) -> Option<&'a DeTable<'a>> {
         let entries = self.value.get_ref().as_table();
         entries.or_else(|| self.wrong_type("a table", ""))
@@ -209,7 +209,7 @@ impl<'a> Item<'a> {
 }
 
 impl Text<'_> {
-    /// How the value is shown in messages: what comes from the environment is not.
+    /// The value for messages, which do not show values from the environment.
     pub fn quoted(&self) -> String {
         if self.from_env {
             return "this value".to_owned();
@@ -236,7 +236,7 @@ impl Text<'_> {
         self.item.error(title)
     }
 
-    /// A name that nothing in the file has; `kind` is what should have it.
+    /// An error for a name that the file does not define; `kind` is the kind of item that should have it.
     pub fn unknown(&self, kind: &str) -> Problem {
         let title = if self.from_env {
             format!("no {kind} has the name that this value gives")
@@ -246,16 +246,16 @@ impl Text<'_> {
         self.error(title).derived()
     }
 
-    /// Notes something wrong with this value; there is none to read then.
-    pub fn refuse<T>(&self, problem: Problem) -> Option<T> {
-        self.item.refuse(problem)
+    /// Reports a problem of this value, and returns `None` in place of the value.
+    pub fn reject<T>(&self, problem: Problem) -> Option<T> {
+        self.item.reject(problem)
     }
 
-    /// What `parse` reads, or a problem that names what was expected and how to write it.
+    /// The result of `parse`, or a problem with the expected form and how to write it.
     pub fn parsed<T>(&self, expected: &str, help: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         parse(&self.value).or_else(|| {
             let problem = self.error(format!("{} is not {expected}", self.quoted()));
-            self.refuse(if help.is_empty() { problem } else { problem.help(help) })
+            self.reject(if help.is_empty() { problem } else { problem.help(help) })
         })
     }
 }

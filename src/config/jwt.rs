@@ -16,14 +16,14 @@ use crate::jwt::{ALGORITHMS, Algorithm, Endpoint, EndpointError, JwtSpec, KeySou
 const FORM: &str =
     "name a file or a URL, such as \"keys.json\" or \"https://id.example.com/.well-known/jwks.json\"";
 
-/// Reads which tokens are trusted. A file of keys is relative to `directory`.
+/// Reads `[jwt]`. A file of keys is relative to `directory`.
 pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
     let table = Table::of(item, "[jwt]", &JWT)?;
     let jwks = table.required("jwks");
     let algorithms = algorithms(&table);
     let (issuer, audience) = (table.optional("issuer", claim), table.optional("audience", claim));
     let header = header_name(table.item("header"), "such as \"authorization\"");
-    // Which keys of a file are usable depends on the algorithms; where those are wrong, any key is accepted.
+    // The usable keys of a file depend on the algorithms; if those are invalid, any key is accepted.
     let any = ALGORITHMS.map(|(_, algorithm)| algorithm);
     let source = jwks.and_then(|item| source(item, algorithms.as_deref().unwrap_or(&any), directory));
     table.close();
@@ -36,7 +36,7 @@ pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
     })
 }
 
-/// Refuses limits and upstreams that use a claim where no [jwt] says which tokens are trusted.
+/// Rejects limits and upstreams that use a claim where no [jwt] says which tokens are trusted.
 pub(super) fn check_parts(
     has_jwt: bool,
     limits: &ReadLimits,
@@ -46,15 +46,15 @@ pub(super) fn check_parts(
     if has_jwt {
         return;
     }
-    let help = "say which tokens are trusted: add a table [jwt] with `jwks`, the file or the URL of the issuer's keys";
+    let help = "add a table [jwt] with `jwks`, the file or the URL of the issuer's keys";
     let needs = |part: &KeyPart| matches!(part, KeyPart::Jwt(_));
     for (part, span) in limits.with_part(needs) {
         let title = format!("this limit counts by `{part}`, and the file has no [jwt]");
-        reader.note(Problem::error(span, title).help(help).derived());
+        reader.report(Problem::error(span, title).help(help).derived());
     }
     for (part, span) in upstreams.with_part(needs) {
         let title = format!("this upstream chooses servers by `{part}`, and the file has no [jwt]");
-        reader.note(Problem::error(span, title).help(help).derived());
+        reader.report(Problem::error(span, title).help(help).derived());
     }
 }
 
@@ -63,7 +63,7 @@ fn claim(item: Item<'_>) -> Option<Box<str>> {
     let text = item.string()?;
     if text.value.is_empty() {
         return text
-            .refuse(text.error(format!("`{}` is empty", item.name)).help("leave it out to accept any"));
+            .reject(text.error(format!("`{}` is empty", item.name)).help("leave it out to accept any"));
     }
     Some(text.value.into())
 }
@@ -73,7 +73,7 @@ fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
     let algorithms = item.list_of("put the names in brackets: [\"RS256\"]", |item| algorithm(table, item))?;
     if algorithms.is_empty() {
         let problem = item.error("no token could be verified: `algorithms` is empty");
-        return item.refuse(problem.help("leave it out for RS256, ES256 and EdDSA"));
+        return item.reject(problem.help("leave it out for the default"));
     }
     Some(algorithms)
 }
@@ -89,7 +89,7 @@ fn algorithm(table: &Table<'_>, item: Item<'_>) -> Option<Algorithm> {
         return table.choice_in("algorithms", item, &ALGORITHMS);
     };
     let problem = text.error(format!("{} is not allowed: {why}", text.quoted()));
-    text.refuse(problem.help("have the issuer sign with a private key: RS256, ES256 or EdDSA"))
+    text.reject(problem.help("have the issuer sign with a private key: RS256, ES256 or EdDSA"))
 }
 
 fn source(item: Item<'_>, algorithms: &[Algorithm], directory: &Path) -> Option<KeySource> {
@@ -106,14 +106,14 @@ fn url(text: &Text<'_>) -> Option<Endpoint> {
             if endpoint.is_exposed() {
                 let title = "these keys are fetched without TLS: an attacker on the network path can replace them and forge tokens";
                 let problem = Problem::warning(text.item.span(), title);
-                text.item.reader.note(problem.help("fetch them over https://, or from this machine"));
+                text.item.reader.report(problem.help("fetch them over https://, or from this machine"));
             }
             Some(endpoint)
         }
         Err(error @ EndpointError::UserInformation) => {
-            text.refuse(text.error(error.to_string()).help("keys are public: leave it out"))
+            text.reject(text.error(error.to_string()).help("keys are public: leave it out"))
         }
-        Err(error) => text.refuse(text.error(error.to_string()).help(FORM)),
+        Err(error) => text.reject(text.error(error.to_string()).help(FORM)),
     }
 }
 
@@ -125,18 +125,18 @@ fn keys(text: &Text<'_>, algorithms: &[Algorithm], directory: &Path) -> Option<K
         Ok(bytes) if bytes.len() <= Keys::MAX_TEXT => bytes,
         Ok(bytes) => {
             let title = format!("{shown} has {} bytes: too many for a file of keys", bytes.len());
-            return text.refuse(text.error(title).help(format!("at most {} are read", Keys::MAX_TEXT)));
+            return text.reject(text.error(title).help(format!("at most {} are read", Keys::MAX_TEXT)));
         }
-        Err(error) => return text.refuse(text.error(format!("can't read {shown}: {error}")).help(FORM)),
+        Err(error) => return text.reject(text.error(format!("can't read {shown}: {error}")).help(FORM)),
     };
     let form = "a JWKS is JSON such as {\"keys\": [{\"kty\": \"EC\", \"crv\": \"P-256\", \"x\": \"…\", \"y\": \"…\"}]}";
     match Keys::parse(&bytes, algorithms) {
         Ok(keys) if keys.is_empty() => {
             let names = ALGORITHMS.iter().filter(|(_, one)| algorithms.contains(one)).map(|(name, _)| *name);
             let names = names.collect::<Vec<_>>().join(", ");
-            text.refuse(text.error(format!("{shown} has no key that verifies any of {names}")).help(form))
+            text.reject(text.error(format!("{shown} has no key that verifies any of {names}")).help(form))
         }
         Ok(keys) => Some(keys),
-        Err(error) => text.refuse(text.error(format!("{shown} is not a JWKS: {error}")).help(form)),
+        Err(error) => text.reject(text.error(format!("{shown} is not a JWKS: {error}")).help(form)),
     }
 }

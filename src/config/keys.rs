@@ -21,7 +21,7 @@ mod units;
 mod upstreams;
 
 pub use self::admin::ADMIN;
-pub use self::answers::{ANSWERS, DENIED, LOG};
+pub use self::answers::{ANSWERS, DENIED};
 pub use self::client_ip::CLIENT_IP;
 pub use self::client_tls::CLIENT_TLS;
 pub use self::defaults::default_value;
@@ -32,6 +32,5 @@ pub use self::listeners::{CERTIFICATE, LISTENER, SERVER_TLS};
 pub use self::reference::{Block, reference};
 pub use self::routes::{EDITS, RESPOND, REWRITE, ROUTE};
 pub use self::schema::schema;
-pub use self::store::STORE;
 pub use self::top::TOP;
 pub use self::upstreams::{EJECT, HEALTH, SERVER, UPSTREAM};

@@ -32,7 +32,7 @@ use crate::suggest::nearest;
 
 const MAX_NAME: usize = 64;
 
-/// All limits by name, also those with a mistake, so that a route that names one is not reported.
+/// All limits by name, including invalid ones, so that a route that names one is not reported.
 #[derive(Default)]
 pub(super) struct ReadLimits {
     limits: IdVec<PolicyId, (Range<usize>, Option<ReadLimit>)>,
@@ -42,7 +42,7 @@ pub(super) struct ReadLimits {
 /// One limit.
 pub(super) struct ReadLimit {
     pub policy: Policy,
-    pub terms: LimitRule,
+    pub rule: LimitRule,
     pub on_failure: OnStoreFailure,
     pub written: WrittenLimit,
     /// Its tiers and overrides, in the order of their ids.
@@ -55,18 +55,18 @@ pub(super) struct Policies {
     pub all: Vec<(Policy, OnStoreFailure)>,
     pub written: IdVec<PolicyId, WrittenLimit>,
     /// Of the limits.
-    pub terms: IdVec<PolicyId, LimitRule>,
+    pub rules: IdVec<PolicyId, LimitRule>,
     /// The limit of each tier and override.
     pub variants: Vec<PolicyId>,
 }
 
 impl ReadLimits {
-    /// The limit of an id, if it has no mistake.
+    /// The limit of an id, if it is valid.
     pub fn get(&self, id: PolicyId) -> Option<&ReadLimit> {
         self.limits.get(id).and_then(|(_, limit)| limit.as_ref())
     }
 
-    /// The place of the name of a limit.
+    /// The span of the name of a limit.
     pub fn span(&self, id: PolicyId) -> Range<usize> {
         self.limits.get(id).map_or(0..0, |(span, _)| span.clone())
     }
@@ -75,19 +75,19 @@ impl ReadLimits {
         self.limits.ids()
     }
 
-    /// For each limit whose key or tiers have such a part: the first one, and the place of the limit's name.
+    /// For each limit whose key or tiers have a matching part: the first one, and the span of the limit's name.
     pub fn with_part(
         &self,
-        is_such: impl Fn(&KeyPart) -> bool + Copy,
+        is_match: impl Fn(&KeyPart) -> bool + Copy,
     ) -> impl Iterator<Item = (&KeyPart, Range<usize>)> {
         self.ids().filter_map(move |id| {
-            let terms = &self.get(id)?.terms;
-            let mut parts = terms.key.parts.iter().chain(terms.tiers.iter().map(|tiers| &tiers.by));
-            Some((parts.find(|part| is_such(part))?, self.span(id)))
+            let rule = &self.get(id)?.rule;
+            let mut parts = rule.key.parts.iter().chain(rule.tiers.iter().map(|tiers| &tiers.by));
+            Some((parts.find(|part| is_match(part))?, self.span(id)))
         })
     }
 
-    /// The policies of all limits, if none of them has a mistake.
+    /// The policies of all limits, if all of them are valid.
     pub fn into_policies(self) -> Option<Policies> {
         let limits: Vec<ReadLimit> =
             self.limits.into_iter().map(|(_, limit)| limit).collect::<Option<_>>()?;
@@ -96,7 +96,7 @@ impl ReadLimits {
         for limit in limits {
             read.all.push((limit.policy, limit.on_failure));
             read.written.push(limit.written);
-            let id = read.terms.push(limit.terms);
+            let id = read.rules.push(limit.rule);
             variants.extend(limit.variants.into_iter().map(|variant| (variant, id, limit.on_failure)));
         }
         for (variant, id, on_failure) in variants {
@@ -114,14 +114,14 @@ impl ReadLimits {
             return Some((*id, item.span()));
         }
         let problem = name.unknown("limit");
-        name.refuse(match nearest(&name.value, self.names.keys().map(String::as_str)) {
+        name.reject(match nearest(&name.value, self.names.keys().map(String::as_str)) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None if name.from_env => problem,
             None => problem.help(format!("define it: [limits.{}]", name.value)),
         })
     }
 
-    /// The limits that an array names, each once, with their places.
+    /// The limits that an array names, each once, with the spans of their names.
     pub fn resolve_all(&self, item: Item<'_>) -> Vec<(PolicyId, Range<usize>)> {
         let mut found: Vec<(PolicyId, Range<usize>)> = Vec::new();
         for item in item.list("put the names in brackets: [\"per-client\"]").unwrap_or_default() {
@@ -152,7 +152,7 @@ pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming) -> ReadLimits {
 
 /// Reads a limit; its tiers and overrides will have the ids from `next` on.
 fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: usize) -> Option<ReadLimit> {
-    let name_is_right = check_name(name, item.reader);
+    let name_is_valid = check_name(name, item.reader);
     let mut table = Table::of(item, format!("limit `{}`", name.text), &LIMIT)?;
     let algorithm = table.choice("algorithm", &Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm)));
     let numbers = Numbers::read(&mut table, algorithm);
@@ -187,17 +187,17 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: usize) -> Optio
     let (block, allow) = networks?;
     (rules.block, rules.allow) = (block, allow);
     let missing_status = missing_status?;
-    let terms = LimitRule { key: spec?, missing_status, cost: cost?, trust: trust?, rules, tiers };
+    let rule = LimitRule { key: spec?, missing_status, cost: cost?, trust: trust?, rules, tiers };
     let (ban, shadow, charge_on) = (ban.ok()?.filter(|_| shadow == Some(false)), shadow?, charge_on?);
     let made = |mut policy: Policy| {
         (policy.ban, policy.shadow, policy.charge_on) = (ban, shadow, Arc::clone(&charge_on));
         policy
     };
-    (name_is_right && variants.are_right).then_some(())?;
+    (name_is_valid && variants.is_valid).then_some(())?;
     let written = WrittenLimit { numbers: written(algorithm?, numbers.as_ref()?) };
     let policy = made(Policy::new(name.text, quota?));
     let variants = variants.all.into_iter().map(|one| Variant { policy: made(one.policy), ..one }).collect();
-    Some(ReadLimit { policy, terms, on_failure: on_failure?, written, variants })
+    Some(ReadLimit { policy, rule, on_failure: on_failure?, written, variants })
 }
 
 /// Reads `block` and `allow`: returns the networks of each, and adds the names to the rules.
@@ -241,19 +241,19 @@ fn fitting(cost: ReadCost<'_>, algorithm: Algorithm, own: &Quota, variants: &[Va
     fits.extend(
         variants.iter().map(|one| Fit {
             quota: &one.policy.quota,
-            variant: Some((one.what.clone(), one.place.clone())),
+            variant: Some((one.label.clone(), one.span.clone())),
         }),
     );
     cost.fitting(algorithm, &fits)
 }
 
 fn check_name(name: &Name<'_>, reader: &Reader<'_>) -> bool {
-    let is_right = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
-    let right = !name.text.is_empty() && name.text.len() <= MAX_NAME && name.text.bytes().all(is_right);
-    if !right {
+    let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
+    let is_valid = !name.text.is_empty() && name.text.len() <= MAX_NAME && name.text.bytes().all(is_allowed);
+    if !is_valid {
         let problem =
             Problem::error(name.span.clone(), format!("`{}` can't be the name of a limit", name.text));
-        reader.note(problem.help("a name has 1 to 64 characters from a-z, 0-9, - and _"));
+        reader.report(problem.help("a name has 1 to 64 characters from a-z, 0-9, - and _"));
     }
-    right
+    is_valid
 }

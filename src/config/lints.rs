@@ -29,18 +29,18 @@ pub(super) struct Sections<'s> {
 /// Every warning about the sections of a file together.
 pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     let Sections { routes, limits, upstreams, defaults, .. } = *sections;
-    let mut problems = hidden_routes(routes);
+    let mut problems = unreachable_routes(routes);
     problems.extend(routes.iter().filter_map(|read| evadable(read, limits)));
     problems.extend(skipping_limits(routes, limits, defaults));
     problems.extend(unused_limits(routes, limits, defaults));
-    problems.extend(free_limits(limits));
+    problems.extend(zero_cost_limits(limits));
     let unused = |span| Problem::warning(span, "no route uses this upstream");
     problems.extend(upstreams.unused().map(unused));
     problems.extend(loops(upstreams, sections.listeners));
-    problems.extend(uncounted_proxies(limits, sections.store));
-    problems.extend(root_alone(routes));
+    problems.extend(missing_instances(limits, sections.store));
+    problems.extend(only_root_route(routes));
     if routes.is_empty() {
-        let problem = Problem::somewhere("the file has no routes: every request gets 404");
+        let problem = Problem::without_span("the file has no routes: every request gets 404");
         problems.push(problem.into_warning().help("add a [[routes]] table with a `path` and an `upstream`"));
     }
     problems
@@ -92,7 +92,7 @@ fn skipping_limits(
 
 /// The part of a limit's key that requests of a route, or of none, may lack, so that the limit skips them.
 fn skipped_without<'l>(limit: &'l ReadLimit, route: Option<&ReadRoute>) -> Option<&'l KeyPart> {
-    let KeySpec { parts, on_missing } = &limit.terms.key;
+    let KeySpec { parts, on_missing } = &limit.rule.key;
     let may_lack = |part: &&KeyPart| match part {
         KeyPart::Header(_)
         | KeyPart::Cookie(_)
@@ -108,12 +108,12 @@ fn skipped_without<'l>(limit: &'l ReadLimit, route: Option<&ReadRoute>) -> Optio
 }
 
 fn skipping(part: &KeyPart, limit: Range<usize>, route: Option<&ReadRoute>) -> Problem {
-    let place = route.map_or_else(
+    let scope = route.map_or_else(
         || "without a matching route".to_owned(),
         |read| format!("on route `{}`", read.route.name),
     );
     let title = format!(
-        "requests without `{part}` are not limited {place}: this limit skips them, and no limit beside it counts every request"
+        "requests without `{part}` are not limited {scope}: this limit skips them, and no limit beside it counts every request"
     );
     let problem = Problem::warning(limit, title);
     let problem = match route {
@@ -123,20 +123,20 @@ fn skipping(part: &KeyPart, limit: Range<usize>, route: Option<&ReadRoute>) -> P
     problem.help("add a limit that counts by `client_ip`, or write on_missing = \"client_ip\" or \"deny\"")
 }
 
-fn free_limits(limits: &ReadLimits) -> impl Iterator<Item = Problem> {
+fn zero_cost_limits(limits: &ReadLimits) -> impl Iterator<Item = Problem> {
     let free =
-        limits.ids().filter(|id| limits.get(*id).is_some_and(|limit| limit.terms.cost == Cost::Fixed(0)));
+        limits.ids().filter(|id| limits.get(*id).is_some_and(|limit| limit.rule.cost == Cost::Fixed(0)));
     free.map(|id| Problem::warning(limits.span(id), "this limit never denies a request: its cost is 0"))
 }
 
 /// Upstreams with a server that is a listener of this file.
 fn loops(upstreams: &ReadUpstreams, listeners: &[ListenerSpec]) -> impl Iterator<Item = Problem> {
-    upstreams.servers().filter_map(|(servers, place)| {
+    upstreams.servers().filter_map(|(servers, span)| {
         let reached =
             |server: &ServerSpec| listeners.iter().find(|listener| reaches(server, listener.address));
         let address = servers.iter().find_map(reached)?.address;
         let title = format!("requests would loop: {address} is a listener of this file");
-        Some(Problem::warning(place, title).help("name the address of the application"))
+        Some(Problem::warning(span, title).help("name the address of the application"))
     })
 }
 
@@ -152,19 +152,19 @@ fn reaches(server: &ServerSpec, listener: SocketAddr) -> bool {
 }
 
 /// A Redis on another machine is probably shared, and without `instances` the share of each proxy is unknown.
-fn uncounted_proxies(limits: &ReadLimits, store: Option<&ReadStore>) -> Option<Problem> {
-    let place = store?.shared.clone()?;
+fn missing_instances(limits: &ReadLimits, store: Option<&ReadStore>) -> Option<Problem> {
+    let span = store?.shared.clone()?;
     let is_local = |id| limits.get(id).is_some_and(|limit| limit.on_failure == OnStoreFailure::Local);
     limits.ids().any(is_local).then(|| {
         let title = "`instances` is not set: while this Redis is unavailable, each proxy that shares it allows the \
                      whole of a limit";
         let help = "add the number of proxies, such as instances = 3; for a single one, instances = 1";
-        Problem::warning(place, title).help(help)
+        Problem::warning(span, title).help(help)
     })
 }
 
-/// A file whose only path is `/`: probably every path is meant.
-fn root_alone(routes: &[ReadRoute]) -> Option<Problem> {
+/// A file whose only path is `/`: probably `/*` is meant.
+fn only_root_route(routes: &[ReadRoute]) -> Option<Problem> {
     let [read] = routes else { return None };
     (read.route.path.to_string() == "/").then(|| {
         let title = "this is the only route, and it matches only the path `/`: other paths get 404";
@@ -178,7 +178,7 @@ fn evadable(read: &ReadRoute, limits: &ReadLimits) -> Option<Problem> {
     // Limits in shadow mode deny nothing.
     let own: Vec<&ReadLimit> = own.filter(|limit| !limit.policy.shadow).collect();
     let part_of = |limit: &&ReadLimit| {
-        limit.terms.key.parts.iter().find(|part| can_be_invented(part, &read.route)).map(ToString::to_string)
+        limit.rule.key.parts.iter().find(|part| can_be_invented(part, &read.route)).map(ToString::to_string)
     };
     let parts: Option<Vec<String>> = own.iter().map(part_of).collect();
     let mut parts = parts.filter(|parts| !parts.is_empty())?;
@@ -209,12 +209,12 @@ fn can_be_invented(part: &KeyPart, route: &Route) -> bool {
 
 /// The index of routes that may hide another: host, path with its parameters unnamed, whether it ends in `*`, and the
 /// first of its other conditions.
-type Spot = (String, String, bool, Option<(String, Vec<u8>)>);
+type IndexKey = (String, String, bool, Option<(String, Vec<u8>)>);
 
 /// Routes that never match because an earlier one matches all of their requests. Comparing each pair would take
 /// minutes for 10,000 routes, so only those are compared whose host, path and first condition can cover.
-fn hidden_routes(routes: &[ReadRoute]) -> Vec<Problem> {
-    let mut spots: HashMap<Spot, Vec<usize>> = HashMap::new();
+fn unreachable_routes(routes: &[ReadRoute]) -> Vec<Problem> {
+    let mut index: HashMap<IndexKey, Vec<usize>> = HashMap::new();
     let mut rest_lengths: Vec<usize> = Vec::new();
     let mut problems = Vec::new();
     for (number, read) in routes.iter().enumerate() {
@@ -222,9 +222,9 @@ fn hidden_routes(routes: &[ReadRoute]) -> Vec<Problem> {
         let covers = |candidate: &&usize| {
             routes.get(**candidate).is_some_and(|earlier| earlier.route.covers(&read.route))
         };
-        let candidates = covering_spots(&read.route, &path, takes_rest, &rest_lengths);
-        let hiding = candidates.filter_map(|spot| spots.get(&spot)?.iter().find(covers).copied()).min();
-        if let Some(earlier) = hiding.and_then(|place| routes.get(place)) {
+        let candidates = covering_keys(&read.route, &path, takes_rest, &rest_lengths);
+        let hiding = candidates.filter_map(|key| index.get(&key)?.iter().find(covers).copied()).min();
+        if let Some(earlier) = hiding.and_then(|index| routes.get(index)) {
             let (own, other) = (&read.route.name, &earlier.route.name);
             let title =
                 format!("route `{own}` never matches: the earlier route `{other}` matches all its requests");
@@ -236,8 +236,8 @@ fn hidden_routes(routes: &[ReadRoute]) -> Vec<Problem> {
             rest_lengths.push(path.len());
         }
         let host = read.route.host.as_ref().map_or_else(String::new, ToString::to_string);
-        let spot = (host, path, takes_rest, conditions(&read.route).next());
-        spots.entry(spot).or_default().push(number);
+        let key = (host, path, takes_rest, conditions(&read.route).next());
+        index.entry(key).or_default().push(number);
     }
     problems
 }
@@ -258,12 +258,12 @@ fn conditions(route: &Route) -> impl Iterator<Item = (String, Vec<u8>)> {
 }
 
 /// Every index entry of routes that can cover this one.
-fn covering_spots(
+fn covering_keys(
     route: &Route,
     path: &str,
     takes_rest: bool,
     rest_lengths: &[usize],
-) -> impl Iterator<Item = Spot> {
+) -> impl Iterator<Item = IndexKey> {
     let mut hosts = vec![String::new()];
     if let Some(host) = &route.host {
         let host = host.to_string();
@@ -277,11 +277,11 @@ fn covering_spots(
     }
     let paths: Vec<(String, bool)> = paths.into_iter().map(|(path, rest)| (path.to_owned(), rest)).collect();
     let conditions: Vec<_> = std::iter::once(None).chain(conditions(route).map(Some)).collect();
-    let mut spots = Vec::with_capacity(hosts.len() * paths.len() * conditions.len());
+    let mut index = Vec::with_capacity(hosts.len() * paths.len() * conditions.len());
     for host in &hosts {
         for (path, rest) in &paths {
-            spots.extend(conditions.iter().map(|one| (host.clone(), path.clone(), *rest, one.clone())));
+            index.extend(conditions.iter().map(|one| (host.clone(), path.clone(), *rest, one.clone())));
         }
     }
-    spots.into_iter()
+    index.into_iter()
 }

@@ -9,7 +9,7 @@ use super::keys::LISTENER;
 use super::limits::ReadLimits;
 use super::reader::Reader;
 use super::report::Problem;
-use super::table::Table;
+use super::table::{Table, read_defaults};
 use super::tls;
 use crate::gate::{ClientIp, KeyPart};
 use crate::server::{ListenerSpec, Protocols};
@@ -18,65 +18,79 @@ use crate::tls::ServerTls;
 const FORM: &str =
     "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
 
-/// What a listener needs besides its table: the directory that files are relative to, and the trusted proxies.
-type Around<'a> = (&'a Path, Option<&'a ClientIp>);
+/// The context of a listener: the directory that files are relative to, and `[client_ip]`.
+type Context<'a> = (&'a Path, Option<&'a ClientIp>);
 
-/// Reads where clients connect. Files are relative to `directory`.
+/// Reads the listeners. Files are relative to `directory`.
 pub(super) fn listeners(
     top: &Table<'_>,
     directory: &Path,
     client_ip: Option<&ClientIp>,
 ) -> Option<Vec<ListenerSpec>> {
     let (short, long) = (top.given("listen"), top.given("listeners"));
-    let (short_place, long_place) = (short.map(Item::span), top.key_span("listeners"));
-    // Both are read where both are there, so that all mistakes show at once.
+    let (short_span, long_span) = (short.map(Item::span), top.key_span("listeners"));
+    // If the file has both, both are read, so that all mistakes are reported at once.
     let short = short.map(address);
     let long = long.map(|item| several(item, (directory, client_ip)));
     match (short, long) {
         (Some(_), Some(_)) => {
             let problem = Problem::error(
-                short_place.unwrap_or_default(),
+                short_span.unwrap_or_default(),
                 "`listen` and [[listeners]] can't be used together",
             )
-            .related(long_place.unwrap_or_default(), "the other")
+            .related(long_span.unwrap_or_default(), "the listeners")
             .help("keep [[listeners]], and move this address there");
-            top.reader.note(problem);
+            top.reader.report(problem);
             None
         }
-        (Some(address), None) => Some(vec![ListenerSpec::new(address?)]),
+        (Some(address), None) => Some(vec![with_defaults(address?)]),
         (None, Some(specs)) => specs,
         (None, None) => {
-            let problem = Problem::somewhere("the file has neither `listen` nor [[listeners]]");
-            top.reader.note(problem.help("add as the first line: listen = \"127.0.0.1:8080\"").derived());
+            let problem = Problem::without_span("the file has neither `listen` nor [[listeners]]");
+            top.reader.report(problem.help("add as the first line: listen = \"127.0.0.1:8080\"").derived());
             None
         }
     }
 }
 
-fn several(item: Item<'_>, around: Around<'_>) -> Option<Vec<ListenerSpec>> {
+fn several(item: Item<'_>, context: Context<'_>) -> Option<Vec<ListenerSpec>> {
     let items = item.list("write [[listeners]] with two brackets")?;
     if items.is_empty() {
-        return item.refuse(item.error("there must be at least one listener"));
+        return item.reject(item.error("there must be at least one listener"));
     }
     let mut specs: Vec<Option<ListenerSpec>> = Vec::new();
     for item in items {
-        let spec = listener(item, around);
+        let spec = listener(item, context);
         if let Some(spec) = &spec
             && spec.address.port() != 0
             && specs.iter().flatten().any(|other| other.address == spec.address)
         {
-            item.refuse::<()>(item.error("another listener has this address already"));
+            item.reject::<()>(item.error("another listener has this address already"));
         }
         specs.push(spec);
     }
     specs.into_iter().collect()
 }
 
-fn listener(item: Item<'_>, (directory, client_ip): Around<'_>) -> Option<ListenerSpec> {
+/// A listener at this address that has the default of every other key.
+pub(super) fn with_defaults(address: SocketAddr) -> ListenerSpec {
+    read_defaults(&LISTENER, |table| settings(table, Some(address), (Path::new(""), None)))
+}
+
+fn listener(item: Item<'_>, context: Context<'_>) -> Option<ListenerSpec> {
     let table = Table::of(item, "this listener", &LISTENER)?;
     let address = table.required("address").and_then(address);
+    settings(table, address, context)
+}
+
+/// Reads all keys of a listener but its address.
+fn settings(
+    table: Table<'_>,
+    address: Option<SocketAddr>,
+    (directory, client_ip): Context<'_>,
+) -> Option<ListenerSpec> {
     let protocols = protocols(&table);
-    let offered = protocols.map_or_else(|| Protocols { h1: true, h2: true }.by_alpn(), Protocols::by_alpn);
+    let offered = protocols.map(Protocols::by_alpn).unwrap_or_default();
     let tls = table.optional("tls", |item| tls::server(item, directory, &offered));
     let proxy_protocol = proxy_protocol(table.item("proxy_protocol"), client_ip);
     let max_connections = table.count("max_connections");
@@ -118,7 +132,7 @@ fn protocols(table: &Table<'_>) -> Option<Protocols> {
     let chosen =
         item.list_of("put it in brackets: [\"h1\"]", |item| table.choice_in("protocols", item, &meanings))?;
     if chosen.is_empty() {
-        return item.refuse(item.error("there must be at least one protocol").help("leave it out for both"));
+        return item.reject(item.error("there must be at least one protocol").help("leave it out for both"));
     }
     Some(Protocols { h1: chosen.contains(&false), h2: chosen.contains(&true) })
 }
@@ -127,15 +141,15 @@ fn proxy_protocol(item: Item<'_>, client_ip: Option<&ClientIp>) -> Option<bool> 
     let is_on = item.boolean()?;
     if is_on && client_ip.is_some_and(|client_ip| client_ip.trusted_proxies.is_empty()) {
         let problem = item.error(
-            "no client could connect here: the PROXY protocol is for trusted proxies, and there are none",
+            "no client could connect here: PROXY headers are accepted only from trusted proxies, and `trusted_proxies` is empty",
         );
         let help = "name the networks of the load balancers that send it: [client_ip] trusted_proxies = [\"10.0.0.0/8\"]";
-        return item.refuse(problem.help(help).derived());
+        return item.reject(problem.help(help).derived());
     }
     Some(is_on)
 }
 
-/// Refuses limits that count by client certificates where no listener requests one.
+/// Rejects limits that count by client certificates where no listener requests one.
 pub(super) fn check_parts(listeners: Option<&[ListenerSpec]>, limits: &ReadLimits, reader: &Reader<'_>) {
     let requests =
         |spec: &ListenerSpec| spec.tls.as_ref().is_some_and(ServerTls::requires_client_certificate);
@@ -145,7 +159,7 @@ pub(super) fn check_parts(listeners: Option<&[ListenerSpec]>, limits: &ReadLimit
     for (part, span) in limits.with_part(|part| *part == KeyPart::TlsSubject) {
         let title = format!("this limit counts by `{part}`, and no listener requests client certificates");
         let help = "name the authority that signs the certificates of clients: add `client_ca` to the `tls` of a listener";
-        reader.note(Problem::error(span, title).help(help).derived());
+        reader.report(Problem::error(span, title).help(help).derived());
     }
 }
 

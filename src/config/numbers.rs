@@ -1,9 +1,12 @@
 //! The numbers of a limit, a tier or an override, and which of them belong to its algorithm.
 
+use std::sync::LazyLock;
+
 use super::item::Item;
+use super::keys::LIMIT;
 use super::rate::{self, WrittenRate};
 use super::report::Problem;
-use super::table::Table;
+use super::table::{Table, read_defaults};
 use super::zone::zone;
 use crate::limit::Algorithm::{
     self, Concurrency, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
@@ -11,8 +14,10 @@ use crate::limit::Algorithm::{
 use crate::limit::{Align, Calendar};
 use crate::time::Micros;
 
-/// Where neither a limit nor its variant names one.
-const DEFAULT_LEASE: Micros = Micros(30_000_000);
+/// The words of `refill`, and whether each is an interval.
+const REFILLS: [(&str, bool); 2] = [("smooth", false), ("interval", true)];
+/// The words of `align`, and whether each is the first request.
+const ALIGNS: [(&str, bool); 2] = [("clock", false), ("first_request", true)];
 
 /// The algorithms that each key belongs to.
 const OWNERS: [(&str, &[Algorithm]); 9] = [
@@ -26,6 +31,19 @@ const OWNERS: [(&str, &[Algorithm]); 9] = [
     ("max_in_flight", &[Concurrency]),
     ("lease", &[Concurrency]),
 ];
+
+/// The numbers of a limit that has none of these keys.
+static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| read_defaults(&LIMIT, |table| Defaults::read(&table)));
+
+/// The numbers that have a default.
+struct Defaults {
+    is_interval: bool,
+    by_first_request: bool,
+    zone: Box<str>,
+    buckets: u64,
+    queue: u64,
+    lease: Micros,
+}
 
 /// Numbers as a table has them.
 #[derive(Clone, Default)]
@@ -44,8 +62,21 @@ pub(super) struct Numbers<'a> {
     pub is_empty: bool,
 }
 
+impl Defaults {
+    fn read(table: &Table<'_>) -> Option<Self> {
+        Some(Self {
+            is_interval: table.choice("refill", &REFILLS)?,
+            by_first_request: table.choice("align", &ALIGNS)?,
+            zone: zone(table.item("timezone"))?,
+            buckets: table.integer("buckets")?,
+            queue: table.integer("queue")?,
+            lease: table.duration("lease")?.into(),
+        })
+    }
+}
+
 impl<'a> Numbers<'a> {
-    /// Reads the numbers of a table. Where the algorithm could not be read, none of them is refused for it.
+    /// Reads the numbers of a table. If the algorithm is invalid, keys of any algorithm are accepted.
     pub fn read(table: &mut Table<'a>, algorithm: Option<Algorithm>) -> Option<Self> {
         for (key, owners) in OWNERS {
             if let Some(own) = algorithm
@@ -57,11 +88,11 @@ impl<'a> Numbers<'a> {
         }
         let table = &*table;
         let number = |key| table.optional(key, |item| Some((table.integer_in(key, item)?, item)));
-        let flag = |key, meanings| table.optional(key, |item| table.choice_in(key, item, meanings));
+        let flag = |key, meanings: &[_]| table.optional(key, |item| table.choice_in(key, item, meanings));
         let rates = table.optional("rate", |item| rates(item, algorithm));
         let burst = table.optional("burst", |item| Some((burst(table, item, algorithm)?, item)));
-        let is_interval = flag("refill", &[("smooth", false), ("interval", true)]);
-        let by_first_request = flag("align", &[("clock", false), ("first_request", true)]);
+        let is_interval = flag("refill", &REFILLS);
+        let by_first_request = flag("align", &ALIGNS);
         let zone = table.optional("timezone", |item| Some((zone(item)?, item)));
         let (buckets, queue) = (number("buckets"), number("queue"));
         let max_in_flight = number("max_in_flight");
@@ -80,14 +111,14 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// Notes a problem if the one number that the algorithm requires is missing.
+    /// Reports a problem if the number that the algorithm requires is missing.
     pub fn require(table: &Table<'a>, algorithm: Option<Algorithm>) {
         let (needed, other, example) = match algorithm {
             Some(Concurrency) => ("max_in_flight", "rate", "max_in_flight = 20"),
             Some(_) => ("rate", "max_in_flight", "rate = \"100/minute\""),
             None => return,
         };
-        // The other one is reported already, with this one as its cure.
+        // The message about the other key suggests this one already.
         if table.key_span(other).is_none() {
             table.require(needed, example);
         }
@@ -112,17 +143,29 @@ impl<'a> Numbers<'a> {
         }
     }
 
+    pub fn is_interval(&self) -> bool {
+        self.is_interval.unwrap_or(DEFAULTS.is_interval)
+    }
+
+    pub fn buckets(&self) -> u64 {
+        self.buckets.map_or(DEFAULTS.buckets, |(buckets, _)| buckets)
+    }
+
+    pub fn queue(&self) -> u64 {
+        self.queue.map_or(DEFAULTS.queue, |(queue, _)| queue)
+    }
+
     pub fn lease(&self) -> Micros {
-        self.lease.unwrap_or(DEFAULT_LEASE)
+        self.lease.unwrap_or(DEFAULTS.lease)
     }
 
     /// Where windows start: with the calendar where the period is one of its units, without a number.
     pub fn align(&self) -> Align {
-        if self.by_first_request == Some(true) {
+        if self.by_first_request.unwrap_or(DEFAULTS.by_first_request) {
             return Align::FirstRequest;
         }
         let Some(unit) = self.rates.first().and_then(|rate| rate.calendar) else { return Align::Clock };
-        let zone = self.zone.as_ref().map_or("UTC", |(zone, _)| zone);
+        let zone = self.zone.as_ref().map_or(&DEFAULTS.zone, |(zone, _)| zone);
         // The zone was valid when it was read.
         Calendar::new(unit, zone).map_or(Align::Clock, Align::Calendar)
     }
@@ -134,13 +177,13 @@ fn rates(item: Item<'_>, algorithm: Option<Algorithm>) -> Option<Vec<WrittenRate
     }
     if let Some(own) = algorithm.filter(|own| *own != SlidingLog) {
         let problem = item.error(format!("a {} has one rate, not several", own.name()));
-        return item.refuse(problem.help(
+        return item.reject(problem.help(
             "several rates share one log: algorithm = \"sliding_log\"; or name several limits on the route",
         ));
     }
     let items = item.list("")?;
     if items.is_empty() {
-        return item.refuse(item.error("the list has no rate").help("such as [\"1/s\", \"20/minute\"]"));
+        return item.reject(item.error("the list has no rate").help("such as [\"1/s\", \"20/minute\"]"));
     }
     let rates: Vec<Option<WrittenRate<'_>>> = items.into_iter().map(rate::rate).collect();
     let rates: Vec<WrittenRate<'_>> = rates.into_iter().collect::<Option<_>>()?;
@@ -149,12 +192,12 @@ fn rates(item: Item<'_>, algorithm: Option<Algorithm>) -> Option<Vec<WrittenRate
 
 /// Returns whether no two rates are equal, and warns of rates that can never deny a request.
 fn check_rates(rates: &[WrittenRate<'_>]) -> bool {
-    let mut are_right = true;
-    for (place, rate) in rates.iter().enumerate() {
-        if let Some(twin) = rates[..place].iter().find(|other| other.rate == rate.rate) {
+    let mut is_valid = true;
+    for (index, rate) in rates.iter().enumerate() {
+        if let Some(twin) = rates[..index].iter().find(|other| other.rate == rate.rate) {
             let problem = rate.text.error("this rate is in the list already");
-            rate.text.refuse::<()>(problem.related(twin.text.item.span(), "here"));
-            are_right = false;
+            rate.text.reject::<()>(problem.related(twin.text.item.span(), "here"));
+            is_valid = false;
             continue;
         }
         let is_stricter = |other: &&WrittenRate<'_>| {
@@ -164,27 +207,27 @@ fn check_rates(rates: &[WrittenRate<'_>]) -> bool {
         if let Some(stricter) = rates.iter().find(is_stricter) {
             let problem = Problem::warning(rate.text.item.span(), "this rate never denies a request");
             let label = "this rate is stricter in any case";
-            rate.text.item.reader.note(problem.related(stricter.text.item.span(), label));
+            rate.text.item.reader.report(problem.related(stricter.text.item.span(), label));
         }
     }
-    are_right
+    is_valid
 }
 
 fn burst<'a>(table: &Table<'a>, item: Item<'a>, algorithm: Option<Algorithm>) -> Option<u64> {
     let burst = table.integer_in("burst", item)?;
     if burst == 0 && algorithm == Some(TokenBucket) {
         let problem = item.error("an empty bucket would deny every request");
-        return item.refuse(problem.help("`burst` is how many units may be spent at once: at least 1"));
+        return item.reject(problem.help("`burst` is how many units may be spent at once: at least 1"));
     }
     Some(burst)
 }
 
 fn belongs_elsewhere(table: &Table<'_>, key: &str, owners: &[Algorithm], own: Algorithm) {
-    let place = table.key_span(key).unwrap_or_else(|| table.span());
+    let span = table.key_span(key).unwrap_or_else(|| table.span());
     if key == "rate" {
         let title = "a concurrency limit has no rate: it bounds how many requests are in flight at once";
         let help = "write `max_in_flight = 20` instead";
-        table.reader.note(Problem::error(place, title).help(help));
+        table.reader.report(Problem::error(span, title).help(help));
         return;
     }
     let names: Vec<&str> = owners.iter().map(|owner| owner.name()).collect();
@@ -198,5 +241,5 @@ fn belongs_elsewhere(table: &Table<'_>, key: &str, owners: &[Algorithm], own: Al
         ("burst", LeakyBucket) => "in a leaky_bucket, `queue` is how many may wait".to_owned(),
         _ => format!("leave `{key}` out"),
     };
-    table.reader.note(Problem::error(place, title).help(help));
+    table.reader.report(Problem::error(span, title).help(help));
 }

@@ -29,7 +29,7 @@ pub(super) fn quota(algorithm: Algorithm, numbers: &Numbers<'_>) -> Option<Quota
     }
     match make(algorithm, numbers, &rates) {
         Ok(quota) => Some(quota),
-        Err(error) => refuse(algorithm, numbers, error),
+        Err(error) => reject(algorithm, numbers, error),
     }
 }
 
@@ -38,18 +38,17 @@ fn make(algorithm: Algorithm, numbers: &Numbers<'_>, rates: &[Rate]) -> Result<Q
         return Quota::concurrency(numbers.max_in_flight.unwrap_or(0), numbers.lease());
     }
     let rate = *rates.first().ok_or(QuotaError::ZeroRate)?;
-    let number = |number: Option<(u64, Item<'_>)>| number.map(|(number, _)| number);
-    let (burst, queue) = (number(numbers.burst), number(numbers.queue).unwrap_or(0));
+    let burst = numbers.burst.map(|(burst, _)| burst);
     match algorithm {
-        Algorithm::TokenBucket if numbers.is_interval == Some(true) => {
+        Algorithm::TokenBucket if numbers.is_interval() => {
             Quota::interval_bucket(rate, burst.unwrap_or(rate.units()))
         }
         Algorithm::TokenBucket => Quota::token_bucket(rate, burst.unwrap_or(rate.units())),
         Algorithm::Gcra => Quota::gcra(rate, burst.unwrap_or(0)),
         Algorithm::FixedWindow => Quota::fixed_window(rate, numbers.align()),
         Algorithm::SlidingLog => Quota::sliding_log(rates),
-        Algorithm::SlidingWindow => Quota::sliding_window(rate, number(numbers.buckets).unwrap_or(1)),
-        Algorithm::LeakyBucket => Quota::leaky_bucket(rate, queue),
+        Algorithm::SlidingWindow => Quota::sliding_window(rate, numbers.buckets()),
+        Algorithm::LeakyBucket => Quota::leaky_bucket(rate, numbers.queue()),
         Algorithm::Concurrency => Quota::concurrency(MAX_IN_FLIGHT, numbers.lease()),
     }
 }
@@ -65,7 +64,7 @@ pub(super) fn written(algorithm: Algorithm, numbers: &Numbers<'_>) -> Box<str> {
     if let Some((burst, _)) = numbers.burst {
         add(format!("burst {burst}"));
     }
-    if numbers.is_interval == Some(true) {
+    if algorithm == Algorithm::TokenBucket && numbers.is_interval() {
         add("refilled at intervals".to_owned());
     }
     if algorithm == Algorithm::FixedWindow {
@@ -105,10 +104,10 @@ pub(super) fn warn(algorithm: Algorithm, own: &Numbers<'_>, all: &Numbers<'_>) {
 
 /// A month or a year that is not one of the calendar has a fixed number of days.
 fn warn_of_unit(rate: &WrittenRate<'_>) {
-    let Some((unit, days)) = rate.agreed else { return };
+    let Some((unit, days)) = rate.fixed_days else { return };
     let item = rate.text.item;
     let problem = Problem::warning(item.span(), format!("a {unit} is {days} days here"));
-    item.reader.note(problem.help(format!(
+    item.reader.report(problem.help(format!(
         "write \"{days} days\" if you mean that; for windows that follow the calendar, write algorithm = \
          \"fixed_window\" and a rate such as \"800/{unit}\""
     )));
@@ -117,7 +116,7 @@ fn warn_of_unit(rate: &WrittenRate<'_>) {
 fn warn_of_zone(item: Item<'_>) {
     let title = "this time zone changes nothing: no window of this limit follows the calendar";
     let help = "the calendar applies to rates per day, week, month or year, without a number, and with align = \"clock\"";
-    item.reader.note(Problem::warning(item.span(), title).help(help));
+    item.reader.report(Problem::warning(item.span(), title).help(help));
 }
 
 fn warn_of_memory(rate: &WrittenRate<'_>) {
@@ -131,7 +130,7 @@ fn warn_of_memory(rate: &WrittenRate<'_>) {
     );
     let help =
         "algorithm = \"sliding_window\" with several `buckets` counts nearly as exactly in a few bytes";
-    rate.text.item.reader.note(Problem::warning(rate.text.item.span(), title).help(help));
+    rate.text.item.reader.report(Problem::warning(rate.text.item.span(), title).help(help));
 }
 
 fn warn_of_wait(all: &Numbers<'_>) {
@@ -139,17 +138,17 @@ fn warn_of_wait(all: &Numbers<'_>) {
     let Some(wait) = longest_wait(rate.rate, positions) else { return };
     let title = format!("the last request in this queue waits for {}", format_duration(wait));
     let help = "most clients give up before that, and their requests still fill the queue: a shorter queue denies at once";
-    item.reader.note(Problem::warning(item.span(), title).help(help));
+    item.reader.report(Problem::warning(item.span(), title).help(help));
 }
 
 /// The wait at the end of a queue, if it is longer than most clients wait.
-fn longest_wait(rate: Rate, places: u64) -> Option<Duration> {
-    let micros = u128::from(places) * u128::from(rate.period().0) / u128::from(rate.units().max(1));
+fn longest_wait(rate: Rate, positions: u64) -> Option<Duration> {
+    let micros = u128::from(positions) * u128::from(rate.period().0) / u128::from(rate.units().max(1));
     let wait = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
     (wait > LONG_WAIT).then_some(wait)
 }
 
-fn refuse<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError) -> Option<T> {
+fn reject<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError) -> Option<T> {
     let rate = numbers.rates.first()?;
     match error {
         QuotaError::TooLarge { largest } if has_ticks(algorithm) => {
@@ -159,24 +158,24 @@ fn refuse<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError) -> 
             let rate = numbers.rates.iter().find(|rate| rate.rate.units() > largest).unwrap_or(rate);
             let problem = rate.text.error(format!("a {} can't count so many", algorithm.name()));
             let period = period(rate);
-            rate.text.refuse(problem.help(format!("the most that fits is \"{largest}/{period}\"")))
+            rate.text.reject(problem.help(format!("the most that fits is \"{largest}/{period}\"")))
         }
         QuotaError::TooLong { longest } => {
             let rate = numbers.rates.iter().max_by_key(|rate| rate.rate.period()).unwrap_or(rate);
             let days = longest.ceil_secs() / 86_400;
             let problem = rate.text.error(format!("a {} can't have so long a period", algorithm.name()));
-            rate.text.refuse(problem.help(format!("the longest period that fits is {days} days")))
+            rate.text.reject(problem.help(format!("the longest period that fits is {days} days")))
         }
         QuotaError::TooManyRates { most } => {
-            let place = numbers.rates.get(most).unwrap_or(rate);
-            place.text.refuse(
-                place.text.error(format!("this is one rate too many: a sliding_log has at most {most}")),
+            let extra = numbers.rates.get(most).unwrap_or(rate);
+            extra.text.reject(
+                extra.text.error(format!("this is one rate too many: a sliding_log has at most {most}")),
             )
         }
         QuotaError::Uneven { below, above } => {
             let problem = rate.text.error("this period can't be divided into so many equal buckets");
             let problem = match numbers.buckets {
-                Some((_, item)) => problem.related(item.span(), "this many"),
+                Some((_, item)) => problem.related(item.span(), "the number of buckets"),
                 None => problem,
             };
             let nearest = if below == above {
@@ -184,15 +183,15 @@ fn refuse<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError) -> 
             } else {
                 format!("the nearest numbers that fit are {below} and {above}")
             };
-            rate.text.refuse(problem.help(nearest))
+            rate.text.reject(problem.help(nearest))
         }
         QuotaError::ZeroRate | QuotaError::ZeroCapacity => {
-            rate.text.refuse(rate.text.error(error.to_string()))
+            rate.text.reject(rate.text.error(error.to_string()))
         }
     }
 }
 
-/// Whether what is counted are ticks, so that rate and capacity have to go together.
+/// Whether the algorithm counts in ticks, so that rate and capacity must fit together.
 fn has_ticks(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket)
 }
@@ -214,15 +213,14 @@ fn too_large<T>(
         }
         None => rate.text.error("this rate can't be counted exactly"),
     };
-    // Beside what a gcra calls burst, and the queue of a leaky bucket, there is the one request that is always
-    // there.
+    // A gcra and a leaky bucket allow one request in addition to `burst` and `queue`.
     let least = u64::from(algorithm == Algorithm::TokenBucket);
     let largest = largest.checked_sub(1 - least).filter(|largest| *largest >= least);
     let problem = match largest {
         Some(largest) => problem.help(format!("the largest that fits is `{key} = {largest}`")),
         None => problem,
     };
-    rate.text.refuse(match nearest_rate(algorithm, numbers, rate.rate) {
+    rate.text.reject(match nearest_rate(algorithm, numbers, rate.rate) {
         Some(units) => problem.help(format!("the nearest rate that fits is \"{units}/{}\"", period(rate))),
         None => problem.help("a rate of rounder numbers, or of a shorter period, fits"),
     })

@@ -47,7 +47,7 @@ pub(super) struct WrittenRate<'a> {
     /// The unit of its period, where that is one of the calendar and has no number.
     pub calendar: Option<CalendarUnit>,
     /// A month or a year with the number of days that it counts as.
-    pub agreed: Option<(&'static str, u64)>,
+    pub fixed_days: Option<(&'static str, u64)>,
 }
 
 /// A parsed rate.
@@ -73,7 +73,7 @@ pub(super) fn rate(item: Item<'_>) -> Option<WrittenRate<'_>> {
     let text = item.string_like("a rate", FORM)?;
     let Parsed { rate, unit, has_number } = match parse(&text.value) {
         Ok(parsed) => parsed,
-        Err(error) => return refused(&text, &error),
+        Err(error) => return invalid_rate(&text, &error),
     };
     let calendar = match unit {
         DAY => Some(CalendarUnit::Day),
@@ -82,15 +82,15 @@ pub(super) fn rate(item: Item<'_>) -> Option<WrittenRate<'_>> {
         YEAR => Some(CalendarUnit::Year),
         _ => None,
     };
-    let agreed = match unit {
+    let fixed_days = match unit {
         MONTH => Some(("month", 30)),
         YEAR => Some(("year", 365)),
         _ => None,
     };
-    Some(WrittenRate { rate, text, calendar: calendar.filter(|_| !has_number), agreed })
+    Some(WrittenRate { rate, text, calendar: calendar.filter(|_| !has_number), fixed_days })
 }
 
-fn refused<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
+fn invalid_rate<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
     let quoted = text.quoted();
     let problem = match error {
         RateError::Form => text.error(format!("{quoted} is not a rate")).help(FORM),
@@ -119,7 +119,7 @@ fn refused<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
             .error(format!("{quoted} is more than can be counted exactly"))
             .help("the units, and the microseconds of the period, must stay below 2^53"),
     };
-    text.refuse(problem)
+    text.reject(problem)
 }
 
 fn parse(text: &str) -> Result<Parsed, RateError> {

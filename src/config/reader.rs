@@ -1,4 +1,4 @@
-//! What one reading of a file shares: the environment, the problems found so far, and the files it names.
+//! The state of reading one file: the environment, the problems found so far, and the files that it names.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::report::Problem;
 use super::secrets::{self, ExpandError};
 
-/// What a whole reading shares: the environment, and the problems found so far.
+/// The state of reading one file: the environment, and the problems found so far.
 pub(super) struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
     problems: RefCell<Vec<Problem>>,
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         Self { env, problems: RefCell::default(), variables: RefCell::default(), files: RefCell::default() }
     }
 
-    pub fn note(&self, problem: Problem) {
+    pub fn report(&self, problem: Problem) {
         self.problems.borrow_mut().push(problem);
     }
 

@@ -1,4 +1,4 @@
-//! Problems of a file, shown as compilers do: the place, the line itself, and the cure.
+//! Problems of a file, shown as compilers do: the position, the line itself, and help.
 
 use std::io::{self, Write as _};
 use std::ops::Range;
@@ -9,7 +9,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet,
 use super::secrets;
 use crate::telemetry::has_colours;
 
-/// Places further apart than this many bytes are shown as two excerpts.
+/// Spans further apart than this many bytes are shown as two excerpts.
 const ONE_EXCERPT: usize = 2_000;
 
 /// The errors or warnings of one file.
@@ -27,7 +27,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     title: String,
-    place: Option<Range<usize>>,
+    span: Option<Range<usize>>,
     label: Option<String>,
     related: Option<(Range<usize>, String)>,
     help: Vec<String>,
@@ -36,14 +36,14 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// An error at a place.
-    pub fn error(place: Range<usize>, title: impl Into<String>) -> Self {
-        Self { place: Some(place), ..Self::somewhere(title) }
+    /// An error at a span of the file.
+    pub fn error(span: Range<usize>, title: impl Into<String>) -> Self {
+        Self { span: Some(span), ..Self::without_span(title) }
     }
 
-    /// A warning at a place.
-    pub fn warning(place: Range<usize>, title: impl Into<String>) -> Self {
-        Self::error(place, title).into_warning()
+    /// A warning at a span of the file.
+    pub fn warning(span: Range<usize>, title: impl Into<String>) -> Self {
+        Self::error(span, title).into_warning()
     }
 
     /// The same as a warning.
@@ -51,11 +51,11 @@ impl Problem {
         Self { is_warning: true, ..self }
     }
 
-    /// An error without a place.
-    pub fn somewhere(title: impl Into<String>) -> Self {
+    /// An error of the whole file.
+    pub fn without_span(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
-            place: None,
+            span: None,
             label: None,
             related: None,
             help: Vec::new(),
@@ -64,30 +64,30 @@ impl Problem {
         }
     }
 
-    /// Adds a label at the marked place.
+    /// Adds a label to the span.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Marks a related place.
-    pub fn related(mut self, place: Range<usize>, label: impl Into<String>) -> Self {
-        self.related = Some((place, label.into()));
+    /// Adds a related span, with its label.
+    pub fn related(mut self, span: Range<usize>, label: impl Into<String>) -> Self {
+        self.related = Some((span, label.into()));
         self
     }
 
-    /// Adds the cure.
+    /// Adds help: how to fix the problem.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help.push(help.into());
         self
     }
 
-    /// The same in other words.
+    /// The same problem with `words` applied to all its texts.
     pub fn reworded(self, words: impl Fn(&str) -> String) -> Self {
         Self {
             title: words(&self.title),
             label: self.label.as_deref().map(&words),
-            related: self.related.map(|(place, label)| (place, words(&label))),
+            related: self.related.map(|(span, label)| (span, words(&label))),
             help: self.help.iter().map(|help| words(help)).collect(),
             ..self
         }
@@ -113,7 +113,7 @@ impl Problem {
     }
 
     pub fn start(&self) -> usize {
-        self.place.as_ref().map_or(0, |place| place.start)
+        self.span.as_ref().map_or(0, |span| span.start)
     }
 }
 
@@ -135,7 +135,7 @@ impl Report {
 
     /// The report of a file that can't be read.
     pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
-        let problem = Problem::somewhere(format!("can't read {file}: {error}"));
+        let problem = Problem::without_span(format!("can't read {file}: {error}"));
         let problem = match error.kind() {
             io::ErrorKind::NotFound => problem.help("name another file with -c FILE"),
             io::ErrorKind::PermissionDenied => {
@@ -181,9 +181,9 @@ impl Report {
     #[must_use]
     pub fn render(&self, colours: bool) -> String {
         let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
-        let shown = |problem: &Problem| match &problem.place {
-            Some(place) => renderer.render(&[self.located(problem, place)]),
-            None => self.somewhere(problem, &renderer),
+        let shown = |problem: &Problem| match &problem.span {
+            Some(span) => renderer.render(&[self.located(problem, span)]),
+            None => self.unlocated(problem, &renderer),
         };
         self.problems.iter().map(shown).collect::<Vec<_>>().join("\n\n")
     }
@@ -202,11 +202,11 @@ impl Report {
         writeln!(io::stderr(), "{}", self.text())
     }
 
-    /// One line for each problem, as a log wants it.
+    /// One line for each problem, for the log.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.problems.iter().map(|problem| {
-            let mut line = problem.place.as_ref().map_or_else(String::new, |place| {
-                let before = &self.source[..floor(&self.source, place.start)];
+            let mut line = problem.span.as_ref().map_or_else(String::new, |span| {
+                let before = &self.source[..floor(&self.source, span.start)];
                 let start = before.rfind('\n').map_or(0, |end| end + 1);
                 let (row, column) = (before.matches('\n').count() + 1, before[start..].chars().count() + 1);
                 format!("{}:{row}:{column}: ", self.file)
@@ -220,14 +220,14 @@ impl Report {
         })
     }
 
-    fn located<'a>(&'a self, problem: &'a Problem, place: &'a Range<usize>) -> Group<'a> {
-        let main = (AnnotationKind::Primary, place, problem.label.as_deref());
+    fn located<'a>(&'a self, problem: &'a Problem, span: &'a Range<usize>) -> Group<'a> {
+        let main = (AnnotationKind::Primary, span, problem.label.as_deref());
         let group = Group::with_title(problem.title());
         let group = match &problem.related {
             None => group.element(self.excerpt(&[main])),
             Some((other, label)) => {
                 let related = (AnnotationKind::Context, other, Some(&**label));
-                if other.start.abs_diff(place.start) > ONE_EXCERPT {
+                if other.start.abs_diff(span.start) > ONE_EXCERPT {
                     group.element(self.excerpt(&[main])).element(self.excerpt(&[related]))
                 } else {
                     group.element(self.excerpt(&[main, related]))
@@ -237,7 +237,7 @@ impl Report {
         group.elements(problem.help.iter().map(|help| Level::HELP.message(&**help)))
     }
 
-    fn somewhere(&self, problem: &Problem, renderer: &Renderer) -> String {
+    fn unlocated(&self, problem: &Problem, renderer: &Renderer) -> String {
         let group = Group::with_title(problem.title());
         let group = if self.file.is_empty() { group } else { group.element(Origin::path(&*self.file)) };
         let help = problem.help.iter().map(|help| Group::with_title(Level::HELP.primary_title(&**help)));
@@ -252,14 +252,14 @@ impl Report {
         marks: &[(AnnotationKind, &Range<usize>, Option<&'a str>)],
     ) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
         let text = &*self.source;
-        let first = marks.iter().map(|(_, place, _)| place.start).min().unwrap_or(0);
-        let last = marks.iter().map(|(_, place, _)| place.end).max().unwrap_or(0);
+        let first = marks.iter().map(|(_, span, _)| span.start).min().unwrap_or(0);
+        let last = marks.iter().map(|(_, span, _)| span.end).max().unwrap_or(0);
         let (first, last) = (floor(text, first), floor(text, last));
         let start = text[..first].rfind('\n').map_or(0, |end| end + 1);
         let end = text[last..].find('\n').map_or(text.len(), |at| last + at);
         let row = text[..start].matches('\n').count() + 1;
-        let annotations = marks.iter().map(|(kind, place, label)| {
-            let (from, to) = (floor(text, place.start), floor(text, place.end));
+        let annotations = marks.iter().map(|(kind, span, label)| {
+            let (from, to) = (floor(text, span.start), floor(text, span.end));
             kind.span(from - start..to.max(from) - start).label(*label)
         });
         let window = Snippet::source(&text[start..end.max(start)]).line_start(row).path(&*self.file);
@@ -288,7 +288,7 @@ mod tests {
     const TEXT: &str = "a = 1\nb = \"é\"\n";
 
     #[test]
-    fn a_problem_shows_its_line_its_place_and_its_cure() {
+    fn a_problem_shows_its_line_its_position_and_help() {
         let problem = Problem::error(10..14, "`é` is not right").label("here").help("write `e`");
         let report = Report::new("x.toml", TEXT, vec![problem]);
         let shown = "error: `é` is not right\n --> x.toml:2:5\n  |\n2 | b = \"é\"\n  |     ^^^ here\n  |\n  \
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn places_far_apart_are_two_excerpts() {
+    fn distant_spans_are_two_excerpts() {
         let text = format!("name = 1\n{}name = 2\n", "# a long comment\n".repeat(500));
         let second = text.rfind("name").unwrap_or_default();
         let problem = Problem::error(second..second + 4, "twice").related(0..4, "first here");
@@ -317,8 +317,8 @@ mod tests {
 
     #[test]
     fn marks_beyond_the_text_or_inside_a_character_are_moved() {
-        for place in [12..12, 11..13, 0..99, 99..99] {
-            let report = Report::new("x.toml", TEXT, vec![Problem::error(place, "unusual")]);
+        for span in [12..12, 11..13, 0..99, 99..99] {
+            let report = Report::new("x.toml", TEXT, vec![Problem::error(span, "unusual")]);
             assert!(report.to_string().starts_with("error: unusual\n"));
         }
         let report = Report::new("x.toml", "", vec![Problem::error(0..1, "unusual")]);

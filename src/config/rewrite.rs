@@ -29,13 +29,13 @@ fn prefix(item: Item<'_>, path: Option<&PathPattern>) -> Option<Box<str>> {
         (prefix.starts_with('/') && !text.contains(['*', '{', '}', '?', '#'])).then(|| Box::from(prefix))
     })?;
     if let Some(path) = path {
-        warn_if_idle(&text, &prefix, path);
+        warn_if_never_removed(&text, &prefix, path);
     }
     Some(prefix)
 }
 
 /// Warns where no path of the route can start with the prefix.
-fn warn_if_idle(text: &Text<'_>, prefix: &str, path: &PathPattern) {
+fn warn_if_never_removed(text: &Text<'_>, prefix: &str, path: &PathPattern) {
     let pattern = path.to_string();
     let fixed = &pattern[..pattern.find(['{', '*']).unwrap_or(pattern.len())];
     let prefix_slash = format!("{prefix}/");
@@ -46,7 +46,7 @@ fn warn_if_idle(text: &Text<'_>, prefix: &str, path: &PathPattern) {
         let title = format!(
             "`strip_prefix` removes nothing: no path of this route (`{pattern}`) starts with this prefix"
         );
-        text.item.reader.note(Problem::warning(text.item.span(), title));
+        text.item.reader.report(Problem::warning(text.item.span(), title));
     }
 }
 

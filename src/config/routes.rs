@@ -12,10 +12,10 @@ use super::headers::{self, Direction};
 use super::item::Item;
 use super::keys::{RESPOND, ROUTE};
 use super::limits::ReadLimits;
+use super::literal_patterns;
 use super::report::Problem;
 use super::rewrite::rewrite;
 use super::table::{Name, Table};
-use super::unmatched;
 use super::upstreams::{ReadKey, ReadUpstreams};
 use crate::gate::{HostPattern, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
@@ -30,11 +30,11 @@ const MAX_NAME: usize = 128;
 pub(super) struct ReadRoute {
     pub route: Route,
     pub action: RouteAction,
-    /// The place of its header.
+    /// The span of its header.
     pub span: Range<usize>,
-    /// The place of its name, if it has one.
+    /// The span of its name, if it has one.
     pub name_span: Option<Range<usize>>,
-    /// The place of `encoded_slash`, if it has one.
+    /// The span of `encoded_slash`, if it has one.
     pub slash_span: Option<Range<usize>>,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct ReadRoute {
 pub(super) struct Names<'n> {
     pub limits: &'n ReadLimits,
     pub upstreams: &'n mut ReadUpstreams,
-    /// The limits of every route, with their places.
+    /// The limits of every route, with the spans of their names.
     pub defaults: &'n [(PolicyId, Range<usize>)],
 }
 
-/// Limits with the places where they are named.
+/// Limits with the spans of their names.
 type Named = Vec<(PolicyId, Range<usize>)>;
 
 /// Reads all routes.
@@ -68,8 +68,8 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let keeps_encoded_slash = table.choice("encoded_slash", &[("refuse", false), ("keep", true)]);
     let max_body = table.optional("max_body", |item| table.size_in("max_body", item));
     let action = action(&table, path.as_ref(), number, names.upstreams);
-    let place = |key| table.given(key).map(Item::span);
-    let (span, name_span, slash_span) = (table.span(), place("name"), place("encoded_slash"));
+    let span_of = |key| table.given(key).map(Item::span);
+    let (span, name_span, slash_span) = (table.span(), span_of("name"), span_of("encoded_slash"));
     table.close();
     let conditions = conditions?;
     let route = Route {
@@ -112,8 +112,9 @@ fn name(item: Item<'_>) -> Option<String> {
     let text = item.string()?;
     let help = "a name has 1 to 128 characters, none of them a control character";
     text.parsed("a name for a route", help, |name| {
-        let right = !name.is_empty() && name.chars().count() <= MAX_NAME && !name.contains(char::is_control);
-        right.then(|| name.to_owned())
+        let is_valid =
+            !name.is_empty() && name.chars().count() <= MAX_NAME && !name.contains(char::is_control);
+        is_valid.then(|| name.to_owned())
     })
 }
 
@@ -130,14 +131,14 @@ fn path(item: Item<'_>) -> Option<PathPattern> {
     let text = item.string()?;
     let error = match PathPattern::parse(&text.value) {
         Ok(pattern) => {
-            unmatched::warn_of_path(&text);
+            literal_patterns::warn_of_path(&text);
             return Some(pattern);
         }
         Err(error) => error,
     };
     let problem = text.error(format!("{} can't be the path of a route: {error}", text.quoted()));
     let is_relative = !text.value.starts_with('/');
-    text.refuse(match error {
+    text.reject(match error {
         PatternError::Path(_) if is_relative && text.from_env => problem,
         PatternError::Path(_) if is_relative => problem.help(format!("write \"/{}\"", text.value)),
         _ => problem,
@@ -147,7 +148,7 @@ fn path(item: Item<'_>) -> Option<PathPattern> {
 /// A header that a request must have.
 fn header(name: &Name<'_>, item: Item<'_>) -> Option<(HeaderName, HeaderValue)> {
     let (name, text) = (headers::name(name, item)?, item.string()?);
-    unmatched::warn_of_header(&name, &text);
+    literal_patterns::warn_of_header(&name, &text);
     Some((name, headers::value(&text)?))
 }
 
@@ -161,7 +162,7 @@ fn limits(
     let inherits = table.boolean("inherit_limits")?;
     let item = table.given("limits");
     let own = item.map_or_else(Vec::new, |item| names.limits.resolve_all(item));
-    // A default limit is named elsewhere: a problem of it with this route is shown at the route.
+    // A default limit is named elsewhere in the file, so a problem with it is shown at this route.
     let inherited = names.defaults.iter().filter(|_| inherits).map(|(id, _)| (*id, table.span()));
     let mut limits: Named = inherited.collect();
     for (id, span) in own {
@@ -171,9 +172,9 @@ fn limits(
         }
     }
     if limits.len() > MAX_LIMITS {
-        let place = item.map_or_else(|| table.span(), Item::span);
-        let problem = Problem::error(place, format!("route {number} has {} limits", limits.len()));
-        table.reader.note(problem.help(format!("a route has at most {MAX_LIMITS}")));
+        let span = item.map_or_else(|| table.span(), Item::span);
+        let problem = Problem::error(span, format!("route {number} has {} limits", limits.len()));
+        table.reader.report(problem.help(format!("a route has at most {MAX_LIMITS}")));
         return None;
     }
     if let Some(path) = path {
@@ -182,11 +183,11 @@ fn limits(
     Some(limits.into_iter().map(|(id, _)| id).collect())
 }
 
-/// Refuses limits that count by a segment which the path does not have.
+/// Rejects limits that count by a segment which the path does not have.
 fn check_params(table: &Table<'_>, limits: &Named, path: &PathPattern, number: usize, all: &ReadLimits) {
     for (id, span) in limits {
         let Some(limit) = all.get(*id) else { continue };
-        for part in &limit.terms.key.parts {
+        for part in &limit.rule.key.parts {
             let KeyPart::PathParam(param) = part else { continue };
             if path.params().all(|name| *name != **param) {
                 let title = format!(
@@ -194,13 +195,13 @@ fn check_params(table: &Table<'_>, limits: &Named, path: &PathPattern, number: u
                     limit.policy.name
                 );
                 let help = format!("name a segment: path = \"/users/{{{param}}}\"");
-                table.reader.note(Problem::error(span.clone(), title).help(help));
+                table.reader.report(Problem::error(span.clone(), title).help(help));
             }
         }
     }
 }
 
-/// Refuses an upstream whose servers are chosen by a segment which the path does not have.
+/// Rejects an upstream whose servers are chosen by a segment which the path does not have.
 fn check_key(item: Item<'_>, key: &ReadKey, path: &PathPattern, number: usize) {
     for part in &key.spec.parts {
         let KeyPart::PathParam(param) = part else { continue };
@@ -209,7 +210,7 @@ fn check_key(item: Item<'_>, key: &ReadKey, path: &PathPattern, number: usize) {
                 "this upstream chooses servers by `{part}`, and the path of route {number} has no `{{{param}}}`"
             );
             let problem = item.error(title).related(key.span.clone(), "here");
-            item.refuse::<()>(problem.help(format!("name a segment: path = \"/users/{{{param}}}\"")));
+            item.reject::<()>(problem.help(format!("name a segment: path = \"/users/{{{param}}}\"")));
         }
     }
 }
@@ -234,7 +235,7 @@ fn action(
             Target::Forward { upstream: id?, rewrite: rewrite?, key: key.map(|key| key.spec.clone()) }
         }
         (None, Some(response)) => {
-            refuse_request_edits(table);
+            reject_request_edits(table);
             let (status, body) = response?;
             Target::Respond { status, body }
         }
@@ -244,29 +245,31 @@ fn action(
     Some(RouteAction { target, request_headers: request_headers?, response_headers: response_headers? })
 }
 
-/// A route that responds itself sends no request that could be changed.
-fn refuse_request_edits(table: &Table<'_>) {
+/// Rejects edits of the request in a route that responds itself and sends no request.
+fn reject_request_edits(table: &Table<'_>) {
     for item in ["rewrite", "request_headers"].into_iter().filter_map(|key| table.given(key)) {
         let title = format!(
             "`{}` changes the request to the upstream, and this route responds without one",
             item.name
         );
-        item.refuse::<()>(item.error(title).help(format!("leave `{}` or `respond` out", item.name)));
+        item.reject::<()>(item.error(title).help(format!("leave `{}` or `respond` out", item.name)));
     }
 }
 
 fn two_actions<T>(table: &Table<'_>) -> Option<T> {
-    let place = table.key_span("respond").unwrap_or_default();
-    let problem = Problem::error(place, "a route has either `upstream` or `respond`, not both");
+    let span = table.key_span("respond").unwrap_or_default();
+    let problem = Problem::error(span, "a route has either `upstream` or `respond`, not both");
     let other = table.key_span("upstream").unwrap_or_default();
-    table.reader.note(problem.related(other, "here it forwards").help("leave `upstream` or `respond` out"));
+    table
+        .reader
+        .report(problem.related(other, "here the route forwards").help("leave `upstream` or `respond` out"));
     None
 }
 
 fn no_action<T>(table: &Table<'_>) -> Option<T> {
     let problem = Problem::error(table.span(), "this route has neither `upstream` nor `respond`");
     let help = "add upstream = \"http://127.0.0.1:9000\", or respond = { status = 200, body = \"ok\\n\" }";
-    table.reader.note(problem.help(help).derived());
+    table.reader.report(problem.help(help).derived());
     None
 }
 
@@ -281,12 +284,12 @@ fn respond(item: Item<'_>) -> Option<(StatusCode, Bytes)> {
         matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
     if has_no_body && !body.is_empty() {
         let problem = body_item.error(format!("a response with status {} has no body", status.as_u16()));
-        return body_item.refuse(problem.help("leave `body` out"));
+        return body_item.reject(problem.help("leave `body` out"));
     }
     Some((status, body.into()))
 }
 
-/// Refuses two routes of one name: the log, `explain` and the key part `route` identify a route by it.
+/// Rejects two routes of one name: the log, `explain` and the key part `route` identify a route by it.
 fn check_names(item: Item<'_>, routes: &[Option<ReadRoute>]) {
     let mut seen: HashMap<&str, &ReadRoute> = HashMap::new();
     for read in routes.iter().flatten() {
@@ -301,6 +304,6 @@ fn check_names(item: Item<'_>, routes: &[Option<ReadRoute>]) {
         };
         let problem =
             Problem::error(span(blamed), format!("two routes have the name `{}`", blamed.route.name));
-        item.reader.note(problem.related(span(other), label));
+        item.reader.report(problem.related(span(other), label));
     }
 }

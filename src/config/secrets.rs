@@ -62,8 +62,8 @@ pub(super) fn without_values(message: &str, variables: &[(String, String)]) -> S
 }
 
 fn is_variable(name: &str) -> bool {
-    let starts_right = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-    starts_right && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    let starts_as_name = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    starts_as_name && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// The text of a file with an asterisk for each byte of a secret. It works on the bare text, so that it covers files

@@ -29,7 +29,7 @@ pub(super) fn warnings<'a>(
         let can_end = |read: &ReadRoute| match read.action.target {
             Target::Forward { .. } => true,
             Target::Respond { status, .. } => {
-                charge_on.contains(&status.as_u16()) || refuses_missing_parts(read, limits)
+                charge_on.contains(&status.as_u16()) || denies_missing_parts(read, limits)
             }
         };
         let without_route = is_default && charge_on.iter().any(|status| WITHOUT_ROUTE.contains(status));
@@ -43,7 +43,7 @@ pub(super) fn warnings<'a>(
 }
 
 /// Whether a limit of the route denies requests that lack a key part, with its own status.
-fn refuses_missing_parts(read: &ReadRoute, limits: &ReadLimits) -> bool {
+fn denies_missing_parts(read: &ReadRoute, limits: &ReadLimits) -> bool {
     let mut of_route = read.route.limits.iter().filter_map(|id| limits.get(*id));
-    of_route.any(|limit| limit.terms.key.on_missing == OnMissing::Deny)
+    of_route.any(|limit| limit.rule.key.on_missing == OnMissing::Deny)
 }

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::item::Item;
-use super::keys::STORE;
 use super::redis;
 use super::table::Table;
 use crate::limit::KeyHasher;
@@ -22,14 +21,12 @@ pub(super) struct ReadStore {
     pub hasher: KeyHasher,
     pub instances: NonZeroU64,
     pub max_keys: usize,
-    /// Where the URL of a Redis is that other proxies may share, if the file does not say how many do.
+    /// The span of the URL of a Redis on another machine, if `instances` is not set.
     pub shared: Option<Range<usize>>,
 }
 
-/// Reads the store; without a URL, counts live in this process. Files are relative to `directory`.
-pub(super) fn store(item: Option<Item<'_>>, directory: &Path) -> Option<ReadStore> {
-    let Some(item) = item else { return Some(ReadStore::default()) };
-    let table = Table::of(item, "[store]", &STORE)?;
+/// Reads the store; without a URL, limits are counted in this process. Files are relative to `directory`.
+pub(super) fn store(table: Table<'_>, directory: &Path) -> Option<ReadStore> {
     let url = table.key_span("url").filter(|_| table.key_span("instances").is_none());
     let target = redis::target(&table, directory);
     let timeout = table.duration("timeout");
@@ -49,25 +46,13 @@ pub(super) fn store(item: Option<Item<'_>>, directory: &Path) -> Option<ReadStor
     Some(ReadStore { spec, hasher, instances: instances?, max_keys: max_keys?, shared })
 }
 
-impl Default for ReadStore {
-    fn default() -> Self {
-        Self {
-            spec: StoreSpec::Memory,
-            hasher: KeyHasher::new(None),
-            instances: NonZeroU64::MIN,
-            max_keys: 1_000_000,
-            shared: None,
-        }
-    }
-}
-
 /// Reads the prefix of stored keys. Braces in it would move every key to one slot of a Redis Cluster.
 fn prefix(item: Item<'_>) -> Option<Box<str>> {
     let help = "a prefix has 1 to 128 visible ASCII characters, and no braces";
     let text = item.string()?;
     text.parsed("a prefix for stored keys", help, |text| {
-        let right = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}'));
-        (right && !text.is_empty() && text.len() <= MAX_PREFIX).then(|| text.into())
+        let is_valid = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}'));
+        (is_valid && !text.is_empty() && text.len() <= MAX_PREFIX).then(|| text.into())
     })
 }
 
@@ -75,7 +60,7 @@ fn hash_key(item: Item<'_>) -> Option<KeyHasher> {
     let text = item.string()?;
     if text.value.len() < MIN_HASH_KEY {
         let problem = text.error(format!("`hash_key` must have at least {MIN_HASH_KEY} bytes"));
-        return text.refuse(problem.help("make one with: openssl rand -hex 32"));
+        return text.reject(problem.help("make one with: openssl rand -hex 32"));
     }
     Some(KeyHasher::new(Some(text.value.as_bytes())))
 }

@@ -1,7 +1,8 @@
-//! A table while it is read, over the list of its keys.
+//! A table of the file, read by the list of its keys.
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -17,13 +18,15 @@ use super::suggest::nearest;
 pub(super) struct Table<'a> {
     pub reader: &'a Reader<'a>,
     /// Its name in messages; empty for the file itself.
-    what: String,
+    label: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
     keys: &'static Keys,
     /// Keys that do not belong to this table although `keys` has them; another message reports them.
     excluded: Vec<&'static str>,
 }
+
+static NO_ENTRIES: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
 
 /// A key that the user chose.
 #[derive(Clone)]
@@ -32,21 +35,21 @@ pub(super) struct Name<'a> {
     pub span: Range<usize>,
 }
 
-/// The value of a key is wrong, and a problem that says so has been noted.
+/// The value of a key is invalid, and the problem has been reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported;
 
 impl<'a> Table<'a> {
     /// The file itself.
     pub fn top(reader: &'a Reader<'a>, entries: &'a DeTable<'a>, keys: &'static Keys) -> Self {
-        Self { reader, what: String::new(), span: 0..0, entries, keys, excluded: Vec::new() }
+        Self { reader, label: String::new(), span: 0..0, entries, keys, excluded: Vec::new() }
     }
 
-    /// Reads a table that has these keys; `what` is its name in messages.
-    pub fn of(item: Item<'a>, what: impl Into<String>, keys: &'static Keys) -> Option<Self> {
+    /// Reads a table that has these keys; `label` is its name in messages.
+    pub fn of(item: Item<'a>, label: impl Into<String>, keys: &'static Keys) -> Option<Self> {
         let table = Self {
             reader: item.reader,
-            what: what.into(),
+            label: label.into(),
             span: item.span(),
             entries: item.entries()?,
             keys,
@@ -55,12 +58,26 @@ impl<'a> Table<'a> {
         Some(table)
     }
 
-    /// Where it starts: its header, or the whole of an inline table.
+    /// A table without entries: every key has its default.
+    pub fn empty(reader: &'a Reader<'a>, keys: &'static Keys) -> Self {
+        Self::top(reader, &NO_ENTRIES, keys)
+    }
+
+    /// The table that is the value of a key; one without entries if the file does not have the key.
+    pub fn section(&self, name: &'static str) -> Option<Self> {
+        let Kind::Table(keys) = self.key(name).kind else { return wrong_kind(name) };
+        match self.given(name) {
+            Some(item) => Self::of(item, format!("[{name}]"), keys),
+            None => Some(Self::empty(self.reader, keys)),
+        }
+    }
+
+    /// The span of its header, or of the whole inline table.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// The place of a key in the file, if it is there.
+    /// The span of a key, if the file has it.
     pub fn key_span(&self, key: &str) -> Option<Range<usize>> {
         self.entries.get_key_value(key).map(|(key, _)| key.span())
     }
@@ -84,20 +101,20 @@ impl<'a> Table<'a> {
         given.unwrap_or_else(|| Item::new(self.reader, name, default_of(self.key(name))))
     }
 
-    /// The value of a key that must be there; notes a problem if it is missing.
+    /// The value of a required key; reports a problem if it is missing.
     pub fn required(&self, name: &'static str) -> Option<Item<'a>> {
         match self.key(name).default {
             Default::Required(example) => self.require(name, example),
-            Default::Toml(_) | Default::Words(_) => unfit(name),
+            Default::Toml(_) | Default::Words(_) | Default::AtMost(..) => wrong_kind(name),
         }
     }
 
-    /// The same for a key that must be there in some cases only; `example` is a line with it.
+    /// The same for a key that is required only in some cases; `example` is a line with it.
     pub fn require(&self, name: &'static str, example: &str) -> Option<Item<'a>> {
         let item = self.given(name);
         if item.is_none() {
-            let problem = Problem::error(self.span(), format!("{} has no `{name}`", self.what));
-            self.reader.note(problem.help(format!("add a line such as: {example}")).derived());
+            let problem = Problem::error(self.span(), format!("{} has no `{name}`", self.label));
+            self.reader.report(problem.help(format!("add a line such as: {example}")).derived());
         }
         item
     }
@@ -143,14 +160,14 @@ impl<'a> Table<'a> {
     pub fn integer_in(&self, name: &'static str, item: Item<'a>) -> Option<u64> {
         match integers(&self.key(name).kind) {
             Some((low, high)) => item.integer(&(low..=high)),
-            None => unfit(name),
+            None => wrong_kind(name),
         }
     }
 
     pub fn decimal(&self, name: &'static str) -> Option<f64> {
         match self.key(name).kind {
             Kind::Decimal(low, high) => self.item(name).decimal(&(low..=high)),
-            _ => unfit(name),
+            _ => wrong_kind(name),
         }
     }
 
@@ -162,7 +179,7 @@ impl<'a> Table<'a> {
     pub fn duration_in(&self, name: &'static str, item: Item<'a>) -> Option<Duration> {
         match self.key(name).kind {
             Kind::Duration(low, high) => item.duration(&(low..=high)),
-            _ => unfit(name),
+            _ => wrong_kind(name),
         }
     }
 
@@ -176,7 +193,7 @@ impl<'a> Table<'a> {
                 Ok(None)
             }
             Kind::DurationOrOff(low, high) => item.duration(&(low..=high)).map(Some).ok_or(Reported),
-            _ => unfit(name),
+            _ => wrong_kind(name),
         }
     }
 
@@ -184,7 +201,7 @@ impl<'a> Table<'a> {
     pub fn size_in(&self, name: &'static str, item: Item<'a>) -> Option<usize> {
         match self.key(name).kind {
             Kind::Size(low, high) => item.size(&(low..=high)),
-            _ => unfit(name),
+            _ => wrong_kind(name),
         }
     }
 
@@ -202,7 +219,7 @@ impl<'a> Table<'a> {
     ) -> Option<T> {
         match words(&self.key(name).kind) {
             Some(words) => item.choice(words, meanings),
-            None => unfit(name),
+            None => wrong_kind(name),
         }
     }
 
@@ -211,16 +228,16 @@ impl<'a> Table<'a> {
         in_order(self.reader, self.entries)
     }
 
-    /// Refuses every key that the table does not have.
+    /// Rejects every unknown key.
     pub fn close(self) {
         let known = || self.keys.all.iter().map(|key| key.name).filter(|name| !self.excluded.contains(name));
         for (name, item) in self.entries() {
             if known().any(|known| known == name.text) || self.excluded.contains(&name.text) {
                 continue;
             }
-            let place = if self.what.is_empty() { String::new() } else { format!(" in {}", self.what) };
-            let problem = Problem::error(name.span, format!("unknown key `{}`{place}", name.text));
-            item.refuse::<()>(match nearest(name.text, known()) {
+            let table = if self.label.is_empty() { String::new() } else { format!(" in {}", self.label) };
+            let problem = Problem::error(name.span, format!("unknown key `{}`{table}", name.text));
+            item.reject::<()>(match nearest(name.text, known()) {
                 Some(near) => problem.help(format!("did you mean `{near}`?")),
                 None => problem.help(format!("its keys are {}", known().collect::<Vec<_>>().join(", "))),
             });
@@ -234,6 +251,13 @@ impl<'a> Table<'a> {
     fn key(&self, name: &'static str) -> &'static Key {
         self.keys.get(name).expect("a table is read by keys of its list")
     }
+}
+
+/// Reads a table in which every key has its default.
+#[expect(clippy::expect_used, reason = "a test reads every default")]
+pub(super) fn read_defaults<T>(keys: &'static Keys, read: impl FnOnce(Table<'_>) -> Option<T>) -> T {
+    let reader = Reader::new(&|_| None);
+    read(Table::empty(&reader, keys)).expect("every default is valid")
 }
 
 /// The entries of a table whose keys are names that the user chose, in the order of the file.
@@ -273,7 +297,7 @@ fn integers(kind: &Kind) -> Option<(u64, u64)> {
     reason = "a test parses every default, and the code reads no other key in this way"
 )]
 fn default_of(key: &'static Key) -> &'static Spanned<DeValue<'static>> {
-    let value = if let Default::Toml(literal) = key.default { default_value(literal) } else { None };
+    let value = key.default.literal().and_then(default_value);
     value.expect("the key has a default that is TOML")
 }
 
@@ -281,6 +305,6 @@ fn default_of(key: &'static Key) -> &'static Spanned<DeValue<'static>> {
     clippy::panic,
     reason = "the code names the key, not the file: every test that reads the table finds it"
 )]
-fn unfit<T>(name: &str) -> T {
+fn wrong_kind<T>(name: &str) -> T {
     panic!("`{name}` is read as another kind than its list of keys has")
 }

@@ -34,11 +34,11 @@ pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
         Ok(tls) => return Some(tls),
         Err(error) => error,
     };
-    let place = match error {
+    let item = match error {
         TlsError::Identity(_) => cert.unwrap_or(item),
         _ => item,
     };
-    place.refuse(place.error(error.to_string()))
+    item.reject(item.error(error.to_string()))
 }
 
 /// Reads how connections of clients are encrypted.
@@ -53,8 +53,8 @@ pub(super) fn server(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
         client_authorities: authorities.ok()?,
         protocols: owned(protocols),
     };
-    let place = client_ca.unwrap_or(item);
-    ServerTls::new(spec).map_err(|error| place.refuse::<()>(place.error(error.to_string()))).ok()
+    let item = client_ca.unwrap_or(item);
+    ServerTls::new(spec).map_err(|error| item.reject::<()>(item.error(error.to_string()))).ok()
 }
 
 fn owned(protocols: &[&[u8]]) -> Vec<Vec<u8>> {
@@ -65,10 +65,10 @@ fn identities(item: Item<'_>, directory: &Path) -> Option<Vec<Identity>> {
     let form = "put certificates and keys in brackets: [{ cert = \"api.pem\", key = \"api.key\" }]";
     let items = item.list(form)?;
     if items.is_empty() {
-        return item.refuse(item.error("TLS needs at least one certificate").help(form));
+        return item.reject(item.error("TLS needs at least one certificate").help(form));
     }
     let identities: Vec<Option<Identity>> =
-        items.into_iter().enumerate().map(|(place, item)| identity(item, place == 0, directory)).collect();
+        items.into_iter().enumerate().map(|(index, item)| identity(item, index == 0, directory)).collect();
     identities.into_iter().collect()
 }
 
@@ -81,22 +81,22 @@ fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity
     let cert = cert?;
     let identity = match Identity::new(certificate?, private_key?) {
         Ok(identity) => identity,
-        Err(error) => return cert.refuse(cert.error(error.to_string())),
+        Err(error) => return cert.reject(cert.error(error.to_string())),
     };
     let now = Clock::System.now();
     if identity.not_after() < now {
         let title = format!("this certificate expired at {}", date(identity.not_after()));
-        cert.reader.note(Problem::warning(cert.span(), title).help("clients refuse it; renew it"));
+        cert.reader.report(Problem::warning(cert.span(), title).help("clients reject it; renew it"));
     } else if now < identity.not_before() {
         let title = format!("this certificate is not valid before {}", date(identity.not_before()));
-        let help = "clients refuse it until then; check the clock of this machine";
-        cert.reader.note(Problem::warning(cert.span(), title).help(help));
+        let help = "clients reject it until then; check the clock of this machine";
+        cert.reader.report(Problem::warning(cert.span(), title).help(help));
     }
     if !is_first && identity.names().is_empty() {
         let title = "this certificate has no names: it is never used";
         let help =
             "only the first certificate is used for unknown names; add subject alternative names to this one";
-        cert.reader.note(Problem::warning(cert.span(), title).help(help));
+        cert.reader.report(Problem::warning(cert.span(), title).help(help));
     }
     Some(identity)
 }
@@ -123,7 +123,7 @@ fn pair(table: &Table<'_>, directory: &Path) -> Result<Option<Pair>, Reported> {
     };
     if let Some((item, missing, help)) = lone {
         let title = format!("`{}` is given without `{missing}`", item.name);
-        item.refuse::<()>(item.error(title).help(format!("add {help}")));
+        item.reject::<()>(item.error(title).help(format!("add {help}")));
         return Err(Reported);
     }
     Ok(certificate?.zip(private_key?))
@@ -137,7 +137,7 @@ fn certificates(item: Item<'_>, directory: &Path) -> Option<Vec<CertificateDer<'
         Ok(_) => no_pem(&text, &shown, "has no certificate", "CERTIFICATE"),
         Err(PemError::MissingSectionEnd { .. }) => {
             let problem = text.error(format!("{shown} ends in the middle of a certificate"));
-            text.refuse(problem.help("copy the whole file again"))
+            text.reject(problem.help("copy the whole file again"))
         }
         Err(error) => {
             no_pem(&text, &shown, &format!("is not a file of certificates: {error}"), "CERTIFICATE")
@@ -149,10 +149,11 @@ fn private_key(item: Item<'_>, directory: &Path) -> Option<PrivateKeyDer<'static
     let text = file(item)?;
     let (shown, pem) = read(&text, directory)?;
     if is_encrypted(&pem) {
-        let problem =
-            text.error(format!("the private key in {shown} is encrypted, and tidegate asks for no password"));
+        let problem = text.error(format!(
+            "the private key in {shown} is encrypted, and tidegate can't read encrypted keys"
+        ));
         let help = "decrypt it into a file that only tidegate may read: openssl pkey -in KEY -out PLAIN";
-        return text.refuse(problem.help(help));
+        return text.reject(problem.help(help));
     }
     // The message has no details of the key: it is a secret.
     PrivateKeyDer::from_pem_slice(&pem)
@@ -175,13 +176,13 @@ fn read(text: &Text<'_>, directory: &Path) -> Option<(String, Vec<u8>)> {
     let shown = path.display().to_string();
     match bytes {
         Ok(bytes) => Some((shown, bytes)),
-        Err(error) => text.refuse(text.error(format!("can't read {shown}: {error}"))),
+        Err(error) => text.reject(text.error(format!("can't read {shown}: {error}"))),
     }
 }
 
-fn no_pem<T>(text: &Text<'_>, shown: &str, what: &str, kind: &str) -> Option<T> {
-    let problem: Problem = text.error(format!("{shown} {what}"));
-    text.refuse(problem.help(format!("a PEM file has a part that starts with -----BEGIN {kind}-----")))
+fn no_pem<T>(text: &Text<'_>, shown: &str, reason: &str, kind: &str) -> Option<T> {
+    let problem: Problem = text.error(format!("{shown} {reason}"));
+    text.reject(problem.help(format!("a PEM file has a part that starts with -----BEGIN {kind}-----")))
 }
 
 fn server_name(item: Item<'_>) -> Option<ServerName<'static>> {

@@ -1,10 +1,10 @@
 //! `[upstreams.NAME]`, and the URLs of routes, each of which is an upstream of its own.
 
+mod default_tls;
 mod read_key;
 mod resilience;
 mod spec;
 mod url;
-mod usual_tls;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,9 +12,10 @@ use std::path::Path;
 
 pub(super) use self::read_key::ReadKey;
 
+use self::default_tls::{ALPN_HTTP_1, DefaultTls};
 use self::spec::upstream;
+pub(super) use self::spec::with_defaults;
 use self::url::{FORM, server_url};
-use self::usual_tls::{ALPN_HTTP_1, UsualTls};
 use super::item::{Item, Text};
 use super::suggest::nearest;
 use super::table::entries;
@@ -27,12 +28,12 @@ use crate::upstream::{ServerSpec, UpstreamId, UpstreamSpec};
 pub(super) struct ReadUpstreams {
     upstreams: IdVec<UpstreamId, ReadUpstream>,
     by_name: HashMap<String, UpstreamId>,
-    usual_tls: UsualTls,
+    default_tls: DefaultTls,
 }
 
 struct ReadUpstream {
-    /// The place of its name, or of the URL of a route.
-    place: Range<usize>,
+    /// The span of its name, or of the URL in a route.
+    span: Range<usize>,
     spec: Option<UpstreamSpec>,
     /// The key of `hash:PART`, if that chooses its servers.
     key: Option<ReadKey>,
@@ -51,14 +52,14 @@ impl ReadUpstreams {
         self.upstreams.get(id)?.key.as_ref()
     }
 
-    /// The parts of such keys that satisfy `is_such`, with their places.
+    /// The matching parts of these keys, with their spans.
     pub fn with_part(
         &self,
-        is_such: impl Fn(&KeyPart) -> bool,
+        is_match: impl Fn(&KeyPart) -> bool,
     ) -> impl Iterator<Item = (&KeyPart, Range<usize>)> {
         let keys = self.upstreams.iter().filter_map(|upstream| upstream.key.as_ref());
         keys.filter_map(move |key| {
-            Some((key.spec.parts.iter().find(|part| is_such(part))?, key.span.clone()))
+            Some((key.spec.parts.iter().find(|part| is_match(part))?, key.span.clone()))
         })
     }
 
@@ -70,11 +71,13 @@ impl ReadUpstreams {
             Some(id) => id,
             None if text.value.contains("://") => {
                 let spec = server_url(&text).and_then(|server| {
-                    let tls =
-                        self.usual_tls.for_servers(item, std::slice::from_ref(&server), ALPN_HTTP_1).ok()?;
-                    Some(UpstreamSpec { tls, ..UpstreamSpec::new(&text.value, vec![server]) })
+                    let tls = self
+                        .default_tls
+                        .for_servers(item, std::slice::from_ref(&server), ALPN_HTTP_1)
+                        .ok()?;
+                    Some(UpstreamSpec { tls, ..with_defaults(&text.value, vec![server]) })
                 });
-                self.add(&text.value, ReadUpstream { place: item.span(), spec, key: None, is_used: true })
+                self.add(&text.value, ReadUpstream { span: item.span(), spec, key: None, is_used: true })
             }
             None => return self.unknown(&text),
         };
@@ -86,7 +89,7 @@ impl ReadUpstreams {
     fn unknown<T>(&self, text: &Text<'_>) -> Option<T> {
         let problem = text.unknown("upstream");
         let is_address = text.value.contains(':') || text.value.contains('.') || text.value == "localhost";
-        text.refuse(match nearest(&text.value, self.by_name.keys().map(String::as_str)) {
+        text.reject(match nearest(&text.value, self.by_name.keys().map(String::as_str)) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None if text.from_env => problem.help(FORM),
             None if is_address => {
@@ -96,17 +99,17 @@ impl ReadUpstreams {
         })
     }
 
-    /// The places of the upstreams that no route uses.
+    /// The spans of the upstreams that no route uses.
     pub fn unused(&self) -> impl Iterator<Item = Range<usize>> {
-        self.upstreams.iter().filter(|upstream| !upstream.is_used).map(|upstream| upstream.place.clone())
+        self.upstreams.iter().filter(|upstream| !upstream.is_used).map(|upstream| upstream.span.clone())
     }
 
-    /// The servers of each upstream that has no mistake, with its place.
+    /// The servers of each valid upstream, with its span.
     pub fn servers(&self) -> impl Iterator<Item = (&[ServerSpec], Range<usize>)> {
-        self.upstreams.iter().filter_map(|one| Some((&*one.spec.as_ref()?.servers, one.place.clone())))
+        self.upstreams.iter().filter_map(|one| Some((&*one.spec.as_ref()?.servers, one.span.clone())))
     }
 
-    /// All upstreams, if none of them has a mistake.
+    /// All upstreams, if all of them are valid.
     pub fn into_all(self) -> Option<IdVec<UpstreamId, UpstreamSpec>> {
         self.upstreams.into_iter().map(|upstream| upstream.spec).collect()
     }
@@ -116,8 +119,8 @@ impl ReadUpstreams {
 pub(super) fn upstreams(item: Option<Item<'_>>, directory: &Path) -> ReadUpstreams {
     let mut read = ReadUpstreams::default();
     for (name, item) in item.and_then(entries).unwrap_or_default() {
-        let (spec, key) = upstream(&name, item, directory, &read.usual_tls);
-        read.add(name.text, ReadUpstream { place: name.span.clone(), spec, key, is_used: false });
+        let (spec, key) = upstream(&name, item, directory, &read.default_tls);
+        read.add(name.text, ReadUpstream { span: name.span.clone(), spec, key, is_used: false });
     }
     read
 }

@@ -11,7 +11,7 @@ pub(super) fn zone(item: Item<'_>) -> Option<Box<str>> {
         return Some(calendar.zone().into());
     }
     let problem = text.error(format!("{} is not the name of a time zone", text.quoted()));
-    text.refuse(match nearest_zone(&text.value, &Calendar::zones()) {
+    text.reject(match nearest_zone(&text.value, &Calendar::zones()) {
         Some(near) => problem.help(format!("did you mean \"{near}\"?")),
         None => problem.help("write a name of the IANA database, such as \"Europe/Berlin\" or \"UTC\""),
     })

@@ -13,22 +13,6 @@ use super::host::is_port;
 use crate::http1::{Fields, ascii};
 use crate::upstream::HeaderNames;
 
-/// Headers by which a client could impersonate another client or a proxy before a server that trusts them.
-const REMOVED: [&str; 12] = [
-    "x-forwarded-*",
-    "x-real-ip",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "true-client-ip",
-    "cf-connecting-ip",
-    "x-original-url",
-    "x-rewrite-url",
-    "x-envoy-external-address",
-    "front-end-https",
-    "x-scheme",
-    "proxy",
-];
-
 /// How the address of a client is determined, and cut to a prefix.
 #[derive(Clone, Debug)]
 pub struct ClientIp {
@@ -42,18 +26,6 @@ pub struct ClientIp {
     pub ipv4_prefix: u8,
     /// The prefix length by which IPv6 clients are counted.
     pub ipv6_prefix: u8,
-}
-
-impl Default for ClientIp {
-    fn default() -> Self {
-        Self {
-            trusted_proxies: Vec::new(),
-            header: HeaderName::from_static("x-forwarded-for"),
-            remove_headers: HeaderNames::new(REMOVED),
-            ipv4_prefix: 32,
-            ipv6_prefix: 64,
-        }
-    }
 }
 
 impl ClientIp {
@@ -175,12 +147,13 @@ fn parse_node(node: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     fn find(header: &str, peer: &str, values: &[&str]) -> String {
         let spec = ClientIp {
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
             header: header.parse().unwrap(),
-            ..ClientIp::default()
+            ..config::defaults::client_ip()
         };
         let fields: Fields = values.iter().map(|value| (header, *value)).collect();
         spec.client(peer.parse().unwrap(), &fields).to_string()
@@ -250,12 +223,12 @@ mod tests {
 
     #[test]
     fn addresses_are_cut_to_their_prefix() {
-        let spec = ClientIp { ipv4_prefix: 24, ..ClientIp::default() };
+        let spec = ClientIp { ipv4_prefix: 24, ..config::defaults::client_ip() };
         let counted = |text: &str| spec.counted(text.parse().unwrap()).to_string();
         assert_eq!(counted("203.0.113.9"), "203.0.113.0");
         assert_eq!(counted("::ffff:203.0.113.9"), "203.0.113.0");
         assert_eq!(counted("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
-        let all = ClientIp { ipv4_prefix: 0, ipv6_prefix: 128, ..ClientIp::default() };
+        let all = ClientIp { ipv4_prefix: 0, ipv6_prefix: 128, ..config::defaults::client_ip() };
         assert_eq!(all.counted("203.0.113.9".parse().unwrap()).to_string(), "0.0.0.0");
         assert_eq!(all.counted("2001:db8::6".parse().unwrap()).to_string(), "2001:db8::6");
     }

@@ -9,10 +9,9 @@ use super::subject::Subject;
 use crate::limit::{Key, KeyHasher, Parts};
 
 /// What a limit does with a request that lacks a part of the key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnMissing {
     /// Counts it by the client's address in place of the part.
-    #[default]
     ClientIp,
     /// Does not count it.
     Skip,
@@ -138,11 +137,12 @@ impl KeyLookup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     fn named(parts: &[&str], name: &str) -> Result<Named, NameError> {
         let parts = parts.iter().map(|part| KeyPart::parse(part).unwrap()).collect();
         let spec = KeySpec { parts, on_missing: OnMissing::ClientIp };
-        spec.named(name, &ClientIp::default(), &KeyHasher::new(None))
+        spec.named(name, &config::defaults::client_ip(), &KeyHasher::new(None))
     }
 
     #[test]

@@ -48,10 +48,9 @@ pub enum Cost {
 }
 
 /// Which peers may set costs and tiers by headers: a client must not set its own cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Trusted proxies.
-    #[default]
     Proxies,
     /// Every peer.
     Any,
@@ -99,19 +98,6 @@ pub enum PolicySource<'a> {
 }
 
 impl LimitRule {
-    /// A rule without tiers, overrides and lists: every request costs `cost`.
-    #[must_use]
-    pub fn new(key: KeySpec, cost: Cost) -> Self {
-        Self {
-            key,
-            missing_status: StatusCode::FORBIDDEN,
-            cost,
-            trust: Trust::default(),
-            rules: Rules::default(),
-            tiers: None,
-        }
-    }
-
     /// A part of the key that has more values than rules are looked up for, where there are rules for keys.
     pub(super) fn part_with_too_many_values(
         &self,

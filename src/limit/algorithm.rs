@@ -1,10 +1,9 @@
 //! The algorithms by their names in the configuration.
 
 /// An algorithm, without its numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// A full bucket that refills.
-    #[default]
     TokenBucket,
     /// Even spacing with a tolerance.
     Gcra,

@@ -12,10 +12,9 @@ use crate::limit::{Charge, Policy, PolicyId};
 use crate::time::Timestamp;
 
 /// The policy of a limit while the store is unavailable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreFailure {
     /// This process decides, with its share of the quota.
-    #[default]
     Local,
     /// The limit allows the request.
     Allow,

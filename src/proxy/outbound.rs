@@ -145,6 +145,7 @@ mod tests {
     use http::Method;
 
     use super::*;
+    use crate::config;
     use crate::proxy::ClientTimeouts;
     use crate::proxy::protected::own_headers;
 
@@ -157,7 +158,7 @@ mod tests {
         let rewrite = Rewrite { strip_prefix: prefix.map(Into::into), ..Rewrite::default() };
         let outbound = OutboundHead {
             client: &client,
-            client_ip: &ClientIp::default(),
+            client_ip: &config::defaults::client_ip(),
             plan: &ForwardPlan {
                 route: RouteId(0),
                 client: client.ip(),

@@ -90,6 +90,7 @@ fn write_limits(out: &mut Vec<u8>, limits: &[Policy], statuses: &[LimitStatus], 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
     use crate::limit::{DenyReason, PolicyId, Quota, Rate};
     use crate::time::Timestamp;
 
@@ -127,17 +128,17 @@ mod tests {
     #[test]
     fn the_binding_limit_is_shown() {
         assert_eq!(
-            written(&[], &ResponsePolicy::default(), None),
+            written(&[], &config::defaults::response_policy(), None),
             ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 2", "x-ratelimit-reset: 5"]
         );
-        let epoch = ResponsePolicy { reset_is_epoch: true, ..ResponsePolicy::default() };
+        let epoch = ResponsePolicy { reset_is_epoch: true, ..config::defaults::response_policy() };
         assert_eq!(written(&[], &epoch, None)[2], "x-ratelimit-reset: 1000005");
     }
 
     #[test]
     fn the_draft_shows_every_limit() {
         let rate_headers = RateHeaders { x_ratelimit: false, draft_11: true };
-        let policy = ResponsePolicy { rate_headers, ..ResponsePolicy::default() };
+        let policy = ResponsePolicy { rate_headers, ..config::defaults::response_policy() };
         assert_eq!(
             written(&[], &policy, None),
             [
@@ -148,7 +149,7 @@ mod tests {
         assert!(written(&[], &policy, Some(3))[1].ends_with("r=412;t=3, \"even\";r=2;t=3"));
         let none = RateHeaders { x_ratelimit: false, draft_11: false };
         assert!(
-            written(&[], &ResponsePolicy { rate_headers: none, ..ResponsePolicy::default() }, None)
+            written(&[], &ResponsePolicy { rate_headers: none, ..config::defaults::response_policy() }, None)
                 .is_empty()
         );
     }
@@ -156,10 +157,10 @@ mod tests {
     #[test]
     fn a_servers_own_headers_stay_if_their_remaining_count_is_not_above_ours() {
         let own = [("x-ratelimit-limit", "7"), ("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "9")];
-        assert_eq!(written(&own, &ResponsePolicy::default(), None)[0], "x-ratelimit-limit: 7");
+        assert_eq!(written(&own, &config::defaults::response_policy(), None)[0], "x-ratelimit-limit: 7");
         let looser = [("x-ratelimit-remaining", "3"), ("x-ratelimit-limit", "7")];
-        assert_eq!(written(&looser, &ResponsePolicy::default(), None)[0], "x-ratelimit-limit: 10");
+        assert_eq!(written(&looser, &config::defaults::response_policy(), None)[0], "x-ratelimit-limit: 10");
         let odd = [("x-ratelimit-remaining", "many")];
-        assert_eq!(written(&odd, &ResponsePolicy::default(), None)[1], "x-ratelimit-remaining: 2");
+        assert_eq!(written(&odd, &config::defaults::response_policy(), None)[1], "x-ratelimit-remaining: 2");
     }
 }

@@ -41,18 +41,6 @@ pub struct CustomDenial {
     pub body: Template,
 }
 
-impl Default for ResponsePolicy {
-    fn default() -> Self {
-        Self {
-            rate_headers: RateHeaders { x_ratelimit: true, draft_11: false },
-            reset_is_epoch: false,
-            retry_after_max: None,
-            retry_after_jitter: 0.0,
-            denied: None,
-        }
-    }
-}
-
 impl ResponsePolicy {
     /// Whole seconds to wait, rounded up, at least one, with the configured jitter.
     pub(super) fn wait(&self, wait: Micros) -> u64 {
@@ -190,21 +178,24 @@ fn next_field(text: &str) -> Option<(usize, &'static str, Field)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     #[test]
     fn retry_after_is_at_least_one_and_at_most_the_maximum() {
-        let answers = ResponsePolicy::default();
+        let answers = config::defaults::response_policy();
         assert_eq!(answers.wait(Micros(1)), 1);
         assert_eq!(answers.wait(Micros(1_000_001)), 2);
         assert_eq!(answers.retry_after(86_400), 86_400);
-        let short =
-            ResponsePolicy { retry_after_max: Some(Duration::from_secs(10)), ..ResponsePolicy::default() };
+        let short = ResponsePolicy {
+            retry_after_max: Some(Duration::from_secs(10)),
+            ..config::defaults::response_policy()
+        };
         assert_eq!((short.wait(Micros(90_000_000)), short.retry_after(90)), (90, 10));
     }
 
     #[test]
     fn jitter_only_adds() {
-        let answers = ResponsePolicy { retry_after_jitter: 0.5, ..ResponsePolicy::default() };
+        let answers = ResponsePolicy { retry_after_jitter: 0.5, ..config::defaults::response_policy() };
         let waits: Vec<u64> = (0..200).map(|_| answers.wait(Micros(100_000_000))).collect();
         assert!(waits.iter().all(|wait| (100..=150).contains(wait)));
         assert!(waits.iter().any(|wait| *wait > 100));

@@ -157,14 +157,16 @@ impl ListenerHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     #[test]
     fn workers_share_a_port_that_others_can_not_take() {
-        let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
+        let spec = config::defaults::listener("127.0.0.1:0".parse().unwrap());
         let (handle, ours) = listen(&spec, 3, &InheritedSockets::default(), &[]).unwrap();
         let address = handle.address();
         assert!(ours.iter().all(|listener| listener.socket.local_addr().unwrap() == address));
-        let error = listen(&ListenerSpec::new(address), 1, &InheritedSockets::default(), &[]).unwrap_err();
+        let error =
+            listen(&config::defaults::listener(address), 1, &InheritedSockets::default(), &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("can't listen on {address}: Address already in use (os error 98)")
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn accepted_connections_inherit_the_options_of_the_listener() {
-        let spec = ListenerSpec::new("127.0.0.1:0".parse().unwrap());
+        let spec = config::defaults::listener("127.0.0.1:0".parse().unwrap());
         let (handle, ours) = listen(&spec, 1, &InheritedSockets::default(), &[]).unwrap();
         let _client = std::net::TcpStream::connect(handle.address()).unwrap();
         let accepted = std::iter::from_fn(|| Some(ours[0].socket.accept())).find_map(Result::ok).unwrap().0;

@@ -67,25 +67,4 @@ impl ListenerSpec {
             min_body_rate: self.min_body_rate,
         }
     }
-
-    /// A listener with the default timeouts and limits.
-    #[must_use]
-    pub fn new(address: SocketAddr) -> Self {
-        Self {
-            address,
-            protocols: Protocols { h1: true, h2: true },
-            tls: None,
-            proxy_protocol: false,
-            max_connections: 10_000,
-            max_connections_per_client: None,
-            handshake_timeout: Duration::from_secs(10),
-            header_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(30),
-            min_body_rate: NonZeroU32::new(240),
-            idle_timeout: Duration::from_secs(75),
-            tunnel_timeout: Duration::from_hours(1),
-            max_header_bytes: 32 * 1024,
-            max_headers: 100,
-        }
-    }
 }

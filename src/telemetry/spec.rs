@@ -16,10 +16,9 @@ pub struct LogSpec {
 }
 
 /// The format of the access log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessLog {
     /// One JSON object per line.
-    #[default]
     Json,
     /// Text.
     Text,
@@ -28,18 +27,10 @@ pub enum AccessLog {
 }
 
 /// Which requests the access log records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessOnly {
     /// All.
-    #[default]
     All,
     /// Those that a limit refused, for any reason.
     Denied,
-}
-
-impl Default for LogSpec {
-    fn default() -> Self {
-        let (access, access_only) = (AccessLog::default(), AccessOnly::default());
-        Self { level: Level::INFO, access, access_only, access_sample: 1.0 }
-    }
 }

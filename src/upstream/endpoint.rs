@@ -124,6 +124,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::config;
 
     #[tokio::test]
     async fn the_fallback_is_used_if_the_address_refuses() {
@@ -132,7 +133,7 @@ mod tests {
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let server =
             ServerSpec { is_tls: false, host: "a".into(), port: 80, base_path: "".into(), weight: 1 };
-        let upstream = UpstreamSpec::new("u", vec![server]);
+        let upstream = config::defaults::upstream("u", vec![server]);
         let server = &upstream.servers[0];
         assert!(dial(closed, None, &upstream, server).await.is_err());
         assert!(dial(closed, Some(open), &upstream, server).await.is_ok());
@@ -144,7 +145,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server =
             ServerSpec { is_tls: false, host: "a".into(), port: 80, base_path: "".into(), weight: 1 };
-        let upstream = UpstreamSpec::new("u", vec![server]);
+        let upstream = config::defaults::upstream("u", vec![server]);
         let dialed = dial(listener.local_addr().unwrap(), None, &upstream, &upstream.servers[0]).await;
         let Ok(Transport::Plain(stream)) = dialed else { panic!("{dialed:?}") };
         assert!(socket2::SockRef::from(&stream).keepalive().unwrap());

@@ -206,7 +206,8 @@ impl NamedServer {
 mod tests {
     use super::super::resolver::tests::NameServer;
     use super::*;
-    use crate::upstream::{ServerSpec, UpstreamSpec};
+    use crate::config;
+    use crate::upstream::ServerSpec;
 
     fn addresses(upstream: &SharedUpstream) -> Vec<String> {
         upstream.members().iter().map(|member| member.endpoint.address.to_string()).collect()
@@ -217,7 +218,7 @@ mod tests {
         let names = NameServer::start().await;
         let server =
             ServerSpec { is_tls: false, host: "a.test".into(), port: 9000, base_path: "".into(), weight: 1 };
-        let upstream = SharedUpstream::new(&UpstreamSpec::new("u", vec![server]));
+        let upstream = SharedUpstream::new(&config::defaults::upstream("u", vec![server]));
         let mut monitor = HealthMonitor::new(std::slice::from_ref(&upstream));
         monitor.system = Some(names.system());
         monitor.resolve().await;
@@ -246,7 +247,7 @@ mod tests {
             base_path: "".into(),
             weight: 1,
         };
-        let spec = UpstreamSpec::new("u", vec![server("10.0.0.1"), server("10.0.0.2")]);
+        let spec = config::defaults::upstream("u", vec![server("10.0.0.1"), server("10.0.0.2")]);
         let upstream = SharedUpstream::new(&spec);
         let _tasks = HealthMonitor::new(std::slice::from_ref(&upstream)).start();
         let share = || upstream.members()[0].endpoint.share();

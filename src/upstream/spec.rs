@@ -132,33 +132,6 @@ pub enum HostRule {
 }
 
 impl UpstreamSpec {
-    /// An upstream with these servers and default settings.
-    #[must_use]
-    pub fn new(name: &str, servers: Vec<ServerSpec>) -> Self {
-        Self {
-            name: name.into(),
-            servers,
-            tls: None,
-            is_http2: false,
-            // The kernel retransmits a lost SYN after 1 s, and again after 2 s more.
-            connect_timeout: Duration::from_secs(5),
-            pending_timeout: Duration::from_secs(3),
-            response_timeout: Duration::from_mins(1),
-            stall_timeout: Duration::from_mins(1),
-            total_timeout: None,
-            balance: Balance::RoundRobin,
-            retries: 1,
-            retry_budget: 0.2,
-            max_connections: 1024,
-            max_pending: 1024,
-            max_requests_per_client: None,
-            health: None,
-            eject: Some(EjectSpec::default()),
-            panic_threshold: 0.5,
-            slow_start: Duration::ZERO,
-        }
-    }
-
     /// The upstream's name in logs and metrics: its name, or its URL without the path, which may be a secret.
     #[must_use]
     pub fn label(&self) -> &str {
@@ -166,12 +139,6 @@ impl UpstreamSpec {
         let host = scheme + "://".len();
         let path = self.name[host..].find('/').map_or(self.name.len(), |at| host + at);
         &self.name[..path]
-    }
-}
-
-impl Default for EjectSpec {
-    fn default() -> Self {
-        Self { after: 5, lasts: Duration::from_secs(30) }
     }
 }
 
@@ -212,10 +179,11 @@ impl ServerSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     #[test]
     fn labels_have_no_paths() {
-        let label = |name: &str| UpstreamSpec::new(name, Vec::new()).label().to_owned();
+        let label = |name: &str| config::defaults::upstream(name, Vec::new()).label().to_owned();
         assert_eq!(label("api"), "api");
         assert_eq!(label("api/v1"), "api/v1");
         assert_eq!(label("http://10.0.0.7:8080/hush/a"), "http://10.0.0.7:8080");

@@ -25,6 +25,7 @@ mod cli;
 mod config {
     mod error_reports;
     mod generated;
+    mod json_schema;
     mod loading;
     mod reference;
     mod secrets;

@@ -27,5 +27,5 @@ pub static ADMIN: Keys = Keys {
               on the loopback interface or a Unix socket",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

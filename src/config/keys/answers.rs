@@ -23,7 +23,7 @@ pub static ANSWERS: Keys = Keys {
             name: "retry_after_max",
             kind: Kind::DurationOrOff(SECOND, YEAR),
             default: Default::Toml("\"off\""),
-            doc: "The highest value of `Retry-After`; the body has the whole wait all the same",
+            doc: "The highest value of `Retry-After`; the body has the whole wait nevertheless",
         },
         Key {
             name: "retry_after_jitter",
@@ -38,7 +38,7 @@ pub static ANSWERS: Keys = Keys {
             doc: "The response to a denied request, such as `{ body = \"wait {retry_after} seconds\" }`",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of `denied`.
@@ -63,7 +63,7 @@ pub static DENIED: Keys = Keys {
             doc: "The body; see below for its placeholders",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of `[log]`.
@@ -94,5 +94,5 @@ pub static LOG: Keys = Keys {
             doc: "The share of requests that are logged, chosen at random",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

@@ -38,5 +38,5 @@ pub static CLIENT_IP: Keys = Keys {
             doc: "Bits of an IPv6 address that identify a client",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

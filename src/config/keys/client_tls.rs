@@ -31,5 +31,5 @@ pub static CLIENT_TLS: Keys = Keys {
             doc: "The name or address that the certificate of the server must have; also sent as SNI",
         },
     ],
-    is_apart: true,
+    has_own_table: true,
 };

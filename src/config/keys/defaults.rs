@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::TOP;
-use super::key::{Default, Keys};
+use super::key::Keys;
 
 type Value = Spanned<DeValue<'static>>;
 
@@ -17,14 +17,14 @@ static VALUES: LazyLock<HashMap<&'static str, Value>> = LazyLock::new(|| {
     values
 });
 
-/// The value that a default has; `None` if it is no TOML, which a test excludes.
+/// The value that a default has; `None` if it is not valid TOML, which a test excludes.
 pub fn default_value(literal: &'static str) -> Option<&'static Value> {
     VALUES.get(literal)
 }
 
 fn add(keys: &'static Keys, values: &mut HashMap<&'static str, Value>) {
     for key in keys.all {
-        if let Default::Toml(literal) = key.default
+        if let Some(literal) = key.default.literal()
             && let Ok(value) = DeValue::parse(literal)
         {
             values.insert(literal, value);
@@ -41,7 +41,7 @@ mod tests {
 
     fn check(keys: &'static Keys) {
         for key in keys.all {
-            if let Default::Toml(literal) = key.default {
+            if let Some(literal) = key.default.literal() {
                 assert!(default_value(literal).is_some(), "{}: {literal} is no TOML", key.name);
             }
             let same = keys.all.iter().filter(|other| other.name == key.name).count();

@@ -39,5 +39,5 @@ pub static JWT: Keys = Keys {
             doc: "The header that holds the token; in other headers the prefix `Bearer` is optional",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

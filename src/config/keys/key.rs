@@ -1,4 +1,4 @@
-//! What a key of the file is: its name, the values it takes, its default, and its documentation.
+//! A key of the file: its name, the values that it takes, its default, and its documentation.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Keys {
     /// In the order in which the documentation lists them.
     pub all: &'static [Key],
-    /// Whether the documentation lists them apart from those of the table around them.
-    pub is_apart: bool,
+    /// Whether the documentation lists them in a table of their own, apart from the keys of the outer table.
+    pub has_own_table: bool,
 }
 
 /// One key.
@@ -18,9 +18,9 @@ pub struct Key {
     pub name: &'static str,
     /// The values that it takes.
     pub kind: Kind,
-    /// What applies where the file does not have it.
+    /// The value if the file does not have it.
     pub default: Default,
-    /// What it is for, in Markdown. Range and unit are added from the kind.
+    /// Its documentation in Markdown. Range and unit are added from the kind.
     pub doc: &'static str,
 }
 
@@ -55,13 +55,15 @@ pub enum Kind {
     Either(&'static [Kind]),
 }
 
-/// What applies where the file does not have a key.
+/// The value of a key that the file does not have.
 #[derive(Debug)]
 pub enum Default {
-    /// The file is refused; a line with this text would do.
+    /// None: the file is invalid without the key. The text is an example of a line with it.
     Required(&'static str),
     /// This value, written in TOML.
     Toml(&'static str),
+    /// This value, or a lower one, which these words describe.
+    AtMost(&'static str, &'static str),
     /// Nothing, or what these words describe.
     Words(&'static str),
 }
@@ -71,6 +73,17 @@ impl Keys {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'static Key> {
         self.all.iter().find(|key| key.name == name)
+    }
+}
+
+impl Default {
+    /// The value in TOML, if there is one.
+    #[must_use]
+    pub fn literal(&self) -> Option<&'static str> {
+        match self {
+            Self::Toml(literal) | Self::AtMost(literal, _) => Some(literal),
+            Self::Required(_) | Self::Words(_) => None,
+        }
     }
 }
 

@@ -4,11 +4,79 @@ use std::time::Duration;
 
 use super::key::{Default, Key, Keys, Kind};
 use super::units::{DAY, MILLISECOND, YEAR};
-use crate::limit::MAX_IN_FLIGHT;
+use crate::limit;
 
 /// Expired leases are removed once a second, and leases are renewed after a third of their time.
 const LEASE_LOW: Duration = Duration::from_secs(3);
 const MONTH: Duration = Duration::from_hours(30 * 24);
+
+/// The largest number of units.
+const MAX_UNITS: u64 = 1 << 53;
+
+const RATE: Key = Key {
+    name: "rate",
+    kind: Kind::Either(&[Kind::Text, Kind::List(&Kind::Text)]),
+    default: Default::Words("required, but not for `concurrency`"),
+    doc: "Units per period: `\"100/minute\"`, `\"5/s\"`, `\"5/10m\"`, `\"5/10 minutes\"`; for a \
+      `sliding_log` also an array of several",
+};
+
+const BURST: Key = Key {
+    name: "burst",
+    kind: Kind::Integer(0, MAX_UNITS),
+    default: Default::Words("see below"),
+    doc: "`token_bucket`, `gcra`: how many units may be spent at once",
+};
+
+const REFILL: Key = Key {
+    name: "refill",
+    kind: Kind::Choice(&["smooth", "interval"]),
+    default: Default::Toml("\"smooth\""),
+    doc: "`token_bucket`: `\"interval\"` adds the units of `rate` at once at the end of each period",
+};
+
+const ALIGN: Key = Key {
+    name: "align",
+    kind: Kind::Choice(&["clock", "first_request"]),
+    default: Default::Toml("\"clock\""),
+    doc: "`fixed_window`: where windows start; `\"first_request\"`: with the first request that is \
+      charged",
+};
+
+const TIMEZONE: Key = Key {
+    name: "timezone",
+    kind: Kind::Text,
+    default: Default::Toml("\"UTC\""),
+    doc: "`fixed_window` per day, week, month or year: the IANA name of the time zone of the calendar",
+};
+
+const BUCKETS: Key = Key {
+    name: "buckets",
+    kind: Kind::Integer(1, 10_000),
+    default: Default::Toml("1"),
+    doc: "`sliding_window`: the number of counters that divide the period",
+};
+
+const QUEUE: Key = Key {
+    name: "queue",
+    kind: Kind::Integer(0, MAX_UNITS),
+    default: Default::Toml("0"),
+    doc: "`leaky_bucket`: how many requests may wait",
+};
+
+const MAX_IN_FLIGHT: Key = Key {
+    name: "max_in_flight",
+    kind: Kind::Integer(1, limit::MAX_IN_FLIGHT),
+    default: Default::Words("required for `concurrency`"),
+    doc: "`concurrency`: how many requests may be in flight at once",
+};
+
+const LEASE: Key = Key {
+    name: "lease",
+    kind: Kind::Duration(LEASE_LOW, DAY),
+    default: Default::Toml("\"30s\""),
+    doc: "`concurrency`: how long the slots of a proxy that has died stay in use",
+};
 
 /// The keys of a limit.
 pub static LIMIT: Keys = Keys {
@@ -27,62 +95,15 @@ pub static LIMIT: Keys = Keys {
             default: Default::Toml("\"token_bucket\""),
             doc: "One of the seven [below](#algorithms)",
         },
-        Key {
-            name: "rate",
-            kind: Kind::Either(&[Kind::Text, Kind::List(&Kind::Text)]),
-            default: Default::Words("required, but not for `concurrency`"),
-            doc: "Units per period: `\"100/minute\"`, `\"5/s\"`, `\"5/10m\"`, `\"5/10 minutes\"`; for a \
-              `sliding_log` also an array of several",
-        },
-        Key {
-            name: "burst",
-            kind: Kind::Integer(0, 1 << 53),
-            default: Default::Words("see below"),
-            doc: "`token_bucket`, `gcra`: how many units may be spent at once",
-        },
-        Key {
-            name: "refill",
-            kind: Kind::Choice(&["smooth", "interval"]),
-            default: Default::Toml("\"smooth\""),
-            doc: "`token_bucket`: `\"interval\"` adds the units of `rate` at once at the end of each period",
-        },
-        Key {
-            name: "align",
-            kind: Kind::Choice(&["clock", "first_request"]),
-            default: Default::Toml("\"clock\""),
-            doc: "`fixed_window`: where windows start; `\"first_request\"`: with the first request that is \
-              charged",
-        },
-        Key {
-            name: "timezone",
-            kind: Kind::Text,
-            default: Default::Toml("\"UTC\""),
-            doc: "`fixed_window` per day, week, month or year: the IANA name of the time zone of the calendar",
-        },
-        Key {
-            name: "buckets",
-            kind: Kind::Integer(1, 10_000),
-            default: Default::Toml("1"),
-            doc: "`sliding_window`: the number of counters that divide the period",
-        },
-        Key {
-            name: "queue",
-            kind: Kind::Integer(0, 1 << 53),
-            default: Default::Toml("0"),
-            doc: "`leaky_bucket`: how many requests may wait",
-        },
-        Key {
-            name: "max_in_flight",
-            kind: Kind::Integer(1, MAX_IN_FLIGHT),
-            default: Default::Words("required for `concurrency`"),
-            doc: "`concurrency`: how many requests may be in flight at once",
-        },
-        Key {
-            name: "lease",
-            kind: Kind::Duration(LEASE_LOW, DAY),
-            default: Default::Toml("\"30s\""),
-            doc: "`concurrency`: how long the slots of a proxy that has died stay in use",
-        },
+        RATE,
+        BURST,
+        REFILL,
+        ALIGN,
+        TIMEZONE,
+        BUCKETS,
+        QUEUE,
+        MAX_IN_FLIGHT,
+        LEASE,
         Key {
             name: "key",
             kind: Kind::Either(&[Kind::Text, Kind::List(&Kind::Text)]),
@@ -94,15 +115,15 @@ pub static LIMIT: Keys = Keys {
             kind: Kind::Choice(&["client_ip", "skip", "deny"]),
             default: Default::Toml("\"client_ip\""),
             doc: "What happens to a request that lacks a key part. `\"client_ip\"`: the address of the client \
-              stands in for the part; `\"skip\"`: the limit does not apply; `\"deny\"`: the request is \
+              replaces the part; `\"skip\"`: the limit does not apply; `\"deny\"`: the request is \
               denied",
         },
         Key {
             name: "missing_status",
             kind: Kind::Integer(400, 499),
             default: Default::Toml("403"),
-            doc: "The status of `on_missing = \"deny\"`; 401 adds a `WWW-Authenticate` challenge and is the \
-              right one for credentials",
+            doc: "The status of `on_missing = \"deny\"`; 401 adds a `WWW-Authenticate` challenge and is \
+              meant for credentials",
         },
         Key {
             name: "on_store_failure",
@@ -116,7 +137,7 @@ pub static LIMIT: Keys = Keys {
             name: "mode",
             kind: Kind::Choice(&["enforce", "shadow"]),
             default: Default::Toml("\"enforce\""),
-            doc: "`\"shadow\"`: decides and counts, and never denies, delays or sets headers",
+            doc: "`\"shadow\"`: decides and counts, but never denies, delays or sets headers",
         },
         Key {
             name: "ban",
@@ -151,15 +172,15 @@ pub static LIMIT: Keys = Keys {
         },
         Key {
             name: "cost",
-            kind: Kind::Either(&[Kind::Integer(0, 1 << 53), Kind::Text]),
+            kind: Kind::Either(&[Kind::Integer(0, MAX_UNITS), Kind::Text]),
             default: Default::Toml("1"),
             doc: "Units that a request spends: a whole number (with 0 the limit never denies), or \
               `\"header:NAME\"`",
         },
         Key {
             name: "cost_max",
-            kind: Kind::Integer(1, 1 << 53),
-            default: Default::Words("`100`, or the capacity if that is less"),
+            kind: Kind::Integer(1, MAX_UNITS),
+            default: Default::AtMost("100", "or the capacity if that is less"),
             doc: "The highest value that counts of the header in `cost`",
         },
         Key {
@@ -176,71 +197,29 @@ pub static LIMIT: Keys = Keys {
               back",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of a tier or an override.
 pub static NUMBERS: Keys = Keys {
     all: &[
-        Key {
-            name: "rate",
-            kind: Kind::Either(&[Kind::Text, Kind::List(&Kind::Text)]),
-            default: Default::Words("of the limit"),
-            doc: "Units per period: `\"100/minute\"`, `\"5/s\"`, `\"5/10m\"`, `\"5/10 minutes\"`; for a \
-              `sliding_log` also an array of several",
-        },
-        Key {
-            name: "burst",
-            kind: Kind::Integer(0, 1 << 53),
-            default: Default::Words("of the limit"),
-            doc: "`token_bucket`, `gcra`: how many units may be spent at once",
-        },
-        Key {
-            name: "refill",
-            kind: Kind::Choice(&["smooth", "interval"]),
-            default: Default::Words("of the limit"),
-            doc: "`token_bucket`: `\"interval\"` adds the units of `rate` at once at the end of each period",
-        },
-        Key {
-            name: "align",
-            kind: Kind::Choice(&["clock", "first_request"]),
-            default: Default::Words("of the limit"),
-            doc: "`fixed_window`: where windows start; `\"first_request\"`: with the first request that is \
-              charged",
-        },
-        Key {
-            name: "timezone",
-            kind: Kind::Text,
-            default: Default::Words("of the limit"),
-            doc: "`fixed_window` per day, week, month or year: the IANA name of the time zone of the calendar",
-        },
-        Key {
-            name: "buckets",
-            kind: Kind::Integer(1, 10_000),
-            default: Default::Words("of the limit"),
-            doc: "`sliding_window`: the number of counters that divide the period",
-        },
-        Key {
-            name: "queue",
-            kind: Kind::Integer(0, 1 << 53),
-            default: Default::Words("of the limit"),
-            doc: "`leaky_bucket`: how many requests may wait",
-        },
-        Key {
-            name: "max_in_flight",
-            kind: Kind::Integer(1, MAX_IN_FLIGHT),
-            default: Default::Words("of the limit"),
-            doc: "`concurrency`: how many requests may be in flight at once",
-        },
-        Key {
-            name: "lease",
-            kind: Kind::Duration(LEASE_LOW, DAY),
-            default: Default::Words("of the limit"),
-            doc: "`concurrency`: how long the slots of a proxy that has died stay in use",
-        },
+        of_limit(RATE),
+        of_limit(BURST),
+        of_limit(REFILL),
+        of_limit(ALIGN),
+        of_limit(TIMEZONE),
+        of_limit(BUCKETS),
+        of_limit(QUEUE),
+        of_limit(MAX_IN_FLIGHT),
+        of_limit(LEASE),
     ],
-    is_apart: false,
+    has_own_table: false,
 };
+
+/// The same key in a tier or an override, where the default is the value of the limit.
+const fn of_limit(key: Key) -> Key {
+    Key { default: Default::Words("of the limit"), ..key }
+}
 
 /// The keys of `tiers` besides the names of tiers.
 pub static TIERS: Keys = Keys {
@@ -250,7 +229,7 @@ pub static TIERS: Keys = Keys {
         default: Default::Required("by = \"header:x-plan\""),
         doc: "The [key part](#key-parts) whose value is the name of the tier",
     }],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of `ban`.
@@ -275,5 +254,5 @@ pub static BAN: Keys = Keys {
             doc: "How long the ban lasts",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

@@ -97,7 +97,7 @@ pub static LISTENER: Keys = Keys {
             doc: "The number of headers of a request; more get 431",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of `tls` in a listener.
@@ -117,7 +117,7 @@ pub static SERVER_TLS: Keys = Keys {
               has signed",
         },
     ],
-    is_apart: true,
+    has_own_table: true,
 };
 
 /// The keys of a certificate of a listener.
@@ -136,5 +136,5 @@ pub static CERTIFICATE: Keys = Keys {
             doc: "The file with the private key",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

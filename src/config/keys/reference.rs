@@ -32,7 +32,7 @@ pub fn reference() -> Vec<Block> {
     blocks
 }
 
-/// Adds the table of these keys, and those of the tables in it that are apart.
+/// Adds the table of these keys, and those of the inner tables that have a table of their own.
 fn add_blocks(keys: &'static Keys, section: &str, prefix: &str, blocks: &mut Vec<Block>) {
     let mut rows = Rows::default();
     keys.all.iter().for_each(|key| rows.add(key, prefix));
@@ -56,12 +56,13 @@ impl Rows {
         let default = match key.default {
             Default::Required(_) => "required".to_owned(),
             Default::Toml(literal) => format!("`{literal}`"),
+            Default::AtMost(literal, words) => format!("`{literal}`, {words}"),
             Default::Words(words) => words.to_owned(),
         };
         let range = range(&key.kind).map_or_else(String::new, |(low, high)| format!("; {low} to {high}"));
         self.text.extend(["| `", prefix, key.name, "` | ", &*default, " | ", key.doc, &*range, " |\n"]);
         for (keys, _) in key.kind.tables().iter().filter(|(_, has_names)| !has_names) {
-            if keys.is_apart {
+            if keys.has_own_table {
                 self.apart.push((keys, key.name));
             } else {
                 let prefix = format!("{prefix}{}.", key.name);

@@ -57,7 +57,7 @@ pub static ROUTE: Keys = Keys {
             name: "encoded_slash",
             kind: Kind::Choice(&["refuse", "keep"]),
             default: Default::Toml("\"refuse\""),
-            doc: "`\"keep\"` accepts paths with `%2F`. `check` refuses that where it would bypass a limit, and \
+            doc: "`\"keep\"` accepts paths with `%2F`. `check` rejects that where it would bypass a limit, and \
               warns where it may bypass a route that denies with `respond`",
         },
         Key {
@@ -98,7 +98,7 @@ pub static ROUTE: Keys = Keys {
             doc: "Changes to the headers of the response, in the same order",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of `respond`.
@@ -117,7 +117,7 @@ pub static RESPOND: Keys = Keys {
             doc: "The body of the response",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of `rewrite`.
@@ -136,7 +136,7 @@ pub static REWRITE: Keys = Keys {
             doc: "The Host header: `\"upstream\"` for the host of the server, or a name",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of `request_headers` and `response_headers`.
@@ -155,5 +155,5 @@ pub static EDITS: Keys = Keys {
             doc: "Names of headers to remove",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

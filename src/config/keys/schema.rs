@@ -7,8 +7,8 @@ use super::key::{Default, Key, Keys, Kind};
 
 /// A string that reads the environment may become any value.
 const VARIABLE: &str = r"\$\{[A-Za-z_][A-Za-z0-9_]*\}";
-const DURATION: &str = r"^\s*([0-9]+\s*[A-Za-z]+\s*)+$";
-const SIZE: &str = r"^\s*[0-9]+\s*([KMGkmg][Ii]?)?[Bb]?\s*$";
+const DURATION: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*[A-Za-zµ]+\s*)+$|^0$";
+const SIZE: &str = r"^\s*[0-9]+\s*(([KMGkmg][Ii]?)?[Bb])?\s*$";
 
 /// The schema of the whole file (JSON Schema draft 2020-12).
 #[must_use]
@@ -85,7 +85,7 @@ fn or_variable(schema: &Value) -> Value {
 
 /// The default as JSON.
 fn default(key: &Key) -> Option<Value> {
-    let Default::Toml(literal) = key.default else { return None };
+    let literal = key.default.literal()?;
     let table: toml::Table = toml::from_str(&format!("x = {literal}")).ok()?;
     serde_json::to_value(table.get("x")?).ok()
 }

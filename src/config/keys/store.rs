@@ -73,5 +73,5 @@ pub static STORE: Keys = Keys {
               known here in case Redis becomes unavailable",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

@@ -100,7 +100,7 @@ pub static TOP: Keys = Keys {
             name: "answers",
             kind: Kind::Table(&ANSWERS),
             default: Default::Words(""),
-            doc: "What responses say about limits",
+            doc: "How responses describe limits",
         },
         Key {
             name: "admin",
@@ -115,5 +115,5 @@ pub static TOP: Keys = Keys {
             doc: "The log and the access log",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

@@ -61,7 +61,7 @@ pub static UPSTREAM: Keys = Keys {
             name: "retries",
             kind: Kind::Integer(0, 5),
             default: Default::Toml("1"),
-            doc: "How often a request is sent again where that is safe",
+            doc: "How often a request is sent again if that is safe",
         },
         Key {
             name: "retry_budget",
@@ -97,8 +97,8 @@ pub static UPSTREAM: Keys = Keys {
         Key {
             name: "eject",
             kind: Kind::Either(&[Kind::Choice(&["off"]), Kind::Table(&EJECT)]),
-            default: Default::Toml("{ after = 5, for = \"30s\" }"),
-            doc: "When consecutive failures eject a server for a while; `\"off\"` for never",
+            default: Default::Toml("{}"),
+            doc: "Ejection of a server after consecutive failures: a table with the keys below, or `\"off\"`",
         },
         Key {
             name: "panic_threshold",
@@ -120,7 +120,7 @@ pub static UPSTREAM: Keys = Keys {
               [below](#http2-to-servers)",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of a server that is a table.
@@ -139,7 +139,7 @@ pub static SERVER: Keys = Keys {
             doc: "The share of the requests in proportion to the weights of the other servers",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of `health`.
@@ -176,7 +176,7 @@ pub static HEALTH: Keys = Keys {
             doc: "Consecutive failed checks after which an address is unhealthy",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };
 
 /// The keys of `eject`.
@@ -195,5 +195,5 @@ pub static EJECT: Keys = Keys {
             doc: "How long the server is ejected",
         },
     ],
-    is_apart: false,
+    has_own_table: false,
 };

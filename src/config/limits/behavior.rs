@@ -1,4 +1,4 @@
-//! When a limit charges, whose headers it trusts, what it does without the store, and when it bans.
+//! The keys `charge_on`, `trust`, `on_store_failure` and `ban` of a limit.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::limit::{Algorithm, Ban};
 use crate::limiter::OnStoreFailure;
 use crate::time::Micros;
 
-/// Reads what happens to requests while the store is unavailable.
+/// Reads `on_store_failure`.
 pub(super) fn on_store_failure(table: &Table<'_>) -> Option<OnStoreFailure> {
     use OnStoreFailure::{Allow, Deny, Local};
     table.choice("on_store_failure", &[("local", Local), ("allow", Allow), ("deny", Deny)])
 }
 
-/// Reads whose headers count. Warns of `"any"`: a client should not set its own cost.
+/// Reads `trust`. Warns of `"any"`: a client should not set its own cost.
 pub(super) fn trust(table: &Table<'_>) -> Option<Trust> {
     let trust = table.choice("trust", &[("proxies", Trust::Proxies), ("any", Trust::Any)])?;
     if let Some(item) = table.given("trust").filter(|_| trust == Trust::Any) {
         let title = "any client can set its own cost and choose its own tier";
         let help =
             "trust only your own proxies: name them in [client_ip] `trusted_proxies`, and leave `trust` out";
-        item.reader.note(Problem::warning(item.span(), title).help(help));
+        item.reader.report(Problem::warning(item.span(), title).help(help));
     }
     Some(trust)
 }
@@ -42,7 +42,7 @@ pub(super) fn charge_on(table: &Table<'_>, algorithm: Option<Algorithm>) -> Opti
         _ => return statuses(table, item),
     };
     let problem = item.error(format!("`charge_on` does not work with this algorithm: {why}"));
-    item.refuse(problem.help("leave it out, or use another algorithm, such as \"token_bucket\""))
+    item.reject(problem.help("leave it out, or use another algorithm, such as \"token_bucket\""))
 }
 
 fn statuses(table: &Table<'_>, item: Item<'_>) -> Option<Arc<[u16]>> {
@@ -50,7 +50,7 @@ fn statuses(table: &Table<'_>, item: Item<'_>) -> Option<Arc<[u16]>> {
     let statuses = item.list_of("put the statuses in brackets: [401, 403]", status)?;
     if statuses.is_empty() {
         let problem = item.error("the list is empty, so no request would ever be charged");
-        return item.refuse(problem.help("leave `charge_on` out to charge each request when it arrives"));
+        return item.reject(problem.help("leave `charge_on` out to charge each request when it arrives"));
     }
     Some(statuses.into())
 }
@@ -61,12 +61,12 @@ fn final_status(item: Item<'_>, status: u64) -> Option<u16> {
     if status < 200 && status != StatusCode::SWITCHING_PROTOCOLS.as_u16() {
         let problem =
             item.error(format!("{status} is never the final status of a request: it is an interim response"));
-        return item.refuse(problem.help("name final statuses, such as 401, or 101 for WebSockets"));
+        return item.reject(problem.help("name final statuses, such as 401, or 101 for WebSockets"));
     }
     Some(status)
 }
 
-/// Reads when a key is banned, and for how long.
+/// Reads `ban`.
 pub(super) fn ban(item: Item<'_>) -> Option<Ban> {
     let table = Table::of(item, "`ban`", &BAN)?;
     let after = table.required("after").and_then(|item| table.integer_in("after", item));
@@ -77,16 +77,17 @@ pub(super) fn ban(item: Item<'_>) -> Option<Ban> {
 }
 
 /// Warns of a key that a limit in shadow mode ignores.
-pub(super) fn ignored(item: Item<'_>, what: &str) {
-    let problem = Problem::warning(item.span(), format!("a limit in shadow mode never {what}"));
-    item.reader.note(problem.help("leave it out until the limit is enforced"));
+pub(super) fn ignored(item: Item<'_>, verb: &str) {
+    let problem = Problem::warning(item.span(), format!("a limit in shadow mode never {verb}"));
+    item.reader.report(problem.help("leave it out until the limit is enforced"));
 }
 
 /// Warns of a header that never counts because no proxy is trusted.
-pub(super) fn never_trusted(table: &Table<'_>, key: &str, what: &str) {
-    let place = table.key_span(key).unwrap_or_else(|| table.span());
-    let title =
-        format!("`{what}` never counts: it is accepted only from trusted proxies, and there are none");
+pub(super) fn never_trusted(table: &Table<'_>, key: &str, source: &str) {
+    let span = table.key_span(key).unwrap_or_else(|| table.span());
+    let title = format!(
+        "`{source}` never counts: it is accepted only from trusted proxies, and `trusted_proxies` is empty"
+    );
     let help = "name the proxies that set it in [client_ip] `trusted_proxies`";
-    table.reader.note(Problem::warning(place, title).help(help));
+    table.reader.report(Problem::warning(span, title).help(help));
 }

@@ -10,9 +10,6 @@ use crate::config::table::Table;
 use crate::gate::{Cost, KeyPart};
 use crate::limit::{Algorithm, Quota};
 
-/// The highest cost that a header can set, unless the capacity is less.
-const DEFAULT_MAX: u64 = 100;
-
 const FORM: &str = "a cost is a number, or comes from a header: \"header:x-cost\"";
 
 /// A cost as the file has it.
@@ -24,30 +21,31 @@ pub(super) struct ReadCost<'a> {
 
 enum Amount {
     Fixed(u64),
-    Header(HeaderName, Option<u64>),
+    /// A header, and its highest value that counts.
+    Header(HeaderName, u64),
 }
 
 /// A quota that a cost has to fit.
 pub(super) struct Fit<'q> {
     pub quota: &'q Quota,
-    /// The tier or override that has it, and its place; `None` for the limit itself.
+    /// The tier or override that has it, with its span; `None` for the limit itself.
     pub variant: Option<(String, Range<usize>)>,
 }
 
 /// Reads the cost of a request.
 pub(super) fn read<'a>(table: &Table<'a>) -> Option<ReadCost<'a>> {
     let (item, max_item) = (table.given("cost"), table.given("cost_max"));
-    let max = table.optional("cost_max", |item| table.integer_in("cost_max", item));
+    let max = table.integer("cost_max");
     let Some(header) = item.filter(|item| item.is_string()) else {
         let cost = fixed(table, table.item("cost"));
         if let Some(max) = max_item {
             let problem = max.error("`cost_max` bounds the value of a header, and this `cost` is a number");
-            max.refuse::<()>(problem.help("leave it out, or take the cost from a header: \"header:x-cost\""));
+            max.reject::<()>(problem.help("leave it out, or take the cost from a header: \"header:x-cost\""));
         }
         return Some(ReadCost { amount: Amount::Fixed(cost?), item });
     };
     let name = header_name(header);
-    Some(ReadCost { amount: Amount::Header(name?, max.ok()?), item: max_item })
+    Some(ReadCost { amount: Amount::Header(name?, max?), item: max_item })
 }
 
 fn fixed<'a>(table: &Table<'a>, item: Item<'a>) -> Option<u64> {
@@ -76,18 +74,17 @@ impl ReadCost<'_> {
         let least = fits.iter().map(|fit| fit.quota.limit()).min().unwrap_or(u64::MAX);
         let largest = match &self.amount {
             Amount::Fixed(cost) => *cost,
-            Amount::Header(_, max) => max.unwrap_or(0),
+            Amount::Header(_, max) => *max,
         };
         let Some(item) = self.item.filter(|_| largest > least) else {
             return Some(match self.amount {
                 Amount::Fixed(cost) => Cost::Fixed(cost),
-                Amount::Header(name, max) => {
-                    Cost::Header { name, max: max.unwrap_or(DEFAULT_MAX.min(least)) }
-                }
+                // Only the default can be more than the capacity here.
+                Amount::Header(name, max) => Cost::Header { name, max: max.min(least) },
             });
         };
         for fit in fits.iter().filter(|fit| fit.quota.limit() < largest) {
-            item.reader.note(too_expensive(item, largest, algorithm, fit));
+            item.reader.report(too_expensive(item, largest, algorithm, fit));
         }
         None
     }

@@ -16,7 +16,7 @@ pub(super) fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
     let items = item.list("")?;
     if items.is_empty() {
         let problem = item.error("a key needs at least one part");
-        return item.refuse(problem.help("for one count of all requests write: key = \"global\""));
+        return item.reject(problem.help("for one count of all requests write: key = \"global\""));
     }
     item.list_of("", key_part)
 }
@@ -38,7 +38,7 @@ pub(in crate::config) fn part(text: &Text<'_>, written: &str) -> Option<KeyPart>
     let named =
         KeyPart::FORMS.iter().find(|form| form.split_once(':').is_some_and(|(named, _)| named == kind));
     let kinds = KeyPart::FORMS.iter().map(|form| form.split(':').next().unwrap_or(form));
-    text.refuse(match (named, nearest(kind, kinds)) {
+    text.reject(match (named, nearest(kind, kinds)) {
         (Some(&"tls:subject"), _) => problem.help("write \"tls:subject\""),
         (Some(form), _) if name.is_none_or(str::is_empty) => {
             problem.help(format!("add the name: \"{form}\""))
@@ -59,12 +59,12 @@ pub(super) fn missing_status(table: &Table<'_>, on_missing: Option<OnMissing>) -
         let problem = item.error(
             "`missing_status` is for requests that are denied, and this limit denies none that lack a part",
         );
-        return item.refuse(problem.help("add on_missing = \"deny\", or leave `missing_status` out"));
+        return item.reject(problem.help("add on_missing = \"deny\", or leave `missing_status` out"));
     }
     Some(status)
 }
 
-/// Reads what happens to a request that lacks a part.
+/// Reads `on_missing`.
 pub(super) fn on_missing(table: &Table<'_>) -> Option<OnMissing> {
     use OnMissing::{ClientIp, Deny, Skip};
     table.choice("on_missing", &[("client_ip", ClientIp), ("skip", Skip), ("deny", Deny)])

@@ -35,39 +35,39 @@ impl Names<'_> {
 pub(super) fn list(
     item: Option<Item<'_>>,
     names: Names<'_>,
-    remark: KeyRule,
+    rule: KeyRule,
     rules: &mut Rules,
 ) -> Option<Networks> {
     let Some(item) = item else { return Some(Networks::default()) };
     let items = item.list("put them in brackets: [\"10.1.0.0/16\", \"key:acme-42\"]")?;
     let mut networks = Vec::new();
-    let mut are_right = true;
+    let mut is_valid = true;
     for item in items {
         let Some(text) = item.string_like("a network or a name", FORM) else {
-            are_right = false;
+            is_valid = false;
             continue;
         };
         match text.value.strip_prefix("key:") {
-            Some(name) => are_right &= add_name(&text, name, names, remark, rules),
-            None => match network(&text, remark) {
+            Some(name) => is_valid &= add_name(&text, name, names, rule, rules),
+            None => match network(&text, rule) {
                 Some(network) => networks.push(network),
-                None => are_right = false,
+                None => is_valid = false,
             },
         }
     }
-    are_right.then(|| networks.into_iter().collect())
+    is_valid.then(|| networks.into_iter().collect())
 }
 
-fn add_name(text: &Text<'_>, name: &str, names: Names<'_>, remark: KeyRule, rules: &mut Rules) -> bool {
+fn add_name(text: &Text<'_>, name: &str, names: Names<'_>, rule: KeyRule, rules: &mut Rules) -> bool {
     match names.named(name) {
         None => true,
         Some(Ok(key)) => {
             // `explain` and the admin interface show it.
-            rules.add(key, text.shown().trim_start_matches("key:"), remark);
+            rules.add(key, text.shown().trim_start_matches("key:"), rule);
             true
         }
         Some(Err(error)) => {
-            text.item.reader.note(no_name(text.error(no_key(&text.quoted())), &error, text.from_env));
+            text.item.reader.report(no_name(text.error(no_key(&text.quoted())), &error, text.from_env));
             false
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn no_key(name: &str) -> String {
 /// Adds the reason why a name matches no key.
 pub(super) fn no_name(problem: Problem, error: &NameError, is_secret: bool) -> Problem {
     match error {
-        // It repeats the value.
+        // The error repeats the value.
         NameError::Value { expected, part, .. } if is_secret => {
             problem.help(format!("the value of {part} is {expected}"))
         }
@@ -92,15 +92,15 @@ pub(super) fn no_name(problem: Problem, error: &NameError, is_secret: bool) -> P
     }
 }
 
-fn network(text: &Text<'_>, remark: KeyRule) -> Option<IpNet> {
+fn network(text: &Text<'_>, rule: KeyRule) -> Option<IpNet> {
     let network = text.parsed("a network, nor a name such as \"key:NAME\"", FORM, parse_network)?;
     if network.prefix_len() == 0 {
-        let what = if remark == KeyRule::Block {
+        let title = if rule == KeyRule::Block {
             "this blocks every client"
         } else {
             "this exempts every client from the limit"
         };
-        text.item.reader.note(Problem::warning(text.item.span(), what));
+        text.item.reader.report(Problem::warning(text.item.span(), title));
     }
     Some(network)
 }

@@ -31,27 +31,27 @@ pub(super) struct Variant {
     pub policy: Policy,
     pub written: WrittenLimit,
     /// Its name in messages.
-    pub what: String,
-    pub place: Range<usize>,
+    pub label: String,
+    pub span: Range<usize>,
 }
 
 /// The variants of a limit while they are read, in the order of their ids.
 pub(super) struct Variants {
     pub all: Vec<Variant>,
     first: usize,
-    /// Whether none of them has a mistake.
-    pub are_right: bool,
+    /// Whether all of them are valid.
+    pub is_valid: bool,
 }
 
 impl Variants {
     /// None yet; the first will have the id `first`.
     pub fn from(first: usize) -> Self {
-        Self { all: Vec::new(), first, are_right: true }
+        Self { all: Vec::new(), first, is_valid: true }
     }
 
     fn add(&mut self, variant: Option<Variant>) -> Option<PolicyId> {
         let Some(variant) = variant else {
-            self.are_right = false;
+            self.is_valid = false;
             return None;
         };
         let id = PolicyId::from_index(self.first + self.all.len());
@@ -63,7 +63,7 @@ impl Variants {
     pub fn tiers(&mut self, item: Option<Item<'_>>, base: &Base<'_, '_>) -> Option<Tiers> {
         let item = item?;
         let read = self.read_tiers(item, base);
-        self.are_right &= read.is_some();
+        self.is_valid &= read.is_some();
         read
     }
 
@@ -74,21 +74,21 @@ impl Variants {
         if entries.is_empty() {
             let problem = item.error("`tiers` names no tier");
             let example = "{ by = \"header:x-plan\", pro = { rate = \"1000/minute\" } }";
-            return item.refuse(problem.help(format!("such as {example}")));
+            return item.reject(problem.help(format!("such as {example}")));
         }
         let mut tiers = Vec::new();
         for (name, item) in entries {
             if by == Some(KeyPart::Method) && !is_method_value(name.text) {
-                item.reader.note(tier_without_method(&name));
+                item.reader.report(tier_without_method(&name));
             }
             let variant = if is_tier_name(name.text) {
-                let what = format!("tier `{}`", name.text);
+                let label = format!("tier `{}`", name.text);
                 let make = |quota| Policy::tier(base.name, name.text, quota);
-                variant(&name, item, what, base, make)
+                variant(&name, item, label, base, make)
             } else {
                 let problem =
                     Problem::error(name.span.clone(), format!("`{}` can't be the name of a tier", name.text));
-                item.refuse(problem.help("a name has 1 to 64 characters from A-Z, a-z, 0-9, _, - and ."))
+                item.reject(problem.help("a name has 1 to 64 characters from A-Z, a-z, 0-9, _, - and ."))
             };
             tiers.push(self.add(variant).map(|id| (Box::from(name.text), id)));
         }
@@ -100,12 +100,12 @@ impl Variants {
     pub fn overrides(&mut self, item: Option<Item<'_>>, base: &Base<'_, '_>, rules: &mut Rules) {
         let Some(item) = item else { return };
         let Some(entries) = entries(item) else {
-            self.are_right = false;
+            self.is_valid = false;
             return;
         };
         for (name, item) in entries {
-            let what = format!("override `{}`", name.text);
-            let variant = variant(&name, item, what, base, |quota| Policy::new(base.name, quota));
+            let label = format!("override `{}`", name.text);
+            let variant = variant(&name, item, label, base, |quota| Policy::new(base.name, quota));
             let id = self.add(variant);
             let problem = match base.names.named(name.text) {
                 None => continue,
@@ -120,8 +120,8 @@ impl Variants {
                     Problem::error(name.span.clone(), title).help("a key has one override: leave one out")
                 }
             };
-            item.reader.note(problem);
-            self.are_right = false;
+            item.reader.report(problem);
+            self.is_valid = false;
         }
     }
 }
@@ -150,44 +150,46 @@ fn by(item: Item<'_>) -> Option<KeyPart> {
             .help("to give a subject other numbers, name it in `overrides`"),
         part => return Some(part),
     };
-    item.refuse(problem)
+    item.reject(problem)
 }
 
 fn is_tier_name(name: &str) -> bool {
-    let is_right = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_right)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
 fn variant(
     name: &Name<'_>,
     item: Item<'_>,
-    what: String,
+    label: String,
     base: &Base<'_, '_>,
     policy: impl FnOnce(Quota) -> Policy,
 ) -> Option<Variant> {
-    let mut table = Table::of(item, what.clone(), &NUMBERS)?;
+    let mut table = Table::of(item, label.clone(), &NUMBERS)?;
     let own = Numbers::read(&mut table, base.algorithm);
-    refuse_common(&mut table);
+    reject_limit_keys(&mut table);
     table.close();
     let (own, algorithm) = (own?, base.algorithm?);
     if own.is_empty {
-        item.reader
-            .note(Problem::warning(name.span.clone(), format!("{what} changes nothing: it sets no number")));
+        item.reader.report(Problem::warning(
+            name.span.clone(),
+            format!("{label} changes nothing: it sets no number"),
+        ));
     }
     let all = own.clone().over(base.numbers?);
     let quota = quota(algorithm, &all)?;
     warn(algorithm, &own, &all);
     let written = WrittenLimit { numbers: written(algorithm, &all) };
-    Some(Variant { policy: policy(quota), written, what, place: name.span.clone() })
+    Some(Variant { policy: policy(quota), written, label, span: name.span.clone() })
 }
 
-/// Refuses the keys of a limit that a tier or an override can't change.
-fn refuse_common(table: &mut Table<'_>) {
+/// Rejects the keys of a limit that a tier or an override can't change.
+fn reject_limit_keys(table: &mut Table<'_>) {
     for key in LIMIT.all.iter().map(|key| key.name).filter(|name| NUMBERS.get(name).is_none()) {
         if table.exclude(key) {
-            let place = table.key_span(key).unwrap_or_else(|| table.span());
+            let span = table.key_span(key).unwrap_or_else(|| table.span());
             let title = format!("`{key}` is the same for all tiers and overrides of a limit");
-            table.reader.note(Problem::error(place, title).help("set it in the limit itself"));
+            table.reader.report(Problem::error(span, title).help("set it in the limit itself"));
         }
     }
 }

@@ -7,6 +7,6 @@ use crate::gate::KeySpec;
 /// A key that chooses servers.
 pub(in crate::config) struct ReadKey {
     pub spec: KeySpec,
-    /// The place of `balance`.
+    /// The span of `balance`.
     pub span: Range<usize>,
 }

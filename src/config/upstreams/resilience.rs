@@ -1,4 +1,4 @@
-//! How the servers of an upstream are chosen, checked and ejected.
+//! Load balancing, health checks and ejection of an upstream.
 
 use http::uri::PathAndQuery;
 
@@ -17,7 +17,7 @@ const BALANCES: [(&str, Balance); 3] = [
     ("power_of_two", Balance::PowerOfTwo),
 ];
 
-/// Reads how the server of a request is chosen, and the key of a hash.
+/// Reads `balance`, with the key of a hash.
 pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
     let text = item.string_like("a string", "put it in quotes")?;
     if let Some((_, balance)) = BALANCES.iter().find(|(word, _)| *word == text.value) {
@@ -27,7 +27,7 @@ pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
         let part = part(&text, written)?;
         if part == KeyPart::Global {
             let problem = text.error("one server would get every request: `global` is the same for all");
-            return text.refuse(problem.help("such as \"hash:client_ip\" or \"hash:header:x-user\""));
+            return text.reject(problem.help("such as \"hash:client_ip\" or \"hash:header:x-user\""));
         }
         return Some((Balance::Hash, Some(KeySpec { parts: vec![part], on_missing: OnMissing::ClientIp })));
     }
@@ -35,9 +35,9 @@ pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
     let problem = text.error(format!("{} is not a value of `balance`", text.quoted()));
     if text.value == "hash" {
         return text
-            .refuse(problem.help("name the key part to hash: \"hash:client_ip\", \"hash:header:x-user\""));
+            .reject(problem.help("name the key part to hash: \"hash:client_ip\", \"hash:header:x-user\""));
     }
-    text.refuse(match nearest(&text.value, BALANCES.iter().map(|(word, _)| *word)) {
+    text.reject(match nearest(&text.value, BALANCES.iter().map(|(word, _)| *word)) {
         Some(near) => problem.help(format!("did you mean \"{near}\"? The values are {all}")),
         None => problem.help(format!("the values are {all}")),
     })
@@ -54,7 +54,7 @@ pub(super) fn health(item: Item<'_>) -> Option<HealthSpec> {
     let (interval, timeout) = (interval?, timeout?);
     if let Some(item) = timeout_item.filter(|_| timeout > interval) {
         let title = "`timeout` is longer than `interval`";
-        item.reader.note(Problem::warning(item.span(), title).help("a slow check delays the next one"));
+        item.reader.report(Problem::warning(item.span(), title).help("a slow check delays the next one"));
     }
     Some(HealthSpec {
         path: path?,
@@ -69,19 +69,19 @@ fn path(item: Item<'_>) -> Option<Box<str>> {
     let text = item.string()?;
     if !text.value.starts_with('/') {
         let problem = text.error(format!("{} is not a path: it has no slash at its start", text.quoted()));
-        return text.refuse(if text.from_env || text.value.contains("://") {
+        return text.reject(if text.from_env || text.value.contains("://") {
             problem.help("write only the path, such as \"/healthz\": the servers are named in `servers`")
         } else {
             problem.help(format!("write \"/{}\"", text.value))
         });
     }
-    text.parsed("a path", "it may have a query, and no blanks and no `#`", |path| {
+    text.parsed("a path", "a path may have a query, but no spaces and no `#`", |path| {
         let is_whole = path.parse::<PathAndQuery>().is_ok_and(|parsed| parsed.as_str() == path);
         is_whole.then(|| path.into())
     })
 }
 
-/// Reads when failures eject a server; `None` for `"off"`.
+/// Reads `eject`; `None` for `"off"`.
 pub(super) fn eject(item: Item<'_>) -> Result<Option<EjectSpec>, Reported> {
     if !item.is_string() {
         return ejection(item).map(Some).ok_or(Reported);
@@ -91,7 +91,7 @@ pub(super) fn eject(item: Item<'_>) -> Result<Option<EjectSpec>, Reported> {
         return Ok(None);
     }
     let problem = text.error(format!("{} is not a value of `eject`", text.quoted()));
-    text.refuse::<()>(problem.help("write { after = 5, for = \"30s\" }, or \"off\""));
+    text.reject::<()>(problem.help("write { after = 5, for = \"30s\" }, or \"off\""));
     Err(Reported)
 }
 

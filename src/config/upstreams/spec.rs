@@ -4,54 +4,60 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
+use super::default_tls::{ALPN_HTTP_1, ALPN_HTTP_2, DefaultTls};
 use super::read_key::ReadKey;
 use super::resilience;
 use super::url::{FORM, server_url};
-use super::usual_tls::{ALPN_HTTP_1, ALPN_HTTP_2, UsualTls};
 use crate::config::item::Item;
 use crate::config::keys::{SERVER, UPSTREAM};
 use crate::config::report::Problem;
-use crate::config::table::{Name, Reported, Table};
+use crate::config::table::{Name, Reported, Table, read_defaults};
 use crate::config::tls;
 use crate::tls::ClientTls;
 use crate::upstream::{Balance, ServerSpec, UpstreamSpec};
 
-/// Reads one upstream: its spec if it has no mistake, and the key of `hash:PART` if that chooses its servers.
+/// Reads one upstream: its spec if it is valid, and the key of `hash:PART` if that selects its servers.
 pub(super) fn upstream(
     name: &Name<'_>,
     item: Item<'_>,
     directory: &Path,
-    usual_tls: &UsualTls,
+    default_tls: &DefaultTls,
 ) -> (Option<UpstreamSpec>, Option<ReadKey>) {
-    let name_is_right = check_name(name, item);
-    let what = format!("upstream `{}`", name.text);
-    let Some(table) = Table::of(item, what, &UPSTREAM) else { return (None, None) };
+    let name_is_valid = check_name(name, item);
+    let label = format!("upstream `{}`", name.text);
+    let Some(table) = Table::of(item, label, &UPSTREAM) else { return (None, None) };
     let (balance, key) = balance(&table).unzip();
-    let spec = spec((name, item), &table, directory, usual_tls);
+    let settings = settings(name.text, balance, &table);
+    let servers = table.required("servers").and_then(servers);
+    warn_of_one(&table, servers.as_deref());
+    let is_http2 = settings.as_ref().is_some_and(|settings| settings.is_http2);
+    let alpn = if is_http2 { ALPN_HTTP_2 } else { ALPN_HTTP_1 };
+    let own_tls = table.optional("tls", |item| tls::client(item, directory, &[alpn]));
+    let tls = servers.as_deref().zip(own_tls.ok()).and_then(|(servers, own)| {
+        encryption(&table, servers, own, || default_tls.for_servers(item, servers, alpn)).ok()
+    });
     table.close();
-    let spec = spec.zip(balance).map(|(spec, balance)| UpstreamSpec { balance, ..spec });
-    (spec.filter(|_| name_is_right), key.flatten())
+    let spec = settings.zip(servers).zip(tls);
+    let spec = spec.map(|((settings, servers), tls)| UpstreamSpec { servers, tls, ..settings });
+    (spec.filter(|_| name_is_valid), key.flatten())
 }
 
-/// Reads how servers are chosen, and the key of `hash:PART`.
+/// An upstream with these servers that has the default of every other key.
+pub(in crate::config) fn with_defaults(name: &str, servers: Vec<ServerSpec>) -> UpstreamSpec {
+    let read = |table: Table<'_>| settings(name, Some(balance(&table)?.0), &table);
+    UpstreamSpec { servers, ..read_defaults(&UPSTREAM, read) }
+}
+
+/// Reads `balance`, with the key of `hash:PART`.
 fn balance(table: &Table<'_>) -> Option<(Balance, Option<ReadKey>)> {
     let item = table.item("balance");
     let (balance, spec) = resilience::balance(item)?;
     Some((balance, spec.map(|spec| ReadKey { spec, span: item.span() })))
 }
 
-/// Reads everything but `balance`.
-fn spec(
-    (name, item): (&Name<'_>, Item<'_>),
-    table: &Table<'_>,
-    directory: &Path,
-    usual_tls: &UsualTls,
-) -> Option<UpstreamSpec> {
-    let servers = table.required("servers").and_then(servers);
-    warn_of_one(table, servers.as_deref());
+/// Reads everything but `balance`, `servers` and `tls`.
+fn settings(name: &str, balance: Option<Balance>, table: &Table<'_>) -> Option<UpstreamSpec> {
     let is_http2 = table.choice("protocol", &[("h1", false), ("h2", true)]);
-    let alpn = if is_http2 == Some(true) { ALPN_HTTP_2 } else { ALPN_HTTP_1 };
-    let tls = table.optional("tls", |item| tls::client(item, directory, &[alpn]));
     let timeouts = timeouts(table);
     let retries = table.small("retries");
     let (retry_budget, panic_threshold) = (table.decimal("retry_budget"), table.decimal("panic_threshold"));
@@ -60,18 +66,18 @@ fn spec(
     let health = table.optional("health", resilience::health);
     let eject = resilience::eject(table.item("eject"));
     let slow_start = table.duration("slow_start");
-    let (servers, timeouts) = (servers?, timeouts?);
-    let tls = encryption(table, &servers, tls.ok()?, || usual_tls.for_servers(item, &servers, alpn));
+    let timeouts = timeouts?;
     Some(UpstreamSpec {
-        name: name.text.into(),
-        tls: tls.ok()?,
+        name: name.into(),
+        servers: Vec::new(),
+        tls: None,
         is_http2: is_http2?,
         connect_timeout: timeouts.connect,
         pending_timeout: timeouts.pending,
         response_timeout: timeouts.response,
         stall_timeout: timeouts.stall,
         total_timeout: timeouts.total,
-        balance: Balance::RoundRobin,
+        balance: balance?,
         retries: retries?,
         retry_budget: retry_budget?,
         max_connections: max_connections?,
@@ -81,7 +87,6 @@ fn spec(
         eject: eject.ok()?,
         panic_threshold: panic_threshold?,
         slow_start: slow_start?,
-        servers,
     })
 }
 
@@ -102,19 +107,19 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
     Some(Timeouts { connect: connect?, pending: pending?, response: response?, stall: stall?, total: total? })
 }
 
-/// The TLS of an upstream: that of its table `tls`, or else the usual one if a server needs it.
+/// The TLS of an upstream: that of its table `tls`, or else the default if a server needs it.
 fn encryption(
     table: &Table<'_>,
     servers: &[ServerSpec],
     own: Option<ClientTls>,
-    usual: impl FnOnce() -> Result<Option<ClientTls>, Reported>,
+    default: impl FnOnce() -> Result<Option<ClientTls>, Reported>,
 ) -> Result<Option<ClientTls>, Reported> {
-    let Some(item) = table.given("tls") else { return usual() };
+    let Some(item) = table.given("tls") else { return default() };
     if servers.iter().any(|server| server.is_tls) {
         return Ok(own);
     }
     let problem = item.error("`tls` is given, and no server is reached over TLS");
-    item.refuse::<()>(problem.help("start the URL of a server with https://"));
+    item.reject::<()>(problem.help("start the URL of a server with https://"));
     Err(Reported)
 }
 
@@ -127,26 +132,27 @@ fn warn_of_one(table: &Table<'_>, servers: Option<&[ServerSpec]>) {
     for key in ["balance", "health", "eject", "panic_threshold", "slow_start"] {
         if let Some(span) = table.key_span(key) {
             let title = format!("`{key}` changes nothing here: all requests go to the only server");
-            table.reader.note(Problem::warning(span, title).help("add another one to `servers`"));
+            table.reader.report(Problem::warning(span, title).help("add another one to `servers`"));
         }
     }
 }
 
 fn check_name(name: &Name<'_>, item: Item<'_>) -> bool {
-    let right = !name.text.is_empty() && !name.text.contains("://") && !name.text.contains(char::is_control);
-    if !right {
+    let is_valid =
+        !name.text.is_empty() && !name.text.contains("://") && !name.text.contains(char::is_control);
+    if !is_valid {
         let title = format!("`{}` is not a valid name of an upstream", name.text);
         let problem = Problem::error(name.span.clone(), title);
-        item.refuse::<()>(problem.help("write a URL into its `servers`, or into the `upstream` of a route"));
+        item.reject::<()>(problem.help("write a URL into its `servers`, or into the `upstream` of a route"));
     }
-    right
+    is_valid
 }
 
 fn servers(item: Item<'_>) -> Option<Vec<ServerSpec>> {
     let servers = item.list_of("put the URLs in brackets: [\"http://10.0.1.5:9000\"]", server)?;
     if servers.is_empty() {
         let problem = item.error("an upstream needs at least one server");
-        return item.refuse(problem.help("add one: [\"http://10.0.1.5:9000\"]"));
+        return item.reject(problem.help("add one: [\"http://10.0.1.5:9000\"]"));
     }
     Some(servers)
 }

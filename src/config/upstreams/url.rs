@@ -4,18 +4,20 @@ use http::Uri;
 use rustls::pki_types::ServerName;
 
 use crate::config::item::Text;
+use crate::config::keys::SERVER;
+use crate::config::table::read_defaults;
 use crate::gate::{host_of, normalize};
 use crate::upstream::ServerSpec;
 
 pub(super) const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
 
-/// Reads `http://host[:port][/base]`, or the same with `https`.
+/// Reads `http://host[:port][/base]`, or the same with `https`: a server of the default weight.
 pub(super) fn server_url(text: &Text<'_>) -> Option<ServerSpec> {
     match parse_url(&text.value) {
         Ok(server) => Some(server),
         Err((why, help)) => {
             let problem = text.error(why);
-            text.refuse(if help.is_empty() { problem } else { problem.help(help) })
+            text.reject(if help.is_empty() { problem } else { problem.help(help) })
         }
     }
 }
@@ -63,7 +65,7 @@ fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
         host: host.into(),
         port,
         base_path: path.sent.trim_end_matches('/').into(),
-        weight: 1,
+        weight: read_defaults(&SERVER, |table| table.small("weight")),
     })
 }
 

@@ -52,7 +52,7 @@ pub struct Node {
     pub port: u16,
 }
 
-/// Why a text is not the URL of a Redis.
+/// Why a text is not a Redis URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Not a URL.

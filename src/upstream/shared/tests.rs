@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::config;
 use crate::upstream::{EjectSpec, ServerSpec};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -17,7 +18,7 @@ fn spec(hosts: &[(&str, u32)]) -> UpstreamSpec {
     };
     UpstreamSpec {
         eject: Some(EjectSpec { after: 3, lasts: 10 * SECOND }),
-        ..UpstreamSpec::new("u", hosts.iter().map(server).collect())
+        ..config::defaults::upstream("u", hosts.iter().map(server).collect())
     }
 }
 

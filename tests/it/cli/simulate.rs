@@ -250,7 +250,7 @@ fn what_is_wrong_is_said_with_its_cure() {
             "",
             &["--limit", "bucket", "--store", "http://h"],
             2,
-            "error: --store is not the URL of a Redis: the scheme `http` is not one of redis, rediss, unix, redis-sentinel, rediss-sentinel, redis-cluster and rediss-cluster\n",
+            "error: --store is not a Redis URL: the scheme `http` is not one of redis, rediss, unix, redis-sentinel, rediss-sentinel, redis-cluster and rediss-cluster\n",
         ),
     ] {
         let found = simulate(LIMITS, arrivals, args);

@@ -1,4 +1,4 @@
-//! What `check` says about wrong and odd files, word for word: for each `error_reports/NAME.toml` what stands in
+//! The exact output of `check` for invalid and suspicious files: for each `error_reports/NAME.toml` the text of
 //! `error_reports/NAME.txt`.
 
 use std::fs;
@@ -10,8 +10,8 @@ fn env(name: &str) -> Option<String> {
     (name == "REDIS_PASSWORD").then(|| "hush@/:#".to_owned())
 }
 
-/// What is wrong with a file, or else what is odd about it.
-fn said(text: &str) -> String {
+/// The errors of a file, or else its warnings.
+fn report(text: &str) -> String {
     match config::parse(text, "tidegate.toml", &env) {
         Ok(loaded) => loaded.warnings.to_string() + "\n",
         Err(report) => report.to_string() + "\n",
@@ -28,12 +28,12 @@ fn reports_match_the_golden_files() {
     let update = std::env::var_os("UPDATE").is_some();
     for case in cases {
         let golden = case.with_extension("txt");
-        let found = said(&fs::read_to_string(&case).unwrap());
+        let found = report(&fs::read_to_string(&case).unwrap());
         if update {
             fs::write(golden, found).unwrap();
             continue;
         }
         let wanted = fs::read_to_string(golden).unwrap();
-        assert!(found == wanted, "{} says:\n{found}\nand should say:\n{wanted}", case.display());
+        assert!(found == wanted, "the report of {} is:\n{found}\nexpected:\n{wanted}", case.display());
     }
 }

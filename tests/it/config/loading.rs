@@ -209,12 +209,15 @@ fn upstreams_are_read() {
         eject: Some(EjectSpec { after: 3, lasts: 10 * second }),
         panic_threshold: 0.3,
         slow_start: 30 * second,
-        ..UpstreamSpec::new("api", site.upstreams[UpstreamId(0)].servers.clone())
+        ..config::defaults::upstream("api", site.upstreams[UpstreamId(0)].servers.clone())
     };
     assert_eq!(format!("{:?}", site.upstreams[UpstreamId(0)]), format!("{api:?}"));
     let servers = site.upstreams[UpstreamId(2)].servers.clone();
-    let spare =
-        UpstreamSpec { balance: Balance::LeastRequests, eject: None, ..UpstreamSpec::new("spare", servers) };
+    let spare = UpstreamSpec {
+        balance: Balance::LeastRequests,
+        eject: None,
+        ..config::defaults::upstream("spare", servers)
+    };
     assert_eq!(format!("{:?}", site.upstreams[UpstreamId(2)]), format!("{spare:?}"));
 }
 
@@ -225,7 +228,7 @@ fn a_limit_needs_nothing_but_a_rate() {
     assert!(matches!(loaded.config.store, StoreSpec::Memory));
     assert_eq!(loaded.config.site.gate.limits.policies[0].quota.limit(), 5);
     assert!(loaded.config.workers >= 1);
-    let upstream = UpstreamSpec::new("u", Vec::new());
+    let upstream = config::defaults::upstream("u", Vec::new());
     assert_eq!(
         (upstream.connect_timeout, upstream.pending_timeout),
         (Duration::from_secs(5), Duration::from_secs(3))

@@ -95,7 +95,7 @@ pub fn address(bytes: &[u8]) {
         header: HeaderName::from_static(if kind % 2 == 0 { "x-forwarded-for" } else { "forwarded" }),
         ipv4_prefix: kind % 33,
         ipv6_prefix: kind % 129,
-        ..ClientIp::default()
+        ..config::defaults::client_ip()
     };
     let mut fields = Fields::new();
     for value in values.split(|&byte| byte == b'\n').filter_map(|value| HeaderValue::from_bytes(value).ok()) {

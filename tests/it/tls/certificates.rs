@@ -146,8 +146,8 @@ fn check_says_what_is_wrong_with_certificates_and_keys() {
             "the key belongs to a later certificate of the file: put that one first",
         ),
         ("half.pem", "a.test.key", "half.pem ends in the middle of a certificate"),
-        ("a.test.pem", "pkcs8.key", "pkcs8.key is encrypted, and tidegate asks for no password"),
-        ("a.test.pem", "old.key", "old.key is encrypted, and tidegate asks for no password"),
+        ("a.test.pem", "pkcs8.key", "pkcs8.key is encrypted, and tidegate can't read encrypted keys"),
+        ("a.test.pem", "old.key", "old.key is encrypted, and tidegate can't read encrypted keys"),
     ] {
         let report = said(cert, key);
         assert!(report.contains(expected) && report.contains("t.toml:3:"), "{cert} {key}: {report}");

@@ -1,16 +1,17 @@
-//! What docs/configuration.md says of each key.
+//! The documentation of each key in docs/configuration.md.
 
 use toml::Value;
 
-use super::schema::{amount, path};
+use super::code::{amount, path};
 
-const DOCUMENT: &str = include_str!("../../../../docs/configuration.md");
+pub(super) const DOCUMENT: &str = include_str!("../../../../docs/configuration.md");
 
-/// The head of a table of keys; other tables are not about keys.
+/// The header of a table of keys.
 const HEAD: &str = "| key | default | meaning |";
-/// What says which keys a tier and an override have.
+/// The start of the sentence that lists the keys of tiers and overrides.
 const NUMBERS: &str = "A tier or an override names any numbers of the limit's algorithm:";
-/// What is said of one key.
+
+/// The documentation of one key.
 #[derive(Debug)]
 pub(super) struct Row {
     /// Its tables and its name, with dots between them; a star is the placeholder of a name that the user chooses.
@@ -22,10 +23,10 @@ pub(super) struct Row {
     section: &'static str,
 }
 
-/// What holds where a key is not there.
+/// The value of a missing key.
 #[derive(Debug, PartialEq)]
 pub(super) enum Default {
-    /// The configuration is refused.
+    /// None: the configuration is invalid.
     Required,
     Literal(Value),
     /// Nothing, or something that the document describes in words.
@@ -56,7 +57,7 @@ impl Row {
         Self { path, default: Default::parse(default_cell), range, default_cell, meaning, section }
     }
 
-    /// Where the choices of the key stand: its row, or its section if the row refers to that.
+    /// The text with the choices of the key: its row, or its section if the row refers to that.
     pub fn text(&self) -> String {
         let row = format!("{} {}", self.default_cell, self.meaning);
         if row.contains("below") { self.section.to_owned() } else { row }
@@ -98,7 +99,7 @@ pub(super) fn rows() -> Vec<Row> {
             for number in numbers.split('`').skip(1).step_by(2) {
                 let of_limit = rows.iter().find(|row: &&Row| row.path == path(table, number)).unwrap();
                 let (default_cell, meaning) = (of_limit.default_cell, of_limit.meaning);
-                // Where it is not there, the limit's own number holds.
+                // Without the key, the number of the limit applies.
                 rows.extend(["tiers", "overrides"].map(|kind| Row {
                     default: Default::Words,
                     ..Row::new(format!("{table}.{kind}.*.{number}"), default_cell, meaning, section)

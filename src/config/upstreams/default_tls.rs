@@ -14,9 +14,9 @@ pub(super) const ALPN_HTTP_2: &[u8] = b"h2";
 /// TLS with default options, for HTTP/1.1 and for HTTP/2. Each is made once, since loading the system's certificates is
 /// slow.
 #[derive(Default)]
-pub(super) struct UsualTls([OnceCell<ClientTls>; 2]);
+pub(super) struct DefaultTls([OnceCell<ClientTls>; 2]);
 
-impl UsualTls {
+impl DefaultTls {
     /// TLS for these servers, if any of them needs it.
     pub fn for_servers(
         &self,
@@ -27,15 +27,15 @@ impl UsualTls {
         if !servers.iter().any(|server| server.is_tls) {
             return Ok(None);
         }
-        let usual = &self.0[usize::from(alpn == ALPN_HTTP_2)];
-        if let Some(tls) = usual.get() {
+        let default = &self.0[usize::from(alpn == ALPN_HTTP_2)];
+        if let Some(tls) = default.get() {
             return Ok(Some(tls.clone()));
         }
         let spec = ClientTlsSpec { protocols: vec![alpn.to_vec()], ..ClientTlsSpec::default() };
         match ClientTls::new(spec) {
-            Ok(tls) => Ok(Some(usual.get_or_init(|| tls).clone())),
+            Ok(tls) => Ok(Some(default.get_or_init(|| tls).clone())),
             Err(error) => {
-                item.refuse::<()>(item.error(error.to_string()));
+                item.reject::<()>(item.error(error.to_string()));
                 Err(Reported)
             }
         }

@@ -1,4 +1,4 @@
-//! Which keys the code knows, found by asking it for some that it does not know.
+//! The keys that the code knows, found by the errors of unknown ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,24 +6,24 @@ use std::fmt;
 use tidegate::limit::Algorithm;
 use toml::{Table, Value};
 
-use super::complaints;
+use super::errors;
 
-/// No key has this name, or one that is like it.
+/// No key has this name or a similar one.
 const UNKNOWN: &str = "000";
 
 /// The keys of all tables.
 #[derive(Debug, Default)]
-pub(super) struct Schema {
+pub(super) struct CodeKeys {
     keys: BTreeMap<String, Key>,
     required: BTreeSet<String>,
 }
 
-/// What the code says of a key.
+/// A key.
 #[derive(Debug, Default)]
 struct Key {
-    /// A way from the top to it.
-    way: Vec<Step>,
-    /// Of its limit, if it belongs to one.
+    /// The path from the top level to it.
+    steps: Vec<Step>,
+    /// The algorithm of the limit that it belongs to, if it does.
     algorithm: &'static str,
     range: Option<Range>,
     choices: Vec<String>,
@@ -32,12 +32,12 @@ struct Key {
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Key(String),
-    /// The name of something, which the user chooses.
+    /// A name that the user chooses.
     Name,
     Element,
 }
 
-/// Which numbers or durations a key takes.
+/// The numbers or durations that a key takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub low: i64,
@@ -53,7 +53,7 @@ enum Kind {
 }
 
 impl Range {
-    /// Both bounds, and what is next to them outside; each with whether it is in range.
+    /// Both bounds and the values next to them outside, each with whether it is in range.
     pub fn edges(&self) -> Vec<(Value, bool)> {
         let step = if matches!(self.kind, Kind::Duration) { 1_000 } else { 1 };
         let edges =
@@ -89,18 +89,18 @@ impl Kind {
     }
 }
 
-impl Schema {
-    /// What the code says of itself, for each algorithm of limits.
-    pub fn of_the_code() -> Self {
-        let mut schema = Self::default();
+impl CodeKeys {
+    /// The keys for each algorithm of limits.
+    pub fn from_errors() -> Self {
+        let mut keys = Self::default();
         for algorithm in Algorithm::ALL {
-            schema.explore(&[], algorithm.name());
+            keys.find_keys(&[], algorithm.name());
         }
-        let ranges: Vec<_> = schema.keys.values().map(|key| (key.find_range(), key.find_choices())).collect();
-        for (key, (range, choices)) in schema.keys.values_mut().zip(ranges) {
+        let ranges: Vec<_> = keys.keys.values().map(|key| (key.find_range(), key.find_choices())).collect();
+        for (key, (range, choices)) in keys.keys.values_mut().zip(ranges) {
             (key.range, key.choices) = (range, choices);
         }
-        schema
+        keys
     }
 
     /// The paths of all keys, without those of names.
@@ -108,7 +108,7 @@ impl Schema {
         self.keys.keys().map(String::as_str)
     }
 
-    /// The keys that must be there.
+    /// The required keys.
     pub fn required(&self) -> impl Iterator<Item = &str> {
         self.required.iter().map(String::as_str)
     }
@@ -121,45 +121,45 @@ impl Schema {
         self.keys.get(path).into_iter().flat_map(|key| &key.choices)
     }
 
-    /// Whether a value is not refused for its size.
+    /// Whether a value is not rejected as out of range.
     pub fn is_in_range(&self, path: &str, value: &Value) -> bool {
-        self.keys.get(path).is_none_or(|key| key.range_said(value).is_none())
+        self.keys.get(path).is_none_or(|key| key.reported_range(value).is_none())
     }
 
-    /// Whether a text of such a length is not refused.
+    /// Whether a text of this length is accepted.
     pub fn takes_text(&self, path: &str, length: i64) -> bool {
         let text = Value::String("x".repeat(usize::try_from(length).unwrap()));
-        let said = self.keys.get(path).map(|key| key.said(&text)).unwrap_or_default();
-        !said.iter().any(|line| line.contains("` is not "))
+        let errors = self.keys.get(path).map(|key| key.errors(&text)).unwrap_or_default();
+        !errors.iter().any(|line| line.contains("` is not "))
     }
 
-    /// Asks for the keys of the table at the end of a way, and goes on to each that is a table.
-    fn explore(&mut self, way: &[Step], algorithm: &'static str) {
-        let said = complaints(&written(
-            way,
+    /// Finds the keys of the table at the end of a path, and those of its inner tables.
+    fn find_keys(&mut self, steps: &[Step], algorithm: &'static str) {
+        let errors = errors(&written(
+            steps,
             Value::Table([(UNKNOWN.to_owned(), Value::Integer(0))].into_iter().collect()),
             algorithm,
         ));
         let unknown = format!("unknown key `{UNKNOWN}`");
-        let Some((table, keys)) = said.iter().find_map(|line| {
+        let Some((table, keys)) = errors.iter().find_map(|line| {
             let (before, keys) = line.split_once("; its keys are ")?;
             Some((before.split_once(&unknown)?.1.trim_start_matches(" in "), keys))
         }) else {
             return;
         };
         for key in keys.split(", ") {
-            self.add(way, key, algorithm);
+            self.add(steps, key, algorithm);
             for more in [&[][..], &[Step::Element], &[Step::Name]] {
-                self.explore(&[way, &[Step::Key(key.to_owned())], more].concat(), algorithm);
+                self.find_keys(&[steps, &[Step::Key(key.to_owned())], more].concat(), algorithm);
             }
         }
-        for (other, key) in said.iter().filter_map(|line| missing(line)) {
+        for (other, key) in errors.iter().filter_map(|line| missing(line)) {
             if other == table {
-                self.required.insert(path(&dotted(way), key));
-            } else if let [outer @ .., Step::Key(name), Step::Name] = way
+                self.required.insert(path(&dotted(steps), key));
+            } else if let [outer @ .., Step::Key(name), Step::Name] = steps
                 && other == format!("`{name}`")
             {
-                // A table of which the user names some keys has no unknown ones.
+                // A table in which the user chooses names has no unknown keys.
                 let outer = [outer, &[Step::Key(name.clone())]].concat();
                 self.add(&outer, key, algorithm);
                 self.required.insert(path(&dotted(&outer), key));
@@ -167,26 +167,26 @@ impl Schema {
         }
     }
 
-    fn add(&mut self, way: &[Step], key: &str, algorithm: &'static str) {
-        let whole = path(&dotted(way), key);
-        let way = [way, &[Step::Key(key.to_owned())]].concat();
-        self.keys.entry(whole).or_insert(Key { way, algorithm, ..Key::default() });
+    fn add(&mut self, steps: &[Step], key: &str, algorithm: &'static str) {
+        let whole = path(&dotted(steps), key);
+        let steps = [steps, &[Step::Key(key.to_owned())]].concat();
+        self.keys.entry(whole).or_insert(Key { steps, algorithm, ..Key::default() });
     }
 }
 
 impl Key {
     fn name(&self) -> &str {
-        if let Some(Step::Key(name)) = self.way.last() { name } else { "" }
+        if let Some(Step::Key(name)) = self.steps.last() { name } else { "" }
     }
 
-    fn said(&self, value: &Value) -> Vec<String> {
-        complaints(&written(&self.way, value.clone(), self.algorithm))
+    fn errors(&self, value: &Value) -> Vec<String> {
+        errors(&written(&self.steps, value.clone(), self.algorithm))
     }
 
-    /// The range that a value is out of, as the message has it.
-    fn range_said(&self, value: &Value) -> Option<(i64, i64)> {
+    /// The range in the error of a value that is out of range.
+    fn reported_range(&self, value: &Value) -> Option<(i64, i64)> {
         let start = format!("`{}` must be from ", self.name());
-        let line = self.said(value).into_iter().find(|line| line.contains(&start))?;
+        let line = self.errors(value).into_iter().find(|line| line.contains(&start))?;
         let (range, _) = line.split_once(&start)?.1.split_once(", not ")?;
         let (low, high) = range.trim_end_matches(" bytes").split_once(" to ")?;
         Some((amount(low)?, amount(high)?))
@@ -199,16 +199,16 @@ impl Key {
             (Kind::Duration, Value::String("999999999h".to_owned())),
             (Kind::Numbers, Value::Array(vec![number])),
         ];
-        probes
-            .into_iter()
-            .find_map(|(kind, probe)| self.range_said(&probe).map(|(low, high)| Range { low, high, kind }))
+        probes.into_iter().find_map(|(kind, probe)| {
+            self.reported_range(&probe).map(|(low, high)| Range { low, high, kind })
+        })
     }
 
     fn find_choices(&self) -> Vec<String> {
         let word = Value::String(UNKNOWN.to_owned());
         let of = format!("is not a value of `{}`; the values are ", self.name());
         for probe in [word.clone(), Value::Array(vec![word])] {
-            for line in self.said(&probe) {
+            for line in self.errors(&probe) {
                 if let Some((_, choices)) = line.split_once(&of) {
                     return choices.split('"').skip(1).step_by(2).map(str::to_owned).collect();
                 }
@@ -218,9 +218,9 @@ impl Key {
     }
 }
 
-/// A configuration with this value at the end of a way, and nothing else but the algorithm of a limit.
-fn written(way: &[Step], value: Value, algorithm: &str) -> String {
-    let nested = way.iter().rev().fold(value, |value, step| match step {
+/// A configuration with this value at the end of a path, and with nothing else but the algorithm of a limit.
+fn written(steps: &[Step], value: Value, algorithm: &str) -> String {
+    let nested = steps.iter().rev().fold(value, |value, step| match step {
         Step::Element => Value::Array(vec![value]),
         Step::Key(key) => Value::Table([(key.clone(), value)].into_iter().collect()),
         Step::Name => Value::Table([("x".to_owned(), value)].into_iter().collect()),
@@ -233,7 +233,7 @@ fn written(way: &[Step], value: Value, algorithm: &str) -> String {
     toml::to_string(&Table::from(root)).unwrap()
 }
 
-/// What a message says is missing, and in which table.
+/// The table and the missing key of an error.
 fn missing(line: &str) -> Option<(&str, &str)> {
     let (before, after) = line.split_once(" has no `")?;
     let (key, _) = after.split_once("`; add a line such as")?;
@@ -241,8 +241,8 @@ fn missing(line: &str) -> Option<(&str, &str)> {
 }
 
 /// The path of a table, without the numbers of elements.
-fn dotted(way: &[Step]) -> String {
-    way.iter().fold(String::new(), |table, step| match step {
+fn dotted(steps: &[Step]) -> String {
+    steps.iter().fold(String::new(), |table, step| match step {
         Step::Element => table,
         Step::Name => path(&table, "*"),
         Step::Key(key) => path(&table, key),

@@ -13,10 +13,10 @@ pub(super) fn warn_of_path(text: &Text<'_>) {
     let Some((why, help)) = path(&text.value) else { return };
     // Messages do not quote values from the environment.
     let why = if text.from_env { "this path is matched literally".to_owned() } else { why };
-    text.item.reader.note(Problem::warning(text.item.span(), why).help(help));
+    text.item.reader.report(Problem::warning(text.item.span(), why).help(help));
 }
 
-/// Why hardly any request has such a path, and the cure.
+/// The reason why hardly any request has such a path, and help.
 fn path(path: &str) -> Option<(String, String)> {
     if let Some((_, query)) = path.split_once('?') {
         let help = match query.split_once('=') {
@@ -72,7 +72,7 @@ pub(super) fn warn_of_header(name: &HeaderName, text: &Text<'_>) {
     if text.value.contains('*') && !is_meant {
         let title = "`*` is matched literally: the whole value of a header is compared";
         let help = "write the value that clients send; use several routes for several values";
-        text.item.reader.note(Problem::warning(text.item.span(), title).help(help));
+        text.item.reader.report(Problem::warning(text.item.span(), title).help(help));
     }
 }
 

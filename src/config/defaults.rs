@@ -1,0 +1,35 @@
+//! Settings whose keys all have their defaults, read from the lists of keys.
+
+use std::net::SocketAddr;
+
+use super::keys::{ANSWERS, CLIENT_IP};
+use super::table::read_defaults;
+use super::{answers, listeners, upstreams};
+use crate::gate::ClientIp;
+use crate::proxy::ResponsePolicy;
+use crate::server::ListenerSpec;
+use crate::upstream::{ServerSpec, UpstreamSpec};
+
+/// A listener at this address.
+#[must_use]
+pub fn listener(address: SocketAddr) -> ListenerSpec {
+    listeners::with_defaults(address)
+}
+
+/// An upstream with these servers, without TLS.
+#[must_use]
+pub fn upstream(name: &str, servers: Vec<ServerSpec>) -> UpstreamSpec {
+    upstreams::with_defaults(name, servers)
+}
+
+/// How client addresses are found without `[client_ip]`.
+#[must_use]
+pub fn client_ip() -> ClientIp {
+    read_defaults(&CLIENT_IP, super::client_ip::client_ip)
+}
+
+/// How responses describe limits without `[answers]`.
+#[must_use]
+pub fn response_policy() -> ResponsePolicy {
+    read_defaults(&ANSWERS, answers::answers)
+}
