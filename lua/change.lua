@@ -15,7 +15,7 @@ local function clock(given)
 end
 
 local now = clock(ARGV[1])
-local _, parts_of, joined, settled_hold = hold()
+local _, split_record, join_record, updated_penalty = penalty()
 
 local function set(key, record, ttl)
   if record == "" then
@@ -26,18 +26,18 @@ local function set(key, record, ttl)
 end
 
 local function change(key, record)
-  local state, kept = parts_of(record)
-  local hold = settled_hold(kept, now)
+  local state, held = split_record(record)
+  local penalty = updated_penalty(held, now)
   if ARGV[3] == "block" then
-    hold.blocked = math.min(hold.stamp + ARGV[4], FOREVER)
-    local ttl = math.ceil((hold.blocked - now) / 1000) + 1 + ARGV[2]
-    set(key, joined(state, hold), math.max(ttl, redis.call("PTTL", key)))
+    penalty.blocked = math.min(penalty.stamp + ARGV[4], FOREVER)
+    local ttl = math.ceil((penalty.blocked - now) / 1000) + 1 + ARGV[2]
+    set(key, join_record(state, penalty), math.max(ttl, redis.call("PTTL", key)))
   elseif ARGV[3] == "unblock" then
-    if record then set(key, joined(state, nil), math.max(1, redis.call("PTTL", key))) end
+    if record then set(key, join_record(state, nil), math.max(1, redis.call("PTTL", key))) end
   elseif record then
-    local rest = math.max(0, hold.blocked - now)
-    local blocked = { stamp = hold.stamp, denials = 0, opened = 0, banned = 0, blocked = hold.blocked }
-    set(key, joined(false, rest > 0 and blocked or nil), math.ceil(rest / 1000) + 1 + ARGV[2])
+    local rest = math.max(0, penalty.blocked - now)
+    local blocked = { stamp = penalty.stamp, denials = 0, opened = 0, banned = 0, blocked = penalty.blocked }
+    set(key, join_record(false, rest > 0 and blocked or nil), math.ceil(rest / 1000) + 1 + ARGV[2])
   end
 end
 

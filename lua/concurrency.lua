@@ -29,7 +29,7 @@ end
 -- Returns the time, a text and the position in it from which on the holders are, their units, the bounds of their
 -- leases, and whether the clock was set back. The text is the state itself if possible: copying all holders is what
 -- makes a call slow.
-local function settle_leases(state, now)
+local function update_leases(state, now)
   if not state or #state < 32 or (#state - 32) % 24 ~= 0 then return now, "", 1, 0, NEVER, 0, false end
   local stamp, used, earliest, latest = struct.unpack("<dddd", state)
   local is_own = is_whole(stamp) and is_whole(used) and is_whole(earliest) and is_whole(latest)
@@ -45,7 +45,7 @@ local function settle_leases(state, now)
 end
 
 -- The position of `holder` among the holders of `text`, which start at `first`, and its units.
-local function place_of(text, first, holder)
+local function position_of(text, first, holder)
   local from = first
   while true do
     local at = string.find(text, holder, from, true)
@@ -57,15 +57,15 @@ end
 
 return function(state, numbers, now, cost, holder, kind)
   local limit, lease = numbers[1], numbers[2]
-  local at, text, first, used, earliest, latest, set_back = settle_leases(state, now)
-  local allowed, retry, writes, place, had, added = 1, 0, false, nil, 0, ""
+  local at, text, first, used, earliest, latest, set_back = update_leases(state, now)
+  local allowed, retry, writes, position, had, added = 1, 0, false, nil, 0, ""
   if kind == RELEASE then
-    place, had = place_of(text, first, holder)
+    position, had = position_of(text, first, holder)
     used, writes = math.max(0, used - had), had > 0
   elseif kind ~= RENEW and cost > math.max(0, limit - used) then
     allowed, retry, writes = 0, cost <= limit and GUESS or -1, set_back
   elseif cost > 0 then
-    place, had = place_of(text, first, holder)
+    position, had = position_of(text, first, holder)
     added = holder .. struct.pack("<dd", at + lease, cost)
     used, writes = used - had + cost, true
     earliest, latest = math.min(earliest, at + lease), math.max(latest, at + lease)
@@ -74,8 +74,8 @@ return function(state, numbers, now, cost, holder, kind)
   if writes then
     -- One expression, so that no intermediate strings are created.
     local numbers_now = struct.pack("<dddd", at, used, earliest, latest)
-    if place then
-      next_state = numbers_now .. string.sub(text, first, place - 1) .. string.sub(text, place + 24) .. added
+    if position then
+      next_state = numbers_now .. string.sub(text, first, position - 1) .. string.sub(text, position + 24) .. added
     else
       next_state = numbers_now .. string.sub(text, first) .. added
     end

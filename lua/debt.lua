@@ -21,7 +21,7 @@ local function in_own_unit(ticks, from, unit, full)
 end
 
 -- The debt at `now`: the time, the ticks, and whether the clock was set back.
-local function settle_debt(state, drain, unit, full, now)
+local function update_debt(state, drain, unit, full, now)
   if not state or #state ~= 24 then return now, 0, false end
   local stamp, ticks, from = struct.unpack("<ddd", state)
   if not (is_whole(stamp) and is_whole(ticks) and is_whole(from) and from > 0) then return now, 0, false end
@@ -35,7 +35,7 @@ end
 local function debt_step(state, numbers, now, cost, taken, kind)
   local drain, unit, limit = numbers[1], numbers[2], numbers[3]
   local full = limit * unit
-  local at, ticks, set_back = settle_debt(state, drain, unit, full, now)
+  local at, ticks, set_back = update_debt(state, drain, unit, full, now)
   if kind == REFUND then
     local back = math.min(cost, limit) * unit - math.max(0, at - taken) * drain
     back = math.min(math.max(0, back), ticks)
@@ -67,4 +67,4 @@ local function debt_step(state, numbers, now, cost, taken, kind)
   return 0, div_floor(room, unit), reset, retry, 0, moved, reset
 end
 
-return debt_step, settle_debt, until_drained
+return debt_step, update_debt, until_drained

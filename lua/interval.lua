@@ -6,7 +6,7 @@
 --         bucket has no grid.
 -- TTL     until the tick that fills it
 
-local function settle_interval(state, units, period, limit, now)
+local function update_interval(state, units, period, limit, now)
   if not state or #state ~= 24 then return now, now, 0, false end
   local stamp, tick, missing = struct.unpack("<ddd", state)
   if not (is_whole(stamp) and is_whole(tick) and is_whole(missing) and tick <= stamp) then
@@ -24,7 +24,7 @@ end
 
 return function(state, numbers, now, cost, taken, kind)
   local units, period, limit = numbers[1], numbers[2], numbers[3]
-  local at, tick, missing, set_back = settle_interval(state, units, period, limit, now)
+  local at, tick, missing, set_back = update_interval(state, units, period, limit, now)
   -- Time from now until so many tokens are added.
   local function until_back(tokens)
     if tokens == 0 then return 0 end

@@ -3,14 +3,14 @@
 --
 -- In      numbers {N', P', limit}, limit = queue + 1
 -- State and TTL as in debt.lua
-local debt_step, settle_debt, until_drained = debt()
+local debt_step, update_debt, until_drained = debt()
 
 return function(state, numbers, now, cost, taken, kind)
   local allowed, remaining, reset, retry, delay, next_state, lifetime =
     debt_step(state, numbers, now, cost, taken, kind)
   if allowed == 1 and cost > 0 and kind ~= REFUND and kind ~= LATE then
     local drain, unit, limit = numbers[1], numbers[2], numbers[3]
-    local at, ticks = settle_debt(state, drain, unit, limit * unit, now)
+    local at, ticks = update_debt(state, drain, unit, limit * unit, now)
     delay = until_drained(ticks, drain, at, now)
   end
   return allowed, remaining, reset, retry, delay, next_state, lifetime

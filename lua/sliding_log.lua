@@ -10,8 +10,8 @@
 
 local first_entry = timeline()
 
-local function log_entry(state, place)
-  local low, high = struct.unpack("<I6I2", state, place * 8 - 7)
+local function log_entry(state, index)
+  local low, high = struct.unpack("<I6I2", state, index * 8 - 7)
   local time = low % 2^45
   return time, (low - time) / 2^45 + high * 8
 end
@@ -42,14 +42,14 @@ end
 -- `stamp`; nil if that entry no longer exists.
 local function refund_log(state, first, before, past, newest, age, cost, stamp)
   if age < 0 or age >= 2^45 then return nil end
-  local place, earlier, time, total =
+  local index, earlier, time, total =
     first_entry(log_entry, state, first, past, before, false, newest, 2^45, age + 1)
   if not time or (newest - time) % 2^45 ~= age then return nil end
   local spent = (total - earlier) % 2^19
   local back = math.min(spent, cost)
   if back == 0 then return nil end
-  local from = back == spent and place + 1 or place
-  local kept = { string.sub(state, first * 8 - 7, place * 8 - 8) }
+  local from = back == spent and index + 1 or index
+  local kept = { string.sub(state, first * 8 - 7, index * 8 - 8) }
   for i = from, past - 1 do
     time, total = log_entry(state, i)
     total = (total - back) % 2^19
@@ -74,12 +74,12 @@ local function late_log(state, first, before, past, newest, total, units, taken,
     return kept .. log_word((newest + taken - stamp) % 2^45, (total + units) % 2^19) .. struct.pack("<dd", taken, before)
   end
   local age = stamp - taken
-  local place, earlier, time = first_entry(log_entry, state, first, past, before, false, newest, 2^45, age + 1)
-  local kept = { string.sub(state, first * 8 - 7, place * 8 - 8) }
+  local index, earlier, time = first_entry(log_entry, state, first, past, before, false, newest, 2^45, age + 1)
+  local kept = { string.sub(state, first * 8 - 7, index * 8 - 8) }
   if not time or (newest - time) % 2^45 ~= age then
     kept[2] = log_word((newest - age) % 2^45, (earlier + units) % 2^19)
   end
-  for i = place, past - 1 do
+  for i = index, past - 1 do
     time, total = log_entry(state, i)
     kept[#kept + 1] = log_word(time, (total + units) % 2^19)
   end
@@ -123,16 +123,16 @@ local function log_step(state, numbers, now, cost, taken, kind)
     return 1, remaining, reset, 0, 0, late, alive
   end
   local remaining = numbers[1] - spent
-  local place, earlier = first, before
+  local index, earlier = first, before
   for i = 3, #numbers, 2 do
     -- Each entry has at least one unit, so N entries exhaust the rate.
     local low = past - numbers[i]
-    if low > place then
+    if low > index then
       local _
-      place, _, earlier = low, log_entry(state, low - 1)
+      index, _, earlier = low, log_entry(state, low - 1)
     end
     reach = numbers[i + 1] - (at - stamp)
-    place, earlier = first_entry(log_entry, state, place, past, earlier, false, newest, 2^45, reach)
+    index, earlier = first_entry(log_entry, state, index, past, earlier, false, newest, 2^45, reach)
     remaining = math.min(remaining, numbers[i] - (total - earlier) % 2^19)
   end
   remaining = math.max(0, remaining)

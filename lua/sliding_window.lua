@@ -9,22 +9,22 @@
 
 local first_entry = timeline()
 
-local function part_entry(state, place)
-  return struct.unpack("<I2I6", state, place * 8 - 7)
+local function part_entry(state, index)
+  return struct.unpack("<I2I6", state, index * 8 - 7)
 end
 
 -- The counters without `cost` of the units in the part that is `age` before the newest, whose number is `last`; nil if
 -- that part no longer exists.
 local function refund_part(state, first, before, past, newest, age, cost, last, width, stamp)
   if age < 0 or age >= 2^16 then return nil end
-  local place, earlier, number, total =
+  local index, earlier, number, total =
     first_entry(part_entry, state, first, past, before, false, newest, 2^16, age + 1)
   if not number or (newest - number) % 2^16 ~= age then return nil end
   local spent = (total - earlier) % 2^48
   local back = math.min(spent, cost)
   if back == 0 then return nil end
-  local from = back == spent and place + 1 or place
-  local kept = { string.sub(state, first * 8 - 7, place * 8 - 8) }
+  local from = back == spent and index + 1 or index
+  local kept = { string.sub(state, first * 8 - 7, index * 8 - 8) }
   for i = from, past - 1 do
     number, total = part_entry(state, i)
     kept[#kept + 1] = struct.pack("<I2I6", number, (total - back) % 2^48)
@@ -48,12 +48,12 @@ local function late_part(state, first, before, past, newest, total, units, late,
     return kept .. struct.pack("<I2I6ddd", number, (total + units) % 2^48, math.max(stamp, taken), before, width)
   end
   local age = last - late
-  local place, earlier, number = first_entry(part_entry, state, first, past, before, false, newest, 2^16, age + 1)
-  local kept = { string.sub(state, first * 8 - 7, place * 8 - 8) }
+  local index, earlier, number = first_entry(part_entry, state, first, past, before, false, newest, 2^16, age + 1)
+  local kept = { string.sub(state, first * 8 - 7, index * 8 - 8) }
   if not number or (newest - number) % 2^16 ~= age then
     kept[2] = struct.pack("<I2I6", (newest - age) % 2^16, (earlier + units) % 2^48)
   end
-  for i = place, past - 1 do
+  for i = index, past - 1 do
     number, total = part_entry(state, i)
     kept[#kept + 1] = struct.pack("<I2I6", number, (total + units) % 2^48)
   end

@@ -9,7 +9,7 @@
 -- ARGV[1]  now in µs, or "" for this server's own clock
 -- ARGV[2]  ms to add to every TTL
 -- ARGV[3]  requests: each "<HH" number of equal requests, and number of charges, then for each charge "<HHBd" the index
---          of its key in KEYS, the index of its policy, both from 1, its kind (0 take, 1 peek, 3 release, 4 renew, 5
+--          of its key in KEYS, the index of its policy, both from 1, its kind (0 take, 1 check, 3 release, 4 renew, 5
 --          refund, 6 late) and its cost; for a concurrency limit 8 bytes more: the holder of the slot; for other
 --          refunds "<d" when the units were taken, in µs, and for other late charges "<d" how long ago. The number of
 --          equal requests exceeds one only with one charge and without extra bytes: the others use the next keys.
@@ -18,7 +18,7 @@
 -- Returns  for each charge, in order, "<bddd": allowed (1; 0 denied by the quota, -1 by a ban, -2 by a block), remaining,
 --          reset_after µs, and delay µs if it is allowed, or else retry_after µs (-1: never); and at the end "<d" now
 --          in µs
--- State    one string for each key, in the layout of its algorithm and hold.lua; expires when it equals an empty one
+-- State    one string for each key, in the layout of its algorithm and penalty.lua; expires when it equals an empty one
 -- A denial writes nothing and leaves the TTL, except for a state that moves because the clock was set back, and for
 -- denials that count towards a ban.
 
@@ -34,15 +34,15 @@ local states, lifetimes = call("MGET", unpack(KEYS)), {}
 local decide, decide_one
 local out, at = {}, 1
 while at <= #requests do
-  local count, charges, key, place, kind, cost, behind = unpack_struct("<HHHHBd", requests, at)
-  local policy, drain, unit, limit = ARGV[BEFORE_POLICIES + place], nil, nil, 0
+  local count, charges, key, policy_index, kind, cost, behind = unpack_struct("<HHHHBd", requests, at)
+  local policy, drain, unit, limit = ARGV[BEFORE_POLICIES + policy_index], nil, nil, 0
   local letter, options = string.byte(policy, 1, 2)
   if (letter == TOKEN_BUCKET or letter == GCRA) and options % 2 == 0 then
     drain, unit, limit = unpack_struct("<ddd", policy, 4)
   end
   if charges == 1 and kind == TAKE and cost > 0 and cost <= limit then
-    -- As in debt.lua, whose functions would cost more than the work itself. The fraction of a number is its remainder
-    -- by 1, so q % 1 - q rounds -q up.
+    -- The arithmetic of debt.lua, inline: calling its functions would cost more than the arithmetic. The fraction of a
+    -- number is its remainder by 1, so q % 1 - q rounds -q up.
     local full, price = limit * unit, cost * unit
     local result, n = {}, 0
     for i = key, key + count - 1 do
@@ -74,7 +74,7 @@ while at <= #requests do
         result[n + 1], result[n + 2], result[n + 3], result[n + 4] = allowed, (room - room % unit) / unit, reset, wait
       else
         if not decide then decide, decide_one = others(now, states, lifetimes) end
-        result[n + 1], result[n + 2], result[n + 3], result[n + 4] = decide_one(place, i, TAKE, cost)
+        result[n + 1], result[n + 2], result[n + 3], result[n + 4] = decide_one(policy_index, i, TAKE, cost)
       end
       n = n + 4
     end

@@ -1,6 +1,6 @@
 //! Penalties of a key beside its quota: bans after repeated denials, and blocks by operators.
 //!
-//! Twin of `lua/hold.lua`.
+//! Twin of `lua/penalty.lua`.
 
 use super::clock::MAX_SKEW;
 use super::rate::MAX_TICKS;

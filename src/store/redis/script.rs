@@ -31,7 +31,7 @@ pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
         "local function others(...)\n",
         function!("local debt", "debt.lua"),
         function!("local timeline", "timeline.lua"),
-        function!("local hold", "hold.lua"),
+        function!("local penalty", "penalty.lua"),
         "local ALGORITHMS = {}\n",
         function!("ALGORITHMS.b", "token_bucket.lua"),
         function!("ALGORITHMS.i", "interval.lua"),
@@ -51,7 +51,7 @@ pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
 pub static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/shared.lua"),
-        function!("local hold", "hold.lua"),
+        function!("local penalty", "penalty.lua"),
         include_str!("../../../lua/change.lua"),
     ))
 });
