@@ -38,8 +38,8 @@ enum Command {
     Run(FileArgs),
     /// Check the configuration.
     ///
-    /// Prints every problem with its line, its position and its cure, and warns of suspicious settings. Makes no
-    /// network connections.
+    /// Prints every problem with its line, its position and how to correct it, and warns of suspicious settings. Makes
+    /// no network connections.
     Check(FileArgs),
     /// Explain which route, limits and keys apply to a request, and why.
     ///
@@ -47,8 +47,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Play arrivals against limits on a virtual clock.
     ///
-    /// Shows which requests would be admitted, delayed or refused, and how many units remain, with the code of the
-    /// server.
+    /// Shows which requests would be admitted, delayed or denied, and how many units remain, with the code of the server.
     Simulate(simulate::SimulateArgs),
     /// Describe the configuration file: all keys, or a JSON schema for editors.
     Config(config::ConfigArgs),

@@ -1,4 +1,4 @@
-//! JSON Web Tokens (RFC 7519): which of them are valid, and their claims.
+//! JSON Web Tokens (RFC 7519): verification, and claims.
 //!
 //! A [`Verifier`] has one set of keys, and caches the verdict on each token. Where the keys come from a URL, a
 //! [`Refresher`] fetches them in the background: no request ever waits for them.

@@ -70,8 +70,8 @@ impl SharedState {
 
 /// The least `retry_after` while the store is unavailable.
 const RETRY_AFTER: Micros = Micros::SECOND;
-/// How long after an outage charges are also taken from the shares, if there are other proxies. In this time these notice that
-/// the store is back, and pay: at most half a second until they are connected, and as long until they probe it.
+/// How long after an outage charges are also taken from the shares, if there are other proxies. In this time they notice that
+/// the store is available again, and pay: at most half a second until they are connected, and as long until they probe it.
 const TRIAL: Duration = Duration::from_millis(1_500);
 /// How often a limiter checks whether it is still used.
 const UNUSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -109,7 +109,7 @@ impl Limiter {
         }
         let StoreClient { store, fallback, .. } = &self.client;
         if let Some(denials) = limits.impossible(charges) {
-            denials.iter().for_each(|status| fallback.counts.decided(status.policy, Outcome::Denied));
+            denials.iter().for_each(|status| fallback.counts.record_decision(status.policy, Outcome::Denied));
             return Admission::limited(denials);
         }
         let redis = match store {
@@ -117,11 +117,11 @@ impl Limiter {
             Store::Redis(redis) => redis,
         };
         if fallback.breaker.is_open() {
-            return self.decide_alone(limits, charges, None);
+            return self.decide_locally(limits, charges, None);
         }
         if let Some(known) = self.denials.check(&limits.policies, charges, cached_now()) {
             let all = known.iter().map(|status| (status.policy, &status.decision));
-            fallback.counts.refused(&limits.policies, all);
+            fallback.counts.record_cached_denials(&limits.policies, all);
             return Admission::limited(known);
         }
         // Boxed so that the Redis path does not enlarge every request's future.
@@ -134,7 +134,7 @@ impl Limiter {
         let (charges, slots) = fallback.slots.request(limits, owner, charges);
         let decisions = memory.take(&limits.policies, &charges);
         self.client.record_success();
-        fallback.counts.asked(&limits.policies, &charges, &decisions);
+        fallback.counts.record_store_decisions(&limits.policies, &charges, &decisions);
         let admission = Admission::new(&limits.policies, &charges, &decisions, slots);
         admission.reserving(|| {
             Reservation::new(&self.client, limits, &charges, &decisions, Origin::Store(Vec::new()))
@@ -160,7 +160,7 @@ impl Limiter {
         match redis.take(&limits.policies, &requested).await {
             Ok(decisions) => {
                 self.client.record_success();
-                fallback.counts.asked(&limits.policies, &requested, &decisions);
+                fallback.counts.record_store_decisions(&limits.policies, &requested, &decisions);
                 let admission = Admission::new(&limits.policies, &requested, &decisions, slots);
                 if admission.verdict.is_err() {
                     fallback.refund_shares(limits, &shares);
@@ -176,14 +176,14 @@ impl Limiter {
             Err(error) => {
                 self.client.record_failure(&error);
                 fallback.refund_shares(limits, &shares);
-                self.decide_alone(limits, charges, Some(&error))
+                self.decide_locally(limits, charges, Some(&error))
             }
         }
     }
 
     /// Decides without the store, after `error` or without a call to it. A limit that denies because the store is unavailable
     /// takes precedence over one whose share is used up.
-    fn decide_alone(&self, limits: &Limits, charges: &[Charge], error: Option<&StoreError>) -> Admission {
+    fn decide_locally(&self, limits: &Limits, charges: &[Charge], error: Option<&StoreError>) -> Admission {
         let fallback = &self.client.fallback;
         if fallback.denies(limits, charges) {
             return Admission::unavailable(fallback.breaker.until_probe().max(RETRY_AFTER));
@@ -200,8 +200,8 @@ impl Limiter {
         self.client.fallback.breaker.connect(&self.client.store).await;
     }
 
-    /// Runs what is not part of a request, for as long as the limiter has another clone or a slot: releases slots, renews
-    /// their leases, probes a store that does not reply or is idle, and pays debts.
+    /// Runs the background work for as long as the limiter has another clone or a slot: releases slots, renews their leases,
+    /// probes a store that does not reply or is idle, and pays debts.
     pub async fn run_maintenance(self) {
         tokio::select! {
             () = self.client.fallback.slots.run_maintenance(&self.client.store) => {}

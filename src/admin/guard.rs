@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::client::ClientId;
 use super::failures::Failures;
-use super::response::Refusal;
+use super::response::Rejection;
 use super::spec::{AdminAddress, AdminSpec};
 use crate::gate::host_of;
 use crate::time::monotonic;
@@ -22,22 +22,22 @@ const MAX_BODY: usize = 64 * 1024;
 /// How long reading a body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Refuses requests of a web page whose own domain name resolves to this interface (DNS rebinding). A page can't use an
+/// Rejects requests of a web page whose own domain name resolves to this interface (DNS rebinding). A page can't use an
 /// address in place of its name, does not know the token, and can't connect to a Unix socket.
-pub(super) fn check_host(spec: &AdminSpec, head: &request::Parts) -> Result<(), Refusal> {
+pub(super) fn check_host(spec: &AdminSpec, head: &request::Parts) -> Result<(), Rejection> {
     let mut named: Vec<&[u8]> = head.headers.get_all(HOST).iter().map(HeaderValue::as_bytes).collect();
     if named.len() != 1 {
-        return Err(Refusal::wrong("the request must have exactly one Host header"));
+        return Err(Rejection::bad_request("the request must have exactly one Host header"));
     }
     let is_exposed_to_pages = spec.token.is_none() && matches!(spec.address, AdminAddress::Tcp(_));
     named.extend(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
     for authority in named {
         let host = std::str::from_utf8(authority).ok().and_then(host_of);
-        let Some(host) = host else { return Err(Refusal::wrong("the Host header is not valid")) };
+        let Some(host) = host else { return Err(Rejection::bad_request("the Host header is not valid")) };
         if is_exposed_to_pages && !is_literal(&host) && !is_localhost(&host) {
-            let refusal =
-                Refusal::new(StatusCode::FORBIDDEN, format!("`{host}` is not a name of this interface"));
-            return Err(refusal.help("use its address or localhost, or set `token` in [admin]"));
+            let rejection =
+                Rejection::new(StatusCode::FORBIDDEN, format!("`{host}` is not a name of this interface"));
+            return Err(rejection.help("use its address or localhost, or set `token` in [admin]"));
         }
     }
     Ok(())
@@ -51,13 +51,13 @@ fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Refuses requests without the token, if one is configured, and for a while clients that have sent wrong ones.
+/// Rejects requests without the token, if one is configured, and for a while those of clients that have sent wrong tokens.
 pub(super) fn check_token(
     spec: &AdminSpec,
     head: &request::Parts,
     client: ClientId,
     failures: &Failures,
-) -> Result<(), Refusal> {
+) -> Result<(), Rejection> {
     let Some(token) = &spec.token else { return Ok(()) };
     let mut values = head.headers.get_all(AUTHORIZATION).iter();
     let (Some(first), second) = (values.next().and_then(|value| bearer(value.as_bytes())), values.next())
@@ -69,7 +69,7 @@ pub(super) fn check_token(
     if let Some(pause) = failures.pause(client, now) {
         let seconds = pause.as_millis().div_ceil(1_000).to_string();
         let error = "too many wrong tokens from this address";
-        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, error).header(RETRY_AFTER, seconds));
+        return Err(Rejection::new(StatusCode::TOO_MANY_REQUESTS, error).header(RETRY_AFTER, seconds));
     }
     if second.is_none() && token.is(first) {
         return Ok(());
@@ -78,8 +78,8 @@ pub(super) fn check_token(
     Err(unauthorized("wrong token"))
 }
 
-fn unauthorized(error: &str) -> Refusal {
-    Refusal::new(StatusCode::UNAUTHORIZED, error)
+fn unauthorized(error: &str) -> Rejection {
+    Rejection::new(StatusCode::UNAUTHORIZED, error)
         .header(WWW_AUTHENTICATE, "Bearer")
         .help("send the token of [admin]: Authorization: Bearer TOKEN")
 }
@@ -90,54 +90,55 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Refuses methods other than GET and HEAD.
-pub(super) fn require_read(head: &request::Parts) -> Result<(), Refusal> {
+/// Rejects methods other than GET and HEAD.
+pub(super) fn require_read(head: &request::Parts) -> Result<(), Rejection> {
     if head.method == Method::GET || head.method == Method::HEAD {
         return Ok(());
     }
     Err(not_allowed(head, "GET, HEAD"))
 }
 
-/// Reads the JSON body of a POST. Requiring its Content-Type refuses web pages of other sites: a browser sends it only
+/// Reads the JSON body of a POST. Requiring its Content-Type rejects requests of web pages of other sites: a browser sends it only
 /// after a preflight request, which is never granted (CORS).
 pub(super) async fn read_json<T: DeserializeOwned>(
     head: &request::Parts,
     body: Incoming,
-) -> Result<T, Refusal> {
+) -> Result<T, Rejection> {
     if head.method != Method::POST {
         return Err(not_allowed(head, "POST"));
     }
     let is_json =
         |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON));
     if !head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).is_some_and(is_json) {
-        let refusal = Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON");
-        return Err(refusal.help("send it with Content-Type: application/json"));
+        let rejection = Rejection::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON");
+        return Err(rejection.help("send it with Content-Type: application/json"));
     }
     if head.uri.query().is_some_and(|query| !query.is_empty()) {
-        return Err(Refusal::wrong("parameters go into the body, not into the query"));
+        return Err(Rejection::bad_request("parameters go into the body, not into the query"));
     }
     let body = read(body).await?;
-    serde_json::from_slice(&body).map_err(|error| Refusal::wrong(format!("the body is not valid: {error}")))
+    serde_json::from_slice(&body)
+        .map_err(|error| Rejection::bad_request(format!("the body is not valid: {error}")))
 }
 
 const JSON: &str = "application/json";
 
-async fn read(body: Incoming) -> Result<Bytes, Refusal> {
+async fn read(body: Incoming) -> Result<Bytes, Rejection> {
     let limited = Limited::new(body, MAX_BODY).collect();
     match tokio::time::timeout(BODY_TIMEOUT, limited).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Refusal::new(
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Rejection::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body has more than {MAX_BODY} bytes"),
         )),
-        Ok(Err(_)) => Err(Refusal::wrong("the body is incomplete")),
-        Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
+        Ok(Err(_)) => Err(Rejection::bad_request("the body is incomplete")),
+        Err(_) => Err(Rejection::new(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
     }
 }
 
-fn not_allowed(head: &request::Parts, allowed: &'static str) -> Refusal {
+fn not_allowed(head: &request::Parts, allowed: &'static str) -> Rejection {
     let error = format!("{} is not allowed for {}", head.method, head.uri.path());
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).header(ALLOW, allowed)
+    Rejection::new(StatusCode::METHOD_NOT_ALLOWED, error).header(ALLOW, allowed)
 }
 
 #[cfg(test)]
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_host_names_are_refused_without_a_token() {
+    fn foreign_host_names_are_rejected_without_a_token() {
         let is_accepted = |host: &str, token| host_check(&[("host", host)], "/", token);
         for host in ["127.0.0.1:9900", "[::1]:9900", "localhost", "LOCALHOST:1", "a.localhost", "192.0.2.7"] {
             assert!(is_accepted(host, None), "{host}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 
-use super::response::{self, AdminResponse, Refusal};
+use super::response::{self, AdminResponse, Rejection};
 use super::sessions::Session;
 use super::state::Admin;
 use super::{guard, limits};
@@ -20,14 +20,14 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> AdminResponse {
     // Boxed so that a connection does not hold the space of every operation's future.
-    Box::pin(dispatch(admin, session, request)).await.unwrap_or_else(Refusal::into_response)
+    Box::pin(dispatch(admin, session, request)).await.unwrap_or_else(Rejection::into_response)
 }
 
 async fn dispatch(
     admin: &Arc<Admin>,
     session: &Session,
     request: Request<Incoming>,
-) -> Result<AdminResponse, Refusal> {
+) -> Result<AdminResponse, Rejection> {
     let (head, body) = request.into_parts();
     guard::check_host(&admin.spec, &head)?;
     let query = head.uri.query().unwrap_or("");
@@ -61,7 +61,7 @@ async fn dispatch(
         "/keys/reset" => Ok(response::json(&keys.reset(guard::read_json(&head, body).await?).await?)),
         "/keys/block" => Ok(response::json(&keys.block(guard::read_json(&head, body).await?).await?)),
         "/keys/unblock" => Ok(response::json(&keys.unblock(guard::read_json(&head, body).await?).await?)),
-        path => Err(Refusal::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`")).help(
+        path => Err(Rejection::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`")).help(
             "the paths are /metrics, /ready, /limits, /keys, /keys/peek, /keys/reset, /keys/block and \
              /keys/unblock",
         )),
@@ -70,7 +70,7 @@ async fn dispatch(
 
 /// An unreachable store does not affect readiness: each limit then follows its `on_store_failure`.
 fn readiness(admin: &Admin) -> AdminResponse {
-    let (status, word) = match *admin.stage.borrow() {
+    let (status, word) = match *admin.lifecycle.borrow() {
         Lifecycle::Serving => (StatusCode::OK, "ready"),
         Lifecycle::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
         Lifecycle::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
@@ -80,8 +80,8 @@ fn readiness(admin: &Admin) -> AdminResponse {
         (_, 0) => "up",
         _ => "unreachable",
     };
-    let refused = "config: the last reload failed (see the log); serving the previous configuration\n";
-    let note = if admin.metrics.is_stale() { refused } else { "" };
+    let stale = "config: the last reload failed (see the log); serving the previous configuration\n";
+    let note = if admin.metrics.is_stale() { stale } else { "" };
     let text = format!("{word}\nstore: {store}\n{note}");
     response::text(status, "text/plain; charset=utf-8", text)
 }

@@ -13,25 +13,25 @@ use super::api::ErrorBody;
 /// A response of the interface.
 pub(super) type AdminResponse = Response<Full<Bytes>>;
 
-/// Why a request is refused: an error response.
+/// Why a request is rejected: an error response.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct Rejection {
     status: StatusCode,
     body: ErrorBody,
     header: Option<(HeaderName, Cow<'static, str>)>,
 }
 
-impl Refusal {
+impl Rejection {
     pub fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self { status, body: ErrorBody { error: error.into(), help: None }, header: None }
     }
 
     /// The request is invalid.
-    pub fn wrong(error: impl Into<String>) -> Self {
+    pub fn bad_request(error: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error)
     }
 
-    /// Adds the cure.
+    /// Adds how to correct it.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.body.help = Some(help.into());
         self

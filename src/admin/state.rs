@@ -32,8 +32,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Sources of values that are read at each scrape.
     pub gauges: GaugeSources,
-    /// Whether the server is serving, leaving or draining.
-    pub stage: watch::Receiver<Lifecycle>,
+    /// Whether the server is serving, not ready any more, or draining.
+    pub lifecycle: watch::Receiver<Lifecycle>,
     /// The wall clock.
     pub clock: Clock,
 }
@@ -65,8 +65,8 @@ impl Admin {
     pub(super) fn gauge_values(&self) -> GaugeValues {
         let GaugeSources { listeners, breakers, memory, ledger, access, upstreams } = &self.gauges;
         let listener = |(address, limiter): &(SocketAddr, Arc<ConnectionLimiter>)| {
-            let [over_all, over_own] = limiter.refused();
-            ListenerValues { address: *address, connections: limiter.open(), over_all, over_own }
+            let [over_limit, over_client_limit] = limiter.refused();
+            ListenerValues { address: *address, connections: limiter.open(), over_limit, over_client_limit }
         };
         GaugeValues {
             listeners: listeners.iter().map(listener).collect(),

@@ -174,7 +174,7 @@ impl Running {
         self.shared.denials.clear();
         self.replace_listeners(opened, kept).await;
         let upstreams = self.upstreams.iter().map(|upstream| upstream.spec().label());
-        self.metrics.reloaded(&self.site.gate.limits.policies, self.routes(), upstreams);
+        self.metrics.record_reload(&self.site.gate.limits.policies, self.routes(), upstreams);
         self.replace_admin(config.admin);
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Running {
 
     /// Records that a reload has failed.
     pub fn reload_failed(&self) {
-        self.metrics.refused_reload();
+        self.metrics.record_rejected_reload();
     }
 
     /// Whether a worker has ended.
@@ -345,7 +345,7 @@ impl Running {
                 access: self.access.clone(),
                 upstreams: self.upstreams.clone(),
             },
-            stage: self.stage.clone(),
+            lifecycle: self.stage.clone(),
             clock: Clock::System,
         }
     }

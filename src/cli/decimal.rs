@@ -26,7 +26,7 @@ pub(super) enum DecimalError {
 
 impl DecimalError {
     /// How to correct the text.
-    pub fn cure(self) -> &'static str {
+    pub fn help(self) -> &'static str {
         match self {
             Self::Malformed => "seconds are written like 12 or 0.25; a line is SECONDS [KEY [COST [FLIGHT]]]",
             Self::Negative => "count seconds from 0",

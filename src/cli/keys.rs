@@ -24,7 +24,7 @@ Examples:
   tidegate keys reset per-key tag:lOi_WN7gUW3I4LyfzWuHMA
   TIDEGATE_ADMIN_TOKEN=… tidegate keys list --admin http://10.0.1.5:9900
 
-Exit status: 0 on success, 1 if the proxy can't be reached or refuses, 2 for wrong usage.";
+Exit status: 0 on success, 1 if the proxy can't be reached or rejects the request, 2 for wrong usage.";
 
 const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900 or unix:/run/tidegate/admin.sock. The configuration is \
                      not read then. The token is that of the environment variable TIDEGATE_ADMIN_TOKEN, which also \

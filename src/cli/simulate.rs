@@ -33,7 +33,7 @@ use crate::store::redis::Target;
 use crate::suggest::nearest;
 use crate::telemetry::has_colours;
 
-/// The most arrivals of a plot: with more, it shows nothing.
+/// The most arrivals of a plot: with more it could not be read.
 const MAX_PLOTTED: usize = 5_000;
 /// The most names that are listed as alternatives to an unknown one.
 const MAX_LISTED: usize = 10;

@@ -57,7 +57,7 @@ pub enum FetchError {
     Body(Box<dyn std::error::Error + Send + Sync>),
     /// The timeout has passed.
     #[error("no response within {} seconds", TIMEOUT.as_secs())]
-    Late,
+    TimedOut,
     /// The response has no keys.
     #[error("the response is no JWKS: {0}")]
     Keys(#[from] JwksError),
@@ -98,7 +98,7 @@ impl Endpoint {
 
     /// Fetches the key set, within [`TIMEOUT`].
     pub(super) async fn fetch(&self, tls: Option<&ClientTls>) -> Result<Bytes, FetchError> {
-        tokio::time::timeout(TIMEOUT, self.get(tls)).await.unwrap_or(Err(FetchError::Late))
+        tokio::time::timeout(TIMEOUT, self.get(tls)).await.unwrap_or(Err(FetchError::TimedOut))
     }
 
     async fn get(&self, tls: Option<&ClientTls>) -> Result<Bytes, FetchError> {

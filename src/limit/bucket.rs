@@ -19,7 +19,7 @@ pub struct Bucket {
     drain: NonZeroU64,
     unit: NonZeroU64,
     limit: NonZeroU64,
-    /// Of a share, the ticks beyond its whole units: a debt from the time before may reach up to there.
+    /// Of a share: the ticks beyond its whole units, up to which a debt from before the outage may reach.
     beyond: u64,
 }
 
@@ -43,7 +43,7 @@ struct Updated {
 }
 
 impl Bucket {
-    /// A bucket that holds `limit` units and gets them back at `rate`.
+    /// A bucket that holds `limit` units and is refilled at `rate`.
     ///
     /// # Errors
     /// A capacity of zero, or one whose ticks do not stay exact in a double.
@@ -232,16 +232,16 @@ mod tests {
     fn a_new_key_is_full_and_empties() {
         let bucket = bucket(5, 60_000_000, 5);
         let mut state = None;
-        for left in (0..5).rev() {
+        for remaining in (0..5).rev() {
             let step = bucket.step(state.as_ref(), Timestamp(1_000), 1);
             assert!(step.decision.allowed);
-            assert_eq!(step.decision.remaining, left);
+            assert_eq!(step.decision.remaining, remaining);
             state = Some(debt(&step));
         }
-        let refused = bucket.step(state.as_ref(), Timestamp(1_000), 1);
-        assert_eq!(refused.decision.retry_after, Some(Micros(12_000_000)));
-        assert_eq!(refused.decision.reset_after, Micros(60_000_000));
-        assert_eq!(refused.next, None);
+        let denied = bucket.step(state.as_ref(), Timestamp(1_000), 1);
+        assert_eq!(denied.decision.retry_after, Some(Micros(12_000_000)));
+        assert_eq!(denied.decision.reset_after, Micros(60_000_000));
+        assert_eq!(denied.next, None);
     }
 
     #[test]
@@ -272,9 +272,9 @@ mod tests {
     #[test]
     fn a_peek_stores_nothing_and_a_cost_above_the_limit_is_never_allowed() {
         let bucket = bucket(1, 1_000_000, 3);
-        let look = bucket.step(None, Timestamp(7), 0);
-        assert!(look.decision.allowed && look.next.is_none());
-        assert_eq!((look.decision.remaining, look.decision.reset_after), (3, Micros::ZERO));
+        let peek = bucket.step(None, Timestamp(7), 0);
+        assert!(peek.decision.allowed && peek.next.is_none());
+        assert_eq!((peek.decision.remaining, peek.decision.reset_after), (3, Micros::ZERO));
         let never = bucket.step(None, Timestamp(7), 4).decision;
         assert_eq!((never.allowed, never.retry_after, never.remaining), (false, None, 3));
         assert!(!bucket.step(None, Timestamp(7), u64::MAX).decision.allowed);
@@ -293,9 +293,9 @@ mod tests {
     fn a_clock_set_back_moves_the_state_and_keeps_the_debt() {
         let bucket = bucket(1, 1_000_000, 2);
         let full = Debt { stamp: Timestamp(90_000_000), ..debt(&bucket.step(None, Timestamp(0), 2)) };
-        let refused = bucket.step(Some(&full), Timestamp(10_000_000), 1);
-        assert_eq!(refused.decision.retry_after, Some(Micros::SECOND));
-        let moved = debt(&refused);
+        let denied = bucket.step(Some(&full), Timestamp(10_000_000), 1);
+        assert_eq!(denied.decision.retry_after, Some(Micros::SECOND));
+        let moved = debt(&denied);
         assert_eq!(moved.stamp, Timestamp(10_000_000));
         assert!(bucket.step(Some(&moved), Timestamp(11_000_000), 1).decision.allowed);
     }

@@ -96,12 +96,12 @@ impl Calendar {
     fn edges_around(&self, at: Timestamp) -> [Timestamp; 4] {
         let micros = i64::try_from(at.0).unwrap_or(i64::MAX);
         let instant = Instant::from_microsecond(micros).unwrap_or(Instant::MAX);
-        let date = self.begin_of(self.zone.to_datetime(instant).date());
-        [-1, 0, 1, 2].map(|step| self.edge(self.moved(date, step)))
+        let first = self.first_day(self.zone.to_datetime(instant).date());
+        [-1, 0, 1, 2].map(|step| self.edge(self.moved(first, step)))
     }
 
     /// The first day of the window that `date` lies in.
-    fn begin_of(&self, date: Date) -> Date {
+    fn first_day(&self, date: Date) -> Date {
         match self.unit {
             CalendarUnit::Day => date,
             CalendarUnit::Week => {

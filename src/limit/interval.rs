@@ -83,7 +83,7 @@ impl Interval {
     pub fn step(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64) -> Step<Shortfall> {
         let updated = self.update(state, now);
         if cost > self.limit() - updated.missing {
-            let decision = self.refused(&updated, now, cost);
+            let decision = self.denied(&updated, now, cost);
             let moved = Shortfall { stamp: updated.at, tick: updated.tick, tokens: updated.missing };
             return Step { decision, next: updated.set_back.then_some(moved) };
         }
@@ -151,7 +151,7 @@ impl Interval {
         self.until_back(updated.missing, &updated, now)
     }
 
-    fn refused(&self, updated: &Updated, now: Timestamp, cost: u64) -> Decision {
+    fn denied(&self, updated: &Updated, now: Timestamp, cost: u64) -> Decision {
         let room = self.limit() - updated.missing;
         let retry_after = (cost <= self.limit()).then(|| self.until_back(cost - room, updated, now));
         Decision { allowed: false, retry_after, ..self.decision(updated, now) }
@@ -228,8 +228,8 @@ mod tests {
     fn a_clock_set_back_moves_the_grid() {
         let bucket = interval(1, 10_000_000, 1);
         let far = state(&bucket.step(None, Timestamp(90_000_000), 1));
-        let refused = bucket.step(Some(&far), Timestamp(50_000_000), 1);
-        assert_eq!(refused.decision.retry_after, Some(Micros(10_000_000)));
-        assert_eq!(state(&refused).tick, Timestamp(50_000_000));
+        let denied = bucket.step(Some(&far), Timestamp(50_000_000), 1);
+        assert_eq!(denied.decision.retry_after, Some(Micros(10_000_000)));
+        assert_eq!(state(&denied).tick, Timestamp(50_000_000));
     }
 }

@@ -38,7 +38,7 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// What a key part is taken from. The kind is hashed with the value, so that a header with the text of an
+/// The source of a key part. The kind is hashed with the value, so that a header with the text of an
 /// address never shares the key of that address. The numbers are part of every stored key: never reuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

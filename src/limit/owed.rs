@@ -1,7 +1,7 @@
-//! What one proxy has admitted without the store and owes it: counted by the proxy's share, and paid by late charges.
+//! Units that one proxy has admitted without the store and owes it: counted by its share, and paid by late charges.
 //!
-//! A bucket owes what its share holds beyond what was in it before: that drains first, and only then what is owed. The
-//! other algorithms count by time, so for them it is enough to store when how much was taken, with a resolution of a
+//! A bucket owes what its share holds beyond its level before the outage; that level drains first, and only then the debt.
+//! The other algorithms count by time, so for them a list of units and their times is enough, with a resolution of a
 //! hundredth of the period.
 
 use smallvec::SmallVec;
@@ -15,16 +15,16 @@ use crate::time::{Micros, Timestamp};
 /// most.
 const STEPS: u64 = 100;
 
-/// What is owed of one key.
+/// The debt of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwedCharges {
     /// Of a bucket.
-    Account(OwedBucket),
+    Bucket(OwedBucket),
     /// Of an algorithm that counts by time: when the last units of each step were taken, and how many.
     Steps(Vec<(Timestamp, u64)>),
 }
 
-/// A debt in ticks, or missing tokens; in the terms of the share.
+/// The debt of a bucket, in ticks or missing tokens of the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwedBucket {
     /// The time of these numbers; of a bucket that refills at intervals its last tick.
@@ -54,28 +54,28 @@ pub struct Admitted<'a> {
 pub type LateCharges = SmallVec<[(u64, Timestamp); 2]>;
 
 impl OwedCharges {
-    /// What is owed after the first units of a key.
+    /// The debt after the first units of a key.
     #[must_use]
     pub fn new(admitted: Admitted<'_>) -> Self {
         match OwedBucket::new(admitted) {
-            Some(bucket) => Self::Account(bucket),
+            Some(bucket) => Self::Bucket(bucket),
             None => Self::Steps(vec![(admitted.counts_from(), admitted.cost)]),
         }
     }
 
-    /// Adds units that were admitted after that.
+    /// Adds units that were admitted later.
     pub fn add(&mut self, admitted: Admitted<'_>) {
         let Admitted { share, whole, cost, at, .. } = admitted;
         match self {
-            Self::Account(account) => {
-                account.update(share, at);
+            Self::Bucket(bucket) => {
+                bucket.update(share, at);
                 let Some(new) = OwedBucket::new(admitted) else { return };
-                if account.owed > 0 {
+                if bucket.owed > 0 {
                     // Another worker may have admitted units earlier and record them later: these were not in the bucket before.
-                    account.before = account.before.min(new.before);
-                    account.owe(ticks(share, cost), share, whole);
+                    bucket.before = bucket.before.min(new.before);
+                    bucket.owe(ticks(share, cost), share, whole);
                 } else {
-                    *account = new;
+                    *bucket = new;
                 }
             }
             Self::Steps(steps) => {
@@ -87,20 +87,20 @@ impl OwedCharges {
 
     /// Counts `cost` units that the share has admitted and that are not owed, since the store may have charged them.
     pub fn add_unowed(&mut self, share: &Quota, cost: u64, now: Timestamp) {
-        if let Self::Account(account) = self {
-            account.update(share, now);
-            account.before = account.before.saturating_add(ticks(share, cost));
+        if let Self::Bucket(bucket) = self {
+            bucket.update(share, now);
+            bucket.before = bucket.before.saturating_add(ticks(share, cost));
         }
     }
 
-    /// Adds what could not be paid, and was admitted before this.
+    /// Adds a debt that could not be paid, and that is older than this one.
     pub fn merge(&mut self, mut earlier: Self, share: &Quota) {
         match (self, &mut earlier) {
-            (Self::Account(account), Self::Account(earlier)) => {
-                earlier.update(share, account.as_of);
+            (Self::Bucket(bucket), Self::Bucket(earlier)) => {
+                earlier.update(share, bucket.as_of);
                 // What was in the bucket before includes the earlier debt.
-                account.before = account.before.saturating_sub(earlier.owed);
-                account.owed = account.owed.saturating_add(earlier.owed);
+                bucket.before = bucket.before.saturating_sub(earlier.owed);
+                bucket.owed = bucket.owed.saturating_add(earlier.owed);
             }
             (Self::Steps(steps), Self::Steps(earlier)) => {
                 let later = std::mem::replace(steps, std::mem::take(earlier));
@@ -115,21 +115,21 @@ impl OwedCharges {
 
     /// Subtracts what has drained by `now`.
     pub fn update(&mut self, share: &Quota, now: Timestamp) {
-        if let Self::Account(account) = self {
-            account.update(share, now);
+        if let Self::Bucket(bucket) = self {
+            bucket.update(share, now);
         }
     }
 
     /// Converts the debt to another share, after the numbers of the limit have changed.
     pub fn convert(&mut self, from: &Quota, to: &Quota) {
-        if let Self::Account(account) = self {
+        if let Self::Bucket(bucket) = self {
             let (from, to) = (ticks(from, 1), ticks(to, 1));
             let converted = |debt: u64| {
                 let debt = (u128::from(debt) * u128::from(to)).div_ceil(u128::from(from));
                 // A late charge is bounded by the limit, so saturation is harmless.
                 u64::try_from(debt).unwrap_or(u64::MAX)
             };
-            (account.before, account.owed) = (converted(account.before), converted(account.owed));
+            (bucket.before, bucket.owed) = (converted(bucket.before), converted(bucket.owed));
         }
     }
 
@@ -137,7 +137,7 @@ impl OwedCharges {
     #[must_use]
     pub fn units(&self, share: &Quota) -> u64 {
         match self {
-            Self::Account(account) => account.owed.div_ceil(ticks(share, 1)),
+            Self::Bucket(bucket) => bucket.owed.div_ceil(ticks(share, 1)),
             Self::Steps(steps) => steps.iter().map(|(_, units)| units).sum(),
         }
     }
@@ -152,9 +152,9 @@ impl OwedCharges {
                 let left = steps.into_iter().filter(|(at, _)| still_counts(share, *at, now));
                 left.map(|(at, units)| (units, at)).collect()
             }
-            Self::Account(_) if units == 0 => LateCharges::new(),
-            Self::Account(account) => {
-                let age = account.age(units, share, whole, now);
+            Self::Bucket(_) if units == 0 => LateCharges::new(),
+            Self::Bucket(bucket) => {
+                let age = bucket.age(units, share, whole, now);
                 std::iter::once((units, Timestamp(now.0.saturating_sub(age)))).collect()
             }
         }
@@ -162,8 +162,8 @@ impl OwedCharges {
 }
 
 impl Admitted<'_> {
-    /// From when on the store counts the units. If a window opens with its first request, it is the request's time, unless
-    /// another proxy can have opened a window as well.
+    /// The time at which the store counts the units: the start of the window if windows start with their first request and
+    /// no other proxy can have opened one; otherwise the time of the request.
     fn counts_from(&self) -> Timestamp {
         let Self { share, decision, at, .. } = *self;
         match share {
@@ -180,7 +180,7 @@ impl OwedBucket {
     fn new(admitted: Admitted<'_>) -> Option<Self> {
         let Admitted { share, whole, decision, cost, at: now } = admitted;
         let taken = ticks(share, cost.min(decision.limit));
-        let mut account = match share {
+        let mut bucket = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => {
                 let [drain, ..] = it.numbers();
                 let before = decision.reset_after.0.saturating_mul(drain).saturating_sub(taken);
@@ -196,11 +196,11 @@ impl OwedBucket {
             }
             _ => return None,
         };
-        account.owe(ticks(share, cost), share, whole);
-        Some(account)
+        bucket.owe(ticks(share, cost), share, whole);
+        Some(bucket)
     }
 
-    /// Adds to what is owed; the bucket holds at most the limit. The store would not have charged more, and the excess must
+    /// Adds to the debt; the bucket holds at most the limit. The store would not have charged more, and the excess must
     /// not delay the refill.
     fn owe(&mut self, more: u64, share: &Quota, whole: &Quota) {
         let rounding = match share {

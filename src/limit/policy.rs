@@ -67,7 +67,7 @@ impl Policy {
         Self::stored_as(name, name, quota)
     }
 
-    /// The numbers that a tier of limit `name` has.
+    /// The policy of a tier of limit `name`.
     #[must_use]
     pub fn tier(name: &str, tier: &str, quota: Quota) -> Self {
         Self::stored_as(name, &format!("{name}.{tier}"), quota)
@@ -227,12 +227,12 @@ impl Policy {
         penalty.filter(|penalty| penalty.lifetime(self.ban.as_ref(), now) > Micros::ZERO)
     }
 
-    /// The record of a key in this share of one of `instances` proxies, after the store has `decided` so on the whole quota;
-    /// `known` is the record before.
+    /// The record of a key in this share of one of `instances` proxies, made from the decision of the store on the whole
+    /// quota, `decided`; `known` is the record before.
     ///
-    /// It is what one proxy goes by if the store becomes unavailable. A decision says how much remains and when all of it
-    /// is back: the share of one of k proxies has a k-th of it left, and is full again at the same instant. Whole units are
-    /// rounded down, since together the proxies must not have more left than the store had.
+    /// A proxy decides by it if the store becomes unavailable. A decision has the remaining units, and the time until all
+    /// units are available: in the share of one of k proxies a k-th of them remains, and all are available at the same
+    /// time. Whole units are rounded down, since together the proxies must not have more units than the store had.
     #[must_use]
     pub fn seed(
         &self,
@@ -250,7 +250,7 @@ impl Policy {
             DenyReason::Ban => Penalty { banned: none.end_after(rest), ..none },
             DenyReason::Block => Penalty { blocked: none.end_after(rest), ..none },
         };
-        // The denial of a banned or blocked key does not say what its quota has left.
+        // The denial of a banned or blocked key does not show what remains of its quota.
         Record { state: known.and_then(|known| known.state.clone()), penalty: Some(penalty) }
     }
 

@@ -182,7 +182,7 @@ impl Quota {
             Self::FixedWindow(window) => per_second(window.rate()),
             Self::SlidingLog(log) => log.advertised(),
             Self::SlidingWindow(window) => window.advertised(),
-            // There is no telling when a slot is released.
+            // The time at which a slot is released is unknown.
             Self::Concurrency(slots) => (slots.limit(), 1),
         }
     }
@@ -227,7 +227,7 @@ impl Quota {
             }
             Self::LeakyBucket(it) => it.queue(state.and_then(State::as_debt), now, cost).map(State::from),
             Self::IntervalBucket(it) => {
-                it.step(state.and_then(State::as_missing), now, cost).map(State::from)
+                it.step(state.and_then(State::as_shortfall), now, cost).map(State::from)
             }
             Self::FixedWindow(it) => it.step(state.and_then(State::as_count), now, cost).map(State::from),
             Self::SlidingLog(it) => it.step(state.and_then(State::as_log), now, cost).map(State::from),
@@ -259,7 +259,7 @@ impl Quota {
                 it.refund(state.and_then(State::as_debt), now, units, at).map(State::from)
             }
             Self::IntervalBucket(it) => {
-                it.refund(state.and_then(State::as_missing), now, units, at).map(State::from)
+                it.refund(state.and_then(State::as_shortfall), now, units, at).map(State::from)
             }
             Self::FixedWindow(it) => {
                 it.refund(state.and_then(State::as_count), now, units, at).map(State::from)
@@ -282,7 +282,7 @@ impl Quota {
                 it.charge_late(state.and_then(State::as_debt), now, units, at).map(State::from)
             }
             Self::IntervalBucket(it) => {
-                it.charge_late(state.and_then(State::as_missing), now, units, at).map(State::from)
+                it.charge_late(state.and_then(State::as_shortfall), now, units, at).map(State::from)
             }
             Self::FixedWindow(it) => {
                 it.charge_late(state.and_then(State::as_count), now, units, at).map(State::from)
@@ -308,8 +308,8 @@ impl Quota {
         }
     }
 
-    /// The state in this share of one of `instances` proxies, after the store has `decided` so on the whole quota; see
-    /// `Policy::seed`. Slots have none: their holders renew them.
+    /// The state in this share of one of `instances` proxies, made from the decision of the store on the whole quota,
+    /// `decided`; see `Policy::seed`. Slots have none: their holders renew them.
     pub(super) fn seed(&self, decided: &Decision, instances: NonZeroU64, now: Timestamp) -> Option<State> {
         let Decision { remaining, reset_after, .. } = *decided;
         if reset_after == Micros::ZERO {
@@ -336,7 +336,7 @@ impl Quota {
             (Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it), State::Debt(debt)) => {
                 it.lifetime(debt, now)
             }
-            (Self::IntervalBucket(it), State::Missing(missing)) => it.lifetime(missing, now),
+            (Self::IntervalBucket(it), State::Shortfall(missing)) => it.lifetime(missing, now),
             (Self::FixedWindow(it), State::Count(count)) => it.lifetime(count, now),
             (Self::SlidingLog(it), State::Log(log)) => it.lifetime(log, now),
             (Self::SlidingWindow(it), State::Parts(parts)) => it.lifetime(parts, now),

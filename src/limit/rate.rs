@@ -26,7 +26,7 @@ pub enum QuotaError {
     #[error("a rate needs at least one unit and a period of at least one microsecond")]
     ZeroRate,
     /// A capacity of zero would deny every request.
-    #[error("a capacity of zero would refuse every request")]
+    #[error("a capacity of zero would deny every request")]
     ZeroCapacity,
     /// Capacity × reduced period is beyond 2^53, where doubles stop being exact.
     #[error("capacity × period can't be counted exactly; the largest capacity that can is {largest}")]

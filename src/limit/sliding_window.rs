@@ -33,12 +33,12 @@ pub struct PartCounts {
     /// How long a part is; counters of another width are ignored.
     pub width: NonZeroU64,
     /// The units of each part. A part without any has no entry.
-    pub line: Timeline<16>,
+    pub timeline: Timeline<16>,
 }
 
 /// The counters as of one request.
 struct View<'a> {
-    line: &'a Timeline<16>,
+    timeline: &'a Timeline<16>,
     now: Timestamp,
     present: Present,
     /// The number of the present part.
@@ -113,20 +113,20 @@ impl SlidingWindow {
     pub fn step(&self, state: Option<&PartCounts>, now: Timestamp, cost: u64) -> Step<PartCounts> {
         let nothing = Timeline::empty(now);
         let known = state.filter(|parts| parts.width == self.width);
-        let view = self.view(known.map_or(&nothing, |parts| &parts.line), now);
+        let view = self.view(known.map_or(&nothing, |parts| &parts.timeline), now);
         let remaining = self.remaining(&view);
-        let newest = (view.first < view.line.len()).then_some(view.newest);
+        let newest = (view.first < view.timeline.len()).then_some(view.newest);
         if cost <= remaining {
             let newest = if cost > 0 { Some(view.part) } else { newest };
-            let decision = Decision::allowed(self.limit(), remaining - cost, self.until_out(newest, now));
+            let decision = Decision::allowed(self.limit(), remaining - cost, self.until_expired(newest, now));
             return Step { decision, next: (cost > 0).then(|| self.parts(view.charged(cost))) };
         }
         let decision = Decision {
             allowed: false,
             retry_after: self.limit().checked_sub(cost).map(|room| self.until_within(&view, room)),
-            ..Decision::allowed(self.limit(), remaining, self.until_out(newest, now))
+            ..Decision::allowed(self.limit(), remaining, self.until_expired(newest, now))
         };
-        Step { decision, next: view.present.set_back.then(|| self.parts(view.line.moved(view.present))) }
+        Step { decision, next: view.present.set_back.then(|| self.parts(view.timeline.moved(view.present))) }
     }
 
     /// Refunds `cost` units that were taken at `taken`, if their part still counts.
@@ -139,9 +139,9 @@ impl SlidingWindow {
         taken: Timestamp,
     ) -> Step<PartCounts> {
         let next = state.filter(|parts| parts.width == self.width).and_then(|parts| {
-            let view = self.view(&parts.line, now);
-            let age = (parts.line.stamp.0 / self.width).checked_sub(taken.0 / self.width)?;
-            let (line, gap) = parts.line.refunded(view.first, age, cost)?;
+            let view = self.view(&parts.timeline, now);
+            let age = (parts.timeline.stamp.0 / self.width).checked_sub(taken.0 / self.width)?;
+            let (line, gap) = parts.timeline.refunded(view.first, age, cost)?;
             // The stamp must lie in the newest part, and as late in it as possible.
             let end = (view.newest - gap + 1) * self.width.get() - 1;
             let stamp = Timestamp(view.present.stamp.0.min(end));
@@ -161,7 +161,7 @@ impl SlidingWindow {
     ) -> Step<PartCounts> {
         let nothing = Timeline::empty(now);
         let known = state.filter(|parts| parts.width == self.width);
-        let view = self.view(known.map_or(&nothing, |parts| &parts.line), now);
+        let view = self.view(known.map_or(&nothing, |parts| &parts.timeline), now);
         let taken = taken.min(view.present.at);
         let part = taken.0 / self.width;
         let units = cost.min(self.room_in(&view, part));
@@ -196,14 +196,14 @@ impl SlidingWindow {
     /// How long `parts` differ from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, parts: &PartCounts, now: Timestamp) -> Micros {
-        if parts.line.len() == 0 {
+        if parts.timeline.len() == 0 {
             return Micros::ZERO;
         }
-        self.until_out(Some(parts.line.stamp.0 / self.width), now)
+        self.until_expired(Some(parts.timeline.stamp.0 / self.width), now)
     }
 
     fn parts(&self, line: Timeline<16>) -> PartCounts {
-        PartCounts { width: self.width, line }
+        PartCounts { width: self.width, timeline: line }
     }
 
     fn view<'a>(&self, line: &'a Timeline<16>, now: Timestamp) -> View<'a> {
@@ -214,7 +214,7 @@ impl SlidingWindow {
         let oldest = self.buckets.get().checked_sub(part - newest);
         let first = oldest.map_or(line.len(), |oldest| line.first_younger(oldest + 1));
         let is_old = first < line.len() && Some(line.age(first)) == oldest;
-        View { line, now, present, part, newest, first, whole: first + usize::from(is_old) }
+        View { timeline: line, now, present, part, newest, first, whole: first + usize::from(is_old) }
     }
 
     fn remaining(&self, view: &View<'_>) -> u64 {
@@ -241,11 +241,11 @@ impl SlidingWindow {
     fn until_within(&self, view: &View<'_>, room: u64) -> Micros {
         let mut leaving = view.leaving();
         if leaving.full > room {
-            let index = view.line.first_before(view.whole, room);
+            let index = view.timeline.first_before(view.whole, room);
             leaving = Leaving {
-                part: view.newest + self.buckets.get() - view.line.age(index),
-                old: view.line.spent_at(index),
-                full: view.line.spent_from(index + 1),
+                part: view.newest + self.buckets.get() - view.timeline.age(index),
+                old: view.timeline.spent_at(index),
+                full: view.timeline.spent_from(index + 1),
             };
         }
         let width = self.width.get();
@@ -255,7 +255,7 @@ impl SlidingWindow {
     }
 
     /// Time until a charge in the part `newest` has expired.
-    fn until_out(&self, newest: Option<u64>, now: Timestamp) -> Micros {
+    fn until_expired(&self, newest: Option<u64>, now: Timestamp) -> Micros {
         let end = |part| Timestamp((part + self.buckets.get() + 1) * self.width.get());
         newest.map_or(Micros::ZERO, |part| end(part).since(now))
     }
@@ -264,26 +264,28 @@ impl SlidingWindow {
 impl View<'_> {
     /// The units that count partially, and those that count fully, in the present part.
     fn leaving(&self) -> Leaving {
-        let old = if self.first < self.whole { self.line.spent_at(self.first) } else { 0 };
-        Leaving { part: self.part, old, full: self.line.spent_from(self.whole) }
+        let old = if self.first < self.whole { self.timeline.spent_at(self.first) } else { 0 };
+        Leaving { part: self.part, old, full: self.timeline.spent_from(self.whole) }
     }
 
     fn charged(&self, cost: u64) -> Timeline<16> {
         let (at, position, ahead) = (self.present.at, self.part, self.part - self.newest);
-        self.line.charged(self.first, NewEntry { at, position, ahead, units: cost })
+        self.timeline.charged(self.first, NewEntry { at, position, ahead, units: cost })
     }
 
     /// The counters with `units` in the part of `taken`.
     fn charged_late(&self, units: u64, taken: Timestamp, part: u64) -> Timeline<16> {
         let stamp = self.present.stamp;
-        if self.first == self.line.len() {
-            return self.line.charged(self.first, NewEntry { at: taken, position: part, ahead: 0, units });
+        if self.first == self.timeline.len() {
+            return self
+                .timeline
+                .charged(self.first, NewEntry { at: taken, position: part, ahead: 0, units });
         }
         if part >= self.newest {
             let (at, ahead) = (stamp.max(taken), part - self.newest);
-            return self.line.charged(self.first, NewEntry { at, position: part, ahead, units });
+            return self.timeline.charged(self.first, NewEntry { at, position: part, ahead, units });
         }
-        Timeline { stamp, ..self.line.inserted(self.first, self.newest - part, units) }
+        Timeline { stamp, ..self.timeline.inserted(self.first, self.newest - part, units) }
     }
 }
 

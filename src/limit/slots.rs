@@ -41,13 +41,13 @@ pub struct Leases {
     pub held: Vec<Lease>,
 }
 
-/// The wait that clients see: there is no telling when a slot is released.
+/// The `retry_after` of a denial: the time at which a slot is released is unknown.
 const GUESS: Micros = Micros::SECOND;
 
 /// The most holders of one key: each is 24 bytes of its state.
 pub const MAX_IN_FLIGHT: u64 = 10_000;
 
-/// The longest lease: a proxy that is so late with its renewals is not coming back.
+/// The longest lease: a proxy that has not renewed it for so long has ended.
 pub const MAX_LEASE: Micros = Micros(86_400_000_000);
 
 impl Slots {
@@ -197,10 +197,10 @@ mod tests {
         let slots = slots();
         let one = leases(&slots.step(None, Timestamp(0), 1, Holder(1)));
         let two = leases(&slots.step(Some(&one), Timestamp(5), 1, Holder(2)));
-        let refused = slots.step(Some(&two), Timestamp(9), 1, Holder(3));
-        assert_eq!((refused.decision.allowed, refused.decision.retry_after), (false, Some(Micros::SECOND)));
+        let denied = slots.step(Some(&two), Timestamp(9), 1, Holder(3));
+        assert_eq!((denied.decision.allowed, denied.decision.retry_after), (false, Some(Micros::SECOND)));
         assert_eq!(slots.release(Some(&two), Timestamp(9), Holder(7)).next, None);
-        // A holder that takes again has only what it took last.
+        // Taking again replaces the units of the holder.
         let again = slots.step(Some(&one), Timestamp(7), 1, Holder(1));
         assert_eq!((again.decision.remaining, leases(&again).held.len()), (1, 1));
         let back = leases(&slots.release(Some(&two), Timestamp(9), Holder(1)));

@@ -13,7 +13,7 @@ pub enum State {
     /// Of a token bucket that refills continuously, a GCRA, or a leaky bucket.
     Debt(Debt),
     /// Of a token bucket that refills at intervals.
-    Missing(Shortfall),
+    Shortfall(Shortfall),
     /// Of a fixed window.
     Count(Count),
     /// Of a sliding log.
@@ -30,8 +30,8 @@ impl State {
         if let Self::Debt(debt) = self { Some(debt) } else { None }
     }
 
-    pub(super) fn as_missing(&self) -> Option<&Shortfall> {
-        if let Self::Missing(missing) = self { Some(missing) } else { None }
+    pub(super) fn as_shortfall(&self) -> Option<&Shortfall> {
+        if let Self::Shortfall(missing) = self { Some(missing) } else { None }
     }
 
     pub(super) fn as_count(&self) -> Option<&Count> {
@@ -59,7 +59,7 @@ impl From<Debt> for State {
 
 impl From<Shortfall> for State {
     fn from(missing: Shortfall) -> Self {
-        Self::Missing(missing)
+        Self::Shortfall(missing)
     }
 }
 

@@ -1,8 +1,8 @@
-//! When how much was spent: a packed list that sliding log and sliding window share.
+//! Units by the time at which they were spent: a packed list that sliding log and sliding window share.
 //!
 //! Twin of `lua/timeline.lua`. An entry is one word: a position in its lower `BITS` bits, and above them the
-//! running total of all that was spent up to there. So what was spent since any entry is one subtraction, and
-//! everything that a decision needs is a binary search. Both fields wrap around: only differences count.
+//! running total of all units up to it. So the units since any entry are one subtraction, and each value that
+//! a decision needs is a binary search. Both fields wrap around: only differences count.
 
 use std::num::NonZeroU64;
 

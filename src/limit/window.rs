@@ -170,7 +170,7 @@ impl Window {
         (!has_ended && updated.at.since(taken) < period).then_some(start)
     }
 
-    /// The state of a window that holds `units` and ends after `reset_after`, or else when the grid says.
+    /// The state of a window that holds `units` and ends after `reset_after`, or on a grid of the clock with its window.
     pub(super) fn seed(&self, units: u64, reset_after: Micros, now: Timestamp) -> Count {
         let start = match self.align {
             Align::FirstRequest => {
@@ -259,8 +259,8 @@ mod tests {
             assert!(step.decision.allowed);
             state = Some(count(&step));
         }
-        let refused = window.step(state.as_ref(), Timestamp(59_000_000), 1).decision;
-        assert_eq!((refused.allowed, refused.retry_after), (false, Some(Micros::SECOND)));
+        let denied = window.step(state.as_ref(), Timestamp(59_000_000), 1).decision;
+        assert_eq!((denied.allowed, denied.retry_after), (false, Some(Micros::SECOND)));
         let next = window.step(state.as_ref(), Timestamp(60_000_000), 3).decision;
         assert_eq!((next.allowed, next.remaining), (true, 0));
     }
@@ -291,10 +291,10 @@ mod tests {
         for align in [Align::Clock, Align::FirstRequest] {
             let window = window(2, 10_000_000, align);
             let state = count(&window.step(None, Timestamp(95_000_000), 2));
-            let refused = window.step(Some(&state), Timestamp(41_000_000), 1);
-            assert!(!refused.decision.allowed);
-            assert_eq!(count(&refused).stamp, Timestamp(41_000_000));
-            assert!(window.step(Some(&count(&refused)), Timestamp(51_000_000), 1).decision.allowed);
+            let denied = window.step(Some(&state), Timestamp(41_000_000), 1);
+            assert!(!denied.decision.allowed);
+            assert_eq!(count(&denied).stamp, Timestamp(41_000_000));
+            assert!(window.step(Some(&count(&denied)), Timestamp(51_000_000), 1).decision.allowed);
         }
     }
 
@@ -305,7 +305,7 @@ mod tests {
         // 2026-02-10 12:00:00 in UTC; the month ends on 2026-03-01 at 00:00 in Berlin.
         let now = Timestamp(1_770_724_800_000_000);
         let state = count(&window.step(None, now, 1));
-        let refused = window.step(Some(&state), now, 1).decision;
-        assert_eq!(refused.retry_after, Some(Micros(1_772_319_600_000_000 - now.0)));
+        let denied = window.step(Some(&state), now, 1).decision;
+        assert_eq!(denied.retry_after, Some(Micros(1_772_319_600_000_000 - now.0)));
     }
 }

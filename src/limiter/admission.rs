@@ -54,7 +54,7 @@ pub struct Admission {
     /// How long to delay the request before it is forwarded.
     pub delay: Micros,
     /// The decisions of the limits that are not in shadow mode, in the order of the route.
-    pub standings: LimitStatuses,
+    pub statuses: LimitStatuses,
     /// The limits in shadow mode that would have denied it.
     pub shadow_denials: SmallVec<[PolicyId; 2]>,
 }
@@ -67,21 +67,21 @@ impl Admission {
         decisions: &[Decision],
         slots: Option<SlotSet>,
     ) -> Self {
-        let standings = enforced(policies, charges, decisions);
+        let statuses = enforced(policies, charges, decisions);
         let shadow_denials = charges
             .iter()
             .zip(decisions)
             .filter(|(charge, decision)| policies[charge.policy].shadow && !decision.allowed)
             .map(|(charge, _)| charge.policy)
             .collect();
-        let passes = standings.iter().all(|status| status.decision.allowed);
+        let passes = statuses.iter().all(|status| status.decision.allowed);
         let slots = slots.and_then(|slots| slots.granted(charges, decisions, passes));
         if !passes {
-            return Self { shadow_denials, ..Self::limited(standings) };
+            return Self { shadow_denials, ..Self::limited(statuses) };
         }
-        let delay = standings.iter().map(|status| status.decision.delay).max().unwrap_or_default();
+        let delay = statuses.iter().map(|status| status.decision.delay).max().unwrap_or_default();
         let verdict = Ok(Permit { slots: slots.map(Rc::new) });
-        Self { verdict, reservation: None, delay, standings, shadow_denials }
+        Self { verdict, reservation: None, delay, statuses, shadow_denials }
     }
 
     /// The same with the units that a request which passes holds until its final status is known.
@@ -97,14 +97,14 @@ impl Admission {
             verdict: Ok(permit),
             reservation: None,
             delay: Micros::ZERO,
-            standings: LimitStatuses::new(),
+            statuses: LimitStatuses::new(),
             shadow_denials: SmallVec::new(),
         }
     }
 
     /// A request that limits deny.
-    pub(super) fn limited(standings: LimitStatuses) -> Self {
-        Self { verdict: Err(Denial::Limited), standings, ..Self::unlimited() }
+    pub(super) fn limited(statuses: LimitStatuses) -> Self {
+        Self { verdict: Err(Denial::Limited), statuses, ..Self::unlimited() }
     }
 
     /// A request that is denied since the store is unavailable.

@@ -92,7 +92,7 @@ impl Breaker {
         self.all.open() == 0
     }
 
-    /// Whether requests must not be sent.
+    /// Whether the breaker is open: then only probes are sent.
     pub fn is_open(&self) -> bool {
         self.probe.get().is_some()
     }
@@ -164,14 +164,14 @@ impl Breaker {
         }
     }
 
-    /// Logs that some calls had error replies while others succeeded, as if one node of a cluster fails.
+    /// Logs that some calls had error replies while others succeeded, as when one node of a cluster fails.
     fn log_error_replies(&self) {
         let Some(message) = self.error_reply.take() else { return };
         let (now, mut logged) = (cached_now(), self.all.logged.lock());
         if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
             *logged = Some(now);
             tracing::warn!(
-                "the store refuses some calls: {message}; each limit follows its on_store_failure"
+                "some calls to the store fail: {message}; each limit follows its on_store_failure"
             );
         }
     }

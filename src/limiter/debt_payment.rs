@@ -17,9 +17,10 @@ const MAX_CHARGES: usize = 128;
 const MAX_CONCURRENT_CALLS: usize = 16;
 /// The longest that a worker pays debts before it serves requests from the store again.
 const MAX_DURATION: Duration = Duration::from_secs(2);
-/// After so many refused keys a worker tries the others later: one node of a cluster may refuse all of its keys.
-const MAX_REFUSED: usize = 1_024;
-/// A key that the store has refused so often, which takes minutes, is given up.
+/// After so many keys with error replies a worker tries the others later: one node of a cluster may fail for all of its
+/// keys.
+const MAX_FAILED: usize = 1_024;
+/// A debt is dropped after so many error replies, which takes minutes.
 const MAX_ATTEMPTS: u16 = 1_000;
 
 /// The late charges of one call, and the debts that they pay.
@@ -31,17 +32,17 @@ pub(super) struct Payment {
 
 /// How a payment ended.
 enum Paid {
-    /// The store has replied; these debts it has refused.
+    /// The store has replied; with an error for these debts.
     Replied(Vec<DebtEntry>),
     /// There was no reply.
     Unavailable,
 }
 
-/// Pays debts for two seconds at most; returns whether the store replied. Debts that the store refuses are kept, and do
-/// not keep the others from being paid.
+/// Pays debts for two seconds at most; returns whether the store replied. Debts that get an error reply are kept, and do
+/// not prevent the others from being paid.
 pub(super) async fn pay(redis: &Redis, ledger: &OutageLedger, shares: &Memory) -> bool {
     let end = monotonic() + MAX_DURATION;
-    let (mut guards, mut refused) = (Vec::new(), Vec::new());
+    let (mut guards, mut failed) = (Vec::new(), Vec::new());
     let replied = loop {
         let (debts, guard) = ledger.take(MAX_CHARGES);
         if debts.is_empty() {
@@ -52,20 +53,21 @@ pub(super) async fn pay(redis: &Redis, ledger: &OutageLedger, shares: &Memory) -
         let mut payments =
             payments(debts, redis.may_roll_back(), shares.clock().now()).into_iter().peekable();
         while replied && payments.peek().is_some() {
-            let some: Vec<Payment> = payments.by_ref().take(MAX_CONCURRENT_CALLS).collect();
-            for paid in join_all(some.into_iter().map(|payment| send(redis, ledger, shares, payment))).await {
+            let batch: Vec<Payment> = payments.by_ref().take(MAX_CONCURRENT_CALLS).collect();
+            for paid in join_all(batch.into_iter().map(|payment| send(redis, ledger, shares, payment))).await
+            {
                 match paid {
-                    Paid::Replied(debts) => refused.extend(debts),
+                    Paid::Replied(debts) => failed.extend(debts),
                     Paid::Unavailable => replied = false,
                 }
             }
         }
         payments.flat_map(|payment| payment.debts).for_each(|debt| ledger.restore(debt));
-        if !replied || refused.len() >= MAX_REFUSED || monotonic() >= end {
+        if !replied || failed.len() >= MAX_FAILED || monotonic() >= end {
             break replied;
         }
     };
-    for debt in refused {
+    for debt in failed {
         ledger.restore(debt);
     }
     replied
@@ -115,10 +117,10 @@ async fn send(redis: &Redis, ledger: &OutageLedger, shares: &Memory, payment: Pa
         }
         Err(StoreError::ErrorReply(_)) => {
             for debt in &mut debts {
-                debt.refusals += 1;
+                debt.error_replies += 1;
             }
             let (given_up, kept): (Vec<DebtEntry>, Vec<DebtEntry>) =
-                debts.into_iter().partition(|debt| debt.refusals >= MAX_ATTEMPTS);
+                debts.into_iter().partition(|debt| debt.error_replies >= MAX_ATTEMPTS);
             ledger.count(ChargeBack::Dropped, given_up.iter().map(DebtEntry::units).sum());
             Paid::Replied(kept)
         }

@@ -65,8 +65,8 @@ impl DenialCache {
             let policy = &policies[charge.policy];
             let id = EntryId::new(policy, charge.key);
             let denied = *self.denials.lock(&id).get(&id)?;
-            let refuses = !policy.shadow && charge.cost >= denied.cost && now < denied.until;
-            refuses.then(|| LimitStatus { policy: charge.policy, decision: denied.decision_at(now) })
+            let is_denied = !policy.shadow && charge.cost >= denied.cost && now < denied.until;
+            is_denied.then(|| LimitStatus { policy: charge.policy, decision: denied.decision_at(now) })
         };
         let statuses: LimitStatuses = charges.iter().filter_map(known).collect();
         (!statuses.is_empty()).then_some(statuses)
@@ -199,18 +199,18 @@ mod tests {
                     let _ = memory.take(&policies, &[charge]);
                     continue;
                 }
-                if let Some(refused) = denials.check(&policies, &[charge], instant) {
-                    let look = memory.take(&policies, &[charge.with_kind(crate::limit::ChargeKind::Check)])[0];
-                    prop_assert!(!look.allowed);
-                    let known = refused[0].decision.retry_after;
-                    prop_assert!(look.retry_after.is_none_or(|wait| known <= Some(wait)));
+                if let Some(denied) = denials.check(&policies, &[charge], instant) {
+                    let peek = memory.take(&policies, &[charge.with_kind(crate::limit::ChargeKind::Check)])[0];
+                    prop_assert!(!peek.allowed);
+                    let known = denied[0].decision.retry_after;
+                    prop_assert!(peek.retry_after.is_none_or(|wait| known <= Some(wait)));
                     continue;
                 }
-                let asked = denials.lookup(instant);
+                let lookup = denials.lookup(instant);
                 now += travel;
                 memory.clock().set(Timestamp(1_000_000_000 + now));
                 let decisions = memory.take(&policies, &[charge]);
-                denials.record(&policies, &[charge], &decisions, asked);
+                denials.record(&policies, &[charge], &decisions, lookup);
             }
         }
     }
@@ -219,16 +219,16 @@ mod tests {
     fn waits_count_down_and_expire() {
         let (policies, denials, begin) = (policies(), DenialCache::default(), monotonic());
         let charge = |cost| [Charge::take(PolicyId(0), Key([1; 16]), cost)];
-        let said = Decision {
+        let denial = Decision {
             allowed: false,
             retry_after: Some(Micros(400_000)),
             ..Decision::allowed(4, 1, Micros(900_000))
         };
-        denials.record(&policies, &charge(2), &[said], denials.lookup(begin));
+        denials.record(&policies, &charge(2), &[denial], denials.lookup(begin));
         let at = |millis| begin + Duration::from_millis(millis);
         assert!(denials.check(&policies, &charge(1), at(100)).is_none());
-        let refused = denials.check(&policies, &charge(3), at(100)).unwrap()[0].decision;
-        assert_eq!((refused.retry_after, refused.reset_after), (Some(Micros(300_000)), Micros(800_000)));
+        let denied = denials.check(&policies, &charge(3), at(100)).unwrap()[0].decision;
+        assert_eq!((denied.retry_after, denied.reset_after), (Some(Micros(300_000)), Micros(800_000)));
         assert!(denials.check(&policies, &charge(2), at(400)).is_none());
         denials.clear();
         assert!(denials.check(&policies, &charge(3), at(100)).is_none());
@@ -238,14 +238,14 @@ mod tests {
     fn decisions_on_calls_before_a_clear_are_not_cached() {
         let (policies, denials, begin) = (policies(), DenialCache::default(), monotonic());
         let charge = [Charge::take(PolicyId(0), Key([1; 16]), 1)];
-        let asked = denials.lookup(begin);
+        let lookup = denials.lookup(begin);
         denials.clear();
-        let said = Decision {
+        let denial = Decision {
             allowed: false,
             retry_after: Some(Micros::SECOND),
             ..Decision::allowed(4, 0, Micros(1))
         };
-        denials.record(&policies, &charge, &[said], asked);
+        denials.record(&policies, &charge, &[denial], lookup);
         assert!(denials.check(&policies, &charge, begin).is_none());
     }
 }

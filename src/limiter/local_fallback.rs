@@ -55,7 +55,7 @@ impl LocalFallback {
                 let seed = if is_settled { Policy::seed } else { Policy::stricter_seed };
                 self.memory.update(share, charge.key, |known, now| {
                     let record = seed(share, known, decision, limits.instances, now);
-                    // The decision on a refund says nothing about bans and blocks.
+                    // The decision on a refund does not include bans and blocks.
                     let penalty = if charge.kind == ChargeKind::Refund {
                         known.and_then(|known| known.penalty)
                     } else {
@@ -67,8 +67,8 @@ impl LocalFallback {
         }
     }
 
-    /// Whether the store knows all that was admitted of these keys, as far as this process can tell: it has paid its debts,
-    /// and if it was without the store, the other proxies have had the time to pay theirs.
+    /// Whether the store has been charged for all that was admitted for these keys, as far as this process knows: it has paid
+    /// its debts, and after an outage the other proxies have had the time to pay theirs.
     pub fn is_settled(&self, limits: &Limits, charges: &[Charge]) -> bool {
         self.breaker.are_all_closed()
             && !charges.iter().any(|charge| self.ledger.has_debt(limits.policy(charge), charge.key))
@@ -90,7 +90,7 @@ impl LocalFallback {
         let decisions = self.memory.take(&limits.shares, &capped);
         let all = || capped.iter().zip(&decisions);
         if !all().all(|(charge, decision)| decision.allowed || limits.share(charge).shadow) {
-            self.counts.decided_alone(&limits.shares, &capped, &decisions);
+            self.counts.record_local_decisions(&limits.shares, &capped, &decisions);
             self.count_allowing(limits, charges);
             return Err(Box::new(LocalDecisions { charges: capped, decisions, slots: None }));
         }
@@ -110,7 +110,7 @@ impl LocalFallback {
         };
         let mut is_denied = false;
         for charge in charges.iter().filter(denies) {
-            self.counts.decided(charge.policy, Outcome::UnaskedDenied);
+            self.counts.record_decision(charge.policy, Outcome::StoreFailureDenied);
             is_denied = true;
         }
         is_denied
@@ -126,7 +126,7 @@ impl LocalFallback {
         let capped = limits.capped(&local);
         let decisions = self.memory.take(&limits.shares, &capped);
         self.record_debts(limits, &local, &decisions, error);
-        self.counts.decided_alone(&limits.shares, &capped, &decisions);
+        self.counts.record_local_decisions(&limits.shares, &capped, &decisions);
         self.count_allowing(limits, charges);
         LocalDecisions { charges: local, decisions, slots }
     }
@@ -137,7 +137,7 @@ impl LocalFallback {
             limits.on_failure(charge) == OnStoreFailure::Allow && !limits.policy(charge).shadow
         };
         let allowing = charges.iter().filter(allows);
-        allowing.for_each(|charge| self.counts.decided(charge.policy, Outcome::UnaskedAllowed));
+        allowing.for_each(|charge| self.counts.record_decision(charge.policy, Outcome::StoreFailureAllowed));
     }
 
     /// Refunds units that were taken in this process; returns the decisions of their limits after that.

@@ -47,7 +47,7 @@ pub(super) struct DebtEntry {
     instances: NonZeroU64,
     owed: OwedCharges,
     /// How often the store has replied to a payment with an error.
-    pub refusals: u16,
+    pub error_replies: u16,
 }
 
 impl Default for OutageLedger {
@@ -92,7 +92,7 @@ impl OutageLedger {
         self.units[outcome as usize].fetch_add(units, Ordering::Relaxed);
     }
 
-    /// Whether the key has a debt, which may be being paid: then the store does not know all of it.
+    /// Whether the key has a debt, which may be being paid: then the store has not been charged for all of its units.
     pub(super) fn has_debt(&self, policy: &Policy, key: Key) -> bool {
         if self.is_empty() && self.pending_count.load(Ordering::Relaxed) == 0 {
             return false;
@@ -128,7 +128,7 @@ impl OutageLedger {
                 key: charge.key,
                 instances: limits.instances,
                 owed,
-                refusals: 0,
+                error_replies: 0,
             },
         );
         self.keys.fetch_add(1, Ordering::Relaxed);
@@ -145,13 +145,13 @@ impl OutageLedger {
         }
     }
 
-    /// A request has reserved units of this key in this process, and may be charged for them: until [`OutageLedger::release`]
-    /// the store does not know all of the key.
+    /// Records that a request has reserved units of this key in this process, and may be charged for them: until
+    /// [`OutageLedger::release`] the key counts as one with a debt.
     pub(super) fn reserve(&self, policy: &Policy, key: Key) {
         self.add_pending(&[EntryId::new(policy, key)]);
     }
 
-    /// The request that had reserved units of this key has been charged for them, or not.
+    /// Ends a reservation of units of this key: they were charged, or refunded.
     pub(super) fn release(&self, policy: &Policy, key: Key) {
         self.remove_pending(&[EntryId::new(policy, key)]);
     }

@@ -116,7 +116,7 @@ impl Drop for Reservation {
         if let Origin::Fallback { is_owed } = self.origin {
             for HeldUnits { charge, decision } in &self.held {
                 self.client.fallback.record_debt(&self.limits, charge, decision, is_owed);
-                // After the debt is recorded: in between, the store would seem to know all of the key.
+                // After the debt is recorded: otherwise the key would seem to have no debt in between.
                 self.release(charge);
             }
         }

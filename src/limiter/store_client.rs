@@ -31,7 +31,7 @@ pub(super) struct StoreClient {
 
 impl StoreClient {
     pub fn record_success(&self) {
-        self.fallback.counts.called_store(StoreCall::Answered);
+        self.fallback.counts.record_store_call(StoreCall::Replied);
         self.fallback.breaker.record_success();
         if !self.fallback.ledger.is_empty() {
             self.payable.notify_one();
@@ -39,13 +39,13 @@ impl StoreClient {
     }
 
     pub fn record_failure(&self, error: &StoreError) {
-        self.fallback.counts.called_store(match error {
-            StoreError::NotConnected(_) => StoreCall::Away,
+        self.fallback.counts.record_store_call(match error {
+            StoreError::NotConnected(_) => StoreCall::NotConnected,
             StoreError::Lost => StoreCall::Lost,
             StoreError::Deadline => StoreCall::Deadline,
-            StoreError::ErrorReply(_) | StoreError::SlotMoving => StoreCall::Refused,
-            StoreError::Malformed(_) => StoreCall::Garbled,
-            StoreError::QueueFull | StoreError::Unsent => StoreCall::Busy,
+            StoreError::ErrorReply(_) | StoreError::SlotMoving => StoreCall::ErrorReply,
+            StoreError::Malformed(_) => StoreCall::Malformed,
+            StoreError::QueueFull | StoreError::Unsent => StoreCall::Unsent,
         });
         self.fallback.breaker.record_failure(error);
     }

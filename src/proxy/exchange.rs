@@ -136,14 +136,14 @@ impl<'p> Exchange<'p> {
         let mut plan = plan.map_err(|error| self.describe_malformed(head, error))?;
         self.route = plan.route;
         for limit in &plan.exempt {
-            self.proxy.counts.decided(*limit, Outcome::Exempt);
+            self.proxy.counts.record_decision(*limit, Outcome::Exempt);
         }
         let admission = self.proxy.limiter.decide(&self.proxy.snapshot.gate.limits, &plan.charges).await;
         if let Some(entry) = &mut self.log_entry {
             entry.describe(&self.proxy.snapshot.gate, &plan, &admission);
         }
-        let Admission { verdict, reservation, delay, standings, .. } = admission;
-        self.statuses = standings;
+        let Admission { verdict, reservation, delay, statuses, .. } = admission;
+        self.statuses = statuses;
         self.reservation = reservation;
         let permit = verdict.map_err(Rejection::Denied)?;
         let missing = plan.missing.take();
@@ -261,7 +261,7 @@ impl<'p> Exchange<'p> {
     fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
         let gate = &self.proxy.snapshot.gate;
         if let Some((limit, outcome)) = rejection.decision() {
-            self.proxy.counts.decided(limit, outcome);
+            self.proxy.counts.record_decision(limit, outcome);
         }
         if let Rejection::Upstream(error) = rejection {
             let route = self.route.map_or("", |route| &gate.routes.get(route).name);
@@ -319,7 +319,7 @@ impl<'p> Exchange<'p> {
     /// Counts the response, and returns the log entry, which is still to be written.
     fn record_status(&mut self, status: StatusCode) -> Option<Box<LogEntry>> {
         self.is_finished = true;
-        self.proxy.counts.answered(self.route_index(), status);
+        self.proxy.counts.record_response(self.route_index(), status);
         if let Some(entry) = &mut self.log_entry {
             entry.record.status = Some(status);
         }
@@ -354,7 +354,7 @@ impl Drop for Exchange<'_> {
         if self.is_finished {
             return;
         }
-        self.proxy.counts.unanswered(self.route_index());
+        self.proxy.counts.record_disconnect(self.route_index());
         if let Some(entry) = &mut self.log_entry {
             entry.record.error = Some("client_gone");
             entry.write();

@@ -34,7 +34,7 @@ impl LogEntry {
         head: &RequestHead,
         id: &RequestId,
     ) -> Option<Box<Self>> {
-        let writer = proxy.access.as_ref().filter(|writer| writer.draws())?.clone();
+        let writer = proxy.access.as_ref().filter(|writer| writer.should_sample())?.clone();
         let target = target(&head.uri);
         let request = RequestText {
             method: head.method.as_str().as_bytes(),
@@ -42,13 +42,13 @@ impl LogEntry {
             request_id: id.as_bytes(),
             protocol: protocol(head.version),
         };
-        let record = Record::begin(proxy.clock.now(), client.ip(), request);
+        let record = Record::new(proxy.clock.now(), client.ip(), request);
         Some(Box::new(Self { record, is_whole: false, started: cached_now(), writer }))
     }
 
     /// Records the client, host and route of a request, and the decisions of its limits.
     pub fn describe(&mut self, gate: &Gate, plan: &RequestPlan<'_>, admission: &Admission) {
-        let statuses = &admission.standings;
+        let statuses = &admission.statuses;
         self.record.client = plan.client;
         self.record.set_host(&plan.host);
         self.set_route(gate, plan.route);

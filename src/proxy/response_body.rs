@@ -164,6 +164,6 @@ impl Drop for ReplyBody {
             }
             entry.write();
         }
-        self.timing.counts.took(cached_now() - self.timing.begun);
+        self.timing.counts.record_duration(cached_now() - self.timing.begun);
     }
 }

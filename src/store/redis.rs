@@ -79,10 +79,10 @@ impl Redis {
 
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
         let supervisor = Supervisor::new(spec);
-        let (sender, wanted) = oneshot::channel();
+        let (sender, dropped) = oneshot::channel();
         let client = Arc::new(RedisClient::new(supervisor.client(), spec, clock, sender));
         let reconnect = Arc::default();
-        tokio::spawn(supervisor.run(Arc::downgrade(&client), Arc::clone(&reconnect), wanted));
+        tokio::spawn(supervisor.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
         let batcher = Batcher::new(Arc::clone(&client), is_cluster);
         Self { inner: Arc::new(Inner { client, batcher, is_cluster, reconnect }) }

@@ -59,7 +59,7 @@ impl AccessOutput {
 impl AccessWriter {
     /// Whether a new request is sampled, that is, to be logged.
     #[must_use]
-    pub fn draws(&self) -> bool {
+    pub fn should_sample(&self) -> bool {
         self.spec.access_sample >= 1.0 || fastrand::f64() < self.spec.access_sample
     }
 

@@ -7,7 +7,7 @@ pub enum ChargeBack {
     Owed,
     /// They were charged.
     Paid,
-    /// The response of the charge was lost: they may have been charged.
+    /// The reply to the charge was lost: they may have been charged.
     Lost,
     /// They will not be charged: the ledger had no room for their key.
     Dropped,

@@ -37,9 +37,9 @@ pub enum Outcome {
     /// Denied by this process with its share, because the store was unavailable.
     LocalDenied,
     /// Allowed because the store was unavailable, with `on_store_failure = "allow"`.
-    UnaskedAllowed,
+    StoreFailureAllowed,
     /// Denied because the store was unavailable, with `on_store_failure = "deny"`.
-    UnaskedDenied,
+    StoreFailureDenied,
     /// Shadow mode: it would have been allowed.
     ShadowAllowed,
     /// Shadow mode: it would have been denied.
@@ -49,20 +49,20 @@ pub enum Outcome {
 /// How a call to the store ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreCall {
-    /// With a response.
-    Answered,
+    /// With a reply.
+    Replied,
     /// There was no connection.
-    Away,
-    /// The connection closed before the response.
+    NotConnected,
+    /// The connection closed before the reply.
     Lost,
     /// It timed out.
     Deadline,
-    /// With an error response.
-    Refused,
-    /// With a malformed response.
-    Garbled,
-    /// It was not sent: too many requests were waiting.
-    Busy,
+    /// With an error reply.
+    ErrorReply,
+    /// With a malformed reply.
+    Malformed,
+    /// It was not sent: too many requests were queued.
+    Unsent,
 }
 
 /// Classes of responses: the first digit of the status code, or none if the client disconnected first.
@@ -142,8 +142,8 @@ impl Outcome {
         (Self::Exempt, "exempt"),
         (Self::LocalAllowed, "store_failure_local_allowed"),
         (Self::LocalDenied, "store_failure_local_denied"),
-        (Self::UnaskedAllowed, "store_failure_allowed"),
-        (Self::UnaskedDenied, "store_failure_denied"),
+        (Self::StoreFailureAllowed, "store_failure_allowed"),
+        (Self::StoreFailureDenied, "store_failure_denied"),
         (Self::ShadowAllowed, "shadow_allowed"),
         (Self::ShadowDenied, "shadow_denied"),
     ];
@@ -173,42 +173,42 @@ impl Outcome {
 impl StoreCall {
     /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 7] = [
-        (Self::Answered, "answered"),
-        (Self::Away, "away"),
+        (Self::Replied, "answered"),
+        (Self::NotConnected, "away"),
         (Self::Lost, "lost"),
         (Self::Deadline, "deadline"),
-        (Self::Refused, "refused"),
-        (Self::Garbled, "garbled"),
-        (Self::Busy, "busy"),
+        (Self::ErrorReply, "refused"),
+        (Self::Malformed, "garbled"),
+        (Self::Unsent, "busy"),
     ];
 }
 
 impl Counts {
     /// Counts a decision of a limit.
-    pub fn decided(&self, policy: PolicyId, outcome: Outcome) {
+    pub fn record_decision(&self, policy: PolicyId, outcome: Outcome) {
         if let Some(limit) = self.limits.get(policy) {
             limit.add(outcome as usize, 1);
         }
     }
 
     /// Counts decisions of the store.
-    pub fn asked(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
+    pub fn record_store_decisions(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
         self.count_decisions(policies, charges, decisions, Outcome::of);
     }
 
     /// Counts cached denials, for which the store was not called.
-    pub fn refused<'a>(
+    pub fn record_cached_denials<'a>(
         &self,
         policies: &[Policy],
         known: impl IntoIterator<Item = (PolicyId, &'a Decision)>,
     ) {
         for (id, decision) in known {
-            self.decided(id, Outcome::of(&policies[id], decision));
+            self.record_decision(id, Outcome::of(&policies[id], decision));
         }
     }
 
     /// Counts decisions by this process while the store was unavailable.
-    pub fn decided_alone(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
+    pub fn record_local_decisions(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
         self.count_decisions(policies, charges, decisions, Outcome::of_local);
     }
 
@@ -220,12 +220,12 @@ impl Counts {
         outcome: impl Fn(&Policy, &Decision) -> Outcome,
     ) {
         for (charge, decision) in charges.iter().zip(decisions) {
-            self.decided(charge.policy, outcome(&policies[charge.policy], decision));
+            self.record_decision(charge.policy, outcome(&policies[charge.policy], decision));
         }
     }
 
     /// Counts a response. `route` is the index of the matching route.
-    pub fn answered(&self, route: Option<usize>, status: StatusCode) {
+    pub fn record_response(&self, route: Option<usize>, status: StatusCode) {
         // Status codes from 600 are in no class.
         if let class @ 1..=5 = status.as_u16() / 100 {
             self.count_class(route, usize::from(class - 1));
@@ -233,7 +233,7 @@ impl Counts {
     }
 
     /// Counts a request whose client disconnected before the response.
-    pub fn unanswered(&self, route: Option<usize>) {
+    pub fn record_disconnect(&self, route: Option<usize>) {
         self.count_class(route, CLASS_CELLS - 1);
     }
 
@@ -248,14 +248,14 @@ impl Counts {
     }
 
     /// Counts the duration of a request, from its head to the end of its response.
-    pub fn took(&self, took: Duration) {
+    pub fn record_duration(&self, took: Duration) {
         let index = DURATIONS.iter().position(|bound| took <= *bound).unwrap_or(DURATIONS.len());
         self.durations.add(index, 1);
         self.durations.add(DURATION_CELLS - 1, Micros::from(took).0);
     }
 
     /// Counts a call to the store.
-    pub fn called_store(&self, end: StoreCall) {
+    pub fn record_store_call(&self, end: StoreCall) {
         self.store.add(end as usize, 1);
     }
 }

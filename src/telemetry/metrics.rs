@@ -27,8 +27,8 @@ pub struct Metrics {
     workers: Workers,
     started: Timestamp,
     applied: AtomicU64,
-    refused: AtomicU64,
-    /// Whether the last reload was refused.
+    rejected: AtomicU64,
+    /// Whether the last reload was rejected.
     is_stale: AtomicBool,
 }
 
@@ -65,9 +65,9 @@ pub struct ListenerValues {
     /// Open connections.
     pub connections: usize,
     /// Connections that were refused since the start because of `max_connections`.
-    pub over_all: u64,
+    pub over_limit: u64,
     /// Connections that were refused since the start because of `max_connections_per_client`.
-    pub over_own: u64,
+    pub over_client_limit: u64,
 }
 
 /// The values of one scrape.
@@ -77,7 +77,7 @@ struct Scrape {
     gauges: GaugeValues,
     /// The names of limits in shadow mode, which have other outcomes.
     shadows: Vec<Box<str>>,
-    /// The numbers of applied and of refused reloads.
+    /// The numbers of applied and of rejected reloads.
     reloads: [u64; 2],
     is_stale: bool,
 }
@@ -95,8 +95,8 @@ impl Metrics {
     /// Metrics of a process that started at this time.
     #[must_use]
     pub fn new(started: Timestamp) -> Self {
-        let (applied, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { workers: Workers::default(), started, applied, refused, is_stale: AtomicBool::new(false) }
+        let (applied, rejected) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { workers: Workers::default(), started, applied, rejected, is_stale: AtomicBool::new(false) }
     }
 
     /// The counters of one worker for these limits and routes.
@@ -111,7 +111,7 @@ impl Metrics {
     }
 
     /// Records an applied reload. Counters of other limits, routes and upstreams than these are removed.
-    pub fn reloaded<'a>(
+    pub fn record_reload<'a>(
         &self,
         policies: &[Policy],
         routes: impl Iterator<Item = &'a str>,
@@ -122,13 +122,13 @@ impl Metrics {
         self.is_stale.store(false, Ordering::Relaxed);
     }
 
-    /// Records a refused reload.
-    pub fn refused_reload(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    /// Records a rejected reload.
+    pub fn record_rejected_reload(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
         self.is_stale.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the last reload was refused, so that the configuration served is not that of the file.
+    /// Whether the last reload was rejected, so that the configuration served is not that of the file.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Ordering::Relaxed)
@@ -153,7 +153,7 @@ impl Metrics {
             sums: self.workers.sums(),
             gauges,
             shadows: shadows.collect(),
-            reloads: [&self.applied, &self.refused].map(|count| count.load(Ordering::Relaxed)),
+            reloads: [&self.applied, &self.rejected].map(|count| count.load(Ordering::Relaxed)),
             is_stale: self.is_stale(),
         };
         let mut registry = Registry::default();
@@ -323,8 +323,10 @@ impl Scrape {
         let mut metric = encoder.encode_descriptor("connections_refused", help, None, MetricType::Counter)?;
         for listener in &self.gauges.listeners {
             let address = listener.address.to_string();
-            let counts =
-                [("max_connections", listener.over_all), ("max_connections_per_client", listener.over_own)];
+            let counts = [
+                ("max_connections", listener.over_limit),
+                ("max_connections_per_client", listener.over_client_limit),
+            ];
             for (bound, count) in counts {
                 counter(&mut metric, &[("listener", &*address), ("bound", bound)], count)?;
             }

@@ -31,6 +31,6 @@ pub enum AccessLog {
 pub enum AccessOnly {
     /// All.
     All,
-    /// Those that a limit refused, for any reason.
+    /// Those that a limit denied, for any reason.
     Denied,
 }

@@ -9,13 +9,13 @@ use super::counters::Counters;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// With a response.
-    Answered,
+    Responded,
     /// With a response of 502, 503 or 504.
     Unavailable,
     /// No connection could be established.
     Unreachable,
     /// It timed out.
-    Late,
+    TimedOut,
     /// The connection failed, or the response was malformed.
     Broken,
     /// The client disconnected, or did not send the rest of its request.
@@ -117,18 +117,18 @@ impl UpstreamValues {
 impl Attempt {
     /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 6] = [
-        (Self::Answered, "answered"),
+        (Self::Responded, "answered"),
         (Self::Unavailable, "unavailable"),
         (Self::Unreachable, "unreachable"),
-        (Self::Late, "timeout"),
+        (Self::TimedOut, "timeout"),
         (Self::Broken, "broken"),
         (Self::Abandoned, "abandoned"),
     ];
 
-    /// Whether the server is to blame.
+    /// Whether it counts as a failure of the server.
     #[must_use]
     pub fn is_failure(self) -> bool {
-        !matches!(self, Self::Answered | Self::Abandoned)
+        !matches!(self, Self::Responded | Self::Abandoned)
     }
 }
 
@@ -139,14 +139,14 @@ impl Event {
 
 impl UpstreamCounts {
     /// Counts an attempt at the server of this index.
-    pub fn ended(&self, server: usize, attempt: Attempt) {
+    pub fn record_attempt(&self, server: usize, attempt: Attempt) {
         if let Some(counters) = self.servers.get(server) {
             counters.add(attempt as usize, 1);
         }
     }
 
     /// Counts an event.
-    pub fn happened(&self, event: Event) {
+    pub fn record_event(&self, event: Event) {
         self.events.add(event as usize, 1);
     }
 }

@@ -117,7 +117,7 @@ pub(super) fn outcome(status: StatusCode) -> Attempt {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Attempt::Unavailable
         }
-        _ => Attempt::Answered,
+        _ => Attempt::Responded,
     }
 }
 

@@ -215,13 +215,13 @@ impl Upstream {
     /// Takes a retry from the budget; returns whether it had one.
     fn spend_retry(&self) -> bool {
         let is_granted = self.budget.withdraw();
-        self.counts.happened(if is_granted { Event::Retried } else { Event::OverBudget });
+        self.counts.record_event(if is_granted { Event::Retried } else { Event::OverBudget });
         is_granted
     }
 
     fn count_full(&self, error: &ForwardError) {
         if let ForwardError::NoFreeConnection(_) = error {
-            self.counts.happened(Event::Full);
+            self.counts.record_event(Event::Full);
         }
     }
 
@@ -234,21 +234,21 @@ impl AttemptLog<'_> {
     /// Records the upstream.
     fn start(&mut self, upstream: &Rc<str>) {
         if let Some(forwarding) = &mut self.0 {
-            forwarding.begin(upstream);
+            forwarding.start(upstream);
         }
     }
 
     /// Records the server of an attempt, counted from 1.
     fn attempt(&mut self, pool: &Pool, number: usize) {
         if let Some(forwarding) = &mut self.0 {
-            forwarding.try_at(pool.label(), number);
+            forwarding.start_attempt(pool.label(), number);
         }
     }
 
     /// Records that the head of a response has arrived.
     fn head(&mut self) {
         if let Some(forwarding) = &mut self.0 {
-            forwarding.head_came();
+            forwarding.head_received();
         }
     }
 }

@@ -252,7 +252,7 @@ impl ForwardError {
             | Self::Target(_)
             | Self::NoTunnels(_) => None,
             Self::Connect { .. } | Self::ConnectTimeout(_) => Some(Attempt::Unreachable),
-            Self::ResponseTimeout(_) => Some(Attempt::Late),
+            Self::ResponseTimeout(_) => Some(Attempt::TimedOut),
             Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(Attempt::Broken),
             Self::RequestBody(_) | Self::RequestBodyTimeout | Self::RequestBodyTooLarge => {
                 Some(Attempt::Abandoned)

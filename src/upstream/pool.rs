@@ -153,13 +153,13 @@ impl Pool {
 
     /// Reports the result of an attempt to the metrics and to outlier ejection.
     pub(super) fn report_attempt(&self, attempt: Attempt) {
-        self.counts.ended(self.endpoint.server, attempt);
+        self.counts.record_attempt(self.endpoint.server, attempt);
         if attempt.is_failure() {
             self.shared.record_failure(&self.endpoint);
-        } else if attempt == Attempt::Answered {
+        } else if attempt == Attempt::Responded {
             self.endpoint.record_success();
         }
-        if matches!(attempt, Attempt::Answered | Attempt::Unavailable) {
+        if matches!(attempt, Attempt::Responded | Attempt::Unavailable) {
             self.endpoint.failure_log.record_response();
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn explain(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &
     let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     rows.row("limit", format!("{}: {}", policy.name, describe_quota(loaded, id)));
     if policy.shadow {
-        rows.sub_row("mode", "shadow: it refuses no request");
+        rows.sub_row("mode", "shadow: it denies no request");
     }
     explain_key(rows, &rule.key, subject);
     let found = rule.key.find(subject, &gate.hasher);
@@ -34,14 +34,14 @@ pub(super) fn explain(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &
             rows.sub_row("cost", "none: requests without it are not counted (on_missing = \"skip\")");
         }
         LimitMatch::Blocked(by) => {
-            rows.sub_row("refused", format!("{by}, which this limit blocks (`block`)"));
+            rows.sub_row("denied", format!("{by}, which this limit blocks (`block`)"));
         }
         LimitMatch::TooManyValues(part) => {
-            rows.sub_row("refused", format!("{part} has too many values to look up a rule for each"));
+            rows.sub_row("denied", format!("{part} has too many values to look up a rule for each"));
         }
         LimitMatch::Missing(_) => {
             let status = rule.missing_status.as_u16();
-            rows.sub_row("refused", format!("with {status}: the request lacks it (on_missing = \"deny\")"));
+            rows.sub_row("denied", format!("with {status}: the request lacks it (on_missing = \"deny\")"));
         }
     }
 }
@@ -143,7 +143,7 @@ fn explain_store(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Cha
         "if down",
         match limits.on_failure[charge.policy] {
             OnStoreFailure::Allow => "the request passes this limit".to_owned(),
-            OnStoreFailure::Deny if !policy.shadow => "the request is refused with 503".to_owned(),
+            OnStoreFailure::Deny if !policy.shadow => "the request is denied with 503".to_owned(),
             OnStoreFailure::Deny => "the request passes this limit, which is in shadow mode".to_owned(),
             OnStoreFailure::Local => format!("this process decides locally, at most {share} at once"),
         },

@@ -23,7 +23,7 @@ pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestH
     rows.into_text()
 }
 
-/// Explains why a request is refused before any limit is checked.
+/// Explains why a request is rejected before any limit is checked.
 fn explain_error(
     rows: &mut Rows,
     gate: &Gate,
@@ -70,7 +70,7 @@ fn explain_plan(
     if ids.is_empty() {
         rows.row("limits", "none");
     }
-    // A request that was examined without an error can be matched with a route, too.
+    // A request with a plan can be matched with a route, too.
     let Ok(located) = gate.match_route(head) else { return };
     let subject = gate.subject(peer, head, &located);
     for id in ids {
@@ -80,7 +80,7 @@ fn explain_plan(
     rows.gap();
     if let Some(missing) = &plan.missing {
         rows.row("response", format!("{}: {}", missing.status, missing.detail()));
-        rows.row("", "its other limits are charged, and may refuse it first");
+        rows.row("", "its other limits are charged, and may deny it first");
         return;
     }
     match plan.route.map(|route| &site.actions[route]) {

@@ -128,13 +128,13 @@ impl Client {
             return serde_json::from_slice(&body)
                 .map_err(|error| error_body(format!("the response is not valid: {error}")));
         }
-        let refused = serde_json::from_slice(&body);
-        let refused = refused.unwrap_or_else(|_| error_body(format!("the response is {status}")));
+        let rejection = serde_json::from_slice(&body);
+        let rejection = rejection.unwrap_or_else(|_| error_body(format!("the response is {status}")));
         if status == StatusCode::UNAUTHORIZED {
             let help = "set TIDEGATE_ADMIN_TOKEN to the token of [admin]";
-            return Err(ErrorBody { help: Some(help.to_owned()), ..refused });
+            return Err(ErrorBody { help: Some(help.to_owned()), ..rejection });
         }
-        Err(refused)
+        Err(rejection)
     }
 
     async fn exchange(&self, request: &AdminRequest) -> anyhow::Result<(StatusCode, Bytes)> {

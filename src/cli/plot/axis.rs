@@ -6,7 +6,7 @@ use crate::time::{Micros, Timestamp};
 
 /// The maximum number of ticks, not counting the first.
 const TICKS: u64 = 10;
-/// If the start is more than this many spans away from the epoch, ticks count from the start.
+/// If the start is more than this many spans after the epoch, ticks count from the start.
 const FAR: u64 = 10;
 const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -68,7 +68,7 @@ impl Axis {
 
     /// The note that says what the ticks count from, unless it is the epoch.
     pub fn origin(&self) -> Option<String> {
-        (self.origin > 0).then(|| format!("time from {} s on", decimal::format(Micros(self.origin))))
+        (self.origin > 0).then(|| format!("time since {} s", decimal::format(Micros(self.origin))))
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_start_far_from_the_epoch_is_noted_once() {
         let axis = Axis::new(Timestamp(1_790_000_000_250_000), Timestamp(1_790_000_002_250_000));
-        assert_eq!(axis.origin().unwrap(), "time from 1790000000.25 s on");
+        assert_eq!(axis.origin().unwrap(), "time since 1790000000.25 s");
         assert_eq!(axis.ticks().next(), Some((LEFT, "0 s".to_owned())));
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn shape(kind: MarkKind, x: f64, y: f64, size: f64) -> String {
                 round(y - long / 2.0)
             )
         }
-        MarkKind::Refused => {
+        MarkKind::Denied => {
             let (arm, long) = (half * 0.74, round(half * 1.48));
             let (left, top, low) = (round(x - arm), round(y - arm), round(y + arm));
             let width = round(size / 5.0);
@@ -66,7 +66,7 @@ pub(super) fn shape(kind: MarkKind, x: f64, y: f64, size: f64) -> String {
                 "<path class=\"no\" stroke-width=\"{width}\" d=\"M{left} {top}l{long} {long}M{left} {low}l{long} -{long}\"/>"
             )
         }
-        MarkKind::RefusedElsewhere => {
+        MarkKind::DeniedElsewhere => {
             let width = round(size / 8.0);
             format!(
                 "<circle class=\"other\" stroke-width=\"{width}\" cx=\"{x}\" cy=\"{y}\" r=\"{}\"/>",

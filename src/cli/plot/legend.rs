@@ -24,9 +24,9 @@ pub(super) fn draw(page: &mut Page, plot: &Plot) {
     let mut items = Items { page, x: MARGIN };
     let kinds = [
         (MarkKind::Admitted, "admitted"),
-        (MarkKind::Delayed, "admitted after a wait, which the line shows"),
-        (MarkKind::Refused, "refused"),
-        (MarkKind::RefusedElsewhere, "refused by another limit"),
+        (MarkKind::Delayed, "admitted after a delay (the line)"),
+        (MarkKind::Denied, "denied"),
+        (MarkKind::DeniedElsewhere, "denied by another limit"),
     ];
     let occurs = |kind| plot.panels.iter().any(|panel| panel.marks.iter().any(|mark| mark.kind == kind));
     for (kind, text) in kinds.into_iter().filter(|(kind, _)| occurs(*kind)) {
@@ -42,9 +42,9 @@ pub(super) fn draw(page: &mut Page, plot: &Plot) {
     }
     if plot.other_keys > 0 {
         let plural = if plot.other_keys == 1 { "" } else { "s" };
-        items.add(0.0, &format!("({} more key{plural} not drawn)", plot.other_keys), |_, _, _| {});
+        items.add(0.0, &format!("({} more key{plural} not shown)", plot.other_keys), |_, _, _| {});
     }
-    items.add(26.0, "the limit", |page, x, y| {
+    items.add(26.0, "limit", |page, x, y| {
         page.path("limit", &format!("M{} {}h22", round(x), round(y - 4.0)));
     });
 }

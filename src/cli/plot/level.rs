@@ -20,7 +20,7 @@ pub(super) fn draw(page: &mut Page, axis: &Axis, panel: &Panel) {
     page.path("base", &format!("M{LEFT} {}H{RIGHT}", round(base)));
     page.text("small", Position::right(LEFT - 8.0, top + 4.0), &short(panel.limit));
     page.text("small", Position::right(LEFT - 8.0, base + 4.0), "0");
-    page.text("small", Position::right(LEFT - 8.0, f64::midpoint(top, base) + 4.0), "left");
+    page.text("small", Position::right(LEFT - 8.0, f64::midpoint(top, base) + 4.0), "remaining");
     let y = |remaining: u64| base - float(remaining.min(panel.limit)) / float(panel.limit.max(1)) * HEIGHT;
     for (level, class) in panel.levels.iter().zip(LINES).rev() {
         let line = steps(axis, level, &y);

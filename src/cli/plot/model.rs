@@ -1,4 +1,4 @@
-//! What a plot shows: for each limit, its requests and the units that remain over time.
+//! The content of a plot: for each limit, its requests and the remaining units over time.
 
 use crate::time::Timestamp;
 
@@ -22,7 +22,7 @@ pub(in crate::cli) struct Panel {
     pub algorithm: &'static str,
     /// Describes the limit.
     pub description: String,
-    /// How many requests were admitted and refused.
+    /// How many requests were admitted and denied.
     pub counts: String,
     /// The most units that ever remain: the top of the scale.
     pub limit: u64,
@@ -47,9 +47,9 @@ pub(in crate::cli) struct Mark {
 pub(in crate::cli) enum MarkKind {
     Admitted,
     Delayed,
-    Refused,
-    /// Refused, but not by this limit.
-    RefusedElsewhere,
+    Denied,
+    /// Denied, but not by this limit.
+    DeniedElsewhere,
 }
 
 /// The remaining units of a key over time. Each line is one run of the clock: a new one starts where the clock was set

@@ -30,7 +30,7 @@ pub(super) struct Arrival {
     pub in_flight: Micros,
 }
 
-/// A problem of a line, and its cure.
+/// A problem of a line, and how to correct it.
 type Problem = (String, String);
 
 impl Arrival {
@@ -70,7 +70,7 @@ fn parse(text: &[u8], name: &str) -> Result<Vec<Arrival>, String> {
     for (line, number) in text.split(|byte| *byte == b'\n').zip(1_usize..) {
         match parse_line(line) {
             Ok(arrival) => arrivals.extend(arrival),
-            Err((what, cure)) => problems.push(format!("error: {name}, line {number}: {what}\nhelp: {cure}")),
+            Err((what, help)) => problems.push(format!("error: {name}, line {number}: {what}\nhelp: {help}")),
         }
         if arrivals.len() > MAX_ARRIVALS {
             let what = format!("there are more than {MAX_ARRIVALS} arrivals");
@@ -101,14 +101,14 @@ fn parse_line(line: &[u8]) -> Result<Option<Arrival>, Problem> {
     let cost = words.next().map(cost).transpose()?;
     let in_flight = words.next().map_or(Ok(Micros::ZERO), seconds)?;
     if let Some(word) = words.next() {
-        let cure = "a line is SECONDS [KEY [COST [FLIGHT]]]; keys have no blanks, and # starts a comment";
-        return Err((format!("`{word}` is one word too many"), cure.to_owned()));
+        let help = "a line is SECONDS [KEY [COST [FLIGHT]]]; keys have no blanks, and # starts a comment";
+        return Err((format!("`{word}` is one word too many"), help.to_owned()));
     }
     Ok(Some(Arrival { at, key, cost, in_flight }))
 }
 
 fn seconds(word: &str) -> Result<Micros, Problem> {
-    decimal::parse(word).map_err(|error| (format!("`{word}` {error}"), error.cure().to_owned()))
+    decimal::parse(word).map_err(|error| (format!("`{word}` {error}"), error.help().to_owned()))
 }
 
 fn cost(word: &str) -> Result<u64, Problem> {

@@ -13,16 +13,16 @@ pub(super) fn describe(quota: &Quota) -> String {
     let limit = quota.limit();
     match quota {
         Quota::TokenBucket(bucket) => format!(
-            "A bucket of {limit} tokens that refills at {}. Each request takes one; an empty bucket refuses.",
+            "A bucket of {limit} tokens that refills at {}. Each request takes one, or is denied if there is none.",
             per(bucket.rate())
         ),
         Quota::IntervalBucket(interval) => format!(
-            "A bucket of {limit} tokens that gets {} at once each {}. An empty bucket refuses.",
+            "A bucket of {limit} tokens that gets {} at once each {}. A request without a token is denied.",
             interval.rate().units(),
             length(interval.rate().period())
         ),
         Quota::Gcra(bucket) => format!(
-            "Requests evenly spaced at {}, of which {} may come ahead of time. What comes earlier is refused.",
+            "Requests spaced evenly at {}; up to {} may come early. Requests that come even earlier are denied.",
             per(bucket.rate()),
             limit - 1
         ),
@@ -30,13 +30,13 @@ pub(super) fn describe(quota: &Quota) -> String {
         Quota::SlidingLog(log) => describe_log(log),
         Quota::SlidingWindow(window) => describe_sliding(limit, window),
         Quota::LeakyBucket(bucket) => format!(
-            "A queue that lets through {}, evenly spaced. Up to {} wait in it; more are refused.",
+            "A queue that forwards {}, spaced evenly. Up to {} requests wait in it; more are denied.",
             per(bucket.rate()),
             limit - 1
         ),
         Quota::Concurrency(_) => {
             format!(
-                "At most {limit} in flight at once. A slot is free again when its request has been answered."
+                "At most {limit} in flight at once. A slot is released when the response of its request is complete."
             )
         }
     }
@@ -46,7 +46,7 @@ fn describe_window(limit: u64, window: &Window) -> String {
     match window.align() {
         Align::Clock => {
             let length = length(window.rate().period());
-            format!("At most {limit} in each window; a window begins at each whole {length} of the clock.")
+            format!("At most {limit} in each window; a window starts at each whole {length} of the clock.")
         }
         Align::FirstRequest => {
             let length = length(window.rate().period());
@@ -62,7 +62,7 @@ fn describe_window(limit: u64, window: &Window) -> String {
 fn describe_log(log: &SlidingLog) -> String {
     let rates = log.numbers();
     let each = rates.chunks_exact(2).map(|rate| format!("{} in any {}", rate[0], length(Micros(rate[1]))));
-    format!("At most {}. Each admitted request is remembered that long.", each.collect::<Vec<_>>().join(", "))
+    format!("At most {}. Each admitted request counts that long.", each.collect::<Vec<_>>().join(", "))
 }
 
 fn describe_sliding(limit: u64, window: &SlidingWindow) -> String {
@@ -70,11 +70,11 @@ fn describe_sliding(limit: u64, window: &SlidingWindow) -> String {
     let period = length(Micros(width * parts));
     if parts == 1 {
         return format!(
-            "About {limit} in any {period}: this window's count, and a falling share of the last one's."
+            "About {limit} in any {period}: the count of this window and a falling share of the previous one."
         );
     }
     format!(
-        "About {limit} in any {period}, counted in {parts} parts; the oldest counts for the share still inside."
+        "About {limit} in any {period}, counted in {parts} parts; the oldest counts by its share still inside."
     )
 }
 
@@ -115,17 +115,14 @@ mod tests {
                 Quota::interval_bucket(minute, 500),
                 "A bucket of 500 tokens that gets 100 at once each minute.",
             ),
-            (Quota::gcra(short, 5), "Requests evenly spaced at 7 per 0.25 s, of which 5 may come ahead"),
+            (Quota::gcra(short, 5), "Requests spaced evenly at 7 per 0.25 s; up to 5 may come early."),
             (Quota::fixed_window(rate(5, 600_000_000), Align::Clock), "At most 5 in each window"),
             (
                 Quota::sliding_log(&[minute, rate(2, 1_000_000)]),
                 "At most 100 in any minute, 2 in any second.",
             ),
             (Quota::sliding_window(minute, 60), "About 100 in any minute, counted in 60 parts"),
-            (
-                Quota::leaky_bucket(minute, 9),
-                "A queue that lets through 100 per minute, evenly spaced. Up to 9 ",
-            ),
+            (Quota::leaky_bucket(minute, 9), "A queue that forwards 100 per minute, spaced evenly. Up to 9 "),
             (Quota::concurrency(3, Micros::SECOND), "At most 3 in flight at once."),
         ] {
             let description = describe(&quota.unwrap());

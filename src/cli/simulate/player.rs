@@ -153,10 +153,10 @@ impl<'a> Player<'a> {
     fn start_flight(&mut self, played: &Played, per_limit: &[ArrivalCharge], arrival: &Arrival) {
         let policies = &self.gate.limits.policies;
         let policy = |charge: &Charge| &policies[charge.policy];
-        let is_refused =
+        let is_denied =
             |(one, decision): (&ArrivalCharge, &Decision)| !decision.allowed && !policy(&one.charge).shadow;
         let both = || per_limit.iter().zip(&played.decisions);
-        if both().any(is_refused) {
+        if both().any(is_denied) {
             return;
         }
         let holds = |(one, decision): &(&ArrivalCharge, &Decision)| {

@@ -155,8 +155,8 @@ impl<'p, 'a> Recorder<'p, 'a> {
         for ((panel, decision), charge) in self.panels.iter_mut().zip(&played.decisions).zip(&played.charges)
         {
             let kind = match (decision.allowed, played.allowed) {
-                (false, _) => MarkKind::Refused,
-                (true, false) => MarkKind::RefusedElsewhere,
+                (false, _) => MarkKind::Denied,
+                (true, false) => MarkKind::DeniedElsewhere,
                 (true, true) if played.delay > Micros::ZERO => MarkKind::Delayed,
                 (true, true) => MarkKind::Admitted,
             };
@@ -171,12 +171,12 @@ impl<'p, 'a> Recorder<'p, 'a> {
         let (admitted, all) = (self.admitted, scenario.arrivals.len());
         let mut panels = self.panels;
         for panel in &mut panels {
-            let refused = panel.marks.iter().filter(|mark| mark.kind == MarkKind::Refused).count();
+            let denied = panel.marks.iter().filter(|mark| mark.kind == MarkKind::Denied).count();
             let delayed = panel.marks.iter().filter(|mark| mark.kind == MarkKind::Delayed).count();
             panel.counts = match (is_together, delayed) {
-                (true, _) => format!("admitted {admitted} of {all}; {refused} refused here"),
+                (true, _) => format!("admitted {admitted} of {all}; {denied} denied by this limit"),
                 (false, 0) => format!("admitted {admitted} of {all}"),
-                (false, _) => format!("admitted {admitted} of {all}, {delayed} after a wait"),
+                (false, _) => format!("admitted {admitted} of {all}, {delayed} after a delay"),
             };
         }
         panels
@@ -184,7 +184,7 @@ impl<'p, 'a> Recorder<'p, 'a> {
 }
 
 fn panel(policy: &Policy, scenario: &Scenario<'_>, keys: usize) -> Panel {
-    let mode = if policy.shadow { " (shadow mode: refuses no request)" } else { "" };
+    let mode = if policy.shadow { " (shadow mode: denies no request)" } else { "" };
     Panel {
         name: format!("{}{mode}", policy.stored),
         algorithm: policy.quota.algorithm().name(),
@@ -198,16 +198,16 @@ fn panel(policy: &Policy, scenario: &Scenario<'_>, keys: usize) -> Panel {
 
 /// The tip of a mark.
 fn verdict(kind: MarkKind, decision: &Decision, played: &Played) -> String {
-    let left = format!("{} of {} left", decision.remaining, decision.limit);
+    let left = format!("{} of {} remaining", decision.remaining, decision.limit);
     match (kind, decision.reason, decision.retry_after) {
         (MarkKind::Admitted, ..) => format!("admitted, {left}"),
         (MarkKind::Delayed, ..) => format!("admitted after {} s, {left}", decimal::format(played.delay)),
-        (MarkKind::RefusedElsewhere, ..) => format!("refused by another limit, {left}"),
-        (MarkKind::Refused, DenyReason::Ban, _) => "refused: the key is banned".to_owned(),
-        (MarkKind::Refused, DenyReason::Block, _) => "refused: the key is blocked".to_owned(),
-        (MarkKind::Refused, _, None) => "refused: its cost exceeds the limit".to_owned(),
-        (MarkKind::Refused, _, Some(wait)) => {
-            format!("refused, {left}; may pass in {} s", decimal::format(wait))
+        (MarkKind::DeniedElsewhere, ..) => format!("denied by another limit, {left}"),
+        (MarkKind::Denied, DenyReason::Ban, _) => "denied: the key is banned".to_owned(),
+        (MarkKind::Denied, DenyReason::Block, _) => "denied: the key is blocked".to_owned(),
+        (MarkKind::Denied, _, None) => "denied: its cost exceeds the limit".to_owned(),
+        (MarkKind::Denied, _, Some(wait)) => {
+            format!("denied, {left}; retry after {} s", decimal::format(wait))
         }
     }
 }

@@ -14,17 +14,17 @@ pub(super) struct Summary {
     limits: Vec<LimitSummary>,
     admitted: u64,
     delayed: u64,
-    refused: u64,
+    denied: u64,
     longest_delay: Micros,
     first: Option<Timestamp>,
     last: Timestamp,
 }
 
-/// Counts the arrivals that one limit refuses.
+/// Counts the arrivals that one limit denies.
 #[derive(Debug)]
 struct LimitSummary {
     name: Box<str>,
-    refused: u64,
+    denied: u64,
     blocked: u64,
     too_costly: u64,
     longest_retry: Micros,
@@ -35,7 +35,7 @@ impl Summary {
     pub fn new(player: &Player<'_>) -> Self {
         let limits = player.limits().map(|policy| LimitSummary {
             name: policy.stored.clone(),
-            refused: 0,
+            denied: 0,
             blocked: 0,
             too_costly: 0,
             longest_retry: Micros::ZERO,
@@ -44,7 +44,7 @@ impl Summary {
             limits: limits.collect(),
             admitted: 0,
             delayed: 0,
-            refused: 0,
+            denied: 0,
             longest_delay: Micros::ZERO,
             first: None,
             last: Timestamp::default(),
@@ -60,10 +60,10 @@ impl Summary {
             self.delayed += u64::from(played.delay > Micros::ZERO);
             self.longest_delay = self.longest_delay.max(played.delay);
         } else {
-            self.refused += 1;
+            self.denied += 1;
         }
         for (limit, decision) in self.limits.iter_mut().zip(&played.decisions) {
-            limit.refused += u64::from(!decision.allowed);
+            limit.denied += u64::from(!decision.allowed);
             match (decision.retry_after, decision.reason) {
                 (Some(wait), _) => limit.longest_retry = limit.longest_retry.max(wait),
                 (None, DenyReason::Block) => limit.blocked += 1,
@@ -74,7 +74,7 @@ impl Summary {
 
     /// The number of arrivals.
     pub fn arrivals(&self) -> u64 {
-        self.admitted + self.refused
+        self.admitted + self.denied
     }
 
     /// The time from the first arrival to the last.
@@ -82,18 +82,18 @@ impl Summary {
         Micros(self.first.map_or(0, |first| self.last.0 - first.0))
     }
 
-    /// Such as `12 admitted, 3 of them after a wait of at most 0.4 s; 18 refused`.
+    /// Such as `12 admitted, 3 of them delayed by at most 0.4 s; 18 denied`.
     pub fn verdicts(&self) -> String {
         let mut text = format!("{} admitted", self.admitted);
         if self.delayed > 0 {
             let longest = decimal::format(self.longest_delay);
-            let _ = write!(text, ", {} of them after a wait of at most {longest} s", self.delayed);
+            let _ = write!(text, ", {} of them delayed by at most {longest} s", self.delayed);
         }
-        let _ = write!(text, "; {} refused", self.refused);
+        let _ = write!(text, "; {} denied", self.denied);
         text
     }
 
-    /// For each limit its name and its refusals, such as `refused 18, with at most 12 s to wait`.
+    /// For each limit its name and its denials, such as `denied 18, retry after at most 12 s`.
     pub fn by_limit(&self) -> impl Iterator<Item = (&str, String)> {
         self.limits.iter().map(|limit| (&*limit.name, limit.text()))
     }
@@ -101,15 +101,15 @@ impl Summary {
 
 impl LimitSummary {
     fn text(&self) -> String {
-        let mut text = format!("refused {}", self.refused);
-        if self.refused > self.blocked + self.too_costly {
-            let _ = write!(text, ", with at most {} s to wait", decimal::format(self.longest_retry));
+        let mut text = format!("denied {}", self.denied);
+        if self.denied > self.blocked + self.too_costly {
+            let _ = write!(text, ", retry after at most {} s", decimal::format(self.longest_retry));
         }
         if self.blocked > 0 {
             let _ = write!(text, "; {} of them blocked", self.blocked);
         }
         if self.too_costly > 0 {
-            let _ = write!(text, "; {} of them cost more than the limit ever has", self.too_costly);
+            let _ = write!(text, "; {} of them cost more than the limit", self.too_costly);
         }
         text
     }

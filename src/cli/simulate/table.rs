@@ -132,8 +132,8 @@ impl Widths {
             cells.extend(self.decision_cells(DecisionTexts {
                 verdict: Cell::left("verdict", 0),
                 limit: "limit",
-                remaining: "left",
-                reset: "all back in",
+                remaining: "remaining",
+                reset: "reset in",
                 retry: "retry in",
             }));
         }
@@ -191,7 +191,7 @@ fn compared(played: &Played) -> Cell {
     let _ = match decision.retry_after {
         _ if decision.allowed => write!(cell.text, " {}/{}", decision.remaining, decision.limit),
         Some(wait) => write!(cell.text, ", retry in {}", seconds(wait)),
-        None => write!(cell.text, " for good"),
+        None => write!(cell.text, ", never allowed"),
     };
     Cell { left: COMPARED, ..cell }
 }
@@ -215,8 +215,8 @@ fn write_summary(out: &mut impl Write, summaries: &[Summary], compare: bool, wid
     let verdicts = if compare { String::new() } else { format!(": {}", first.verdicts()) };
     writeln!(out, "\n{count} arrival{plural} in {}{verdicts}", seconds(first.span()))?;
     for summary in summaries {
-        for (name, refused) in summary.by_limit() {
-            let text = if compare { summary.verdicts() } else { refused };
+        for (name, denials) in summary.by_limit() {
+            let text = if compare { summary.verdicts() } else { denials };
             writeln!(out, "  {name:width$}  {text}")?;
         }
     }

@@ -1,4 +1,4 @@
-//! Bans, checks, and what tells policies apart.
+//! Tests of bans and checks, and of which policies share counts.
 
 use super::*;
 use crate::limit::Rate;

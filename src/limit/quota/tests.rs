@@ -1,4 +1,4 @@
-//! What all algorithms share.
+//! Tests of what all algorithms have in common.
 
 use super::*;
 

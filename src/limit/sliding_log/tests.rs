@@ -16,7 +16,7 @@ fn log(rates: &[(u64, u64)]) -> SlidingLog {
     SlidingLog::new(&rates).unwrap()
 }
 
-/// What a limit remembers, and how it is asked.
+/// A limit, and the state of one key.
 struct Account {
     quota: SlidingLog,
     state: Option<Log>,
@@ -27,7 +27,7 @@ impl Account {
         Self { quota: log(rates), state: None }
     }
 
-    fn ask(&self, now: u64, cost: u64) -> Decision {
+    fn decide(&self, now: u64, cost: u64) -> Decision {
         self.quota.step(self.state.as_ref(), Timestamp(now), cost).decision
     }
 
@@ -38,7 +38,7 @@ impl Account {
     }
 }
 
-/// The same from the definition: sums over all that was ever admitted.
+/// The reference, from the definition: sums over all admitted requests.
 #[derive(Clone, Default)]
 struct Model {
     entries: Vec<(i128, u64)>,
@@ -186,13 +186,13 @@ fn three_a_minute() {
     for (second, left) in [(0, 2), (10, 1), (25, 0)] {
         assert_eq!(account.take(START + second * 1_000_000, 1).remaining, left);
     }
-    let refused = account.take(START + 40_000_000, 1);
-    assert!(!refused.allowed);
-    assert_eq!(refused.retry_after, Some(Micros(20_000_000)));
-    assert_eq!(refused.reset_after, Micros(45_000_000));
-    assert_eq!(account.ask(START + 40_000_000, 2).retry_after, Some(Micros(30_000_000)));
+    let denied = account.take(START + 40_000_000, 1);
+    assert!(!denied.allowed);
+    assert_eq!(denied.retry_after, Some(Micros(20_000_000)));
+    assert_eq!(denied.reset_after, Micros(45_000_000));
+    assert_eq!(account.decide(START + 40_000_000, 2).retry_after, Some(Micros(30_000_000)));
     assert!(!account.take(START + MINUTE - 1, 1).allowed);
-    // Exactly one period old is out.
+    // An entry that is exactly one period old has expired.
     assert!(account.take(START + MINUTE, 1).allowed);
     assert_eq!(account.state.unwrap().len(), 3);
 }
@@ -212,15 +212,15 @@ fn several_rates_share_one_log() {
     for second in 0..5 {
         let now = START + second * 11_000_000;
         assert!(account.take(now, 1).allowed);
-        let refused = account.take(now + 250_000, 1);
-        assert_eq!(refused.limit, 1);
-        // Once the minute's five are spent, the minute is the one to wait for.
+        let denied = account.take(now + 250_000, 1);
+        assert_eq!(denied.limit, 1);
+        // Once the minute's five units are spent, the wait is that of the minute.
         let wait = if second < 4 { 750_000 } else { 15_750_000 };
-        assert_eq!(refused.retry_after, Some(Micros(wait)));
+        assert_eq!(denied.retry_after, Some(Micros(wait)));
     }
     let last = START + 56_000_000;
-    assert_eq!(account.ask(last, 1).retry_after, Some(Micros(4_000_000)));
-    assert_eq!(account.ask(last, 0).reset_after, Micros(4_000_000));
+    assert_eq!(account.decide(last, 1).retry_after, Some(Micros(4_000_000)));
+    assert_eq!(account.decide(last, 0).reset_after, Micros(4_000_000));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_rate_that_cannot_decide_is_not_kept() {
 }
 
 #[test]
-fn what_is_advertised_comes_back_whole() {
+fn the_advertised_units_are_available_again_after_the_advertised_time() {
     assert_eq!(log(&[(100, MINUTE)]).advertised(), (100, 60));
     assert_eq!(log(&[(5, 1_500_000)]).advertised(), (5, 2));
     assert_eq!(log(&[(10, 1_000_000), (15, MINUTE)]).advertised(), (10, 60));
@@ -247,7 +247,7 @@ fn a_share_is_in_whole_units() {
 }
 
 #[test]
-fn what_an_entry_cannot_hold_is_refused() {
+fn rates_that_an_entry_cannot_represent_are_rejected() {
     let error = |rates: &[Rate]| SlidingLog::new(rates).unwrap_err();
     assert_eq!(error(&[]), QuotaError::ZeroRate);
     assert_eq!(error(&[rate(1, 1); 17]), QuotaError::TooManyRates { most: 16 });

@@ -15,7 +15,7 @@ fn window((units, width, buckets): Numbers) -> SlidingWindow {
     SlidingWindow::new(Rate::new(units, Micros(width * buckets)).unwrap(), buckets).unwrap()
 }
 
-/// What a limit remembers, and how it is asked.
+/// A limit, and the state of one key.
 struct Account {
     quota: SlidingWindow,
     state: Option<PartCounts>,
@@ -26,7 +26,7 @@ impl Account {
         Self { quota: window(numbers), state: None }
     }
 
-    fn ask(&self, now: u64, cost: u64) -> Decision {
+    fn decide(&self, now: u64, cost: u64) -> Decision {
         self.quota.step(self.state.as_ref(), Timestamp(now), cost).decision
     }
 
@@ -37,7 +37,7 @@ impl Account {
     }
 }
 
-/// The same from the definition: all parts that ever counted something.
+/// The reference, from the definition: all parts that ever counted units.
 #[derive(Clone, Default, PartialEq)]
 struct Model {
     width: u64,
@@ -121,7 +121,7 @@ fn play(policies: &[Numbers], start: u64, arrivals: Vec<(i64, u64, usize)>) -> R
         }
         prop_assert_eq!(next.is_some(), if decision.allowed { cost > 0 } else { was_moved });
         if let Some(next) = next {
-            prop_assert!(next.line.len() as u64 <= numbers.2 + 1 || !decision.allowed);
+            prop_assert!(next.timeline.len() as u64 <= numbers.2 + 1 || !decision.allowed);
             (state, model) = (Some(next), after);
         }
     }
@@ -203,12 +203,12 @@ fn the_previous_window_counts_by_the_share_that_is_left_of_it() {
     let minute = START - START % MINUTE + MINUTE;
     assert_eq!(account.take(minute - 1, 45).remaining, 15);
     // A third of the way in, two thirds of 45 are left.
-    assert_eq!(account.ask(minute + 20_000_000, 0).remaining, 30);
+    assert_eq!(account.decide(minute + 20_000_000, 0).remaining, 30);
     assert_eq!(account.take(minute + 20_000_000, 30).remaining, 0);
-    let refused = account.ask(minute + 20_000_000, 1);
+    let denied = account.decide(minute + 20_000_000, 1);
     // 45 · s/60 s is no more than 29 once s is 38.666… s.
-    assert_eq!(refused.retry_after, Some(Micros(1_333_334)));
-    assert_eq!(refused.reset_after, Micros(100_000_000));
+    assert_eq!(denied.retry_after, Some(Micros(1_333_334)));
+    assert_eq!(denied.reset_after, Micros(100_000_000));
     assert!(account.take(minute + 21_333_334, 1).allowed);
 }
 
@@ -220,11 +220,11 @@ fn a_wait_may_end_in_a_later_part() {
         assert!(account.take(second + after * 1_000_000, cost).allowed);
     }
     let now = second + 2_500_000;
-    assert_eq!(account.ask(now, 1).retry_after, Some(Micros(750_000)));
-    assert_eq!(account.ask(now, 4).retry_after, Some(Micros(1_500_000)));
-    assert_eq!(account.ask(now, 5).retry_after, Some(Micros(1_750_000)));
-    assert_eq!(account.ask(now, 10).retry_after, Some(Micros(3_500_000)));
-    assert_eq!(account.ask(now, 11).retry_after, None);
+    assert_eq!(account.decide(now, 1).retry_after, Some(Micros(750_000)));
+    assert_eq!(account.decide(now, 4).retry_after, Some(Micros(1_500_000)));
+    assert_eq!(account.decide(now, 5).retry_after, Some(Micros(1_750_000)));
+    assert_eq!(account.decide(now, 10).retry_after, Some(Micros(3_500_000)));
+    assert_eq!(account.decide(now, 11).retry_after, None);
 }
 
 #[test]
@@ -234,9 +234,9 @@ fn a_part_in_which_nothing_was_spent_takes_no_space() {
         assert!(account.take(START + second * 1_000_000, 1).allowed);
         assert!(account.take(START + second * 1_000_000 + 5, 1).allowed);
     }
-    assert_eq!(account.state.as_ref().unwrap().line.len(), 5);
+    assert_eq!(account.state.as_ref().unwrap().timeline.len(), 5);
     assert!(account.take(START + 100_000_000, 1).allowed);
-    assert_eq!(account.state.as_ref().unwrap().line.len(), 4);
+    assert_eq!(account.state.as_ref().unwrap().timeline.len(), 4);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_period_is_cut_into_whole_microseconds() {
 }
 
 #[test]
-fn what_cannot_be_counted_exactly_is_refused_with_the_largest_that_can() {
+fn numbers_that_are_not_exact_are_rejected_with_the_largest_that_is() {
     let of = |units, period| SlidingWindow::new(Rate::new(units, Micros(period)).unwrap(), 1);
     for (period, largest) in [(1, MOST_UNITS), (86_400_000_000, (1 << 53) / 86_400_000_000)] {
         assert_eq!(of(largest + 1, period), Err(QuotaError::TooLarge { largest }));

@@ -1,4 +1,4 @@
-//! Debts as they are recorded, taken, restored and dropped.
+//! Tests of how debts are recorded, taken, restored and dropped.
 
 use super::*;
 use crate::limit::{Quota, Rate};
@@ -19,8 +19,8 @@ fn charge(number: u32, cost: u64) -> Charge {
 }
 
 fn add(ledger: &OutageLedger, number: u32, cost: u64) {
-    let said = Decision::allowed(100, 100 - cost, Micros(cost * 86_400_000_000));
-    ledger.record(&limits(), &charge(number, cost), &Decision { at: NOW, ..said });
+    let decision = Decision::allowed(100, 100 - cost, Micros(cost * 86_400_000_000));
+    ledger.record(&limits(), &charge(number, cost), &Decision { at: NOW, ..decision });
 }
 
 #[test]
@@ -56,13 +56,13 @@ fn per(period: u64) -> Limits {
     Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN)
 }
 
-/// What is owed after two outages' worth of charges, the second under other numbers.
+/// The debt after two charges, the second under other numbers.
 fn owed_after_change(first: u64, second: u64) -> u64 {
     let ledger = OutageLedger::default();
     for (period, spent) in [(first, 3), (second, 7)] {
-        let said = Decision::allowed(100, 100 - spent, Micros(spent * period));
+        let decision = Decision::allowed(100, 100 - spent, Micros(spent * period));
         let charge = charge(1, if spent == 3 { 3 } else { 4 });
-        ledger.record(&per(period), &charge, &Decision { at: NOW, ..said });
+        ledger.record(&per(period), &charge, &Decision { at: NOW, ..decision });
     }
     let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debt| debt.charges(NOW)).collect();
     assert_eq!(charges.len(), 1);
@@ -78,11 +78,11 @@ fn debts_survive_a_change_of_the_numbers() {
 #[test]
 fn a_restored_debt_has_drained_meanwhile() {
     let (ledger, limits) = (OutageLedger::default(), per(1_000_000));
-    let said = |spent: u64| Decision::allowed(100, 100 - spent, Micros(spent * 1_000_000));
-    ledger.record(&limits, &charge(1, 50), &Decision { at: NOW, ..said(50) });
+    let decision = |spent: u64| Decision::allowed(100, 100 - spent, Micros(spent * 1_000_000));
+    ledger.record(&limits, &charge(1, 50), &Decision { at: NOW, ..decision(50) });
     let (taken, _) = ledger.take(10);
     let later = NOW.after(Micros(40_000_000));
-    ledger.record(&limits, &charge(1, 1), &Decision { at: later, ..said(11) });
+    ledger.record(&limits, &charge(1, 1), &Decision { at: later, ..decision(11) });
     for debt in taken {
         ledger.restore(debt);
     }
@@ -97,11 +97,11 @@ fn restored_debts_stay_in_their_steps() {
     let quota = Quota::sliding_log(&[Rate::new(1_000, Micros(86_400_000_000)).unwrap()]).unwrap();
     let limits = Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN);
     let ledger = OutageLedger::default();
-    let said = Decision::allowed(1_000, 999, Micros(86_400_000_000));
-    ledger.record(&limits, &charge(1, 1), &Decision { at: NOW, ..said });
+    let decision = Decision::allowed(1_000, 999, Micros(86_400_000_000));
+    ledger.record(&limits, &charge(1, 1), &Decision { at: NOW, ..decision });
     for _ in 0..300 {
         let (taken, _) = ledger.take(10);
-        ledger.record(&limits, &charge(1, 1), &Decision { at: NOW, ..said });
+        ledger.record(&limits, &charge(1, 1), &Decision { at: NOW, ..decision });
         for debt in taken {
             ledger.restore(debt);
         }

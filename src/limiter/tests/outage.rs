@@ -16,18 +16,18 @@ use crate::time::{Clock, Micros, Timestamp};
 
 const START: u64 = 1_790_000_000_000_000;
 
-/// A store, what it would be if it had never been away, and the proxies that share it.
+/// A store with outages, a reference store without them, and the proxies that share the store.
 struct World {
     limits: Limits,
     store: Memory,
-    /// Sees everything in its time.
-    whole: Memory,
+    /// Is charged for every admitted request at its time.
+    reference: Memory,
     proxies: Vec<Limiter>,
     /// How far the store's clock is ahead of the proxies'.
     ahead: u64,
 }
 
-/// What comes to which proxy, after how many microseconds, at which cost.
+/// A request: the time since the previous one in thousandths of the period, the proxy, and the cost.
 type Arrival = (u64, usize, u64);
 
 fn memory() -> Memory {
@@ -47,7 +47,7 @@ impl World {
             Limiter::new(Store::Memory(Arc::clone(&fallback)), SharedState::new(fallback, instances))
         };
         let proxies = (0..proxies).map(proxy).collect();
-        let world = Self { limits, store: memory(), whole: memory(), proxies, ahead };
+        let world = Self { limits, store: memory(), reference: memory(), proxies, ahead };
         world.set_clock(START);
         world
     }
@@ -58,46 +58,47 @@ impl World {
 
     fn set_clock(&self, now: u64) {
         self.store.clock().set(Timestamp(now + self.ahead));
-        self.whole.clock().set(Timestamp(now));
+        self.reference.clock().set(Timestamp(now));
         self.proxies.iter().for_each(|proxy| proxy.client.fallback.memory.clock().set(Timestamp(now)));
     }
 
-    /// A request while the store is there.
-    fn ask(&self, proxy: usize, cost: u64) -> Decision {
-        let said = self.store.take(&self.limits.policies, &[charge(cost)]);
-        self.proxies[proxy].client.fallback.seed(&self.limits, &[charge(cost)], &said);
-        said[0]
+    /// Takes `cost` units through a proxy while the store is available.
+    fn take(&self, proxy: usize, cost: u64) -> Decision {
+        let decisions = self.store.take(&self.limits.policies, &[charge(cost)]);
+        self.proxies[proxy].client.fallback.seed(&self.limits, &[charge(cost)], &decisions);
+        decisions[0]
     }
 
-    /// A request while it is not; whether it passes.
-    fn ask_alone(&self, proxy: usize, cost: u64) -> bool {
-        self.proxies[proxy].decide_alone(&self.limits, &[charge(cost)], None).verdict.is_ok()
+    /// Takes `cost` units through a proxy while the store is unavailable; returns whether the request passes.
+    fn take_locally(&self, proxy: usize, cost: u64) -> bool {
+        self.proxies[proxy].decide_locally(&self.limits, &[charge(cost)], None).verdict.is_ok()
     }
 
-    /// What a store says now to a look.
-    fn left(&self, store: &Memory) -> Decision {
+    /// What a store has available now.
+    fn peek(&self, store: &Memory) -> Decision {
         store.take(&self.limits.policies, &[charge(0)])[0]
     }
 
-    /// One proxy pays all that it owes.
-    fn pay(&self, proxy: usize) {
+    /// Pays all debts of a proxy.
+    fn pay_debts(&self, proxy: usize) {
         let proxy = &self.proxies[proxy];
-        let (debtors, _paying) = proxy.client.fallback.ledger.take(100);
+        let (debts, _guard) = proxy.client.fallback.ledger.take(100);
         let now = proxy.client.fallback.memory.clock().now();
-        for payment in payments(debtors, false, now) {
-            // An age goes over the wire, and is the same by every clock.
+        for payment in payments(debts, false, now) {
+            // Sent as an age, which is the same by every clock.
             let by_store = |charge: &Charge| charge.late(charge.taken.after(Micros(self.ahead)));
             let charges: Vec<Charge> = payment.charges.iter().map(by_store).collect();
-            let said = self.store.apply(&payment.policies, &charges);
-            if let [debtor] = &payment.debts[..] {
-                debtor.seed_share(&proxy.client.fallback.memory, said.last().unwrap());
+            let decisions = self.store.apply(&payment.policies, &charges);
+            if let [debt] = &payment.debts[..] {
+                debt.seed_share(&proxy.client.fallback.memory, decisions.last().unwrap());
             }
         }
         assert!(proxy.client.fallback.ledger.is_empty());
     }
 }
 
-/// How many proxies are compared with one store: each opens windows of its own where a request opens them.
+/// How many proxies can be compared with the reference: only one if windows start with their first request, since each proxy
+/// opens its own.
 fn comparable(quota: &Quota, proxies: u64) -> u64 {
     match quota {
         Quota::FixedWindow(it) if *it.align() == Align::FirstRequest => 1,
@@ -109,7 +110,7 @@ fn rate(units: u64, period: u64) -> Rate {
     Rate::new(units, Micros(period)).unwrap()
 }
 
-/// Quotas that are exact for as many proxies as there are units.
+/// Quotas whose shares are exact for up to four proxies.
 fn any_quota() -> impl Strategy<Value = Quota> {
     let period = prop_oneof![Just(1_000_000_u64), Just(999_983), Just(60_000_000), 1_000..100_000_u64];
     (0..8_u8, 4..60_u64, period, 4..60_u64).prop_map(|(which, units, period, limit)| {
@@ -128,7 +129,7 @@ fn any_quota() -> impl Strategy<Value = Quota> {
     })
 }
 
-/// Arrivals in tenths of a percent of `period`, most of them close together.
+/// Arrivals, most of them close together.
 fn any_arrivals(most: usize) -> impl Strategy<Value = Vec<Arrival>> {
     let step = prop_oneof![5 => Just(0_u64), 3 => 0..30_u64, 1 => 0..900_u64];
     prop::collection::vec((step, 0..4_usize, prop_oneof![4 => Just(1_u64), 1 => 2..4_u64]), 0..most)
@@ -145,7 +146,7 @@ fn period(quota: &Quota) -> u64 {
     }
 }
 
-/// Whether a look may say that less is left than there is: its clock is another one, or rounding cost something.
+/// Whether the quota counts on a grid of the clock, so that stores with different clocks differ.
 fn follows_a_grid(quota: &Quota) -> bool {
     match quota {
         Quota::FixedWindow(it) => *it.align() != Align::FirstRequest,
@@ -157,8 +158,8 @@ fn follows_a_grid(quota: &Quota) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What proxies that know what was spent admit while the store is away, it would have admitted too if it had seen it
-    /// all; and when it is back and paid, nothing of that was free.
+    /// While the store is unavailable, proxies that know all that was spent admit no more than the store would have; and
+    /// after the debts are paid, all of it is charged.
     #[test]
     fn an_outage_admits_no_more_than_the_store_would_have(
         quota in any_quota(),
@@ -175,41 +176,41 @@ proptest! {
         for (step, number, cost) in before {
             now += step * thousandth;
             world.set_clock(now);
-            if world.ask(proxy(number), cost).allowed {
-                prop_assert!(world.whole.take(&world.limits.policies, &[charge(cost)])[0].allowed);
+            if world.take(proxy(number), cost).allowed {
+                prop_assert!(world.reference.take(&world.limits.policies, &[charge(cost)])[0].allowed);
             }
         }
-        // Now all proxies know.
+        // Seeds every proxy.
         for number in 0..world.proxies.len() {
-            let _ = world.ask(number, 0);
+            let _ = world.take(number, 0);
         }
         for (step, number, cost) in during {
             now += step * thousandth;
             world.set_clock(now);
             let cost = cost.min(most);
-            if world.ask_alone(proxy(number), cost) {
-                prop_assert!(world.whole.take(&world.limits.policies, &[charge(cost)])[0].allowed);
+            if world.take_locally(proxy(number), cost) {
+                prop_assert!(world.reference.take(&world.limits.policies, &[charge(cost)])[0].allowed);
             }
         }
-        (0..world.proxies.len()).for_each(|number| world.pay(number));
+        (0..world.proxies.len()).for_each(|number| world.pay_debts(number));
         for (step, _, cost) in after {
-            let (left, whole) = (world.left(&world.store), world.left(&world.whole));
-            prop_assert!(left.remaining <= whole.remaining, "{} of {}", left.remaining, whole.remaining);
-            // One who knows all of it charges no more than that either; what is late by a step is out later.
+            let (left, reference) = (world.peek(&world.store), world.peek(&world.reference));
+            prop_assert!(left.remaining <= reference.remaining, "{} of {}", left.remaining, reference.remaining);
+            // One proxy knows all of it, so it also charges no more. Algorithms with steps count some units too long.
             let exact = proxies == 1 && !matches!(quota, Quota::SlidingLog(_) | Quota::SlidingWindow(_));
-            prop_assert!(!exact || left.remaining + 1 >= whole.remaining, "{left:?} {whole:?}");
+            prop_assert!(!exact || left.remaining + 1 >= reference.remaining, "{left:?} {reference:?}");
             now += step * thousandth;
             world.set_clock(now);
-            if world.ask(0, cost).allowed {
-                prop_assert!(world.whole.take(&world.limits.policies, &[charge(cost)])[0].allowed);
+            if world.take(0, cost).allowed {
+                prop_assert!(world.reference.take(&world.limits.policies, &[charge(cost)])[0].allowed);
             }
         }
     }
 
-    /// Proxies that know nothing of a key admit no more than its limit and what comes back meanwhile; one unit each,
-    /// where there are more proxies than units.
+    /// Proxies that do not know a key admit no more than its limit and the refill in total; or one unit each, if there are
+    /// more proxies than units.
     #[test]
-    fn a_stranger_gets_one_limit_of_all_proxies_together(
+    fn an_unknown_key_gets_one_limit_from_all_proxies_together(
         (units, limit) in (1..30_u64, 1..30_u64),
         proxies in 1..9_u64,
         refills in any::<bool>(),
@@ -224,20 +225,20 @@ proptest! {
             now += step * 1_000;
             world.set_clock(now);
             let cost = cost.min(world.limits.shares[0].quota.limit());
-            if world.ask_alone(number % world.proxies.len(), cost) {
+            if world.take_locally(number % world.proxies.len(), cost) {
                 admitted += cost;
             }
         }
-        // At intervals, what comes back comes at once, and each proxy may be just before that.
+        // With a refill at intervals each proxy may be just before its tick.
         let ticks = if refills { units * proxies } else { 0 };
         let back = (now - START) * units / 1_000_000 + ticks;
         prop_assert!(admitted <= limit.max(proxies) + back, "{admitted} of {limit} and {back}");
     }
 
-    /// However much was admitted, by however many who knew nothing, all of it is charged as far as the limit goes; also
-    /// what cost more than a share has.
+    /// All that proxies have admitted for a key that they did not know is charged, up to the limit; also requests that cost
+    /// more than a share.
     #[test]
-    fn nothing_that_strangers_got_was_free(
+    fn all_units_admitted_for_an_unknown_key_are_charged(
         quota in any_quota(),
         proxies in 1..5_u64,
         during in any_arrivals(80),
@@ -248,19 +249,19 @@ proptest! {
         for (step, number, cost) in during {
             now += step * thousandth;
             world.set_clock(now);
-            // Of a part that is nearly out a unit is a fraction, and fills no limit to the brim.
+            // A unit in a part that has nearly expired counts as a fraction, so it does not exhaust the limit.
             let is_whole = !matches!(quota, Quota::SlidingWindow(_));
             let most = if is_whole { quota.limit() } else { world.limits.shares[0].quota.limit() };
             let cost = if cost == 3 { most } else { cost.min(most) };
-            if world.ask_alone(number % world.proxies.len(), cost) {
-                // It has no right to say no.
+            if world.take_locally(number % world.proxies.len(), cost) {
+                // A late charge, since the reference must not deny it.
                 let late = charge(cost).late(Timestamp(now));
-                let _ = world.whole.apply(&world.limits.policies, &[late]);
+                let _ = world.reference.apply(&world.limits.policies, &[late]);
             }
         }
-        (0..world.proxies.len()).for_each(|number| world.pay(number));
-        let (left, whole) = (world.left(&world.store), world.left(&world.whole));
-        prop_assert!(left.remaining <= whole.remaining, "{} of {}", left.remaining, whole.remaining);
+        (0..world.proxies.len()).for_each(|number| world.pay_debts(number));
+        let (left, reference) = (world.peek(&world.store), world.peek(&world.reference));
+        prop_assert!(left.remaining <= reference.remaining, "{} of {}", left.remaining, reference.remaining);
     }
 }
 
@@ -269,81 +270,81 @@ fn per_second(units: u64) -> Quota {
 }
 
 #[test]
-fn a_key_that_is_known_to_be_spent_is_refused_and_another_is_not() {
+fn a_key_that_is_known_to_be_used_up_is_denied_and_an_unknown_one_is_not() {
     let world = World::of(&per_second(4), 2, 0);
-    assert_eq!(world.ask(0, 4).remaining, 0);
-    assert!(!world.ask_alone(0, 1));
-    // The other proxy has not heard of it.
-    assert!(world.ask_alone(1, 2) && !world.ask_alone(1, 1));
-    // Its share of what has come back.
+    assert_eq!(world.take(0, 4).remaining, 0);
+    assert!(!world.take_locally(0, 1));
+    // The other proxy does not know the key.
+    assert!(world.take_locally(1, 2) && !world.take_locally(1, 1));
+    // The share of the refill.
     world.set_clock(START + 500_000);
-    assert!(world.ask_alone(0, 1) && !world.ask_alone(0, 1));
+    assert!(world.take_locally(0, 1) && !world.take_locally(0, 1));
 }
 
 #[test]
-fn what_was_admitted_is_not_forgotten_for_what_the_store_says_before_it_is_paid() {
+fn a_reply_of_the_store_before_the_payment_does_not_refill_the_share() {
     let world = World::of(&per_second(4), 1, 0);
-    assert!(world.ask_alone(0, 4));
-    // Another worker has the store already, which knows of nothing.
-    assert_eq!(world.ask(0, 0).remaining, 4);
-    assert!(!world.ask_alone(0, 1));
-    world.pay(0);
-    assert_eq!(world.ask(0, 0).remaining, 0);
-    assert!(!world.ask_alone(0, 1));
+    assert!(world.take_locally(0, 4));
+    // Another worker uses the store already, which does not know of the charge.
+    assert_eq!(world.take(0, 0).remaining, 4);
+    assert!(!world.take_locally(0, 1));
+    world.pay_debts(0);
+    assert_eq!(world.take(0, 0).remaining, 0);
+    assert!(!world.take_locally(0, 1));
 }
 
 #[test]
-fn a_lost_answer_counts_as_made_and_is_not_owed() {
+fn a_charge_whose_reply_was_lost_is_counted_and_not_owed() {
     let world = World::of(&per_second(4), 1, 0);
-    let ask =
-        |error| world.proxies[0].decide_alone(&world.limits, &[charge(1)], Some(&error)).verdict.is_ok();
-    assert!(ask(StoreError::Deadline) && ask(StoreError::Lost));
+    let passes =
+        |error| world.proxies[0].decide_locally(&world.limits, &[charge(1)], Some(&error)).verdict.is_ok();
+    assert!(passes(StoreError::Deadline) && passes(StoreError::Lost));
     assert!(world.proxies[0].client.fallback.ledger.is_empty());
-    assert!(ask(StoreError::QueueFull) && ask(StoreError::ErrorReply(String::new())));
-    assert!(!ask(StoreError::QueueFull));
-    world.pay(0);
-    assert_eq!(world.ask(0, 0).remaining, 2);
+    assert!(passes(StoreError::QueueFull) && passes(StoreError::ErrorReply(String::new())));
+    assert!(!passes(StoreError::QueueFull));
+    world.pay_debts(0);
+    assert_eq!(world.take(0, 0).remaining, 2);
 }
 
-/// What the store may have comes back first: it was there before what is owed.
+/// Units that the store may have charged drain first, as if they had been in the bucket before.
 #[test]
-fn a_lost_answer_in_between_drains_before_what_is_owed() {
+fn a_charge_whose_reply_was_lost_drains_before_the_debt() {
     let world = World::of(&per_second(4), 1, 0);
-    let ask =
-        |error| world.proxies[0].decide_alone(&world.limits, &[charge(2)], Some(&error)).verdict.is_ok();
-    assert!(ask(StoreError::QueueFull) && ask(StoreError::Deadline));
-    // The store got what was lost, and it has drained.
+    let passes =
+        |error| world.proxies[0].decide_locally(&world.limits, &[charge(2)], Some(&error)).verdict.is_ok();
+    assert!(passes(StoreError::QueueFull) && passes(StoreError::Deadline));
+    // The store has made the charge whose reply was lost, and it has drained.
     let _ = world.store.take(&world.limits.policies, &[charge(2)]);
     world.set_clock(START + 500_000);
-    world.pay(0);
-    assert_eq!(world.ask(0, 0).remaining, 2);
+    world.pay_debts(0);
+    assert_eq!(world.take(0, 0).remaining, 2);
 }
 
 #[test]
-fn a_ban_that_the_store_told_of_goes_on() {
+fn a_ban_continues_while_the_store_is_unavailable() {
     let mut policy = Policy::new("a", per_second(1));
     policy.ban = Some(Ban { after: 1, within: Micros::SECOND, length: Micros(5_000_000) });
     let world = World::new(policy, 1, 0);
-    assert!(world.ask(0, 1).allowed);
-    assert_eq!(world.ask(0, 1).reason, DenyReason::Ban);
+    assert!(world.take(0, 1).allowed);
+    assert_eq!(world.take(0, 1).reason, DenyReason::Ban);
     world.set_clock(START + 4_999_999);
-    assert!(!world.ask_alone(0, 1));
+    assert!(!world.take_locally(0, 1));
     world.set_clock(START + 5_000_000);
-    assert!(world.ask_alone(0, 1));
+    assert!(world.take_locally(0, 1));
 }
 
-/// All or nothing: what another limit refuses is not owed; what only watches is, as far as it would have let pass.
+/// A charge is not owed if another limit denies the request. A charge of a limit in shadow mode is, if that limit allows it.
 #[test]
 fn only_what_was_admitted_is_owed() {
-    let mut watching = Policy::new("c", per_second(1));
-    watching.shadow = true;
-    let policies = [Policy::new("a", per_second(4)), Policy::new("b", per_second(2)), watching];
+    let mut shadow = Policy::new("c", per_second(1));
+    shadow.shadow = true;
+    let policies = [Policy::new("a", per_second(4)), Policy::new("b", per_second(2)), shadow];
     let local = policies.into_iter().map(|policy| (policy, OnStoreFailure::Local)).collect();
     let limits = Limits::new(local, NonZeroU64::MIN);
     let world = World::of(&per_second(1), 1, 0);
     let charges: Vec<Charge> =
         (0..3).map(|policy| Charge { policy: PolicyId(policy), ..charge(1) }).collect();
-    let passes = (0..5).filter(|_| world.proxies[0].decide_alone(&limits, &charges, None).verdict.is_ok());
+    let passes = (0..5).filter(|_| world.proxies[0].decide_locally(&limits, &charges, None).verdict.is_ok());
     assert_eq!(passes.count(), 2);
     let mut owed: Vec<(u32, u64)> = world.proxies[0]
         .client
@@ -352,7 +353,7 @@ fn only_what_was_admitted_is_owed() {
         .take(9)
         .0
         .iter()
-        .map(|debtor| (debtor.policy.0, debtor.units()))
+        .map(|debt| (debt.policy.0, debt.units()))
         .collect();
     owed.sort_unstable();
     assert_eq!(owed, [(0, 2), (1, 2), (2, 1)]);

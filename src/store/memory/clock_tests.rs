@@ -1,4 +1,4 @@
-//! What counts by which clock, when the wall clock is set.
+//! Tests of counts, bans and blocks when the wall clock is set.
 
 use super::*;
 use crate::limit::{Align, Ban, Calendar, CalendarUnit, DenyReason, Holder, Quota, Rate};
@@ -46,7 +46,7 @@ fn daily(ban: Option<Ban>) -> Vec<Policy> {
 }
 
 #[test]
-fn setting_the_wall_clock_hands_out_nothing() {
+fn setting_the_wall_clock_refills_no_limit() {
     let (memory, policies) = (memory(), monotonic());
     for policy in 0..policies.len() {
         assert!(memory.take(&policies, &[charge(policy, 1)])[0].allowed);
@@ -74,52 +74,52 @@ fn setting_the_wall_clock_lifts_no_ban_and_no_block() {
         for _ in 0..2 {
             let _ = memory.take(&policies, &[charge(0, 1)]);
         }
-        let ask = |key| {
+        let take = |key| {
             let decision = memory.take(&policies, &[Charge { key: Key([key; 16]), ..charge(0, 1) }])[0];
             (decision.allowed, decision.reason)
         };
         for step in [NOON.0 + 2 * HOUR, NOON.0 - 2 * HOUR, NOON.0 + 48 * HOUR] {
             set_wall(&memory, step);
             memory.sweep(0, 1);
-            assert_eq!([ask(7), ask(8)], [(false, DenyReason::Ban), (false, DenyReason::Block)]);
+            assert_eq!([take(7), take(8)], [(false, DenyReason::Ban), (false, DenyReason::Block)]);
         }
         memory.clock().set(Timestamp(NOON.0 + HOUR));
         set_wall(&memory, NOON.0 + 48 * HOUR);
-        assert_ne!(ask(7).1, DenyReason::Ban);
-        assert_ne!(ask(8).1, DenyReason::Block);
+        assert_ne!(take(7).1, DenyReason::Ban);
+        assert_ne!(take(8).1, DenyReason::Block);
     }
 }
 
 #[test]
 fn a_calendar_window_follows_the_wall_clock() {
     let (memory, policies) = (memory(), daily(None));
-    let ask = || memory.take(&policies, &[charge(0, 1)])[0];
-    assert!(ask().allowed);
-    assert_eq!(ask().retry_after, Some(Micros(12 * HOUR)));
+    let take = || memory.take(&policies, &[charge(0, 1)])[0];
+    assert!(take().allowed);
+    assert_eq!(take().retry_after, Some(Micros(12 * HOUR)));
     // Set back: the same day is longer, and its count is not forgotten while it lasts.
     set_wall(&memory, NOON.0 - HOUR);
-    assert_eq!(ask().retry_after, Some(Micros(13 * HOUR)));
+    assert_eq!(take().retry_after, Some(Micros(13 * HOUR)));
     memory.clock().set(Timestamp(NOON.0 + 12 * HOUR + HOUR / 2));
     set_wall(&memory, NOON.0 + 11 * HOUR + HOUR / 2);
     memory.sweep(0, 1);
-    assert_eq!(ask().retry_after, Some(Micros(HOUR / 2)));
+    assert_eq!(take().retry_after, Some(Micros(HOUR / 2)));
     // Set forward, into the next day.
     set_wall(&memory, NOON.0 + 13 * HOUR);
-    assert!(ask().allowed);
-    assert!(!ask().allowed);
+    assert!(take().allowed);
+    assert!(!take().allowed);
 }
 
 #[test]
-fn what_is_given_back_was_taken_in_the_same_calendar_window() {
+fn units_are_refunded_only_in_their_calendar_window() {
     let (memory, policies) = (memory(), daily(None));
     set_wall(&memory, NOON.0 + 12 * HOUR - 1_000_000);
     let taken = charge(0, 1);
-    let said = memory.take(&policies, &[taken])[0];
-    assert_eq!((said.allowed, said.at), (true, memory.clock().now()));
-    let refund = taken.refund(said.at);
+    let decision = memory.take(&policies, &[taken])[0];
+    assert_eq!((decision.allowed, decision.at), (true, memory.clock().now()));
+    let refund = taken.refund(decision.at);
     let _ = memory.apply(&policies, &[refund]);
     assert!(memory.take(&policies, &[taken])[0].allowed);
-    // In the next window there is nothing to give back of the last.
+    // In the next window nothing of the last one is refunded.
     memory.clock().set(Timestamp(NOON.0 + 2_000_000));
     set_wall(&memory, NOON.0 + 12 * HOUR + 1_000_000);
     assert!(memory.take(&policies, &[taken])[0].allowed);

@@ -1,4 +1,4 @@
-//! Counts in this process: all or nothing, and what is evicted when there is no room.
+//! Tests of the in-process store: all or nothing, expiry, and eviction.
 
 use super::*;
 use crate::limit::{Ban, DenyReason, Holder, Quota, Rate};
@@ -57,7 +57,7 @@ fn policies_count_apart() {
 }
 
 #[test]
-fn the_bound_on_keys_is_hard_and_spares_whoever_is_held_back() {
+fn the_bound_on_keys_is_hard_and_a_denied_key_stays_denied() {
     let (memory, policies) = (memory(640), policies());
     let attacker = [Charge::take(PolicyId(0), Key([255; 16]), 10)];
     assert!(memory.take(&policies, &attacker)[0].allowed);
@@ -72,7 +72,7 @@ fn the_bound_on_keys_is_hard_and_spares_whoever_is_held_back() {
 }
 
 #[test]
-fn what_equals_no_state_is_swept() {
+fn records_that_equal_none_are_swept() {
     let (memory, policies) = (memory(1_000), policies());
     let _ = memory.take(&policies, &[charge(0, 1, 1), charge(0, 2, 5)]);
     assert_eq!(memory.len(), 2);
@@ -101,7 +101,7 @@ fn locks_are_taken_in_one_order() {
     });
 }
 
-/// A limit with each kind of strict state, and another one with longer-lived state that anybody can flood.
+/// A limit with each kind of strict state, and another one with longer-lived state that clients can flood.
 fn strict_and_flooded() -> Vec<Policy> {
     let quota = |units, period| Quota::token_bucket(Rate::new(units, Micros(period)).unwrap(), 10).unwrap();
     let ban = Ban { after: 1, within: Micros::SECOND, length: Micros(3_600_000_000) };
@@ -126,7 +126,7 @@ const BLOCKED: Key = Key([3; 16]);
 const BUSY: Key = Key([4; 16]);
 
 /// Spends a limit, provokes a ban, blocks a key and takes a slot.
-fn hold_back(memory: &Memory, policies: &[Policy]) {
+fn restrict_keys(memory: &Memory, policies: &[Policy]) {
     for key in [(0, DENIED), (1, BANNED)] {
         let all = [Charge::take(PolicyId(key.0), key.1, 10)];
         assert!(memory.take(policies, &all)[0].allowed);
@@ -137,8 +137,8 @@ fn hold_back(memory: &Memory, policies: &[Policy]) {
     assert!(memory.take(policies, &[slot])[0].allowed);
 }
 
-/// Why each of the four is refused; `None` if it passes.
-fn refusals(memory: &Memory, policies: &[Policy]) -> [Option<DenyReason>; 4] {
+/// Why each of the four keys is denied; `None` if it is allowed.
+fn deny_reasons(memory: &Memory, policies: &[Policy]) -> [Option<DenyReason>; 4] {
     let slot = Charge { holder: Holder(2), ..Charge::take(PolicyId(2), BUSY, 1) };
     let take = |policy, key| Charge::take(PolicyId(policy), key, 1);
     [take(0, DENIED), take(1, BANNED), take(0, BLOCKED), slot].map(|charge| {
@@ -147,39 +147,39 @@ fn refusals(memory: &Memory, policies: &[Policy]) -> [Option<DenyReason>; 4] {
     })
 }
 
-const ALL_HELD: [Option<DenyReason>; 4] =
+const ALL_DENIED: [Option<DenyReason>; 4] =
     [Some(DenyReason::Quota), Some(DenyReason::Ban), Some(DenyReason::Block), Some(DenyReason::Quota)];
 
 #[test]
 fn a_flood_of_another_limit_evicts_no_strict_state() {
     let (memory, policies) = (memory(10_000), strict_and_flooded());
-    hold_back(&memory, &policies);
+    restrict_keys(&memory, &policies);
     for number in 0..100_000 {
         let _ = memory.take(&policies, &[Charge::take(PolicyId(3), numbered(number), 1)]);
     }
     assert_eq!(memory.len(), 10_000);
-    assert_eq!(refusals(&memory, &policies), ALL_HELD);
+    assert_eq!(deny_reasons(&memory, &policies), ALL_DENIED);
 }
 
-/// Whatever they are: also where the flood ends later, and counts towards bans of its own.
+/// Also if the state of the flood expires later, and its denials cause bans.
 #[test]
 fn a_flood_of_its_own_limit_evicts_no_ban_and_no_block() {
     let (memory, policies) = (memory(10_000), strict_and_flooded());
-    hold_back(&memory, &policies);
+    restrict_keys(&memory, &policies);
     memory.clock().set(Timestamp(11_000_000));
     for number in 0..100_000 {
         let policy = PolicyId(number % 2);
         let _ = memory.take(&policies, &[Charge::take(policy, numbered(number), 10)]);
     }
-    assert_eq!(refusals(&memory, &policies)[1..], ALL_HELD[1..]);
+    assert_eq!(deny_reasons(&memory, &policies)[1..], ALL_DENIED[1..]);
 }
 
 #[test]
 fn keys_cannot_be_aimed_at_one_shard() {
     let (memory, policies) = (memory(1_000_000), strict_and_flooded());
-    hold_back(&memory, &policies);
+    restrict_keys(&memory, &policies);
     memory.clock().set(Timestamp(4_000_000));
-    // Keys that share the upper half of what the store knows them by.
+    // Keys whose ids share the upper half.
     for policy in [0, 1_u32] {
         let salt = policies[policy as usize].salt();
         let target = u128::from_le_bytes(if policy == 0 { DENIED.0 } else { BANNED.0 }) ^ salt;
@@ -189,14 +189,14 @@ fn keys_cannot_be_aimed_at_one_shard() {
             let _ = memory.take(&policies, &[Charge::take(PolicyId(policy), key, 10)]);
         }
     }
-    assert_eq!(refusals(&memory, &policies)[..2], ALL_HELD[..2]);
+    assert_eq!(deny_reasons(&memory, &policies)[..2], ALL_DENIED[..2]);
 }
 
 /// Bans of made-up keys are strict state as well: they must not leave other limits without room.
 #[test]
 fn a_flood_of_bans_leaves_other_limits_room() {
     let (memory, policies) = (memory(4_000), strict_and_flooded());
-    hold_back(&memory, &policies);
+    restrict_keys(&memory, &policies);
     for number in 0..400 {
         let _ = memory.take(&policies, &[Charge::take(PolicyId(3), numbered(number), 1)]);
     }
@@ -208,13 +208,13 @@ fn a_flood_of_bans_leaves_other_limits_room() {
     assert_eq!(memory.len(), 4_000);
     let known = memory.keys(&policies[3], 1_000).len();
     assert_eq!(known, 400);
-    // Those of another limit stay; of its own, the first that end give way.
-    let held = refusals(&memory, &policies);
-    assert_eq!((held[0], held[2], held[3]), (ALL_HELD[0], ALL_HELD[2], ALL_HELD[3]));
+    // Strict state of other limits stays; of the flooded limit, the entries that expire first are evicted.
+    let held = deny_reasons(&memory, &policies);
+    assert_eq!((held[0], held[2], held[3]), (ALL_DENIED[0], ALL_DENIED[2], ALL_DENIED[3]));
 }
 
 #[test]
-fn of_two_limits_that_are_flooded_each_keeps_half_of_the_room() {
+fn two_flooded_limits_keep_half_of_the_capacity_each() {
     let (memory, policies) = (memory(4_000), strict_and_flooded());
     for number in 0..40_000 {
         // The first has ten times as many keys.
@@ -236,8 +236,8 @@ fn evictions_of_live_state_are_counted() {
     assert_eq!(evicted, 1_000 - u64::try_from(memory.len()).unwrap());
     (1_000..5_000).for_each(take);
     assert_eq!(memory.evictions(), 5_000 - u64::try_from(memory.len()).unwrap());
-    // What has expired makes room, and is not counted: a unit comes back in six seconds. So few keys fit into the room of
-    // each shard, wherever they fall.
+    // The eviction of an expired entry is not counted: a unit is refilled in six seconds. So few keys find expired entries in
+    // each shard.
     let (before, full) = (memory.evictions(), memory.len());
     memory.clock().set(Timestamp(8_000_000));
     (5_000..5_100).for_each(take);

@@ -30,7 +30,7 @@ pub(super) struct RedisClient {
     is_cluster: bool,
     clock: TakeClock,
     /// Dropped with this client: then the supervisor closes the connection.
-    _wanted: oneshot::Sender<()>,
+    _dropped: oneshot::Sender<()>,
 }
 
 /// The clock of decisions.
@@ -48,11 +48,11 @@ pub(super) enum TakeClock {
 }
 
 impl RedisClient {
-    pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock, wanted: oneshot::Sender<()>) -> Self {
+    pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock, dropped: oneshot::Sender<()>) -> Self {
         let last_error = ArcSwap::from_pointee("no attempt yet".to_owned());
         let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
         let (client, prefix) = (ArcSwap::from_pointee(client), spec.prefix.clone());
-        Self { client, last_error, prefix, timeout: spec.timeout, is_cluster, clock, _wanted: wanted }
+        Self { client, last_error, prefix, timeout: spec.timeout, is_cluster, clock, _dropped: dropped }
     }
 
     /// Replaces the client.
@@ -205,7 +205,7 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// A text to be quoted within a sentence.
+/// A text without its full stop, to be quoted within a sentence.
 fn sentence(words: &str) -> String {
     words.trim_end_matches('.').to_owned()
 }

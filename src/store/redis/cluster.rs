@@ -18,9 +18,11 @@ use tokio::time::Instant;
 use crate::time::monotonic;
 
 /// How often in a row a command may be redirected.
-const REDIRECTIONS: usize = 5;
-/// The first and the longest pause after TRYAGAIN; each is twice as long as the one before.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+const MAX_REDIRECTIONS: usize = 5;
+/// The first pause after TRYAGAIN; each further one is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// The longest pause after TRYAGAIN.
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// How long before the deadline a command is given up after TRYAGAIN, so that this error is returned in time: it proves that
 /// nothing was charged, which a missed deadline does not.
 const MARGIN: Duration = Duration::from_millis(5);
@@ -63,13 +65,13 @@ async fn send_again(
     deadline: Instant,
 ) -> Result<Value, Error> {
     let Call { client, command, args, options } = call;
-    let (mut redirections, mut pause) = (0, PAUSES.0);
+    let (mut redirections, mut pause) = (0, FIRST_PAUSE);
     loop {
         let Err(error) = &reply else { return reply };
         let mut node = None;
         if is_redirected(error) {
             redirections += 1;
-            if redirections > REDIRECTIONS {
+            if redirections > MAX_REDIRECTIONS {
                 return reply;
             }
             // fred has refreshed its map of slots before it returned this, so the first attempt may succeed now.
@@ -83,7 +85,7 @@ async fn send_again(
             }
             // The last pauses become shorter, so that the last attempt is close to the deadline.
             tokio::time::sleep(pause.min(left / 2)).await;
-            pause = PAUSES.1.min(pause * 2);
+            pause = MAX_PAUSE.min(pause * 2);
             // The owner may redirect to the importer again.
             redirections = 1;
         } else {

@@ -20,13 +20,16 @@ use super::url::{Endpoint, Node};
 use crate::time::monotonic;
 
 /// The bounds of the timeout of connecting, and of fred's own commands.
-const CONNECT_TIMEOUT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-/// How many replies fred waits for in that time.
-const REPLIES: u32 = 5;
-/// The connection is closed if a server that has a pending command is silent for so long, or for a little longer than the
-/// command's timeout: less than the circuit breaker's pause, in which nothing is sent to the server.
-const UNRESPONSIVE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(200));
-/// How much sooner fred's timeout is than ours: a command that fred has timed out is not sent any more.
+const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many times the timeout of a call connecting may take, since it takes several round trips.
+const CONNECT_FACTOR: u32 = 5;
+/// The connection is closed if a server that has a pending command is silent for so long: less than the interval of the circuit
+/// breaker's probes, in which nothing is sent to the server.
+const UNRESPONSIVE_TIMEOUT: Duration = Duration::from_millis(300);
+/// How much longer than a call's timeout that is at least.
+const UNRESPONSIVE_MARGIN: Duration = Duration::from_millis(200);
+/// By how much fred's timeout is shorter than ours: a command that fred has timed out is not sent any more.
 const FRED_MARGIN: Duration = Duration::from_millis(2);
 /// The pause before a client that did not connect, or has ended, is replaced.
 const REBUILD_PAUSE: Duration = Duration::from_millis(500);
@@ -61,7 +64,7 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
         ..Config::default()
     };
     // A slow server may still reply within the timeout of a call.
-    let timeout = (spec.timeout * REPLIES).clamp(CONNECT_TIMEOUT.0, CONNECT_TIMEOUT.1);
+    let timeout = (spec.timeout * CONNECT_FACTOR).clamp(MIN_CONNECT_TIMEOUT, MAX_CONNECT_TIMEOUT);
     let connection = ConnectionConfig {
         connection_timeout: timeout,
         internal_command_timeout: timeout,
@@ -73,7 +76,7 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
         // bounded by `MAX_PENDING` of the batcher.
         max_command_buffer_len: 0,
         unresponsive: UnresponsiveConfig {
-            max_timeout: Some(UNRESPONSIVE.0.max(spec.timeout + UNRESPONSIVE.1)),
+            max_timeout: Some(UNRESPONSIVE_TIMEOUT.max(spec.timeout + UNRESPONSIVE_MARGIN)),
             interval: Duration::from_millis(50),
         },
         tcp: TcpConfig {
@@ -126,19 +129,19 @@ impl Supervisor {
         self.client.clone()
     }
 
-    /// Runs clients one after the other and hands them to `redis`, until the sender of `wanted` is dropped. `reconnect` requests
-    /// the next client.
+    /// Runs clients one after the other and hands them to `redis`, until the sender of `dropped` is dropped. `reconnect`
+    /// requests the next client.
     pub async fn run(
         mut self,
         redis: Weak<RedisClient>,
         reconnect: Arc<Notify>,
-        mut wanted: oneshot::Receiver<()>,
+        mut dropped: oneshot::Receiver<()>,
     ) {
         let is_cluster = matches!(self.spec.target.endpoint, Endpoint::Cluster(_));
         loop {
             let mut running = self.client.connect();
             let has_ended = tokio::select! {
-                _ = &mut wanted => {
+                _ = &mut dropped => {
                     running.abort();
                     return;
                 }
@@ -190,8 +193,8 @@ impl Supervisor {
     }
 }
 
-/// Waits until another client is requested, and this one is neither about to connect nor fails to with an error. A client
-/// of a cluster may have an outdated map of slots, so it is replaced even then.
+/// Waits until another client is requested while this one neither connects nor fails with an error. A client of a cluster
+/// may have an outdated map of slots, so it is replaced also after an error.
 async fn until_useless(client: &Client, is_cluster: bool, reconnect: &Notify) {
     loop {
         reconnect.notified().await;

@@ -256,11 +256,14 @@ mod tests {
 
     #[test]
     fn several_hosts_are_read() {
-        let watched =
+        let sentinel =
             Target::parse("redis-sentinel://app:a,b@s1,s2:7000,[::1]:7001/2?service=my%20gate").unwrap();
-        let Endpoint::Sentinel { nodes, service, .. } = &watched.endpoint else { panic!("{watched}") };
+        let Endpoint::Sentinel { nodes, service, .. } = &sentinel.endpoint else { panic!("{sentinel}") };
         assert_eq!(nodes, &[at("s1", 26379), at("s2", 7000), at("::1", 7001)]);
-        assert_eq!((&**service, watched.database, watched.password.as_deref()), ("my gate", 2, Some("a,b")));
+        assert_eq!(
+            (&**service, sentinel.database, sentinel.password.as_deref()),
+            ("my gate", 2, Some("a,b"))
+        );
         let cluster = Target::parse("rediss-cluster://c1:7000,c2").unwrap();
         assert!(cluster.endpoint == Endpoint::Cluster(vec![at("c1", 7000), at("c2", 6379)]));
         assert!(cluster.tls.is_some());
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_urls_are_explained() {
         for (text, error) in [
             ("127.0.0.1:6379", "not a URL (relative URL without a base); write it as redis://host:6379"),
             ("redis://h:99999", "not a URL (invalid port number); write it as redis://host:6379"),

@@ -17,26 +17,26 @@ pub struct Forwarding {
     /// How often a server was selected.
     pub(super) attempts: u32,
     /// When forwarding started.
-    pub(super) begun: Option<Instant>,
-    /// From `begun` to the head of the response.
+    pub(super) started: Option<Instant>,
+    /// From `started` to the head of the response.
     pub(super) head_took: Option<Duration>,
 }
 
 impl Forwarding {
     /// Records that forwarding to an upstream has started.
-    pub fn begin(&mut self, upstream: &Rc<str>) {
+    pub fn start(&mut self, upstream: &Rc<str>) {
         self.upstream = Some(Rc::clone(upstream));
-        self.begun = Some(cached_now());
+        self.started = Some(cached_now());
     }
 
     /// Records an attempt at a server; `attempt` counts from 1.
-    pub fn try_at(&mut self, server: &Rc<str>, attempt: usize) {
+    pub fn start_attempt(&mut self, server: &Rc<str>, attempt: usize) {
         self.server = Some(Rc::clone(server));
         self.attempts = u32::try_from(attempt).unwrap_or(u32::MAX);
     }
 
     /// Records that the head of the response was received. The cached time is recent: it was read after the socket's event.
-    pub fn head_came(&mut self) {
-        self.head_took = self.begun.map(|begun| cached_now() - begun);
+    pub fn head_received(&mut self) {
+        self.head_took = self.started.map(|begun| cached_now() - begun);
     }
 }

@@ -70,7 +70,7 @@ pub(super) struct Span {
 impl Record {
     /// The record of a request whose head was received at `time`.
     #[must_use]
-    pub fn begin(time: Timestamp, client: IpAddr, request: RequestText<'_>) -> Self {
+    pub fn new(time: Timestamp, client: IpAddr, request: RequestText<'_>) -> Self {
         let RequestText { method, target, request_id, protocol } = request;
         let mut texts = Vec::with_capacity(method.len() + target.len() + request_id.len() + NAMES);
         let mut append = |text| append(&mut texts, |texts| push_cut(texts, text));

@@ -14,7 +14,7 @@ const TIME: Timestamp = Timestamp(1_790_000_000_123_456);
 
 /// A record with only the fields that every record has.
 fn bare(request: RequestText<'_>) -> Record {
-    let mut record = Record::begin(TIME, [192, 0, 2, 7].into(), request);
+    let mut record = Record::new(TIME, [192, 0, 2, 7].into(), request);
     record.set_host("api.example.com");
     record.status = Some(http::StatusCode::OK);
     record.bytes = 244;
@@ -31,8 +31,8 @@ fn full(request: RequestText<'_>) -> Record {
     record.add_shadow_denied_by("strict");
     record.add_shadow_denied_by("wide");
     record.error = Some("connect_failed");
-    record.forwarding.begin(&"search".into());
-    record.forwarding.try_at(&"http://10.0.0.7:8080".into(), 2);
+    record.forwarding.start(&"search".into());
+    record.forwarding.start_attempt(&"http://10.0.0.7:8080".into(), 2);
     record.forwarding.head_took = Some(Duration::from_micros(61));
     record
 }
@@ -99,11 +99,11 @@ fn times_are_formatted_to_the_millisecond() {
 fn addresses_are_formatted_as_by_the_standard_library() {
     for octet in 0..=u8::MAX {
         let client = [octet, u8::MAX - octet, octet / 10, 0].into();
-        let record = Record::begin(TIME, client, REQUEST);
+        let record = Record::new(TIME, client, REQUEST);
         assert!(text(&record).contains(&format!("Z {client} GET ")), "{}", text(&record));
     }
     let client: std::net::IpAddr = "2001:db8::ffff:0:7".parse().unwrap();
-    assert!(text(&Record::begin(TIME, client, REQUEST)).contains(&format!("Z {client} GET ")));
+    assert!(text(&Record::new(TIME, client, REQUEST)).contains(&format!("Z {client} GET ")));
 }
 
 #[test]
@@ -150,13 +150,13 @@ proptest! {
             request_id: id.as_bytes(),
             protocol: "HTTP/1.1",
         };
-        let mut record = Record::begin(TIME, client, request);
+        let mut record = Record::new(TIME, client, request);
         record.set_host(host);
         record.set_route(route);
         record.bytes = numbers[0].into();
         record.took = Duration::from_micros(numbers[1].into());
-        record.forwarding.begin(&(**route).into());
-        record.forwarding.try_at(&(**host).into(), 2 + numbers[2] as usize / 2);
+        record.forwarding.start(&(**route).into());
+        record.forwarding.start_attempt(&(**host).into(), 2 + numbers[2] as usize / 2);
         for name in &names {
             record.add_shadow_denied_by(name);
         }

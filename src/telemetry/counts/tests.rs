@@ -15,10 +15,10 @@ fn workers_have_separate_counters_that_are_summed() {
         (0..3).map(|worker| workers.counts(worker, &[], ["a", "b"].into_iter())).collect();
     assert!(!Arc::ptr_eq(&counts[0].routes[0], &counts[1].routes[0]));
     for worker in &counts {
-        worker.answered(Some(1), StatusCode::NO_CONTENT);
-        worker.answered(None, StatusCode::NOT_FOUND);
-        worker.took(Duration::from_millis(1));
-        worker.took(Duration::from_mins(1));
+        worker.record_response(Some(1), StatusCode::NO_CONTENT);
+        worker.record_response(None, StatusCode::NOT_FOUND);
+        worker.record_duration(Duration::from_millis(1));
+        worker.record_duration(Duration::from_mins(1));
     }
     let sums = workers.sums();
     assert_eq!((sums.routes["a"], sums.routes["b"]), ([0; 6], [0, 3, 0, 0, 0, 0]));
@@ -30,8 +30,8 @@ fn workers_have_separate_counters_that_are_summed() {
 #[test]
 fn a_name_keeps_its_counters_when_its_index_changes() {
     let workers = Workers::default();
-    workers.counts(0, &[], ["a", "b"].into_iter()).answered(Some(1), StatusCode::OK);
-    workers.counts(0, &[], ["b"].into_iter()).answered(Some(0), StatusCode::OK);
+    workers.counts(0, &[], ["a", "b"].into_iter()).record_response(Some(1), StatusCode::OK);
+    workers.counts(0, &[], ["b"].into_iter()).record_response(Some(0), StatusCode::OK);
     workers.retain(&[], ["b"].into_iter(), [].into_iter());
     let sums = workers.sums();
     assert_eq!((sums.routes.len(), sums.routes["b"]), (1, [0, 2, 0, 0, 0, 0]));
@@ -40,7 +40,7 @@ fn a_name_keeps_its_counters_when_its_index_changes() {
 #[test]
 fn unknown_limits_routes_and_classes_are_ignored() {
     let counts = Counts::default();
-    counts.decided(PolicyId(7), Outcome::Denied);
-    counts.answered(Some(7), StatusCode::OK);
-    counts.answered(None, StatusCode::from_u16(999).unwrap());
+    counts.record_decision(PolicyId(7), Outcome::Denied);
+    counts.record_response(Some(7), StatusCode::OK);
+    counts.record_response(None, StatusCode::from_u16(999).unwrap());
 }

@@ -12,17 +12,17 @@ fn every_metric_is_in_the_text() {
     let metrics = Metrics::new(Timestamp(1_790_000_000_500_000));
     for worker in 0..2 {
         let counts = metrics.counts(worker, &policies, ["say \"a\""].into_iter());
-        counts.decided(PolicyId(0), Outcome::Denied);
-        counts.answered(Some(0), StatusCode::TOO_MANY_REQUESTS);
-        counts.took(Duration::from_micros(300));
-        counts.called_store(StoreCall::Deadline);
+        counts.record_decision(PolicyId(0), Outcome::Denied);
+        counts.record_response(Some(0), StatusCode::TOO_MANY_REQUESTS);
+        counts.record_duration(Duration::from_micros(300));
+        counts.record_store_call(StoreCall::Deadline);
         let upstream = metrics.upstream_counts(worker, "api", ["http://a", "http://b"].into_iter());
-        upstream.ended(1, Attempt::Late);
-        upstream.happened(Event::OverBudget);
+        upstream.record_attempt(1, Attempt::TimedOut);
+        upstream.record_event(Event::OverBudget);
     }
-    metrics.refused_reload();
+    metrics.record_rejected_reload();
     let address = "127.0.0.1:8080".parse().unwrap();
-    let listeners = vec![ListenerValues { address, connections: 3, over_all: 4, over_own: 5 }];
+    let listeners = vec![ListenerValues { address, connections: 3, over_limit: 4, over_client_limit: 5 }];
     let server = ServerValues { label: "http://a".into(), addresses: 3, ..ServerValues::default() };
     let server = ServerValues { healthy: 2, connections: 7, ejections: 5, ..server };
     let upstreams = vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }];

@@ -140,10 +140,10 @@ limit     per-address: token_bucket, 3000/minute, burst 500; at most 500 at once
 
 limit     per-key: token_bucket, 600/minute, burst 100; at most 100 at once
           key       header:x-api-key is missing
-          refused   with 403: the request lacks it (on_missing = \"deny\")
+          denied    with 403: the request lacks it (on_missing = \"deny\")
 
 response  403 Forbidden: the request must have exactly one x-api-key header
-          its other limits are charged, and may refuse it first
+          its other limits are charged, and may deny it first
 ")
     );
     let said = explain(&["POST", "http://api.example.com/v1/sessions", "-H", "Content-Length: 65537"]).stdout;
@@ -338,7 +338,7 @@ fn explain_knows_the_numbers_of_every_algorithm() {
         ),
     ] {
         let told = limits_told(&format!("[limits.one]\n{limit}\nmode = \"shadow\""), &[]);
-        let wanted = format!("limit     one: {numbers}\n          mode      shadow: it refuses no request\n");
+        let wanted = format!("limit     one: {numbers}\n          mode      shadow: it denies no request\n");
         assert!(told.starts_with(&wanted), "{told}");
     }
 }

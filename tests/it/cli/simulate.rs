@@ -165,7 +165,7 @@ fn several_limits_are_charged_together_and_the_one_that_binds_is_shown() {
         1,
     );
     plays(LIMITS, "0 k\n1 k 3\n1 k\n", &["--limit", "spaced,bucket", "--format", "jsonl"], &expected);
-    // A request that one refuses is charged on none; each has a cost of its own.
+    // A request that one denies is charged on none; each has a cost of its own.
     let expected = concat!(
         line!(0, "k", 2, true, "slow", 2, 0, 120, 0, 0),
         line!(0, "k", 2, false, "slow", 2, 0, 120, 120, 0),
@@ -205,25 +205,25 @@ fn a_key_is_free_text() {
 
 #[test]
 fn a_table_has_a_line_for_each_arrival_and_a_summary() {
-    let expected = "  time  key  cost  verdict           limit        left   all back in      retry in
+    let expected = "  time  key  cost  verdict           limit   remaining      reset in      retry in
    0 s  k       3  allowed           bucket        0/3         0.3 s
    0 s  k       1  denied            bucket        0/3         0.3 s         0.1 s
 0.25 s  k       4  denied            bucket        2/3        0.05 s         never
 
-3 arrivals in 0.25 s: 1 admitted; 2 refused
-  bucket  refused 2, with at most 0.1 s to wait; 1 of them cost more than the limit ever has
-  spaced  refused 2, with at most 0.01 s to wait; 1 of them cost more than the limit ever has
+3 arrivals in 0.25 s: 1 admitted; 2 denied
+  bucket  denied 2, retry after at most 0.1 s; 1 of them cost more than the limit
+  spaced  denied 2, retry after at most 0.01 s; 1 of them cost more than the limit
 ";
     plays(LIMITS, "0 k 3\n0 k 1\n0.25 k 4\n", &["--limit", "bucket,spaced"], expected);
     let expected = "\
 time  key  cost  bucket                         slow
  0 s  k     own  allowed 2/3                    allowed 0/2
  0 s  k     own  allowed 1/3                    denied, retry in 120 s
- 0 s  k       3  denied, retry in 0.2 s         denied for good
+ 0 s  k       3  denied, retry in 0.2 s         denied, never allowed
 
 3 arrivals in 0 s
-  bucket  2 admitted; 1 refused
-  slow    1 admitted; 2 refused
+  bucket  2 admitted; 1 denied
+  slow    1 admitted; 2 denied
 ";
     plays(LIMITS, "0 k\n0 k\n0 k 3\n", &["--limit", "bucket,slow", "--compare"], expected);
     plays(LIMITS, "", &["--limit", "bucket", "--format", "jsonl"], "");

@@ -300,7 +300,7 @@ fn assert_waits(samples: &[Sample], canaries: &[Sample]) {
 fn assert_log(lines: &[String], expected: &Expected, canary: Duration) {
     let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
     let (down, up) = (count("the store is unavailable: "), count("the store is available again"));
-    let partly = count("the store refuses some calls: ");
+    let partly = count("some calls to the store fail: ");
     assert_eq!(down + up + partly, lines.len(), "{lines:#?}");
     assert!(down == up && partly <= 1, "{lines:#?}");
     let has_reason =

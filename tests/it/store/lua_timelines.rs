@@ -111,7 +111,7 @@ impl Sliding for SlidingWindow {
 
     fn bytes(state: &PartCounts) -> Vec<u8> {
         let width = double(state.width.get());
-        words(&state.line).chain(footer(&state.line)).chain(width).collect()
+        words(&state.timeline).chain(footer(&state.timeline)).chain(width).collect()
     }
 }
 
@@ -261,7 +261,7 @@ fn sliding_window_scripts_match_the_rust_code() {
     let windows = (any_windows(), any_wrap(), any_arrivals(1 << 47));
     for_all(&windows, |(windows, wraps, arrivals)| {
         let width = NonZeroU64::new(windows[0].numbers()[1]).unwrap();
-        let first = wraps.map(|left| PartCounts { width, line: about_to_wrap(arrivals[0].0, left) });
+        let first = wraps.map(|left| PartCounts { width, timeline: about_to_wrap(arrivals[0].0, left) });
         compare(&server, &windows, first, &arrivals)
     });
 }
@@ -290,7 +290,7 @@ fn totals_may_wrap_around_within_a_window() {
     arrivals.extend((1..=10).map(|cost| (second + 2_500_000, cost, 0)));
     for left in 0..12 {
         let line = about_to_wrap(second, left);
-        let first = PartCounts { width: NonZeroU64::new(1_000_000).unwrap(), line };
+        let first = PartCounts { width: NonZeroU64::new(1_000_000).unwrap(), timeline: line };
         compare(&server, std::slice::from_ref(&window), Some(first), &arrivals).unwrap();
         compare(&server, std::slice::from_ref(&log), Some(about_to_wrap(second, left)), &arrivals).unwrap();
     }

@@ -93,7 +93,7 @@ fn a_slot_is_held_for_as_long_as_its_request_is_in_flight() {
     assert_eq!(verdicts("100 k 1 5\n50 k\n54.9 k\n55 k\n", &["--limit", "slots"]), "+--+");
     // A request that is held has its slot all the while.
     assert_eq!(verdicts("0 k\n0 k 1 0.5\n1.4 k\n1.5 k\n", &["--limit", "queue,slots"]), "++-+");
-    // One that is refused by another limit has none.
+    // One that is denied by another limit has none.
     assert_eq!(verdicts("0 k 6 9\n0 k 1 9\n0 k 1 9\n", &["--limit", "few,bucket"]), "-++");
 }
 
@@ -137,7 +137,7 @@ fn tiers_beside_each_other_are_told_apart() {
 #[test]
 fn who_is_blocked_has_not_asked_for_too_much() {
     let said = simulate(ALL, "0 stolen|GET\n0 x|GET 99\n", &["--limit", "named"]);
-    let summary = "refused 2; 1 of them blocked; 1 of them cost more than the limit ever has\n";
+    let summary = "denied 2; 1 of them blocked; 1 of them cost more than the limit\n";
     assert!(said.stdout.ends_with(summary), "{}", said.stdout);
 }
 

@@ -64,7 +64,7 @@ fn a_node_of_a_cluster_is_out_of_memory() {
     let trial = Trial::start("Cluster, -OOM of one node", &store);
     let (node, _) = locate(&cluster, "deny");
     cluster.masters[node].cli(&["config", "set", "maxmemory", "1"]);
-    trial.proxy.wait_log("the store refuses some calls");
+    trial.proxy.wait_log("some calls to the store fail");
     cluster.masters[node].cli(&["config", "set", "maxmemory", "0"]);
     trial.end(&Expected {
         reasons: &["OOM command not allowed when used memory > 'maxmemory';"],

@@ -290,7 +290,7 @@ fn requests_for_a_slot_under_migration_are_retried() {
             let admission = limiter.decide(&limits, &request).await;
             assert!(begun.elapsed() >= Duration::from_millis(40), "{:?}", begun.elapsed());
             // The local share has not seen the first call.
-            assert_eq!(admission.standings[1].decision.remaining, 50 - number);
+            assert_eq!(admission.statuses[1].decision.remaining, 50 - number);
         }
         assert!(start.elapsed() > Duration::from_millis(600));
         assert_eq!((shared.breakers.openings(), shared.breakers.open()), (0, 0));
