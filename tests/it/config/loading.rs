@@ -1,4 +1,4 @@
-//! The configuration file: what is read, what is refused, and in which words.
+//! Reading the configuration file: values, defaults and errors.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
@@ -50,9 +50,9 @@ fn whole() -> Loaded {
     config::parse(WHOLE, file.to_str().unwrap(), &env).unwrap_or_else(|report| panic!("{report}"))
 }
 
-/// What is wrong with a file.
+/// The errors of an invalid file.
 fn report(text: &str) -> String {
-    parse(text).map(|loaded| loaded.config).expect_err("the file is wrong").to_string()
+    parse(text).map(|loaded| loaded.config).expect_err("the file is invalid").to_string()
 }
 
 #[test]
@@ -240,12 +240,15 @@ fn names_from_the_environment_show_as_their_variables() {
     let text = "listen = \"127.0.0.1:8080\"\nshutdown_grace = \"${LONG}\"\n[[routes]]\nname = \"${NAME}\"\npath = \"/*\"\nrespond = {}\n\
                 [[routes]]\npath = \"/a\"\nrespond = {}\n";
     let env = |name: &str| Some(if name == "NAME" { "hush-hush" } else { "12days" }.to_owned());
-    let said =
+    let report =
         config::parse(text, "tidegate.toml", &env).map(|loaded| loaded.config).unwrap_err().to_string();
-    assert!(said.contains("must be from 0s to 1day, not this value") && !said.contains("12days"), "{said}");
+    assert!(
+        report.contains("must be from 0s to 1day, not this value") && !report.contains("12days"),
+        "{report}"
+    );
     let right = text.replace("${LONG}", "1s");
-    let said = config::parse(&right, "tidegate.toml", &env).unwrap().warnings.to_string();
-    assert!(said.contains("the earlier route `${NAME}` matches") && !said.contains("hush"), "{said}");
+    let report = config::parse(&right, "tidegate.toml", &env).unwrap().warnings.to_string();
+    assert!(report.contains("the earlier route `${NAME}` matches") && !report.contains("hush"), "{report}");
 }
 
 #[test]
@@ -261,8 +264,8 @@ fn load_reads_a_file() {
         "{report}"
     );
     let report = config::load(Path::new("/nowhere/b.toml")).unwrap_err().to_string();
-    let said = "error: can't read /nowhere/b.toml: No such file or directory (os error 2)\nhelp: name another file with -c FILE";
-    assert_eq!(report, said);
+    let expected = "error: can't read /nowhere/b.toml: No such file or directory (os error 2)\nhelp: name another file with -c FILE";
+    assert_eq!(report, expected);
 }
 
 /// Routes in short: a path, and more lines for its table.
@@ -300,7 +303,7 @@ fn unreachable_routes_are_reported() {
 
 #[test]
 fn limits_that_clients_can_evade_are_reported() {
-    let made_up = |key: &str, route: &str| {
+    let is_evadable = |key: &str, route: &str| {
         let text = routes(&[("/a/{id}", route), ("/b/*", "")])
             .replace("rate = \"1/s\"", &format!("rate = \"1/s\"\nkey = {key}"));
         let loaded = parse(&text).unwrap_or_else(|report| panic!("{report}"));
@@ -315,32 +318,32 @@ fn limits_that_clients_can_evade_are_reported() {
         "\"host\"",
         "\"method\"",
     ] {
-        assert!(made_up(key, plain), "{key}");
+        assert!(is_evadable(key, plain), "{key}");
     }
     for key in ["\"client_ip\"", "\"global\"", "\"route\""] {
-        assert!(!made_up(key, plain), "{key}");
+        assert!(!is_evadable(key, plain), "{key}");
     }
-    assert!(!made_up("\"host\"", "limits = [\"a\"]\nhost = \"a.b\""));
-    assert!(!made_up("\"method\"", "limits = [\"a\"]\nmethods = [\"GET\"]"));
-    assert!(!made_up("\"header:x\"", ""));
+    assert!(!is_evadable("\"host\"", "limits = [\"a\"]\nhost = \"a.b\""));
+    assert!(!is_evadable("\"method\"", "limits = [\"a\"]\nmethods = [\"GET\"]"));
+    assert!(!is_evadable("\"header:x\"", ""));
 }
 
 #[test]
 fn encoded_slashes_are_accepted_if_no_limit_can_be_evaded() {
     let keep = "encoded_slash = \"keep\"\nupstream = \"http://a\"";
-    let is_right = |all: &[(&str, &str)]| parse(&routes(all)).is_ok();
-    assert!(is_right(&[("/f/*", keep), ("/login", "")]));
-    assert!(!is_right(&[("/f/*", keep), ("/login", "limits = [\"a\"]")]));
+    let is_valid = |all: &[(&str, &str)]| parse(&routes(all)).is_ok();
+    assert!(is_valid(&[("/f/*", keep), ("/login", "")]));
+    assert!(!is_valid(&[("/f/*", keep), ("/login", "limits = [\"a\"]")]));
     let same = format!("{keep}\nlimits = [\"a\"]");
-    assert!(is_right(&[("/f/*", &same), ("/login", "limits = [\"a\"]")]));
-    assert!(is_right(&[("/f/*", &same)]));
-    assert!(is_right(&[
+    assert!(is_valid(&[("/f/*", &same), ("/login", "limits = [\"a\"]")]));
+    assert!(is_valid(&[("/f/*", &same)]));
+    assert!(is_valid(&[
         ("/f/*", &format!("{keep}\nhost = \"a.b\"")),
         ("/*", "host = \"c.d\"\nlimits = [\"a\"]")
     ]));
     let posts = format!("{keep}\nmethods = [\"POST\"]");
-    assert!(is_right(&[("/f/*", &posts), ("/*", "methods = [\"GET\"]\nlimits = [\"a\"]")]));
-    assert!(!is_right(&[("/f/*", &posts), ("/*", "methods = [\"GET\", \"POST\"]\nlimits = [\"a\"]")]));
+    assert!(is_valid(&[("/f/*", &posts), ("/*", "methods = [\"GET\"]\nlimits = [\"a\"]")]));
+    assert!(!is_valid(&[("/f/*", &posts), ("/*", "methods = [\"GET\", \"POST\"]\nlimits = [\"a\"]")]));
     // A limit that counts by the path has another count for each spelling.
     let by_path = routes(&[("/f/*", &same)]).replace("rate = \"1/s\"", "rate = \"1/s\"\nkey = \"path\"");
     assert!(parse(&by_path).is_err());
@@ -354,8 +357,8 @@ fn a_route_has_at_most_a_thousand_limits() {
         routes(&[("/", &format!("limits = [{}]", names.join(", ")))]) + &limits.concat()
     };
     assert!(parse(&of(1_000)).is_ok());
-    let said = report(&of(1_001));
-    assert!(said.starts_with("error: route 1 has 1001 limits\n"), "{said}");
+    let report = report(&of(1_001));
+    assert!(report.starts_with("error: route 1 has 1001 limits\n"), "{report}");
 }
 
 #[test]
@@ -399,13 +402,13 @@ proptest! {
             text.splice(at..end, added.chars());
         }
         let text: String = text.into_iter().collect();
-        let said = match parse(&text) {
+        let report = match parse(&text) {
             Ok(loaded) => loaded.warnings.to_string() + &loaded.warnings.lines().collect::<String>(),
             Err(report) => {
                 prop_assert!(!report.is_empty());
                 report.to_string() + &report.lines().collect::<String>()
             }
         };
-        prop_assert!(!said.contains("hush"), "{}", said);
+        prop_assert!(!report.contains("hush"), "{}", report);
     }
 }
