@@ -18,8 +18,8 @@ fn a_key_is_banned_after_repeated_denials() {
     over_both_stores(config, |proxy| {
         let mut client = Client::connect(proxy.addr());
         eventually("the key is banned", || {
-            let answer = client.get("/", &["X-Key: a"]);
-            let wait: u64 = answer.header("retry-after").map_or(0, |wait| wait.parse().unwrap());
+            let response = client.get("/", &["X-Key: a"]);
+            let wait: u64 = response.header("retry-after").map_or(0, |wait| wait.parse().unwrap());
             wait > 3_000
         });
         let banned = client.get("/", &["X-Key: a"]);

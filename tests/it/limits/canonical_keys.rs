@@ -15,7 +15,7 @@ fn limited(limit: &str) -> String {
 }
 
 /// Sends a request without a body over a connection of its own.
-fn ask(proxy: &Tidegate, method: &str, target: &str, headers: &[&str]) -> Message {
+fn send(proxy: &Tidegate, method: &str, target: &str, headers: &[&str]) -> Message {
     let mut request = format!("{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n");
     for header in headers {
         request.push_str(header);
@@ -54,14 +54,14 @@ fn a_method_in_another_case_is_rejected() {
          [[routes]]\npath = \"/*\"\nrespond = {}\n",
     );
     for method in ["post", "Post", "pOST", "get", "head", "connect", "version-control", "purge"] {
-        let response = ask(&proxy, method, "/v1/sessions", &[]);
+        let response = send(&proxy, method, "/v1/sessions", &[]);
         assert_eq!(response.status(), 400, "{method}");
         if method != "head" {
             assert!(detail(&response).starts_with("methods are case-sensitive"), "{}", response.text());
         }
     }
     for method in ["POST", "VERSION-CONTROL", "PURGE", "FETCH", "fetch", "Notify"] {
-        assert_eq!(ask(&proxy, method, "/v1/sessions", &[]).status(), 200, "{method}");
+        assert_eq!(send(&proxy, method, "/v1/sessions", &[]).status(), 200, "{method}");
     }
     let http2 = Http2::connect(proxy.addr());
     let refused = http2.ask(request("post", "/v1/sessions").body(()).unwrap(), b"x");
@@ -80,7 +80,7 @@ fn unregistered_methods_share_one_count() {
         ("PROPFIND", 200),
         ("TRACE", 403),
     ] {
-        assert_eq!(ask(&proxy, method, "/", &[]).status(), status, "{method}");
+        assert_eq!(send(&proxy, method, "/", &[]).status(), status, "{method}");
     }
 }
 
@@ -95,16 +95,16 @@ fn the_number_of_query_parameters_is_bounded() {
     let target = |path: &str, pairs: usize| format!("{path}?{}b=2", "a=1&".repeat(pairs - 1));
     let begun = Instant::now();
     for path in ["/q", "/counted"] {
-        assert_eq!(ask(&proxy, "GET", &target(path, 1_000), &[]).status(), 200, "{path}");
+        assert_eq!(send(&proxy, "GET", &target(path, 1_000), &[]).status(), 200, "{path}");
         for pairs in [1_001, 8_000] {
-            let response = ask(&proxy, "GET", &target(path, pairs), &[]);
+            let response = send(&proxy, "GET", &target(path, pairs), &[]);
             assert_eq!(response.status(), 400, "{path} {pairs}");
             assert_eq!(detail(&response), "the query has more than 1000 parameters");
         }
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     // Where no route and no key looks at the query, the number of its parameters does not matter.
-    assert_eq!(ask(&proxy, "GET", &target("/plain", 8_000), &[]).status(), 200);
+    assert_eq!(send(&proxy, "GET", &target("/plain", 8_000), &[]).status(), 200);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn conflicting_values_of_a_key_header_are_rejected() {
         assert_eq!(get(proxy.addr(), "/", &["X-Name: 1", "X-Name:  1 "]).status(), 200, "{limit}");
         assert_eq!(get(proxy.addr(), "/", &["X-Other: 1", "X-Other: 2"]).status(), 200, "{limit}");
     }
-    // A limit in shadow mode refuses no request.
+    // A limit in shadow mode rejects no request.
     let shadow = "rate = \"9/hour\"\nmode = \"shadow\"\nkey = \"header:x-name\"\non_missing = \"skip\"\ncost = \"header:x-name\"";
     let proxy = Tidegate::start(&limited(shadow));
     assert_eq!(get(proxy.addr(), "/", &["X-Name: 1", "X-Name: 2"]).status(), 200);

@@ -25,7 +25,7 @@ fn config(statuses: &str, upstream: &str) -> String {
     )
 }
 
-/// An upstream that sends no response until it is released; each word that is sent releases one response.
+/// An upstream that sends no response until the test releases one; each message that is sent releases one response.
 fn held_back(status: &'static str) -> (Upstream, Sender<()>) {
     let (release, wait) = channel();
     let wait = Arc::new(Mutex::new(wait));
@@ -42,7 +42,7 @@ fn held_back(status: &'static str) -> (Upstream, Sender<()>) {
     (upstream, release)
 }
 
-/// An upstream that answers 401 to paths that begin with `/wrong`, and 200 to others.
+/// An upstream that responds with 401 to paths that begin with `/wrong`, and with 200 to others.
 fn login() -> Upstream {
     Upstream::scripted(|caller| {
         while let Ok(Some(request)) = caller.request() {
@@ -75,8 +75,8 @@ fn a_client_that_resets_before_the_response_is_charged() {
                 proxy.accesses(0).iter().filter(|line| line.contains("client_gone")).count() == guess
             });
         }
-        let refused = get(proxy.addr(), "/wrong", &[]);
-        assert_eq!((refused.status(), upstream.requests().len()), (429, 3), "over Redis: {over_redis}");
+        let denied = get(proxy.addr(), "/wrong", &[]);
+        assert_eq!((denied.status(), upstream.requests().len()), (429, 3), "over Redis: {over_redis}");
     }
 }
 
@@ -150,19 +150,19 @@ fn statuses_of_the_proxy_itself_are_charged_too() {
         silent.url()
     );
     over_both_stores(&config, |proxy| {
-        let ask = |path: &str| {
+        let send = |path: &str| {
             let response = get(proxy.addr(), path, &[]);
             (response.status(), response.header("x-ratelimit-remaining").unwrap().to_owned())
         };
-        assert_eq!(ask("/own"), (200, "3".to_owned()));
-        assert_eq!(ask("/no-such-route"), (404, "2".to_owned()));
-        assert_eq!(ask("/dead"), (502, "1".to_owned()));
-        assert_eq!(ask("/silent"), (504, "0".to_owned()));
-        assert_eq!(ask("/own"), (429, "0".to_owned()));
+        assert_eq!(send("/own"), (200, "3".to_owned()));
+        assert_eq!(send("/no-such-route"), (404, "2".to_owned()));
+        assert_eq!(send("/dead"), (502, "1".to_owned()));
+        assert_eq!(send("/silent"), (504, "0".to_owned()));
+        assert_eq!(send("/own"), (429, "0".to_owned()));
     });
 }
 
-/// Calls whose path ends in a number are answered with that `grpc-status`: under `/trailers` in trailers, otherwise in
+/// A server that responds to paths that end in a number with that `grpc-status`: under `/trailers` in trailers, otherwise in
 /// the head.
 fn calls() -> Http2Server {
     Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
@@ -216,13 +216,13 @@ fn charges_by_status_continue_through_an_outage() {
     let mut redis = RedisServer::start();
     let upstream = login();
     let proxy = Tidegate::start_with(&redis, &config("401", &upstream.url()));
-    let ask = |path: &str| get(proxy.addr(), path, &[]).status();
-    assert_eq!((ask("/right"), ask("/wrong")), (200, 401));
+    let send = |path: &str| get(proxy.addr(), path, &[]).status();
+    assert_eq!((send("/right"), send("/wrong")), (200, 401));
     redis.kill();
     for _ in 0..5 {
-        assert_eq!(ask("/right"), 200);
+        assert_eq!(send("/right"), 200);
     }
-    assert_eq!((ask("/wrong"), ask("/right")), (401, 200));
+    assert_eq!((send("/wrong"), send("/right")), (401, 200));
     redis.restart();
     proxy.wait_ready();
     // One of the three was charged in Redis, which forgot it; the one of the outage is charged afterwards.
@@ -249,7 +249,7 @@ fn units_held_when_the_store_comes_back_are_not_admitted_again() {
         .collect();
     redis.restart();
     proxy.wait_ready();
-    // Redis knows nothing of the three requests under way.
+    // Redis has lost the charges of the three requests under way.
     assert_eq!(get(proxy.addr(), "/wrong", &[]).status(), 429);
     for client in &mut clients {
         release.send(()).unwrap();
@@ -300,19 +300,19 @@ fn failed_logins_are_charged_and_others_are_not() {
         upstream.url()
     );
     over_both_stores(&config, |proxy| {
-        let ask = |path: &str| {
+        let send = |path: &str| {
             let answer = get(proxy.addr(), path, &[]);
             (answer.status(), answer.header("x-ratelimit-remaining").unwrap().to_owned())
         };
         for _ in 0..5 {
-            assert_eq!(ask("/right"), (200, "3".to_owned()));
+            assert_eq!(send("/right"), (200, "3".to_owned()));
         }
         for left in ["2", "1", "0"] {
-            assert_eq!(ask("/wrong"), (401, left.to_owned()));
+            assert_eq!(send("/wrong"), (401, left.to_owned()));
         }
         let before = upstream.requests().len();
-        assert_eq!(ask("/wrong"), (429, "0".to_owned()));
-        assert_eq!(ask("/right"), (429, "0".to_owned()));
+        assert_eq!(send("/wrong"), (429, "0".to_owned()));
+        assert_eq!(send("/right"), (429, "0".to_owned()));
         assert_eq!(upstream.requests().len(), before);
     });
 }

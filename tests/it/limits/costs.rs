@@ -21,8 +21,8 @@ fn a_cost_from_a_header_is_clamped() {
         (&[], 1),
     ] {
         left -= cost;
-        let answer = by_proxy(proxy.addr(), headers);
-        assert_eq!(number(&answer, "x-ratelimit-remaining"), left, "{headers:?}");
+        let response = by_proxy(proxy.addr(), headers);
+        assert_eq!(number(&response, "x-ratelimit-remaining"), left, "{headers:?}");
     }
     let untrusted = get(proxy.addr(), "/", &["X-Cost: 7"]);
     assert_eq!(number(&untrusted, "x-ratelimit-remaining"), 999);

@@ -36,10 +36,10 @@ fn exactly_the_limit_is_allowed() {
     over_both_stores(&config, |proxy| {
         let mut client = Client::connect(proxy.addr());
         let mut counts = |path: &str| {
-            let answers: Vec<Message> = (0..7).map(|_| client.get(path, &[])).collect();
-            let passed = answers.iter().take_while(|answer| answer.status() == 200).count();
-            assert!(answers[passed..].iter().all(|answer| answer.status() == 429), "{path}");
-            let left = answers.iter().map(|answer| answer.header("x-ratelimit-remaining").unwrap());
+            let responses: Vec<Message> = (0..7).map(|_| client.get(path, &[])).collect();
+            let passed = responses.iter().take_while(|response| response.status() == 200).count();
+            assert!(responses[passed..].iter().all(|response| response.status() == 429), "{path}");
+            let left = responses.iter().map(|response| response.header("x-ratelimit-remaining").unwrap());
             (passed, left.map(str::to_owned).collect::<Vec<_>>().join(" "))
         };
         assert_eq!(counts("/bucket"), (5, "4 3 2 1 0 0 0".to_owned()));
@@ -87,7 +87,7 @@ fn a_denial_by_one_limit_charges_no_other() {
             assert_eq!(status(proxy.addr(), "/both", &[]), 429);
             assert_eq!(status(proxy.addr(), "/reversed", &[]), 429);
         }
-        let answer = get(proxy.addr(), "/wide", &[]);
-        assert_eq!(answer.header("x-ratelimit-remaining"), Some("7"));
+        let response = get(proxy.addr(), "/wide", &[]);
+        assert_eq!(response.header("x-ratelimit-remaining"), Some("7"));
     });
 }

@@ -8,8 +8,8 @@ fn rate_headers_and_the_problem_of_a_denial() {
     let proxy = Tidegate::start(TWO_AN_HOUR);
     let mut client = Client::connect(proxy.addr());
     for (remaining, reset) in [("1", 1800), ("0", 3600)] {
-        let answer = client.get("/", &[]);
-        assert_eq!(answer.start, "HTTP/1.1 200 OK");
+        let response = client.get("/", &[]);
+        assert_eq!(response.start, "HTTP/1.1 200 OK");
         let expected = [
             "content-length",
             "content-type",
@@ -19,15 +19,15 @@ fn rate_headers_and_the_problem_of_a_denial() {
             "x-ratelimit-reset",
             "x-request-id",
         ];
-        assert_eq!(answer.names(), expected);
-        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
-        assert_eq!(answer.header("x-ratelimit-limit"), Some("2"));
-        assert_eq!(answer.header("x-ratelimit-remaining"), Some(remaining));
-        assert_seconds(answer.header("x-ratelimit-reset"), reset);
-        assert_eq!(answer.text(), "ok\n");
+        assert_eq!(response.names(), expected);
+        assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
+        assert_eq!(response.header("x-ratelimit-limit"), Some("2"));
+        assert_eq!(response.header("x-ratelimit-remaining"), Some(remaining));
+        assert_seconds(response.header("x-ratelimit-reset"), reset);
+        assert_eq!(response.text(), "ok\n");
     }
-    let answer = client.get("/", &[]);
-    assert_eq!(answer.start, "HTTP/1.1 429 Too Many Requests");
+    let response = client.get("/", &[]);
+    assert_eq!(response.start, "HTTP/1.1 429 Too Many Requests");
     let expected = [
         "cache-control",
         "content-length",
@@ -39,18 +39,18 @@ fn rate_headers_and_the_problem_of_a_denial() {
         "x-ratelimit-reset",
         "x-request-id",
     ];
-    assert_eq!(answer.names(), expected);
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
-    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-    assert_eq!(answer.header("x-ratelimit-limit"), Some("2"));
-    assert_eq!(answer.header("x-ratelimit-remaining"), Some("0"));
-    assert_seconds(answer.header("x-ratelimit-reset"), 3600);
-    assert_seconds(answer.header("retry-after"), 1800);
-    let wait = answer.header("retry-after").unwrap();
+    assert_eq!(response.names(), expected);
+    assert_eq!(response.header("cache-control"), Some("no-store"));
+    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    assert_eq!(response.header("x-ratelimit-limit"), Some("2"));
+    assert_eq!(response.header("x-ratelimit-remaining"), Some("0"));
+    assert_seconds(response.header("x-ratelimit-reset"), 3600);
+    assert_seconds(response.header("retry-after"), 1800);
+    let wait = response.header("retry-after").unwrap();
     let expected = format!(
         r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"detail":"the limit few is used up; try again in {wait} seconds","violated-policies":["few"]}}"#
     );
-    assert_eq!(answer.text(), expected + "\n");
+    assert_eq!(response.text(), expected + "\n");
     // The connection stays open.
     assert_eq!(client.get("/", &[]).status(), 429);
 }
@@ -101,16 +101,16 @@ fn the_response_of_a_denial_is_configurable() {
          body = '{\"of\": {limit}, \"left\": {remaining}, \"reset\": {reset}, \"wait\": {retry_after}, \"id\": \"{request_id}\", \"x\": {y}}'\n",
     );
     let ids = [(); 4].map(|()| {
-        let answer = get(proxy.addr(), "/", &[]);
-        if answer.status() == 200 {
+        let response = get(proxy.addr(), "/", &[]);
+        if response.status() == 200 {
             return String::new();
         }
-        assert_eq!(answer.start, "HTTP/1.1 503 Service Unavailable");
-        assert_eq!(answer.header("content-type"), Some("application/json"));
-        assert_eq!(answer.header("cache-control"), Some("no-store"));
-        assert_eq!(answer.header("retry-after"), Some("10"));
-        let text = answer.text();
-        let reset = answer.header("x-ratelimit-reset").unwrap();
+        assert_eq!(response.start, "HTTP/1.1 503 Service Unavailable");
+        assert_eq!(response.header("content-type"), Some("application/json"));
+        assert_eq!(response.header("cache-control"), Some("no-store"));
+        assert_eq!(response.header("retry-after"), Some("10"));
+        let text = response.text();
+        let reset = response.header("x-ratelimit-reset").unwrap();
         // The header is capped, and the body has the exact time.
         let front = format!(r#"{{"of": 2, "left": 0, "reset": {reset}, "wait": "#);
         let filled = text.strip_prefix(&front).and_then(|rest| rest.strip_suffix(r#"", "x": {y}}"#));
@@ -129,7 +129,7 @@ fn jitter_only_increases_retry_after() {
     let proxy = answering("retry_after_jitter = 1.0\nretry_after_max = \"3000s\"");
     let waits: Vec<u64> = (0..40)
         .map(|_| get(proxy.addr(), "/", &[]))
-        .filter_map(|answer| answer.header("retry-after").map(|wait| wait.parse().unwrap()))
+        .filter_map(|response| response.header("retry-after").map(|wait| wait.parse().unwrap()))
         .collect();
     assert_eq!(waits.len(), 38);
     assert!(waits.iter().all(|wait| (1780..=3000).contains(wait)), "{waits:?}");
@@ -146,13 +146,13 @@ fn on_store_failure_deny_is_503() {
          [[routes]]\npath = \"/*\"\nrespond = {{ status = 200 }}\n",
         redis.url()
     ));
-    let answer = get(proxy.addr(), "/strict", &[]);
+    let response = get(proxy.addr(), "/strict", &[]);
     let detail = "the limits of this route can't be checked at the moment";
-    assert_problem(&answer, 503, "Service Unavailable", detail);
-    assert_eq!(answer.header("retry-after"), Some("1"));
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
-    assert_eq!(answer.header("x-ratelimit-limit"), None);
-    assert!(!answer.text().contains("edis"));
+    assert_problem(&response, 503, "Service Unavailable", detail);
+    assert_eq!(response.header("retry-after"), Some("1"));
+    assert_eq!(response.header("cache-control"), Some("no-store"));
+    assert_eq!(response.header("x-ratelimit-limit"), None);
+    assert!(!response.text().contains("edis"));
     assert_eq!(get(proxy.addr(), "/free", &[]).status(), 200);
 }
 
@@ -168,9 +168,9 @@ fn requests_without_a_route_are_404_and_charged_to_default_limits() {
         respond = { status = 200 }
         "#,
     );
-    let answer = get(proxy.addr(), "/elsewhere", &[]);
-    assert_problem(&answer, 404, "Not Found", "no route matches this request");
-    assert_eq!(answer.header("x-ratelimit-remaining"), Some("1"));
+    let response = get(proxy.addr(), "/elsewhere", &[]);
+    assert_problem(&response, 404, "Not Found", "no route matches this request");
+    assert_eq!(response.header("x-ratelimit-remaining"), Some("1"));
     assert_eq!(get(proxy.addr(), "/here", &[]).header("x-ratelimit-remaining"), Some("0"));
     assert_eq!(get(proxy.addr(), "/nowhere", &[]).status(), 429);
 }

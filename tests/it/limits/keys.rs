@@ -155,18 +155,18 @@ fn on_missing_decides_about_requests_without_the_key() {
     }
     over_both_stores(&limit("on_missing = \"skip\""), |proxy| {
         for _ in 0..3 {
-            let answer = get(proxy.addr(), "/", &[]);
-            assert_eq!((answer.status(), answer.header("x-ratelimit-limit")), (200, None));
+            let response = get(proxy.addr(), "/", &[]);
+            assert_eq!((response.status(), response.header("x-ratelimit-limit")), (200, None));
         }
         assert_eq!(status(proxy.addr(), "/", &["X-Api-Key: k"]), 200);
         assert_eq!(status(proxy.addr(), "/", &["X-Api-Key: k"]), 429);
     });
     over_both_stores(&limit("on_missing = \"deny\""), |proxy| {
-        let answer = get(proxy.addr(), "/", &[]);
-        assert_eq!(answer.start, "HTTP/1.1 403 Forbidden");
-        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        let response = get(proxy.addr(), "/", &[]);
+        assert_eq!(response.start, "HTTP/1.1 403 Forbidden");
+        assert_eq!(response.header("content-type"), Some("application/problem+json"));
         let expected = r#"{"type":"about:blank","title":"Forbidden","status":403,"detail":"the request must have exactly one x-api-key header"}"#;
-        assert_eq!(answer.text(), format!("{expected}\n"));
+        assert_eq!(response.text(), format!("{expected}\n"));
         assert_eq!(status(proxy.addr(), "/", &["X-Api-Key: k"]), 200);
     });
 }

@@ -9,8 +9,8 @@ use crate::support::{Tidegate, Upstream, assert_seconds, get};
 fn reset_may_be_a_unix_time() {
     let proxy = answering(r#"reset = "epoch""#);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    let answer = get(proxy.addr(), "/", &[]);
-    let reset: u64 = answer.header("x-ratelimit-reset").unwrap().parse().unwrap();
+    let response = get(proxy.addr(), "/", &[]);
+    let reset: u64 = response.header("x-ratelimit-reset").unwrap().parse().unwrap();
     assert!((now + 1800..=now + 1821).contains(&reset), "{reset} where it is {now}");
     let _ = get(proxy.addr(), "/", &[]);
     let denied = get(proxy.addr(), "/", &[]);
@@ -37,23 +37,23 @@ fn rate_headers_are_those_that_are_configured() {
         let proxy = answering(&format!("rate_headers = \"{value}\""));
         for expected in [(200, "1", 1800, 1800), (200, "0", 3600, 3600), (429, "0", 3600, 1800)] {
             let (status, remaining, reset, t) = expected;
-            let answer = get(proxy.addr(), "/", &[]);
-            assert_eq!(answer.status(), status, "{value}");
-            assert_eq!(answer.header("x-ratelimit-limit"), x.then_some("2"));
-            assert_eq!(answer.header("x-ratelimit-remaining"), x.then_some(remaining));
+            let response = get(proxy.addr(), "/", &[]);
+            assert_eq!(response.status(), status, "{value}");
+            assert_eq!(response.header("x-ratelimit-limit"), x.then_some("2"));
+            assert_eq!(response.header("x-ratelimit-remaining"), x.then_some(remaining));
             if x {
-                assert_seconds(answer.header("x-ratelimit-reset"), reset);
+                assert_seconds(response.header("x-ratelimit-reset"), reset);
             }
-            assert_eq!(answer.header("x-ratelimit-reset").is_some(), x);
-            assert_eq!(answer.header("ratelimit-policy"), of_draft.then_some(r#""few";q=2;w=3600"#));
-            assert_eq!(answer.header("ratelimit").is_some(), of_draft);
-            if let Some(value) = answer.header("ratelimit") {
+            assert_eq!(response.header("x-ratelimit-reset").is_some(), x);
+            assert_eq!(response.header("ratelimit-policy"), of_draft.then_some(r#""few";q=2;w=3600"#));
+            assert_eq!(response.header("ratelimit").is_some(), of_draft);
+            if let Some(value) = response.header("ratelimit") {
                 let (front, seconds) = draft(value);
                 assert_eq!(front, format!(r#""few";r={remaining}"#));
                 assert_seconds(Some(&seconds.to_string()), t);
             }
             // Retry-After is no rate header: every denial has it.
-            assert_eq!(answer.header("retry-after").is_some(), status == 429);
+            assert_eq!(response.header("retry-after").is_some(), status == 429);
         }
     }
 }
@@ -78,22 +78,22 @@ fn draft_headers_list_every_limit_and_others_the_strictest() {
         rate_headers = "both"
         "#,
     );
-    let answer = get(proxy.addr(), "/", &[]);
-    assert_eq!(answer.header("x-ratelimit-limit"), Some("4"));
-    assert_eq!(answer.header("x-ratelimit-remaining"), Some("3"));
-    assert_eq!(answer.header("x-ratelimit-reset"), Some("60"));
-    assert_eq!(answer.header("ratelimit-policy"), Some(r#""wide";q=500;w=300, "even";q=4;w=240"#));
-    assert_eq!(answer.header("ratelimit"), Some(r#""wide";r=499;t=1, "even";r=3;t=60"#));
+    let response = get(proxy.addr(), "/", &[]);
+    assert_eq!(response.header("x-ratelimit-limit"), Some("4"));
+    assert_eq!(response.header("x-ratelimit-remaining"), Some("3"));
+    assert_eq!(response.header("x-ratelimit-reset"), Some("60"));
+    assert_eq!(response.header("ratelimit-policy"), Some(r#""wide";q=500;w=300, "even";q=4;w=240"#));
+    assert_eq!(response.header("ratelimit"), Some(r#""wide";r=499;t=1, "even";r=3;t=60"#));
 }
 
 #[test]
 fn stricter_rate_headers_of_an_upstream_are_kept() {
-    let answer = |remaining: &str| {
+    let response = |remaining: &str| {
         Upstream::answering(format!(
             "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-RateLimit-Limit: 7\r\nx-ratelimit-Remaining: {remaining}\r\nX-RateLimit-Reset: 9\r\nRateLimit: \"theirs\";r={remaining};t=9\r\nRateLimit-Policy: \"theirs\";q=7;w=9\r\n\r\n"
         ))
     };
-    let (tight, equal, loose, odd) = (answer("0"), answer("4"), answer("5"), answer("many"));
+    let (tight, equal, loose, odd) = (response("0"), response("4"), response("5"), response("many"));
     let servers = [&tight, &equal, &loose, &odd].into_iter().enumerate();
     let route = |(number, server): (usize, &Upstream)| {
         format!("[[routes]]\npath = \"/{number}\"\nlimits = [\"few\"]\nupstream = \"{}\"\n", server.url())
@@ -120,7 +120,7 @@ fn rate_headers_of_an_upstream_pass_without_a_limit() {
     let server =
         Upstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-RateLimit-Remaining: 99\r\n\r\n");
     let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
-    let answer = get(proxy.addr(), "/", &[]);
-    assert_eq!(answer.header("x-ratelimit-remaining"), Some("99"));
-    assert_eq!(answer.header("x-ratelimit-limit"), None);
+    let response = get(proxy.addr(), "/", &[]);
+    assert_eq!(response.header("x-ratelimit-remaining"), Some("99"));
+    assert_eq!(response.header("x-ratelimit-limit"), None);
 }

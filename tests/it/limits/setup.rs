@@ -37,13 +37,13 @@ pub fn by_proxy(address: SocketAddr, headers: &[&str]) -> Message {
     Client::connect_from(PROXY, address).get("/", headers)
 }
 
-pub fn number(answer: &Message, header: &str) -> u64 {
-    answer.header(header).unwrap().parse().unwrap()
+pub fn number(response: &Message, header: &str) -> u64 {
+    response.header(header).unwrap().parse().unwrap()
 }
 
 /// The quota in a response, which shows the numbers that apply to the request.
-pub fn quota(answer: &Message) -> u64 {
-    number(answer, "x-ratelimit-limit")
+pub fn quota(response: &Message) -> u64 {
+    number(response, "x-ratelimit-limit")
 }
 
 pub fn loaded(limit: &str) -> Loaded {

@@ -15,9 +15,9 @@ fn a_shadow_limit_neither_denies_nor_adds_headers() {
     let config = format!("{limits}{}", routes(&[("/both", &["strict", "real"]), ("/alone", &["strict"])]));
     over_both_stores(&config, |proxy| {
         for remaining in ["4", "3", "2", "1", "0"] {
-            let answer = get(proxy.addr(), "/both", &[]);
-            assert_eq!((answer.status(), answer.header("x-ratelimit-remaining")), (200, Some(remaining)));
-            assert_eq!(answer.header("x-ratelimit-limit"), Some("5"));
+            let response = get(proxy.addr(), "/both", &[]);
+            assert_eq!((response.status(), response.header("x-ratelimit-remaining")), (200, Some(remaining)));
+            assert_eq!(response.header("x-ratelimit-limit"), Some("5"));
         }
         assert_eq!(get(proxy.addr(), "/both", &[]).status(), 429);
         let alone = get(proxy.addr(), "/alone", &[]);

@@ -24,6 +24,15 @@ pub fn read(table: &'static str) -> Vec<Case> {
         .collect()
 }
 
+/// Runs every case of a table, and fails with the lines of those that have a fault.
+#[track_caller]
+pub fn check(table: &'static str, fault_of: impl Fn(&Case) -> Result<(), String>) {
+    let cases = read(table);
+    let fault = |case: &Case| fault_of(case).err().map(|fault| format!("{}\n    {fault}", case.line));
+    let faults: Vec<String> = cases.iter().filter_map(fault).collect();
+    assert!(faults.is_empty(), "{} of {} cases:\n{}", faults.len(), cases.len(), faults.join("\n"));
+}
+
 /// The bytes of a text in a table.
 pub fn unescaped(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -25,7 +25,7 @@ fn setting(name: u16, value: u32) -> Vec<u8> {
 }
 
 /// Invalid bytes, each with the name of its fault.
-fn wrong() -> Vec<(&'static str, Vec<u8>)> {
+fn invalid() -> Vec<(&'static str, Vec<u8>)> {
     let head = head_and(&[]);
     let (first, rest) = head.split_at(5);
     let begun = frame(HEADERS, END_STREAM, 1, first);
@@ -91,23 +91,27 @@ fn wrong() -> Vec<(&'static str, Vec<u8>)> {
 fn invalid_frames_end_their_stream_or_connection() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
-    for (what, bytes) in wrong() {
+    for (fault, bytes) in invalid() {
         let mut connection = Frames::connect(proxy.addr(), &[]);
         // The proxy may close the connection before it has read all.
         let _ = connection.raw(&bytes);
         let _ = connection.try_send(HEADERS, WHOLE, 7, &head_and(&[]));
-        let refused = std::iter::from_fn(|| connection.read()).find_map(|frame| match frame.kind {
+        let code = std::iter::from_fn(|| connection.read()).find_map(|frame| match frame.kind {
             GOAWAY => Some(u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())),
             RST_STREAM => Some(u32::from_be_bytes(frame.payload.try_into().unwrap())),
             HEADERS if frame.stream == 7 => Some(0),
             _ => None,
         });
-        assert!(refused != Some(0), "{what} is not refused");
+        assert!(code != Some(0), "{fault} is accepted");
     }
     let good = frames::frame(HEADERS, END_STREAM, 1, &head_and(&[])[..5]);
     let mut connection = Frames::connect(proxy.addr(), &[]);
     let unknown = frame(0x16, 0xff, 0, b"xyz");
     let rest = frame(CONTINUATION, END_HEADERS, 1, &head_and(&[])[5..]);
     connection.raw(&[unknown, good, rest].concat()).unwrap();
-    assert_eq!(connection.status(1), Some(Ok(200)), "what is odd and allowed");
+    assert_eq!(
+        connection.status(1),
+        Some(Ok(200)),
+        "frames of unknown types and several fragments of a head are valid"
+    );
 }

@@ -51,18 +51,18 @@ fn send(connection: &mut Frames, text: &str) {
 }
 
 /// The fault of a case, if there is one.
-fn verdict(case: &Case, answer: Option<Result<u16, u32>>, seen: &Seen) -> Result<(), String> {
+fn verdict(case: &Case, response: Option<Result<u16, u32>>, seen: &Seen) -> Result<(), String> {
     let whole: Vec<_> = seen.whole.iter().filter(|request| request.start != "GET /canary HTTP/1.1").collect();
     if !seen.wrong.is_empty() {
         return Err(format!("the server saw {:?}", seen.wrong));
     }
     let is_right = match case.expected[0] {
-        "pass" => answer == Some(Ok(200)) && whole.len() == 1,
-        "refused" => !matches!(answer, Some(Ok(..400 | 500..))) && whole.is_empty(),
-        status => answer == Some(Ok(status.parse().unwrap())) && whole.is_empty(),
+        "pass" => response == Some(Ok(200)) && whole.len() == 1,
+        "refused" => !matches!(response, Some(Ok(..400 | 500..))) && whole.is_empty(),
+        status => response == Some(Ok(status.parse().unwrap())) && whole.is_empty(),
     };
     if !is_right {
-        return Err(format!("{answer:?}, seen: {whole:?}"));
+        return Err(format!("{response:?}, seen: {whole:?}"));
     }
     match case.expected[1..].iter().find(|wanted| !whole[0].is_so(wanted)) {
         Some(wanted) => Err(format!("not so: {wanted}; the server saw {:?}", whole[0])),
@@ -76,23 +76,18 @@ fn every_stream_is_rejected_or_forwarded_unambiguously() {
     let shared = Arc::clone(&seen);
     let server = Upstream::scripted(move |caller| serve(caller, &shared));
     let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
-    let cases = cases::read(TABLE);
-    let mut failed = Vec::new();
-    for case in &cases {
+    cases::check(TABLE, |case| {
         let mut connection = Frames::connect(proxy.addr(), &[]);
         send(&mut connection, case.line.split_once("  ").unwrap().1);
-        let answer = connection.status(1);
+        let response = connection.status(1);
         // A rejected request is not forwarded later either.
         let canary = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/canary")];
         if connection.try_send(frames::HEADERS, END_STREAM | END_HEADERS, 3, &block(&canary)).is_ok() {
             connection.status(3);
         }
         let seen = std::mem::take(&mut *seen.lock().unwrap());
-        if let Err(what) = verdict(case, answer, &seen) {
-            failed.push(format!("{}\n    {what}", case.line));
-        }
-    }
-    assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
+        verdict(case, response, &seen)
+    });
 }
 
 #[test]

@@ -49,16 +49,16 @@ fn serve(caller: &Caller, case: &Mutex<Option<&'static str>>) {
 
 /// The fault of a case, if there is one.
 fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
-    let got = responses::ask(proxy, "GET")?;
-    let is_refused = got.as_ref().is_some_and(|answer| {
-        answer.status() == "502" && String::from_utf8_lossy(&answer.body).contains("about:blank")
+    let got = responses::send(proxy, "GET")?;
+    let is_refused = got.as_ref().is_some_and(|response| {
+        response.status() == "502" && String::from_utf8_lossy(&response.body).contains("about:blank")
     });
     match (case.expected[0], &got) {
         ("502" | "broken", Some(_)) if is_refused => {}
         ("broken", None) => {}
-        ("pass", Some(answer)) => {
-            if let Some(wanted) = case.expected[1..].iter().find(|wanted| !answer.is_so(wanted)) {
-                return Err(format!("not so: {wanted}; the client got {answer:?}"));
+        ("pass", Some(response)) => {
+            if let Some(wanted) = case.expected[1..].iter().find(|wanted| !response.is_so(wanted)) {
+                return Err(format!("not so: {wanted}; the client got {response:?}"));
             }
         }
         _ => return Err(format!("the client got {got:?}")),
@@ -68,24 +68,19 @@ fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
 
 #[test]
 fn every_http_2_response_is_unambiguous_or_visibly_incomplete() {
-    let said = Arc::new(Mutex::new(None));
-    let shared = Arc::clone(&said);
+    let sent = Arc::new(Mutex::new(None));
+    let shared = Arc::clone(&sent);
     let server = Upstream::scripted(move |caller| serve(caller, &shared));
     let proxy = Tidegate::start(&format!(
         "[upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\n[[routes]]\npath = \"/*\"\nupstream = \"u\"\n",
         server.url()
     ));
-    let cases = cases::read(TABLE);
-    let mut failed = Vec::new();
-    for case in &cases {
-        *said.lock().unwrap() = Some(case.line.split_once("  ").unwrap().1);
+    cases::check(TABLE, |case| {
+        *sent.lock().unwrap() = Some(case.line.split_once("  ").unwrap().1);
         let verdict = verdict(case, &proxy);
-        *said.lock().unwrap() = None;
+        *sent.lock().unwrap() = None;
         let next = get(proxy.addr(), "/canary", &[]);
         let next = if next.body == b"canary" { Ok(()) } else { Err(format!("the next client got {next:?}")) };
-        if let Err(what) = verdict.and(next) {
-            failed.push(format!("{}\n    {what}", case.line));
-        }
-    }
-    assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
+        verdict.and(next)
+    });
 }

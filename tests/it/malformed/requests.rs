@@ -22,7 +22,7 @@ pub(super) struct Seen {
 /// The responses that the client received.
 #[derive(Debug)]
 struct Got {
-    answers: Vec<Strict>,
+    responses: Vec<Strict>,
     is_closed: bool,
 }
 
@@ -39,8 +39,8 @@ pub(super) fn serve(caller: &Caller, seen: &Mutex<Seen>) {
                     let target = request.start.split(' ').nth(1).unwrap_or("").to_owned();
                     seen.lock().unwrap().whole.push(request);
                     let length = target.len();
-                    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{target}");
-                    if stream.write_all(answer.as_bytes()).is_err() {
+                    let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{target}");
+                    if stream.write_all(response.as_bytes()).is_err() {
                         return;
                     }
                 }
@@ -61,36 +61,38 @@ fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
     // The proxy may close the connection before it has read all.
     let _ = stream.write_all(&[case, CANARY.as_bytes()].concat());
     let (mut bytes, mut piece, mut is_closed) = (Vec::new(), [0; 16384], false);
-    let mut answers: Vec<Strict> = Vec::new();
+    let mut responses: Vec<Strict> = Vec::new();
     loop {
         match strict_parser::response("GET", &bytes, is_closed) {
-            Ok((answer, taken)) => {
+            Ok((response, taken)) => {
                 bytes.drain(..taken);
                 // The proxy has waited for the announced body.
-                if answer.status() != "100" {
-                    answers.push(answer);
+                if response.status() != "100" {
+                    responses.push(response);
                 }
-                if answers.last().is_some_and(|answer| answer.body == b"/canary") {
-                    return Ok(Got { answers, is_closed });
+                if responses.last().is_some_and(|response| response.body == b"/canary") {
+                    return Ok(Got { responses, is_closed });
                 }
             }
-            Err(Fault::Incomplete) if is_closed && bytes.is_empty() => return Ok(Got { answers, is_closed }),
+            Err(Fault::Incomplete) if is_closed && bytes.is_empty() => {
+                return Ok(Got { responses, is_closed });
+            }
             Err(Fault::Incomplete) if !is_closed => match stream.read(&mut piece) {
                 Ok(count @ 1..) => bytes.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    return Err(format!("neither an answer nor an end in {PATIENCE:?}, but {answers:?}"));
+                    return Err(format!("neither an response nor an end in {PATIENCE:?}, but {responses:?}"));
                 }
                 // The connection has ended, also if it was reset because of unread bytes.
                 Ok(_) | Err(_) => is_closed = true,
             },
-            Err(fault) => return Err(format!("{fault:?} after {answers:?}")),
+            Err(fault) => return Err(format!("{fault:?} after {responses:?}")),
         }
     }
 }
 
 /// The fault of a case, if there is one.
 fn verdict(case: &Case, got: &Got, seen: &Seen) -> Result<(), String> {
-    let statuses: Vec<&str> = got.answers.iter().map(Strict::status).collect();
+    let statuses: Vec<&str> = got.responses.iter().map(Strict::status).collect();
     let targets: Vec<&str> = seen.whole.iter().map(|request| &*request.start).collect();
     let outcome = format!("{statuses:?}, closed: {}, seen: {targets:?}", got.is_closed);
     if !seen.wrong.is_empty() {
@@ -130,14 +132,9 @@ fn every_request_is_rejected_or_forwarded_unambiguously() {
     let shared = Arc::clone(&seen);
     let server = Upstream::scripted(move |caller| serve(caller, &shared));
     let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
-    let cases = cases::read(TABLE);
-    let mut failed = Vec::new();
-    for case in &cases {
+    cases::check(TABLE, |case| {
         let got = send(proxy.addr(), &case.bytes);
         let seen = std::mem::take(&mut *seen.lock().unwrap());
-        if let Err(what) = got.and_then(|got| verdict(case, &got, &seen)) {
-            failed.push(format!("{}\n    {what}", case.line));
-        }
-    }
-    assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
+        got.and_then(|got| verdict(case, &got, &seen))
+    });
 }

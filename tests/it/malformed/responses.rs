@@ -31,16 +31,16 @@ fn serve(caller: &mut Caller, case: &Mutex<Vec<u8>>) {
 }
 
 /// The response that a client receives; nothing if it is incomplete.
-pub(super) fn ask(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, String> {
+pub(super) fn send(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, String> {
     let mut client = Client::connect(proxy.addr());
     client.send(format!("{method} /case HTTP/1.1\r\nHost: a\r\n\r\n"));
     let (mut bytes, mut piece) = (Vec::new(), [0; 16384]);
     loop {
         match strict_parser::response(method, &bytes, false) {
             Ok((_, taken)) if taken < bytes.len() => {
-                return Err(format!("more than an answer: {:?}", String::from_utf8_lossy(&bytes)));
+                return Err(format!("more than an response: {:?}", String::from_utf8_lossy(&bytes)));
             }
-            Ok((answer, _)) => return Ok(Some(answer)),
+            Ok((response, _)) => return Ok(Some(response)),
             Err(Fault::Wrong(what)) => return Err(what),
             Err(Fault::Incomplete) => match client.stream().read(&mut piece) {
                 Ok(count @ 1..) => bytes.extend_from_slice(&piece[..count]),
@@ -55,18 +55,18 @@ pub(super) fn ask(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, Stri
 
 fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
     let (method, wanted) = case.expected[0].split_once(' ').unwrap();
-    let got = ask(proxy, method)?;
+    let got = send(proxy, method)?;
     match (wanted, &got) {
         ("abort", None) => {}
-        ("pass", Some(answer)) => {
-            if let Some(wanted) = case.expected[1..].iter().find(|wanted| !answer.is_so(wanted)) {
-                return Err(format!("not so: {wanted}; the client got {answer:?}"));
+        ("pass", Some(response)) => {
+            if let Some(wanted) = case.expected[1..].iter().find(|wanted| !response.is_so(wanted)) {
+                return Err(format!("not so: {wanted}; the client got {response:?}"));
             }
         }
-        (status, Some(answer)) if status == answer.status() => {
+        (status, Some(response)) if status == response.status() => {
             // The response to a HEAD has no body to check.
-            if method != "HEAD" && !String::from_utf8_lossy(&answer.body).contains("about:blank") {
-                return Err(format!("not the proxy's own words: {answer:?}"));
+            if method != "HEAD" && !String::from_utf8_lossy(&response.body).contains("about:blank") {
+                return Err(format!("not the proxy's own words: {response:?}"));
             }
         }
         _ => return Err(format!("the client got {got:?}")),
@@ -81,17 +81,12 @@ fn verdict(case: &Case, proxy: &Tidegate) -> Result<(), String> {
 
 #[test]
 fn every_response_is_unambiguous_or_visibly_incomplete() {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let shared = Arc::clone(&said);
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let shared = Arc::clone(&sent);
     let server = Upstream::scripted(move |caller| serve(caller, &shared));
     let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
-    let cases = cases::read(TABLE);
-    let mut failed = Vec::new();
-    for case in &cases {
-        said.lock().unwrap().clone_from(&case.bytes);
-        if let Err(what) = verdict(case, &proxy) {
-            failed.push(format!("{}\n    {what}", case.line));
-        }
-    }
-    assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
+    cases::check(TABLE, |case| {
+        sent.lock().unwrap().clone_from(&case.bytes);
+        verdict(case, &proxy)
+    });
 }

@@ -119,15 +119,15 @@ fn rates_and_bursts_change_in_both_stores() {
     let stores = Stores::new(&server);
     let bucket = |units, burst| Numbers::Token(Pace { units, period: 1_000_000 }, burst).policy("a");
     let policies = [bucket(10, 100), bucket(40, 100), bucket(10, 30), bucket(3, 100)];
-    let ask = |policy, cost| stores.take(&policies, &[kit::charge(policy, 1, cost)])[0];
-    assert_eq!(ask(0, 95).remaining, 5);
+    let send = |policy, cost| stores.take(&policies, &[kit::charge(policy, 1, cost)])[0];
+    assert_eq!(send(0, 95).remaining, 5);
     // At four times the rate, the missing units refill in a quarter of the time.
-    assert_eq!((ask(0, 0).reset_after.0, ask(1, 0).reset_after.0), (9_500_000, 2_375_000));
+    assert_eq!((send(0, 0).reset_after.0, send(1, 0).reset_after.0), (9_500_000, 2_375_000));
     // A smaller bucket is empty, and no more than empty.
-    assert_eq!((ask(2, 0).remaining, ask(2, 0).reset_after.0), (0, 3_000_000));
+    assert_eq!((send(2, 0).remaining, send(2, 0).reset_after.0), (0, 3_000_000));
     // A slower rate continues from the state of the faster one: 45 of the 95 have been refilled.
     stores.set_clock(START + 4_500_000);
-    assert_eq!(ask(0, 0).remaining, 50);
-    assert_eq!(ask(1, 1).remaining, 99);
-    assert_eq!(ask(3, 0).remaining, 99);
+    assert_eq!(send(0, 0).remaining, 50);
+    assert_eq!(send(1, 1).remaining, 99);
+    assert_eq!(send(3, 0).remaining, 99);
 }

@@ -75,7 +75,7 @@ fn dump(server: &RedisServer, name: &str) -> Vec<u8> {
 /// again in the end.
 fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[u8]) {
     let name = &policies[policy as usize].name;
-    let ask = |cost, holder, kind| {
+    let send = |cost, holder, kind| {
         // Late charges are late by half a period.
         let taken = Timestamp(stores.clock() - 500_000);
         let charge = tidegate::limit::Charge { key, taken, ..kit::held(policy, 0, cost, holder, kind) };
@@ -87,12 +87,12 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
         said
     };
     stores.set_clock(START);
-    ask(0, 1, ChargeKind::Check);
-    let first = ask(1, 1, ChargeKind::Take);
-    ask(1, 7, ChargeKind::Late);
-    ask(2, 2, ChargeKind::Take);
-    ask(2, 3, ChargeKind::Check);
-    ask(9, 3, ChargeKind::Take);
+    send(0, 1, ChargeKind::Check);
+    let first = send(1, 1, ChargeKind::Take);
+    send(1, 7, ChargeKind::Late);
+    send(2, 2, ChargeKind::Take);
+    send(2, 3, ChargeKind::Check);
+    send(9, 3, ChargeKind::Take);
     // Two days are longer than any of these limits remembers, and the latest stamp that is written here lies two days
     // ahead: behind a block such a state stays as it is, and is one. A hold that is plausible in all its numbers
     // is one as well, and ends when it says.
@@ -101,18 +101,18 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
         later = later.max(START + first.retry_after.unwrap().0);
     }
     stores.set_clock(later);
-    let again = ask(1, 4, ChargeKind::Take);
+    let again = send(1, 4, ChargeKind::Take);
     assert!(again.allowed, "{name} for ever: {again:?} on {written:02x?}, first {first:?}");
-    ask(3, 5, ChargeKind::Late);
-    ask(1, 4, ChargeKind::Release);
-    ask(1, 6, ChargeKind::Renew);
-    ask(2, 7, ChargeKind::Late);
+    send(3, 5, ChargeKind::Late);
+    send(1, 4, ChargeKind::Release);
+    send(1, 6, ChargeKind::Renew);
+    send(2, 7, ChargeKind::Late);
 }
 
 /// Changes by operators must work with such a value as well.
 fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[u8]) {
     let it = &policies[policy as usize];
-    let ask = |cost| {
+    let send = |cost| {
         let charge = tidegate::limit::Charge { key, ..kit::charge(policy, 0, cost) };
         stores.redis_take(policies, &[charge])[0]
     };
@@ -121,7 +121,7 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
         let name = stored_key(stores.prefix(), it, key, it.quota.letter());
         write(server, &[(name, written.to_vec())]);
         stores.redis_change(policies, &[(PolicyId(policy), key)], done);
-        let said = ask(1);
+        let said = send(1);
         match done {
             Change::Block(_) => assert_eq!((said.allowed, said.reason), (false, DenyReason::Block)),
             Change::Reset if said.reason != DenyReason::Block => {

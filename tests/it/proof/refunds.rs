@@ -48,7 +48,7 @@ fn both_stores_refund_equally() {
     });
 }
 
-/// Two stores, of which one refunds a charge that the other never sees. `exact`: afterwards they answer alike; else the
+/// Two stores, of which one refunds a charge that the other never sees. `exact`: afterwards they response alike; else the
 /// first has at most what the second has.
 fn compare(numbers: &Numbers, first: u64, arrivals: &[Arrival], exact: bool) -> Result<(), TestCaseError> {
     let policies = [numbers.policy("a")];

@@ -1,4 +1,4 @@
-//! The sliding log and the sliding window: the scripts must give the same answers, and write the same states,
+//! The sliding log and the sliding window: the scripts must give the same responses, and write the same states,
 //! as the code, bit for bit.
 
 use std::fmt::Write as _;
@@ -137,8 +137,8 @@ fn compare<Q: Sliding>(
         quotas[quota % quotas.len()].list().iter().for_each(|number| write!(line, " {number}").unwrap());
         arguments.push(line);
     }
-    let answer = server.cli(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut lines = answer.lines();
+    let response = server.cli(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut lines = response.lines();
     let mut state = first;
     for &(now, cost, quota) in arrivals {
         let quota = &quotas[quota % quotas.len()];

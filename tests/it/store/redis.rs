@@ -117,8 +117,8 @@ fn a_script_is_sent_again_after_a_flush() {
     let proxy = Tidegate::start_with(&redis, config);
     for remaining in ["4", "3", "2"] {
         assert_eq!(redis.cli(&["SCRIPT", "FLUSH"]), "OK");
-        let answer = get(proxy.addr(), "/", &[]);
-        assert_eq!((answer.status(), answer.header("x-ratelimit-remaining")), (200, Some(remaining)));
+        let response = get(proxy.addr(), "/", &[]);
+        assert_eq!((response.status(), response.header("x-ratelimit-remaining")), (200, Some(remaining)));
     }
 }
 
