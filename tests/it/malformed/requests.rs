@@ -80,7 +80,7 @@ fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
             Err(Fault::Incomplete) if !is_closed => match stream.read(&mut piece) {
                 Ok(count @ 1..) => bytes.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    return Err(format!("neither an response nor an end in {PATIENCE:?}, but {responses:?}"));
+                    return Err(format!("neither a response nor an end in {PATIENCE:?}, but {responses:?}"));
                 }
                 // The connection has ended, also if it was reset because of unread bytes.
                 Ok(_) | Err(_) => is_closed = true,

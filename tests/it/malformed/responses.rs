@@ -38,7 +38,7 @@ pub(super) fn send(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, Str
     loop {
         match strict_parser::response(method, &bytes, false) {
             Ok((_, taken)) if taken < bytes.len() => {
-                return Err(format!("more than an response: {:?}", String::from_utf8_lossy(&bytes)));
+                return Err(format!("more than a response: {:?}", String::from_utf8_lossy(&bytes)));
             }
             Ok((response, _)) => return Ok(Some(response)),
             Err(Fault::Wrong(what)) => return Err(what),
