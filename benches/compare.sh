@@ -42,11 +42,11 @@ die() {
   exit 1
 }
 
-# Debian keeps servers where the PATH of most users does not look.
+# Debian installs servers in directories that are not in the PATH of most users.
 PATH="$PATH:/usr/sbin:/sbin"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# ---------------------------------------------------------------- what is needed
+# ---------------------------------------------------------------- prerequisites
 
 missing=()
 for tool in nginx haproxy wrk curl taskset; do
@@ -70,7 +70,7 @@ if [ -z "$TIDEGATE" ]; then
 fi
 [ -x "$TIDEGATE" ] || die "there is no program $TIDEGATE"
 
-# The proxy has the last core for itself where there are two or more; the rest share the others.
+# With two or more cores the proxy has the last one for itself; load generator and upstream share the others.
 mapfile -t cores < <(taskset -cp $$ | sed 's/.*: //' | tr ',' '\n' |
   awk -F- '{ for (core = $1; core <= ($2 == "" ? $1 : $2); core++) print core }')
 proxy_core=${cores[-1]}
@@ -121,7 +121,7 @@ wait_for() {
 
 # ---------------------------------------------------------------- configurations
 
-# What nginx wants wherever it runs: nothing outside the work directory.
+# The start of an nginx configuration that writes nothing outside the work directory.
 nginx_top() {
   mkdir -p "$work/$1"
   cat <<CONF
@@ -303,7 +303,7 @@ measure() {
         exit 1
       }
       print scenario, round, peer, ticks / hz * 1e6 / n, n / us * 1e6, share
-    }' >>"$work/results" || die "these figures would mean nothing"
+    }' >>"$work/results" || die "the measurement is invalid"
 }
 
 # ---------------------------------------------------------------- rounds and tables

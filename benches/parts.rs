@@ -218,24 +218,24 @@ fn memory_take(c: &mut Criterion) {
 }
 
 /// Records a decision of the store for an outage.
-fn learn(c: &mut Criterion) {
-    let mut group = c.benchmark_group("learn");
+fn record_decision(c: &mut Criterion) {
+    let mut group = c.benchmark_group("record decision");
     for (name, quota) in quotas() {
         let instances = NonZeroU64::new(2).expect("not zero");
         let policy = Policy::new(name, quota.clone());
         let share = policy.shared_by(instances);
         let state = used(&quota, 10);
-        let said = quota.step(state.as_ref(), Timestamp(NOW), 1, Holder::default()).decision;
+        let decision = quota.step(state.as_ref(), Timestamp(NOW), 1, Holder::default()).decision;
         let memory = Memory::new(1_000_000, Clock::System);
         let mut number = 0_u64;
         group.bench_function(name, |b| {
             b.iter(|| {
                 number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
                 let mut key = [0; 16];
-                // One of 4,096 keys that stay known.
+                // One of 4,096 keys, which stay in memory.
                 key[..8].copy_from_slice(&(number >> 52).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
                 memory.update(&share, Key(key), |known, now| {
-                    share.seed(known, black_box(&said), instances, now)
+                    share.seed(known, black_box(&decision), instances, now)
                 });
             });
         });
@@ -288,5 +288,5 @@ fn tokens(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, steps, route_match, plan, memory_take, learn, tokens);
+criterion_group!(benches, steps, route_match, plan, memory_take, record_decision, tokens);
 criterion_main!(benches);

@@ -11,7 +11,7 @@ use crate::limit::{Key, KeyHasher, Parts, PolicyId};
 pub struct NamedKey<'a> {
     /// The key.
     pub key: Key,
-    /// The policy that holds for the key where no tier does: an override's, or the limit's own.
+    /// The policy of the key when no tier applies: an override's, or the limit's own.
     pub policy: PolicyId,
     /// The name of the override, if there is one.
     pub override_name: Option<&'a str>,
@@ -19,7 +19,7 @@ pub struct NamedKey<'a> {
     pub is_allowed: bool,
     /// Whether the limit's `block` list has the name.
     pub is_blocked: bool,
-    /// The tiers of the limit, each of which counts the key apart; none for a key that has an override.
+    /// The tiers of the limit, each with its own count of the key; none for a key that has an override.
     pub tiers: Vec<(&'a str, PolicyId)>,
 }
 
@@ -45,21 +45,21 @@ impl<'a> KeyResolver<'a> {
     }
 
     /// The key for free text, whatever parts the limit's keys have: the key with this name, or else a key that no
-    /// request has. The rules for its first part hold for it as well.
+    /// request has. The rules for its first part apply to it as well.
     #[must_use]
     pub fn any(&self, text: &str) -> NamedKey<'a> {
         let key = if let Ok(Named::Key(key)) = self.parse(text) {
             key
         } else {
             let mut parts = Parts::default();
-            // A request's `global` part is always empty, so this key meets none of theirs.
+            // A request's `global` part is always empty, so no request has this key.
             parts.push(KeyPart::Global.kind(), text.as_bytes());
             self.hasher.key(&parts)
         };
         self.with_rules(key, self.first_part(text))
     }
 
-    /// A key whose parts are not known: only rules for whole keys apply.
+    /// A key whose parts are unknown: only rules for whole keys apply.
     #[must_use]
     pub fn known(&self, key: Key) -> NamedKey<'a> {
         self.with_rules(key, None)

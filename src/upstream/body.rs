@@ -29,7 +29,7 @@ pub struct RequestBody {
     remaining: Option<u64>,
     /// Whether a part of the body has been read from the client.
     is_started: bool,
-    /// Forbids trailers, in addition to those that are forbidden in every request.
+    /// Trailers that are forbidden in addition to those of every request.
     scrub: Option<Arc<HeaderScrub>>,
     /// Keeps a copy of what is sent, if the request may be retried.
     recorder: Option<Rc<BodyRecorder>>,
@@ -134,7 +134,7 @@ impl RequestBody {
         Ok(body)
     }
 
-    /// Takes back a body over HTTP/2 that no connection has taken: its client still has to send it.
+    /// Takes back a body over HTTP/2 of which nothing was sent, so that the rest of it can be drained.
     pub(super) fn take_unread(&mut self) -> Option<Incoming> {
         match std::mem::take(&mut self.source) {
             Source::Stream(incoming, _) => Some(*incoming),
@@ -165,7 +165,7 @@ impl RequestBody {
         }
     }
 
-    /// Starts to record what is sent of a body from a client, so that it can be sent again; returns whether that is
+    /// Starts to record a body from a client while it is sent, so that it can be sent again; returns whether that is
     /// possible once all of it has arrived.
     pub(super) fn start_recording(&mut self) -> bool {
         if self.is_incoming() {
@@ -189,7 +189,7 @@ impl RequestBody {
         true
     }
 
-    /// The body for a connection that takes it over. A copy of what can be sent again stays here.
+    /// Moves the body to a connection. If it can be sent again without a recording, a copy stays here.
     pub(super) fn take_for_sending(&mut self, upload: &Rc<UploadProgress>) -> Self {
         let source = match &self.source {
             Source::Empty => Source::Empty,

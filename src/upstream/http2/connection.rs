@@ -53,8 +53,9 @@ impl Http2Connection {
         !self.is_suspect.get() && !self.sender.is_closed()
     }
 
-    /// Checks the connection after a response that has been due since `since`. If the server has sent nothing at all
-    /// recently, the connection may be dead and gets no more requests. Otherwise only that response is slow.
+    /// Checks the connection after a request since `since` has timed out. If the server has sent nothing at all in the
+    /// second half of that time, the connection may be dead and gets no more requests. Otherwise only the response is
+    /// slow.
     pub fn check_activity(&self, since: Instant) {
         let now = monotonic();
         let waited = (now - since).min(self.response_timeout);
@@ -63,8 +64,8 @@ impl Http2Connection {
         }
     }
 
-    /// Whether the server's limit allows another stream. Until its SETTINGS arrive, which are the first that it sends,
-    /// only one is sent.
+    /// Whether the server's limit allows another stream. Until its SETTINGS arrive, which are the first frame that it
+    /// sends, hyper sends one request and queues the others.
     pub fn has_capacity(&self) -> bool {
         let driver = self.driver.borrow();
         let limit = driver.as_ref().map_or(0, Driver::current_max_send_streams);

@@ -95,7 +95,7 @@ async fn drive(driver: Rc<RefCell<Option<Driver>>>) {
         let mut driver = driver.borrow_mut();
         let end = driver.as_mut().map_or(Poll::Ready(Ok(())), |driver| Pin::new(driver).poll(cx));
         if end.is_ready() {
-            // Dropped at once, so that its requests learn of the end.
+            // Dropped at once, so that its requests fail without delay.
             *driver = None;
         }
         end
