@@ -83,7 +83,7 @@ pub struct Config {
     /// The most keys that this process counts itself.
     pub max_keys: usize,
     /// Routes, limits, upstreams and the response policy.
-    pub site: ConfigSnapshot,
+    pub snapshot: ConfigSnapshot,
     /// Settings of the log.
     pub log: LogSpec,
     /// The admin interface, if there is one.
@@ -296,7 +296,7 @@ impl Sections {
             jwt: self.jwt.ok()?.map(|spec| Verifier::new(spec, Clock::System).into()),
         };
         let protected = Arc::new(protected_headers(&gate, &actions));
-        let site = ConfigSnapshot {
+        let snapshot = ConfigSnapshot {
             gate,
             actions,
             upstreams: self.upstreams.into_all()?,
@@ -311,7 +311,7 @@ impl Sections {
             watch: process.watch,
             store: store.spec,
             max_keys: store.max_keys,
-            site,
+            snapshot,
             log: self.log?,
             admin: self.admin.ok()?,
         };

@@ -48,7 +48,7 @@ async fn dispatch(
         "/limits" => {
             guard::require_read(&head)?;
             let admin = Arc::clone(admin);
-            session.render(move || response::json(&limits::all(&admin.site.gate))).await
+            session.render(move || response::json(&limits::all(&admin.snapshot.gate))).await
         }
         "/keys" => {
             guard::require_read(&head)?;
@@ -87,6 +87,6 @@ fn readiness(admin: &Admin) -> AdminResponse {
 }
 
 fn metrics(admin: &Admin) -> AdminResponse {
-    let policies = &admin.site.gate.limits.policies;
+    let policies = &admin.snapshot.gate.limits.policies;
     response::text(StatusCode::OK, CONTENT_TYPE, admin.metrics.text(admin.gauge_values(), policies))
 }

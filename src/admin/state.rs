@@ -23,7 +23,7 @@ pub struct Admin {
     /// The address and the token.
     pub spec: AdminSpec,
     /// The configuration that is served.
-    pub site: Arc<ConfigSnapshot>,
+    pub snapshot: Arc<ConfigSnapshot>,
     /// The store of its limits.
     pub store: Store,
     /// The workers' cached denials.
@@ -58,7 +58,7 @@ pub struct GaugeSources {
 impl Admin {
     /// The operations on keys.
     pub(super) fn keys(&self) -> Keys<'_> {
-        Keys { gate: &self.site.gate, store: &self.store, denials: &self.denials, clock: &self.clock }
+        Keys { gate: &self.snapshot.gate, store: &self.store, denials: &self.denials, clock: &self.clock }
     }
 
     /// Reads all gauges.

@@ -42,7 +42,7 @@ pub(super) struct Running {
     key_refresh: Option<JoinHandle<()>>,
     sweeper: JoinHandle<()>,
     /// The configuration that is served.
-    site: Arc<ConfigSnapshot>,
+    snapshot: Arc<ConfigSnapshot>,
     upstreams: Vec<Arc<SharedUpstream>>,
     /// Name resolution and health checks of the upstreams.
     monitor: JoinSet<()>,
@@ -80,9 +80,9 @@ impl Running {
             .map(|spec| admin::listen(&spec.address, &inherited).map(|listener| (spec, listener)));
         let admin = admin.transpose().context("[admin]")?;
         let memory = Arc::new(Memory::new(config.max_keys, Clock::Monotonic));
-        let shared = SharedState::new(Arc::clone(&memory), config.site.gate.limits.instances);
-        let key_refresh = refresh_keys(config.site.gate.jwt.as_ref()).await;
-        let upstreams: Vec<_> = config.site.upstreams.iter().map(SharedUpstream::new).collect();
+        let shared = SharedState::new(Arc::clone(&memory), config.snapshot.gate.limits.instances);
+        let key_refresh = refresh_keys(config.snapshot.gate.jwt.as_ref()).await;
+        let upstreams: Vec<_> = config.snapshot.upstreams.iter().map(SharedUpstream::new).collect();
         let mut running = Self {
             workers: Vec::new(),
             listeners,
@@ -99,7 +99,7 @@ impl Running {
             sweeper: tokio::spawn(sweep(Arc::clone(&memory))),
             monitor: monitor(&upstreams).await,
             upstreams,
-            site: Arc::new(config.site),
+            snapshot: Arc::new(config.snapshot),
             control: Store::open(&config.store, &memory),
             store: config.store,
             shared,
@@ -154,18 +154,18 @@ impl Running {
         let (opened, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;
         self.warn_of_restart(&config);
         if has_changed("jwt") {
-            let key_refresh = refresh_keys(config.site.gate.jwt.as_ref()).await;
+            let key_refresh = refresh_keys(config.snapshot.gate.jwt.as_ref()).await;
             std::mem::replace(&mut self.key_refresh, key_refresh).inspect(JoinHandle::abort);
         } else {
             // The same verifier, with the keys that it has fetched and the tokens that it has verified.
-            config.site.gate.jwt.clone_from(&self.site.gate.jwt);
+            config.snapshot.gate.jwt.clone_from(&self.snapshot.gate.jwt);
         }
         if has_changed("store") {
-            self.replace_store(config.store, config.site.gate.limits.instances);
+            self.replace_store(config.store, config.snapshot.gate.limits.instances);
         }
-        self.upstreams = self.next_upstreams(&config.site, changes);
+        self.upstreams = self.next_upstreams(&config.snapshot, changes);
         self.monitor = monitor(&self.upstreams).await;
-        self.site = Arc::new(config.site);
+        self.snapshot = Arc::new(config.snapshot);
         self.log = config.log;
         (self.shutdown_delay, self.shutdown_grace) = (config.shutdown_delay, config.shutdown_grace);
         self.start_access_log();
@@ -174,7 +174,7 @@ impl Running {
         self.shared.denials.clear();
         self.replace_listeners(opened, kept).await;
         let upstreams = self.upstreams.iter().map(|upstream| upstream.spec().label());
-        self.metrics.record_reload(&self.site.gate.limits.policies, self.routes(), upstreams);
+        self.metrics.record_reload(&self.snapshot.gate.limits.policies, self.routes(), upstreams);
         self.replace_admin(config.admin);
         Ok(())
     }
@@ -270,7 +270,11 @@ impl Running {
     }
 
     /// The upstreams of another configuration. Unchanged ones are kept, with their connections and health.
-    fn next_upstreams(&self, site: &ConfigSnapshot, changes: &[(Part, Change)]) -> Vec<Arc<SharedUpstream>> {
+    fn next_upstreams(
+        &self,
+        snapshot: &ConfigSnapshot,
+        changes: &[(Part, Change)],
+    ) -> Vec<Arc<SharedUpstream>> {
         let has_changed =
             |name: &str| changes.iter().any(|(part, _)| *part == Part::Upstream(name.to_owned()));
         let next = |spec: &UpstreamSpec| match self.upstreams.iter().find(|own| own.spec().name == spec.name)
@@ -279,7 +283,7 @@ impl Running {
             Some(own) => Arc::clone(own),
             None => SharedUpstream::new(spec),
         };
-        site.upstreams.iter().map(next).collect()
+        snapshot.upstreams.iter().map(next).collect()
     }
 
     /// Warns of changes that take effect only after a restart.
@@ -298,11 +302,11 @@ impl Running {
     /// What a worker needs to serve the current configuration.
     fn proxy_config(&self, worker: usize) -> ProxyConfig {
         ProxyConfig {
-            snapshot: Arc::clone(&self.site),
+            snapshot: Arc::clone(&self.snapshot),
             upstreams: self.upstreams.iter().map(|upstream| self.with_counts(worker, upstream)).collect(),
             store: self.store.clone(),
             shared: self.shared.clone(),
-            counts: Arc::new(self.metrics.counts(worker, &self.site.gate.limits.policies, self.routes())),
+            counts: Arc::new(self.metrics.counts(worker, &self.snapshot.gate.limits.policies, self.routes())),
             access: self.access.as_ref().and_then(|output| output.writer(self.log)),
         }
     }
@@ -319,7 +323,7 @@ impl Running {
     }
 
     fn routes(&self) -> impl Iterator<Item = &str> {
-        self.site.gate.routes.routes().iter().map(|route| &*route.name)
+        self.snapshot.gate.routes.routes().iter().map(|route| &*route.name)
     }
 
     /// Starts the thread that writes the access log, unless it runs already or the log is off.
@@ -333,7 +337,7 @@ impl Running {
         let listeners = self.listeners.iter().map(|listener| (listener.address(), listener.limiter()));
         Admin {
             spec,
-            site: Arc::clone(&self.site),
+            snapshot: Arc::clone(&self.snapshot),
             store: self.control.clone(),
             denials: Arc::clone(&self.shared.denials),
             metrics: Arc::clone(&self.metrics),

@@ -17,15 +17,15 @@ pub(super) fn check(args: &FileArgs) -> Outcome {
 
 /// Summarizes a configuration, such as `1 route, 2 limits, 1 upstream, counts in this process`.
 fn summary(config: &Config) -> String {
-    let site = &config.site;
+    let snapshot = &config.snapshot;
     let store = match &config.store {
         StoreSpec::Memory => "counts in this process".to_owned(),
         StoreSpec::Redis(redis) => format!("store {}", redis.target),
     };
     let counts = [
-        counted(site.gate.routes.routes().len(), "route"),
-        counted(site.gate.limit_rules.len(), "limit"),
-        counted(site.upstreams.len(), "upstream"),
+        counted(snapshot.gate.routes.routes().len(), "route"),
+        counted(snapshot.gate.limit_rules.len(), "limit"),
+        counted(snapshot.upstreams.len(), "upstream"),
         store,
     ];
     counts.join(", ")

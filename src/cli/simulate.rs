@@ -107,7 +107,7 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
     let loaded = args.file.load()?;
     let limits = limits(&args.limits, &loaded).map_err(usage)?;
     let arrivals = read_arrivals(args).map_err(usage)?;
-    let gate = &loaded.config.site.gate;
+    let gate = &loaded.config.snapshot.gate;
     let scenario = Scenario {
         gate,
         policies: &gate.limits.policies,
@@ -129,7 +129,7 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
 
 /// Looks up limits by name; a name that is given twice counts once.
 fn limits(names: &[String], loaded: &Loaded) -> Result<Vec<PolicyId>, String> {
-    let policies = &loaded.config.site.gate.limits.policies;
+    let policies = &loaded.config.snapshot.gate.limits.policies;
     let mut found = Vec::new();
     for name in names {
         let mut all_ids = policies.iter().zip((0..).map(PolicyId));

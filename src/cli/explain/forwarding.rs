@@ -17,12 +17,12 @@ pub(super) fn explain(
     subject: &Subject<'_>,
     path: &str,
 ) {
-    let site = &loaded.config.site;
+    let snapshot = &loaded.config.snapshot;
     match &action.target {
         Target::Respond { status, .. } => rows.row("response", format!("{status}, from the route itself")),
         Target::Forward { upstream, rewrite, key } => {
-            let upstream = &site.upstreams[*upstream];
-            let first = explain_balancing(rows, &site.gate, upstream, key.as_ref(), subject);
+            let upstream = &snapshot.upstreams[*upstream];
+            let first = explain_balancing(rows, &snapshot.gate, upstream, key.as_ref(), subject);
             let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
             list_servers(rows, loaded, upstream, first, &format!("{}{query}", rewrite.path(path)));
             explain_host(rows, upstream, rewrite, subject.head);

@@ -14,7 +14,7 @@ use crate::time::format_duration;
 
 /// Explains one limit: its quota, its key, its cost, and where it is counted.
 pub(super) fn explain(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) {
-    let gate = &loaded.config.site.gate;
+    let gate = &loaded.config.snapshot.gate;
     let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     rows.row("limit", format!("{}: {}", policy.name, describe_quota(loaded, id)));
     if policy.shadow {
@@ -57,7 +57,7 @@ pub(super) fn explain_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject:
 
 /// The algorithm and the quota of a limit, a tier or an override.
 fn describe_quota(loaded: &Loaded, id: PolicyId) -> String {
-    let (policy, written) = (&loaded.config.site.gate.limits.policies[id], &loaded.limits[id]);
+    let (policy, written) = (&loaded.config.snapshot.gate.limits.policies[id], &loaded.limits[id]);
     let (algorithm, most) = (policy.quota.algorithm().name(), policy.quota.limit());
     format!("{algorithm}, {}; at most {most} at once", written.numbers)
 }
@@ -74,7 +74,7 @@ struct Applied<'a> {
 
 fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
     let Applied { loaded, rule, subject, charge, source } = applied;
-    let gate = &loaded.config.site.gate;
+    let gate = &loaded.config.snapshot.gate;
     let policy = &gate.limits.policies[charge.policy];
     match source {
         PolicySource::Base => explain_no_tier(rows, gate, rule, subject),
@@ -134,7 +134,7 @@ fn explain_store(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Cha
         rows.sub_row("counted", "in this process");
         return;
     };
-    let limits = &loaded.config.site.gate.limits;
+    let limits = &loaded.config.snapshot.gate.limits;
     rows.sub_row("counted", format!("in {}", redis.target));
     let name = stored_key(&redis.prefix, policy, charge.key, policy.quota.letter());
     rows.sub_row("as", String::from_utf8_lossy(&name));

@@ -13,7 +13,7 @@ use crate::id_vec::Id as _;
 
 /// Explains a request: its route, its limits and its response or upstream.
 pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestHead) -> String {
-    let gate = &loaded.config.site.gate;
+    let gate = &loaded.config.snapshot.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
     match gate.plan(peer, head) {
@@ -58,8 +58,8 @@ fn explain_plan(
     head: &RequestHead,
     plan: &RequestPlan<'_>,
 ) {
-    let site = &loaded.config.site;
-    let gate = &site.gate;
+    let snapshot = &loaded.config.snapshot;
+    let gate = &snapshot.gate;
     rows.row("path", plan.path.matched());
     rows.row("host", if plan.host.is_empty() { "none" } else { &plan.host });
     rows.row("client", describe_client(gate, peer, head));
@@ -83,7 +83,7 @@ fn explain_plan(
         rows.row("", "its other limits are charged, and may deny it first");
         return;
     }
-    match plan.route.map(|route| &site.actions[route]) {
+    match plan.route.map(|route| &snapshot.actions[route]) {
         Some(action) => forwarding::explain(rows, loaded, action, &subject, &plan.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("response", "204 No Content: `OPTIONS *` addresses the server as a whole");

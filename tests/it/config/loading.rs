@@ -91,7 +91,7 @@ fn every_key_is_read() {
     let Endpoint::Sentinel { username, password, .. } = &redis.target.endpoint else { panic!("Sentinels") };
     assert_eq!((username.as_deref(), password.as_deref()), (Some("gate"), Some("hush-hush")));
     assert!(redis.client_clock);
-    let gate = &config.site.gate;
+    let gate = &config.snapshot.gate;
     assert_eq!((gate.client_ip.ipv4_prefix, gate.client_ip.ipv6_prefix), (24, 48));
     assert_eq!(gate.client_ip.remove_headers, HeaderNames::new(["x-real-ip", "x-auth-*"]));
     let jwt = gate.jwt.as_ref().unwrap().spec();
@@ -103,16 +103,16 @@ fn every_key_is_read() {
     assert_eq!(format!("{} {:?}", jwt.header, jwt.source), "x-token Url(Endpoint(https://id.example.com))");
     assert_eq!(gate.limit_rules[PolicyId(1)].key.parts[1], KeyPart::Jwt("sub".into()));
     assert_eq!(
-        (config.max_keys, config.site.response_policy.retry_after_max),
+        (config.max_keys, config.snapshot.response_policy.retry_after_max),
         (5_000, Some(Duration::from_mins(10)))
     );
-    assert!(config.site.response_policy.denied.is_some());
+    assert!(config.snapshot.response_policy.denied.is_some());
 }
 
 #[test]
 fn limits_are_read() {
     let loaded = whole();
-    let gate = &loaded.config.site.gate;
+    let gate = &loaded.config.snapshot.gate;
     let names: Vec<&str> = gate.limits().map(|(_, policy)| &*policy.name).collect();
     assert_eq!(names, ["per-key", "even", "per-address", "daily", "polite", "smooth", "queue", "in-flight"]);
     // Tiers and overrides follow, with the store's name of the limit or one of their own.
@@ -121,9 +121,9 @@ fn limits_are_read() {
     let acme = ("per-key", 5_000);
     assert_eq!(others, [("per-key.pro", 1_000), ("per-key.free", 60), acme, ("per-key", 20)]);
     assert_eq!(gate.variants, [PolicyId(0); 4]);
-    let (policy, terms) = (&gate.limits.policies[0], &gate.limit_rules[PolicyId(0)]);
-    assert_eq!(terms.key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
-    assert_eq!((&terms.cost, policy.quota.limit()), (&Cost::Fixed(2), 500));
+    let (policy, rule) = (&gate.limits.policies[0], &gate.limit_rules[PolicyId(0)]);
+    assert_eq!(rule.key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
+    assert_eq!((&rule.cost, policy.quota.limit()), (&Cost::Fixed(2), 500));
     assert_eq!(policy.charge_on[..], [401, 403]);
     assert_eq!(policy.ban.map(|ban| (ban.after, ban.length)), Some((20, Micros(600_000_000))));
     assert_eq!(gate.limits.policies[11].ban, policy.ban);
@@ -155,37 +155,37 @@ fn limits_are_read() {
 #[test]
 fn routes_are_read() {
     let config = whole().config;
-    let gate = &config.site.gate;
+    let gate = &config.snapshot.gate;
     let [search, mirror, status, ..] = gate.routes.routes() else { panic!("six routes") };
     assert_eq!((&*search.name, &*mirror.name, &*status.name), ("search", "2", "status"));
     // The default limit comes first, and once.
     assert_eq!(search.limits.iter().map(|id| id.0).collect::<Vec<_>>(), [2, 0, 1]);
     assert!(status.limits.is_empty());
     assert_eq!(gate.default_limits.len(), 1);
-    let Target::Forward { upstream, rewrite, key } = &config.site.actions[RouteId(0)].target else {
+    let Target::Forward { upstream, rewrite, key } = &config.snapshot.actions[RouteId(0)].target else {
         panic!("forwards")
     };
     assert_eq!(key.as_ref().unwrap().parts, [KeyPart::parse("header:x-user").unwrap()]);
     assert_eq!((upstream.0, rewrite.strip_prefix.as_deref()), (0, Some("/v1")));
     assert!(matches!(rewrite.host, HostRule::Upstream));
     // Routes that give the same URL share its connections.
-    let urls: Vec<&str> = config.site.upstreams.iter().map(|upstream| &*upstream.name).collect();
+    let urls: Vec<&str> = config.snapshot.upstreams.iter().map(|upstream| &*upstream.name).collect();
     assert_eq!(urls, ["api", "safe", "spare", "http://127.0.0.1:9000/base/"]);
-    assert_eq!(&*config.site.upstreams[UpstreamId(3)].servers[0].base_path, "/base");
-    let [api, safe, ..] = &*config.site.upstreams else { panic!("four upstreams") };
+    assert_eq!(&*config.snapshot.upstreams[UpstreamId(3)].servers[0].base_path, "/base");
+    let [api, safe, ..] = &*config.snapshot.upstreams else { panic!("four upstreams") };
     assert!(api.tls.is_none() && safe.tls.is_some());
     let authorities: Vec<String> = safe.servers.iter().map(ServerSpec::authority).collect();
     assert_eq!(authorities, ["10.0.1.5", "[2001:db8::7]:8443"]);
     let weights: Vec<u32> =
-        config.site.upstreams[UpstreamId(0)].servers.iter().map(|server| server.weight).collect();
+        config.snapshot.upstreams[UpstreamId(0)].servers.iter().map(|server| server.weight).collect();
     assert_eq!(weights, [1, 2]);
-    let set = &config.site.actions[RouteId(0)].request_headers.set;
+    let set = &config.snapshot.actions[RouteId(0)].request_headers.set;
     assert!(set[0].1.is_sensitive() && !set[1].1.is_sensitive());
 }
 
 #[test]
 fn upstreams_are_read() {
-    let site = whole().config.site;
+    let snapshot = whole().config.snapshot;
     let second = Duration::from_secs(1);
     let health = HealthSpec {
         path: "/healthz?deep=1".into(),
@@ -209,16 +209,16 @@ fn upstreams_are_read() {
         eject: Some(EjectSpec { after: 3, lasts: 10 * second }),
         panic_threshold: 0.3,
         slow_start: 30 * second,
-        ..config::defaults::upstream("api", site.upstreams[UpstreamId(0)].servers.clone())
+        ..config::defaults::upstream("api", snapshot.upstreams[UpstreamId(0)].servers.clone())
     };
-    assert_eq!(format!("{:?}", site.upstreams[UpstreamId(0)]), format!("{api:?}"));
-    let servers = site.upstreams[UpstreamId(2)].servers.clone();
+    assert_eq!(format!("{:?}", snapshot.upstreams[UpstreamId(0)]), format!("{api:?}"));
+    let servers = snapshot.upstreams[UpstreamId(2)].servers.clone();
     let spare = UpstreamSpec {
         balance: Balance::LeastRequests,
         eject: None,
         ..config::defaults::upstream("spare", servers)
     };
-    assert_eq!(format!("{:?}", site.upstreams[UpstreamId(2)]), format!("{spare:?}"));
+    assert_eq!(format!("{:?}", snapshot.upstreams[UpstreamId(2)]), format!("{spare:?}"));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_limit_needs_nothing_but_a_rate() {
     let text = "listen = \"127.0.0.1:8080\"\n[limits.a]\nrate = \"5/minute\"\n[[routes]]\npath = \"/\"\nlimits = [\"a\"]\nrespond = {}\n";
     let loaded = parse(text).unwrap_or_else(|report| panic!("{report}"));
     assert!(matches!(loaded.config.store, StoreSpec::Memory));
-    assert_eq!(loaded.config.site.gate.limits.policies[0].quota.limit(), 5);
+    assert_eq!(loaded.config.snapshot.gate.limits.policies[0].quota.limit(), 5);
     assert!(loaded.config.workers >= 1);
     let upstream = config::defaults::upstream("u", Vec::new());
     assert_eq!(

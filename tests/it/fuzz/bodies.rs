@@ -36,7 +36,7 @@ respond = { status = 200 }
 
 static GATE_OF_ALL: LazyLock<Gate> = LazyLock::new(|| {
     let loaded = config::parse(GATE, "fuzz.toml", &|_| None);
-    loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).config.site.gate
+    loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).config.snapshot.gate
 });
 
 /// Normalization of paths is idempotent, and its result is in the grammar.

@@ -323,7 +323,7 @@ fn limits_that_charge_by_status_charge_on_arrival() {
         "rate = \"20/hour\"\ncharge_on = [401, 403]\ncost = \"header:x-cost\"\n\
          overrides = { \"127.0.0.9\" = { rate = \"30/hour\" } }",
     );
-    let gate = &loaded.config.site.gate;
+    let gate = &loaded.config.snapshot.gate;
     let charges = charges(gate, &[("x-cost", "3")]);
     let [Charge { policy, cost: 3, kind: ChargeKind::Take, .. }] = charges[..] else { panic!("{charges:?}") };
     assert_eq!((policy, gate.limit_of(policy)), (PolicyId(1), PolicyId(0)));

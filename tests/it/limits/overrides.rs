@@ -72,7 +72,7 @@ fn names_resolve_to_the_keys_and_quotas_of_requests() {
         overrides = { acme = { rate = "20/hour" }, 'a\|b|GET' = { rate = "30/hour" } }
         "#,
     );
-    let gate = &loaded.config.site.gate;
+    let gate = &loaded.config.snapshot.gate;
     let limit = gate.limit_named("one").unwrap();
     for (name, value, numbers, tiers) in
         [("acme|GET", "acme", 3, 0), (r"a\|b|GET", "a|b", 4, 0), ("other|GET", "other", 0, 2)]

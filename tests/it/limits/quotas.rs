@@ -18,7 +18,7 @@ fn read(limit: &str) -> (Vec<Quota>, usize) {
          [[routes]]\npath = \"/*\"\nrespond = {{}}\n"
     );
     let loaded = config::parse(&text, "tidegate.toml", &|_| None).unwrap_or_else(|said| panic!("{said}"));
-    let quotas = loaded.config.site.gate.limits.policies.iter().map(|policy| policy.quota.clone());
+    let quotas = loaded.config.snapshot.gate.limits.policies.iter().map(|policy| policy.quota.clone());
     (quotas.collect(), loaded.warnings.len())
 }
 
@@ -140,7 +140,7 @@ fn the_cost_of_a_header_is_at_most_the_capacity() {
              [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{}}\n"
         );
         let loaded = config::parse(&text, "tidegate.toml", &|_| None).unwrap_or_else(|said| panic!("{said}"));
-        match &loaded.config.site.gate.limit_rules[PolicyId(0)].cost {
+        match &loaded.config.snapshot.gate.limit_rules[PolicyId(0)].cost {
             Cost::Header { max, .. } => *max,
             Cost::Fixed(cost) => panic!("{cost}"),
         }
