@@ -1,4 +1,4 @@
-//! gRPC, with its library at both ends.
+//! gRPC, with tonic at both ends.
 
 mod calls;
 mod denials;
@@ -15,7 +15,7 @@ use tonic::{Code, Request};
 
 use crate::support::{Authority, GrpcClient, GrpcServer, Tidegate, eventually};
 
-/// A proxy before this server, with these lines for its listener and for its upstream.
+/// A proxy in front of this server, with these lines in its listener and in its upstream.
 fn before(server: &GrpcServer, listener: &str, upstream: &str) -> Tidegate {
     Tidegate::start(&configuration(server, listener, upstream))
 }
@@ -37,7 +37,7 @@ fn url(proxy: &Tidegate) -> String {
     format!("http://{}", proxy.addr())
 }
 
-/// A server, a proxy and a client that trust each other, over TLS on both sides.
+/// A server, a proxy and a client that trust each other, with TLS on both sides.
 async fn over_tls() -> (GrpcServer, Tidegate, GrpcClient) {
     let authority = Authority::new();
     authority.sign("server.test");
@@ -50,7 +50,7 @@ async fn over_tls() -> (GrpcServer, Tidegate, GrpcClient) {
     let server = GrpcServer::start(Some(tls));
     let proxy = before(
         &server,
-        &format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("proxy.test")),
+        &authority.listener("proxy.test"),
         &format!(
             "tls = {{ ca = \"{}\", server_name = \"server.test\", {} }}",
             authority.file("ca.pem").display(),
@@ -63,7 +63,7 @@ async fn over_tls() -> (GrpcServer, Tidegate, GrpcClient) {
     (server, proxy, client)
 }
 
-async fn in_the_clear() -> (GrpcServer, Tidegate, GrpcClient) {
+async fn over_plaintext() -> (GrpcServer, Tidegate, GrpcClient) {
     let server = GrpcServer::start(None);
     let proxy = before(&server, "", "");
     let client = GrpcClient::connect(url(&proxy), None).await;

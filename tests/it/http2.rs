@@ -9,6 +9,7 @@ mod upstream;
 mod upstream_goaway;
 mod upstream_retries;
 mod upstream_uploads;
+mod upstream_websocket;
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::support::{
     Client, Frames, Http2, PATIENCE, Tidegate, Upstream, block, curl, eventually, frames, get,
 };
 
-/// A proxy before an echo, with these lines for its listener.
+/// A proxy in front of an echo server, with these lines in its listener.
 fn listening(lines: &str) -> (Tidegate, Upstream) {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!(

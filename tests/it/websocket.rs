@@ -1,4 +1,4 @@
-//! WebSocket tunnels, with a library at both ends where it matters that they are real.
+//! WebSocket tunnels.
 
 mod duplex;
 mod tunnels;
@@ -18,13 +18,13 @@ use crate::support::{
     Caller, Client, Frames, Http2, Message, PATIENCE, Tidegate, Upstream, eventually, frames,
 };
 
-/// The key and the answer to it that the standard has as its example (RFC 6455 §1.3).
+/// The example of RFC 6455 §1.3.
 const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
      Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// A proxy before a server, with these lines for its listener and for its route.
+/// A proxy in front of a server, with these lines in its listener and in its route.
 fn before(server: &Upstream, listener: &str, route: &str) -> Tidegate {
     Tidegate::start(&format!(
         "shutdown_grace = \"2s\"\n[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
@@ -34,7 +34,7 @@ fn before(server: &Upstream, listener: &str, route: &str) -> Tidegate {
     ))
 }
 
-/// A server that says what it hears, and agrees to the protocol `second`.
+/// A server that echoes messages, and selects the subprotocol `second`.
 #[allow(clippy::result_large_err)] // The library's own error.
 fn echo() -> Upstream {
     Upstream::scripted(|caller| {
@@ -43,15 +43,15 @@ fn echo() -> Upstream {
             Ok(opened)
         };
         let Ok(mut socket) = tungstenite::accept_hdr(caller.stream(), agree) else { return };
-        while let Ok(said) = socket.read() {
-            if (said.is_text() || said.is_binary()) && socket.send(said).is_err() {
+        while let Ok(message) = socket.read() {
+            if (message.is_text() || message.is_binary()) && socket.send(message).is_err() {
                 return;
             }
         }
     })
 }
 
-/// Opens one over HTTP/1.1.
+/// Opens a WebSocket over HTTP/1.1.
 fn open(proxy: &Tidegate) -> Result<WebSocket<TcpStream>, u16> {
     let stream = TcpStream::connect(proxy.addr()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -67,18 +67,18 @@ fn open(proxy: &Tidegate) -> Result<WebSocket<TcpStream>, u16> {
     }
 }
 
-/// A server that notes the handshake's head, answers it, and goes on as the script says.
-fn scripted(answer: &'static str, then: impl Fn(&mut Caller) + Send + Sync + 'static) -> Upstream {
+/// A server that responses the handshake, and then runs the script.
+fn scripted(response: &'static str, then: impl Fn(&mut Caller) + Send + Sync + 'static) -> Upstream {
     Upstream::scripted(move |caller| {
         if let Ok(Some(_)) = caller.request()
-            && caller.try_send(answer).is_ok()
+            && caller.try_send(response).is_ok()
         {
             then(caller);
         }
     })
 }
 
-/// Sends a handshake and reads the head of its answer.
+/// Sends a handshake and reads the head of the response.
 fn shake(proxy: &Tidegate, handshake: &str) -> (Client, Message) {
     let mut client = Client::connect(proxy.addr());
     client.send(handshake);
@@ -86,7 +86,7 @@ fn shake(proxy: &Tidegate, handshake: &str) -> (Client, Message) {
     (client, head)
 }
 
-/// A CONNECT of RFC 8441.
+/// An extended CONNECT request (RFC 8441).
 fn connect(path: &str, protocol: &'static str) -> Request<()> {
     let request = Request::connect(format!("http://localhost{path}"));
     request.extension(h2::ext::Protocol::from_static(protocol)).body(()).unwrap()

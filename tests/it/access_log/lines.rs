@@ -1,11 +1,11 @@
-//! The access log: what it says of a request.
+//! Lines of the access log, and a log that is not read.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader};
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Frames, Tidegate, Upstream, eventually, frames, free_address, get};
+use crate::support::{Client, Frames, Tidegate, Upstream, eventually, free_address, get};
 
 pub const LIMITED: &str = r#"
 [client_ip]
@@ -34,7 +34,7 @@ limits = ["keyed"]
 respond = { status = 200 }
 "#;
 
-/// The paths that are logged with these lines in `[log]`.
+/// The logged targets of these requests, with these lines in `[log]`.
 fn logged_with(settings: &str, requests: &[&str], count: usize) -> Vec<String> {
     let proxy =
         Tidegate::start(&LIMITED.replace("access = \"json\"", &format!("access = \"json\"\n{settings}")));
@@ -46,17 +46,17 @@ fn logged_with(settings: &str, requests: &[&str], count: usize) -> Vec<String> {
 }
 
 #[test]
-fn only_what_a_limit_refuses_is_logged_where_that_is_wanted() {
+fn access_only_denied_logs_only_denials() {
     let requests = ["/counted?1", "/counted?2", "/counted?3", "/nowhere", "/keyed?4", "/a%2Fb", "/counted?5"];
     let denied = logged_with("access_only = \"denied\"", &requests, 3);
     assert_eq!(denied, ["\"/counted?3\"", "\"/keyed?4\"", "\"/counted?5\""]);
 }
 
 #[test]
-fn a_sample_is_about_as_large_as_wanted() {
+fn access_sample_logs_about_that_share() {
     let requests = vec!["/nowhere"; 400];
     let logged = logged_with("access_sample = 0.5", &requests, 100).len();
-    // The chance of more than 50 beside the mean is one in two millions.
+    // The probability of a deviation of more than 50 is one in two millions.
     assert!(logged <= 250, "{logged}");
     let mut none_and_one = vec!["/nowhere"; 100];
     none_and_one.push("/last");
@@ -64,7 +64,7 @@ fn a_sample_is_about_as_large_as_wanted() {
 }
 
 #[test]
-fn a_request_has_one_id_everywhere() {
+fn a_request_has_one_request_id_everywhere() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!(
         "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n[log]\naccess = \"json\"\n\
@@ -85,7 +85,7 @@ fn a_request_has_one_id_everywhere() {
     let made = denied.header("x-request-id").unwrap();
     assert_eq!((denied.status(), denied.text(), &*ids(1)), (429, made, made));
     assert!(made.len() == 32 && made.bytes().all(|digit| digit.is_ascii_hexdigit()), "{made}");
-    // What is no id is not passed on, and neither is what a stranger says.
+    // Invalid IDs and IDs of untrusted clients are replaced.
     for odd in ["with blanks", "a\"b", "<b>", "a&b", "a;b", "a\\b", "a'b", "a,b", "{a}"] {
         let odd = [&*format!("X-Request-Id: {odd}"), "X-Forwarded-For: 192.0.2.2"];
         let made = Client::connect(proxy.addr()).get("/all", &odd).echoed();
@@ -94,14 +94,14 @@ fn a_request_has_one_id_everywhere() {
     let safe = "AZaz09._:/+=@-";
     let given = get(proxy.addr(), "/all", &[&*format!("X-Request-Id: {safe}")]);
     assert_eq!(given.echoed().header("x-request-id"), Some(safe));
-    let mut stranger = Client::connect_from("127.0.0.2", proxy.addr());
-    let answer = stranger.get("/", &["X-Request-Id: mine", "X-Request-Id: too"]);
-    assert_eq!(answer.echoed().header("x-request-id"), answer.header("x-request-id"));
-    assert_ne!(answer.header("x-request-id"), Some("mine"));
+    let mut untrusted = Client::connect_from("127.0.0.2", proxy.addr());
+    let response = untrusted.get("/", &["X-Request-Id: mine", "X-Request-Id: too"]);
+    assert_eq!(response.echoed().header("x-request-id"), response.header("x-request-id"));
+    assert_ne!(response.header("x-request-id"), Some("mine"));
 }
 
 #[test]
-fn routes_and_servers_have_their_say_in_the_id() {
+fn routes_and_servers_may_replace_the_request_id() {
     let server = Upstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Request-Id: theirs\r\n\r\n");
     let proxy = Tidegate::start(&format!(
         "[[routes]]\npath = \"/theirs\"\nupstream = \"{0}\"\n\
@@ -115,7 +115,7 @@ fn routes_and_servers_have_their_say_in_the_id() {
     assert_eq!(ids, [true, false]);
 }
 
-/// What the log says of these requests: a path and the client's address each.
+/// A field of the lines of these requests: pairs of a path and the address of the client.
 fn logged(requests: &[(&str, &str)], field: &str) -> Vec<Value> {
     let proxy = Tidegate::start(LIMITED);
     for (path, client) in requests {
@@ -126,7 +126,7 @@ fn logged(requests: &[(&str, &str)], field: &str) -> Vec<Value> {
 }
 
 #[test]
-fn who_is_turned_away_is_logged_as_everybody_else() {
+fn rejected_requests_are_logged_with_all_fields() {
     let requests = [
         ("/counted", "198.51.100.7"),
         ("/counted", "192.0.2.7"),
@@ -143,18 +143,18 @@ fn who_is_turned_away_is_logged_as_everybody_else() {
 }
 
 #[test]
-fn a_limit_that_only_watches_is_named_where_it_would_have_refused() {
+fn shadow_denials_are_logged() {
     let requests = [("/counted", "198.51.100.7"); 3];
     assert_eq!(logged(&requests, "denied_by"), [Value::Null, Value::Null, json!("real")]);
     let watched = json!(["watched"]);
     assert_eq!(logged(&requests, "shadow_denied_by"), [Value::Null, watched.clone(), watched]);
 }
 
-/// A server that gives each request the answer that its path asks for.
-pub fn troubled() -> Upstream {
+/// A server whose response, or failure, depends on the path.
+pub fn faulty() -> Upstream {
     Upstream::scripted(|caller| {
         let Ok(Some(request)) = caller.read_head() else { return };
-        let said = match request.start.split(' ').nth(1) {
+        let response = match request.start.split(' ').nth(1) {
             Some("/lost" | "/late") => "",
             Some("/invalid") => "SSH-2.0-OpenSSH_9.2\r\n",
             Some("/ambiguous") => {
@@ -168,8 +168,8 @@ pub fn troubled() -> Upstream {
             }
             _ => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
         };
-        let _ = caller.try_send(said);
-        // Without a word it is late; after half an answer it stalls.
+        let _ = caller.try_send(response);
+        // Keeps the connection open without a response, or after half of one.
         if request.start.contains("/late")
             || request.start.contains("/half")
             || request.start.contains("/gone")
@@ -180,14 +180,14 @@ pub fn troubled() -> Upstream {
 }
 
 #[test]
-fn the_log_says_why_there_is_no_answer_or_half_of_one() {
-    let server = troubled();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+fn failed_and_truncated_responses_are_logged_with_their_cause() {
+    let server = faulty();
+    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for form in ["json", "text"] {
         let proxy = Tidegate::start(&format!(
             "[log]\naccess = \"{form}\"\n\
              [upstreams.bad]\nservers = [\"{}\"]\nresponse_timeout = \"300ms\"\nstall_timeout = \"300ms\"\n\
-             [[routes]]\npath = \"/nobody\"\nupstream = \"http://{nobody}\"\n\
+             [[routes]]\npath = \"/refusing\"\nupstream = \"http://{refusing}\"\n\
              [[routes]]\npath = \"/*\"\nupstream = \"bad\"\n",
             server.url()
         ));
@@ -196,7 +196,7 @@ fn the_log_says_why_there_is_no_answer_or_half_of_one() {
             ("GET", "/chunks", None),
             ("GET", "/trailers", None),
             ("HEAD", "/good", None),
-            ("GET", "/nobody", Some("connect_failed")),
+            ("GET", "/refusing", Some("connect_failed")),
             ("GET", "/late", Some("response_timeout")),
             ("GET", "/lost", Some("connection_lost")),
             ("GET", "/invalid", Some("invalid_response")),
@@ -225,8 +225,8 @@ fn the_log_says_why_there_is_no_answer_or_half_of_one() {
 }
 
 #[test]
-fn the_log_says_when_a_client_did_not_take_its_answer() {
-    let server = troubled();
+fn a_client_disconnect_during_the_response_is_logged() {
+    let server = faulty();
     let proxy = Tidegate::start(&format!(
         "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n",
         server.url()
@@ -239,7 +239,7 @@ fn the_log_says_when_a_client_did_not_take_its_answer() {
 }
 
 #[test]
-fn a_client_that_is_gone_before_its_answer_is_counted_and_logged() {
+fn a_client_disconnect_before_the_response_is_counted_and_logged() {
     let server = Upstream::scripted(|caller| {
         while let Ok(Some(request)) = caller.request() {
             if request.start.contains("/queued") {
@@ -256,19 +256,19 @@ fn a_client_that_is_gone_before_its_answer_is_counted_and_logged() {
     ));
     let mut frames = Frames::connect(proxy.addr(), &[]);
     frames.get(1, "/late");
-    eventually("it is asked", || server.requests().len() == 1);
-    frames.send(frames::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+    eventually("the server has the request", || server.received() == 1);
+    frames.cancel(1);
     let line: Value = serde_json::from_str(&proxy.accesses(1)[0]).unwrap();
     assert_eq!(
         (&line["status"], &line["error"], &line["bytes"]),
         (&json!(499), &json!("client_gone"), &json!(0))
     );
     assert_eq!((&line["route"], &line["target"]), (&json!("late"), &json!("/late")));
-    // In a queue an end of what the client sends is the end of its request.
+    // EOF cancels a request that is delayed.
     assert_eq!(get(proxy.addr(), "/queued", &[]).status(), 200);
     let mut client = Client::connect(proxy.addr());
     client.send("GET /queued HTTP/1.1\r\nHost: a\r\n\r\n");
-    // Nothing says that it stands in the queue; if it did not yet, it is not to be let in either.
+    // It does not matter whether the request is delayed already.
     client.finish();
     let line: Value = serde_json::from_str(&proxy.accesses(3)[2]).unwrap();
     assert_eq!(
@@ -282,7 +282,7 @@ fn a_client_that_is_gone_before_its_answer_is_counted_and_logged() {
     }
 }
 
-/// What a line says went wrong, in either form.
+/// The error in a line of either form.
 fn error_of(line: &str) -> Option<String> {
     match serde_json::from_str::<Value>(line) {
         Ok(line) => line["error"].as_str().map(str::to_owned),
@@ -290,14 +290,14 @@ fn error_of(line: &str) -> Option<String> {
     }
 }
 
-/// Whoever should read it stopped: requests go on, lines are dropped and that is said, and the end does not wait for it.
+/// The dropped lines are logged, and the exit does not wait for the reader.
 #[test]
-fn a_reader_that_stops_costs_lines_and_nothing_else() {
+fn a_blocked_reader_loses_lines_but_delays_no_request() {
     let (reader, writer) = std::io::pipe().unwrap();
     let config = "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nrespond = { status = 200 }";
     let mut proxy = Tidegate::builder(config).stdout(writer).start();
     let mut client = Client::connect(proxy.addr());
-    // More than fit into the pipe and the queue before it.
+    // More than the pipe and the queue hold.
     let request = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(1_500));
     for _ in 0..90 {
         client.send(request.repeat(100));
@@ -312,9 +312,8 @@ fn a_reader_that_stops_costs_lines_and_nothing_else() {
     drop(reader);
 }
 
-/// Lines of the access log that are not read, of any length.
 #[test]
-fn lines_that_are_not_read_take_bounded_memory() {
+fn unread_lines_use_bounded_memory() {
     let (reader, writer) = std::io::pipe().unwrap();
     let config = "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nrespond = { status = 200 }";
     let proxy = Tidegate::builder(config).stdout(writer).start();
@@ -332,7 +331,7 @@ fn lines_that_are_not_read_take_bounded_memory() {
 }
 
 #[test]
-fn long_and_unprintable_targets_are_cut_and_escaped() {
+fn long_and_unprintable_targets_are_truncated_and_escaped() {
     let long = format!("/{}", "a".repeat(20_000));
     let odd = "/?\u{85}\u{9b}31m\u{2028}\u{202e}\u{2066}ü";
     for format in ["json", "text"] {
@@ -348,14 +347,13 @@ fn long_and_unprintable_targets_are_cut_and_escaped() {
     }
 }
 
-/// The same of the log itself.
 #[test]
-fn nobody_waits_for_whoever_reads_the_log() {
+fn a_blocked_reader_of_standard_error_delays_no_request() {
     let (reader, writer) = std::io::pipe().unwrap();
     let config = "[log]\nlevel = \"debug\"\naccess = \"off\"\n\
                   [[routes]]\npath = \"/*\"\nrespond = { status = 200 }\n";
     let mut proxy = Tidegate::builder(config).stderr(writer, free_address()).start();
-    // Each is a line; more than fit into the pipe.
+    // More lines than the pipe holds.
     for _ in 0..2_000 {
         assert_eq!(Client::connect(proxy.addr()).ask("? / HTTP/1.1\r\n\r\n").status(), 400);
     }
@@ -367,7 +365,7 @@ fn nobody_waits_for_whoever_reads_the_log() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_requests_go_on() {
+fn a_full_disk_is_logged_and_requests_are_served() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let config = "[log]\naccess = \"json\"\n[[routes]]\npath = \"/*\"\nrespond = { status = 200 }";
     let proxy = Tidegate::builder(config).stdout(full).start();

@@ -1,11 +1,9 @@
-//! The admin interface over real sockets: who may ask, and what the metrics say.
+//! The admin interface: metrics, limits, readiness, authentication and errors.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Mutex;
-use std::sync::mpsc::channel;
 
-use crate::support::{Client, Message, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get};
+use crate::support::{Client, Message, RedisServer, Tidegate, Upstream, eventually, get};
 
 /// Two limits, a route with both and one without.
 pub const LIMITED: &str = r#"
@@ -26,18 +24,18 @@ pub const LIMITED: &str = r#"
 
 const ADMIN: &str = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
 
-/// A file with an admin interface and this rest.
+/// A configuration with an admin interface and these lines.
 fn with_admin(rest: &str) -> String {
     format!("{ADMIN}{rest}")
 }
 
-/// Every metric that is a number, by its name with its labels.
+/// The values of all metrics by name with labels.
 fn metrics(admin: SocketAddr) -> HashMap<String, String> {
-    let answer = get(admin, "/metrics", &[]);
-    assert_eq!(answer.status(), 200);
-    let kind = answer.header("content-type").unwrap();
+    let response = get(admin, "/metrics", &[]);
+    assert_eq!(response.status(), 200);
+    let kind = response.header("content-type").unwrap();
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
-    let text = answer.text();
+    let text = response.text();
     assert!(text.ends_with("# EOF\n"), "{text}");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -46,7 +44,7 @@ fn metrics(admin: SocketAddr) -> HashMap<String, String> {
         .collect()
 }
 
-/// One of them, where it is a count.
+/// The value of a counter.
 #[track_caller]
 fn number(metrics: &HashMap<String, String>, name: &str) -> u64 {
     metrics.get(name).unwrap_or_else(|| panic!("no {name} in {metrics:?}")).parse().unwrap()
@@ -60,27 +58,27 @@ fn requests(metrics: &HashMap<String, String>, route: &str, status: &str) -> u64
     number(metrics, &format!("tidegate_requests_total{{route=\"{route}\",status=\"{status}\"}}"))
 }
 
-/// Calls to the store that have come to nothing.
+/// How many calls to the store failed.
 fn failed_calls(metrics: &HashMap<String, String>) -> u64 {
     let of = |end: &&str| number(metrics, &format!("tidegate_store_calls_total{{outcome=\"{end}\"}}"));
     ["away", "deadline", "refused", "garbled"].iter().map(of).sum()
 }
 
 #[track_caller]
-fn are(metrics: &HashMap<String, String>, counts: &[(&str, u64)]) {
+fn assert_counts(metrics: &HashMap<String, String>, counts: &[(&str, u64)]) {
     for (name, count) in counts {
         assert_eq!(number(metrics, name), *count, "{name}");
     }
 }
 
 #[test]
-fn metrics_count_exactly_what_was_sent() {
+fn metrics_count_every_request() {
     let proxy = Tidegate::start(&format!("workers = 2\n{}", with_admin(LIMITED)));
     let admin = proxy.admin();
     let quiet = metrics(admin);
     assert!(quiet["process_start_time_seconds"].parse::<f64>().unwrap() > 1.7e9);
     assert!(quiet.keys().any(|name| name.starts_with("tidegate_build_info{version=")));
-    are(
+    assert_counts(
         &quiet,
         &[
             ("tidegate_decisions_total{limit=\"three\",outcome=\"denied\"}", 0),
@@ -98,21 +96,21 @@ fn metrics_count_exactly_what_was_sent() {
     get(proxy.addr(), "/nowhere", &[]);
     get(proxy.addr(), "/a%2fb", &[]);
     let mut busy = metrics(admin);
-    // Durations are counted when an answer's body is done, which may be a moment later.
+    // A duration is counted at the end of the response body, which may be a moment later.
     eventually("every request has its duration", || {
         busy = metrics(admin);
         number(&busy, "tidegate_request_duration_seconds_count") >= 16
     });
     assert_eq!(decisions(&busy, "three", "allowed"), 3);
     assert_eq!(decisions(&busy, "three", "denied"), 7);
-    // What this limit says, whatever the other did.
+    // The decision of this limit alone.
     assert_eq!(decisions(&busy, "wide", "allowed"), 10);
     assert_eq!(decisions(&busy, "wide", "denied"), 0);
     assert_eq!(requests(&busy, "limited", "2xx"), 3);
     assert_eq!(requests(&busy, "limited", "4xx"), 7);
     assert_eq!(requests(&busy, "free", "5xx"), 4);
     assert_eq!(requests(&busy, "", "4xx"), 2);
-    are(
+    assert_counts(
         &busy,
         &[
             ("tidegate_request_duration_seconds_count", 16),
@@ -137,11 +135,11 @@ fn open_connections_are_counted() {
     }
     assert_eq!(open(), 3);
     clients.pop();
-    eventually("the proxy has seen one go", || open() == 2);
+    eventually("the closed connection is no longer counted", || open() == 2);
 }
 
 #[test]
-fn what_happens_without_the_store_is_counted() {
+fn decisions_without_the_store_are_counted() {
     let mut redis = RedisServer::start();
     let config = with_admin(
         r#"
@@ -168,14 +166,16 @@ fn what_happens_without_the_store_is_counted() {
     assert_eq!(get(proxy.addr(), "/both", &[]).status(), 200);
     let up = metrics(admin);
     assert_eq!(number(&up, "tidegate_store_up"), 1);
-    // It was away until the worker was connected.
+    // Calls fail until the worker is connected.
     let before = failed_calls(&up);
     redis.kill();
     let statuses: Vec<u16> = (0..3).map(|_| get(proxy.addr(), "/both", &[]).status()).collect();
-    // Of two, the store has told of one.
+    // The local fallback knows that one of two is spent.
     assert_eq!(statuses, [200, 429, 429]);
-    // A connection that is lost may soon be there again.
-    eventually("the store is away", || get(admin, "/ready", &[]).text() == "ready\nstore: unreachable\n");
+    // After a loss the store counts as unreachable only when reconnecting fails.
+    eventually("the store is unreachable", || {
+        get(admin, "/ready", &[]).text() == "ready\nstore: unreachable\n"
+    });
     assert_eq!(get(proxy.addr(), "/shut", &[]).status(), 503);
     let after = metrics(admin);
     assert_eq!(decisions(&after, "local", "allowed"), 1);
@@ -185,7 +185,7 @@ fn what_happens_without_the_store_is_counted() {
     assert_eq!(decisions(&after, "shut", "store_failure_denied"), 1);
     let failures = failed_calls(&after) - before;
     assert_eq!(number(&after, "tidegate_store_up"), 0);
-    // The first says that there is no connection; after it nothing is sent.
+    // The first failure is the loss of the connection; after that nothing is sent.
     assert!((1..=4).contains(&failures), "{failures}");
     let ready = get(admin, "/ready", &[]);
     assert_eq!((ready.status(), ready.text()), (200, "ready\nstore: unreachable\n"));
@@ -195,7 +195,7 @@ fn what_happens_without_the_store_is_counted() {
 }
 
 #[test]
-fn a_token_is_asked_for_where_there_is_one() {
+fn a_configured_token_is_required() {
     let proxy = Tidegate::start(&format!("{}token = \"s3cret-admin-t0ken\"\n{LIMITED}", with_admin("")));
     let status = |headers: &[&str]| get(proxy.admin(), "/metrics", headers).status();
     assert_eq!(status(&["Authorization: Bearer s3cret-admin-t0ken"]), 200);
@@ -211,14 +211,14 @@ fn a_token_is_asked_for_where_there_is_one() {
     let refused = get(proxy.admin(), "/limits", &[]);
     assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
     assert!(refused.text().contains("Authorization: Bearer TOKEN"), "{}", refused.text());
-    // Who balances the load needs no token, and any name will do where a token is asked for.
+    // Readiness needs no token, and with a token any Host is accepted.
     assert_eq!(get(proxy.admin(), "/ready", &["Host: gate.internal"]).status(), 200);
     assert_eq!(status(&["Host: gate.internal", "Authorization: Bearer s3cret-admin-t0ken"]), 200);
     assert!(!proxy.lines().iter().any(|line| line.contains("s3cret")));
 }
 
 #[test]
-fn pages_of_strangers_get_nothing() {
+fn cross_origin_requests_are_rejected() {
     let proxy = Tidegate::start(&with_admin(LIMITED));
     let admin = proxy.admin();
     for host in ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io"] {
@@ -230,7 +230,7 @@ fn pages_of_strangers_get_nothing() {
         assert_eq!(get(admin, "/ready", &[&format!("Host: {host}")]).status(), 200, "{host}");
     }
     assert_eq!(ask(admin, "GET http://evil.example/ready HTTP/1.1\r\nHost: localhost\r\n\r\n").status(), 403);
-    // What a form or a script of another site can send without asking first.
+    // A request that a form or a script of another site can send without a preflight.
     let body = r#"{"limit":"three","key":"127.0.0.1"}"#;
     let plain = post(admin, "/keys/reset", "text/plain", body);
     assert_eq!(plain.status(), 415);
@@ -238,15 +238,15 @@ fn pages_of_strangers_get_nothing() {
                      Access-Control-Request-Method: POST\r\n\r\n";
     let preflight = ask(admin, preflight);
     assert_eq!((preflight.status(), preflight.header("allow")), (405, Some("POST")));
-    for answer in [plain, preflight, get(admin, "/limits", &["Origin: http://evil.example"])] {
-        assert!(!answer.names().iter().any(|name| name.starts_with("access-control")), "{answer:?}");
-        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
-        assert_eq!(answer.header("cache-control"), Some("no-store"));
+    for response in [plain, preflight, get(admin, "/limits", &["Origin: http://evil.example"])] {
+        assert!(!response.names().iter().any(|name| name.starts_with("access-control")), "{response:?}");
+        assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(response.header("cache-control"), Some("no-store"));
     }
 }
 
 #[test]
-fn wrong_requests_are_told_what_would_be_right() {
+fn invalid_requests_are_explained() {
     let proxy = Tidegate::start(&with_admin(LIMITED));
     let admin = proxy.admin();
     for (path, status, said) in [
@@ -255,16 +255,16 @@ fn wrong_requests_are_told_what_would_be_right() {
         ("/keys/peek?limit=elsewhere&key=a", 404, "the limits are three, wide"),
         ("/keys/peek?limit=three", 400, "the parameter `key` is missing"),
         ("/keys/peek?limit=three&key=127.0.0.1|GET", 400, "client_ip"),
-        ("/keys/peek?limit=three&key=nobody", 400, "`nobody` is not an address"),
+        ("/keys/peek?limit=three&key=unknown", 400, "`unknown` is not an address"),
         ("/keys?limit=three&limit=three", 400, "twice"),
         ("/keys?name=three", 400, "unknown parameter `name`"),
         ("/keys?max=0", 400, "from 1 to 10000"),
         ("/keys/reset", 405, "GET is not allowed for /keys/reset"),
     ] {
-        let answer = get(admin, path, &[]);
-        assert_eq!(answer.status(), status, "{path}");
-        assert_eq!(answer.header("content-type"), Some("application/json"));
-        assert!(answer.text().contains(said), "{path}: {}", answer.text());
+        let response = get(admin, path, &[]);
+        assert_eq!(response.status(), status, "{path}");
+        assert_eq!(response.header("content-type"), Some("application/json"), "{path}");
+        assert!(response.text().contains(said), "{path}: {}", response.text());
     }
     for (body, status, said) in [
         ("{", 400, "the body is not valid"),
@@ -274,16 +274,16 @@ fn wrong_requests_are_told_what_would_be_right() {
         (r#"{"limit":"four","key":"127.0.0.1","for":"1h"}"#, 404, "unknown limit `four`"),
         (&"x".repeat(64 * 1024 + 1), 413, "65536 bytes"),
     ] {
-        let answer = post(admin, "/keys/block", "application/json", body);
-        assert_eq!(answer.status(), status);
-        assert!(answer.text().contains(said), "{}", answer.text());
+        let response = post(admin, "/keys/block", "application/json", body);
+        assert_eq!(response.status(), status, "{body:.60}");
+        assert!(response.text().contains(said), "{body:.60}: {}", response.text());
     }
     let put = ask(admin, "PUT /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
     assert_eq!((put.status(), put.header("allow")), (405, Some("GET, HEAD")));
 }
 
 #[test]
-fn limits_are_told() {
+fn limits_are_listed() {
     let proxy = Tidegate::start(&with_admin(
         r#"
         [limits.per-key]
@@ -313,14 +313,7 @@ fn limits_are_told() {
 
 #[test]
 fn a_draining_proxy_is_not_ready() {
-    let (release, wait) = channel::<()>();
-    let wait = Mutex::new(wait);
-    let server = Upstream::scripted(move |caller| {
-        while let Ok(Some(_)) = caller.request() {
-            let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
-            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate");
-        }
-    });
+    let (server, release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate");
     let routes = format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url());
     let mut proxy = Tidegate::start(&with_admin(&routes));
     let admin = proxy.admin();
@@ -330,7 +323,7 @@ fn a_draining_proxy_is_not_ready() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("the server has the request", || server.requests().len() == 1);
     proxy.signal("TERM");
-    eventually("it says that it drains", || get(admin, "/ready", &[]).status() == 503);
+    eventually("the proxy is not ready", || get(admin, "/ready", &[]).status() == 503);
     assert_eq!(get(admin, "/ready", &[]).text(), "draining\nstore: in this process\n");
     release.send(()).unwrap();
     assert_eq!(client.read().text(), "late");
@@ -338,7 +331,7 @@ fn a_draining_proxy_is_not_ready() {
 }
 
 #[test]
-fn a_port_in_use_ends_the_start() {
+fn a_port_in_use_fails_the_start() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let config = format!("listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"{address}\"\n{LIMITED}");
@@ -347,7 +340,7 @@ fn a_port_in_use_ends_the_start() {
     assert_eq!((status.code(), lines), (Some(1), vec![expected]));
 }
 
-/// Sends a request over a connection of its own.
+/// Sends a request over a new connection.
 fn ask(admin: SocketAddr, request: &str) -> Message {
     Client::connect(admin).ask(request)
 }

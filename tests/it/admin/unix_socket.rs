@@ -30,7 +30,7 @@ fn ask(path: &Path, target: &str, headers: &[&str]) -> u16 {
 }
 
 #[test]
-fn the_mode_of_a_unix_socket_stands_in_for_a_token() {
+fn the_mode_of_a_unix_socket_replaces_a_token() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admin.sock");
     let mode = || std::fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o7777;
@@ -39,11 +39,11 @@ fn the_mode_of_a_unix_socket_stands_in_for_a_token() {
     for target in ["/ready", "/metrics", "/limits", "/keys"] {
         assert_eq!(ask(&path, target, &[]), 200, "{target}");
     }
-    // No web page can reach it, so any name will do.
+    // Any Host is accepted, since no web page can reach a Unix socket.
     assert_eq!(ask(&path, "/limits", &["Host: gate.internal"]), 200);
     assert!(proxy.stop().success());
     assert!(!path.exists());
-    // Only its own user, where the file does not say.
+    // By default only the own user has access.
     let proxy = start(&path, "token = \"s3cret-admin-t0ken\"\n");
     assert_eq!(mode(), 0o600);
     assert_eq!(ask(&path, "/limits", &[]), 401);
@@ -52,7 +52,7 @@ fn the_mode_of_a_unix_socket_stands_in_for_a_token() {
 }
 
 #[test]
-fn a_socket_that_nobody_serves_is_replaced_and_one_in_use_is_not() {
+fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admin.sock");
     let killed = start(&path, "");
@@ -69,7 +69,7 @@ fn a_socket_that_nobody_serves_is_replaced_and_one_in_use_is_not() {
     assert_eq!((status.code(), lines), (Some(1), vec![expected]));
     assert_eq!(ask(&path, "/ready", &[]), 200);
     assert!(proxy.stop().success());
-    // A file that is no socket stays what it is.
+    // A file that is not a socket is not replaced.
     std::fs::write(&path, "kept").unwrap();
     let (status, lines) = Tidegate::fails(&config(&path, ""));
     assert_eq!(status.code(), Some(1));
@@ -78,14 +78,14 @@ fn a_socket_that_nobody_serves_is_replaced_and_one_in_use_is_not() {
 }
 
 #[test]
-fn a_unix_socket_survives_reloads_and_is_removed_at_the_end_only_by_its_owner() {
+fn a_unix_socket_survives_reloads_and_is_removed_only_by_its_owner() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admin.sock");
     let proxy = start(&path, "");
     proxy.reload(&config(&path, "token = \"s3cret-admin-t0ken\"\n"));
     assert_eq!(ask(&path, "/limits", &[]), 401);
     assert_eq!(ask(&path, "/limits", &["Authorization: Bearer s3cret-admin-t0ken"]), 200);
-    // Another process has taken its name meanwhile.
+    // Another process has created a socket with the same path.
     std::fs::remove_file(&path).unwrap();
     let other = UnixListener::bind(&path).unwrap();
     assert!(proxy.stop().success());
@@ -94,20 +94,20 @@ fn a_unix_socket_survives_reloads_and_is_removed_at_the_end_only_by_its_owner() 
 }
 
 #[test]
-fn the_interface_answers_on_its_unix_socket_until_the_end() {
+fn a_unix_socket_is_served_until_the_process_exits() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admin.sock");
     let delayed = format!("shutdown_delay = \"2s\"\n{}", config(&path, ""));
     let mut proxy = Tidegate::start(&delayed);
     proxy.signal("TERM");
-    eventually("it says that it leaves", || ask(&path, "/ready", &[]) == 503);
+    eventually("the proxy is not ready", || ask(&path, "/ready", &[]) == 503);
     proxy.signal("INT");
     assert!(proxy.wait().success());
     assert!(!path.exists());
 }
 
 #[test]
-fn keys_are_reached_through_a_unix_socket() {
+fn tidegate_keys_works_over_a_unix_socket() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admin.sock");
     let proxy = start(&path, "");
@@ -118,10 +118,10 @@ fn keys_are_reached_through_a_unix_socket() {
     };
     let file = proxy.directory().join("tidegate.toml");
     let url = format!("unix:{}", path.display());
-    for way in [["-c", file.to_str().unwrap()], ["--admin", &url]] {
-        let (status, said, errors) = run(&[&["peek", "three", "127.0.0.1"][..], &way].concat());
-        assert_eq!((status, errors.as_str()), (0, ""), "{way:?}");
-        assert!(said.contains("3 of 3"), "{said}");
+    for option in [["-c", file.to_str().unwrap()], ["--admin", &url]] {
+        let (status, output, errors) = run(&[&["peek", "three", "127.0.0.1"][..], &option].concat());
+        assert_eq!((status, errors.as_str()), (0, ""), "{option:?}");
+        assert!(output.contains("3 of 3"), "{option:?}: {output}");
     }
     assert!(proxy.stop().success());
     let (status, _, errors) = run(&["list", "--admin", &url]);

@@ -1,16 +1,16 @@
-//! The program as a user runs it.
+//! `tidegate check`, `run`, `--version`, and their errors.
 
 use super::*;
 
 /// Runs `check` on a file with this text.
-fn check(text: &str) -> Said {
+fn check(text: &str) -> Finished {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
     tidegate(directory.path(), &["check"])
 }
 
 #[test]
-fn check_says_that_the_examples_are_right() {
+fn check_accepts_the_example_files() {
     assert_eq!(
         tidegate(repository(), &["check", "-c", "config/quickstart.toml"]),
         ok("config/quickstart.toml is valid: 1 route, 1 limit, 0 upstreams, counts in this process\n")
@@ -24,7 +24,7 @@ fn check_says_that_the_examples_are_right() {
 }
 
 #[test]
-fn check_shows_what_is_wrong_and_ends_with_2() {
+fn check_reports_errors_and_exits_with_2() {
     let text = "listen = \"127.0.0.1:8080\"\n\n[limits.a]\nrate = \"0/s\"\n\n[[routes]]\npath = \"/\"\nlimits = [\"b\"]\nrespond = {}\n";
     assert_eq!(
         check(text),
@@ -52,12 +52,12 @@ tidegate.toml: 2 problems
 }
 
 #[test]
-fn check_warns_of_what_is_odd_and_ends_with_0() {
+fn check_prints_warnings_and_exits_with_0() {
     let text = "listen = \"127.0.0.1:8080\"\n\n[limits.a]\nrate = \"5/s\"\n\n[[routes]]\npath = \"/*\"\nrespond = {}\n";
-    let said = check(text);
+    let checked = check(text);
     assert_eq!(
-        said,
-        Said {
+        checked,
+        Finished {
             stderr: "warning: no route uses this limit
  --> tidegate.toml:3:9
   |
@@ -73,24 +73,24 @@ fn check_warns_of_what_is_odd_and_ends_with_0() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn an_unreadable_file_is_reported() {
     let directory = tempfile::tempdir().unwrap();
-    let said = "error: can't read config.toml: No such file or directory (os error 2)\nhelp: name another file with -c FILE\n";
+    let message = "error: can't read config.toml: No such file or directory (os error 2)\nhelp: name another file with -c FILE\n";
     for command in ["check", "run"] {
-        assert_eq!(tidegate(directory.path(), &[command, "-c", "config.toml"]), wrong(said));
+        assert_eq!(tidegate(directory.path(), &[command, "-c", "config.toml"]), wrong(message), "{command}");
     }
-    let said = tidegate(directory.path(), &["explain", "GET", "/"]);
-    assert_eq!(said, wrong(&said.stderr));
-    assert!(said.stderr.starts_with("error: can't read tidegate.toml: "), "{}", said.stderr);
+    let explained = tidegate(directory.path(), &["explain", "GET", "/"]);
+    assert_eq!(explained, wrong(&explained.stderr));
+    assert!(explained.stderr.starts_with("error: can't read tidegate.toml: "), "{}", explained.stderr);
 }
 
 #[test]
-fn run_starts_nothing_with_a_wrong_file() {
+fn run_fails_with_an_invalid_file() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("tidegate.toml"), "listen = 1\n").unwrap();
-    let said = tidegate(directory.path(), &["run"]);
-    assert_eq!((said.status, said.stdout.as_str()), (2, ""));
-    assert!(said.stderr.contains("--> tidegate.toml:1:10"), "{}", said.stderr);
+    let output = tidegate(directory.path(), &["run"]);
+    assert_eq!((output.status, output.stdout.as_str()), (2, ""));
+    assert!(output.stderr.contains("--> tidegate.toml:1:10"), "{}", output.stderr);
 }
 
 #[test]
@@ -105,14 +105,18 @@ fn secrets_never_show() {
         "[store]\nurl = \"redis://app:hush@h\n",
         "[store]\nhash_key = hush = \"hush\"\n",
     ] {
-        let said = check(text);
-        assert_eq!(said.status, 2, "{text}");
-        assert!(!said.stderr.contains("hush\"") && !said.stderr.contains("app:hush"), "{}", said.stderr);
+        let checked = check(text);
+        assert_eq!(checked.status, 2, "{text}");
+        assert!(
+            !checked.stderr.contains("hush\"") && !checked.stderr.contains("app:hush"),
+            "{}",
+            checked.stderr
+        );
     }
 }
 
 #[test]
-fn unusable_arguments_end_with_2() {
+fn invalid_arguments_exit_with_2() {
     for args in [
         &["explain", "-c", "config/quickstart.toml", "GET", "ftp://a"][..],
         &["explain", "-c", "config/quickstart.toml", "G T", "/"],
@@ -122,9 +126,9 @@ fn unusable_arguments_end_with_2() {
         &["serve"],
         &[],
     ] {
-        let said = tidegate(repository(), args);
-        assert_eq!((said.status, said.stdout.as_str()), (2, ""), "{args:?}");
-        assert!(!said.stderr.is_empty(), "{args:?}");
+        let output = tidegate(repository(), args);
+        assert_eq!((output.status, output.stdout.as_str()), (2, ""), "{args:?}");
+        assert!(!output.stderr.is_empty(), "{args:?}");
     }
 }
 

@@ -1,28 +1,20 @@
-//! `tidegate explain`: what is told of a request.
+//! `tidegate explain`.
 
-use super::{Said, ok, repository, tidegate};
+use super::{Finished, ok, repository, tidegate};
 use crate::support::Authority;
+
+/// Explains a request to the example of a production configuration.
+fn explain(args: &[&str]) -> Finished {
+    let args: Vec<&str> = ["explain", "-c", "config/production.toml"].iter().chain(args).copied().collect();
+    tidegate(repository(), &args)
+}
 
 #[test]
 fn explain_follows_a_request_upstream() {
-    let said = tidegate(
-        repository(),
-        &[
-            "explain",
-            "-c",
-            "config/production.toml",
-            "GET",
-            "https://api.example.com/v1//users/./7?q=1",
-            "-H",
-            "X-Api-Key: k1",
-            "-H",
-            "X-Forwarded-For: 6.6.6.6, 203.0.113.9",
-            "--from",
-            "10.0.0.7",
-        ],
-    );
+    let target = "https://api.example.com/v1//users/./7?q=1";
+    let forwarded = "X-Forwarded-For: 6.6.6.6, 203.0.113.9";
     assert_eq!(
-        said,
+        explain(&["GET", target, "-H", "X-Api-Key: k1", "-H", forwarded, "--from", "10.0.0.7"]),
         ok("request   GET /v1//users/./7?q=1 from 10.0.0.7
 path      /v1/users/7
 host      api.example.com
@@ -55,25 +47,11 @@ removed   in the response: server
 }
 
 #[test]
-fn explain_tells_of_routes_that_were_passed_over() {
-    let said = tidegate(
-        repository(),
-        &[
-            "explain",
-            "-c",
-            "config/production.toml",
-            "GET",
-            "http://api.example.com/v1/sessions",
-            "-H",
-            "x-api-key: k1",
-            "-H",
-            "x-forwarded-for: 203.0.113.9",
-            "--from",
-            "2001:db8:1:2:3:4:5:6",
-        ],
-    );
+fn explain_lists_skipped_routes() {
+    let target = "http://api.example.com/v1/sessions";
+    let (forwarded, from) = ("x-forwarded-for: 203.0.113.9", "2001:db8:1:2:3:4:5:6");
     assert_eq!(
-        said,
+        explain(&["GET", target, "-H", "x-api-key: k1", "-H", forwarded, "--from", from]),
         ok("request   GET /v1/sessions from 2001:db8:1:2:3:4:5:6
 path      /v1/sessions
 host      api.example.com
@@ -107,12 +85,7 @@ removed   in the response: server
 }
 
 #[test]
-fn explain_tells_why_a_request_is_refused() {
-    let explain = |args: &[&str]| {
-        let args: Vec<&str> =
-            ["explain", "-c", "config/production.toml"].iter().chain(args).copied().collect();
-        tidegate(repository(), &args)
-    };
+fn explain_shows_why_a_request_is_rejected() {
     assert_eq!(
         explain(&["GET", "/a%2Fb"]),
         ok(r#"request   GET /a%2Fb from 127.0.0.1
@@ -146,21 +119,21 @@ response  403 Forbidden: the request must have exactly one x-api-key header
           its other limits are charged, and may deny it first
 ")
     );
-    let said = explain(&["POST", "http://api.example.com/v1/sessions", "-H", "Content-Length: 65537"]).stdout;
+    let text = explain(&["POST", "http://api.example.com/v1/sessions", "-H", "Content-Length: 65537"]).stdout;
     let end = "response  413 Payload Too Large: the request body is larger than the route allows\n          its route has \
                a max_body of 65536 bytes\n";
-    assert!(said.ends_with(end), "{said}");
-    let said = explain(&["CONNECT", "http://api.example.com/"]).stdout;
+    assert!(text.ends_with(end), "{text}");
+    let text = explain(&["CONNECT", "http://api.example.com/"]).stdout;
     assert!(
-        said.ends_with(
+        text.ends_with(
             "response  405 Method Not Allowed: CONNECT is supported for WebSocket over HTTP/2 only\n"
         ),
-        "{said}"
+        "{text}"
     );
-    let said = explain(&["OPTIONS", "*"]).stdout;
+    let text = explain(&["OPTIONS", "*"]).stdout;
     assert!(
-        said.ends_with("response  204 No Content: `OPTIONS *` addresses the server as a whole\n"),
-        "{said}"
+        text.ends_with("response  204 No Content: `OPTIONS *` addresses the server as a whole\n"),
+        "{text}"
     );
     assert_eq!(
         explain(&["GET", "http://other.example/"]),
@@ -183,10 +156,10 @@ response  404 Not Found: no route matches
 }
 
 #[test]
-fn explain_knows_routes_that_answer_by_themselves() {
-    let said = tidegate(repository(), &["explain", "-c", "config/quickstart.toml", "HEAD", "/a?x=1"]);
+fn explain_shows_local_responses_of_routes() {
+    let explained = tidegate(repository(), &["explain", "-c", "config/quickstart.toml", "HEAD", "/a?x=1"]);
     assert_eq!(
-        said,
+        explained,
         ok("request   HEAD /a?x=1 from 127.0.0.1
 path      /a
 host      localhost
@@ -203,8 +176,8 @@ response  200 OK, from the route itself
     );
 }
 
-/// What is told of the limits of a request to a file with these limits.
-fn limits_told(limits: &str, args: &[&str]) -> String {
+/// The output about the limits of a request, with this configuration of limits.
+fn explain_limits(limits: &str, args: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let text = format!(
         "listen = \"127.0.0.1:8080\"\n[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n{limits}\n\
@@ -212,7 +185,7 @@ fn limits_told(limits: &str, args: &[&str]) -> String {
     );
     std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
     let args: Vec<&str> = ["explain", "GET", "/"].iter().chain(args).copied().collect();
-    let Said { status, stdout, stderr } = tidegate(directory.path(), &args);
+    let Finished { status, stdout, stderr } = tidegate(directory.path(), &args);
     assert_eq!((status, stderr.as_str()), (0, ""));
     let start = stdout.find("\n\n").unwrap() + 2;
     stdout[start..].to_owned()
@@ -234,8 +207,8 @@ const EVERYTHING: &str = r#"
 "#;
 
 #[test]
-fn explain_tells_whose_numbers_decide_and_why() {
-    let told = |args: &[&str]| limits_told(EVERYTHING, args);
+fn explain_shows_the_tier_or_override_with_its_reason() {
+    let explain = |args: &[&str]| explain_limits(EVERYTHING, args);
     let limit = "limit     one: token_bucket, 100/minute, burst 500; at most 500 at once\n";
     let rest = "          charged   on arrival, and refunded unless the final status is 401 or 403
           ban       for 10m, after 20 denials within 1m
@@ -244,7 +217,7 @@ fn explain_tells_whose_numbers_decide_and_why() {
 response  200 OK, from the route itself
 ";
     assert_eq!(
-        told(&["-H", "x-api-key: acme", "-H", "x-cost: 99", "-H", "x-plan: pro"]),
+        explain(&["-H", "x-api-key: acme", "-H", "x-cost: 99", "-H", "x-plan: pro"]),
         format!(
             "{limit}          key       header:x-api-key = acme
                     method = GET
@@ -254,7 +227,7 @@ response  200 OK, from the route itself
         )
     );
     assert_eq!(
-        told(&["-H", "x-api-key: k", "-H", "x-plan: pro"]),
+        explain(&["-H", "x-api-key: k", "-H", "x-plan: pro"]),
         format!(
             "{limit}          key       header:x-api-key = k
                     method = GET
@@ -265,7 +238,7 @@ response  200 OK, from the route itself
     );
     let stranger = "198.51.100.7 is not a trusted proxy";
     assert_eq!(
-        told(&["-H", "x-api-key: k", "-H", "x-plan: pro", "-H", "x-cost: 3", "--from", "198.51.100.7"]),
+        explain(&["-H", "x-api-key: k", "-H", "x-plan: pro", "-H", "x-cost: 3", "--from", "198.51.100.7"]),
         format!(
             "{limit}          key       header:x-api-key = k
                     method = GET
@@ -274,7 +247,7 @@ response  200 OK, from the route itself
 {rest}"
         )
     );
-    let unknown = told(&["-H", "x-api-key: k", "-H", "x-plan: gold"]);
+    let unknown = explain(&["-H", "x-api-key: k", "-H", "x-plan: gold"]);
     assert!(
         unknown.contains("tier      none: header:x-plan = gold, which is not the name of a tier\n"),
         "{unknown}"
@@ -282,26 +255,26 @@ response  200 OK, from the route itself
 }
 
 #[test]
-fn explain_tells_who_is_let_off_and_who_is_turned_away() {
-    let told = |args: &[&str]| limits_told(EVERYTHING, args);
-    let friend = told(&["-H", "x-api-key: friend"]);
+fn explain_shows_exempt_and_blocked_clients() {
+    let explain = |args: &[&str]| explain_limits(EVERYTHING, args);
+    let friend = explain(&["-H", "x-api-key: friend"]);
     assert!(
         friend.contains("cost      none: the key is named `friend`, which this limit exempts (`allow`)\n"),
         "{friend}"
     );
-    let near = told(&["--from", "10.1.2.3"]);
+    let near = explain(&["--from", "10.1.2.3"]);
     assert!(
         near.contains("cost      none: the address is in 10.1.0.0/16, which this limit exempts (`allow`)\n"),
         "{near}"
     );
     assert_eq!(
-        told(&["-H", "x-api-key: stolen"]),
+        explain(&["-H", "x-api-key: stolen"]),
         "response  403 Forbidden: this client is blocked
           the key is named `stolen`, which limit one blocks (`block`)
 "
     );
     assert_eq!(
-        told(&["--from", "192.0.2.3"]),
+        explain(&["--from", "192.0.2.3"]),
         "response  403 Forbidden: this client is blocked
           the address is in 192.0.2.0/24, which limit one blocks (`block`)
 "
@@ -309,7 +282,7 @@ fn explain_tells_who_is_let_off_and_who_is_turned_away() {
 }
 
 #[test]
-fn explain_knows_the_numbers_of_every_algorithm() {
+fn explain_shows_the_parameters_of_every_algorithm() {
     for (limit, numbers) in [
         ("algorithm = \"gcra\"\nrate = \"5/s\"", "gcra, 5/s; at most 1 at once"),
         (
@@ -337,14 +310,15 @@ fn explain_knows_the_numbers_of_every_algorithm() {
             "concurrency, 5 in flight, lease 30s; at most 5 at once",
         ),
     ] {
-        let told = limits_told(&format!("[limits.one]\n{limit}\nmode = \"shadow\""), &[]);
-        let wanted = format!("limit     one: {numbers}\n          mode      shadow: it denies no request\n");
-        assert!(told.starts_with(&wanted), "{told}");
+        let text = explain_limits(&format!("[limits.one]\n{limit}\nmode = \"shadow\""), &[]);
+        let expected =
+            format!("limit     one: {numbers}\n          mode      shadow: it denies no request\n");
+        assert!(text.starts_with(&expected), "{text}");
     }
 }
 
 #[test]
-fn explain_counts_by_a_certificates_subject() {
+fn explain_uses_the_subject_of_a_client_certificate() {
     let authority = Authority::new();
     authority.sign("a.test");
     let text = "[[listeners]]\naddress = \"127.0.0.1:8443\"\n\
@@ -354,21 +328,21 @@ fn explain_counts_by_a_certificates_subject() {
                 [upstreams.far]\nservers = [\"https://10.0.1.5\"]\ntls = { ca = \"ca.pem\" }\n\
                 [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nupstream = \"far\"\n";
     std::fs::write(authority.file("tidegate.toml"), text).unwrap();
-    let told = |args: &[&str]| {
+    let explain = |args: &[&str]| {
         let file = authority.file("tidegate.toml");
         let args: Vec<&str> = ["explain", "GET", "/a"].iter().chain(args).copied().collect();
         tidegate(file.parent().unwrap(), &args).stdout
     };
-    let mate = told(&["--tls-subject", "CN=mate,O=Example\\, Inc."]);
+    let mate = explain(&["--tls-subject", "CN=mate,O=Example\\, Inc."]);
     assert!(mate.contains("key       tls:subject = CN=mate,O=Example\\, Inc.\n"), "{mate}");
     assert!(mate.contains("override  CN=mate,O=Example\\, Inc.: token_bucket, 7/hour"), "{mate}");
     assert!(mate.contains("sent to   https://10.0.1.5/a\n"), "{mate}");
-    let nobody = told(&[]);
-    assert!(nobody.contains("tls:subject is missing: the client's address is used instead"), "{nobody}");
+    let missing = explain(&[]);
+    assert!(missing.contains("tls:subject is missing: the client's address is used instead"), "{missing}");
 }
 
 #[test]
-fn explain_tells_how_a_server_is_chosen() {
+fn explain_shows_how_a_server_is_selected() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tidegate.toml");
     let explain = |balance: &str, servers: &str, header: &str| {
@@ -377,29 +351,33 @@ fn explain_tells_how_a_server_is_chosen() {
              [[routes]]\npath = \"/*\"\nupstream = \"u\"\n"
         );
         std::fs::write(&file, text).unwrap();
-        let said = tidegate(directory.path(), &["explain", "GET", "http://a.test/x", "-H", header]).stdout;
-        said.split_once("upstream  u\n").unwrap().1.to_owned()
+        let text = tidegate(directory.path(), &["explain", "GET", "http://a.test/x", "-H", header]).stdout;
+        text.split_once("upstream  u\n").unwrap().1.to_owned()
     };
     let two = "\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000/base\"";
-    let here = "sent to   http://10.0.0.1:9000/x\nor        http://10.0.0.2:9000/base/x\nas host   a.test\n";
-    let there = "sent to   http://10.0.0.2:9000/base/x\nor        http://10.0.0.1:9000/x\nas host   a.test\n";
-    assert_eq!(explain("round_robin", two, "X-User: k1"), here);
+    let first = "sent to   http://10.0.0.1:9000/x\nor        http://10.0.0.2:9000/base/x\nas host   a.test\n";
+    let second =
+        "sent to   http://10.0.0.2:9000/base/x\nor        http://10.0.0.1:9000/x\nas host   a.test\n";
+    assert_eq!(explain("round_robin", two, "X-User: k1"), first);
     assert_eq!(
         explain("least_requests", two, "X-User: k1"),
-        format!("balance   the server with the fewest requests in flight\n{here}")
+        format!("balance   the server with the fewest requests in flight\n{first}")
     );
-    let by = |user: &str, place: &str| {
+    let by = |user: &str, servers: &str| {
         format!(
-            "balance   by header:x-user = {user}: the first of these servers, while it is healthy\n{place}"
+            "balance   by header:x-user = {user}: the first of these servers, while it is healthy\n{servers}"
         )
     };
-    let said: Vec<(String, String)> = (0..20)
+    let hashed: Vec<(String, String)> = (0..20)
         .map(|user| (format!("k{user}"), explain("hash:header:x-user", two, &format!("X-User: k{user}"))))
         .collect();
-    assert!(said.iter().all(|(user, said)| *said == by(user, here) || *said == by(user, there)), "{said:?}");
     assert!(
-        said.iter().any(|(_, said)| said.ends_with(here))
-            && said.iter().any(|(_, said)| said.ends_with(there))
+        hashed.iter().all(|(user, text)| *text == by(user, first) || *text == by(user, second)),
+        "{hashed:?}"
+    );
+    assert!(
+        hashed.iter().any(|(_, text)| text.ends_with(first))
+            && hashed.iter().any(|(_, text)| text.ends_with(second))
     );
     let names = "\"http://a.internal\", \"http://b.internal\"";
     assert_eq!(

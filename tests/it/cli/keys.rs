@@ -1,10 +1,11 @@
 //! `tidegate keys`, against a running proxy.
 
 use std::net::SocketAddr;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 
+use super::Finished;
 use crate::support::{RedisServer, Tidegate, eventually, get};
 
 const CONFIG: &str = r#"listen = "127.0.0.1:0"
@@ -22,33 +23,25 @@ const CONFIG: &str = r#"listen = "127.0.0.1:0"
     respond = { status = 200 }
 "#;
 
-/// What a run of the program says and comes to.
-struct Said {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
-
-fn run(args: &[&str], token: &str) -> Said {
+/// Runs `tidegate keys` with this token in the environment.
+fn run(args: &[&str], token: &str) -> Finished {
     let directory = tempfile::tempdir().unwrap();
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .arg("keys")
         .args(args)
         .current_dir(directory.path())
         .env("TIDEGATE_ADMIN_TOKEN", token)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { status: status.code().unwrap(), stdout: text(stdout), stderr: text(stderr) }
+        .output();
+    output.unwrap().into()
 }
 
-/// Runs a command against a proxy, which does what it says.
+/// Runs a command against a proxy, which succeeds, and returns its output.
 #[track_caller]
 fn keys(proxy: &Tidegate, args: &[&str]) -> String {
     let url = format!("http://{}", proxy.admin());
-    let said = run(&[args, &["--admin", &url]].concat(), "s3cret-admin-t0ken");
-    assert_eq!((said.status, said.stderr.as_str()), (0, ""), "{args:?}: {}", said.stdout);
-    said.stdout
+    let output = run(&[args, &["--admin", &url]].concat(), "s3cret-admin-t0ken");
+    assert_eq!((output.status, output.stderr.as_str()), (0, ""), "{args:?}: {}", output.stdout);
+    output.stdout
 }
 
 fn json(proxy: &Tidegate, args: &[&str]) -> Value {
@@ -64,7 +57,7 @@ fn over_both_stores_with(config: &str, test: impl Fn(&Tidegate)) {
     let redis = RedisServer::start();
     let proxy = Tidegate::start_with(&redis, config);
     // The admin interface has a connection of its own.
-    eventually("the store answers the admin interface", || {
+    eventually("the store responds to the admin interface", || {
         get(proxy.admin(), "/keys", &["Authorization: Bearer s3cret-admin-t0ken"]).status() == 200
     });
     test(&proxy);
@@ -75,7 +68,7 @@ fn status(address: SocketAddr, key: &str) -> u16 {
 }
 
 #[test]
-fn a_key_is_looked_at_and_reset() {
+fn a_key_can_be_peeked_and_reset() {
     over_both_stores(|proxy| {
         let peek = |key: &str| json(proxy, &["peek", "per-key", key])["keys"][0].clone();
         let fresh = peek("k1|GET");
@@ -90,7 +83,7 @@ fn a_key_is_looked_at_and_reset() {
         assert_eq!((&spent["allowed"], &spent["remaining"]), (&false.into(), &0.into()));
         assert_eq!(spent["cause"], "quota");
         assert!(spent["reset_after"].as_f64().unwrap() > 3_500.0, "{spent}");
-        // Looking spends nothing, and others are others.
+        // A peek spends nothing, and keys are counted apart.
         assert_eq!(peek("k1|GET")["remaining"], 0);
         assert_eq!(peek("k1|POST")["remaining"], 2);
         assert_eq!(peek("k2|GET")["remaining"], 2);
@@ -98,7 +91,7 @@ fn a_key_is_looked_at_and_reset() {
         assert_eq!(keys(proxy, &["reset", "per-key", "k1|GET"]), format!("per-key: {tag} is reset\n"));
         assert_eq!(peek("k1|GET")["remaining"], 2);
         assert_eq!(status(proxy.addr(), "k1"), 200);
-        // A tag stands for the key.
+        // The tag can be used instead of the key.
         assert_eq!(peek(tag)["remaining"], 1);
         keys(proxy, &["reset", "per-key", tag]);
         assert_eq!(peek("k1|GET")["remaining"], 2);
@@ -106,11 +99,11 @@ fn a_key_is_looked_at_and_reset() {
 }
 
 #[test]
-fn a_key_is_blocked_and_unblocked() {
+fn a_key_can_be_blocked_and_unblocked() {
     over_both_stores(|proxy| {
         assert_eq!(status(proxy.addr(), "k1"), 200);
-        let said = keys(proxy, &["block", "per-key", "k1|GET", "--for", "10m"]);
-        assert!(said.contains(" is blocked until 20"), "{said}");
+        let message = keys(proxy, &["block", "per-key", "k1|GET", "--for", "10m"]);
+        assert!(message.contains(" is blocked until 20"), "{message}");
         assert_ne!(status(proxy.addr(), "k1"), 200);
         assert_eq!(status(proxy.addr(), "k2"), 200);
         let blocked = json(proxy, &["peek", "per-key", "k1|GET"])["keys"][0].clone();
@@ -118,7 +111,7 @@ fn a_key_is_blocked_and_unblocked() {
         assert!(blocked["until"].as_str().unwrap().ends_with('Z'), "{blocked}");
         let table = keys(proxy, &["peek", "per-key", "k1|GET"]);
         assert!(table.contains("blocked until 20"), "{table}");
-        // A reset forgets what is spent; who is blocked stays so.
+        // A reset clears the count, and keeps the block.
         keys(proxy, &["reset", "per-key", "k1|GET"]);
         assert_ne!(status(proxy.addr(), "k1"), 200);
         keys(proxy, &["unblock", "per-key", "k1|GET"]);
@@ -130,11 +123,11 @@ fn a_key_is_blocked_and_unblocked() {
 }
 
 #[test]
-fn keys_that_are_known_are_listed() {
+fn known_keys_are_listed() {
     over_both_stores(|proxy| {
         let listed = |args: &[&str]| {
-            let answer = json(proxy, &[&["list"], args].concat());
-            (answer["keys"].as_array().unwrap().clone(), answer["more"].as_bool().unwrap())
+            let response = json(proxy, &[&["list"], args].concat());
+            (response["keys"].as_array().unwrap().clone(), response["more"].as_bool().unwrap())
         };
         assert_eq!(keys(proxy, &["list", "per-key"]).lines().count(), 1);
         for key in ["k1", "k2", "k3", "k3"] {
@@ -148,7 +141,7 @@ fn keys_that_are_known_are_listed() {
         assert_eq!(listed(&["per-client"]).0.len(), 1);
         let (some, more) = listed(&["per-key", "--max", "2"]);
         assert_eq!((some.len(), more), (2, true));
-        // What is listed can be acted upon.
+        // Listed keys can be used in other commands.
         for key in &found {
             keys(proxy, &["reset", "per-key", key["key"].as_str().unwrap()]);
         }
@@ -160,7 +153,7 @@ fn keys_that_are_known_are_listed() {
 }
 
 #[test]
-fn keys_have_the_numbers_of_their_overrides_and_a_count_in_each_tier() {
+fn keys_use_their_overrides_and_count_per_tier() {
     let others = r#"
     trust = "any"
     tiers = { by = "header:x-plan", pro = { rate = "30/hour" } }
@@ -185,7 +178,7 @@ fn keys_have_the_numbers_of_their_overrides_and_a_count_in_each_tier() {
         let listed = json(proxy, &["list", "per-key"])["keys"].as_array().unwrap().clone();
         assert_eq!(listed.len(), 4, "{listed:?}");
         assert!(listed.iter().any(|row| row["of"] == 40), "{listed:?}");
-        // What is done to a key is done in every tier.
+        // Commands apply to all tiers of a key.
         keys(proxy, &["block", "per-key", "k1|GET", "--for", "10m"]);
         assert!(ask("k1", "") != 200 && ask("k1", "pro") != 200);
         keys(proxy, &["unblock", "per-key", "k1|GET"]);
@@ -195,7 +188,7 @@ fn keys_have_the_numbers_of_their_overrides_and_a_count_in_each_tier() {
 }
 
 #[test]
-fn the_file_tells_where_to_ask() {
+fn the_admin_address_and_token_are_read_from_the_file() {
     let proxy = Tidegate::start(CONFIG);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gate.toml");
@@ -204,47 +197,47 @@ fn the_file_tells_where_to_ask() {
     };
     std::fs::write(&file, listen(&proxy.admin().to_string())).unwrap();
     let peek = || run(&["peek", "per-client", "127.0.0.1", "-c", file.to_str().unwrap()], "");
-    let said = peek();
-    assert_eq!((said.status, said.stderr.as_str()), (0, ""));
-    assert!(said.stdout.contains("100 of 100"), "{}", said.stdout);
-    // The environment goes over the file.
-    let said = run(&["list", "-c", file.to_str().unwrap()], "another");
-    assert_eq!((said.status, said.stdout.as_str()), (1, ""));
-    assert_eq!(said.stderr, "error: wrong token\nhelp: set TIDEGATE_ADMIN_TOKEN to the token of [admin]\n");
+    let output = peek();
+    assert_eq!((output.status, output.stderr.as_str()), (0, ""));
+    assert!(output.stdout.contains("100 of 100"), "{}", output.stdout);
+    // The environment overrides the file.
+    let output = run(&["list", "-c", file.to_str().unwrap()], "another");
+    assert_eq!((output.status, output.stdout.as_str()), (1, ""));
+    assert_eq!(output.stderr, "error: wrong token\nhelp: set TIDEGATE_ADMIN_TOKEN to the token of [admin]\n");
     std::fs::write(&file, CONFIG).unwrap();
     assert_eq!(peek().status, 2);
     std::fs::write(&file, CONFIG.replace("[admin]", "[log]").replace("token =", "# ")).unwrap();
     assert_eq!(peek().status, 2);
     std::fs::write(&file, "listen = \"127.0.0.1:0\"\n[[routes]]\npath = \"/\"\nrespond = {}\n").unwrap();
-    let said = peek();
-    assert_eq!(said.status, 2);
-    assert!(said.stderr.contains("has no admin interface\nhelp: add [admin]"), "{}", said.stderr);
-    // Where nobody listens.
-    let nobody = RedisServer::absent().url().replace("redis://", "");
-    std::fs::write(&file, listen(&nobody)).unwrap();
-    let said = peek();
-    assert_eq!(said.status, 1);
-    let expected = format!("error: can't reach the admin interface at http://{nobody}: ");
-    assert!(said.stderr.starts_with(&expected), "{}", said.stderr);
+    let output = peek();
+    assert_eq!(output.status, 2);
+    assert!(output.stderr.contains("has no admin interface\nhelp: add [admin]"), "{}", output.stderr);
+    // An address that refuses connections.
+    let refusing = RedisServer::absent().url().replace("redis://", "");
+    std::fs::write(&file, listen(&refusing)).unwrap();
+    let output = peek();
+    assert_eq!(output.status, 1);
+    let expected = format!("error: can't reach the admin interface at http://{refusing}: ");
+    assert!(output.stderr.starts_with(&expected), "{}", output.stderr);
 }
 
 #[test]
-fn refusals_and_wrong_usage_are_told_apart() {
+fn rejections_and_usage_errors_have_different_exit_codes() {
     let proxy = Tidegate::start(CONFIG);
     let url = format!("http://{}", proxy.admin());
     for (args, status, says) in [
         (&["peek", "per-ky", "a|GET"][..], 1, "help: did you mean `per-key`?"),
         (&["peek", "per-key", "a"], 1, "header:x-api-key|method"),
-        (&["reset", "per-client", "somebody"], 1, "`somebody` is not an address"),
+        (&["reset", "per-client", "unknown"], 1, "`unknown` is not an address"),
         (&["peek", "per-key"], 2, "Usage"),
         (&["block", "per-key", "a|GET"], 2, "--for"),
         (&["block", "per-key", "a|GET", "--for", "soon"], 2, "--for"),
         (&["list", "--max", "0"], 2, "--max"),
         (&["forget", "per-key", "a|GET"], 2, "Usage"),
     ] {
-        let said = run(&[args, &["--admin", &url]].concat(), "s3cret-admin-t0ken");
-        assert_eq!((said.status, said.stdout.as_str()), (status, ""), "{args:?}");
-        assert!(said.stderr.contains(says), "{args:?}: {}", said.stderr);
+        let output = run(&[args, &["--admin", &url]].concat(), "s3cret-admin-t0ken");
+        assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{args:?}");
+        assert!(output.stderr.contains(says), "{args:?}: {}", output.stderr);
     }
     assert_eq!(run(&["list", "--admin", "127.0.0.1:9900"], "").status, 2);
     let help = run(&["--help"], "");

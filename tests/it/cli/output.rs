@@ -1,4 +1,4 @@
-//! Where output goes: its colours, and what happens if it can't be written.
+//! Colours of the output, and output that can't be written.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use super::repository;
 
 const ESCAPE: char = '\u{1b}';
 
-/// The program, with no wishes about colours in its environment.
+/// The program, without settings for colours in its environment.
 fn command(directory: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
@@ -19,8 +19,8 @@ fn command(directory: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// A directory with a wrong file, an odd file whose port is taken, and arrivals; the port is free again when the
-/// listener is dropped.
+/// A directory with an invalid configuration, one with warnings whose port is in use, and arrivals; the port is free when
+/// the listener is dropped.
 fn directory() -> (tempfile::TempDir, TcpListener) {
     let directory = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -31,7 +31,7 @@ fn directory() -> (tempfile::TempDir, TcpListener) {
     (directory, listener)
 }
 
-/// Every way to print something that can have colours.
+/// Commands whose output can have colours.
 const COLOURED: [&[&str]; 6] = [
     &["--help"],
     &["serve"],
@@ -42,14 +42,14 @@ const COLOURED: [&[&str]; 6] = [
 ];
 
 #[test]
-fn one_decision_about_colours_holds_for_all_output() {
+fn colour_settings_apply_to_all_output() {
     let (directory, _taken) = directory();
     for args in COLOURED {
         let is_coloured = |variables: &[(&str, &str)]| {
             let run = command(directory.path(), args).envs(variables.iter().copied()).output().unwrap();
-            let said = [run.stdout, run.stderr].concat();
-            assert!(!said.is_empty(), "{args:?}");
-            String::from_utf8(said).unwrap().contains(ESCAPE)
+            let output = [run.stdout, run.stderr].concat();
+            assert!(!output.is_empty(), "{args:?}");
+            String::from_utf8(output).unwrap().contains(ESCAPE)
         };
         assert!(!is_coloured(&[]), "{args:?}: a pipe has no colours");
         assert!(is_coloured(&[("CLICOLOR_FORCE", "1")]), "{args:?}");
@@ -63,7 +63,7 @@ fn one_decision_about_colours_holds_for_all_output() {
 }
 
 #[test]
-fn a_terminal_has_colours_unless_it_can_not_or_should_not() {
+fn a_terminal_gets_colours_unless_disabled() {
     let (directory, _taken) = directory();
     for args in COLOURED {
         let line = format!("{} {}", env!("CARGO_BIN_EXE_tidegate"), args.join(" "));
@@ -74,9 +74,9 @@ fn a_terminal_has_colours_unless_it_can_not_or_should_not() {
             }
             script.args(["-qec", &line, "/dev/null"]).current_dir(directory.path()).stdin(Stdio::null());
             let run = script.env("TERM", "xterm").env(variable.0, variable.1).output().unwrap();
-            let said = String::from_utf8(run.stdout).unwrap();
-            assert!(!said.is_empty(), "{line}");
-            said.contains(ESCAPE)
+            let output = String::from_utf8(run.stdout).unwrap();
+            assert!(!output.is_empty(), "{line}");
+            output.contains(ESCAPE)
         };
         assert!(is_coloured(("TERM", "xterm")), "{line}");
         for variable in [("TERM", "dumb"), ("NO_COLOR", "1"), ("CLICOLOR", "0")] {
@@ -85,7 +85,7 @@ fn a_terminal_has_colours_unless_it_can_not_or_should_not() {
     }
 }
 
-/// Everything that is printed to standard output.
+/// Commands that print to standard output.
 const PRINTED: [&[&str]; 8] = [
     &["--help"],
     &["--version"],
@@ -116,17 +116,17 @@ const PRINTED: [&[&str]; 8] = [
 ];
 
 #[test]
-fn a_full_disk_is_an_error() {
+fn a_full_disk_fails_the_command() {
     for args in PRINTED {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let Output { status, stderr, .. } = command(repository(), args).stdout(full).output().unwrap();
-        let said = "error: can't write to standard output: No space left on device (os error 28)\n";
-        assert_eq!((status.code(), &*String::from_utf8(stderr).unwrap()), (Some(1), said), "{args:?}");
+        let message = "error: can't write to standard output: No space left on device (os error 28)\n";
+        assert_eq!((status.code(), &*String::from_utf8(stderr).unwrap()), (Some(1), message), "{args:?}");
     }
 }
 
 #[test]
-fn a_reader_that_has_gone_is_none() {
+fn a_closed_pipe_is_not_an_error() {
     for args in PRINTED {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -136,13 +136,13 @@ fn a_reader_that_has_gone_is_none() {
 }
 
 #[test]
-fn warnings_that_can_not_be_written_are_an_error() {
+fn unwritable_warnings_fail_the_command() {
     let (directory, _taken) = directory();
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let status =
         |args: &[&str]| command(directory.path(), args).stderr(full()).output().unwrap().status.code();
     assert_eq!(status(&["check", "-c", "odd.toml"]), Some(1));
-    // What is wrong is worse than that it can't be written.
+    // The exit code of an error has precedence.
     assert_eq!(status(&["check", "-c", "wrong.toml"]), Some(2));
     assert_eq!(status(&["serve"]), Some(2));
 }

@@ -1,4 +1,4 @@
-//! `tidegate simulate`: histories whose every answer can be worked out by hand, and pictures of them.
+//! `tidegate simulate`: decisions that can be calculated by hand, and pictures of them.
 
 mod algorithms;
 mod pictures;
@@ -6,8 +6,9 @@ mod pictures;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use super::Finished;
 use crate::support::RedisServer;
 
 const LIMITS: &str = r#"
@@ -29,22 +30,14 @@ limits = ["bucket", "spaced", "slow"]
 respond = {}
 "#;
 
-/// What a run says and comes to.
-#[derive(Debug)]
-struct Said {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
-
-/// Plays `arrivals` from standard input against limits of `config`.
-fn simulate(config: &str, arrivals: &str, args: &[&str]) -> Said {
+/// Simulates `arrivals`, from standard input, with the limits of `config`.
+fn simulate(config: &str, arrivals: &str, args: &[&str]) -> Finished {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("tidegate.toml"), config).unwrap();
     run(directory.path(), arrivals, args)
 }
 
-fn run(directory: &Path, arrivals: &str, args: &[&str]) -> Said {
+fn run(directory: &Path, arrivals: &str, args: &[&str]) -> Finished {
     let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .arg("simulate")
         .args(args)
@@ -55,19 +48,17 @@ fn run(directory: &Path, arrivals: &str, args: &[&str]) -> Said {
         .spawn()
         .unwrap();
     let mut stdin = process.stdin.take().unwrap();
-    // It may end before it has read them all.
+    // The process may exit before it has read all arrivals.
     let _ = stdin.write_all(arrivals.as_bytes());
     drop(stdin);
-    let Output { status, stdout, stderr } = process.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { status: status.code().unwrap(), stdout: text(stdout), stderr: text(stderr) }
+    process.wait_with_output().unwrap().into()
 }
 
 #[track_caller]
-fn plays(config: &str, arrivals: &str, args: &[&str], expected: &str) {
-    let said = simulate(config, arrivals, args);
-    assert_eq!((said.status, said.stderr.as_str()), (0, ""));
-    assert_eq!(said.stdout, expected);
+fn assert_simulates(config: &str, arrivals: &str, args: &[&str], expected: &str) {
+    let output = simulate(config, arrivals, args);
+    assert_eq!((output.status, output.stderr.as_str()), (0, ""));
+    assert_eq!(output.stdout, expected);
 }
 
 /// A line of `--format jsonl`.
@@ -111,11 +102,11 @@ fn a_bucket_empties_and_refills_for_each_key() {
         line!(1, "-", 1, true, "bucket", 3, 2, 0.1, 0, 0)
     );
     let arrivals = "# who\n0.25 k\n0.25 k 2\n0.25 k\n0.25 other\n\n0.349999 k\n0.35 k # now\n1\n";
-    plays(LIMITS, arrivals, &["--limit", "bucket", "--format", "jsonl"], expected);
+    assert_simulates(LIMITS, arrivals, &["--limit", "bucket", "--format", "jsonl"], expected);
 }
 
 #[test]
-fn free_looks_spend_nothing_and_what_costs_too_much_never_passes() {
+fn a_cost_of_zero_spends_nothing_and_an_excessive_cost_never_passes() {
     let expected = concat!(
         line!(0, "k", 0, true, "bucket", 3, 3, 0, 0, 0),
         line!(0, "k", 4, false, "bucket", 3, 3, 0, null, 0),
@@ -123,11 +114,16 @@ fn free_looks_spend_nothing_and_what_costs_too_much_never_passes() {
         line!(0, "k", 0, true, "bucket", 3, 0, 0.3, 0, 0)
     );
     let arrivals = "0 k 0\n0 k 4\n0 k 3\n0 k 0\n";
-    plays(LIMITS, arrivals, &["--limit", "bucket", "--format", "jsonl", "--arrivals", "-"], expected);
+    assert_simulates(
+        LIMITS,
+        arrivals,
+        &["--limit", "bucket", "--format", "jsonl", "--arrivals", "-"],
+        expected,
+    );
 }
 
 #[test]
-fn even_spacing_tolerates_its_burst() {
+fn gcra_tolerates_its_burst() {
     let expected = concat!(
         line!(0, "-", 1, true, "spaced", 3, 2, 0.01, 0, 0),
         line!(0, "-", 1, true, "spaced", 3, 1, 0.02, 0, 0),
@@ -135,10 +131,10 @@ fn even_spacing_tolerates_its_burst() {
         line!(0, "-", 1, false, "spaced", 3, 0, 0.03, 0.01, 0),
         line!(0.01, "-", 1, true, "spaced", 3, 0, 0.03, 0, 0)
     );
-    plays(LIMITS, "0\n0\n0\n0\n0.01\n", &["--limit", "spaced", "--format", "jsonl"], expected);
+    assert_simulates(LIMITS, "0\n0\n0\n0\n0.01\n", &["--limit", "spaced", "--format", "jsonl"], expected);
 }
 
-/// Half a second back nothing moves but the count of what is to come; ten seconds back the state moves along.
+/// Half a second back only the remaining times change; ten seconds back the state is moved, too.
 #[test]
 fn a_clock_may_step_back() {
     let expected = concat!(
@@ -148,11 +144,11 @@ fn a_clock_may_step_back() {
         line!(10.1, "k", 1, true, "bucket", 3, 0, 0.3, 0, 0)
     );
     let arrivals = "20 k 3\n19.5 k\n10 k\n10.1 k\n";
-    plays(LIMITS, arrivals, &["--limit", "bucket", "--format", "jsonl"], expected);
+    assert_simulates(LIMITS, arrivals, &["--limit", "bucket", "--format", "jsonl"], expected);
 }
 
 #[test]
-fn several_limits_are_charged_together_and_the_one_that_binds_is_shown() {
+fn several_limits_are_charged_together_and_the_tightest_is_shown() {
     let expected = concat!(
         line!(0, "k", 1, true, "spaced", 3, 2, 0.01, 0, 0),
         line!(1, "k", 3, true, "bucket", 3, 0, 0.3, 0, 0),
@@ -164,14 +160,19 @@ fn several_limits_are_charged_together_and_the_one_that_binds_is_shown() {
         "\"bucket\",\"of\":3,\"remaining\":2,\"reset_after\":0.1",
         1,
     );
-    plays(LIMITS, "0 k\n1 k 3\n1 k\n", &["--limit", "spaced,bucket", "--format", "jsonl"], &expected);
-    // A request that one denies is charged on none; each has a cost of its own.
+    assert_simulates(
+        LIMITS,
+        "0 k\n1 k 3\n1 k\n",
+        &["--limit", "spaced,bucket", "--format", "jsonl"],
+        &expected,
+    );
+    // A request that one limit denies is charged on none; each limit has its own cost.
     let expected = concat!(
         line!(0, "k", 2, true, "slow", 2, 0, 120, 0, 0),
         line!(0, "k", 2, false, "slow", 2, 0, 120, 120, 0),
         line!(0, "k", 1, false, "slow", 2, 0, 120, 60, 0)
     );
-    plays(
+    assert_simulates(
         LIMITS,
         "0 k\n0 k\n0 k 1\n",
         &["--limit", "slow", "--limit", "bucket", "--format", "jsonl"],
@@ -180,14 +181,14 @@ fn several_limits_are_charged_together_and_the_one_that_binds_is_shown() {
 }
 
 #[test]
-fn compared_limits_are_each_alone() {
+fn compared_limits_are_independent() {
     let expected = concat!(
         line!(0, "k", 1, true, "bucket", 3, 2, 0.1, 0, 0),
         line!(0, "k", 2, true, "slow", 2, 0, 120, 0, 0),
         line!(0, "k", 1, true, "bucket", 3, 1, 0.2, 0, 0),
         line!(0, "k", 2, false, "slow", 2, 0, 120, 120, 0)
     );
-    plays(
+    assert_simulates(
         LIMITS,
         "0 k\n0 k\n",
         &["--limit", "bucket,slow,bucket", "--compare", "--format", "jsonl"],
@@ -196,11 +197,11 @@ fn compared_limits_are_each_alone() {
 }
 
 #[test]
-fn a_key_is_free_text() {
-    let said = simulate(LIMITS, "0 a\"b\\c#d|é\u{1b}\n", &["--limit", "bucket", "--format", "jsonl"]);
-    assert!(said.stdout.starts_with(r#"{"at":0,"key":"a\"b\\c#d|é\u001b","cost":1,"#), "{}", said.stdout);
-    let said = simulate(LIMITS, "0 a\u{1b}[2Jb\n", &["--limit", "bucket"]);
-    assert!(!said.stdout.contains('\u{1b}'), "{}", said.stdout);
+fn keys_are_free_text() {
+    let output = simulate(LIMITS, "0 a\"b\\c#d|é\u{1b}\n", &["--limit", "bucket", "--format", "jsonl"]);
+    assert!(output.stdout.starts_with(r#"{"at":0,"key":"a\"b\\c#d|é\u001b","cost":1,"#), "{}", output.stdout);
+    let output = simulate(LIMITS, "0 a\u{1b}[2Jb\n", &["--limit", "bucket"]);
+    assert!(!output.stdout.contains('\u{1b}'), "{}", output.stdout);
 }
 
 #[test]
@@ -214,7 +215,7 @@ fn a_table_has_a_line_for_each_arrival_and_a_summary() {
   bucket  denied 2, retry after at most 0.1 s; 1 of them cost more than the limit
   spaced  denied 2, retry after at most 0.01 s; 1 of them cost more than the limit
 ";
-    plays(LIMITS, "0 k 3\n0 k 1\n0.25 k 4\n", &["--limit", "bucket,spaced"], expected);
+    assert_simulates(LIMITS, "0 k 3\n0 k 1\n0.25 k 4\n", &["--limit", "bucket,spaced"], expected);
     let expected = "\
 time  key  cost  bucket                         slow
  0 s  k     own  allowed 2/3                    allowed 0/2
@@ -225,13 +226,13 @@ time  key  cost  bucket                         slow
   bucket  2 admitted; 1 denied
   slow    1 admitted; 2 denied
 ";
-    plays(LIMITS, "0 k\n0 k\n0 k 3\n", &["--limit", "bucket,slow", "--compare"], expected);
-    plays(LIMITS, "", &["--limit", "bucket", "--format", "jsonl"], "");
+    assert_simulates(LIMITS, "0 k\n0 k\n0 k 3\n", &["--limit", "bucket,slow", "--compare"], expected);
+    assert_simulates(LIMITS, "", &["--limit", "bucket", "--format", "jsonl"], "");
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_cure() {
-    for (arrivals, args, status, said) in [
+fn errors_name_the_problem_and_its_fix() {
+    for (arrivals, args, status, message) in [
         ("0\n", &["--limit", "buckt"][..], 2, "error: unknown limit `buckt`\nhelp: did you mean `bucket`?\n"),
         ("0\n", &["--limit", "x"], 2, "error: unknown limit `x`\nhelp: the file has bucket, spaced, slow\n"),
         (
@@ -254,7 +255,11 @@ fn what_is_wrong_is_said_with_its_cure() {
         ),
     ] {
         let found = simulate(LIMITS, arrivals, args);
-        assert_eq!((found.status, found.stdout.as_str(), found.stderr.as_str()), (status, "", said));
+        assert_eq!(
+            (found.status, found.stdout.as_str(), found.stderr.as_str()),
+            (status, "", message),
+            "{args:?}"
+        );
     }
     let too_many = simulate(LIMITS, &"0\n".repeat(5_001), &["--limit", "bucket", "--format", "svg"]);
     assert_eq!((too_many.status, too_many.stdout.as_str()), (2, ""));
@@ -264,14 +269,15 @@ fn what_is_wrong_is_said_with_its_cure() {
 }
 
 #[test]
-fn a_redis_that_is_away_is_an_error_of_the_run() {
+fn an_unreachable_redis_fails_the_run() {
     let url = RedisServer::absent().url();
-    let said = simulate(LIMITS, "0\n", &["--limit", "bucket", "--store", &url]);
-    assert_eq!((said.status, said.stdout.as_str()), (1, ""));
+    let output = simulate(LIMITS, "0\n", &["--limit", "bucket", "--store", &url]);
+    assert_eq!((output.status, output.stdout.as_str()), (1, ""));
     assert!(
-        said.stderr
+        output
+            .stderr
             .starts_with(&format!("error: can't reach {url}: not connected: Connection refused\nhelp: ")),
-        "{said:?}"
+        "{output:?}"
     );
 }
 
@@ -304,7 +310,7 @@ fn random_arrivals(count: usize) -> String {
 }
 
 #[test]
-fn redis_gives_the_same_answers_as_memory_and_keeps_nothing() {
+fn redis_decides_like_memory_and_keeps_no_keys() {
     let server = RedisServer::start();
     let arrivals = random_arrivals(600);
     let url = server.url();
@@ -323,9 +329,9 @@ fn redis_gives_the_same_answers_as_memory_and_keeps_nothing() {
     }
 }
 
-/// A Redis that runs full in the middle refuses to keep more; what was kept is deleted all the same.
+/// Redis runs out of memory; the keys written until then are deleted.
 #[test]
-fn a_run_that_breaks_off_keeps_nothing_either() {
+fn an_aborted_run_keeps_no_keys() {
     let server = RedisServer::start();
     let used = server.cli(&["info", "memory"]);
     let used: u64 =
@@ -335,16 +341,16 @@ fn a_run_that_breaks_off_keeps_nothing_either() {
     for number in 0..6_000 {
         writeln!(arrivals, "0 key-{number}").unwrap();
     }
-    let said =
+    let output =
         simulate(LIMITS, &arrivals, &["--limit", "bucket", "--format", "jsonl", "--store", &server.url()]);
-    assert_eq!(said.status, 1, "{}", said.stderr);
-    assert!(said.stderr.starts_with("error: the store failed: OOM "), "{}", said.stderr);
-    assert!(said.stdout.lines().count() > 100, "{}", said.stdout);
+    assert_eq!(output.status, 1, "{}", output.stderr);
+    assert!(output.stderr.starts_with("error: the store failed: OOM "), "{}", output.stderr);
+    assert!(output.stdout.lines().count() > 100, "{}", output.stdout);
     assert_eq!(server.keys(), Vec::<String>::new());
 }
 
 #[test]
-fn nobody_minds_a_reader_that_has_seen_enough() {
+fn a_closed_pipe_is_not_an_error() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("tidegate.toml"), LIMITS).unwrap();
     std::fs::write(directory.path().join("many"), "0\n".repeat(50_000)).unwrap();

@@ -1,12 +1,12 @@
-//! Which headers about the client reach an upstream server, and who may set them.
+//! Forwarding headers of clients and of trusted proxies.
 
 use crate::support::{Client, Http2, Message, Tidegate, Upstream, get};
 
-/// The headers that the proxy writes itself, and Host.
+/// The headers that the proxy sets, and Host.
 const OWN: [&str; 7] =
     ["forwarded", "host", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-request-id"];
 
-/// Names by which a client could pass itself off as another client or as a proxy.
+/// Headers with which a client could claim to be another client or a proxy.
 const FAMILY: [&str; 20] = [
     "X-Forwarded-For",
     "X-Forwarded-Host",
@@ -30,7 +30,7 @@ const FAMILY: [&str; 20] = [
     "X-Request-Id",
 ];
 
-/// The same names with other signs between their words.
+/// The name with hyphens or underscores.
 fn spellings(name: &str) -> Vec<String> {
     let mut spellings = vec![name.to_owned(), name.replace('-', "_"), name.replacen('-', "_", 1)];
     spellings.dedup();
@@ -49,7 +49,7 @@ fn before(server: &Upstream, client_ip: &str) -> Tidegate {
     ))
 }
 
-/// What the server sees of a request with these headers, sent by the trusted proxy 127.0.0.1.
+/// A request with these headers from 127.0.0.1, as the server receives it.
 fn seen(proxy: &Tidegate, lines: &[&str]) -> Message {
     get(proxy.addr(), "/", lines).echoed()
 }
@@ -58,18 +58,18 @@ fn lines(claims: &[String]) -> Vec<&str> {
     claims.iter().map(String::as_str).collect()
 }
 
-fn names_beside_our_own(message: &Message) -> Vec<String> {
+fn other_names(message: &Message) -> Vec<String> {
     message.names().into_iter().filter(|name| !OWN.contains(&name.as_str())).collect()
 }
 
 #[test]
-fn a_client_cannot_send_any_header_of_a_proxy() {
+fn forwarding_headers_of_clients_are_removed() {
     let server = Upstream::echo();
     let proxy = before(&server, "");
     let claims = claims();
     let more = ["X-Forwarded: kept", "X_Free: kept", "X-Real-IP-Too: kept", "Proxy-Kind: kept"];
     let received = seen(&proxy, &[&lines(&claims)[..], &more].concat());
-    assert_eq!(names_beside_our_own(&received), ["proxy-kind", "x-forwarded", "x-real-ip-too", "x_free"]);
+    assert_eq!(other_names(&received), ["proxy-kind", "x-forwarded", "x-real-ip-too", "x_free"]);
     for name in OWN {
         assert_eq!(received.all(name).len(), 1, "{name}");
     }
@@ -79,7 +79,7 @@ fn a_client_cannot_send_any_header_of_a_proxy() {
 }
 
 #[test]
-fn a_client_cannot_send_them_over_http2_or_in_trailers_either() {
+fn forwarding_headers_are_removed_over_http_2_and_from_trailers() {
     let server = Upstream::echo();
     let proxy = before(&server, "");
     let request = FAMILY
@@ -88,17 +88,17 @@ fn a_client_cannot_send_them_over_http2_or_in_trailers_either() {
         .fold(http::Request::get("http://a/"), |request, name| {
             request.header(name.to_lowercase(), "203.0.113.9")
         });
-    let answer = Http2::connect(proxy.addr()).ask(request.body(()).unwrap(), b"");
-    assert_eq!(names_beside_our_own(&Message::parse(answer.text().as_bytes())), Vec::<String>::new());
+    let response = Http2::connect(proxy.addr()).ask(request.body(()).unwrap(), b"");
+    assert_eq!(other_names(&Message::parse(response.text().as_bytes())), Vec::<String>::new());
     let names: Vec<String> = FAMILY.iter().flat_map(|name| spellings(name)).collect();
     let trailers = claims().join("\r\n");
     let mut client = Client::connect(proxy.addr());
-    let answer = client.ask(&format!(
+    let response = client.ask(&format!(
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, {}\r\n\r\n\
          2\r\nhi\r\n0\r\nX-Sum: 7\r\n{trailers}\r\n\r\n",
         names.join(", ")
     ));
-    assert_eq!(answer.status(), 200);
+    assert_eq!(response.status(), 200);
     let received = &server.requests()[1];
     assert_eq!(received.header("trailer"), Some("x-sum"));
     assert_eq!(received.trailers, [("x-sum".to_owned(), "7".to_owned())]);
@@ -110,12 +110,12 @@ fn the_list_of_removed_headers_is_configurable() {
     let claims =
         ["X-Real-IP: 1", "X-User: 2", "X_User: 3", "X-Auth-Name: 4", "x_auth_name: 5", "X-Author: 6"];
     let proxy = before(&server, "remove_headers = [\"X-User\", \"x-auth-*\"]");
-    assert_eq!(names_beside_our_own(&seen(&proxy, &claims)), ["x-author", "x-real-ip"]);
+    assert_eq!(other_names(&seen(&proxy, &claims)), ["x-author", "x-real-ip"]);
     let proxy = before(&server, "remove_headers = []");
     let received = seen(&proxy, &["X-Real-IP: 1", "X-Forwarded-Port: 1", "X-Forwarded-For: 1"]);
-    assert_eq!(names_beside_our_own(&received), ["x-forwarded-port", "x-real-ip"]);
+    assert_eq!(other_names(&received), ["x-forwarded-port", "x-real-ip"]);
     assert_eq!(received.header("x-forwarded-for"), Some("127.0.0.1"));
-    // A route may set what clients may not.
+    // A route may set a header that is removed from clients.
     let route = format!(
         "[[routes]]\npath = \"/*\"\nupstream = \"{}\"\nrequest_headers = {{ set = {{ x-real-ip = \"9\" }} }}\n",
         server.url()
@@ -125,20 +125,20 @@ fn the_list_of_removed_headers_is_configurable() {
 }
 
 #[test]
-fn a_trusted_proxy_may_send_them_but_for_other_spellings() {
+fn trusted_proxies_may_send_forwarding_headers_in_standard_spelling() {
     let server = Upstream::echo();
     let proxy = before(&server, "trusted_proxies = [\"127.0.0.1\"]");
     let received = seen(&proxy, &lines(&claims()));
-    let mut kept: Vec<String> = FAMILY.iter().map(|name| name.to_lowercase()).collect();
-    kept.retain(|name| !OWN.contains(&name.as_str()));
-    kept.sort();
-    assert_eq!(names_beside_our_own(&received), kept);
-    let stranger = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &lines(&claims())).echoed();
-    assert_eq!(names_beside_our_own(&stranger), Vec::<String>::new());
+    let mut expected: Vec<String> = FAMILY.iter().map(|name| name.to_lowercase()).collect();
+    expected.retain(|name| !OWN.contains(&name.as_str()));
+    expected.sort();
+    assert_eq!(other_names(&received), expected);
+    let untrusted = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &lines(&claims())).echoed();
+    assert_eq!(other_names(&untrusted), Vec::<String>::new());
 }
 
 #[test]
-fn behind_a_proxy_that_writes_x_forwarded_for_forwarded_is_written_anew() {
+fn forwarded_is_rebuilt_from_x_forwarded_for_of_a_trusted_proxy() {
     let server = Upstream::echo();
     let proxy = before(&server, "trusted_proxies = [\"127.0.0.1\"]");
     let forged = "Forwarded: for=6.6.6.6;proto=gopher;host=evil";
@@ -149,7 +149,7 @@ fn behind_a_proxy_that_writes_x_forwarded_for_forwarded_is_written_anew() {
         ["for=203.0.113.9;host=\"b\";proto=https, for=127.0.0.1;host=\"a\";proto=http"]
     );
     assert_eq!(received.all("x-forwarded-for"), ["203.0.113.9, 127.0.0.1"]);
-    // What can't stand in Forwarded is left out of it.
+    // Values that are invalid in Forwarded are left out of it.
     let odd =
         ["Host: a", "X-Forwarded-For: 2001:db8::7", "X-Forwarded-Proto: x;y", "X-Forwarded-Host: \"c, d"];
     assert_eq!(
@@ -160,7 +160,7 @@ fn behind_a_proxy_that_writes_x_forwarded_for_forwarded_is_written_anew() {
 }
 
 #[test]
-fn behind_a_proxy_that_writes_forwarded_the_others_are_written_anew() {
+fn x_forwarded_headers_are_rebuilt_from_forwarded_of_a_trusted_proxy() {
     let server = Upstream::echo();
     let proxy = before(&server, "trusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\nheader = \"forwarded\"");
     let forged = [
@@ -186,7 +186,7 @@ fn behind_a_proxy_that_writes_forwarded_the_others_are_written_anew() {
         "Forwarded: for=203.0.113.9;proto=http;proto=https;host=b;host=c",
     ] {
         let received = seen(&proxy, &[&forged[..], &[forwarded]].concat());
-        assert_eq!(received.all("x-forwarded-for"), ["203.0.113.9, 127.0.0.1"]);
+        assert_eq!(received.all("x-forwarded-for"), ["203.0.113.9, 127.0.0.1"], "{forwarded}");
         assert_eq!(received.all("x-forwarded-proto"), ["http"], "{forwarded}");
         assert_eq!(received.all("x-forwarded-host"), ["a"], "{forwarded}");
     }
@@ -196,7 +196,7 @@ fn behind_a_proxy_that_writes_forwarded_the_others_are_written_anew() {
 }
 
 #[test]
-fn behind_a_proxy_that_writes_a_header_of_its_own_both_are_written_anew() {
+fn forwarding_headers_are_rebuilt_from_a_custom_client_ip_header() {
     let server = Upstream::echo();
     let proxy = before(&server, "trusted_proxies = [\"127.0.0.1\"]\nheader = \"cf-connecting-ip\"");
     let forged =
@@ -212,13 +212,13 @@ fn behind_a_proxy_that_writes_a_header_of_its_own_both_are_written_anew() {
 }
 
 #[test]
-fn connection_cannot_remove_what_the_proxy_sets() {
+fn connection_cannot_remove_headers_of_the_proxy() {
     let server = Upstream::echo();
     let connection = format!("Connection: close, {}", OWN.join(", "));
     let proxy = before(&server, "trusted_proxies = [\"127.0.0.9\"]");
     let received = seen(&proxy, &[&connection]);
     assert_eq!(received.names(), OWN);
-    // The client's address is not lost where a balancer passes its client's Connection on.
+    // The client's address is not lost if a load balancer forwards Connection.
     let lines = [&connection[..], "X-Forwarded-For: 203.0.113.9"];
     let received = Client::connect_from("127.0.0.9", proxy.addr()).get("/", &lines).echoed();
     assert_eq!(received.names(), OWN);

@@ -1,14 +1,14 @@
-//! Headers of requests and responses as they are forwarded.
+//! Headers of forwarded requests and responses.
 
 use crate::support::{Client, Upstream, get};
 use crate::upstream::setup::{before, with_route};
 
 #[test]
-fn a_plain_request_gets_who_asks_and_nothing_else() {
+fn a_plain_request_gets_only_forwarding_headers() {
     let server = Upstream::echo();
     let proxy = before(&server.url(), "");
-    let answer = get(proxy.addr(), "/a?b", &["Host: a.test:80", "Accept: x/y", "X-Odd:  two words "]);
-    let mut received = answer.echoed();
+    let response = get(proxy.addr(), "/a?b", &["Host: a.test:80", "Accept: x/y", "X-Odd:  two words "]);
+    let mut received = response.echoed();
     assert_eq!(received.start, "GET /a?b HTTP/1.1");
     received.headers.sort();
     let [id, via] = ["x-request-id", "via"].map(|name| received.header(name).unwrap().to_owned());
@@ -28,18 +28,18 @@ fn a_plain_request_gets_who_asks_and_nothing_else() {
 }
 
 #[test]
-fn hop_by_hop_headers_of_a_request_stay_here() {
+fn hop_by_hop_request_headers_are_removed() {
     let server = Upstream::echo();
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
-    let answer = client.ask(
+    let response = client.ask(
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\
          Connection: X-Secret, Host, keep-alive, content-length\r\nConnection: x-other ,,Upgrade, HTTP2-Settings, x-forwarded-for\r\n\
          X-Secret: 1\r\nX-Other: 2\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nTE: gzip\r\n\
          Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nProxy-Authorization: Basic eDp5\r\n\
          Proxy-Authenticate: Basic\r\nX-Kept: 3\r\n\r\nhi",
     );
-    let received = answer.echoed();
+    let received = response.echoed();
     let expected = [
         "content-length",
         "forwarded",
@@ -54,17 +54,17 @@ fn hop_by_hop_headers_of_a_request_stay_here() {
     assert_eq!(received.names(), expected);
     assert_eq!((received.header("host"), received.header("x-forwarded-for")), (Some("a"), Some("127.0.0.1")));
     assert_eq!(received.text(), "hi");
-    // `close` is meant for the proxy: the connection upstream is kept.
-    let answer = client.get("/", &["Connection: close"]);
-    assert_eq!(answer.echoed().all("connection"), Vec::<&str>::new());
-    assert_eq!(answer.header("connection"), Some("close"));
+    // `close` applies to the client connection; the upstream connection is reused.
+    let response = client.get("/", &["Connection: close"]);
+    assert_eq!(response.echoed().all("connection"), Vec::<&str>::new());
+    assert_eq!(response.header("connection"), Some("close"));
     client.expect_close();
     assert_eq!(get(proxy.addr(), "/", &["TE: trailers, gzip"]).echoed().header("te"), Some("trailers"));
     assert_eq!(server.connections(), 1);
 }
 
 #[test]
-fn hop_by_hop_headers_of_a_response_stay_here() {
+fn hop_by_hop_response_headers_are_removed() {
     let server = Upstream::answering(
         "HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nConnection: X-Hop, keep-alive\r\nConnection: x-pop\r\nX-Hop: 1\r\nX-Pop: 2\r\n\
          Keep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nProxy-Connection: close\r\nUpgrade: h2c\r\nTE: x\r\n\
@@ -73,23 +73,23 @@ fn hop_by_hop_headers_of_a_response_stay_here() {
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     for _ in 0..2 {
-        let answer = client.get("/", &[]);
-        assert_eq!(answer.status(), 200);
+        let response = client.get("/", &[]);
+        assert_eq!(response.status(), 200);
         assert_eq!(
-            answer.names(),
+            response.names(),
             ["content-length", "date", "server", "set-cookie", "set-cookie", "trailer", "x-request-id"]
         );
-        assert_eq!(answer.all("set-cookie"), ["a=1", "b=2"]);
-        assert_eq!(answer.header("server"), Some("theirs"));
-        assert_eq!(answer.header("trailer"), Some("x-sum"));
-        assert_eq!(answer.header("date"), Some("Thu, 01 Jan 1970 00:00:00 GMT"));
-        assert_eq!(answer.text(), "ok");
+        assert_eq!(response.all("set-cookie"), ["a=1", "b=2"]);
+        assert_eq!(response.header("server"), Some("theirs"));
+        assert_eq!(response.header("trailer"), Some("x-sum"));
+        assert_eq!(response.header("date"), Some("Thu, 01 Jan 1970 00:00:00 GMT"));
+        assert_eq!(response.text(), "ok");
     }
     assert_eq!(server.connections(), 1);
 }
 
 #[test]
-fn strangers_are_introduced_and_trusted_proxies_believed() {
+fn forwarding_headers_are_kept_only_from_trusted_proxies() {
     const CLAIMS: [&str; 6] = [
         "Host: a.test",
         "X-Forwarded-For: 203.0.113.9, 10.0.0.1",
@@ -104,34 +104,34 @@ fn strangers_are_introduced_and_trusted_proxies_believed() {
     assert_eq!(trusted.header("x-forwarded-for"), Some("203.0.113.9, 10.0.0.1, 10.0.0.2, 127.0.0.1"));
     assert_eq!(trusted.header("x-forwarded-proto"), Some("https"));
     assert_eq!(trusted.header("x-forwarded-host"), Some("real.test"));
-    // 10.0.0.2 is no trusted proxy, so it is the client.
+    // 10.0.0.2 is not a trusted proxy, so it is the client.
     let chain = "for=10.0.0.2;host=\"real.test\";proto=https, for=127.0.0.1;host=\"a.test\";proto=http";
     assert_eq!(trusted.header("forwarded"), Some(chain));
-    let silent = get(proxy.addr(), "/", &["Host: a.test"]).echoed();
-    assert_eq!(silent.header("x-forwarded-for"), Some("127.0.0.1"));
-    assert_eq!(silent.header("x-forwarded-proto"), Some("http"));
-    assert_eq!(silent.header("x-forwarded-host"), Some("a.test"));
-    let stranger = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &CLAIMS).echoed();
-    assert_eq!(stranger.header("x-forwarded-for"), Some("127.0.0.2"));
-    assert_eq!(stranger.header("x-forwarded-proto"), Some("http"));
-    assert_eq!(stranger.header("x-forwarded-host"), Some("a.test"));
-    assert_eq!(stranger.header("forwarded"), Some("for=127.0.0.2;host=\"a.test\";proto=http"));
+    let plain = get(proxy.addr(), "/", &["Host: a.test"]).echoed();
+    assert_eq!(plain.header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(plain.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(plain.header("x-forwarded-host"), Some("a.test"));
+    let untrusted = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &CLAIMS).echoed();
+    assert_eq!(untrusted.header("x-forwarded-for"), Some("127.0.0.2"));
+    assert_eq!(untrusted.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(untrusted.header("x-forwarded-host"), Some("a.test"));
+    assert_eq!(untrusted.header("forwarded"), Some("for=127.0.0.2;host=\"a.test\";proto=http"));
 }
 
 #[test]
-fn a_header_that_only_proxies_may_set_is_taken_from_strangers() {
+fn a_custom_client_ip_header_is_removed_from_untrusted_clients() {
     let server = Upstream::echo();
     let settings = "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\nheader = \"cf-connecting-ip\"\n";
     let proxy = before(&server.url(), settings);
     let line = "CF-Connecting-IP: 203.0.113.9";
     let trusted = get(proxy.addr(), "/", &[line]).echoed();
     assert_eq!(trusted.header("cf-connecting-ip"), Some("203.0.113.9"));
-    let stranger = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &[line]).echoed();
-    assert_eq!(stranger.header("cf-connecting-ip"), None);
+    let untrusted = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &[line]).echoed();
+    assert_eq!(untrusted.header("cf-connecting-ip"), None);
 }
 
 #[test]
-fn the_host_upstream_is_the_one_that_is_wanted() {
+fn rewrite_host_sets_the_upstream_host() {
     let server = Upstream::echo();
     let own = server.addr().to_string();
     for (rule, expected) in [
@@ -142,14 +142,14 @@ fn the_host_upstream_is_the_one_that_is_wanted() {
         let proxy = with_route(&server.url(), rule);
         let received = get(proxy.addr(), "/", &["Host: Client.test:99"]).echoed();
         assert_eq!(received.header("host"), Some(expected), "{rule}");
-        assert_eq!(received.header("x-forwarded-host"), Some("Client.test:99"));
+        assert_eq!(received.header("x-forwarded-host"), Some("Client.test:99"), "{rule}");
     }
     let proxy = with_route(&server.url(), "");
     let received = get(proxy.addr(), "http://Target.test:7/x", &["Host: other.test"]).echoed();
     assert_eq!((&*received.start, received.header("host")), ("GET /x HTTP/1.1", Some("Target.test:7")));
     assert_eq!(received.header("x-forwarded-host"), Some("Target.test:7"));
     assert_eq!(received.header("forwarded"), Some("for=127.0.0.1;host=\"Target.test:7\";proto=http"));
-    // HTTP/1.0 may name none, and HTTP/1.1 must.
+    // HTTP/1.0 does not need Host, and HTTP/1.1 does.
     let received = Client::connect(proxy.addr()).ask("GET / HTTP/1.0\r\n\r\n").echoed();
     assert_eq!((&*received.start, received.header("host")), ("GET / HTTP/1.1", Some(&*own)));
 }
@@ -164,9 +164,9 @@ fn headers_are_set_and_removed_both_ways() {
         "request_headers = { set = { x-gate = \"tidegate\", x-both = \"set\", x-forwarded-proto = \"https\" }, remove = [\"X-Internal\", \"x-both\", \"forwarded\"] }\n\
          response_headers = { set = { cache-control = \"no-store\" }, remove = [\"Server\", \"x-powered-by\"] }",
     );
-    let answer = get(proxy.addr(), "/", &["X-Internal: 1", "x-internal: 2", "X-Both: 3", "X-Gate: 4"]);
-    assert_eq!(answer.names(), ["cache-control", "content-length", "date", "x-request-id"]);
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let response = get(proxy.addr(), "/", &["X-Internal: 1", "x-internal: 2", "X-Both: 3", "X-Gate: 4"]);
+    assert_eq!(response.names(), ["cache-control", "content-length", "date", "x-request-id"]);
+    assert_eq!(response.header("cache-control"), Some("no-store"));
     let received = &server.requests()[0];
     assert_eq!(received.header("x-gate"), Some("tidegate"));
     assert_eq!(received.header("x-both"), Some("set"));

@@ -4,7 +4,7 @@ use crate::support::{Tidegate, Upstream, get};
 use crate::upstream::setup::with_route;
 
 #[test]
-fn paths_are_rewritten_by_whole_segments() {
+fn prefixes_are_stripped_by_whole_segments() {
     let server = Upstream::echo();
     let base = format!("{}/base/", server.url());
     for (upstream, lines, sent, received) in [
@@ -25,9 +25,9 @@ fn paths_are_rewritten_by_whole_segments() {
     }
 }
 
-/// A character that must be escaped takes three: what no longer fits into a target must not go on as it came.
+/// An escaped character takes three bytes, and the path must not be forwarded without escaping.
 #[test]
-fn a_path_that_grows_too_long_is_refused() {
+fn a_path_that_escaping_makes_too_long_is_rejected() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!(
         "[[routes]]\npath = \"/s/*\"\nrewrite = {{ strip_prefix = \"/s\" }}\nupstream = \"{}\"\n",

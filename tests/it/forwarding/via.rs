@@ -6,12 +6,8 @@ use crate::support::{Client, Http2, Message, PATIENCE, Tidegate, Upstream, free_
 
 const OPTIONS: &str = "OPTIONS / HTTP/1.1\r\nHost: a\r\n";
 
-fn before(server: &str) -> Tidegate {
-    Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{server}\"\n"))
-}
-
-/// A proxy on this address with these routes, which knows where it listens itself.
-fn on_a_known_address(routes: impl Fn(&str) -> String) -> Tidegate {
+/// A proxy whose routes can contain its own URL.
+fn with_own_url(routes: impl Fn(&str) -> String) -> Tidegate {
     let address = free_address();
     let routes = routes(&format!("http://{address}"));
     Tidegate::start(&format!("listen = \"{address}\"\n[log]\naccess = \"json\"\n{routes}"))
@@ -28,7 +24,7 @@ fn last_hop(message: &Message) -> (String, String) {
 #[test]
 fn the_proxy_adds_itself_to_via() {
     let server = Upstream::echo();
-    let proxy = before(&server.url());
+    let proxy = Tidegate::forwarding_to(&server.url());
     let (version, name) = last_hop(&get(proxy.addr(), "/", &[]).echoed());
     assert_eq!(version, "1.1");
     let rest = name.strip_prefix("tidegate-").unwrap();
@@ -36,30 +32,30 @@ fn the_proxy_adds_itself_to_via() {
     let old = Client::connect(proxy.addr()).ask("GET / HTTP/1.0\r\nHost: a\r\n\r\n").echoed();
     assert_eq!(last_hop(&old), ("1.0".to_owned(), name.clone()));
     let request = http::Request::get("http://a/").body(()).unwrap();
-    let answer = Http2::connect(proxy.addr()).ask(request, b"");
-    assert_eq!(last_hop(&Message::parse(answer.text().as_bytes())), ("2".to_owned(), name.clone()));
-    // Those before it stay, in their order.
+    let response = Http2::connect(proxy.addr()).ask(request, b"");
+    assert_eq!(last_hop(&Message::parse(response.text().as_bytes())), ("2".to_owned(), name.clone()));
+    // Earlier entries are kept, in their order.
     let chained = get(proxy.addr(), "/", &["Via: 1.0 fred", "Via: 1.1 p.example.net (x, y)"]).echoed();
     assert_eq!(chained.all("via"), [format!("1.0 fred, 1.1 p.example.net (x, y), 1.1 {name}")]);
-    // Every process has a name of its own.
-    let other = before(&server.url());
+    // Every process has its own pseudonym.
+    let other = Tidegate::forwarding_to(&server.url());
     assert_ne!(last_hop(&get(other.addr(), "/", &[]).echoed()).1, name);
 }
 
 #[test]
-fn responses_have_no_via_of_ours_and_a_route_may_remove_it() {
+fn via_is_not_added_to_responses_and_routes_may_remove_it() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!(
         "[[routes]]\npath = \"/*\"\nupstream = \"{}\"\nrequest_headers = {{ remove = [\"via\"] }}\n",
         server.url()
     ));
-    let answer = get(proxy.addr(), "/", &["Via: 1.0 fred"]);
-    assert_eq!((answer.header("via"), answer.echoed().header("via")), (None, None));
+    let response = get(proxy.addr(), "/", &["Via: 1.0 fred"]);
+    assert_eq!((response.header("via"), response.echoed().header("via")), (None, None));
 }
 
 #[test]
-fn a_proxy_that_is_its_own_upstream_stops_at_once() {
-    let proxy = on_a_known_address(|own| {
+fn a_loop_through_one_proxy_is_508() {
+    let proxy = with_own_url(|own| {
         format!(
             "[limits.some]\nrate = \"100/hour\"\n\
              [[routes]]\npath = \"/limited\"\nlimits = [\"some\"]\nupstream = \"{own}\"\n\
@@ -69,24 +65,24 @@ fn a_proxy_that_is_its_own_upstream_stops_at_once() {
     let begun = Instant::now();
     let mut client = Client::connect(proxy.addr());
     for _ in 0..3 {
-        let answer = client.get("/", &["Via: 1.1 tidegate-0123456789abcdef.1"]);
-        assert_eq!(answer.start, "HTTP/1.1 508 Loop Detected");
-        assert!(answer.text().contains("came back to this proxy"), "{}", answer.text());
+        let response = client.get("/", &["Via: 1.1 tidegate-0123456789abcdef.1"]);
+        assert_eq!(response.start, "HTTP/1.1 508 Loop Detected");
+        assert!(response.text().contains("this proxy has forwarded it before"), "{}", response.text());
     }
     assert!(begun.elapsed() < PATIENCE);
     // Each request has passed the proxy twice: once from the client, and once from itself.
     let lines = proxy.accesses(6);
     assert_eq!(lines.iter().filter(|line| line.contains("\"error\":\"request_loop\"")).count(), 3);
-    // Its limits have counted it each time.
+    // The limit has counted both passes.
     let looped = client.get("/limited", &[]);
     assert_eq!((looped.status(), looped.header("x-ratelimit-remaining")), (508, Some("98")));
     assert_eq!(proxy.accesses(8).len(), 8);
 }
 
 #[test]
-fn two_proxies_that_lead_to_each_other_stop() {
+fn a_loop_through_two_proxies_is_508() {
     let first = free_address();
-    let second = before(&format!("http://{first}"));
+    let second = Tidegate::forwarding_to(&format!("http://{first}"));
     let config =
         format!("listen = \"{first}\"\n[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", second.url(""));
     let first = Tidegate::start(&config);
@@ -96,9 +92,9 @@ fn two_proxies_that_lead_to_each_other_stop() {
 }
 
 #[test]
-fn a_request_may_pass_a_proxy_by_several_routes() {
+fn a_request_may_pass_through_several_routes_of_one_proxy() {
     let server = Upstream::echo();
-    let proxy = on_a_known_address(|own| {
+    let proxy = with_own_url(|own| {
         format!(
             "[[routes]]\npath = \"/outer/*\"\nupstream = \"{own}\"\nrewrite = {{ strip_prefix = \"/outer\" }}\n\
              [[routes]]\npath = \"/inner/*\"\nupstream = \"{}\"\n",
@@ -112,9 +108,9 @@ fn a_request_may_pass_a_proxy_by_several_routes() {
 }
 
 #[test]
-fn max_forwards_is_counted_down() {
+fn max_forwards_is_decremented() {
     let server = Upstream::echo();
-    let proxy = before(&server.url());
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     for (sent, received) in [
         ("7", "6"),
@@ -126,16 +122,20 @@ fn max_forwards_is_counted_down() {
         for method in ["OPTIONS", "TRACE"] {
             let request = format!("{method} / HTTP/1.1\r\nHost: a\r\nMax-Forwards: {sent}\r\n\r\n");
             let seen = client.ask(&request).echoed();
-            assert_eq!((seen.all("max-forwards"), &seen.start[..1]), (vec![received], &method[..1]));
+            assert_eq!(
+                (seen.all("max-forwards"), &seen.start[..1]),
+                (vec![received], &method[..1]),
+                "{sent}"
+            );
         }
     }
-    // For other methods it means nothing.
+    // Max-Forwards does not apply to other methods.
     assert_eq!(client.get("/", &["Max-Forwards: 0"]).echoed().header("max-forwards"), Some("0"));
     assert_eq!(client.ask(&format!("{OPTIONS}\r\n")).echoed().header("max-forwards"), None);
 }
 
 #[test]
-fn the_last_hop_answers_by_itself() {
+fn max_forwards_zero_is_answered_locally() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!(
         "[limits.few]\nrate = \"3/hour\"\n\
@@ -145,26 +145,26 @@ fn the_last_hop_answers_by_itself() {
     let mut client = Client::connect(proxy.addr());
     let last =
         |method: &str| format!("{method} / HTTP/1.1\r\nHost: a\r\nCookie: secret\r\nMax-Forwards: 0\r\n\r\n");
-    let answer = client.ask(&last("OPTIONS"));
-    assert_eq!((answer.status(), answer.header("x-ratelimit-remaining")), (204, Some("2")));
-    // Nothing is echoed: scripts could read cookies and tokens that way.
-    let answer = client.ask(&last("TRACE"));
-    assert_eq!((answer.status(), answer.header("x-ratelimit-remaining")), (405, Some("1")));
-    assert!(answer.header("allow").is_some_and(|allow| !allow.contains("TRACE")), "{answer:?}");
-    assert!(!answer.text().contains("secret"));
-    // A number that is none can't be counted down.
-    let answer = client.ask(&format!("{OPTIONS}Max-Forwards: x\r\n\r\n"));
-    assert_eq!((answer.status(), answer.header("x-ratelimit-remaining")), (400, Some("0")));
-    // Limits come first.
+    let response = client.ask(&last("OPTIONS"));
+    assert_eq!((response.status(), response.header("x-ratelimit-remaining")), (204, Some("2")));
+    // TRACE echoes nothing, since scripts could read cookies and tokens.
+    let response = client.ask(&last("TRACE"));
+    assert_eq!((response.status(), response.header("x-ratelimit-remaining")), (405, Some("1")));
+    assert!(response.header("allow").is_some_and(|allow| !allow.contains("TRACE")), "{response:?}");
+    assert!(!response.text().contains("secret"));
+    // An invalid number is rejected.
+    let response = client.ask(&format!("{OPTIONS}Max-Forwards: x\r\n\r\n"));
+    assert_eq!((response.status(), response.header("x-ratelimit-remaining")), (400, Some("0")));
+    // Limits apply first.
     let mut client = Client::connect(proxy.addr());
     assert_eq!(client.ask(&last("OPTIONS")).status(), 429);
     assert_eq!(server.requests().len(), 0);
     for odd in ["-1", "1 2", "", "+1", "1, 2"] {
-        let proxy = before(&server.url());
-        let answer = Client::connect(proxy.addr()).ask(&format!("{OPTIONS}Max-Forwards: {odd}\r\n\r\n"));
-        assert_eq!(answer.status(), 400, "{odd:?}");
+        let proxy = Tidegate::forwarding_to(&server.url());
+        let response = Client::connect(proxy.addr()).ask(&format!("{OPTIONS}Max-Forwards: {odd}\r\n\r\n"));
+        assert_eq!(response.status(), 400, "{odd:?}");
     }
-    let proxy = before(&server.url());
+    let proxy = Tidegate::forwarding_to(&server.url());
     let twice = format!("{OPTIONS}Max-Forwards: 1\r\nMax-Forwards: 2\r\n\r\n");
     assert_eq!(Client::connect(proxy.addr()).ask(&twice).status(), 400);
 }

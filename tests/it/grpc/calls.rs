@@ -1,4 +1,4 @@
-//! gRPC, with its library at both ends.
+//! gRPC calls: all kinds, errors, deadlines, cancellation, drain and reload.
 
 use super::*;
 
@@ -8,10 +8,10 @@ async fn assert_all_kinds_pass(client: &GrpcClient) {
     let bytes = MetadataValue::from_bytes(&[0, 255, 10, 13]);
     request.metadata_mut().insert("x-word", "said".parse().unwrap());
     request.metadata_mut().insert_bin("x-bytes-bin", bytes.clone());
-    let answer = client.unary_with("Echo", request).await.unwrap();
-    assert_eq!(answer.get_ref(), "hello");
-    assert_eq!(answer.metadata().get("x-word").unwrap(), "said");
-    assert_eq!(answer.metadata().get_bin("x-bytes-bin").unwrap(), bytes);
+    let response = client.unary_with("Echo", request).await.unwrap();
+    assert_eq!(response.get_ref(), "hello");
+    assert_eq!(response.metadata().get("x-word").unwrap(), "said");
+    assert_eq!(response.metadata().get_bin("x-bytes-bin").unwrap(), bytes);
 
     let all = client.download("Count", "300 1000").await.unwrap().rest().await.unwrap();
     assert_eq!((all.len(), all.iter().map(Bytes::len).sum()), (300, 300_000));
@@ -22,7 +22,7 @@ async fn assert_all_kinds_pass(client: &GrpcClient) {
     let (say, said) = channel(1);
     let mut heard = client.talk("Echo", ReceiverStream::new(said)).await.unwrap();
     for number in 0..20 {
-        // Each is answered before the next one is said.
+        // Each message is echoed before the next one is sent.
         let message = Bytes::from(format!("message {number}"));
         say.send(message.clone()).await.unwrap();
         assert_eq!(heard.next().await.unwrap(), Some(message));
@@ -32,23 +32,23 @@ async fn assert_all_kinds_pass(client: &GrpcClient) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn calls_of_all_kinds_pass() {
-    let (server, _proxy, client) = in_the_clear().await;
+async fn calls_of_all_kinds_are_forwarded() {
+    let (server, _proxy, client) = over_plaintext().await;
     assert_all_kinds_pass(&client).await;
     assert_eq!(server.connections(), 1);
-    eventually("all calls are done", || server.open() == 0);
+    eventually("all calls are finished", || server.open() == 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn calls_of_all_kinds_pass_over_tls() {
+async fn calls_of_all_kinds_are_forwarded_over_tls() {
     let (server, _proxy, client) = over_tls().await;
     assert_all_kinds_pass(&client).await;
     assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_failure_passes_with_all_that_it_says() {
-    let (_server, _proxy, client) = in_the_clear().await;
+async fn an_error_status_keeps_its_details_and_metadata() {
+    let (_server, _proxy, client) = over_plaintext().await;
     let mut request = Request::new(Bytes::from_static(b"what?"));
     request.metadata_mut().insert("x-word", "said".parse().unwrap());
     request.metadata_mut().insert_bin("x-bytes-bin", MetadataValue::from_bytes(&[0, 200]));
@@ -67,8 +67,8 @@ async fn a_failure_passes_with_all_that_it_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_deadline_reaches_the_server_and_ends_the_call() {
-    let (server, _proxy, client) = in_the_clear().await;
+async fn a_deadline_is_forwarded_and_ends_the_call() {
+    let (server, _proxy, client) = over_plaintext().await;
     let mut request = Request::new(Bytes::new());
     request.set_timeout(Duration::from_mins(5));
     client.unary_with("Echo", request).await.unwrap();
@@ -77,40 +77,40 @@ async fn a_deadline_reaches_the_server_and_ends_the_call() {
     request.set_timeout(Duration::from_millis(300));
     let status = client.unary_with("Wait", request).await.unwrap_err();
     assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status}");
-    eventually("the server has heard of it", || server.open() == 0);
+    eventually("the call is cancelled at the server", || server.open() == 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_call_that_is_cancelled_is_over_for_the_server() {
-    let (server, _proxy, client) = in_the_clear().await;
-    // Before an answer.
-    let (asking, other) = (client.clone(), client.clone());
-    let asked = tokio::spawn(async move { asking.unary("Wait", "").await });
-    eventually("it is called", || server.open() == 1);
-    asked.abort();
-    eventually("the server has heard of it", || server.open() == 0);
-    // In the middle of one.
+async fn a_cancellation_reaches_the_server() {
+    let (server, _proxy, client) = over_plaintext().await;
+    // Before the response.
+    let (waiting, other) = (client.clone(), client.clone());
+    let call = tokio::spawn(async move { waiting.unary("Wait", "").await });
+    eventually("the server has the call", || server.open() == 1);
+    call.abort();
+    eventually("the call is cancelled at the server", || server.open() == 0);
+    // During the response.
     let mut heard = client.download("Count", "1000000 1000").await.unwrap();
     heard.next().await.unwrap();
     assert_eq!(server.open(), 1);
     drop(heard);
-    eventually("the server has heard that nobody listens", || server.open() == 0);
+    eventually("the call is cancelled at the server", || server.open() == 0);
     assert_eq!(other.unary("Echo", "on").await.unwrap().into_inner(), "on");
     assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn large_messages_pass_both_ways() {
-    let (_server, _proxy, client) = in_the_clear().await;
+    let (_server, _proxy, client) = over_plaintext().await;
     let large: Bytes = (0..16_u32 << 20).map(|number| (number % 251) as u8).collect();
-    let answer = client.unary("Echo", large.clone()).await.unwrap().into_inner();
-    // They are too large to be shown.
-    assert!(answer == large);
+    let response = client.unary("Echo", large.clone()).await.unwrap().into_inner();
+    // Without `assert_eq!`, which would print both.
+    assert!(response == large);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_calls_share_a_connection() {
-    let (server, _proxy, client) = in_the_clear().await;
+    let (server, _proxy, client) = over_plaintext().await;
     let calls = (0..500).map(|number| {
         let client = client.clone();
         tokio::spawn(async move {
@@ -121,18 +121,18 @@ async fn many_calls_share_a_connection() {
     for call in calls.collect::<Vec<_>>() {
         call.await.unwrap();
     }
-    // One worker has one connection for 128 of them, and no client asks more at once.
+    // A connection carries 128 streams, and the client opens no more at once.
     assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_call_that_is_refused_is_told_when_to_come_again() {
-    let (server, _proxy, client) = in_the_clear().await;
+async fn a_denied_call_gets_retry_after() {
+    let (server, _proxy, client) = over_plaintext().await;
     let sum = || client.unary("Sum", "abc");
-    let answer = sum().await.unwrap();
-    assert_eq!(answer.metadata().get("x-ratelimit-remaining").unwrap(), "1");
+    let response = sum().await.unwrap();
+    assert_eq!(response.metadata().get("x-ratelimit-remaining").unwrap(), "1");
     assert_eq!(
-        answer.metadata().get("x-request-id").unwrap(),
+        response.metadata().get("x-request-id").unwrap(),
         server.metadata().get("x-request-id").unwrap()
     );
     sum().await.unwrap();
@@ -146,19 +146,19 @@ async fn a_call_that_is_refused_is_told_when_to_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_call_that_says_too_much_is_refused() {
-    let (server, _proxy, client) = in_the_clear().await;
+async fn a_call_above_max_body_is_rejected() {
+    let (server, _proxy, client) = over_plaintext().await;
     let status = client.unary("Sum", vec![0; 100 << 10]).await.unwrap_err();
     assert_eq!(
         (status.code(), status.message()),
         (Code::ResourceExhausted, "the request body is larger than the route allows")
     );
-    eventually("the server has heard of it", || server.open() == 0);
+    eventually("the call is cancelled at the server", || server.open() == 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_call_holds_its_slot_to_the_end_of_its_stream() {
-    let (server, _proxy, client) = in_the_clear().await;
+    let (server, _proxy, client) = over_plaintext().await;
     for _ in 0..2 {
         let (say, said) = channel(1);
         let mut heard = client.talk("Held", ReceiverStream::new(said)).await.unwrap();
@@ -170,16 +170,16 @@ async fn a_call_holds_its_slot_to_the_end_of_its_stream() {
         assert_eq!(heard.next().await.unwrap(), None);
         assert_eq!(client.unary("Held", "again").await.unwrap().into_inner(), "again");
     }
-    // One that is cancelled gives it back as well, though more could be said.
+    // A cancelled call releases the slot, too.
     let (say, said) = channel(1);
     let heard = client.talk("Held", ReceiverStream::new(said)).await.unwrap();
     drop((heard, say));
-    eventually("the server has heard that it is cancelled", || server.open() == 0);
+    eventually("the call is cancelled at the server", || server.open() == 0);
     client.unary("Held", "").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_fails_on_the_way_has_a_status_of_its_own() {
+async fn upstream_failures_have_a_grpc_status() {
     let server = GrpcServer::start(None);
     let proxy = before(&server, "", "response_timeout = \"300ms\"");
     let client = GrpcClient::connect(url(&proxy), None).await;
@@ -188,7 +188,7 @@ async fn what_fails_on_the_way_has_a_status_of_its_own() {
         (status.code(), status.message()),
         (Code::DeadlineExceeded, "the upstream did not respond in time")
     );
-    eventually("the server has heard of it", || server.open() == 0);
+    eventually("the call is cancelled at the server", || server.open() == 0);
     let proxy = Tidegate::start(&configuration(&server, "", "").replace(&server.url(), "http://127.0.0.1:1"));
     let client = GrpcClient::connect(url(&proxy), None).await;
     let status = client.unary("Echo", "").await.unwrap_err();
@@ -196,7 +196,7 @@ async fn what_fails_on_the_way_has_a_status_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_conversation_may_be_silent_and_outlives_a_reload() {
+async fn a_silent_bidirectional_call_survives_timeouts_and_reloads() {
     let server = GrpcServer::start(None);
     let short = (
         "body_timeout = \"200ms\"\nidle_timeout = \"200ms\"",
@@ -207,7 +207,7 @@ async fn a_conversation_may_be_silent_and_outlives_a_reload() {
     let (say, said) = channel(1);
     let mut heard = client.talk("Echo", ReceiverStream::new(said)).await.unwrap();
     for word in ["one", "two"] {
-        // Longer than anything else may be silent here.
+        // Real time is tested: any other response or request body would time out.
         tokio::time::sleep(Duration::from_millis(700)).await;
         say.send(word.into()).await.unwrap();
         assert_eq!(heard.next().await.unwrap().unwrap(), word);
@@ -218,18 +218,18 @@ async fn a_conversation_may_be_silent_and_outlives_a_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_conversation_that_is_silent_for_too_long_ends() {
+async fn a_silent_bidirectional_call_ends_after_tunnel_timeout() {
     let server = GrpcServer::start(None);
     let proxy = before(&server, "tunnel_timeout = \"300ms\"", "");
     let client = GrpcClient::connect(url(&proxy), None).await;
     let (_say, said) = channel(1);
     let mut heard = client.talk("Echo", ReceiverStream::new(said)).await.unwrap();
     heard.next().await.unwrap_err();
-    eventually("the server has heard of it", || server.open() == 0);
+    eventually("the call is cancelled at the server", || server.open() == 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_conversation_comes_to_its_end_while_the_proxy_drains() {
+async fn a_bidirectional_call_finishes_during_a_drain() {
     let server = GrpcServer::start(None);
     let mut proxy = before(&server, "", "");
     let client = GrpcClient::connect(url(&proxy), None).await;

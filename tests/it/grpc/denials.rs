@@ -1,4 +1,4 @@
-//! What clients of gRPC hear of a refusal beside its code.
+//! Messages and details of gRPC calls that are denied or answered locally.
 
 use prost::Message as _;
 use tonic::Status;
@@ -6,8 +6,8 @@ use tonic_types::{StatusExt as _, pb};
 
 use super::*;
 
-/// A proxy with a limit of one call an hour, routes that refuse by themselves, and these lines.
-fn refusing(lines: &str) -> Tidegate {
+/// A proxy with a limit of one call an hour, local error responses, and these lines.
+fn denying(lines: &str) -> Tidegate {
     Tidegate::start(&format!(
         "[limits.one]\nrate = \"1/hour\"\n{lines}\n\
          [[routes]]\npath = \"/test.Calls/One\"\nlimits = [\"one\"]\nrespond = {{ status = 200 }}\n\
@@ -19,8 +19,8 @@ fn refusing(lines: &str) -> Tidegate {
     ))
 }
 
-/// What the client of this library makes of a refused call.
-async fn refusal(proxy: &Tidegate, method: &str) -> Status {
+/// The status that tonic reports for a call.
+async fn status_of(proxy: &Tidegate, method: &str) -> Status {
     GrpcClient::connect(url(proxy), None).await.unary(method, "").await.unwrap_err()
 }
 
@@ -28,12 +28,12 @@ fn header<'s>(status: &'s Status, name: &str) -> Option<&'s str> {
     status.metadata().get(name).map(|value| value.to_str().unwrap())
 }
 
-/// How long to wait, as the details have it.
+/// The retry delay in the status details.
 fn delay(status: &Status) -> Option<Duration> {
     status.get_details_retry_info().and_then(|info| info.retry_delay)
 }
 
-/// Checks that the details say the same as the headers.
+/// Asserts that the status details repeat the headers.
 #[track_caller]
 fn assert_details_repeat(status: &Status) {
     let details = pb::Status::decode(status.details()).unwrap();
@@ -44,47 +44,47 @@ fn assert_details_repeat(status: &Status) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_details_say_when_to_come_again() {
-    let proxy = refusing("");
-    // The answer of the route is none of gRPC's, and spends the limit.
-    refusal(&proxy, "One").await;
-    let status = refusal(&proxy, "One").await;
+async fn status_details_have_the_retry_delay() {
+    let proxy = denying("");
+    // The response of the route is not gRPC, but is counted.
+    status_of(&proxy, "One").await;
+    let status = status_of(&proxy, "One").await;
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(delay(&status).is_some_and(|delay| (3500..=3600).contains(&delay.as_secs())), "{status:?}");
     assert_details_repeat(&status);
-    let status = refusal(&proxy, "Later").await;
+    let status = status_of(&proxy, "Later").await;
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "later"));
     assert_eq!(delay(&status), Some(Duration::from_secs(7)));
     assert_details_repeat(&status);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn there_are_no_details_where_nobody_knows_when() {
-    let proxy = refusing("");
+async fn there_are_no_status_details_without_a_retry_delay() {
+    let proxy = denying("");
     for (method, pushback) in [("Never", Some("-1")), ("Date", None), ("Nowhere", None)] {
-        let status = refusal(&proxy, method).await;
+        let status = status_of(&proxy, method).await;
         assert_eq!((status.details(), header(&status, "grpc-retry-pushback-ms")), (&b""[..], pushback));
         assert!(!status.metadata().contains_key("grpc-status-details-bin"), "{status:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_operators_own_words_come_as_they_were_written() {
-    let proxy = refusing("[answers]\ndenied = { body = \" 100 % für heute\\nvorbei; {retry_after} s\\n\" }");
-    refusal(&proxy, "One").await;
-    let status = refusal(&proxy, "One").await;
+async fn a_configured_body_becomes_the_grpc_message() {
+    let proxy = denying("[answers]\ndenied = { body = \" 100 % für heute\\nvorbei; {retry_after} s\\n\" }");
+    status_of(&proxy, "One").await;
+    let status = status_of(&proxy, "One").await;
     let wait = header(&status, "retry-after").unwrap();
     assert_eq!(status.message(), format!("100 % für heute\nvorbei; {wait} s"));
     assert_details_repeat(&status);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_long_answer_becomes_a_short_message() {
+async fn a_long_body_is_truncated_in_the_grpc_message() {
     // Each character takes three bytes, and escaped nine.
     let body = "€".repeat(20_000);
-    let proxy = refusing(&format!("[answers]\ndenied = {{ body = \"{body}\" }}"));
-    refusal(&proxy, "One").await;
-    let status = refusal(&proxy, "One").await;
+    let proxy = denying(&format!("[answers]\ndenied = {{ body = \"{body}\" }}"));
+    status_of(&proxy, "One").await;
+    let status = status_of(&proxy, "One").await;
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     assert_eq!(status.message(), "€".repeat(1024 / 3));
     assert_details_repeat(&status);

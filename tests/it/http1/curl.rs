@@ -1,10 +1,10 @@
-//! What somebody sees who tries it with curl.
+//! The limits of a first configuration, as curl sees them.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{RedisServer, Tidegate, curl};
 
-/// Three at once, and one more each two seconds.
+/// A burst of three requests, and one more every two seconds.
 const CONFIG: &str = r#"
 [limits.per-client]
 rate = "3/6s"
@@ -14,8 +14,8 @@ limits = ["per-client"]
 respond = { status = 200, body = "hello\n" }
 "#;
 
-/// Three pass, the fourth is told when to come again, comes then, and passes; but only once.
-fn comes_again(proxy: &Tidegate) {
+/// Three requests pass, the fourth gets Retry-After, and one passes after that time.
+fn assert_retry_after_is_accurate(proxy: &Tidegate) {
     let url = proxy.url("/hello");
     let begin = Instant::now();
     for remaining in ["2", "1", "0"] {
@@ -27,7 +27,11 @@ fn comes_again(proxy: &Tidegate) {
         assert_eq!(head.header("retry-after"), None);
     }
     let (status, head, body) = curl(&[&url]);
-    assert!(begin.elapsed() < Duration::from_secs(2), "too slow to say anything: {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(2),
+        "the machine is too slow for this test: {:?}",
+        begin.elapsed()
+    );
     assert_eq!(status, 429);
     assert_eq!(head.start, "HTTP/1.1 429 Too Many Requests");
     assert_eq!(head.header("x-ratelimit-limit"), Some("3"));
@@ -41,7 +45,7 @@ fn comes_again(proxy: &Tidegate) {
     assert!(body.contains(&detail), "{body}");
     let wait: u64 = wait.parse().unwrap();
     assert!((1..=2).contains(&wait), "{wait}");
-    // What the header asks for, and nothing more.
+    // Real time is tested: the header promises that this wait is enough.
     std::thread::sleep(Duration::from_secs(wait));
     let (status, head, body) = curl(&[&url]);
     assert_eq!((status, &*body), (200, "hello\n"));
@@ -51,18 +55,18 @@ fn comes_again(proxy: &Tidegate) {
 }
 
 #[test]
-fn curl_comes_again_when_it_is_told() {
-    comes_again(&Tidegate::start(CONFIG));
+fn retry_after_is_accurate_with_the_memory_store() {
+    assert_retry_after_is_accurate(&Tidegate::start(CONFIG));
 }
 
 #[test]
-fn curl_comes_again_when_redis_counts() {
+fn retry_after_is_accurate_with_redis() {
     let redis = RedisServer::start();
-    comes_again(&Tidegate::start_with(&redis, CONFIG));
+    assert_retry_after_is_accurate(&Tidegate::start_with(&redis, CONFIG));
 }
 
 #[test]
-fn curl_sends_what_it_likes() {
+fn requests_of_curl_with_a_body_head_and_http_1_0_are_served() {
     let proxy = Tidegate::start(CONFIG);
     let (status, _, body) = curl(&["--request", "DELETE", "--data", "x=1", &proxy.url("/")]);
     assert_eq!((status, &*body), (200, "hello\n"));

@@ -1,4 +1,4 @@
-//! Large bodies, and sides that do not read.
+//! Large bodies, backpressure and disconnects.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use super::messages::{MIB, before};
-use crate::support::{Client, PATIENCE, Upstream, Wire, eventually, settled};
+use super::messages::MIB;
+use crate::support::{Client, PATIENCE, Tidegate, Upstream, Wire, eventually, settled};
 
-/// A piece of a large body: bytes that tell where they stand. Its length is a multiple of its period, so that
-/// a body is made of many such pieces.
+/// A piece of a large body, in which each byte depends on its position. Its length is a multiple of its period, so that
+/// such pieces follow each other seamlessly.
 fn pattern() -> Vec<u8> {
     (0..251).cycle().take(251 * 251).collect()
 }
 
-/// Sends so many bytes of the pattern.
+/// Sends `total` bytes of the pattern.
 fn send_pattern(wire: &mut Wire, total: usize) {
     let piece = pattern();
     let mut left = total;
@@ -28,7 +28,7 @@ fn send_pattern(wire: &mut Wire, total: usize) {
     }
 }
 
-/// Reads so many bytes of the pattern, and is sure of each.
+/// Reads `total` bytes, and asserts that they are the pattern.
 fn check_pattern(wire: &mut Wire, total: usize) {
     let piece = pattern();
     let mut left = total;
@@ -55,7 +55,7 @@ fn large_bodies_stream_in_constant_memory() {
             }
         }
     });
-    let proxy = before(&server);
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     let before = proxy.memory();
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n"));
@@ -70,11 +70,11 @@ fn large_bodies_stream_in_constant_memory() {
     for memory in [between, after] {
         assert!(memory < before + 32 * 1024, "{before} KiB, then {between}, then {after}");
     }
-    // The connection upstream is whole after both.
+    // The upstream connection is reused after both.
     assert_eq!(server.connections(), 1);
 }
 
-/// Sends for as long as it can, and counts.
+/// Sends until the connection is closed, and counts the bytes.
 fn pour(wire: &mut Wire, sent: &AtomicUsize) {
     wire.stream().set_write_timeout(Some(Duration::from_mins(1))).unwrap();
     let piece = vec![b'x'; 64 * 1024];
@@ -94,7 +94,7 @@ fn small_client(address: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn a_server_waits_for_a_client_that_does_not_read() {
+fn a_client_that_does_not_read_slows_the_server() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&sent);
     let server = Upstream::scripted(move |caller| {
@@ -102,35 +102,34 @@ fn a_server_waits_for_a_client_that_does_not_read() {
         let _ = caller.try_send("HTTP/1.1 200 OK\r\n\r\n");
         pour(caller, &counter);
     });
-    let proxy = before(&server);
+    let proxy = Tidegate::forwarding_to(&server.url());
     let memory = proxy.memory();
     let mut stream = small_client(proxy.addr());
     std::io::Write::write_all(&mut stream, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    // What is under way lies in the kernel's buffers, which hold a few megabytes each.
+    // The kernel's buffers hold a few megabytes each.
     let stopped = settled(&sent);
     assert!(stopped < 24 * MIB, "{stopped} bytes");
     assert!(proxy.memory() < memory + 16 * 1024, "{memory} KiB, then {}", proxy.memory());
-    // As soon as the client reads, it goes on.
+    // The server continues as soon as the client reads.
     let mut bytes = vec![0; 64 * 1024];
     eventually("more is sent", || {
         assert!(stream.read(&mut bytes).unwrap() > 0);
         sent.load(Ordering::SeqCst) > stopped + MIB
     });
     drop(stream);
-    eventually("a client that is gone takes the connection with it", || server.open() == 0);
+    eventually("the upstream connection is closed with the client's", || server.open() == 0);
 }
 
 #[test]
-fn a_client_waits_for_a_server_that_does_not_read() {
+fn a_server_that_does_not_read_slows_the_client() {
     let may_read = Arc::new(AtomicBool::new(false));
     let waits = Arc::clone(&may_read);
     let server = Upstream::scripted(move |caller| {
         let _ = caller.read_head();
         eventually("the test is done", || waits.load(Ordering::SeqCst));
-        // The end comes after what has been sent before.
         caller.read_to_close();
     });
-    let proxy = before(&server);
+    let proxy = Tidegate::forwarding_to(&server.url());
     let memory = proxy.memory();
     let sent = AtomicUsize::new(0);
     let client = Client::connect(proxy.addr());
@@ -149,18 +148,18 @@ fn a_client_waits_for_a_server_that_does_not_read() {
         assert!(grown < 16 * 1024, "{grown} KiB more");
     });
     drop(handle);
-    eventually("a client that is gone takes the connection with it", || server.open() == 0);
+    eventually("the upstream connection is closed with the client's", || server.open() == 0);
 }
 
 #[test]
-fn a_client_that_goes_away_frees_the_server() {
-    // In the body of the answer.
+fn a_client_disconnect_closes_the_upstream_connection() {
+    // During the response body.
     let server = Upstream::scripted(|caller| {
         let _ = caller.request();
         let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nsome");
         let _ = caller.request();
     });
-    let proxy = before(&server);
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     client.read_head().unwrap().unwrap();
@@ -168,17 +167,17 @@ fn a_client_that_goes_away_frees_the_server() {
     assert_eq!(server.open(), 1);
     drop(client);
     eventually("the connection is closed", || server.open() == 0);
-    // While it waits for the answer.
+    // Before the response.
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the server is asked", || server.requests().len() == 2);
+    eventually("the server has the request", || server.requests().len() == 2);
     drop(client);
     eventually("the connection is closed", || server.open() == 0);
-    // In the body of its request.
+    // During the request body.
     let mut client = Client::connect(proxy.addr());
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nsome");
-    eventually("the server is asked", || server.open() == 1);
+    eventually("the server has the request", || server.open() == 1);
     drop(client);
     eventually("the connection is closed", || server.open() == 0);
-    assert_eq!(server.requests().len(), 2, "half a request is none");
+    assert_eq!(server.requests().len(), 2, "the last request is incomplete");
 }

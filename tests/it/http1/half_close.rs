@@ -1,33 +1,30 @@
-//! How connections end: clients that close one side, and answers that come before the request is whole.
+//! Clients that close their sending side, and early responses.
 
-use std::io::Read as _;
-use std::time::Duration;
+use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
-use crate::support::{Caller, Client, Tidegate, Upstream, eventually, get};
+use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, get, settled};
 
 const MIB: usize = 1024 * 1024;
 
-fn before(server: &Upstream) -> Tidegate {
-    Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()))
-}
-
-/// Answers each request with its target, after a while.
-fn slowly(caller: &mut Caller) {
-    while let Ok(Some(request)) = caller.request() {
-        // Long enough for the proxy to see the end of what the client sends.
-        std::thread::sleep(Duration::from_millis(200));
-        let target =
-            request.start.split(' ').nth(1).unwrap().to_owned() + &String::from_utf8_lossy(&request.body);
-        let _ =
-            caller.try_send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{target}", target.len()));
-    }
-}
-
 #[test]
-fn a_client_that_closes_its_sending_side_gets_its_answer() {
-    let server = Upstream::scripted(slowly);
-    let proxy = before(&server);
-    for (requests, answers) in [
+fn a_half_closed_client_gets_its_response() {
+    let (release, released) = channel();
+    let released = Mutex::new(released);
+    // Responds with the target and the body of each request, once that is released.
+    let server = Upstream::scripted(move |caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let text =
+                request.start.split(' ').nth(1).unwrap().to_owned() + &String::from_utf8_lossy(&request.body);
+            let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+            let _ =
+                caller.try_send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len()));
+        }
+    });
+    let proxy = Tidegate::forwarding_to(&server.url());
+    for (pieces, responses) in [
         (&["GET /a HTTP/1.1\r\nHost: a\r\n\r\n"][..], &["/a"][..]),
         (&["GET /a HTTP/1.0\r\n\r\n"], &["/a"]),
         (&["POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"], &["/ahi"]),
@@ -40,14 +37,16 @@ fn a_client_that_closes_its_sending_side_gets_its_answer() {
         (&["GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHo"], &["/a"]),
     ] {
         let mut client = Client::connect(proxy.addr());
-        for piece in requests {
+        for piece in pieces {
             client.send(piece);
-            // So that a body comes apart from its head; together it comes in the other cases.
-            std::thread::sleep(Duration::from_millis(20));
+            proxy.wait_read();
         }
         client.finish();
-        for answer in answers {
-            assert_eq!(client.read().text(), *answer, "{requests:?}");
+        // The server responds after the proxy has read the end of what the client sends.
+        proxy.wait_read();
+        for response in responses {
+            release.send(()).unwrap();
+            assert_eq!(client.read().text(), *response, "{pieces:?}");
         }
         client.expect_close();
     }
@@ -55,27 +54,31 @@ fn a_client_that_closes_its_sending_side_gets_its_answer() {
 }
 
 #[test]
-fn a_long_answer_reaches_a_client_that_has_closed_its_sending_side() {
-    const LENGTH: usize = 16 * MIB;
-    let server = Upstream::answering(
-        [format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n").as_bytes(), &vec![b'x'; LENGTH]]
-            .concat(),
-    );
-    let proxy = before(&server);
+fn a_half_closed_client_gets_a_large_response() {
+    // More than the buffers between server and client hold.
+    const LENGTH: usize = 48 * MIB;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent);
+    let server = Upstream::scripted(move |caller| {
+        let _ = caller.request();
+        let _ = caller.try_send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n"));
+        let mut stream = caller.stream();
+        let piece = vec![b'x'; 64 * 1024];
+        while counter.fetch_add(piece.len(), Ordering::SeqCst) < LENGTH && stream.write_all(&piece).is_ok() {}
+    });
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     client.finish();
     client.read_head().unwrap().unwrap();
-    // It takes pauses, so that the proxy has to wait with what it has.
-    for _ in 0..8 {
-        assert_eq!(client.take(LENGTH / 8).unwrap().len(), LENGTH / 8);
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    // The client does not read until the proxy has to wait for it.
+    assert!(settled(&sent) < LENGTH);
+    assert_eq!(client.take(LENGTH).unwrap().len(), LENGTH);
     client.expect_close();
 }
 
 #[test]
-fn an_own_answer_reaches_a_client_that_has_closed_its_sending_side() {
+fn a_half_closed_client_gets_a_local_reply() {
     let proxy = Tidegate::start("[[routes]]\npath = \"/*\"\nrespond = { status = 200, body = \"ok\" }\n");
     for request in [
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -91,36 +94,36 @@ fn an_own_answer_reaches_a_client_that_has_closed_its_sending_side() {
 }
 
 #[test]
-fn half_a_body_is_none_whoever_closes_behind_it() {
+fn an_incomplete_body_is_never_forwarded_as_complete() {
     let server = Upstream::echo();
-    let proxy = before(&server);
+    let proxy = Tidegate::forwarding_to(&server.url());
     for half in ["Content-Length: 100000\r\n\r\nsome", "Transfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n"] {
         let mut client = Client::connect(proxy.addr());
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{half}"));
-        eventually("the server is asked", || server.open() == 1);
+        eventually("the request head is forwarded", || server.open() == 1);
         client.finish();
-        let answer = client.read_to_close();
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 "), "{answer}");
-        eventually("the server is free", || server.open() == 0);
+        let response = client.read_to_close();
+        let response = String::from_utf8_lossy(&response);
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 400 "), "{half:?}: {response}");
+        eventually("the upstream connection is closed", || server.open() == 0);
     }
     assert!(server.requests().is_empty());
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
 }
 
-/// Sends a large body and only then looks for the answer, as many clients do.
+/// Sends a large body and only then reads the response, as many clients do.
 #[track_caller]
 fn upload(proxy: &Tidegate, framing: &str, body: &[u8]) -> u16 {
     let mut client = Client::connect(proxy.addr());
     client.send(format!("POST /upload HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
-    client.try_send(body).expect("the proxy takes what is sent, also when nobody wants it");
-    let answer = client.read_response("POST").expect("the answer arrives");
+    client.try_send(body).expect("the proxy reads the body, although it is discarded");
+    let response = client.read_response("POST").expect("the response arrives");
     client.expect_close();
-    answer.status()
+    response.status()
 }
 
 #[test]
-fn an_answer_that_comes_early_reaches_a_client_that_sends_everything_first() {
+fn an_early_response_reaches_a_client_that_sends_everything_first() {
     let server = Upstream::scripted(|caller| {
         let _ = caller.read_head();
         let _ = caller.try_send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!");
@@ -137,7 +140,7 @@ fn an_answer_that_comes_early_reaches_a_client_that_sends_everything_first() {
     assert_eq!(upload(&own, &length, &body), 404);
     assert_eq!(upload(&own, "Transfer-Encoding: chunked", &chunked), 404);
     assert_eq!(upload(&own, "Content-Length: x", &body), 400);
-    // Nobody waits for the rest of a body who does not want it: the end is there at once.
+    // The proxy does not wait for the rest of a body that it discards.
     let mut client = Client::connect(own.addr());
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{length}\r\n\r\nsome"));
     assert_eq!(client.read().status(), 404);
@@ -145,12 +148,12 @@ fn an_answer_that_comes_early_reaches_a_client_that_sends_everything_first() {
 }
 
 #[test]
-fn a_broken_response_is_seen_to_be_broken_whatever_its_end_is() {
+fn a_truncated_response_to_http_1_0_resets_the_connection() {
     let server = Upstream::scripted(|caller| {
         let _ = caller.request();
         let _ = caller.try_send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n");
     });
-    let proxy = before(&server);
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.0\r\n\r\n");
     let mut read = Vec::new();
@@ -159,19 +162,15 @@ fn a_broken_response_is_seen_to_be_broken_whatever_its_end_is() {
 }
 
 #[test]
-fn what_is_sent_without_end_is_not_read_without_end() {
+fn an_endless_body_is_not_drained_forever() {
     let proxy = Tidegate::start("[[routes]]\npath = \"/elsewhere\"\nrespond = { status = 200 }\n");
     let client = Client::connect(proxy.addr());
     let mut stream = client.stream();
     let length = 1024 * MIB;
-    std::io::Write::write_all(
-        &mut stream,
-        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").as_bytes(),
-    )
-    .unwrap();
+    write!(stream, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").unwrap();
     let piece = vec![b'x'; MIB];
-    let sent = (0..1024).take_while(|_| std::io::Write::write_all(&mut stream, &piece).is_ok()).count();
-    // What the proxy reads, and what lies in the kernel's buffers.
+    let sent = (0..1024).take_while(|_| stream.write_all(&piece).is_ok()).count();
+    // The proxy reads some of it, and the kernel's buffers hold some.
     assert!(sent < 128, "{sent} MiB");
     let _ = stream.read(&mut [0; 512]);
 }

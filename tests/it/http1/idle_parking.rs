@@ -1,14 +1,15 @@
-//! Connections that have been idle for a while hold nothing but their socket, and serve on as if they had never rested.
+//! Idle connections are parked: they keep nothing but their socket until the next byte arrives.
 
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use rustls::version::{TLS12, TLS13};
 
 use crate::support::{Authority, Client, Message, Tidegate, TlsClient, Upstream, eventually};
 
-/// A connection rests after half an idle second, and nothing that a client can see says so.
-const UNTIL_IT_RESTS: Duration = Duration::from_millis(800);
-/// Times a connection rests here.
+/// Longer than the half second after which an idle connection is parked.
+const PARK_DELAY: Duration = Duration::from_millis(800);
+/// How often a connection is parked.
 const ROUNDS: usize = 2;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -21,52 +22,52 @@ fn before(server: &Upstream, listener: &str) -> Tidegate {
     ))
 }
 
-/// Lets all connections rest.
-fn rest() {
-    // Resting is a matter of time alone, and the clock of a process can't be moved from here.
-    std::thread::sleep(UNTIL_IT_RESTS);
+/// Waits until all idle connections are parked.
+fn park() {
+    // Real time is tested: parking depends on nothing else, and is visible nowhere.
+    std::thread::sleep(PARK_DELAY);
 }
 
-/// A connection that has been served once, and rests.
-fn rested(proxy: &Tidegate) -> Client {
+/// A connection that has been served once, and is parked.
+fn parked(proxy: &Tidegate) -> Client {
     let mut client = Client::connect(proxy.addr());
     assert_eq!(client.ask(GET).status(), 200);
-    rest();
+    park();
     client
 }
 
 #[test]
-fn a_connection_serves_on_after_each_rest() {
+fn a_parked_connection_serves_the_next_request() {
     let echo = Upstream::echo();
     let plain = before(&echo, "");
     let proxied = before(&echo, "proxy_protocol = true");
     let mut clients = [plain.addr(), plain.addr(), proxied.addr()].map(Client::connect);
     clients[2].send("PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\r\n");
-    let old = "GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
-    let whose = |answer: Message| answer.echoed().header("x-forwarded-for").unwrap().to_owned();
+    let http_1_0 = "GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
+    let client_of = |response: Message| response.echoed().header("x-forwarded-for").unwrap().to_owned();
     for round in 0..=ROUNDS {
         if round > 0 {
-            rest();
+            park();
         }
-        assert_eq!(whose(clients[0].ask(GET)), "127.0.0.1");
-        assert_eq!(whose(clients[1].ask(old)), "127.0.0.1");
-        assert_eq!(whose(clients[2].ask(GET)), "192.0.2.7");
+        assert_eq!(client_of(clients[0].ask(GET)), "127.0.0.1");
+        assert_eq!(client_of(clients[1].ask(http_1_0)), "127.0.0.1");
+        assert_eq!(client_of(clients[2].ask(GET)), "192.0.2.7");
     }
-    // Bodies and pipelined requests as well, and the last request still is.
-    rest();
+    // Bodies, pipelined requests and `Connection: close` work after parking, too.
+    park();
     clients[0].send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi".to_owned() + GET + GET);
     assert_eq!(clients[0].read().echoed().text(), "hi");
     for _ in 0..2 {
         assert_eq!(clients[0].read().status(), 200);
     }
-    rest();
+    park();
     let last = clients[0].ask("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(last.header("connection"), Some("close"));
     clients[0].expect_close();
 }
 
 #[test]
-fn a_connection_over_tls_keeps_its_session_and_its_certificate() {
+fn a_parked_tls_connection_keeps_its_session_and_client_certificate() {
     let authority = Authority::new();
     authority.sign("a.test");
     authority.sign_client("alice");
@@ -86,125 +87,126 @@ fn a_connection_over_tls_keeps_its_session_and_its_certificate() {
     });
     for round in 0..=ROUNDS {
         if round > 0 {
-            rest();
+            park();
         }
         for client in &mut clients {
             assert_eq!(client.get("/").unwrap().text(), "hello");
         }
     }
-    // All were counted as one client's, by its certificate.
+    // All requests were counted for one client, by its certificate.
     assert_eq!(clients[0].get("/").unwrap().status(), 429);
-    // Two requests in one record: both are answered after the rest, though nothing comes for the second.
-    rest();
+    // Two requests in one TLS record: the second is read, although no further bytes arrive.
+    park();
     clients[0].ask_twice("/").unwrap();
     assert_eq!([(); 2].map(|()| clients[0].read().unwrap().status()), [429; 2]);
-    rest();
+    park();
     clients[0].finish().unwrap();
     assert!(clients[0].is_ended().unwrap());
 }
 
 #[test]
-fn half_a_head_is_kept_whenever_it_comes() {
+fn a_partial_head_survives_parking() {
     let echo = Upstream::echo();
     let proxy = before(&echo, "");
-    let (half, other) = GET.split_at(10);
-    // Before a rest, after it, and behind a request that was answered.
+    let (half, rest) = GET.split_at(10);
+    // Half a head before parking, after it, and behind a request.
     let mut first = Client::connect(proxy.addr());
     first.send(half);
     let mut piped = Client::connect(proxy.addr());
     piped.send(GET.to_owned() + half);
     assert_eq!(piped.read().status(), 200);
-    let mut later = rested(&proxy);
+    let mut later = parked(&proxy);
     later.send(half);
-    rest();
+    park();
     for mut client in [first, piped, later] {
-        assert_eq!(client.ask(other).status(), 200);
+        assert_eq!(client.ask(rest).status(), 200);
         assert_eq!(client.ask(GET).status(), 200);
     }
 }
 
 #[test]
-fn half_a_head_has_its_time_after_a_rest() {
+fn header_timeout_applies_after_parking() {
     let echo = Upstream::echo();
     let proxy = before(&echo, "header_timeout = \"500ms\"");
     let mut piped = Client::connect(proxy.addr());
     piped.send(GET.to_owned() + "GET / HT");
     assert_eq!(piped.read().status(), 200);
-    let mut client = rested(&proxy);
+    let mut client = parked(&proxy);
     let begun = Instant::now();
     client.send("GET / HT");
     client.expect_close();
     assert!(begun.elapsed() >= Duration::from_millis(500), "{:?}", begun.elapsed());
     piped.expect_close();
-    // A whole one has as long as it takes.
-    let mut client = rested(&proxy);
+    // A complete head is served.
+    let mut client = parked(&proxy);
     assert_eq!(client.ask(GET).status(), 200);
 }
 
 #[test]
-fn a_resting_connection_ends_when_either_side_wants_it() {
-    let server = Upstream::scripted(|caller| {
-        while let Ok(Some(_)) = caller.request() {
-            // Long enough for the proxy to see the end of what the client sends.
-            std::thread::sleep(Duration::from_millis(200));
-            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-        }
-    });
+fn a_parked_connection_closes_on_eof_and_on_idle_timeout() {
+    let (server, release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let ask = |client: &mut Client, release: &Sender<()>| {
+        release.send(()).unwrap();
+        assert_eq!(client.ask(GET).status(), 200);
+    };
     let proxy = before(&server, "idle_timeout = \"6s\"");
     let mut clients = [(); 5].map(|()| Client::connect(proxy.addr()));
-    let [gone, asking, cut, again, idle] = &mut clients;
-    for client in [&mut *gone, asking, cut, again] {
-        assert_eq!(client.ask(GET).status(), 200);
+    let [closed, half_closed, truncated, reused, idle] = &mut clients;
+    for client in [&mut *closed, half_closed, truncated, reused] {
+        ask(client, &release);
     }
     let idle_since = Instant::now();
-    assert_eq!(idle.ask(GET).status(), 200);
-    rest();
-    let again_since = Instant::now();
-    assert_eq!(again.ask(GET).status(), 200);
-    // One closes its side at once, one behind a request, and one behind half a request.
-    gone.finish();
-    asking.send(GET);
-    asking.finish();
-    cut.send(&GET[..10]);
-    cut.finish();
-    assert_eq!(asking.read().text(), "ok");
-    for client in [gone, asking, cut] {
+    ask(idle, &release);
+    park();
+    let reused_since = Instant::now();
+    ask(reused, &release);
+    // EOF without a request, after a request, and after half a request.
+    closed.finish();
+    half_closed.send(GET);
+    half_closed.finish();
+    truncated.send(&GET[..10]);
+    truncated.finish();
+    // The server responds after the proxy has read the end of what the client sends.
+    proxy.wait_read();
+    release.send(()).unwrap();
+    assert_eq!(half_closed.read().text(), "ok");
+    for client in [closed, half_closed, truncated] {
         client.expect_close();
     }
     idle.expect_close();
     assert!(idle_since.elapsed() >= Duration::from_secs(6), "{:?}", idle_since.elapsed());
-    again.expect_close();
-    assert!(again_since.elapsed() >= Duration::from_secs(6), "{:?}", again_since.elapsed());
+    reused.expect_close();
+    assert!(reused_since.elapsed() >= Duration::from_secs(6), "{:?}", reused_since.elapsed());
 }
 
 #[test]
-fn resting_connections_are_drained() {
+fn parked_connections_are_drained() {
     let echo = Upstream::echo();
     let mut proxy = before(&echo, "");
     let mut silent = Client::connect(proxy.addr());
     let mut idle = Client::connect(proxy.addr());
     assert_eq!(idle.ask(GET).status(), 200);
-    let mut asking = rested(&proxy);
-    // A request that is on its way when the drain begins.
+    let mut active = parked(&proxy);
+    // A request that arrives just before the drain begins.
     proxy.signal("STOP");
-    asking.send(GET);
+    active.send(GET);
     proxy.signal("TERM");
     proxy.signal("CONT");
-    assert_eq!(asking.read().status(), 200);
-    for client in [&mut silent, &mut idle, &mut asking] {
+    assert_eq!(active.read().status(), 200);
+    for client in [&mut silent, &mut idle, &mut active] {
         client.expect_close();
     }
     assert_eq!(proxy.wait().code(), Some(0));
 }
 
-/// Connections of a memory test.
+/// Connections of the memory test.
 const CROWD: u64 = 2_000;
 
 #[test]
-fn idle_and_silent_connections_take_little_memory() {
+fn idle_and_silent_connections_use_little_memory() {
     let proxy = Tidegate::start("[[routes]]\npath = \"/*\"\nrespond = { status = 200, body = \"ok\" }\n");
     let connect = || Client::connect(proxy.addr());
-    // Whatever the first connections need once for all.
+    // Memory that only the first connections allocate.
     drop((0..50).map(|_| connect().ask(GET)).collect::<Vec<_>>());
     let before = proxy.memory();
     let mut silent: Vec<Client> = (0..CROWD).map(|_| connect()).collect();
@@ -214,8 +216,8 @@ fn idle_and_silent_connections_take_little_memory() {
     for client in &mut silent {
         assert_eq!(client.ask(GET).status(), 200);
     }
-    eventually("they need little more when they rest", || each() < 8_192);
-    // None of them was closed.
+    eventually("parked connections use little more memory", || each() < 8_192);
+    // No connection was closed.
     for client in &mut silent {
         assert_eq!(client.ask(GET).status(), 200);
     }

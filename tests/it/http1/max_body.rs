@@ -1,4 +1,4 @@
-//! Bodies that are larger than their route lets pass.
+//! Bodies above `max_body`.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -15,33 +15,37 @@ fn small(server: &Upstream) -> Tidegate {
 }
 
 #[test]
-fn a_body_that_says_it_is_too_large_goes_nowhere_and_costs_nothing() {
+fn a_content_length_above_max_body_is_rejected_and_not_charged() {
     let server = Upstream::echo();
     let proxy = small(&server);
     let mut client = Client::connect(proxy.addr());
-    let answer = client.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n123456789");
-    assert_eq!((answer.status(), answer.header("connection")), (413, None));
-    assert!(answer.text().contains("the request body is larger than the route allows"), "{}", answer.text());
-    // What is short is read, and the connection goes on.
+    let response = client.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n123456789");
+    assert_eq!((response.status(), response.header("connection")), (413, None));
+    assert!(
+        response.text().contains("the request body is larger than the route allows"),
+        "{}",
+        response.text()
+    );
+    // The short body is drained, and the connection is reused.
     let passed = client.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n12345678");
     assert_eq!(passed.echoed().text(), "12345678");
     assert_eq!(passed.header("x-ratelimit-remaining"), Some("9"));
     for length in ["100000", "99999999999999999999999"] {
         let mut client = Client::connect(proxy.addr());
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
-        assert!(matches!(client.read().status(), 400 | 413));
+        assert!(matches!(client.read().status(), 400 | 413), "{length}");
         client.expect_close();
     }
-    let mut asking = Client::connect(proxy.addr());
-    asking.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n");
-    let answer = asking.read();
-    assert_eq!((answer.status(), answer.interim.len()), (413, 0));
-    asking.expect_close();
+    let mut expecting = Client::connect(proxy.addr());
+    expecting.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n");
+    let response = expecting.read();
+    assert_eq!((response.status(), response.interim.len()), (413, 0));
+    expecting.expect_close();
     assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
-fn a_body_that_turns_out_too_large_is_cut() {
+fn a_chunked_body_above_max_body_is_cut_off() {
     let (cut, was_cut) = channel();
     let cut = Mutex::new(cut);
     let server = Upstream::scripted(move |caller| {
@@ -57,16 +61,16 @@ fn a_body_that_turns_out_too_large_is_cut() {
     };
     let mut client = Client::connect(proxy.addr());
     assert_eq!(chunked(&mut client, "4\r\n1234\r\n4\r\n5678\r\n0\r\n\r\n").status(), 200);
-    let answer = chunked(&mut client, "4\r\n1234\r\n5\r\n56789\r\n0\r\n\r\n");
-    assert_eq!((answer.status(), answer.header("connection")), (413, Some("close")));
+    let response = chunked(&mut client, "4\r\n1234\r\n5\r\n56789\r\n0\r\n\r\n");
+    assert_eq!((response.status(), response.header("connection")), (413, Some("close")));
     client.expect_close();
-    // The server has not been told that this was all of it.
+    // The server sees a truncated body, not its end.
     was_cut.recv_timeout(PATIENCE).unwrap();
     assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
-fn an_answer_that_has_begun_is_cut_with_its_request() {
+fn a_started_response_is_cut_off_with_its_request() {
     let server = Upstream::scripted(|caller| {
         let Ok(Some(_)) = caller.read_head() else { return };
         let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");

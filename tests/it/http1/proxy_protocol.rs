@@ -1,4 +1,4 @@
-//! The PROXY protocol: a balancer says who the client is.
+//! The PROXY protocol: a load balancer sends the address of the client.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -21,13 +21,13 @@ fn config(echo: &Upstream, more: &str) -> String {
     )
 }
 
-/// A header of version 2: its command, its family, and what follows.
+/// A header of version 2 with this command, address family and rest.
 fn v2(command: u8, family: u8, block: &[u8]) -> Vec<u8> {
     let length = u16::try_from(block.len()).unwrap().to_be_bytes();
     [V2, &[command, family], &length, block].concat()
 }
 
-/// What the server sees of a request after this header.
+/// A request after this header, as the server receives it.
 fn seen(proxy: &Tidegate, header: &[u8], headers: &[&str]) -> Message {
     let mut client = Client::connect(proxy.addr());
     client.send(header);
@@ -35,7 +35,7 @@ fn seen(proxy: &Tidegate, header: &[u8], headers: &[&str]) -> Message {
 }
 
 #[test]
-fn both_versions_name_the_client() {
+fn both_versions_set_the_client_address() {
     let echo = Upstream::echo();
     let proxy = Tidegate::start(&config(&echo, ""));
     let v6 = [&[0x20, 1, 0x0d, 0xb8], &[0; 11][..], &[7], &[0; 15], &[1], &[0x12, 0x67, 1, 0xbb]].concat();
@@ -60,13 +60,13 @@ fn both_versions_name_the_client() {
 }
 
 #[test]
-fn a_header_may_come_with_the_request_or_in_pieces() {
+fn a_proxy_header_may_arrive_with_the_request_or_in_pieces() {
     let echo = Upstream::echo();
     let proxy = Tidegate::start(&config(&echo, ""));
     let v1 = b"PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\r\n".to_vec();
     for header in [v1, v2(0x21, 0x11, &[192, 0, 2, 7, 10, 0, 0, 1, 0x12, 0x67, 1, 0xbb])] {
         let mut whole = Client::connect(proxy.addr());
-        // Two requests behind it: none of their bytes may be lost.
+        // No byte of the two requests behind the header may be lost.
         whole.send([&header[..], REQUEST.as_bytes(), REQUEST.as_bytes()].concat());
         for _ in 0..2 {
             assert_eq!(whole.read().echoed().header("x-forwarded-for"), Some("192.0.2.7"));
@@ -80,7 +80,7 @@ fn a_header_may_come_with_the_request_or_in_pieces() {
 }
 
 #[test]
-fn what_does_not_begin_with_a_header_is_closed() {
+fn a_connection_without_a_valid_proxy_header_is_closed() {
     let echo = Upstream::echo();
     let proxy = Tidegate::start(&config(&echo, "handshake_timeout = \"300ms\""));
     let long = [b"PROXY UNKNOWN ".to_vec(), vec![b'x'; 100], b"\r\n".to_vec()].concat();
@@ -96,14 +96,14 @@ fn what_does_not_begin_with_a_header_is_closed() {
         v2(0x21, 0x11, &[0; 11]),
         v2(0x21, 0x21, &[0; 35]),
         [V2, &[0x21, 0x11, 0xff, 0xff]].concat(),
-        // These say too little, until their time is over.
+        // Incomplete headers, which are closed after the timeout.
         b"PROXY TCP4 192.0.2.7 10.0.0.1".to_vec(),
         V2.to_vec(),
         b"GET / ".to_vec(),
         Vec::new(),
     ] {
         let mut client = Client::connect(proxy.addr());
-        // It may be closed before all of it is sent.
+        // The proxy may close the connection before everything is sent.
         let _ = client.try_send(&header);
         client.expect_close();
     }
@@ -111,22 +111,21 @@ fn what_does_not_begin_with_a_header_is_closed() {
 }
 
 #[test]
-fn strangers_are_refused() {
+fn connections_of_untrusted_peers_are_closed() {
     let echo = Upstream::echo();
     let proxy = Tidegate::start(&config(&echo, ""));
-    let mut stranger = Client::connect_from("127.0.0.2", proxy.addr());
-    let _ = stranger.try_send(format!("PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\r\n{REQUEST}"));
-    stranger.expect_close();
+    let mut untrusted = Client::connect_from("127.0.0.2", proxy.addr());
+    let _ = untrusted.try_send(format!("PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\r\n{REQUEST}"));
+    untrusted.expect_close();
 }
 
-/// Whom the header names is believed no more than if it had connected itself.
 #[test]
-fn forwarding_headers_count_by_who_the_header_names() {
+fn forwarding_headers_are_trusted_by_the_address_in_the_proxy_header() {
     let echo = Upstream::echo();
     let proxy = Tidegate::start(&config(&echo, ""));
     let forwarded = ["X-Forwarded-For: 203.0.113.9"];
-    let stranger = seen(&proxy, b"PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\r\n", &forwarded);
-    assert_eq!(stranger.header("x-forwarded-for"), Some("192.0.2.7"));
+    let untrusted = seen(&proxy, b"PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\r\n", &forwarded);
+    assert_eq!(untrusted.header("x-forwarded-for"), Some("192.0.2.7"));
     let trusted = seen(&proxy, b"PROXY TCP4 10.1.2.3 10.0.0.1 4711 443\r\n", &forwarded);
     assert_eq!(trusted.header("x-forwarded-for"), Some("203.0.113.9, 10.1.2.3"));
     let ask = |client: &str| {
@@ -135,16 +134,16 @@ fn forwarding_headers_count_by_who_the_header_names() {
         connection.get("/limited", &forwarded).header("x-ratelimit-remaining").unwrap().to_owned()
     };
     assert_eq!([ask("192.0.2.7"), ask("192.0.2.7"), ask("192.0.2.8")], ["2", "1", "2"]);
-    // A trusted proxy behind the balancer: each of its clients counts.
+    // Behind a trusted proxy, X-Forwarded-For names the client.
     assert_eq!([ask("10.1.2.3"), ask("10.1.2.4")], ["2", "1"]);
 }
 
 #[test]
-fn tls_begins_behind_the_header() {
+fn tls_starts_after_the_proxy_header() {
     let authority = Authority::new();
     authority.sign("a.test");
     let echo = Upstream::echo();
-    let tls = format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("a.test"));
+    let tls = authority.listener("a.test");
     let proxy = Tidegate::start(&config(&echo, &tls));
     let client = authority.client(None, &[&TLS13]);
     let mut stream = TcpStream::connect(proxy.addr()).unwrap();

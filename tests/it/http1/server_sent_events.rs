@@ -1,17 +1,18 @@
-//! Server-sent events, as curl hears them.
+//! Server-sent events, received by curl.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::support::{Authority, Http2Server, PATIENCE, Tidegate, Upstream, eventually};
 
-/// Somebody who listens to events with curl.
+/// A curl that receives events.
 struct Listener {
     process: Child,
     lines: BufReader<ChildStdout>,
@@ -30,7 +31,7 @@ impl Listener {
         Self { process, lines }
     }
 
-    /// The next event; curl ends by itself if none comes.
+    /// The next event; curl times out if there is none.
     fn next(&mut self) -> String {
         let mut event = String::new();
         while !event.ends_with("\n\n") && self.lines.read_line(&mut event).unwrap() > 0 {}
@@ -40,68 +41,64 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // curl may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// What is to be said next.
-type Script = Arc<Mutex<Receiver<&'static str>>>;
+/// The events that a server is to send; an empty one is the last.
+type Events = Arc<tokio::sync::Mutex<UnboundedReceiver<&'static str>>>;
 
-fn script() -> (Sender<&'static str>, Script) {
-    let (say, said) = channel();
-    (say, Arc::new(Mutex::new(said)))
+fn events() -> (UnboundedSender<&'static str>, Events) {
+    let (sender, events) = unbounded_channel();
+    (sender, Arc::new(tokio::sync::Mutex::new(events)))
 }
 
-/// A server that says over HTTP/1.1 what it is told to.
-fn speaking_h1(script: Script) -> Upstream {
+/// A server that sends these events over HTTP/1.1.
+fn server_h1(events: Events) -> Upstream {
     Upstream::scripted(move |caller| {
         let Ok(Some(_)) = caller.read_head() else { return };
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
         let _ = caller.try_send(head);
-        let script = script.lock().unwrap();
-        while let Ok(event) = script.recv_timeout(PATIENCE)
+        let mut events = events.blocking_lock();
+        while let Some(event) = events.blocking_recv()
             && !event.is_empty()
         {
             let _ = caller.try_send(format!("{:x}\r\n{event}\r\n", event.len()));
         }
-        // Until its caller is gone.
         let _ = caller.read_to_close();
     })
 }
 
-/// The same over HTTP/2, which says when its caller is gone.
-fn speaking_h2(script: Script, gone: Sender<()>) -> Http2Server {
-    let gone = Mutex::new(gone);
+/// The same over HTTP/2, which reports that its stream is reset.
+fn server_h2(events: Events, reset: Sender<()>) -> Http2Server {
+    let reset = Mutex::new(reset);
     Http2Server::start(h2::server::Builder::new(), None, move |(_, mut respond)| {
-        let (script, gone) = (Arc::clone(&script), gone.lock().unwrap().clone());
+        let (events, reset) = (Arc::clone(&events), reset.lock().unwrap().clone());
         async move {
             let head = Response::builder().header("content-type", "text/event-stream").body(()).unwrap();
             let mut body = respond.send_response(head, false).unwrap();
-            loop {
-                let said = script.lock().unwrap().try_recv();
-                match said {
-                    Ok("") => break,
-                    Ok(event) => body.send_data(Bytes::from_static(event.as_bytes()), false).unwrap(),
-                    // The channel is not one that a task could wait for.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
-                }
+            let mut events = events.lock().await;
+            while let Some(event) = events.recv().await
+                && !event.is_empty()
+            {
+                body.send_data(Bytes::from_static(event.as_bytes()), false).unwrap();
             }
             let _ = std::future::poll_fn(|cx| body.poll_reset(cx)).await;
-            gone.send(()).unwrap();
+            reset.send(()).unwrap();
         }
     })
 }
 
 #[test]
-fn each_event_comes_as_soon_as_it_is_said() {
+fn each_event_is_forwarded_at_once() {
     let authority = Authority::new();
     authority.sign("localhost");
-    let (say_h1, h1) = script();
-    let (say_h2, h2) = script();
-    let (gone, is_gone) = channel();
-    let (server, other) = (speaking_h1(h1), speaking_h2(h2, gone));
+    let (sender_h1, events_h1) = events();
+    let (sender_h2, events_h2) = events();
+    let (reset, is_reset) = channel();
+    let (server, other) = (server_h1(events_h1), server_h2(events_h2, reset));
     let proxy = |tls: &str| {
         Tidegate::start(&format!(
             "[[listeners]]\naddress = \"127.0.0.1:0\"\nidle_timeout = \"400ms\"\n{tls}\n\
@@ -115,7 +112,7 @@ fn each_event_comes_as_soon_as_it_is_said() {
         ))
     };
     let plain = proxy("");
-    let tls = proxy(&format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("localhost")));
+    let tls = proxy(&authority.listener("localhost"));
     let ca = authority.file("ca.pem");
     for (version, proxy, scheme) in [
         ("--http1.1", &plain, "http"),
@@ -123,26 +120,26 @@ fn each_event_comes_as_soon_as_it_is_said() {
         ("--http1.1", &tls, "https"),
         ("--http2", &tls, "https"),
     ] {
-        for (path, say) in [("h1", &say_h1), ("h2", &say_h2)] {
-            let place = format!("localhost:{}:127.0.0.1", proxy.addr().port());
+        for (path, sender) in [("h1", &sender_h1), ("h2", &sender_h2)] {
+            let resolve = format!("localhost:{}:127.0.0.1", proxy.addr().port());
             let url = format!("{scheme}://localhost:{}/{path}", proxy.addr().port());
-            let arguments = [version, "--cacert", ca.to_str().unwrap(), "--resolve", &place];
+            let arguments = [version, "--cacert", ca.to_str().unwrap(), "--resolve", &resolve];
             let mut listener = Listener::new(&arguments, &url);
             for event in ["data: one\n\n", "data: two\n\n", "id: 3\ndata: three\n\n"] {
-                say.send(event).unwrap();
+                sender.send(event).unwrap();
                 assert_eq!(listener.next(), event, "{version} {url}");
                 if event.contains("one") {
-                    // Longer than any other answer may be silent here.
+                    // Real time is tested: any other response would time out.
                     std::thread::sleep(Duration::from_millis(900));
                 }
             }
-            say.send("").unwrap();
-            // Whoever stops listening is heard of, and their slot comes free.
+            sender.send("").unwrap();
+            // The server sees the disconnect, and the slot is released.
             drop(listener);
             if path == "h1" {
-                eventually("the server is left", || server.open() == 0);
+                eventually("the upstream connection is closed", || server.open() == 0);
             } else {
-                is_gone.recv_timeout(PATIENCE).unwrap();
+                is_reset.recv_timeout(PATIENCE).unwrap();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Large bodies, and those that come to no end.
+//! Large bodies, unread bodies and disconnects.
 
 use std::future::poll_fn;
 use std::process::Command;
@@ -9,13 +9,14 @@ use h2::{RecvStream, SendStream};
 use http::Response;
 
 use super::*;
-use crate::support::{Authority, Http2Server};
+use crate::support::{Authority, Http2Server, steady};
 
-const SIZE: usize = 64 << 20;
-/// What is sent at a time.
+/// The length of a large body: more than the memory that the proxy may use.
+const SIZE: usize = 24 << 20;
+/// How much is sent at a time.
 const PART: usize = 64 << 10;
 
-/// A server that sends a large body to those that GET and reads one of others, over HTTP/1.1.
+/// An HTTP/1.1 server that sends a large body for `/large`, and reads the bodies of other requests.
 fn large_h1() -> Upstream {
     Upstream::scripted(|caller| {
         while let Ok(Some(head)) = caller.read_head() {
@@ -36,16 +37,16 @@ fn large_h1() -> Upstream {
     })
 }
 
-/// The same over HTTP/2, which says in the end how each sending of a large body went.
-fn large_h2(end: std::sync::mpsc::Sender<bool>) -> Http2Server {
-    let end = Arc::new(Mutex::new(end));
+/// The same over HTTP/2, which reports whether each large body was sent completely.
+fn large_h2(report: std::sync::mpsc::Sender<bool>) -> Http2Server {
+    let report = Arc::new(Mutex::new(report));
     Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
-        let end = Arc::clone(&end);
+        let report = Arc::clone(&report);
         async move {
             if request.uri().path() == "/large" {
                 let mut body = respond.send_response(Response::new(()), false).unwrap();
-                let is_sent = send_large(&mut body).await;
-                let _ = end.lock().unwrap().send(is_sent);
+                let is_complete = send_large(&mut body).await;
+                let _ = report.lock().unwrap().send(is_complete);
                 return;
             }
             if request.uri().path() == "/early" {
@@ -60,7 +61,7 @@ fn large_h2(end: std::sync::mpsc::Sender<bool>) -> Http2Server {
     })
 }
 
-/// Sends a large body as fast as it is taken; says whether all of it was.
+/// Sends a large body, and returns whether it is complete.
 async fn send_large(body: &mut SendStream<Bytes>) -> bool {
     let part = Bytes::from(vec![b'x'; PART]);
     for left in (0..SIZE / PART).rev() {
@@ -83,7 +84,7 @@ async fn read_all(mut body: RecvStream) {
     }
 }
 
-/// A proxy before both.
+/// A proxy in front of both.
 fn before(server: &Upstream, other: &Http2Server, listener: &str) -> Tidegate {
     Tidegate::start(&format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
@@ -97,7 +98,7 @@ fn before(server: &Upstream, other: &Http2Server, listener: &str) -> Tidegate {
     ))
 }
 
-/// What curl has sent and received, and the status.
+/// The status, and how much curl has sent and received.
 fn transfer(arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["-q", "--silent", "--show-error", "--noproxy", "*", "--max-time", "60", "--insecure"])
@@ -110,7 +111,7 @@ fn transfer(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn large_bodies_pass_in_little_memory_whatever_is_spoken() {
+fn large_bodies_stream_in_constant_memory_over_each_protocol() {
     let authority = Authority::new();
     authority.sign("localhost");
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -118,7 +119,7 @@ fn large_bodies_pass_in_little_memory_whatever_is_spoken() {
     let file = file.path().to_str().unwrap();
     let (server, other) = (large_h1(), large_h2(channel().0));
     let plain = before(&server, &other, "");
-    let tls = format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("localhost"));
+    let tls = authority.listener("localhost");
     let tls = before(&server, &other, &tls);
     for (version, proxy, scheme, server) in [
         ("--http2-prior-knowledge", &plain, "http", "h1"),
@@ -130,7 +131,8 @@ fn large_bodies_pass_in_little_memory_whatever_is_spoken() {
         assert_eq!(transfer(&[version, &url]), format!("200 0 {SIZE}"), "{version} {server}");
         assert_eq!(
             transfer(&[version, "-T", file, &url.replace("large", "upload")]),
-            format!("200 {SIZE} 4")
+            format!("200 {SIZE} 4"),
+            "{version} {server}"
         );
         let grown = proxy.peak_memory().saturating_sub(before);
         assert!(grown < 16 * 1024, "{grown} KiB for {version}");
@@ -138,11 +140,11 @@ fn large_bodies_pass_in_little_memory_whatever_is_spoken() {
 }
 
 #[test]
-fn those_who_do_not_read_hold_up_nobody_on_their_servers_connection() {
-    let (tell, _told) = channel();
-    let (server, other) = (large_h1(), large_h2(tell));
+fn unread_responses_do_not_block_a_shared_upstream_connection() {
+    let (report, _reports) = channel();
+    let (server, other) = (large_h1(), large_h2(report));
     let proxy = before(&server, &other, "");
-    // More than any window of a connection has room for is waiting for these.
+    // Together these responses are larger than any window of a connection.
     let stalled: Vec<_> = (0..40)
         .map(|_| {
             let mut frames = Frames::connect(proxy.addr(), &[]);
@@ -151,12 +153,8 @@ fn those_who_do_not_read_hold_up_nobody_on_their_servers_connection() {
             frames
         })
         .collect();
-    // Until nothing more comes for them.
-    let mut last = 0;
-    eventually("all of them are stalled", || {
-        std::thread::sleep(Duration::from_millis(100));
-        std::mem::replace(&mut last, proxy.memory()) == last
-    });
+    // Until the proxy buffers no more of them.
+    steady(|| proxy.memory());
     let client = Http2::connect(proxy.addr());
     for _ in 0..20 {
         assert_eq!(client.ask(request("POST", "/h2/small").body(()).unwrap(), &vec![0; PART]).text(), "done");
@@ -166,38 +164,38 @@ fn those_who_do_not_read_hold_up_nobody_on_their_servers_connection() {
 }
 
 #[test]
-fn a_client_that_goes_in_the_middle_of_a_body_frees_the_server() {
-    let (tell, told) = channel();
-    let (server, other) = (large_h1(), large_h2(tell));
+fn a_client_disconnect_during_a_response_frees_the_server() {
+    let (report, reports) = channel();
+    let (server, other) = (large_h1(), large_h2(report));
     let proxy = before(&server, &other, "");
-    let take_back = |path: &str| {
+    let cancel = |path: &str| {
         let mut frames = Frames::connect(proxy.addr(), &[]);
         frames.get(1, path);
         assert_eq!(frames.status(1), Some(Ok(200)));
-        frames.send(frames::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+        frames.cancel(1);
         frames
     };
-    let connection = take_back("/h1/large");
-    eventually("the server's connection is closed", || server.open() == 0);
+    let connection = cancel("/h1/large");
+    eventually("the upstream connection is closed", || server.open() == 0);
     drop(connection);
-    // A route with a concurrency limit has it finish first, and keeps the slot until then.
+    // On a route with a concurrency limit the proxy reads the response to its end, and holds the slot until then.
     for is_reset in [true, false, true] {
         let mut frames = None;
         eventually("the slot is free", || {
             let mut next = Frames::connect(proxy.addr(), &[]);
             next.get(1, "/one/large");
-            let is_in = next.status(1) == Some(Ok(200));
-            frames = is_in.then_some(next);
-            is_in
+            let is_admitted = next.status(1) == Some(Ok(200));
+            frames = is_admitted.then_some(next);
+            is_admitted
         });
         let mut frames = frames.unwrap();
         if is_reset {
-            frames.send(frames::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+            frames.cancel(1);
         }
         drop(frames);
-        assert!(told.recv_timeout(PATIENCE).unwrap());
+        assert!(reports.recv_timeout(PATIENCE).unwrap());
     }
-    // A whole connection that goes takes all of its requests along.
+    // A disconnect resets all streams of the connection.
     let mut frames = Frames::connect(proxy.addr(), &[]);
     for stream in [1, 3, 5] {
         frames.get(stream, "/h2/large");
@@ -207,28 +205,28 @@ fn a_client_that_goes_in_the_middle_of_a_body_frees_the_server() {
     }
     drop(frames);
     for _ in 0..3 {
-        assert!(!told.recv_timeout(PATIENCE).unwrap());
+        assert!(!reports.recv_timeout(PATIENCE).unwrap());
     }
     assert_eq!(other.connections(), 1);
 }
 
 #[test]
-fn an_upload_that_is_not_wanted_is_answered_before_its_end() {
+fn an_early_response_ends_an_upload() {
     let (server, other) = (large_h1(), large_h2(channel().0));
     let proxy = before(&server, &other, "");
     let client = Http2::connect(proxy.addr());
     let (status, body) = client.block_on(async |sender| {
-        let (answer, _stream) =
+        let (response, _stream) =
             sender.send_request(request("POST", "/h2/early").body(()).unwrap(), false).unwrap();
-        let answer = crate::support::http2::read(answer.await.unwrap()).await.unwrap();
-        (answer.status(), answer.text().to_owned())
+        let response = crate::support::http2::read(response.await.unwrap()).await.unwrap();
+        (response.status(), response.text().to_owned())
     });
     assert_eq!((status, &*body), (403, "no"));
     assert_eq!(client.ask(request("POST", "/h2/small").body(()).unwrap(), &vec![0; PART]).text(), "done");
 }
 
 #[test]
-fn curl_is_answered_though_nobody_wants_what_it_sends() {
+fn curl_gets_a_local_reply_while_it_uploads() {
     let proxy = Tidegate::start(
         "[[routes]]\npath = \"/empty\"\nrespond = { status = 200 }\n\
          [[routes]]\npath = \"/own\"\nrespond = { status = 403, body = \"no\" }\n",
@@ -241,16 +239,17 @@ fn curl_is_answered_though_nobody_wants_what_it_sends() {
             file.as_file().set_len(*length as u64).unwrap();
             let body = format!("@{}", file.path().to_str().unwrap());
             for _ in 0..20 {
-                // It takes a stream that is reset behind its answer for broken, and loses an empty answer while it sends.
-                let said = transfer(&["--http2-prior-knowledge", "--data-binary", &body, &proxy.url(path)]);
-                assert!(said.starts_with(&status.to_string()), "{said} of {length}");
+                // curl reports a stream that is reset after the response as broken, and loses an empty response while it
+                // sends.
+                let report = transfer(&["--http2-prior-knowledge", "--data-binary", &body, &proxy.url(path)]);
+                assert!(report.starts_with(&status.to_string()), "{path} {length}: {report}");
             }
         }
     }
 }
 
 #[test]
-fn curl_that_asks_first_is_answered_whatever_is_spoken() {
+fn curl_gets_100_continue_over_each_protocol() {
     let (server, other) = (large_h1(), large_h2(channel().0));
     let proxy = before(&server, &other, "");
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -258,17 +257,16 @@ fn curl_that_asks_first_is_answered_whatever_is_spoken() {
     let file = file.path().to_str().unwrap();
     for version in ["--http1.1", "--http2-prior-knowledge"] {
         for path in ["/h1/upload", "/h2/upload"] {
-            // Were it not told to go on, it would wait for longer than it may take.
+            // Without 100 Continue, curl would wait for longer than its timeout.
             let ask = ["-H", "Expect: 100-continue", "--expect100-timeout", "50", "--max-time", "20"];
-            let said = transfer(&[&[version, "-T", file, &proxy.url(path)], &ask[..]].concat());
-            assert_eq!(said, format!("200 {} 4", 4 << 20), "{version} {path}");
+            let report = transfer(&[&[version, "-T", file, &proxy.url(path)], &ask[..]].concat());
+            assert_eq!(report, format!("200 {} 4", 4 << 20), "{version} {path}");
         }
     }
 }
 
-/// All of an answer is in the proxy, and the client has not yet said that it takes the end of it.
 #[test]
-fn the_end_of_an_answer_waits_for_its_window_in_a_drain() {
+fn a_drain_waits_for_a_response_blocked_on_flow_control() {
     const WINDOW: usize = 65_535;
     const LENGTH: usize = 100_000;
     let mut proxy = Tidegate::start(&format!(
@@ -277,23 +275,23 @@ fn the_end_of_an_answer_waits_for_its_window_in_a_drain() {
     ));
     let mut client = Frames::connect(proxy.addr(), &[]);
     client.get(1, "/");
-    let mut came = 0;
-    while came < WINDOW {
-        came += client.find(frames::DATA).unwrap().payload.len();
+    let mut received = 0;
+    while received < WINDOW {
+        received += client.find(frames::DATA).unwrap().payload.len();
     }
     proxy.signal("TERM");
     proxy.wait_log("draining");
-    // Who has nothing left to take is given up after a second, as time alone decides.
+    // Real time is tested: connections without an unread response are closed after a second.
     std::thread::sleep(Duration::from_millis(1_700));
     for stream in [0, 1] {
         client.send(frames::WINDOW_UPDATE, 0, stream, &(1_u32 << 20).to_be_bytes());
     }
     let rest = client.read_to_close();
-    came += rest
+    received += rest
         .iter()
         .filter(|frame| frame.kind == frames::DATA)
         .map(|frame| frame.payload.len())
         .sum::<usize>();
-    assert_eq!(came, LENGTH);
+    assert_eq!(received, LENGTH);
     assert_eq!(proxy.wait().code(), Some(0));
 }

@@ -1,11 +1,11 @@
-//! gRPC.
+//! Local replies to gRPC calls.
 
 use http::HeaderValue;
 
 use super::*;
 use crate::support::Http2Server;
 
-/// A proxy with a route that is limited, one whose server is away, and one to this server.
+/// A proxy with limited routes, one to an unreachable server, and one to this server.
 fn before(server: &Http2Server) -> Tidegate {
     Tidegate::start(&format!(
         "[limits.one]\nrate = \"1/hour\"\n[limits.none]\nrate = \"1/hour\"\nblock = [\"127.0.0.0/8\"]\n\
@@ -20,7 +20,7 @@ fn before(server: &Http2Server) -> Tidegate {
 }
 
 #[test]
-fn calls_are_refused_in_their_own_words() {
+fn rejected_calls_get_a_grpc_status() {
     let server = Http2Server::echo();
     let proxy = before(&server);
     let client = Http2::connect(proxy.addr());
@@ -49,12 +49,12 @@ fn calls_are_refused_in_their_own_words() {
             assert_eq!(header("x-ratelimit-remaining"), Some("0").filter(|_| code == "8"));
         }
     }
-    // Others are told by statuses of HTTP.
+    // Other content types get HTTP status codes.
     assert_eq!(call("/s.S/Limited", "application/grpc-web").status(), 429);
 }
 
 #[test]
-fn only_a_post_is_a_call() {
+fn only_post_requests_get_a_grpc_status() {
     let server = Http2Server::echo();
     let proxy = before(&server);
     let client = Http2::connect(proxy.addr());
@@ -72,7 +72,7 @@ fn only_a_post_is_a_call() {
 }
 
 #[test]
-fn the_servers_own_trailers_pass_without_being_announced() {
+fn unannounced_response_trailers_are_forwarded() {
     let server = Http2Server::start(h2::server::Builder::new(), None, |(_, mut respond)| async move {
         let head = http::Response::builder().header("content-type", "application/grpc").body(()).unwrap();
         let mut body = respond.send_response(head, false).unwrap();

@@ -1,14 +1,16 @@
-//! HTTP/2 with servers.
+//! HTTP/2 with upstream servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::Response;
+use tokio::sync::Barrier;
 
 use super::*;
 use crate::support::{Asked, Authority, Http2Server};
 
-/// A proxy before such a server, with these lines for it. It has one worker, since workers share no connections.
+/// A proxy in front of an HTTP/2 server, with these lines in its upstream. It has one worker, since workers share no
+/// connections.
 pub(super) fn before(url: &str, lines: &str) -> Tidegate {
     Tidegate::start(&format!(
         "workers = 1\n[upstreams.u]\nservers = [\"{url}\"]\nprotocol = \"h2\"\n{lines}\n\
@@ -16,25 +18,26 @@ pub(super) fn before(url: &str, lines: &str) -> Tidegate {
     ))
 }
 
-/// Answers in this way, with no body.
+/// A response with this status, and without a body.
 pub(super) fn status(status: u16) -> Response<()> {
     Response::builder().status(status).body(()).unwrap()
 }
 
-pub(super) fn say((_request, mut respond): Asked, text: &'static str) {
-    // Whoever asked may be gone.
+/// Responds with this text.
+pub(super) fn respond_with((_request, mut respond): Asked, text: &'static str) {
+    // The stream may be reset already.
     if let Ok(mut body) = respond.send_response(status(200), false) {
         let _ = body.send_data(Bytes::from_static(text.as_bytes()), true);
     }
 }
 
 #[test]
-fn requests_share_a_connection_whatever_they_came_over() {
+fn http_1_and_http_2_requests_share_an_upstream_connection() {
     let server = Http2Server::echo();
     let proxy = before(&server.url(), "");
-    let answer = Client::connect(proxy.addr())
+    let response = Client::connect(proxy.addr())
         .ask("POST /a?b=c HTTP/1.1\r\nHost: h:1\r\nTE: trailers\r\nContent-Length: 4\r\n\r\nbody");
-    let seen = answer.echoed();
+    let seen = response.echoed();
     assert_eq!(seen.start, "POST http://h:1/a?b=c HTTP/2.0");
     assert_eq!((seen.header("host"), seen.header("connection")), (None, None));
     assert_eq!((seen.header("te"), seen.header("content-length")), (Some("trailers"), Some("4")));
@@ -47,8 +50,8 @@ fn requests_share_a_connection_whatever_they_came_over() {
             waiting.push(sender.send_request(request, true).unwrap().0);
         }
         for (number, response) in waiting.into_iter().enumerate() {
-            let answer = crate::support::http2::read(response.await.unwrap()).await.unwrap();
-            assert!(answer.text().starts_with(&format!("GET http://localhost/{number} HTTP/2.0")));
+            let response = crate::support::http2::read(response.await.unwrap()).await.unwrap();
+            assert!(response.text().starts_with(&format!("GET http://localhost/{number} HTTP/2.0")));
         }
     });
     assert_eq!(server.connections(), 1);
@@ -57,15 +60,15 @@ fn requests_share_a_connection_whatever_they_came_over() {
 #[test]
 fn bodies_and_trailers_stream_both_ways_at_once() {
     let server = Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
-        // Answers before it has read anything, and then says what it hears.
-        let mut heard = request.into_body();
+        // The response begins before the request body, and echoes it.
+        let mut upload = request.into_body();
         let mut body = respond.send_response(status(200), false).unwrap();
-        while let Some(data) = heard.data().await {
+        while let Some(data) = upload.data().await {
             let data = data.unwrap();
-            heard.flow_control().release_capacity(data.len()).unwrap();
+            upload.flow_control().release_capacity(data.len()).unwrap();
             body.send_data(data, false).unwrap();
         }
-        body.send_trailers(heard.trailers().await.unwrap().unwrap()).unwrap();
+        body.send_trailers(upload.trailers().await.unwrap().unwrap()).unwrap();
     });
     let proxy = before(&server.url(), "");
     let client = Http2::connect(proxy.addr());
@@ -89,13 +92,17 @@ fn bodies_and_trailers_stream_both_ways_at_once() {
 }
 
 #[test]
-fn more_requests_than_the_server_takes_at_once_are_answered_all_the_same() {
+fn requests_above_max_concurrent_streams_are_answered() {
     let mut builder = h2::server::Builder::new();
     builder.max_concurrent_streams(3);
-    let server = Http2Server::start(builder, None, |asked| async {
-        // Long enough for others to come meanwhile.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        say(asked, "done");
+    // Requests are answered in groups of three, so as many must be open at once.
+    let group = Arc::new(Barrier::new(3));
+    let server = Http2Server::start(builder, None, move |asked| {
+        let group = Arc::clone(&group);
+        async move {
+            group.wait().await;
+            respond_with(asked, "done");
+        }
     });
     let proxy = before(&server.url(), "");
     let client = Http2::connect(proxy.addr());
@@ -112,31 +119,31 @@ fn more_requests_than_the_server_takes_at_once_are_answered_all_the_same() {
 }
 
 #[test]
-fn a_server_that_takes_one_at_once_has_a_connection_for_each() {
+fn a_server_with_one_stream_gets_a_connection_per_request() {
     let mut builder = h2::server::Builder::new();
     builder.max_concurrent_streams(1);
-    let (tell, asked) = std::sync::mpsc::channel();
-    let tell = std::sync::Mutex::new(tell);
+    let (report, paths) = std::sync::mpsc::channel();
+    let report = std::sync::Mutex::new(report);
     let server = Http2Server::start(builder, None, move |asked| {
         let path = asked.0.uri().path().to_owned();
-        tell.lock().unwrap().send(path.clone()).unwrap();
+        report.lock().unwrap().send(path.clone()).unwrap();
         async move {
             if path == "/held" {
                 std::future::pending::<()>().await;
             }
-            say(asked, "yes");
+            respond_with(asked, "yes");
         }
     });
     let proxy = before(&server.url(), "");
     let mut held = Client::connect(proxy.addr());
     held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(asked.recv_timeout(PATIENCE).unwrap(), "/held");
+    assert_eq!(paths.recv_timeout(PATIENCE).unwrap(), "/held");
     assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
     assert_eq!(server.connections(), 2);
 }
 
 #[test]
-fn each_worker_has_a_connection_however_few_there_may_be() {
+fn each_worker_has_a_connection_despite_max_connections() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let server = Http2Server::start(h2::server::Builder::new(), None, move |asked| {
@@ -146,7 +153,7 @@ fn each_worker_has_a_connection_however_few_there_may_be() {
             if is_held {
                 std::future::pending::<()>().await;
             }
-            say(asked, "yes");
+            respond_with(asked, "yes");
         }
     });
     let proxy = Tidegate::start(&format!(
@@ -156,7 +163,7 @@ fn each_worker_has_a_connection_however_few_there_may_be() {
     ));
     let mut held = Client::connect(proxy.addr());
     held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("one is busy", || asked.load(Ordering::SeqCst) == 1);
+    eventually("one connection is busy", || asked.load(Ordering::SeqCst) == 1);
     for _ in 0..40 {
         assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
     }
@@ -164,7 +171,7 @@ fn each_worker_has_a_connection_however_few_there_may_be() {
 }
 
 #[test]
-fn a_body_that_breaks_off_is_the_clients_fault() {
+fn an_aborted_request_body_does_not_count_against_the_server() {
     let server = Http2Server::echo();
     let proxy = Tidegate::start(&format!(
         "[admin]\nlisten = \"127.0.0.1:0\"\n\
@@ -176,19 +183,19 @@ fn a_body_that_breaks_off_is_the_clients_fault() {
     for (chunk, status) in [("9\r\n123456789\r\n", 413), ("4\r\n1234\r\n", 408), ("x\r\n", 400)] {
         let mut client = Client::connect(proxy.addr());
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"));
-        assert_eq!(client.read().status(), status);
+        assert_eq!(client.read().status(), status, "{chunk:?}");
     }
     let client = Http2::connect(proxy.addr());
     for (body, expected) in [("123456789", 413), ("1234", 408)] {
         let found = client.block_on(async |sender| {
-            let (answer, mut stream) =
+            let (response, mut stream) =
                 sender.send_request(request("POST", "/").body(()).unwrap(), false).unwrap();
             stream.send_data(Bytes::from_static(body.as_bytes()), false).unwrap();
-            answer.await.unwrap().status().as_u16()
+            response.await.unwrap().status().as_u16()
         });
-        assert_eq!(found, expected);
+        assert_eq!(found, expected, "{body}");
     }
-    // And no server is put out for it.
+    // None of this counts as a failure of the server.
     let metrics = get(proxy.admin(), "/metrics", &[]);
     let row = metrics.text().lines().find(|row| row.contains("upstream_requests") && row.contains("broken"));
     assert!(row.is_some_and(|row| row.ends_with(" 0")), "{}", metrics.text());
@@ -196,8 +203,9 @@ fn a_body_that_breaks_off_is_the_clients_fault() {
 }
 
 #[test]
-fn a_server_may_say_goodbye_at_any_time() {
-    let server = Http2Server::start(h2::server::Builder::new(), Some(3), |asked| async { say(asked, "yes") });
+fn goaway_loses_no_request() {
+    let server =
+        Http2Server::start(h2::server::Builder::new(), Some(3), |asked| async { respond_with(asked, "yes") });
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     for _ in 0..20 {
@@ -207,7 +215,7 @@ fn a_server_may_say_goodbye_at_any_time() {
 }
 
 #[test]
-fn a_server_that_is_silent_is_504_and_its_connection_left() {
+fn a_silent_server_is_504_and_its_connection_is_replaced() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let server = Http2Server::start(h2::server::Builder::new(), None, move |asked| {
@@ -216,30 +224,31 @@ fn a_server_that_is_silent_is_504_and_its_connection_left() {
             if number == 0 {
                 std::future::pending::<()>().await;
             }
-            say(asked, "yes");
+            respond_with(asked, "yes");
         }
     });
-    let proxy = before(&server.url(), "response_timeout = \"300ms\"");
+    let proxy = before(&server.url(), "response_timeout = \"1s\"");
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 504);
     assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
     assert_eq!(server.connections(), 2);
 }
 
 #[test]
-fn a_server_that_is_slow_with_one_answer_keeps_its_connection() {
+fn a_response_timeout_does_not_close_a_live_connection() {
     let server = Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
         match request.uri().path() {
             "/never" => std::future::pending().await,
             "/events" => {
                 let mut body = respond.send_response(status(200), false).unwrap();
+                // Real time is tested: this stream shows that the connection is alive.
                 while body.send_data(Bytes::from_static(b"x"), false).is_ok() {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
-            _ => say((request, respond), "yes"),
+            _ => respond_with((request, respond), "yes"),
         }
     });
-    let proxy = before(&server.url(), "response_timeout = \"400ms\"\nmax_connections = 1");
+    let proxy = before(&server.url(), "response_timeout = \"1s\"\nmax_connections = 1");
     let mut events = Client::connect(proxy.addr());
     events.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(events.read_head().unwrap().unwrap().status(), 200);
@@ -251,48 +260,49 @@ fn a_server_that_is_slow_with_one_answer_keeps_its_connection() {
 }
 
 #[test]
-fn a_body_that_stalls_breaks_off_and_events_do_not() {
+fn stall_timeout_applies_to_bodies_but_not_to_event_streams() {
     let server = Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
         let kind = request.uri().path().trim_start_matches('/').to_owned();
         let head = Response::builder().header("content-type", kind).body(()).unwrap();
         let mut body = respond.send_response(head, false).unwrap();
         body.send_data(Bytes::from_static(b"one"), false).unwrap();
+        // Real time is tested: longer than the stall timeout.
         tokio::time::sleep(Duration::from_millis(900)).await;
         let _ = body.send_data(Bytes::from_static(b"two"), true);
     });
     let proxy = before(&server.url(), "stall_timeout = \"300ms\"");
     for (kind, whole) in [("text/plain", false), ("text/event-stream", true), ("application/grpc+x", true)] {
         let client = Http2::connect(proxy.addr());
-        let answer = client.try_ask(request("GET", &format!("/{kind}")).body(()).unwrap(), b"");
-        assert_eq!(answer.is_ok_and(|answer| answer.text() == "onetwo"), whole, "{kind}");
+        let response = client.try_ask(request("GET", &format!("/{kind}")).body(()).unwrap(), b"");
+        assert_eq!(response.is_ok_and(|response| response.text() == "onetwo"), whole, "{kind}");
     }
 }
 
 #[test]
-fn a_client_that_goes_away_takes_its_request_with_it() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let tell = std::sync::Mutex::new(tell);
+fn a_client_disconnect_resets_the_upstream_stream() {
+    let (report, events) = std::sync::mpsc::channel();
+    let report = std::sync::Mutex::new(report);
     let server = Http2Server::start(h2::server::Builder::new(), None, move |(_request, mut respond)| {
-        let tell = tell.lock().unwrap().clone();
+        let report = report.lock().unwrap().clone();
         async move {
-            tell.send("asked").unwrap();
+            report.send("received").unwrap();
             let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
-            tell.send("reset").unwrap();
+            report.send("reset").unwrap();
         }
     });
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "asked");
+    assert_eq!(events.recv_timeout(PATIENCE).unwrap(), "received");
     drop(client);
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "reset");
+    assert_eq!(events.recv_timeout(PATIENCE).unwrap(), "reset");
 }
 
 #[test]
-fn its_health_is_asked_for_as_it_speaks() {
+fn health_checks_use_http_2() {
     let server = Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
-        let is_well = request.uri().path() == "/healthz" && request.uri().authority().is_some();
-        respond.send_response(status(if is_well { 503 } else { 200 }), true).unwrap();
+        let is_check = request.uri().path() == "/healthz" && request.uri().authority().is_some();
+        respond.send_response(status(if is_check { 503 } else { 200 }), true).unwrap();
     });
     let health = "health = { path = \"/healthz\", interval = \"50ms\", unhealthy_after = 1 }";
     let proxy = before(&server.url(), health);
@@ -300,10 +310,10 @@ fn its_health_is_asked_for_as_it_speaks() {
 }
 
 #[test]
-fn all_of_it_has_its_time() {
+fn total_timeout_includes_the_response_body() {
     let server = Http2Server::start(h2::server::Builder::new(), None, |(_, mut respond)| async move {
         let mut body = respond.send_response(status(200), false).unwrap();
-        // More often than silence may last, and longer than all of it may.
+        // Real time is tested: the body never stalls, and takes longer than the total timeout.
         for _ in 0..40 {
             let _ = body.send_data(Bytes::from_static(b"x"), false);
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -316,7 +326,7 @@ fn all_of_it_has_its_time() {
 }
 
 #[test]
-fn a_server_that_speaks_something_else_is_502_and_the_log_says_so_once() {
+fn a_server_without_http_2_is_502_and_logged_once() {
     let server =
         Upstream::answering("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     let proxy = before(&server.url(), "");
@@ -326,10 +336,10 @@ fn a_server_that_speaks_something_else_is_502_and_the_log_says_so_once() {
     let line = proxy.wait_log("is `protocol = \"h2\"` right for it?");
     assert!(line.contains("WARN") && line.contains(&server.url()["http://".len()..]), "{line}");
     assert_eq!(proxy.logged("right for it?"), 1);
-    // Over TLS it is known before anything is asked.
+    // Over TLS, ALPN fails before any request is sent.
     let authority = Authority::new();
     authority.sign("localhost");
-    let tls = format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("localhost"));
+    let tls = authority.listener("localhost");
     let server = Tidegate::start(&format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\nprotocols = [\"h1\"]\n{tls}\n\
          [[routes]]\npath = \"/\"\nrespond = {{ status = 200 }}\n"
@@ -339,55 +349,4 @@ fn a_server_that_speaks_something_else_is_502_and_the_log_says_so_once() {
     let proxy = before(&format!("https://{}", server.addr()), &trust);
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
     proxy.wait_log("the TLS handshake with ");
-}
-
-#[test]
-fn a_web_socket_goes_to_it_by_connect() {
-    let server = Http2Server::start(
-        h2::server::Builder::new().enable_connect_protocol().clone(),
-        None,
-        |(request, mut respond)| async move {
-            assert_eq!(request.method(), "CONNECT");
-            let protocol = request.extensions().get::<h2::ext::Protocol>().unwrap();
-            assert_eq!((protocol.as_str(), request.uri().path()), ("websocket", "/chat"));
-            assert!(!request.headers().contains_key("sec-websocket-key"));
-            let mut heard = request.into_body();
-            let mut body = respond.send_response(status(200), false).unwrap();
-            while let Some(Ok(data)) = heard.data().await {
-                heard.flow_control().release_capacity(data.len()).unwrap();
-                let _ = body.send_data(data, false);
-            }
-            let _ = body.send_data(Bytes::new(), true);
-        },
-    );
-    let proxy = before(&server.url(), "[log]\naccess = \"text\"");
-    let mut client = Client::connect(proxy.addr());
-    client.send(
-        "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
-    );
-    let head = client.read_head().unwrap().unwrap();
-    assert_eq!(head.status(), 101);
-    assert_eq!(head.header("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
-    for said in ["hello", "again"] {
-        client.send(said);
-        assert_eq!(client.take(5).unwrap(), said.as_bytes());
-    }
-    client.finish();
-    client.expect_close();
-    let line = proxy.accesses(1).remove(0);
-    let way = format!(" upstream=u server={} upstream_us=", server.url());
-    assert!(line.contains("/chat 101 10B ") && line.contains(&way), "{line}");
-}
-
-#[test]
-fn a_web_socket_does_not_go_where_there_are_none() {
-    let server = Http2Server::echo();
-    let proxy = before(&server.url(), "");
-    let mut client = Client::connect(proxy.addr());
-    let answer = client.ask(
-        "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
-    );
-    assert_eq!(answer.status(), 502);
 }

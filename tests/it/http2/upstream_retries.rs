@@ -1,14 +1,14 @@
-//! Requests to servers of HTTP/2 that have to go once more, and those that must not.
+//! Retries of requests to HTTP/2 servers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::upstream::{before, say, status};
+use super::upstream::{before, respond_with, status};
 use super::*;
 use crate::support::Http2Server;
 
 #[test]
-fn a_request_that_was_not_looked_at_goes_once_more() {
+fn a_refused_stream_is_retried_once() {
     let refusals = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&refusals);
     let server = Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
@@ -19,25 +19,25 @@ fn a_request_that_was_not_looked_at_goes_once_more() {
                 counted.fetch_add(1, Ordering::SeqCst);
                 respond.send_reset(h2::Reason::REFUSED_STREAM);
             } else {
-                say((request, respond), "yes");
+                respond_with((request, respond), "yes");
             }
         }
     });
     let proxy = before(&server.url(), "");
-    // The connection is one that was kept.
+    // The connection is reused.
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
     assert_eq!(get(proxy.addr(), "/once", &[]).text(), "yes");
     assert_eq!(refusals.swap(0, Ordering::SeqCst), 1);
     assert_eq!(get(proxy.addr(), "/always", &[]).status(), 502);
     assert_eq!(refusals.swap(0, Ordering::SeqCst), 2);
     let mut client = Client::connect(proxy.addr());
-    // Whatever it would do, it has done nothing (RFC 9113 §8.7).
+    // A refused stream was not processed, whatever its method (RFC 9113 §8.7).
     assert_eq!(client.ask("POST /once HTTP/1.1\r\nHost: a\r\n\r\n").text(), "yes");
     assert_eq!(refusals.swap(0, Ordering::SeqCst), 1);
 }
 
 #[test]
-fn a_small_body_goes_once_more_with_its_request() {
+fn a_small_body_is_sent_again_with_a_retry() {
     let refusals = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&refusals);
     let server = Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
@@ -65,28 +65,30 @@ fn a_small_body_goes_once_more_with_its_request() {
         "Trailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\nX-Sum: 1\r\n\r\n";
     assert_eq!(client.ask(&post(chunked)).text(), "4 bytes, 1 trailers");
     assert_eq!(refusals.load(Ordering::SeqCst), 4);
-    // A large one is gone once it is sent, whether or not its length is known before.
+    // A large body is not kept for a retry, whether or not its length is announced.
     let mut client = Client::connect(proxy.addr());
     let large = "x".repeat(100_000);
-    let answer = client.ask(&post(&format!("Content-Length: {}\r\n\r\n{large}", large.len())));
-    assert_eq!((answer.status(), refusals.fetch_add(1, Ordering::SeqCst)), (502, 5));
+    let response = client.ask(&post(&format!("Content-Length: {}\r\n\r\n{large}", large.len())));
+    assert_eq!((response.status(), refusals.fetch_add(1, Ordering::SeqCst)), (502, 5));
     let mut client = Client::connect(proxy.addr());
-    let answer =
+    let response =
         client.ask(&post(&format!("Transfer-Encoding: chunked\r\n\r\n186a0\r\n{large}\r\n0\r\n\r\n")));
-    assert_eq!((answer.status(), refusals.load(Ordering::SeqCst)), (502, 7));
+    assert_eq!((response.status(), refusals.load(Ordering::SeqCst)), (502, 7));
 }
 
 #[test]
-fn a_request_that_waited_in_a_connection_that_broke_is_no_fault_of_its_client() {
-    let server = Upstream::scripted(|caller| {
-        // The beginning, the settings, the window, and the head of the first request.
+fn a_request_queued_on_a_broken_connection_is_502() {
+    let (has_first, may_close) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (noted, closes) = (Arc::clone(&has_first), Arc::clone(&may_close));
+    let server = Upstream::scripted(move |caller| {
+        // The preface, SETTINGS, WINDOW_UPDATE, and the head of the first request.
         let _ = caller.take(24);
         for _ in 0..3 {
             let Ok(head) = caller.take(9) else { return };
             let _ = caller.take(usize::from(head[1]) << 8 | usize::from(head[2]));
         }
-        // Nothing tells that the second one waits until it is known how many the server takes at once.
-        std::thread::sleep(Duration::from_millis(50));
+        noted.store(true, Ordering::SeqCst);
+        eventually("the connection may be closed", || closes.load(Ordering::SeqCst));
     });
     let proxy = before(&server.url(), "");
     let client = Http2::connect(proxy.addr());
@@ -95,6 +97,10 @@ fn a_request_that_waited_in_a_connection_that_broke_is_no_fault_of_its_client() 
             let request = request("GET", "/").body(()).unwrap();
             sender.send_request(request, true).unwrap().0
         });
+        eventually("the server has the first request", || has_first.load(Ordering::SeqCst));
+        // The second request waits for the server's SETTINGS, which never arrive.
+        proxy.wait_read();
+        may_close.store(true, Ordering::SeqCst);
         let [one, other] = &mut asked;
         [one.await.unwrap().status(), other.await.unwrap().status()]
     });
@@ -102,12 +108,12 @@ fn a_request_that_waited_in_a_connection_that_broke_is_no_fault_of_its_client() 
 }
 
 #[test]
-fn a_connection_that_ends_for_an_error_may_have_had_a_request() {
+fn a_post_is_not_retried_after_goaway_with_an_error() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let server = Upstream::scripted(move |caller| {
         let _ = caller.take(24);
-        // Its settings, and a goodbye that leaves out no stream, for an error (INTERNAL_ERROR).
+        // SETTINGS, and GOAWAY with INTERNAL_ERROR whose last stream is the highest possible.
         let _ = caller.try_send(frames::frame(frames::SETTINGS, 0, 0, &[]));
         let mut head = [0; 9];
         while let Ok(read) = caller.take(9) {
@@ -115,15 +121,15 @@ fn a_connection_that_ends_for_an_error_may_have_had_a_request() {
             let _ = caller.take(usize::from(head[1]) << 8 | usize::from(head[2]));
             if head[3] == frames::HEADERS {
                 counted.fetch_add(1, Ordering::SeqCst);
-                let goodbye = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 2];
-                let _ = caller.try_send(frames::frame(frames::GOAWAY, 0, 0, &goodbye));
+                let goaway = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 2];
+                let _ = caller.try_send(frames::frame(frames::GOAWAY, 0, 0, &goaway));
                 return;
             }
         }
     });
     let proxy = before(&server.url(), "");
-    let answer = Client::connect(proxy.addr()).ask("POST / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!((answer.status(), asked.load(Ordering::SeqCst)), (502, 1));
+    let response = Client::connect(proxy.addr()).ask("POST / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((response.status(), asked.load(Ordering::SeqCst)), (502, 1));
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
     assert_eq!(asked.load(Ordering::SeqCst), 3);
 }

@@ -1,4 +1,4 @@
-//! Bodies of requests to servers of HTTP/2 that do not take them, or take their time.
+//! Uploads to HTTP/2 servers that read them slowly or not at all.
 
 use std::future::poll_fn;
 use std::sync::mpsc::{Receiver, channel};
@@ -11,52 +11,51 @@ use http::Response;
 use super::*;
 use crate::support::Http2Server;
 
-/// More than a server takes that does not read.
+/// More than the flow-control windows and the buffers hold.
 const LARGE: usize = 16 << 20;
 
-/// What a server has seen of a request.
+/// An event of a request at a server.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
-    Asked,
-    /// It has been taken back.
+    Received,
     Reset,
-    /// So many bytes, to their end.
+    /// A complete body of this length.
     Read(usize),
 }
 
-/// A server that tells what it sees. It reads the body of `/read` and of nothing else; to `/silent` it says nothing, to
-/// `/early` all, and to others how its answer begins.
+/// A server that reports its events. It reads only the body of `/read`. It sends no response to `/silent`, a complete one
+/// to `/early`, and the beginning of one to other paths.
 fn server() -> (Http2Server, Receiver<Seen>) {
-    let (tell, told) = channel();
-    let tell = Arc::new(Mutex::new(tell));
+    let (report, events) = channel();
+    let report = Arc::new(Mutex::new(report));
     let server = Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
-        let tell = tell.lock().unwrap().clone();
+        let report = report.lock().unwrap().clone();
         async move {
             let path = request.uri().path().to_owned();
             let mut body = request.into_body();
-            tell.send(Seen::Asked).unwrap();
+            report.send(Seen::Received).unwrap();
             if path == "/silent" {
                 let _ = poll_fn(|cx| respond.poll_reset(cx)).await;
-                return tell.send(Seen::Reset).unwrap();
+                return report.send(Seen::Reset).unwrap();
             }
             let kind = if path == "/call" { "application/grpc" } else { "text/plain" };
-            let answer = Response::builder().header("content-type", kind).body(()).unwrap();
-            let mut said = respond.send_response(answer, false).unwrap();
+            let response = Response::builder().header("content-type", kind).body(()).unwrap();
+            let mut said = respond.send_response(response, false).unwrap();
             said.send_data("so".into(), path == "/early").unwrap();
             if path != "/read" {
                 let _ = poll_fn(|cx| said.poll_reset(cx)).await;
-                return tell.send(Seen::Reset).unwrap();
+                return report.send(Seen::Reset).unwrap();
             }
             let mut length = 0;
             while let Some(Ok(data)) = body.data().await {
                 length += data.len();
                 body.flow_control().release_capacity(data.len()).unwrap();
             }
-            tell.send(Seen::Read(length)).unwrap();
+            report.send(Seen::Read(length)).unwrap();
             said.send_data(" it is".into(), true).unwrap();
         }
     });
-    (server, told)
+    (server, events)
 }
 
 fn before(server: &Http2Server, lines: &str) -> Tidegate {
@@ -68,7 +67,7 @@ fn before(server: &Http2Server, lines: &str) -> Tidegate {
     ))
 }
 
-/// Asks with a large body, and sends as much of it as can be sent.
+/// Sends the head of a request with a large body, and as much of the body as the proxy reads.
 fn upload(proxy: &Tidegate, path: &str) -> Client {
     let mut client = Client::connect(proxy.addr());
     client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE}\r\n\r\n"));
@@ -79,80 +78,80 @@ fn upload(proxy: &Tidegate, path: &str) -> Client {
 
 fn upload_over_http2(sender: &mut SendRequest<Bytes>, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
     let asked = request("POST", path).body(()).unwrap();
-    let (answer, mut body) = sender.send_request(asked, false).unwrap();
+    let (response, mut body) = sender.send_request(asked, false).unwrap();
     body.send_data(vec![b'x'; LARGE].into(), true).unwrap();
-    (answer, body)
+    (response, body)
 }
 
 #[test]
-fn a_server_that_takes_nothing_is_504() {
-    let (server, told) = server();
+fn an_upload_to_a_server_that_reads_nothing_is_504() {
+    let (server, events) = server();
     let proxy = before(&server, "stall_timeout = \"500ms\"");
     assert_eq!(upload(&proxy, "/silent").read().status(), 504);
     assert_eq!(
-        [told.recv_timeout(PATIENCE).unwrap(), told.recv_timeout(PATIENCE).unwrap()],
-        [Seen::Asked, Seen::Reset]
+        [events.recv_timeout(PATIENCE).unwrap(), events.recv_timeout(PATIENCE).unwrap()],
+        [Seen::Received, Seen::Reset]
     );
     let client = Http2::connect(proxy.addr());
     let status = client.block_on(async |sender| {
-        let (answer, _body) = upload_over_http2(sender, "/silent");
-        answer.await.unwrap().status()
+        let (response, _body) = upload_over_http2(sender, "/silent");
+        response.await.unwrap().status()
     });
     assert_eq!(status, 504);
 }
 
 #[test]
-fn one_that_has_begun_to_answer_is_left_too() {
-    let (server, told) = server();
+fn a_started_response_is_cut_off_when_the_upload_stalls() {
+    let (server, events) = server();
     let proxy = before(&server, "stall_timeout = \"500ms\"");
     for path in ["/begun", "/call"] {
         let mut client = upload(&proxy, path);
-        let answer = client.read_to_close();
-        assert!(!answer.ends_with(b"0\r\n\r\n"), "what is cut is no answer");
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Seen::Asked);
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Seen::Reset, "{path}");
+        let response = client.read_to_close();
+        assert!(!response.ends_with(b"0\r\n\r\n"), "{path}: the response is truncated");
+        assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Received);
+        assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Reset, "{path}");
     }
     assert_eq!(server.connections(), 1);
 }
 
 #[test]
-fn a_client_that_goes_takes_along_what_its_server_has_not_taken() {
-    let (server, told) = server();
+fn a_client_disconnect_resets_the_upload() {
+    let (server, events) = server();
     let proxy = before(&server, "");
     for path in ["/silent", "/begun", "/call"] {
         let client = Http2::connect(proxy.addr());
         let _asked = client.block_on(async |sender| upload_over_http2(sender, path));
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Seen::Asked);
+        assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Received);
         drop(client);
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Seen::Reset, "{path}");
+        assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Reset, "{path}");
     }
 }
 
 #[test]
-fn what_nobody_takes_after_the_whole_answer_is_given_up() {
-    let (server, told) = server();
+fn an_unread_upload_is_reset_after_a_complete_response() {
+    let (server, events) = server();
     let proxy = before(&server, "stall_timeout = \"500ms\"");
     let mut client = upload(&proxy, "/early");
     assert_eq!(client.read_response("POST").unwrap().text(), "so");
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Seen::Asked);
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Seen::Reset);
+    assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Received);
+    assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Reset);
     client.expect_close();
 }
 
 #[test]
-fn a_server_that_still_reads_need_not_say_more_yet() {
-    let (server, told) = server();
-    let proxy = before(&server, "stall_timeout = \"1s\"");
+fn a_server_that_is_still_reading_is_not_stalled() {
+    let (server, events) = server();
+    let proxy = before(&server, "stall_timeout = \"2s\"");
     let mut client = Client::connect(proxy.addr());
     client.send("POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
     for _ in 0..10 {
-        // In all longer than a server may be silent that owes us something.
-        std::thread::sleep(Duration::from_millis(200));
+        // Real time is tested: each pause is shorter than the stall timeout, and all together are longer.
+        std::thread::sleep(Duration::from_millis(250));
         client.send("x");
     }
     assert_eq!(client.read().text(), "so it is");
     assert_eq!(
-        [told.recv_timeout(PATIENCE).unwrap(), told.recv_timeout(PATIENCE).unwrap()],
-        [Seen::Asked, Seen::Read(10)]
+        [events.recv_timeout(PATIENCE).unwrap(), events.recv_timeout(PATIENCE).unwrap()],
+        [Seen::Received, Seen::Read(10)]
     );
 }

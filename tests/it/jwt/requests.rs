@@ -1,4 +1,4 @@
-//! Tokens through a running proxy, and keys that come over the network.
+//! Tokens of requests to a running proxy, and keys that are fetched.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::support::{
     Client, Issuer, Publisher, Tidegate, Upstream, eventually, get, jwks, publish_over_tls,
 };
 
-/// A limit that lets one request pass, by this key, and keys from there.
+/// A limit of one request by this key, with the key set at this location.
 fn once_by(key: &str, jwks: &str, more: &str) -> String {
     format!(
         "[jwt]\njwks = \"{jwks}\"\n{more}\n\
@@ -26,7 +26,7 @@ fn once_by(key: &str, jwks: &str, more: &str) -> String {
     )
 }
 
-/// A file with these keys.
+/// A file with this key set.
 fn file_of(jwks: &str) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("keys.json");
@@ -34,7 +34,7 @@ fn file_of(jwks: &str) -> (TempDir, PathBuf) {
     (directory, file)
 }
 
-/// Asks once with a token.
+/// The status code of a request with a token.
 fn with(proxy: &Tidegate, token: &str) -> u16 {
     get(proxy.addr(), "/", &[&format!("Authorization: Bearer {token}")]).status()
 }
@@ -48,7 +48,7 @@ fn claims(sub: &str) -> Value {
 }
 
 #[test]
-fn a_file_of_keys_is_read_again_with_the_configuration() {
+fn a_key_file_is_reloaded_with_the_configuration() {
     let [first, next] = ["first", "next"].map(|kid| Issuer::new(Algorithm::ES256, kid));
     let (_directory, file) = file_of(&jwks(&[&first]));
     let config = once_by("\"jwt:sub\"", file.to_str().unwrap(), "");
@@ -57,31 +57,31 @@ fn a_file_of_keys_is_read_again_with_the_configuration() {
     std::fs::write(&file, jwks(&[&next])).unwrap();
     proxy.reload(&config);
     assert_eq!(with(&proxy, &next.token(&claims("bob"))), 200);
-    // What is spent under a name stays spent, whoever signs for it.
+    // The count of a subject does not depend on the key that signed.
     assert_eq!(with(&proxy, &next.token(&claims("alice"))), 429);
     assert_eq!(with(&proxy, &first.token(&claims("carol"))), 200, "by address");
     assert_eq!(with(&proxy, &first.token(&claims("dave"))), 429, "by address as well");
 }
 
 #[test]
-fn tokens_of_one_subject_share_a_count_and_a_forged_one_counts_by_address() {
-    let [issuer, stranger] = ["k", "k"].map(|kid| Issuer::new(Algorithm::ES256, kid));
+fn tokens_of_one_subject_share_a_count_and_forged_ones_count_by_address() {
+    let [issuer, forger] = ["k", "k"].map(|kid| Issuer::new(Algorithm::ES256, kid));
     let (_directory, file) = file_of(&jwks(&[&issuer]));
     let proxy = Tidegate::start(&once_by("\"jwt:sub\"", file.to_str().unwrap(), ""));
     assert_eq!(with(&proxy, &issuer.token(&claims("alice"))), 200);
     assert_eq!(with(&proxy, &issuer.token(&claims("alice"))), 429, "another token of hers");
     assert_eq!(with(&proxy, &issuer.token(&claims("bob"))), 200);
-    assert_eq!(with(&proxy, &stranger.token(&claims("carol"))), 200, "by address");
-    assert_eq!(with(&proxy, &stranger.token(&claims("dave"))), 429, "by address as well");
+    assert_eq!(with(&proxy, &forger.token(&claims("carol"))), 200, "by address");
+    assert_eq!(with(&proxy, &forger.token(&claims("dave"))), 429, "by address as well");
     let expired = json!({ "sub": "erin", "exp": now() - 3600 });
     assert_eq!(with(&proxy, &issuer.token(&expired)), 429);
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 429);
-    let anew = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &["Authorization: Bearer x.y.z"]);
-    assert_eq!(anew.status(), 200);
+    let other = Client::connect_from("127.0.0.2", proxy.addr()).get("/", &["Authorization: Bearer x.y.z"]);
+    assert_eq!(other.status(), 200);
 }
 
 #[test]
-fn claims_make_keys_with_other_parts_and_missing_ones_can_be_refused() {
+fn claims_can_be_combined_in_keys_and_missing_ones_denied() {
     let issuer = Issuer::new(Algorithm::RS256, "k");
     let (_directory, file) = file_of(&jwks(&[&issuer]));
     let config = once_by("[\"jwt:org.id\", \"method\"]\non_missing = \"deny\"", file.to_str().unwrap(), "");
@@ -98,7 +98,7 @@ fn claims_make_keys_with_other_parts_and_missing_ones_can_be_refused() {
 }
 
 #[test]
-fn a_token_may_stand_in_another_header_and_a_huge_one_does_no_harm() {
+fn a_token_may_be_in_another_header_and_oversized_ones_are_ignored() {
     let issuer = Issuer::new(Algorithm::EdDSA, "k");
     let (_directory, file) = file_of(&jwks(&[&issuer]));
     let more = "header = \"x-token\"\naudience = \"api\"\n[[listeners]]\naddress = \"127.0.0.1:0\"\nmax_header_bytes = \"512KiB\"";
@@ -115,14 +115,14 @@ fn a_token_may_stand_in_another_header_and_a_huge_one_does_no_harm() {
 }
 
 #[test]
-fn new_keys_are_fetched_when_a_token_names_one_but_not_for_each() {
+fn an_unknown_kid_causes_one_fetch_but_not_one_per_token() {
     let [old, new, stranger] = ["old", "new", "stranger"].map(|kid| Issuer::new(Algorithm::ES256, kid));
     let publisher = Publisher::new(&jwks(&[&old]));
     let proxy = Tidegate::start(&once_by("\"jwt:sub\"\non_missing = \"deny\"", &publisher.url(), ""));
     proxy.wait_log("tokens are verified with 1 key from http://127.0.0.1:");
-    let asked = publisher.first();
-    assert_eq!(asked.start, "GET /keys?a=b HTTP/1.1");
-    assert_eq!(asked.header("host"), Some(publisher.url()[7..].split('/').next().unwrap()));
+    let fetch = publisher.first();
+    assert_eq!(fetch.start, "GET /keys?a=b HTTP/1.1");
+    assert_eq!(fetch.header("host"), Some(publisher.url()[7..].split('/').next().unwrap()));
     assert!(!proxy.lines().iter().any(|line| line.contains("a=b")), "the query may be a secret");
     assert_eq!(with(&proxy, &old.token(&claims("alice"))), 200);
     assert_eq!(publisher.asked(), 1);
@@ -141,7 +141,7 @@ fn new_keys_are_fetched_when_a_token_names_one_but_not_for_each() {
 }
 
 #[test]
-fn a_proxy_starts_without_its_keys() {
+fn the_proxy_starts_without_keys() {
     let issuer = Issuer::new(Algorithm::ES256, "k");
     let proxy = Tidegate::start(&once_by("\"jwt:sub\"", "http://localhost:1/keys", ""));
     proxy.wait_log(
@@ -153,7 +153,7 @@ fn a_proxy_starts_without_its_keys() {
 }
 
 #[test]
-fn keys_come_over_tls_from_whom_the_system_trusts() {
+fn keys_are_fetched_over_tls_with_system_roots() {
     let issuer = Issuer::new(Algorithm::ES256, "k");
     let (port, authority) = publish_over_tls(&jwks(&[&issuer]));
     let (_directory, file) = file_of(&authority);
@@ -172,14 +172,14 @@ fn keys_come_over_tls_from_whom_the_system_trusts() {
 }
 
 #[test]
-fn explain_shows_a_claim_or_says_why_there_is_none() {
+fn explain_shows_a_claim_or_why_it_is_missing() {
     let [issuer, stranger] = ["k", "other"].map(|kid| Issuer::new(Algorithm::ES256, kid));
     let (directory, _) = file_of(&jwks(&[&issuer]));
     let explain = |jwks: &str, token: &str| {
         let config = format!("listen = \"127.0.0.1:8080\"\n{}", once_by("\"jwt:sub\"", jwks, ""));
         std::fs::write(directory.path().join("tidegate.toml"), config).unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            // A file of keys is looked for beside the configuration, from wherever that is read.
+            // The path of a key file is relative to the configuration.
             .args(["explain", "GET", "/", "-H", &format!("authorization: Bearer {token}"), "-c"])
             .arg(directory.path().join("tidegate.toml"))
             .output()
@@ -206,7 +206,7 @@ fn explain_shows_a_claim_or_says_why_there_is_none() {
     );
 }
 
-/// A verifier without keys yet, and who fetches them.
+/// A verifier without keys, and the refresher that fetches them.
 fn refresher(url: &str) -> (Arc<Verifier>, Refresher) {
     let verifier = Arc::new(Verifier::new(
         JwtSpec {
@@ -229,7 +229,7 @@ fn verdict(verifier: &Verifier, token: &str) -> Option<TokenError> {
 }
 
 #[tokio::test]
-async fn the_last_keys_stay_while_there_are_no_others() {
+async fn the_last_keys_are_kept_when_a_fetch_fails() {
     let [old, new] = ["old", "new"].map(|kid| Issuer::new(Algorithm::ES256, kid));
     let [of_old, of_new] = [&old, &new].map(|issuer| issuer.token(&claims("alice")));
     let publisher = Publisher::new("no keys");
@@ -267,7 +267,7 @@ async fn the_last_keys_stay_while_there_are_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_publisher_that_never_answers_is_given_up() {
+async fn a_fetch_without_a_response_times_out() {
     let silent = Upstream::scripted(|caller| drop(caller.read_to_close()));
     let (verifier, mut refresher) = refresher(&silent.url());
     refresher.fetch().await;

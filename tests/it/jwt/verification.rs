@@ -1,4 +1,4 @@
-//! Which tokens are believed, on a clock that the tests set.
+//! Verification of tokens, on a manual clock.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -31,7 +31,7 @@ fn verifier_of(spec: JwtSpec) -> Verifier {
     Verifier::new(spec, Clock::manual(Timestamp(NOW * 1_000_000)))
 }
 
-/// Believes these issuers.
+/// A verifier that trusts these issuers.
 fn verifier(issuers: &[&Issuer]) -> Verifier {
     verifier_of(spec(&jwks(issuers)))
 }
@@ -42,7 +42,7 @@ fn subject(verifier: &Verifier, name: &HeaderName, values: &[&str]) -> Result<St
     verifier.claims(&fields).map(|claims| claims.text("sub").unwrap_or_default())
 }
 
-/// The subject of a token, asked for twice: the second time it is known already.
+/// The subject of a token, which is verified twice: the second result comes from the cache.
 #[track_caller]
 fn seen(verifier: &Verifier, token: &str) -> Result<String, TokenError> {
     let ask = || subject(verifier, &AUTHORIZATION, &[&format!("Bearer {token}")]);
@@ -56,7 +56,7 @@ fn encoded(json: &Value) -> String {
 }
 
 #[test]
-fn each_algorithm_verifies_its_own_signatures_and_no_others() {
+fn each_algorithm_verifies_only_its_own_signatures() {
     let issuers = ALLOWED.map(|algorithm| Issuer::new(algorithm, "k"));
     for issuer in &issuers {
         let verifier = verifier(&[issuer]);
@@ -73,7 +73,7 @@ fn each_algorithm_verifies_its_own_signatures_and_no_others() {
 }
 
 #[test]
-fn no_other_algorithm_is_talked_into() {
+fn algorithm_confusion_is_rejected() {
     let issuer = Issuer::new(Algorithm::ES256, "k");
     let verifier = verifier(&[&issuer]);
     let claims = json!({ "sub": "mallory" });
@@ -89,7 +89,7 @@ fn no_other_algorithm_is_talked_into() {
         let token = jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(&secret)).unwrap();
         assert_eq!(seen(&verifier, &token), Err(TokenError::Algorithm));
     }
-    // A key that is shared on purpose is not taken from a set, nor one for encryption, nor an own one of the token.
+    // Symmetric keys and encryption keys of a set are skipped, and a key in the token is ignored.
     let mut set = json!({ "keys": [{ "kty": "oct", "kid": "s", "k": "c2VjcmV0" }, issuer.jwk()] });
     set["keys"][1]["use"] = json!("enc");
     assert!(Keys::parse(set.to_string().as_bytes(), &ALLOWED).unwrap().is_empty());
@@ -104,7 +104,7 @@ fn no_other_algorithm_is_talked_into() {
 }
 
 #[test]
-fn keys_are_found_by_name_or_when_only_one_can_be_meant() {
+fn keys_are_found_by_kid_or_if_only_one_fits() {
     let [a, b] = ["a", "b"].map(|kid| Issuer::new(Algorithm::ES256, kid));
     let (ed, nameless) = (Issuer::new(Algorithm::EdDSA, "a"), Issuer::nameless(Algorithm::ES256));
     let claims = json!({ "sub": "alice" });
@@ -113,7 +113,7 @@ fn keys_are_found_by_name_or_when_only_one_can_be_meant() {
         assert_eq!(seen(&both, &issuer.token(&claims)), Ok("alice".into()));
     }
     let unnamed = |issuer: &Issuer| issuer.token_of(&claims, &Header { kid: None, ..issuer.header() });
-    assert_eq!(seen(&both, &unnamed(&a)), Err(TokenError::UnknownKey), "two may be meant");
+    assert_eq!(seen(&both, &unnamed(&a)), Err(TokenError::UnknownKey), "two keys fit");
     assert_eq!(seen(&both, &unnamed(&ed)), Ok("alice".into()));
     assert_eq!(seen(&both, &Issuer::new(Algorithm::ES256, "c").token(&claims)), Err(TokenError::UnknownKey));
     assert_eq!(seen(&verifier(&[&nameless]), &nameless.token(&claims)), Ok("alice".into()));
@@ -123,7 +123,7 @@ fn keys_are_found_by_name_or_when_only_one_can_be_meant() {
 }
 
 #[test]
-fn times_pass_for_tokens_that_are_known_as_well() {
+fn expiry_applies_to_cached_tokens() {
     let issuer = Issuer::new(Algorithm::EdDSA, "k");
     let verifier = verifier(&[&issuer]);
     let token = issuer.token(&json!({ "sub": "alice", "nbf": NOW + 100, "exp": NOW + 200 }));
@@ -131,7 +131,7 @@ fn times_pass_for_tokens_that_are_known_as_well() {
         verifier.clock().set(Timestamp(seconds * 1_000_000));
         seen(&verifier, &token)
     };
-    // A minute of leeway on either side.
+    // The leeway is a minute in both directions.
     assert_eq!(at(NOW + 39), Err(TokenError::NotYet));
     assert_eq!(at(NOW + 40), Ok("alice".into()));
     assert_eq!(at(NOW + 259), Ok("alice".into()));
@@ -141,7 +141,7 @@ fn times_pass_for_tokens_that_are_known_as_well() {
 }
 
 #[test]
-fn issuer_and_audience_must_be_the_right_ones() {
+fn issuer_and_audience_must_match() {
     let issuer = Issuer::new(Algorithm::EdDSA, "k");
     let strict = verifier_of(JwtSpec {
         issuer: Some("https://id.test".into()),
@@ -164,7 +164,7 @@ fn issuer_and_audience_must_be_the_right_ones() {
 }
 
 #[test]
-fn what_is_no_token_is_refused() {
+fn malformed_tokens_are_rejected() {
     let issuer = Issuer::new(Algorithm::EdDSA, "k");
     let verifier = verifier(&[&issuer]);
     let right = issuer.token(&json!({ "sub": "alice" }));
@@ -201,7 +201,7 @@ fn what_is_no_token_is_refused() {
 }
 
 #[test]
-fn of_a_claim_that_stands_twice_the_last_counts() {
+fn the_last_of_duplicate_claims_counts() {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let jwk = json!({ "kty": "OKP", "crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode(key.public_key_raw()) });
     let verifier = verifier_of(spec(&json!({ "keys": [jwk] }).to_string()));
@@ -216,14 +216,14 @@ fn of_a_claim_that_stands_twice_the_last_counts() {
     };
     let twice = claims(r#"{"id":"a","o":{"id":1,"id":2},"id":"b"}"#).unwrap();
     assert_eq!((twice.text("id").as_deref(), twice.text("o.id").as_deref()), (Some("b"), Some("2")));
-    // Those that say whether it is to be believed must not.
+    // Registered claims must not be duplicated.
     assert_eq!(claims(r#"{"exp":1,"exp":9999999999}"#), Err(TokenError::Malformed));
     let deep = format!(r#"{{"id":"a","o":{}1{}}}"#, "[".repeat(500), "]".repeat(500));
     assert_eq!(claims(&deep), Err(TokenError::Malformed));
 }
 
 #[test]
-fn headers_must_agree_on_the_token() {
+fn several_authorization_headers_must_carry_one_token() {
     let issuer = Issuer::new(Algorithm::EdDSA, "k");
     let [alice, bob] = ["alice", "bob"].map(|name| issuer.token(&json!({ "sub": name })));
     let usual = verifier(&[&issuer]);
@@ -250,7 +250,7 @@ fn headers_must_agree_on_the_token() {
 }
 
 #[test]
-fn a_set_may_have_keys_that_are_not_known_here() {
+fn unsupported_keys_of_a_key_set_are_skipped() {
     let issuer = Issuer::new(Algorithm::ES256, "k");
     let strange = [
         json!({ "kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA" }),
@@ -273,7 +273,7 @@ fn a_set_may_have_keys_that_are_not_known_here() {
 
 proptest! {
     #[test]
-    fn no_token_makes_it_panic(
+    fn no_token_causes_a_panic(
         header in "\\PC{0,80}",
         name in "[A-Za-z0-9]{0,6}",
         claims in "\\PC{0,80}",

@@ -1,7 +1,4 @@
-//! How many connections there may be, in all and of one client.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+//! Limits on connections, in total and per client, and eviction of idle connections.
 
 use crate::support::{Authority, Client, Frames, Tidegate, Upstream, eventually, get};
 
@@ -13,18 +10,18 @@ fn config(listener: &str, more: &str) -> String {
     )
 }
 
-/// How many connections met a bound.
+/// How many connections exceeded a limit.
 fn refused(proxy: &Tidegate, bound: &str) -> u64 {
-    let answer = get(proxy.admin(), "/metrics", &[]);
+    let response = get(proxy.admin(), "/metrics", &[]);
     let name =
         format!("tidegate_connections_refused_total{{listener=\"{}\",bound=\"{bound}\"}} ", proxy.addr());
-    answer.text().lines().find_map(|line| line.strip_prefix(&*name)).unwrap().parse().unwrap()
+    response.text().lines().find_map(|line| line.strip_prefix(&*name)).unwrap().parse().unwrap()
 }
 
-/// A connection that is served, also when one that was closed just now is still counted.
+/// A connection that is served, possibly after several attempts: a closed connection may still be counted.
 fn served(mut connect: impl FnMut() -> Client) -> Client {
     let mut served = None;
-    eventually("there is a place", || {
+    eventually("a connection is served", || {
         let mut client = connect();
         let is_served = client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_ok()
             && client.read_response("GET").is_ok();
@@ -35,10 +32,10 @@ fn served(mut connect: impl FnMut() -> Client) -> Client {
 }
 
 #[test]
-fn a_client_has_so_many_connections_over_all_workers() {
+fn max_connections_per_client_applies_over_all_workers() {
     let proxy = Tidegate::start(&config("max_connections_per_client = 3", "[client_ip]\nipv4_prefix = 24"));
     let from = |source: &str| Client::connect_from(source, proxy.addr());
-    // Idle ones count as well, and so does every address of a network that is one client.
+    // Idle connections count, and a network of the prefix length is one client.
     let mut kept: Vec<Client> = ["127.0.0.1", "127.0.0.2", "127.0.0.1"].map(from).into();
     assert_eq!(kept[0].get("/", &[]).status(), 200);
     for round in 1..=20 {
@@ -58,7 +55,7 @@ fn a_client_has_so_many_connections_over_all_workers() {
 }
 
 #[test]
-fn all_clients_together_have_so_many() {
+fn max_connections_applies_to_all_clients_together() {
     let proxy = Tidegate::start(&config("max_connections = 2", ""));
     let mut kept = [(); 2].map(|()| Client::connect(proxy.addr()));
     assert_eq!(kept[1].get("/", &[]).status(), 200);
@@ -76,21 +73,22 @@ fn idle(proxy: &Tidegate, count: usize) -> Vec<Client> {
 }
 
 #[test]
-fn a_newcomer_gets_the_place_of_an_idle_connection_of_the_client_that_has_the_most() {
+fn a_new_client_evicts_an_idle_connection_of_the_largest_client() {
     let proxy = Tidegate::start(&config("max_connections = 4", ""));
     let mut crowd = idle(&proxy, 4);
-    // Some rest when they have to go, and some do not yet.
+    // Evicts connections before and after they are parked.
     for round in 1..=3 {
         let mut newcomer = served(|| Client::connect(proxy.addr()));
         assert_eq!(newcomer.get("/", &[]).status(), 200);
         proxy.wait_log("an idle connection is evicted for a new client client=127.0.0.2");
+        // Real time is tested: idle connections are parked after half a second.
         std::thread::sleep(std::time::Duration::from_millis(300 * (round - 1)));
     }
     let open = crowd.iter_mut().map(is_open).filter(|is_open| *is_open).count();
     assert!((1..4).contains(&open), "{open}");
-    // Who has the most gets no more.
+    // The largest client gets no further connection.
     let refusals = refused(&proxy, "max_connections");
-    eventually("it is refused", || {
+    eventually("a connection is refused", || {
         crowd.push(Client::connect_from("127.0.0.2", proxy.addr()));
         refused(&proxy, "max_connections") > refusals
     });
@@ -102,27 +100,20 @@ fn is_open(client: &mut Client) -> bool {
 }
 
 #[test]
-fn a_connection_with_a_request_under_way_keeps_its_place() {
-    let may_answer = Arc::new(AtomicBool::new(false));
-    let gate = Arc::clone(&may_answer);
-    let server = Upstream::scripted(move |caller| {
-        while let Ok(Some(_)) = caller.request() {
-            eventually("it may answer", || gate.load(Ordering::SeqCst));
-            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-        }
-    });
+fn a_connection_with_an_open_request_is_not_evicted() {
+    let (server, release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let slow = format!("[[routes]]\npath = \"/slow\"\nupstream = \"{}\"\n", server.url());
     let proxy = Tidegate::start(&config("max_connections = 3", &slow));
     let mut busy = idle(&proxy, 3);
     for client in &mut busy {
         client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     }
-    eventually("all are busy", || server.requests().len() == 3);
+    eventually("all connections are busy", || server.requests().len() == 3);
     for round in 1..=3 {
         Client::connect(proxy.addr()).expect_close();
         assert_eq!(refused(&proxy, "max_connections"), round);
     }
-    may_answer.store(true, Ordering::SeqCst);
+    drop(release);
     for client in &mut busy {
         assert_eq!(client.read().status(), 200);
     }
@@ -130,9 +121,9 @@ fn a_connection_with_a_request_under_way_keeps_its_place() {
 }
 
 #[test]
-fn a_connection_without_a_whole_request_makes_room_too() {
+fn a_connection_with_a_partial_request_is_evicted() {
     let proxy = Tidegate::start(&config("max_connections = 2\nheader_timeout = \"60s\"", ""));
-    // Behind a response, with nothing before it, and one whose head was refused and that sends on.
+    // After a response, on a new connection, and after a head that was rejected.
     for begun in ["GET / HTTP/1.1\r\nHost: a\r\n\r\nGET", "GET", "no request\r\n\r\nmore"] {
         let mut crowd: Vec<Client> =
             (0..2).map(|_| served(|| Client::connect_from("127.0.0.2", proxy.addr()))).collect();
@@ -146,7 +137,7 @@ fn a_connection_without_a_whole_request_makes_room_too() {
 }
 
 #[test]
-fn an_idle_connection_of_http2_is_told_to_go() {
+fn an_idle_http_2_connection_is_evicted_with_goaway() {
     let proxy = Tidegate::start(&config("max_connections = 1", ""));
     let stream = crate::support::connect_from("127.0.0.2", proxy.addr()).unwrap();
     let mut idle = Frames::over(stream).begin(&[]);
@@ -157,7 +148,7 @@ fn an_idle_connection_of_http2_is_told_to_go() {
 }
 
 #[test]
-fn who_is_one_too_many_is_not_asked_for_tls() {
+fn excess_connections_are_closed_before_the_tls_handshake() {
     let authority = Authority::new();
     authority.sign("a.test");
     let tls = format!(
@@ -166,26 +157,26 @@ fn who_is_one_too_many_is_not_asked_for_tls() {
     );
     let proxy = Tidegate::start(&config(&tls, ""));
     let _silent = Client::connect(proxy.addr());
-    // A client that has said nothing would be waited for.
+    // For a handshake the proxy would wait for the client.
     Client::connect(proxy.addr()).expect_close();
     assert_eq!(refused(&proxy, "max_connections_per_client"), 1);
 }
 
 #[test]
-fn a_trusted_proxy_is_many_clients() {
+fn trusted_proxies_are_exempt_from_max_connections_per_client() {
     let trusted = "[client_ip]\ntrusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]";
     let proxy = Tidegate::start(&config("max_connections_per_client = 1", trusted));
     let mut kept = [(); 3].map(|()| Client::connect(proxy.addr()));
     for client in &mut kept {
         assert_eq!(client.get("/", &[]).status(), 200);
     }
-    let stranger = || Client::connect_from("127.0.0.2", proxy.addr());
-    let _kept = served(stranger);
-    stranger().expect_close();
+    let untrusted = || Client::connect_from("127.0.0.2", proxy.addr());
+    let _kept = served(untrusted);
+    untrusted().expect_close();
 }
 
 #[test]
-fn a_proxy_header_says_whose_connection_it_is() {
+fn max_connections_per_client_uses_the_address_in_the_proxy_header() {
     let trusted = "[client_ip]\ntrusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]";
     let proxy = Tidegate::start(&config("proxy_protocol = true\nmax_connections_per_client = 1", trusted));
     let of = |client: &str| {
@@ -214,7 +205,7 @@ fn a_proxy_header_says_whose_connection_it_is() {
 }
 
 #[test]
-fn another_number_holds_for_new_connections() {
+fn a_reloaded_limit_applies_to_new_connections() {
     let with = |listener: &str| config(listener, "");
     let proxy = Tidegate::start(&with("max_connections_per_client = 1"));
     let mut kept = vec![served(|| Client::connect(proxy.addr()))];

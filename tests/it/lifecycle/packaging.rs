@@ -12,7 +12,7 @@ fn settings() -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn the_service_is_confined() {
+fn the_systemd_unit_is_sandboxed() {
     let settings = settings();
     for setting in [
         "CapabilityBoundingSet=",

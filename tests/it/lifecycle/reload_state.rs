@@ -1,16 +1,14 @@
-//! Counts and slots across a reload.
+//! Counts, slots and the store across a reload.
 
-use std::sync::Mutex;
-use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use super::reload::limited;
-use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get};
+use crate::support::{Client, RedisServer, Tidegate, Upstream, eventually, get};
 
 fn left(proxy: &Tidegate) -> (u16, Option<u64>) {
-    let answer = get(proxy.addr(), "/", &[]);
-    (answer.status(), answer.header("x-ratelimit-remaining").map(|left| left.parse().unwrap()))
+    let response = get(proxy.addr(), "/", &[]);
+    (response.status(), response.header("x-ratelimit-remaining").map(|left| left.parse().unwrap()))
 }
 
 fn in_redis(redis: &RedisServer) -> String {
@@ -18,17 +16,17 @@ fn in_redis(redis: &RedisServer) -> String {
 }
 
 #[test]
-fn counts_live_on_and_other_numbers_hold_at_once() {
+fn counts_survive_a_reload_and_new_rates_apply_at_once() {
     let redis = RedisServer::start();
     for store in [String::new(), in_redis(&redis)] {
         let proxy = Tidegate::start(&limited(&store, 3, "z"));
-        eventually("the store answers", || left(&proxy) == (200, Some(2)));
+        eventually("the store responds", || left(&proxy) == (200, Some(2)));
         proxy.reload(&limited(&store, 3, "a"));
         assert_eq!(left(&proxy), (200, Some(1)));
         proxy.reload(&limited(&store, 3, "y"));
         assert_eq!(left(&proxy), (200, Some(0)));
         proxy.reload(&limited(&store, 3, "b"));
-        // The second time it is refused by heart.
+        // The second denial comes from the denial cache.
         assert_eq!([left(&proxy), left(&proxy)], [(429, Some(0)); 2]);
         proxy.reload(&limited(&store, 1000, "b"));
         assert_eq!(left(&proxy).0, 200);
@@ -36,37 +34,29 @@ fn counts_live_on_and_other_numbers_hold_at_once() {
 }
 
 #[test]
-fn the_store_can_be_another() {
+fn a_reload_can_switch_the_store() {
     let (first, second) = (RedisServer::start(), RedisServer::start());
     let proxy = Tidegate::start(&limited(&in_redis(&first), 3, "a"));
-    eventually("the first answers", || left(&proxy) == (200, Some(2)));
+    eventually("the first store responds", || left(&proxy) == (200, Some(2)));
     proxy.reload(&limited(&in_redis(&second), 3, "a"));
     proxy.wait_log(&format!("limits are counted in {}", second.url()));
-    eventually("the second answers", || left(&proxy) == (200, Some(2)));
+    eventually("the second store responds", || left(&proxy) == (200, Some(2)));
     let clients = |redis: &RedisServer| {
         let list = redis.cli(&["CLIENT", "LIST"]);
         list.lines().filter(|line| !line.contains("cmd=client")).count()
     };
-    eventually("the first is left", || clients(&first) == 0);
+    eventually("the connections to the first store are closed", || clients(&first) == 0);
     proxy.reload(&limited("", 3, "a"));
     assert_eq!(left(&proxy), (200, Some(2)));
-    eventually("the second is left", || clients(&second) == 0);
+    eventually("the connections to the second store are closed", || clients(&second) == 0);
     proxy.reload(&limited(&in_redis(&second), 3, "a"));
-    eventually("the second answers again", || left(&proxy) == (200, Some(1)));
+    eventually("the second store responds again", || left(&proxy) == (200, Some(1)));
 }
 
-/// A slot is given back to the store that it came from, whatever the store is by then.
 #[test]
-fn slots_are_given_back_where_they_were_taken() {
+fn slots_are_released_in_their_original_store() {
     let (first, second) = (RedisServer::start(), RedisServer::start());
-    let (more, waits) = channel::<()>();
-    let waits = Mutex::new(waits);
-    let server = Upstream::scripted(move |caller| {
-        while let Ok(Some(_)) = caller.request() {
-            let _ = waits.lock().unwrap().recv_timeout(PATIENCE);
-            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        }
-    });
+    let (server, release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     let config = |redis: &RedisServer| {
         format!(
             "{}[limits.slots]\nalgorithm = \"concurrency\"\nmax_in_flight = 1\nkey = \"global\"\n\
@@ -78,16 +68,16 @@ fn slots_are_given_back_where_they_were_taken() {
         )
     };
     let proxy = Tidegate::start(&config(&first));
-    eventually("the first answers", || get(proxy.addr(), "/ready", &[]).status() == 200);
+    eventually("the first store responds", || get(proxy.addr(), "/ready", &[]).status() == 200);
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("a request is under way", || server.requests().len() == 1);
+    eventually("the server has the request", || server.requests().len() == 1);
     let slots = |redis: &RedisServer| redis.keys().iter().filter(|key| key.contains(":slots:")).count();
     assert_eq!(slots(&first), 1);
     proxy.reload(&config(&second));
-    // Longer than it takes to see that no request asks the first one any more.
+    // Real time is tested: the connection to the first store must stay open while a slot of it is held.
     thread::sleep(Duration::from_millis(1_500));
-    more.send(()).unwrap();
+    release.send(()).unwrap();
     assert_eq!(client.read().status(), 200);
-    eventually("the slot is given back", || slots(&first) == 0);
+    eventually("the slot is released", || slots(&first) == 0);
 }

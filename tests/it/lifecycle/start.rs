@@ -1,4 +1,4 @@
-//! The start of the process, and sockets that are passed to it.
+//! The start of the process, and inherited sockets.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,13 +7,13 @@ use super::drain::OWN;
 use crate::support::{Client, RedisServer, Tidegate, eventually, get};
 
 #[test]
-fn a_port_in_use_is_said_and_ends_the_start() {
+fn a_port_in_use_is_reported_and_fails_the_start() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let expected = format!("error: can't listen on {address}: Address already in use (os error 98)");
     let (status, lines) = Tidegate::fails(&format!("listen = \"{address}\"\n{OWN}"));
     assert_eq!((status.code(), lines), (Some(1), vec![expected]));
-    // Also by a proxy of the same kind, which would share it.
+    // Also if the other process is a tidegate, whose port could be shared.
     let proxy = Tidegate::start(&format!("workers = 2\n{OWN}"));
     let address = proxy.addr();
     let expected = format!("error: can't listen on {address}: Address already in use (os error 98)");
@@ -23,14 +23,14 @@ fn a_port_in_use_is_said_and_ends_the_start() {
 }
 
 #[test]
-fn an_address_that_is_not_ours_is_said() {
+fn an_address_of_another_host_is_reported() {
     let (status, lines) = Tidegate::fails(&format!("listen = \"192.0.2.1:1\"\n{OWN}"));
     let expected = "error: can't listen on 192.0.2.1:1: Cannot assign requested address (os error 99)";
     assert_eq!((status.code(), lines), (Some(1), vec![expected.to_owned()]));
 }
 
 #[test]
-fn the_start_names_listeners_and_store() {
+fn the_start_logs_listeners_and_store() {
     let proxy = Tidegate::start(&format!(
         "workers = 2\n[[listeners]]\naddress = \"127.0.0.1:0\"\n[[listeners]]\naddress = \"[::1]:0\"\n{OWN}"
     ));
@@ -52,10 +52,9 @@ fn every_worker_serves() {
     }
 }
 
-/// One generation after another serves the same socket, which their parent keeps: under load nobody is refused, and no
-/// request is lost.
+/// The parent process keeps the socket, so that no connection is refused and no request is lost.
 #[test]
-fn a_socket_that_is_passed_on_outlives_who_serves_it() {
+fn an_inherited_socket_survives_restarts_under_load() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     let config = |text: &str| {
@@ -69,32 +68,32 @@ fn a_socket_that_is_passed_on_outlives_who_serves_it() {
         for _ in 0..4 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    let answer = get(address, "/", &["Connection: close"]);
-                    last.store(answer.text().parse().unwrap(), Ordering::Relaxed);
+                    let response = get(address, "/", &["Connection: close"]);
+                    last.store(response.text().parse().unwrap(), Ordering::Relaxed);
                 }
             });
         }
         for generation in 1..=5 {
             let new = Tidegate::builder(&config(&generation.to_string())).socket(&socket).start();
             assert_eq!(std::mem::replace(&mut old, new).stop().code(), Some(0));
-            eventually("the new one answers", || last.load(Ordering::Relaxed) == generation);
+            eventually("the new process responds", || last.load(Ordering::Relaxed) == generation);
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    // Between two of them, who connects waits.
+    // Without a process, connections wait in the backlog.
     assert_eq!(old.stop().code(), Some(0));
     let mut early = Client::connect(address);
     early.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let next = Tidegate::builder(&config("next")).socket(&socket).start();
     assert_eq!(early.read().text(), "next");
-    // A listener that is gone for a while has its socket again.
+    // A listener that is removed and added again gets the inherited socket again.
     next.reload(&config("next").replace(&address.to_string(), "127.0.0.1:0"));
     next.reload(&config("again"));
     assert_eq!(get(address, "/", &[]).text(), "again");
 }
 
 #[test]
-fn a_socket_that_nobody_wants_is_named() {
+fn an_unused_inherited_socket_is_logged() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let proxy = Tidegate::builder(OWN).socket(&socket).start();
     let address = socket.local_addr().unwrap();
@@ -105,14 +104,14 @@ fn a_socket_that_nobody_wants_is_named() {
 }
 
 #[test]
-fn after_a_kill_the_next_one_starts_at_once() {
+fn a_killed_process_can_be_restarted_at_once() {
     let mut proxy = Tidegate::start(OWN);
     let address = proxy.addr();
     let mut client = Client::connect(address);
     assert_eq!(client.get("/", &[]).status(), 200);
     proxy.signal("KILL");
     proxy.wait();
-    // The connection, which the dead one has closed first, lingers.
+    // The connection of the killed process is in TIME-WAIT.
     let next = Tidegate::start(&format!("listen = \"{address}\"\n{OWN}"));
     assert_eq!((next.addr(), get(address, "/", &[]).status()), (address, 200));
 }

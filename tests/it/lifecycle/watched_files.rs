@@ -1,4 +1,4 @@
-//! Configuration files and certificates that are watched.
+//! Watched configuration files and certificates.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::{fs, thread};
 
 use rustls::version::TLS13;
 
-use super::reload::{saying, says};
+use super::reload::{responding, response};
 use crate::support::{Authority, Tidegate, TlsClient, eventually};
 
 #[test]
-fn a_watched_file_is_read_when_it_changes() {
-    let watched = |text: &str| format!("watch = true\n{}", saying(text));
+fn a_watched_file_is_reloaded_when_it_changes() {
+    let watched = |text: &str| format!("watch = true\n{}", responding(text));
     let proxy = Tidegate::start(&watched("one"));
     proxy.write(&watched("two"));
-    eventually("the change is seen", || says(&proxy) == "two");
+    eventually("the change is seen", || response(&proxy) == "two");
     proxy.wait_log("a file has changed: ");
     // Kubernetes: the file is a link through a link in its directory, which is replaced.
     let directory = proxy.directory();
@@ -27,29 +27,29 @@ fn a_watched_file_is_read_when_it_changes() {
     symlink("three", directory.join("..data")).unwrap();
     fs::remove_file(&file).unwrap();
     symlink("..data/tidegate.toml", &file).unwrap();
-    eventually("the link is followed", || says(&proxy) == "three");
+    eventually("the link is followed", || response(&proxy) == "three");
     symlink("four", directory.join("..data_tmp")).unwrap();
     fs::rename(directory.join("..data_tmp"), directory.join("..data")).unwrap();
-    eventually("the other link is followed", || says(&proxy) == "four");
-    // A mistake is reported once, and not again at every look.
+    eventually("the other link is followed", || response(&proxy) == "four");
+    // An error is reported once, not at every check.
     fs::remove_file(&file).unwrap();
     fs::write(&file, "watch = true\nlisten = 5\n").unwrap();
     proxy.wait_log("serving the previous configuration");
     fs::write(directory.join("another"), "file").unwrap();
-    proxy.write(&saying("five"));
-    eventually("the cure is seen", || says(&proxy) == "five");
-    // It does not say `watch` any more.
-    eventually("all are read", || proxy.logged("was reloaded") == 4);
-    proxy.write(&saying("six"));
-    // Longer than it takes to see a change.
+    proxy.write(&responding("five"));
+    eventually("the valid file is applied", || response(&proxy) == "five");
+    // The last file does not set `watch`.
+    eventually("all files are applied", || proxy.logged("was reloaded") == 4);
+    proxy.write(&responding("six"));
+    // Real time is tested: longer than the interval of the checks.
     thread::sleep(Duration::from_millis(1200));
-    assert_eq!((proxy.logged("was reloaded"), says(&proxy)), (4, "five".to_owned()));
+    assert_eq!((proxy.logged("was reloaded"), response(&proxy)), (4, "five".to_owned()));
 }
 
-/// Links in other directories, as certbot's, a directory that is replaced as a whole, as with releases, and a file that
-/// comes after the one that names it.
+/// Links to other directories, as of certbot, a directory that is replaced, and a file that is created later than the
+/// configuration that names it.
 #[test]
-fn watched_files_are_followed_wherever_they_lead() {
+fn watched_files_are_followed_through_symbolic_links() {
     let authority = Authority::new();
     for name in ["one.test", "two.test", "three.test", "four.test"] {
         authority.sign(name);
@@ -77,7 +77,7 @@ fn watched_files_are_followed_wherever_they_lead() {
              tls = {{ certificates = [{{ cert = \"{}\", key = \"{}\" }}] }}\n{}",
             file("pem"),
             file("key"),
-            saying(name)
+            responding(name)
         )
     };
     let proxy = Tidegate::start(&config("a"));
@@ -88,37 +88,37 @@ fn watched_files_are_followed_wherever_they_lead() {
     assert!(shows("one.test"));
     symlink("v2", elsewhere.path().join("next")).unwrap();
     fs::rename(elsewhere.path().join("next"), &current).unwrap();
-    eventually("another link far away is followed", || shows("two.test"));
+    eventually("a changed link in another directory is followed", || shows("two.test"));
     fs::rename(elsewhere.path().join("v2"), elsewhere.path().join("old")).unwrap();
     put("v2", "three.test");
-    eventually("another directory of the same name is found", || shows("three.test"));
+    eventually("a replaced directory is followed", || shows("three.test"));
     put("v2", "four.test");
-    eventually("what is written there is seen", || shows("four.test"));
+    eventually("a changed file in it is read", || shows("four.test"));
     proxy.write(&config("b"));
     proxy.wait_log("serving the previous configuration");
     for kind in ["key", "pem"] {
         fs::copy(authority.file(&format!("one.test.{kind}")), links.path().join(format!("b.{kind}")))
             .unwrap();
     }
-    eventually("what was missing has come", || shows("one.test"));
+    eventually("the missing file is read", || shows("one.test"));
 }
 
 #[test]
-fn certificates_are_watched_and_others_for_new_connections() {
+fn watched_certificates_apply_to_new_connections() {
     let authority = Authority::new();
     authority.sign("a.test");
     let proxy = Tidegate::start(&format!(
         "watch = true\n[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{{ {} }}] }}\n{}",
         authority.pair("a.test"),
-        saying("one")
+        responding("one")
     ));
-    // Nothing is resumed: each has sessions of its own.
+    // No session is resumed, since each client has its own cache.
     let connect = || TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
     let mut open = connect();
     assert_eq!(open.certificate(), authority.certificate("a.test"));
     authority.sign("a.test");
     let latest = authority.certificate("a.test");
-    eventually("the new one is shown", || connect().certificate() == latest);
+    eventually("the new certificate is used", || connect().certificate() == latest);
     assert_eq!(open.get("/").unwrap().text(), "one");
     fs::write(authority.file("a.test.key"), "no key").unwrap();
     let line = proxy.wait_log("serving the previous configuration");

@@ -1,8 +1,8 @@
-//! Which route a request meets.
+//! Which route a request matches.
 
 use crate::support::{Client, Message, Tidegate, Upstream, get};
 
-/// A proxy whose routes answer with their names.
+/// A proxy whose routes respond with their names.
 fn routes(routes: &[(&str, &str)]) -> Tidegate {
     let tables = routes.iter().map(|(name, conditions)| {
         format!("[[routes]]\nname = \"{name}\"\n{conditions}\nrespond = {{ body = \"{name}\" }}\n")
@@ -10,9 +10,9 @@ fn routes(routes: &[(&str, &str)]) -> Tidegate {
     Tidegate::start(&tables.collect::<String>())
 }
 
-/// The name of the route that answers, or the status of the refusal.
-fn met(answer: &Message) -> String {
-    if answer.status() == 200 { answer.text().to_owned() } else { answer.status().to_string() }
+/// The name of the route that responded, or the status code of the error.
+fn matched(response: &Message) -> String {
+    if response.status() == 200 { response.text().to_owned() } else { response.status().to_string() }
 }
 
 #[test]
@@ -40,21 +40,21 @@ fn hosts_are_compared_without_port_case_and_trailing_dot() {
         ("[2001:DB8::1]", "six"),
         ("2001:db8::1", "400"),
     ] {
-        assert_eq!(met(&get(proxy.addr(), "/", &[&format!("Host: {host}")])), name, "{host}");
+        assert_eq!(matched(&get(proxy.addr(), "/", &[&format!("Host: {host}")])), name, "{host}");
     }
-    assert_eq!(met(&get(proxy.addr(), "/any", &["Host: elsewhere"])), "any");
-    // The target's own authority counts, and the Host header does not.
-    assert_eq!(met(&get(proxy.addr(), "http://api.example.com/", &["Host: elsewhere"])), "exact");
-    assert_eq!(met(&get(proxy.addr(), "http://elsewhere/", &["Host: api.example.com"])), "404");
-    // HTTP/1.0 may come without a host, and meets what asks for none.
-    let answer = Client::connect(proxy.addr()).ask("GET /any HTTP/1.0\r\n\r\n");
-    assert_eq!(met(&answer), "any");
-    let answer = Client::connect(proxy.addr()).ask("GET / HTTP/1.0\r\n\r\n");
-    assert_eq!(met(&answer), "404");
+    assert_eq!(matched(&get(proxy.addr(), "/any", &["Host: elsewhere"])), "any");
+    // The authority of an absolute target replaces Host.
+    assert_eq!(matched(&get(proxy.addr(), "http://api.example.com/", &["Host: elsewhere"])), "exact");
+    assert_eq!(matched(&get(proxy.addr(), "http://elsewhere/", &["Host: api.example.com"])), "404");
+    // HTTP/1.0 without Host matches routes without a host.
+    let response = Client::connect(proxy.addr()).ask("GET /any HTTP/1.0\r\n\r\n");
+    assert_eq!(matched(&response), "any");
+    let response = Client::connect(proxy.addr()).ask("GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(matched(&response), "404");
 }
 
 #[test]
-fn paths_are_matched_whole() {
+fn path_patterns_match_complete_paths() {
     let proxy = routes(&[
         ("exact", "path = \"/a\""),
         ("slash", "path = \"/b/\""),
@@ -93,7 +93,7 @@ fn paths_are_matched_whole() {
         ("/odd%20name/caf%c3%a9", "odd"),
         ("/", "404"),
     ] {
-        assert_eq!(met(&get(proxy.addr(), path, &[])), name, "{path}");
+        assert_eq!(matched(&get(proxy.addr(), path, &[])), name, "{path}");
     }
 }
 
@@ -111,8 +111,8 @@ fn methods_headers_and_queries_are_conditions() {
     for (method, name) in
         [("GET", "get"), ("PUT", "put"), ("PATCH", "put"), ("POST", "404"), ("FETCH", "404")]
     {
-        let answer = client.ask(&format!("{method} /m HTTP/1.1\r\nHost: a\r\n\r\n"));
-        assert_eq!(met(&answer), name, "{method}");
+        let response = client.ask(&format!("{method} /m HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(matched(&response), name, "{method}");
     }
     let head = client.ask("HEAD /m HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!((head.status(), head.header("content-length"), head.text()), (200, Some("3"), ""));
@@ -124,7 +124,7 @@ fn methods_headers_and_queries_are_conditions() {
         (&["X-Beta: 1", "x-alpha: 1"], "alpha"),
         (&["x-alpha: 11"], "404"),
     ] {
-        assert_eq!(met(&client.get("/h", headers)), name, "{headers:?}");
+        assert_eq!(matched(&client.get("/h", headers)), name, "{headers:?}");
     }
     for (target, name) in [
         ("/q?v=2&a+b=c%26d", "second"),
@@ -135,12 +135,12 @@ fn methods_headers_and_queries_are_conditions() {
         ("/q?V=1", "404"),
         ("/q", "404"),
     ] {
-        assert_eq!(met(&client.get(target, &[])), name, "{target}");
+        assert_eq!(matched(&client.get(target, &[])), name, "{target}");
     }
 }
 
 #[test]
-fn the_first_route_that_matches_wins() {
+fn the_first_matching_route_wins() {
     let proxy = routes(&[
         ("one", "path = \"/x/{y}\"\nmethods = [\"GET\"]"),
         ("two", "path = \"/x/*\"\nheaders = { a = \"b\" }"),
@@ -150,16 +150,16 @@ fn the_first_route_that_matches_wins() {
         ("six", "host = \"h.test\"\npath = \"/six\""),
     ]);
     let mut client = Client::connect(proxy.addr());
-    assert_eq!(met(&client.get("/x/special", &[])), "one");
-    assert_eq!(met(&client.ask("POST /x/special HTTP/1.1\r\nHost: a\r\n\r\n")), "three");
-    assert_eq!(met(&client.ask("POST /x/special HTTP/1.1\r\nHost: a\r\nA: b\r\n\r\n")), "two");
-    assert_eq!(met(&client.get("/x/", &[])), "five");
-    assert_eq!(met(&client.get("/six", &["Host: h.test"])), "four");
-    assert_eq!(met(&client.get("/six", &["Host: other"])), "five");
+    assert_eq!(matched(&client.get("/x/special", &[])), "one");
+    assert_eq!(matched(&client.ask("POST /x/special HTTP/1.1\r\nHost: a\r\n\r\n")), "three");
+    assert_eq!(matched(&client.ask("POST /x/special HTTP/1.1\r\nHost: a\r\nA: b\r\n\r\n")), "two");
+    assert_eq!(matched(&client.get("/x/", &[])), "five");
+    assert_eq!(matched(&client.get("/six", &["Host: h.test"])), "four");
+    assert_eq!(matched(&client.get("/six", &["Host: other"])), "five");
 }
 
 #[test]
-fn what_goes_upstream_is_what_was_matched() {
+fn the_matched_path_is_forwarded() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!(
         "[[routes]]\npath = \"/refused/*\"\nrespond = {{ status = 403 }}\n\
@@ -192,7 +192,7 @@ fn what_goes_upstream_is_what_was_matched() {
         let request = client.get(sent, &[]).echoed();
         assert_eq!(request.start, format!("GET {received} HTTP/1.1"), "{sent}");
     }
-    // No spelling walks round a route.
+    // No equivalent path bypasses a route.
     for path in
         ["/refused/x", "//refused/x", "/a/../refused/x", "/%72efused/x", "/./refused//x", "/a/%2e./refused/"]
     {
@@ -201,7 +201,7 @@ fn what_goes_upstream_is_what_was_matched() {
 }
 
 #[test]
-fn paths_that_can_be_read_in_two_ways_are_refused() {
+fn ambiguous_paths_are_rejected() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!(
         "[limits.two]\nrate = \"2/hour\"\n\
@@ -226,13 +226,13 @@ fn paths_that_can_be_read_in_two_ways_are_refused() {
         ("/a%f0%80%80%afb", "the path has an overlong UTF-8 sequence"),
     ] {
         let mut client = Client::connect(proxy.addr());
-        let answer = client.get(path, &[]);
-        assert_eq!(answer.start, "HTTP/1.1 400 Bad Request", "{path}");
-        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-        assert_eq!(answer.header("connection"), Some("close"));
+        let response = client.get(path, &[]);
+        assert_eq!(response.start, "HTTP/1.1 400 Bad Request", "{path}");
+        assert_eq!(response.header("content-type"), Some("application/problem+json"), "{path}");
+        assert_eq!(response.header("connection"), Some("close"), "{path}");
         let body =
             format!(r#"{{"type":"about:blank","title":"Bad Request","status":400,"detail":"{detail}"}}"#);
-        assert_eq!(answer.text(), body + "\n");
+        assert_eq!(response.text(), body + "\n", "{path}");
         client.expect_close();
     }
     for raw in ["/a\0b", "/a\u{1}b", "/a\u{7f}b", "relative", "/a b"] {
@@ -242,7 +242,7 @@ fn paths_that_can_be_read_in_two_ways_are_refused() {
         client.expect_close();
     }
     assert!(server.requests().is_empty());
-    // None of it was charged.
+    // No rejected request was charged.
     assert_eq!(get(proxy.addr(), "/", &[]).header("x-ratelimit-remaining"), Some("1"));
 }
 
@@ -261,7 +261,7 @@ fn a_route_may_keep_encoded_slashes() {
 }
 
 #[test]
-fn a_route_may_answer_by_itself() {
+fn a_route_may_respond_locally() {
     let proxy = Tidegate::start(
         r#"
         [limits.one]
@@ -280,38 +280,38 @@ fn a_route_may_answer_by_itself() {
         "#,
     );
     let mut client = Client::connect(proxy.addr());
-    let answer = client.get("/health", &[]);
-    assert_eq!((answer.status(), answer.text()), (200, "fine\n"));
-    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
-    let answer = client.get("/gone", &[]);
-    assert_eq!((&*answer.start, answer.text()), ("HTTP/1.1 410 Gone", "no more"));
-    assert_eq!((answer.header("content-type"), answer.header("x-a")), (Some("text/html"), Some("b")));
+    let response = client.get("/health", &[]);
+    assert_eq!((response.status(), response.text()), (200, "fine\n"));
+    assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
+    let response = client.get("/gone", &[]);
+    assert_eq!((&*response.start, response.text()), ("HTTP/1.1 410 Gone", "no more"));
+    assert_eq!((response.header("content-type"), response.header("x-a")), (Some("text/html"), Some("b")));
     assert_eq!(client.get("/gone", &[]).status(), 429);
-    let answer = client.get("/empty", &[]);
-    assert_eq!(answer.start, "HTTP/1.1 204 No Content");
-    assert_eq!(answer.header("content-length"), None);
-    assert_eq!(answer.header("transfer-encoding"), None);
-    // A body that nobody wants does not disturb the next request.
-    let answer = client.ask("POST /health HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nGET /");
-    assert_eq!(answer.text(), "fine\n");
+    let response = client.get("/empty", &[]);
+    assert_eq!(response.start, "HTTP/1.1 204 No Content");
+    assert_eq!(response.header("content-length"), None);
+    assert_eq!(response.header("transfer-encoding"), None);
+    // A discarded body does not disturb the next request.
+    let response = client.ask("POST /health HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nGET /");
+    assert_eq!(response.text(), "fine\n");
     assert_eq!(client.get("/health", &[]).text(), "fine\n");
 }
 
 #[test]
-fn options_of_the_whole_server_is_answered() {
+fn options_asterisk_is_answered_locally() {
     let proxy = routes(&[("any", "path = \"/*\"")]);
     let mut client = Client::connect(proxy.addr());
-    let answer = client.ask("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(answer.start, "HTTP/1.1 204 No Content");
-    assert_eq!(answer.header("content-length"), None);
-    assert_eq!(met(&client.ask("OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n")), "any");
-    assert_eq!(met(&client.ask("GET * HTTP/1.1\r\nHost: a\r\n\r\n")), "400");
+    let response = client.ask("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(response.start, "HTTP/1.1 204 No Content");
+    assert_eq!(response.header("content-length"), None);
+    assert_eq!(matched(&client.ask("OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n")), "any");
+    assert_eq!(matched(&client.ask("GET * HTTP/1.1\r\nHost: a\r\n\r\n")), "400");
     client.expect_close();
     let other = Tidegate::start(
         "default_limits = [\"one\"]\n[limits.one]\nrate = \"1/hour\"\n\
          [[routes]]\npath = \"*\"\nmethods = [\"OPTIONS\"]\nrespond = { status = 200, body = \"all\" }\n",
     );
     let mut client = Client::connect(other.addr());
-    assert_eq!(met(&client.ask("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")), "all");
+    assert_eq!(matched(&client.ask("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")), "all");
     assert_eq!(client.ask("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").status(), 429);
 }

@@ -1,4 +1,4 @@
-//! Who signs certificates.
+//! A certificate authority.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,6 +69,11 @@ impl Authority {
     pub fn pair(&self, file: &str) -> String {
         let name = |end: &str| self.file(&format!("{file}.{end}"));
         format!("cert = \"{}\", key = \"{}\"", name("pem").display(), name("key").display())
+    }
+
+    /// The `tls` of a listener with this certificate.
+    pub fn listener(&self, file: &str) -> String {
+        format!("tls = {{ certificates = [{{ {} }}] }}", self.pair(file))
     }
 
     /// What a client needs that trusts it, and that shows this certificate if any is named.

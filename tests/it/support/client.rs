@@ -1,4 +1,4 @@
-//! Clients: a bare socket, and curl.
+//! HTTP/1.1 clients: a socket, and curl.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ impl Client {
         Self(Wire::over(TcpStream::connect_timeout(&address, PATIENCE).unwrap()))
     }
 
-    /// Connects from a certain address, such as another one of the loopback network.
+    /// Connects from this address of the loopback network.
     #[track_caller]
     pub fn connect_from(source: &str, address: SocketAddr) -> Self {
         Self(Wire::over(connect_from(source, address).unwrap()))
@@ -40,7 +40,7 @@ impl Client {
         self.read_response(method).unwrap()
     }
 
-    /// Asks with GET for `target`; `headers` are whole lines.
+    /// Sends a GET request for `target`, and reads its response; `headers` are whole lines.
     #[track_caller]
     pub fn get(&mut self, target: &str, headers: &[&str]) -> Message {
         let mut request = format!("GET {target} HTTP/1.1\r\n");
@@ -55,7 +55,7 @@ impl Client {
     }
 }
 
-/// A connection from a certain address, such as another one of the loopback network.
+/// A connection from this address of the loopback network.
 pub fn connect_from(source: &str, address: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     let source: IpAddr = source.parse().unwrap();
@@ -78,17 +78,17 @@ impl DerefMut for Client {
     }
 }
 
-/// Asks with GET over a connection of its own.
+/// Sends a GET request over a new connection, and reads its response.
 #[track_caller]
 pub fn get(address: SocketAddr, target: &str, headers: &[&str]) -> Message {
     Client::connect(address).get(target, headers)
 }
 
-/// Runs curl: the status, the final response's headers and its body.
+/// Runs curl, and returns the status code, the head and the body of the final response.
 #[track_caller]
 pub fn curl(arguments: &[&str]) -> (u16, Message, String) {
     let output = Command::new("curl")
-        // Neither the user's settings nor a proxy of the surroundings may change what is sent.
+        // Without the user's settings and proxies of the environment.
         .args(["-q", "--silent", "--show-error", "--include", "--noproxy", "*", "--max-time", "10"])
         .args(arguments)
         .output()

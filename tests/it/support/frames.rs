@@ -1,4 +1,4 @@
-//! HTTP/2 frame by frame, for clients that keep to no rules.
+//! HTTP/2 frame by frame, for clients that break its rules.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 
-/// The flag of DATA and HEADERS that end their stream, and of a SETTINGS or PING that answers another.
+/// The flag `END_STREAM` of DATA and HEADERS, and ACK of SETTINGS and PING.
 pub const END_STREAM: u8 = 1;
 /// The flag of a header block's last frame.
 pub const END_HEADERS: u8 = 4;
@@ -33,7 +33,7 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// A connection on which nothing happens by itself.
+/// A connection that sends nothing on its own.
 #[derive(Debug)]
 pub struct Frames(Channel);
 
@@ -64,13 +64,13 @@ pub fn block<T: AsRef<[u8]>>(fields: &[(T, T)]) -> Vec<u8> {
 }
 
 impl Frames {
-    /// Connects and says nothing.
+    /// Connects, and sends nothing.
     #[track_caller]
     pub fn silent(address: SocketAddr) -> Self {
         Self::over(TcpStream::connect_timeout(&address, PATIENCE).unwrap())
     }
 
-    /// Says nothing over a stream, which from now on never waits longer than [`PATIENCE`].
+    /// A connection over this stream, which gets [`PATIENCE`] as its timeouts.
     pub fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -78,7 +78,7 @@ impl Frames {
         Self(Channel::Plain(stream))
     }
 
-    /// The same over TLS, in whose handshake HTTP/2 is agreed on.
+    /// The same over TLS, with HTTP/2 negotiated by ALPN.
     #[track_caller]
     pub fn over_tls(stream: TcpStream, config: &ClientConfig) -> Self {
         let Self(Channel::Plain(mut stream)) = Self::over(stream) else { unreachable!() };
@@ -98,13 +98,13 @@ impl Frames {
         Self::silent(address).begin(settings)
     }
 
-    /// Begins to speak HTTP/2, with these settings.
+    /// Sends the preface and SETTINGS.
     #[track_caller]
     pub fn begin(self, settings: &[(u16, u32)]) -> Self {
         self.try_begin(settings).unwrap()
     }
 
-    /// The same, unless the other side is gone.
+    /// The same, unless the connection is closed.
     pub fn try_begin(mut self, settings: &[(u16, u32)]) -> io::Result<Self> {
         let payload: Vec<u8> = settings
             .iter()
@@ -123,7 +123,7 @@ impl Frames {
         }
     }
 
-    /// Sends a frame, unless the other side is gone.
+    /// Sends a frame, unless the connection is closed.
     pub fn try_send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
         self.raw(&frame(kind, flags, stream, payload))
     }
@@ -134,14 +134,20 @@ impl Frames {
         self.try_send(kind, flags, stream, payload).unwrap();
     }
 
-    /// Asks with GET, without a body.
+    /// Resets a stream with CANCEL.
+    #[track_caller]
+    pub fn cancel(&mut self, stream: u32) {
+        self.send(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+    }
+
+    /// Sends a GET request without a body.
     #[track_caller]
     pub fn get(&mut self, stream: u32, path: &str) {
         let head = [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", path)];
         self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block(&head));
     }
 
-    /// Whether the other side closes, whatever it says before.
+    /// Whether the other side closes the connection; ignores what it sends before.
     pub fn ends(&mut self) -> bool {
         loop {
             match self.read_exact(&mut [0]) {
@@ -168,12 +174,12 @@ impl Frames {
         Some(Frame { kind: head[3], flags: head[4], stream: number(&head[5..]) & 0x7fff_ffff, payload })
     }
 
-    /// The next frame of this kind, whatever comes before it; none at the end of the connection.
+    /// The next frame of this kind; skips others. `None` at the end of the connection.
     pub fn find(&mut self, kind: u8) -> Option<Frame> {
         std::iter::from_fn(|| self.read()).find(|frame| frame.kind == kind)
     }
 
-    /// The status of the next answer, or that its stream is reset, or none at the end of the connection.
+    /// The status code of the response, or the error code of a reset stream; `None` at the end of the connection.
     pub fn status(&mut self, stream: u32) -> Option<Result<u16, u32>> {
         loop {
             let frame = self.read()?;
@@ -187,12 +193,12 @@ impl Frames {
         }
     }
 
-    /// Everything until the other side closes.
+    /// All frames until the other side closes the connection.
     pub fn read_to_close(&mut self) -> Vec<Frame> {
         std::iter::from_fn(|| self.read()).collect()
     }
 
-    /// The code of the GOAWAY that ends the connection; none if it just ends.
+    /// The error code of the last GOAWAY before the end of the connection, if there is one.
     pub fn end(&mut self) -> Option<u32> {
         let frames = self.read_to_close();
         let goaway = frames.iter().rev().find(|frame| frame.kind == GOAWAY)?;
@@ -200,7 +206,7 @@ impl Frames {
     }
 }
 
-/// A frame as it goes over the wire.
+/// The bytes of a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()

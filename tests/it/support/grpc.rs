@@ -63,7 +63,7 @@ impl Decoder for Raw {
     }
 }
 
-/// A server of the calls that [`answer`] knows.
+/// A server for the calls of [`answer`].
 #[derive(Debug)]
 pub struct GrpcServer {
     address: SocketAddr,
@@ -71,7 +71,7 @@ pub struct GrpcServer {
     seen: Seen,
 }
 
-/// What a server has seen.
+/// What a server has received.
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Notes>);
 
@@ -82,7 +82,7 @@ struct Notes {
     connections: Mutex<HashSet<SocketAddr>>,
 }
 
-/// A call that goes on until this is dropped.
+/// A call that is open until this is dropped.
 struct Open(Seen);
 
 impl GrpcServer {
@@ -105,7 +105,7 @@ impl GrpcServer {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// Calls that it has not done with.
+    /// The number of open calls.
     pub fn open(&self) -> usize {
         self.seen.0.open.load(Ordering::SeqCst)
     }
@@ -173,7 +173,7 @@ async fn answer(
 ) -> Result<Response<BoxStream<Bytes>>, Status> {
     let (metadata, _, mut heard) = request.into_parts();
     let said: BoxStream<Bytes> = match &*method {
-        // Each message as it comes.
+        // Echoes each message at once.
         "Echo" | "Held" => Box::pin(heard.map(move |message| {
             let _held = &open;
             message

@@ -1,4 +1,4 @@
-//! A client that speaks HTTP/2 as it should.
+//! A client and a server that speak HTTP/2 correctly.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::PATIENCE;
 
-/// A connection.
+/// A client connection.
 #[derive(Debug)]
 pub struct Http2 {
     runtime: Runtime,
@@ -21,7 +21,7 @@ pub struct Http2 {
     connection: JoinHandle<Result<(), h2::Error>>,
 }
 
-/// What comes back.
+/// A complete response.
 #[derive(Debug)]
 pub struct Answer {
     pub response: Response<()>,
@@ -43,13 +43,13 @@ impl Http2 {
         Self { runtime, sender, connection }
     }
 
-    /// Asks, with a body or none, and reads the answer to its end.
+    /// Sends a request, with a body unless that is empty, and reads the response.
     #[track_caller]
     pub fn ask(&self, request: Request<()>, body: &[u8]) -> Answer {
         self.try_ask(request, body).unwrap()
     }
 
-    /// The same, unless the stream or the connection breaks.
+    /// The same, unless the stream or the connection fails.
     pub fn try_ask(&self, request: Request<()>, body: &[u8]) -> Result<Answer, h2::Error> {
         self.block_on(async |sender| {
             let (response, mut stream) = sender.send_request(request, body.is_empty())?;
@@ -60,7 +60,7 @@ impl Http2 {
         })
     }
 
-    /// Does something with the connection, within the time that a test may take.
+    /// Uses the connection, within [`PATIENCE`].
     #[track_caller]
     pub fn block_on<T>(&self, work: impl AsyncFnOnce(&mut SendRequest<Bytes>) -> T) -> T {
         let work = async {
@@ -69,10 +69,10 @@ impl Http2 {
         };
         self.runtime
             .block_on(async { tokio::time::timeout(PATIENCE, work).await })
-            .expect("an answer in time")
+            .expect("a response in time")
     }
 
-    /// Waits for the connection's end.
+    /// Waits until the connection is closed.
     #[track_caller]
     pub fn end(self) -> Result<(), h2::Error> {
         drop(self.sender);
@@ -81,7 +81,7 @@ impl Http2 {
     }
 }
 
-/// Reads an answer to its end.
+/// Reads a response to its end.
 pub async fn read(response: Response<h2::RecvStream>) -> Result<Answer, h2::Error> {
     let (head, mut stream) = response.into_parts();
     let mut body = Vec::new();
@@ -112,15 +112,14 @@ pub struct Http2Server {
     _runtime: Runtime,
 }
 
-/// A request with what answers it.
+/// A request, and the handle for its response.
 pub type Asked = (Request<h2::RecvStream>, h2::server::SendResponse<Bytes>);
 
 impl Http2Server {
-    /// Does with every request what `answer` says, until the connection has had so many, if that is given: then it says
-    /// goodbye.
+    /// Runs `answer` for every request. Sends GOAWAY after `goaway_after` requests on a connection, if that is given.
     pub fn start<F>(
         builder: h2::server::Builder,
-        goodbye_after: Option<usize>,
+        goaway_after: Option<usize>,
         answer: impl Fn(Asked) -> F + Send + Sync + 'static,
     ) -> Self
     where
@@ -142,7 +141,7 @@ impl Http2Server {
                     while let Some(Ok(asked)) = connection.accept().await {
                         tokio::spawn(answer(asked));
                         had += 1;
-                        if Some(had) == goodbye_after {
+                        if Some(had) == goaway_after {
                             connection.graceful_shutdown();
                         }
                     }
@@ -152,7 +151,7 @@ impl Http2Server {
         Self { address, connections, _runtime: runtime }
     }
 
-    /// Answers with the request's head, an empty line and its body, and with its trailers.
+    /// Responds with the head of the request, an empty line and its body, and with its trailers.
     pub fn echo() -> Self {
         Self::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
             let (head, mut stream) = request.into_parts();

@@ -47,7 +47,7 @@ impl Issuer {
         Self { kid: None, ..Self::new(algorithm, "") }
     }
 
-    /// A token that says this.
+    /// A token with these claims.
     pub fn token(&self, claims: &Value) -> String {
         self.token_of(claims, &self.header())
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 messages as they stood on the wire.
+//! HTTP/1.1 messages.
 
 /// A message that was read to its end.
 #[derive(Clone, Debug, Default)]
@@ -9,7 +9,7 @@ pub struct Message {
     pub headers: Vec<(String, String)>,
     /// The body, without its chunks.
     pub body: Vec<u8>,
-    /// What came after the last chunk.
+    /// The fields after the last chunk.
     pub trailers: Vec<(String, String)>,
     /// The status lines of the interim responses before it.
     pub interim: Vec<String>,
@@ -64,7 +64,7 @@ impl Message {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// The request that an echo has received: the body of its answer.
+    /// The request that an echo server has received, from the body of its response.
     #[track_caller]
     pub fn echoed(&self) -> Self {
         assert_eq!(self.status(), 200, "{self:?}");

@@ -1,4 +1,4 @@
-//! What the tests are made of: processes that end with the test, and sockets that never wait for ever.
+//! Processes that end with their test, and sockets with timeouts.
 
 mod authority;
 mod client;
@@ -7,6 +7,7 @@ pub mod frames;
 mod grpc;
 pub mod http2;
 mod issuer;
+mod log;
 mod message;
 mod problem;
 mod publisher;
@@ -43,38 +44,48 @@ pub use wire::Wire;
 /// The longest that a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits until something is so.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits until a condition holds.
+pub fn eventually(condition: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "still not so after {PATIENCE:?}: {what}");
-        // A pause between two looks, so that polling does not take the processor from what it waits for.
+    while !holds() {
+        assert!(Instant::now() < deadline, "still not so after {PATIENCE:?}: {condition}");
+        // Without a pause, polling would take the processor from the process that it waits for.
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Waits in a task until a condition is true, and lets other tasks run meanwhile.
-pub async fn eventually_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub async fn eventually_async(condition: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "still not so after {PATIENCE:?}: {what}");
+    while !holds().await {
+        assert!(Instant::now() < deadline, "still not so after {PATIENCE:?}: {condition}");
         // A pause between two attempts, as in `eventually`.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Waits until nothing more is counted for a while, and says how much was.
+/// Waits until a counter stops, and returns its value.
 pub fn settled(count: &AtomicUsize) -> usize {
-    let mut last = usize::MAX;
-    let mut same = 0;
-    eventually("the flow stops", || {
-        let now = count.load(Ordering::SeqCst);
-        same = if now == last && now > 0 { same + 1 } else { 0 };
+    steady(|| count.load(Ordering::SeqCst))
+}
+
+/// Waits until a value no longer changes, and returns it.
+pub fn steady<T: Default + PartialEq>(mut read: impl FnMut() -> T) -> T {
+    let mut last = T::default();
+    let mut unchanged = 0;
+    eventually("the value no longer changes", || {
+        let now = read();
+        unchanged = if now == last && now != T::default() { unchanged + 1 } else { 0 };
         last = now;
-        // `eventually` looks every few milliseconds: this is half a second of silence.
-        same >= 100
+        // `eventually` polls every few milliseconds: this is half a second without a change.
+        unchanged >= 100
     });
     last
+}
+
+/// Whether one of several attempts takes less than `bound`. A busy machine delays some of them.
+pub fn is_within(bound: Duration, mut attempt: impl FnMut() -> Duration) -> bool {
+    (0..6).any(|_| attempt() < bound)
 }
 
 /// Sends a signal, named without SIG, to a process of ours.
@@ -84,8 +95,8 @@ pub fn signal(pid: u32, name: &str) {
     assert!(status.success(), "can't send {name} to {pid}");
 }
 
-/// Asserts that a number of seconds, as a header has it, is `expected` or a little less: some time has gone by
-/// since the count began.
+/// Asserts that a header's number of seconds is `expected` or a little less, since time has passed since the count
+/// began.
 #[track_caller]
 pub fn assert_seconds(actual: Option<&str>, expected: u64) {
     let seconds: u64 = actual.expect("a number of seconds").parse().unwrap();

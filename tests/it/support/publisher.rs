@@ -48,18 +48,18 @@ impl Publisher {
         self.upstream.url() + "/keys?a=b"
     }
 
-    /// How often it was asked.
+    /// How many requests it has received.
     pub fn asked(&self) -> usize {
         self.upstream.requests().len()
     }
 
-    /// The first lines of what it was asked, with the names of headers.
+    /// The head of its first request.
     pub fn first(&self) -> super::Message {
         self.upstream.requests()[0].clone()
     }
 }
 
-/// An answer with a body.
+/// A response with a body.
 fn ok(body: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")
@@ -87,7 +87,7 @@ pub fn publish_over_tls(jwks: &str) -> (u16, String) {
             let mut stream = StreamOwned::new(session, stream);
             let mut head = Vec::new();
             let mut byte = [0];
-            // A client that does not trust us goes away before it has asked.
+            // A client that does not trust the certificate disconnects before it sends a request.
             while !head.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
                 head.push(byte[0]);
             }

@@ -1,4 +1,4 @@
-//! A way to a server that can become slow, or lead nowhere.
+//! A relay to a server that can delay or lose bytes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,45 +7,45 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Passes on what it is sent, in both directions.
+/// Forwards bytes in both directions.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    way: Arc<Way>,
+    link: Arc<Link>,
 }
 
-/// What happens on the way.
+/// The state of a relay.
 #[derive(Debug, Default)]
-struct Way {
-    /// How long every byte is on it, in milliseconds.
+struct Link {
+    /// The delay of every byte, in milliseconds.
     delay: AtomicU64,
     is_dead: AtomicBool,
-    /// How many connections were made.
+    /// How many connections it has had.
     connections: AtomicUsize,
 }
 
-/// Bytes, and when they arrive.
+/// Bytes, and when they are due.
 type Arriving = (Instant, Vec<u8>);
 
 impl Relay {
-    /// One to this server.
+    /// A relay to this server.
     #[track_caller]
     pub fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let way = Arc::new(Way::default());
-        let shared = Arc::clone(&way);
-        // It ends with the tests.
+        let link = Arc::new(Link::default());
+        let shared = Arc::clone(&link);
+        // The thread ends with the tests.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                // Who meets nobody is closed.
+                // Without the server, the connection is closed.
                 let Ok(server) = TcpStream::connect(server) else { continue };
                 shared.connections.fetch_add(1, Ordering::Relaxed);
                 carry(&client, &server, &shared);
                 carry(&server, &client, &shared);
             }
         });
-        Self { address, way }
+        Self { address, link }
     }
 
     /// Where it listens.
@@ -53,38 +53,37 @@ impl Relay {
         self.address
     }
 
-    /// How many connections were made over it.
+    /// How many connections it has had.
     pub fn connections(&self) -> usize {
-        self.way.connections.load(Ordering::Relaxed)
+        self.link.connections.load(Ordering::Relaxed)
     }
 
-    /// Delays what it is sent from now on for so long, in each direction.
+    /// Delays further bytes, in each direction.
     pub fn delay(&self, delay: Duration) {
-        self.way.delay.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::Relaxed);
+        self.link.delay.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::Relaxed);
     }
 
-    /// Whether it loses what it is sent. A connection that has lost something never says anything again, and is not
-    /// closed either.
+    /// Whether it loses bytes. A connection that has lost bytes forwards no more, and is not closed.
     pub fn lose(&self, is_dead: bool) {
-        self.way.is_dead.store(is_dead, Ordering::Relaxed);
+        self.link.is_dead.store(is_dead, Ordering::Relaxed);
     }
 }
 
-/// Passes on what comes from one side.
-fn carry(from: &TcpStream, to: &TcpStream, way: &Arc<Way>) {
-    let (from, to, way) = (from.try_clone().unwrap(), to.try_clone().unwrap(), Arc::clone(way));
+/// Forwards bytes in one direction.
+fn carry(from: &TcpStream, to: &TcpStream, link: &Arc<Link>) {
+    let (from, to, link) = (from.try_clone().unwrap(), to.try_clone().unwrap(), Arc::clone(link));
     to.set_nodelay(true).unwrap();
     let (sender, arriving) = channel();
-    std::thread::spawn(move || take(from, &way, &sender));
+    std::thread::spawn(move || take(from, &link, &sender));
     std::thread::spawn(move || deliver(to, &arriving));
 }
 
-fn take(mut from: TcpStream, way: &Way, sender: &Sender<Arriving>) {
+fn take(mut from: TcpStream, link: &Link, sender: &Sender<Arriving>) {
     let mut bytes = [0; 16 * 1024];
     let mut is_dead = false;
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        is_dead |= way.is_dead.load(Ordering::Relaxed);
-        let delay = Duration::from_millis(way.delay.load(Ordering::Relaxed));
+        is_dead |= link.is_dead.load(Ordering::Relaxed);
+        let delay = Duration::from_millis(link.delay.load(Ordering::Relaxed));
         if !is_dead && sender.send((Instant::now() + delay, bytes[..count].to_vec())).is_err() {
             return;
         }
@@ -93,12 +92,12 @@ fn take(mut from: TcpStream, way: &Way, sender: &Sender<Arriving>) {
 
 fn deliver(mut to: TcpStream, arriving: &Receiver<Arriving>) {
     for (due, bytes) in arriving {
-        // That is what it is for.
+        // Real time is the purpose: bytes are delayed.
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         if to.write_all(&bytes).is_err() {
             return;
         }
     }
-    // The other side may be gone as well.
+    // The other side may have closed the connection, too.
     let _ = to.shutdown(Shutdown::Write);
 }

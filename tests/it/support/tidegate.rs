@@ -1,16 +1,16 @@
-//! The proxy: the real binary as a process of its own.
+//! The proxy: the real binary in its own process.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::log::Log;
 use super::{PATIENCE, RedisServer, eventually, get, signal};
 
 /// A running proxy.
@@ -23,13 +23,6 @@ pub struct Tidegate {
     directory: TempDir,
 }
 
-/// What it has written, in lines.
-#[derive(Debug, Default)]
-struct Log {
-    lines: Mutex<Vec<String>>,
-    more: Condvar,
-}
-
 /// How a proxy is started.
 #[derive(Debug)]
 #[must_use]
@@ -38,7 +31,7 @@ pub struct Builder {
     config: String,
     stdout: Stdio,
     stderr: Stdio,
-    /// Where it listens, if its standard error can't be read.
+    /// Its address, if its standard error can't be read.
     address: Option<SocketAddr>,
     is_with_store: bool,
 }
@@ -156,21 +149,34 @@ impl Tidegate {
         Self::builder(config).start()
     }
 
+    /// Starts a proxy that forwards every request to this upstream.
+    #[track_caller]
+    pub fn forwarding_to(upstream: &str) -> Self {
+        Self::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{upstream}\"\n"))
+    }
+
     /// Starts one that counts in this Redis, and waits until it is connected there.
     #[track_caller]
     pub fn start_with(redis: &RedisServer, config: &str) -> Self {
         Self::builder(config).redis(redis).start()
     }
 
-    /// Waits until the store answers a proxy of [`Builder::redis`].
+    /// Waits until the store responds to a proxy of [`Builder::redis`].
     #[track_caller]
     pub fn wait_ready(&self) {
-        eventually("the store answers", || {
+        eventually("the store responds", || {
             get(self.address, "/ready", &["Host: ready.test"]).status() == 200
         });
     }
 
-    /// Runs one that is to end by itself: how it ends, and what it says on standard error.
+    /// Waits until its only worker has read everything that was sent to it before: by then it has answered a later
+    /// request, which is invalid, so that it reaches no route.
+    #[track_caller]
+    pub fn wait_read(&self) {
+        assert_eq!(get(self.address, "/%00", &[]).status(), 400);
+    }
+
+    /// Runs a proxy that fails to start, and returns its exit status and standard error.
     #[track_caller]
     pub fn fails(config: &str) -> (ExitStatus, Vec<String>) {
         let mut proxy = Self::builder(config).spawn();
@@ -199,7 +205,7 @@ impl Tidegate {
         eventually("the file is read", || self.logged("was reloaded") > before);
     }
 
-    /// How many lines that hold `text` it has said so far.
+    /// How many lines with `text` it has logged so far.
     pub fn logged(&self, text: &str) -> usize {
         self.lines().iter().filter(|line| line.contains(text)).count()
     }
@@ -209,7 +215,7 @@ impl Tidegate {
         self.address
     }
 
-    /// Where its listeners are, of which it waits for so many.
+    /// The addresses of its listeners, after waiting for `count` of them.
     #[track_caller]
     pub fn addresses(&self, count: usize) -> Vec<SocketAddr> {
         eventually("all listen", || self.logged("listening on ") >= count);
@@ -252,7 +258,7 @@ impl Tidegate {
         assert!(status.unwrap().success(), "can't limit the files of {pid}");
     }
 
-    /// Waits for a line that holds `text`.
+    /// Waits for a log line with `text`.
     #[track_caller]
     pub fn wait_log(&self, text: &str) -> String {
         let lines = self.log.lines.lock().unwrap();
@@ -264,20 +270,20 @@ impl Tidegate {
         line.unwrap_or_else(|| panic!("the log does not say {text:?}"))
     }
 
-    /// The lines of its access log, of which it waits for so many.
+    /// The lines of its access log, after waiting for `count` of them.
     #[track_caller]
     pub fn accesses(&self, count: usize) -> Vec<String> {
         eventually("the access log has its lines", || self.access.lines.lock().unwrap().len() >= count);
         self.access.lines.lock().unwrap().clone()
     }
 
-    /// What it has said so far.
+    /// The lines that it has logged so far.
     pub fn lines(&self) -> Vec<String> {
-        // Also after a panic: a test that fails shows what was said.
+        // Also after a panic, since a failed test prints the log.
         self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until it ends.
+    /// Waits until it exits.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         let mut ended = None;
@@ -293,7 +299,7 @@ impl Tidegate {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// Asks it to end, and waits for that.
+    /// Sends SIGTERM, and waits until it exits.
     #[track_caller]
     pub fn stop(mut self) -> ExitStatus {
         self.signal("TERM");
@@ -331,7 +337,7 @@ impl Tidegate {
 
 impl Drop for Tidegate {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if std::thread::panicking() {
@@ -363,21 +369,6 @@ fn shell(script: &str) -> Command {
     shell
 }
 
-impl Log {
-    /// Reads all that comes.
-    fn of(output: impl Read + Send + 'static) -> Arc<Self> {
-        let log = Arc::new(Self::default());
-        let written = Arc::clone(&log);
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                written.lines.lock().unwrap().push(line);
-                written.more.notify_all();
-            }
-        });
-        log
-    }
-}
-
 /// Runs a test with a proxy that counts in memory, and with one that counts in a Redis of its own.
 pub fn over_both_stores(config: &str, test: impl Fn(&Tidegate)) {
     test(&Tidegate::start(config));
@@ -385,7 +376,7 @@ pub fn over_both_stores(config: &str, test: impl Fn(&Tidegate)) {
     test(&Tidegate::start_with(&redis, config));
 }
 
-/// How long something takes.
+/// The result of `work`, and how long it took.
 pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let result = work();

@@ -1,4 +1,4 @@
-//! A client that speaks TLS, and sees what was agreed on.
+//! A TLS client.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -51,7 +51,7 @@ impl TlsClient {
         &mut self.0
     }
 
-    /// Asks for a path, and reads the answer, which has a length.
+    /// Sends a GET request, and reads the response, which must have a length.
     pub fn get(&mut self, path: &str) -> io::Result<Message> {
         self.ask(path)?;
         self.read()
@@ -67,19 +67,19 @@ impl TlsClient {
         self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(2).as_bytes())
     }
 
-    /// Waits for the other side's word that nothing more comes; false if something does.
+    /// Waits for `close_notify` of the other side; false if it sends data.
     pub fn is_ended(&mut self) -> io::Result<bool> {
         Ok(self.0.read(&mut [0])? == 0)
     }
 
-    /// Says that nothing more comes.
+    /// Sends `close_notify`.
     pub fn finish(&mut self) -> io::Result<()> {
         self.0.conn.send_close_notify();
         self.0.flush()?;
         self.0.sock.shutdown(Shutdown::Write)
     }
 
-    /// Reads an answer, which has a length.
+    /// Reads a response, which must have a length.
     pub fn read(&mut self) -> io::Result<Message> {
         let mut answer = Vec::new();
         let mut byte = [0];

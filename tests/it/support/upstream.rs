@@ -1,12 +1,13 @@
-//! Servers behind the proxy.
+//! Upstream servers.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use super::{Message, Wire};
+use super::{Message, PATIENCE, Wire};
 
 /// A server, each of whose connections has a thread of its own.
 #[derive(Debug)]
@@ -32,8 +33,8 @@ struct State {
 }
 
 impl Upstream {
-    /// Answers every request with what it has received: the head, an empty line and the body without its
-    /// chunks. The answer is chunked if the request was, and has the request's trailers.
+    /// Responds to every request with its head, an empty line and its decoded body. The response is chunked if the request
+    /// was, and has the same trailers.
     pub fn echo() -> Self {
         Self::scripted(|caller| {
             while let Ok(Some(request)) = caller.request() {
@@ -50,7 +51,7 @@ impl Upstream {
                         announced.map_or(String::new(), |names| format!("Trailer: {names}\r\n")).bytes(),
                     );
                     answer.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
-                    // Two chunks, so that chunks are seen to be put together.
+                    // In two chunks, to test that chunks are joined.
                     for half in body.chunks(body.len().div_ceil(2)) {
                         answer.extend_from_slice(format!("{:x}\r\n", half.len()).as_bytes());
                         answer.extend_from_slice(half);
@@ -74,7 +75,7 @@ impl Upstream {
         })
     }
 
-    /// Gives every request the same answer.
+    /// Sends this response to every request.
     pub fn answering(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::scripted(move |caller| {
@@ -86,7 +87,22 @@ impl Upstream {
         })
     }
 
-    /// Does with every connection what `script` says; when that returns the connection is closed.
+    /// Sends this response to each request, but only after a message on the channel, or when that is closed.
+    pub fn gated(response: impl Into<Vec<u8>>) -> (Self, Sender<()>) {
+        let (response, (release, released)) = (response.into(), channel());
+        let released = Mutex::new(released);
+        let server = Self::scripted(move |caller| {
+            while let Ok(Some(_)) = caller.request() {
+                let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+                if caller.try_send(&response).is_err() {
+                    return;
+                }
+            }
+        });
+        (server, release)
+    }
+
+    /// Runs `script` for every connection, and then closes the connection.
     pub fn scripted(script: impl Fn(&mut Caller) + Send + Sync + 'static) -> Self {
         Self::listening(TcpListener::bind("127.0.0.1:0").unwrap(), script)
     }
@@ -111,7 +127,7 @@ impl Upstream {
         Self { address, state }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
@@ -121,17 +137,22 @@ impl Upstream {
         format!("http://{}", self.address)
     }
 
-    /// The requests that it has read to their end, in the order in which it has.
+    /// The complete requests that it has received, in order.
     pub fn requests(&self) -> Vec<Message> {
         self.state.requests.lock().unwrap().clone()
     }
 
-    /// The connections that it has had.
+    /// How many complete requests it has received.
+    pub fn received(&self) -> usize {
+        self.state.requests.lock().unwrap().len()
+    }
+
+    /// How many connections it has had.
     pub fn connections(&self) -> usize {
         self.state.streams.lock().unwrap().len()
     }
 
-    /// The connections that it has not seen the end of.
+    /// How many connections are open.
     pub fn open(&self) -> usize {
         self.state.open.load(Ordering::SeqCst)
     }
@@ -140,7 +161,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.state.is_stopped.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts, which then sees that it is over.
+        // Wakes the accepting thread, which then returns.
         let _ = TcpStream::connect(self.address);
         for stream in self.state.streams.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -149,7 +170,7 @@ impl Drop for Upstream {
 }
 
 impl Caller {
-    /// Reads a request and notes it; `None` when the connection has ended.
+    /// Reads and records a request; `None` at the end of the connection.
     pub fn request(&mut self) -> io::Result<Option<Message>> {
         let request = self.wire.read_request()?;
         self.state.requests.lock().unwrap().extend(request.clone());
@@ -164,7 +185,7 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        // The list keeps a handle of the socket, which would hold it open.
+        // The list of streams would keep the socket open.
         let _ = self.wire.stream().shutdown(Shutdown::Both);
         self.state.open.fetch_sub(1, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! A socket that speaks HTTP/1.1 one byte after the other, on either side.
+//! HTTP/1.1 over a socket, for clients and for servers.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use super::message::field;
 use super::{Message, PATIENCE};
 
-/// A connection, with what has been read of it and not been used yet.
+/// A connection, with the bytes that are read but not parsed yet.
 #[derive(Debug)]
 pub struct Wire {
     stream: TcpStream,
@@ -14,7 +14,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Over a stream, which from now on never waits longer than [`PATIENCE`].
+    /// A connection over this stream, which gets [`PATIENCE`] as its timeouts.
     pub fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -27,23 +27,23 @@ impl Wire {
         &self.stream
     }
 
-    /// Sends all of it.
+    /// Sends bytes.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).unwrap();
     }
 
-    /// Sends all of it, unless the other side is gone.
+    /// Sends bytes, unless the connection is closed.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// Sends nothing more.
+    /// Closes the sending side.
     pub fn finish(&self) {
         self.stream.shutdown(std::net::Shutdown::Write).unwrap();
     }
 
-    /// Waits for the other side to close, which it does without sending anything more.
+    /// Waits until the other side closes the connection, without any further bytes.
     #[track_caller]
     pub fn expect_close(&mut self) {
         assert!(self.buffer.is_empty(), "unread: {:?}", String::from_utf8_lossy(&self.buffer));
@@ -55,7 +55,7 @@ impl Wire {
         }
     }
 
-    /// Whatever arrives until the other side closes.
+    /// All bytes until the other side closes the connection.
     pub fn read_to_close(&mut self) -> Vec<u8> {
         while self.fill().unwrap_or(false) {}
         std::mem::take(&mut self.buffer)
@@ -87,7 +87,7 @@ impl Wire {
         }
     }
 
-    /// Reads what follows the head of a response.
+    /// Reads the body of a response.
     pub fn read_response_body(&mut self, response: &mut Message, method: &str) -> io::Result<()> {
         let has_none = method == "HEAD" || matches!(response.status(), 101 | 204 | 304);
         if has_none {
@@ -118,7 +118,7 @@ impl Wire {
         }
     }
 
-    /// Reads exactly so many bytes.
+    /// Reads exactly `length` bytes.
     pub fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.buffer.len() < length {
             if !self.fill()? {
@@ -176,7 +176,7 @@ impl Wire {
         }
     }
 
-    /// Reads what is there; false at the end.
+    /// Reads available bytes; false at EOF.
     fn fill(&mut self) -> io::Result<bool> {
         let mut bytes = vec![0; 64 * 1024];
         let count = self.stream.read(&mut bytes)?;

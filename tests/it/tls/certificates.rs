@@ -7,7 +7,7 @@ use super::downstream::{RESPOND, config, named, read, serve, strs};
 use crate::support::{Authority, Tidegate, TlsClient, curl, eventually};
 
 #[test]
-fn the_certificate_goes_by_the_name_that_is_asked_for() {
+fn the_certificate_is_selected_by_server_name() {
     let authority = Authority::new();
     authority.sign_names("first", &["first.test", "127.0.0.1"]);
     authority.sign_names("wild", &["*.wild.test", "wild.test"]);
@@ -15,7 +15,7 @@ fn the_certificate_goes_by_the_name_that_is_asked_for() {
     let pairs = ["first", "wild", "exact"].map(|file| authority.pair(file));
     let proxy = Tidegate::start(&config(&pairs, " }", RESPOND));
     let client = authority.client(None, &[&TLS13]);
-    // An address is no name, so that none is asked for.
+    // For an address the client sends no server name.
     for name in
         ["first.test", "127.0.0.1", "any.wild.test", "wild.test", "exact.wild.test", "EXACT.wild.test"]
     {
@@ -27,14 +27,13 @@ fn the_certificate_goes_by_the_name_that_is_asked_for() {
         let error = TlsClient::connect(&client, name, proxy.addr()).unwrap_err().to_string();
         assert!(error.contains(&format!("DnsName(\"{shown}\")")), "{name}: {error}");
     }
-    // What has the name itself goes before a wildcard.
+    // An exact name has precedence over a wildcard.
     let shown = TlsClient::connect(&client, "exact.wild.test", proxy.addr()).unwrap().certificate();
     assert_eq!(shown, authority.certificate("exact"));
 }
 
-/// Of two certificates for one name each client sees the one that it understands.
 #[test]
-fn old_clients_see_an_rsa_certificate() {
+fn clients_without_ecdsa_get_the_rsa_certificate() {
     let authority = Authority::new();
     authority.sign("a.test");
     let key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
@@ -49,7 +48,7 @@ fn old_clients_see_an_rsa_certificate() {
 }
 
 #[test]
-fn other_certificates_are_adopted_and_connections_live_on() {
+fn adopted_certificates_apply_to_new_handshakes_only() {
     let (authority, other) = (Authority::new(), Authority::new());
     for file in ["old", "new"] {
         authority.sign_names(file, &["a.test"]);
@@ -73,17 +72,17 @@ fn other_certificates_are_adopted_and_connections_live_on() {
     assert!(resumed.is_resumed());
     assert_eq!(resumed.get("/").unwrap().status(), 200);
 
-    // Whoever was trusted before must not come in by an old ticket.
+    // A session ticket must not outlive the trust in the client's authority.
     tls.adopt(&read(&authority, "new", &other));
     assert_eq!(open.get("/").unwrap().status(), 200);
     assert!(connect(&known).and_then(|mut refused| refused.get("/")).is_err());
-    // It was the authority alone that was missing.
+    // The ticket is valid again with the authority.
     tls.adopt(&newer);
     assert_eq!(connect(&known).unwrap().get("/").unwrap().status(), 200);
 }
 
 #[test]
-fn check_warns_of_certificates_that_nobody_will_take() {
+fn check_warns_about_unusable_certificates() {
     let authority = Authority::new();
     authority.sign("a.test");
     authority.sign_client("nameless");
@@ -91,7 +90,7 @@ fn check_warns_of_certificates_that_nobody_will_take() {
     params.not_after = rcgen::date_time_ymd(2024, 2, 29);
     authority.write("expired", &KeyPair::generate().unwrap(), &params);
     let pairs = ["a.test", "nameless", "expired"].map(|file| authority.pair(file));
-    let said = |pairs: &[String]| match tidegate::config::parse(
+    let report = |pairs: &[String]| match tidegate::config::parse(
         &config(pairs, " }", RESPOND),
         "t.toml",
         &|_| None,
@@ -99,13 +98,13 @@ fn check_warns_of_certificates_that_nobody_will_take() {
         Ok(loaded) => loaded.warnings.to_string(),
         Err(report) => report.to_string(),
     };
-    let warnings = said(&pairs);
+    let warnings = report(&pairs);
     assert!(warnings.contains("warning: this certificate expired at 2024-02-29T00:00:00Z"), "{warnings}");
     assert!(warnings.contains("warning: this certificate has no names: it is never used"), "{warnings}");
     assert_eq!(warnings.matches("warning").count(), 2, "{warnings}");
-    // The key of another.
+    // The key of another certificate.
     let swapped = authority.pair("a.test").replace("a.test.key", "expired.key");
-    let error = said(&[swapped]);
+    let error = report(&[swapped]);
     assert!(error.starts_with("error: the certificate and its key can't be used: "), "{error}");
     assert!(
         error.contains("the key belongs to another certificate") && error.contains("t.toml:3:"),
@@ -114,7 +113,7 @@ fn check_warns_of_certificates_that_nobody_will_take() {
 }
 
 #[test]
-fn check_says_what_is_wrong_with_certificates_and_keys() {
+fn check_reports_invalid_certificates_and_keys() {
     let authority = Authority::new();
     authority.sign("a.test");
     let mut params = CertificateParams::new(vec!["b.test".to_owned()]).unwrap();
@@ -123,7 +122,7 @@ fn check_says_what_is_wrong_with_certificates_and_keys() {
     authority.write("future", &KeyPair::generate().unwrap(), &params);
     let read = |file: &str| std::fs::read_to_string(authority.file(file)).unwrap();
     let write = |file: &str, text: &str| std::fs::write(authority.file(file), text).unwrap();
-    let said = |cert: &str, key: &str| {
+    let check = |cert: &str, key: &str| {
         let pair = authority.pair("a.test").replace("a.test.pem", cert).replace("a.test.key", key);
         match tidegate::config::parse(&config(&[pair], " }", RESPOND), "t.toml", &|_| None) {
             Ok(loaded) => loaded.warnings.to_string(),
@@ -149,14 +148,13 @@ fn check_says_what_is_wrong_with_certificates_and_keys() {
         ("a.test.pem", "pkcs8.key", "pkcs8.key is encrypted, and tidegate can't read encrypted keys"),
         ("a.test.pem", "old.key", "old.key is encrypted, and tidegate can't read encrypted keys"),
     ] {
-        let report = said(cert, key);
+        let report = check(cert, key);
         assert!(report.contains(expected) && report.contains("t.toml:3:"), "{cert} {key}: {report}");
     }
 }
 
-/// A connection that is open stays so, and files that can't be used change nothing.
 #[test]
-fn certificates_are_read_again_on_sighup() {
+fn certificates_are_reloaded_on_sighup() {
     let authority = Authority::new();
     authority.sign_names("ours", &["a.test"]);
     let proxy = Tidegate::start(&config(&[authority.pair("ours")], " }", RESPOND));

@@ -1,11 +1,11 @@
-//! Certificates of clients.
+//! Client certificates.
 
 use rustls::version::{TLS12, TLS13};
 
 use crate::support::{Authority, Tidegate, TlsClient};
 
 #[test]
-fn clients_must_show_a_certificate_where_they_are_asked() {
+fn client_certificates_are_required_with_client_ca() {
     let (authority, other) = (Authority::new(), Authority::new());
     authority.sign("a.test");
     for (signs, name) in [(&authority, "worker"), (&authority, "mate"), (&other, "stranger")] {
@@ -26,21 +26,21 @@ fn clients_must_show_a_certificate_where_they_are_asked() {
         let asked = |client| TlsClient::connect(&client, "a.test", proxy.addr())?.get("/");
         assert!(asked(authority.client(None, &[version])).is_err(), "{version:?}");
         let mut stranger = (*other.client(Some("stranger"), &[version])).clone();
-        // It trusts us; we don't trust it.
+        // The client trusts the proxy, which does not trust the client.
         stranger.dangerous().set_certificate_verifier(trusting(&authority));
         assert!(asked(stranger.into()).is_err(), "{version:?}");
     }
     let ask = |name: &str| {
-        let answer = TlsClient::connect(&authority.client(Some(name), &[&TLS13]), "a.test", proxy.addr());
-        let answer = answer.unwrap().get("/").unwrap();
-        (answer.status(), answer.header("x-ratelimit-limit").unwrap().to_owned())
+        let response = TlsClient::connect(&authority.client(Some(name), &[&TLS13]), "a.test", proxy.addr());
+        let response = response.unwrap().get("/").unwrap();
+        (response.status(), response.header("x-ratelimit-limit").unwrap().to_owned())
     };
-    // Each connection is a new one, and the subject is what counts.
+    // Connections with the same subject share a count.
     assert_eq!([ask("worker"), ask("worker"), ask("worker")].map(|(status, _)| status), [200, 200, 429]);
     assert_eq!(ask("mate"), (200, "7".to_owned()));
 }
 
-/// Trusts servers as the authority's clients do.
+/// A verifier that trusts the authority.
 fn trusting(authority: &Authority) -> std::sync::Arc<dyn rustls::client::danger::ServerCertVerifier> {
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject as _;
@@ -49,9 +49,8 @@ fn trusting(authority: &Authority) -> std::sync::Arc<dyn rustls::client::danger:
     rustls::client::WebPkiServerVerifier::builder(roots.into()).build().unwrap()
 }
 
-/// Where no certificate is asked for there is no subject.
 #[test]
-fn without_a_certificate_the_subject_is_missing() {
+fn tls_subject_is_missing_without_a_client_certificate() {
     let authority = Authority::new();
     authority.sign("a.test");
     let config = format!(
@@ -64,7 +63,7 @@ fn without_a_certificate_the_subject_is_missing() {
     );
     let proxy = Tidegate::start(&config);
     let mut client = TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
-    let answer = client.get("/").unwrap();
-    assert_eq!(answer.status(), 403);
-    assert!(answer.text().contains("must have a client certificate"), "{}", answer.text());
+    let response = client.get("/").unwrap();
+    assert_eq!(response.status(), 403);
+    assert!(response.text().contains("must have a client certificate"), "{}", response.text());
 }

@@ -1,4 +1,4 @@
-//! TLS to clients.
+//! TLS with clients: versions, ALPN, sessions, handshakes.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::support::frames::{GOAWAY, SETTINGS, frame};
 use crate::support::{Authority, Client, Tidegate, TlsClient, Upstream, curl, eventually, timed};
 
-/// A listener with these certificates and more of its keys, and a route that does this.
+/// A listener with these certificates and further keys, and a route with this line.
 pub fn config(certificates: &[String], more: &str, route: &str) -> String {
     let certificates: Vec<String> = certificates.iter().map(|pair| format!("{{ {pair} }}")).collect();
     format!(
@@ -27,7 +27,7 @@ pub fn forward(upstream: &Upstream) -> String {
     format!("upstream = \"{}\"", upstream.url())
 }
 
-/// What curl needs to reach a name here, and to trust this authority.
+/// The arguments for curl to connect to a name at this address, and to trust this authority.
 pub fn named(authority: &Authority, name: &str, address: SocketAddr) -> [String; 5] {
     let port = address.port();
     [
@@ -44,7 +44,7 @@ pub fn strs(arguments: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn curl_speaks_tls() {
+fn curl_connects_with_tls_1_2_and_1_3() {
     let authority = Authority::new();
     authority.sign("a.test");
     let echo = Upstream::echo();
@@ -55,9 +55,9 @@ fn curl_speaks_tls() {
         arguments.extend(Some(value).filter(|value| !value.is_empty()));
         let to = named(&authority, "a.test", proxy.addr());
         arguments.extend(strs(&to));
-        let (status, answer, _) = curl(&arguments);
-        assert_eq!(status, 200);
-        let seen = answer.echoed();
+        let (status, response, _) = curl(&arguments);
+        assert_eq!(status, 200, "{version}");
+        let seen = response.echoed();
         let host = format!("a.test:{}", proxy.addr().port());
         assert_eq!(seen.header("host"), Some(&*host));
         assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
@@ -65,14 +65,13 @@ fn curl_speaks_tls() {
     }
 }
 
-/// Large bodies cross in many records, both ways at once.
 #[test]
 fn large_bodies_pass_unchanged() {
     let authority = Authority::new();
     authority.sign("a.test");
     let echo = Upstream::echo();
     let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", &forward(&echo)));
-    // No record is like another.
+    // No two records are alike.
     let mixed = |number: u64| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes();
     let body: Vec<u8> = (0..150_000).flat_map(mixed).collect();
     let file = authority.file("body");
@@ -81,17 +80,17 @@ fn large_bodies_pass_unchanged() {
     for more in [&["--data-binary", &data][..], &["-H", "Transfer-Encoding: chunked", "--data-binary", &data]]
     {
         let to = named(&authority, "a.test", proxy.addr());
-        let (status, answer, _) = curl(&[more, &["-H", "Expect:", "--raw"], &strs(&to)].concat());
+        let (status, response, _) = curl(&[more, &["-H", "Expect:", "--raw"], &strs(&to)].concat());
         assert_eq!(status, 200);
         if more.len() == 2 {
-            assert!(answer.echoed().body == body);
+            assert!(response.echoed().body == body);
         }
         assert!(echo.requests().last().unwrap().body == body);
     }
 }
 
 #[test]
-fn protocols_are_agreed_on() {
+fn alpn_follows_the_protocols_of_the_listener() {
     let authority = Authority::new();
     authority.sign("a.test");
     let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }\nprotocols = [\"h1\"]", RESPOND));
@@ -108,31 +107,31 @@ fn protocols_are_agreed_on() {
 }
 
 #[test]
-fn http_2_is_agreed_on_where_there_is_a_choice() {
+fn alpn_prefers_http_2() {
     let authority = Authority::new();
     authority.sign("a.test");
     let echo = Upstream::echo();
     let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", &forward(&echo)));
     let to = named(&authority, "a.test", proxy.addr());
     for (option, start) in [("--http2", "HTTP/2 200 "), ("--http1.1", "HTTP/1.1 200 OK")] {
-        let (_, answer, _) = curl(&[&[option][..], &strs(&to)].concat());
-        assert_eq!(answer.start, start);
-        assert_eq!(answer.echoed().header("x-forwarded-proto"), Some("https"));
+        let (_, response, _) = curl(&[&[option][..], &strs(&to)].concat());
+        assert_eq!(response.start, start, "{option}");
+        assert_eq!(response.echoed().header("x-forwarded-proto"), Some("https"));
     }
-    // Who agrees on nothing speaks HTTP/1.1.
+    // Without ALPN the protocol is HTTP/1.1.
     let mut client = TlsClient::connect(&authority.client(None, &[&TLS13]), "a.test", proxy.addr()).unwrap();
     assert_eq!(client.get("/").unwrap().start, "HTTP/1.1 200 OK");
 }
 
-/// A client that offers this protocol alone, and what it reads up to the end of the connection after it has sent `bytes`.
-pub fn spoken(authority: &Authority, proxy: SocketAddr, protocol: &str, bytes: &[u8]) -> Vec<u8> {
+/// Offers this protocol alone, sends `bytes`, and returns everything that it reads until the connection is closed.
+pub fn exchange(authority: &Authority, proxy: SocketAddr, protocol: &str, bytes: &[u8]) -> Vec<u8> {
     let mut config = (*authority.client(None, &[&TLS13])).clone();
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let mut client = TlsClient::connect(&config.into(), "a.test", proxy).unwrap();
     assert_eq!(client.protocol(), Some(protocol.as_bytes()));
     client.stream().write_all(bytes).unwrap();
     let mut said = Vec::new();
-    // An end without close_notify is an error.
+    // EOF without close_notify is an error.
     client
         .stream()
         .read_to_end(&mut said)
@@ -140,14 +139,14 @@ pub fn spoken(authority: &Authority, proxy: SocketAddr, protocol: &str, bytes: &
     said
 }
 
-/// RFC 9113 §3.2, §3.3: what was agreed on is spoken, or nothing is.
+/// RFC 9113 §3.2, §3.3.
 #[test]
-fn another_protocol_than_the_one_agreed_on_ends_the_connection() {
+fn a_protocol_other_than_the_negotiated_one_closes_the_connection() {
     let authority = Authority::new();
     authority.sign("a.test");
     let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", RESPOND));
     for request in ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "PRI * HTTP/1.1\r\nHost: a\r\n\r\n"] {
-        let said = spoken(&authority, proxy.addr(), "h2", request.as_bytes());
+        let said = exchange(&authority, proxy.addr(), "h2", request.as_bytes());
         // SETTINGS, and GOAWAY with PROTOCOL_ERROR.
         assert_eq!(
             (said[3], said[12], &said[18..]),
@@ -156,13 +155,13 @@ fn another_protocol_than_the_one_agreed_on_ends_the_connection() {
         );
     }
     let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
-    let said = spoken(&authority, proxy.addr(), "http/1.1", &preface);
+    let said = exchange(&authority, proxy.addr(), "http/1.1", &preface);
     assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 "), "{said:?}");
 }
 
-/// RFC 8446 §6.1: without a `close_notify` an end may be an attacker's.
+/// RFC 8446 §6.1: without `close_notify` an attacker may have truncated the connection.
 #[test]
-fn a_head_that_does_not_come_in_time_ends_with_close_notify() {
+fn a_header_timeout_sends_close_notify() {
     let authority = Authority::new();
     authority.sign("a.test");
     let more = " }\nheader_timeout = \"300ms\"\nidle_timeout = \"2s\"";
@@ -180,14 +179,13 @@ fn a_head_that_does_not_come_in_time_ends_with_close_notify() {
             assert!(matches!(ended, Ok(true)), "after {requests} requests: {ended:?}");
             assert!(time.as_secs() < 2, "{time:?}");
         }
-        // The same where not a byte comes.
+        // The same without a single byte.
         assert!(connect().is_ended().unwrap());
     }
 }
 
-/// Whichever worker a connection comes to.
 #[test]
-fn sessions_are_resumed() {
+fn sessions_are_resumed_on_any_worker() {
     let authority = Authority::new();
     authority.sign("a.test");
     let config = config(&[authority.pair("a.test")], " }", RESPOND);
@@ -197,14 +195,14 @@ fn sessions_are_resumed() {
         for number in 0..6 {
             let mut connection = TlsClient::connect(&client, "a.test", proxy.addr()).unwrap();
             assert_eq!(connection.is_resumed(), number > 0, "connection {number}, {version:?}");
-            // A ticket comes with the first answer at the latest.
+            // A ticket arrives with the first response at the latest.
             assert_eq!(connection.get("/").unwrap().status(), 200);
         }
     }
 }
 
 #[test]
-fn what_is_no_tls_is_closed_and_nobody_else_suffers() {
+fn garbage_on_a_tls_port_closes_only_its_connection() {
     let authority = Authority::new();
     authority.sign("a.test");
     let config = config(&[authority.pair("a.test")], " }", RESPOND);
@@ -221,34 +219,32 @@ fn what_is_no_tls_is_closed_and_nobody_else_suffers() {
         client.send(bytes);
         client.finish();
         // An alert, or nothing.
-        let answer = client.read_to_close();
-        assert!(answer.is_empty() || answer[0] == 0x15, "{answer:?}");
+        let response = client.read_to_close();
+        assert!(response.is_empty() || response[0] == 0x15, "{response:?}");
     }
     proxy.wait_log("TLS handshake failed: ");
     assert_eq!(before.get("/").unwrap().status(), 200);
 }
 
 #[test]
-fn a_client_that_closes_its_side_is_answered() {
+fn a_half_closed_tls_client_gets_its_response() {
     let authority = Authority::new();
     authority.sign("a.test");
-    let slow = Upstream::scripted(|caller| {
-        while let Ok(Some(_)) = caller.request() {
-            // The end of the client's side comes well before the answer.
-            std::thread::sleep(std::time::Duration::from_millis(200));
-            caller.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate");
-        }
-    });
+    let (slow, release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate");
     let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", &forward(&slow)));
     let tls = authority.client(None, &[&TLS13]);
     let mut client = TlsClient::connect(&tls, "a.test", proxy.addr()).unwrap();
     client.ask("/").unwrap();
     client.finish().unwrap();
+    // The only worker has read the end when it has answered a later request.
+    let mut later = TlsClient::connect(&tls, "a.test", proxy.addr()).unwrap();
+    assert_eq!(later.get("/%00").unwrap().status(), 400);
+    release.send(()).unwrap();
     assert_eq!(client.read().unwrap().body, b"late");
 }
 
 #[test]
-fn a_handshake_has_its_time_and_its_place_among_connections() {
+fn a_handshake_is_bounded_and_counts_as_a_connection() {
     let authority = Authority::new();
     authority.sign("a.test");
     let more = " }\nhandshake_timeout = \"300ms\"\nmax_connections = 1";
@@ -256,21 +252,21 @@ fn a_handshake_has_its_time_and_its_place_among_connections() {
     let proxy = Tidegate::start(&config);
     let tls = authority.client(None, &[&TLS13]);
     let mut silent = Client::connect(proxy.addr());
-    // There is no room beside it.
+    // No second connection is allowed.
     assert!(TlsClient::connect(&tls, "a.test", proxy.addr()).is_err());
     silent.expect_close();
-    // One byte after the other does not help.
+    // Single bytes do not extend the timeout.
     let mut slow = Client::connect(proxy.addr());
-    eventually("it is closed", || {
+    eventually("the connection is closed", || {
         let sent = slow.try_send(b"\x16");
-        // Slow on purpose, and still far quicker than one time-out for each byte.
+        // Real time is tested: the pauses are much shorter than the timeout.
         std::thread::sleep(std::time::Duration::from_millis(20));
         sent.is_err()
     });
-    eventually("there is room again", || TlsClient::connect(&tls, "a.test", proxy.addr()).is_ok());
+    eventually("a new connection is accepted", || TlsClient::connect(&tls, "a.test", proxy.addr()).is_ok());
 }
 
-/// The TLS of a file's only listener, which asks for certificates of this authority.
+/// The TLS settings of a listener that requires client certificates of this authority.
 pub fn read(authority: &Authority, file: &str, client_ca: &Authority) -> ServerTls {
     let more = format!(", client_ca = \"{}\" }}", client_ca.file("ca.pem").display());
     let text = config(&[authority.pair(file)], &more, RESPOND);
@@ -279,14 +275,14 @@ pub fn read(authority: &Authority, file: &str, client_ca: &Authority) -> ServerT
     loaded.config.listeners[0].tls.clone().unwrap()
 }
 
-/// Answers each request on connections with this TLS, until the test ends; says where.
+/// Serves connections with these TLS settings until the test ends, and returns the address.
 pub fn serve(tls: ServerTls) -> SocketAddr {
-    let (say, address) = channel();
+    let (sender, address) = channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            say.send(listener.local_addr().unwrap()).unwrap();
+            sender.send(listener.local_addr().unwrap()).unwrap();
             while let Ok((stream, _)) = listener.accept().await {
                 let tls = tls.clone();
                 tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! TLS to servers. The server is another tidegate, with a listener of its own.
+//! TLS with upstream servers, which are proxies themselves.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::support::{Authority, Client, PATIENCE, Tidegate, Upstream, eventually, get};
 
-/// A server with this certificate, and more in its `tls`, that answers with what it was asked.
+/// An echo server with this certificate, and more in its `tls`.
 fn server(authority: &Authority, file: &str, more: &str, echo: &Upstream) -> Tidegate {
     Tidegate::start(&format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\ntls = {{ certificates = [{{ {} }}]{more} }}\n\
@@ -23,7 +23,7 @@ fn server(authority: &Authority, file: &str, more: &str, echo: &Upstream) -> Tid
     ))
 }
 
-/// A proxy before a server at `host`, with this in the `tls` of its upstream.
+/// A proxy in front of a server at `host`, with this line in its upstream.
 fn before(server: &Tidegate, host: &str, tls: &str) -> Tidegate {
     Tidegate::start(&format!(
         "[upstreams.server]\nservers = [\"https://{host}:{}\"]\nconnect_timeout = \"5s\"\n{tls}\n\
@@ -32,7 +32,7 @@ fn before(server: &Tidegate, host: &str, tls: &str) -> Tidegate {
     ))
 }
 
-/// A server that does with each connection what `script` says, which gets its number, and closes it. Returns its port.
+/// A server that runs `script` for each connection, which has this number, and then closes it. Returns its port.
 fn scripted(
     authority: &Authority,
     script: impl Fn(usize, StreamOwned<ServerConnection, TcpStream>) + Send + Sync + 'static,
@@ -59,7 +59,7 @@ fn trust(authority: &Authority, more: &str) -> String {
 }
 
 #[test]
-fn servers_are_trusted_by_authority_and_name() {
+fn server_certificates_are_verified_by_authority_and_name() {
     let (authority, other) = (Authority::new(), Authority::new());
     authority.sign_names("server", &["localhost", "api.internal"]);
     let echo = Upstream::echo();
@@ -88,13 +88,17 @@ fn servers_are_trusted_by_authority_and_name() {
         }
         let line = proxy.wait_log("the TLS handshake with ");
         assert!(line.contains("WARN") && line.contains(host) && line.contains(why), "{line}");
-        // Once, and not for each request.
-        assert_eq!(proxy.lines().iter().filter(|line| line.contains("the TLS handshake")).count(), 1);
+        // Logged once, not for each request.
+        assert_eq!(
+            proxy.lines().iter().filter(|line| line.contains("the TLS handshake")).count(),
+            1,
+            "{host} {tls}"
+        );
     }
 }
 
 #[test]
-fn the_system_is_trusted_where_the_file_says_nothing() {
+fn system_roots_are_used_without_a_configured_ca() {
     let authority = Authority::new();
     authority.sign_names("server", &["localhost", "127.0.0.1"]);
     let echo = Upstream::echo();
@@ -112,7 +116,7 @@ fn the_system_is_trusted_where_the_file_says_nothing() {
 }
 
 #[test]
-fn checks_go_the_way_that_requests_go() {
+fn health_checks_use_tls() {
     let (authority, other) = (Authority::new(), Authority::new());
     authority.sign("localhost");
     let echo = Upstream::echo();
@@ -123,13 +127,13 @@ fn checks_go_the_way_that_requests_go() {
         )
     };
     let proxy = before(&server, "localhost", &(health("/fine") + &trust(&authority, "")));
-    eventually("it is asked", || !echo.requests().is_empty());
+    eventually("the server is checked", || !echo.requests().is_empty());
     let asked = &echo.requests()[0];
     assert_eq!(asked.start, "GET /fine HTTP/1.1");
     assert_eq!(asked.header("x-forwarded-proto"), Some("https"));
     assert_eq!(asked.header("host"), Some(&*format!("localhost:{}", server.addr().port())));
     assert_eq!(proxy.logged("is unhealthy"), 0);
-    // One that is not trusted is not well.
+    // A server whose certificate is not trusted is unhealthy.
     let proxy = before(&server, "localhost", &(health("/other") + &trust(&other, "")));
     proxy.wait_log("is unhealthy: no connection");
     assert!(echo.requests().iter().all(|request| request.start == "GET /fine HTTP/1.1"));
@@ -149,7 +153,6 @@ fn a_server_may_require_a_client_certificate() {
     assert_eq!(get(none.addr(), "/", &[]).status(), 502);
 }
 
-/// A server that is not there for TLS is not there at all; a plain one beside it is.
 #[test]
 fn one_upstream_may_have_servers_with_and_without_tls() {
     let authority = Authority::new();
@@ -170,37 +173,42 @@ fn one_upstream_may_have_servers_with_and_without_tls() {
     assert_eq!((echo.requests().len(), plain.requests().len()), (2, 2));
 }
 
-/// A connection that was kept is left when the server closes it, whatever the next request is.
 #[test]
 fn connections_that_a_server_closes_are_replaced() {
     let authority = Authority::new();
     authority.sign("localhost");
     let echo = Upstream::echo();
     let server = Tidegate::start(&format!(
-        "[[listeners]]\naddress = \"127.0.0.1:0\"\nidle_timeout = \"50ms\"\n\
-         tls = {{ certificates = [{{ {} }}] }}\n\
+        "[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [[listeners]]\naddress = \"127.0.0.1:0\"\nidle_timeout = \"50ms\"\n{}\n\
+         [[listeners]]\naddress = \"127.0.0.1:0\"\n\
          [[routes]]\npath = \"/*\"\nupstream = \"{}\"\n",
-        authority.pair("localhost"),
+        authority.listener("localhost"),
         echo.url()
     ));
+    let [tls, plain] = server.addresses(2)[..] else { unreachable!() };
+    let closed = format!("tidegate_connections{{listener=\"{tls}\"}} 0\n");
     let proxy = before(&server, "localhost", &trust(&authority, ""));
     let mut client = Client::connect(proxy.addr());
     for _ in 0..3 {
         let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
         assert_eq!(client.ask(request).echoed().body, b"hi");
-        // Longer than the server keeps a connection.
-        std::thread::sleep(Duration::from_millis(200));
+        eventually("the server closes the idle connection", || {
+            get(server.admin(), "/metrics", &[]).text().contains(&closed)
+        });
+        // Its worker serves other connections only after it has closed this one.
+        assert_eq!(get(plain, "/%00", &[]).status(), 400);
     }
 }
 
-/// An answer without a length ends when its connection does: TLS tells a proper end from a cut.
+/// A body without a length ends with its connection, and only `close_notify` shows that it is complete.
 #[test]
-fn a_cut_is_no_end() {
+fn a_body_that_ends_without_close_notify_is_truncated() {
     let authority = Authority::new();
     authority.sign("localhost");
     let port = scripted(&authority, |number, mut stream| {
         let mut head = [0; 1024];
-        // The first read brings the whole of such a short request.
+        // One read returns the whole of such a short request.
         let _ = stream.read(&mut head);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello");
         if number == 0 {
@@ -216,15 +224,14 @@ fn a_cut_is_no_end() {
     let asked = || {
         let mut client = Client::connect(proxy.addr());
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        client.read_response("GET").map(|answer| answer.body)
+        client.read_response("GET").map(|response| response.body)
     };
     assert_eq!(asked().unwrap(), b"hello");
-    assert!(asked().is_err(), "the last chunk never comes");
+    assert!(asked().is_err(), "the last chunk is missing");
 }
 
-/// An authority that is given later is trusted from then on.
 #[test]
-fn authorities_are_read_again_on_sighup() {
+fn authorities_are_reloaded_on_sighup() {
     let (authority, other) = (Authority::new(), Authority::new());
     authority.sign("localhost");
     let echo = Upstream::echo();
@@ -237,18 +244,18 @@ fn authorities_are_read_again_on_sighup() {
 }
 
 #[test]
-fn who_has_waited_long_for_a_turn_has_time_to_connect_all_the_same() {
+fn waiting_for_a_permit_does_not_count_towards_connect_timeout() {
     let authority = Authority::new();
     authority.sign("localhost");
-    let ((tell, asked), (answer, may_answer)) = (channel(), channel());
-    let (tell, may_answer) = (Mutex::new(tell), Mutex::new(may_answer));
+    let ((report, received), (release, released)) = (channel(), channel());
+    let (report, released) = (Mutex::new(report), Mutex::new(released));
     let port = scripted(&authority, move |_, mut stream| {
-        // It is far away: with its handshake a connection takes more than half of the time that it may.
-        std::thread::sleep(Duration::from_millis(1200));
+        // Real time is tested: the handshake takes more than half of the connect timeout.
+        std::thread::sleep(Duration::from_millis(1700));
         let mut head = [0; 1024];
         let _ = stream.read(&mut head);
-        tell.lock().unwrap().send(()).unwrap();
-        let _ = may_answer.lock().unwrap().recv();
+        report.lock().unwrap().send(()).unwrap();
+        let _ = released.lock().unwrap().recv();
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
         stream.conn.send_close_notify();
         let _ = stream.flush();
@@ -256,7 +263,7 @@ fn who_has_waited_long_for_a_turn_has_time_to_connect_all_the_same() {
     let proxy = Tidegate::start(&format!(
         "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
          [upstreams.server]\nservers = [\"https://localhost:{port}\"]\nmax_connections = 1\n\
-         connect_timeout = \"2s\"\npending_timeout = \"2s\"\n{}\n[[routes]]\npath = \"/*\"\nupstream = \"server\"\n",
+         connect_timeout = \"3s\"\npending_timeout = \"3s\"\n{}\n[[routes]]\npath = \"/*\"\nupstream = \"server\"\n",
         trust(&authority, "")
     ));
     let begin = || {
@@ -265,16 +272,16 @@ fn who_has_waited_long_for_a_turn_has_time_to_connect_all_the_same() {
         client
     };
     let mut first = begin();
-    asked.recv_timeout(PATIENCE).unwrap();
+    received.recv_timeout(PATIENCE).unwrap();
     let mut second = begin();
-    eventually("it waits", || {
+    eventually("the second request waits", || {
         get(proxy.admin(), "/metrics", &[]).text().contains("upstream_pending{upstream=\"server\"} 1")
     });
-    // For most of the time that it may wait.
-    std::thread::sleep(Duration::from_millis(1200));
-    answer.send(()).unwrap();
+    // Real time is tested: most of the pending timeout.
+    std::thread::sleep(Duration::from_millis(1700));
+    release.send(()).unwrap();
     assert_eq!(first.read().text(), "hello");
-    answer.send(()).unwrap();
-    let answer = second.read();
-    assert_eq!((answer.status(), answer.text()), (200, "hello"));
+    release.send(()).unwrap();
+    let response = second.read();
+    assert_eq!((response.status(), response.text()), (200, "hello"));
 }

@@ -1,4 +1,4 @@
-//! Upstreams of several servers: which of them a request goes to, who is left out, and what there is room for.
+//! Load balancing over the servers of an upstream.
 
 use std::collections::HashMap;
 
@@ -6,23 +6,23 @@ use super::setup::{PLAIN, among, metric, silent, started, with_servers};
 use crate::support::{Client, Upstream, eventually, get};
 
 #[test]
-fn requests_go_where_fewest_are_in_flight() {
+fn requests_go_to_the_server_with_the_fewest_in_flight() {
     for balance in ["least_requests", "power_of_two"] {
         let servers = [silent(), Upstream::echo()];
         let proxy = among(&[&servers[0], &servers[1]], &format!("balance = \"{balance}\""));
-        // Ask until one is held.
+        // Until the silent server holds a request.
         let mut held = Vec::new();
         while servers[0].requests().is_empty() {
             let mut client = Client::connect(proxy.addr());
             client.send(PLAIN);
-            let asked = servers[1].requests().len();
-            eventually("it has arrived", || {
-                servers[0].requests().len() + servers[1].requests().len() > asked
+            let before = servers[1].requests().len();
+            eventually("the request has arrived", || {
+                servers[0].requests().len() + servers[1].requests().len() > before
             });
             held.push(client);
         }
         let before = servers[1].requests().len();
-        // Over all workers, so over many connections.
+        // A connection for each request, so that all workers get some.
         for _ in 0..20 {
             get(proxy.addr(), "/", &[]).echoed();
         }
@@ -31,7 +31,7 @@ fn requests_go_where_fewest_are_in_flight() {
 }
 
 #[test]
-fn a_key_finds_the_same_server_until_that_leaves() {
+fn hash_balancing_is_stable_until_a_server_leaves() {
     let mut servers: Vec<Upstream> = (0..3).map(|_| Upstream::echo()).collect();
     let proxy = among(&[&servers[0], &servers[1], &servers[2]], "balance = \"hash:header:x-user\"");
     let ask = |user: usize| assert_eq!(get(proxy.addr(), "/", &[&format!("X-User: {user}")]).status(), 200);
@@ -40,9 +40,9 @@ fn a_key_finds_the_same_server_until_that_leaves() {
         for server in servers {
             for request in server.requests() {
                 let user = request.header("x-user").unwrap_or("none").to_owned();
-                let places = found.entry(user).or_default();
-                if !places.contains(&server.addr()) {
-                    places.push(server.addr());
+                let addresses = found.entry(user).or_default();
+                if !addresses.contains(&server.addr()) {
+                    addresses.push(server.addr());
                 }
             }
         }
@@ -50,21 +50,21 @@ fn a_key_finds_the_same_server_until_that_leaves() {
     };
     (0..3).for_each(|_| (0..30).for_each(ask));
     let before = found(&servers);
-    assert!(before.values().all(|places| places.len() == 1), "{before:?}");
+    assert!(before.values().all(|addresses| addresses.len() == 1), "{before:?}");
     assert!(servers.iter().all(|server| !server.requests().is_empty()));
-    // Without the header it is the client's address.
+    // Without the header the key is the client's address.
     (0..10).for_each(|_| drop(get(proxy.addr(), "/", &[])));
     assert_eq!(found(&servers)["none"].len(), 1);
     let gone = servers.pop().unwrap().addr();
     (0..30).for_each(ask);
-    for (user, places) in found(&servers).into_iter().filter(|(user, _)| user != "none") {
-        assert!(before[&user] == [gone] || places == before[&user], "{user}: {places:?}");
-        assert_eq!(places.len(), 1, "{user}");
+    for (user, addresses) in found(&servers).into_iter().filter(|(user, _)| user != "none") {
+        assert!(before[&user] == [gone] || addresses == before[&user], "{user}: {addresses:?}");
+        assert_eq!(addresses.len(), 1, "{user}");
     }
 }
 
 #[test]
-fn names_are_resolved_and_unknown_ones_stop_nobody() {
+fn host_names_are_resolved_and_unresolvable_servers_are_skipped() {
     let server = Upstream::echo();
     let port = server.addr().port();
     let proxy = started(&format!("\"http://localhost:{port}/base\""), "");
@@ -75,17 +75,17 @@ fn names_are_resolved_and_unknown_ones_stop_nobody() {
     let unknown = "http://nowhere.invalid:9000";
     let proxy = started(&format!("\"{unknown}\""), "");
     proxy.wait_log("nowhere.invalid can't be resolved");
-    let answer = get(proxy.addr(), "/", &[]);
-    assert_eq!(answer.status(), 502);
-    assert!(answer.text().contains("the upstream can't be reached"), "{}", answer.text());
+    let response = get(proxy.addr(), "/", &[]);
+    assert_eq!(response.status(), 502);
+    assert!(response.text().contains("the upstream can't be reached"), "{}", response.text());
     assert_eq!(metric(&proxy, "addresses", &format!(",server=\"{unknown}\"")), 0);
-    // The others do what they can.
+    // The other server gets all requests.
     let proxy = started(&format!("\"{unknown}\", \"{}\"", server.url()), "");
     assert_eq!([(); 4].map(|()| get(proxy.addr(), "/", &[]).status()), [200; 4]);
 }
 
 #[test]
-fn servers_take_turns_by_their_weight() {
+fn round_robin_respects_weights() {
     let servers = [(); 3].map(|()| Upstream::echo());
     let [one, two, three] = [&servers[0], &servers[1], &servers[2]].map(Upstream::url);
     let list = format!("\"{one}\", {{ url = \"{two}\", weight = 2 }}, {{ url = \"{three}/base\" }}");
@@ -94,6 +94,6 @@ fn servers_take_turns_by_their_weight() {
     let paths: Vec<String> = (0..8).map(|_| client.get("/x", &[]).echoed().start).collect();
     assert_eq!(servers.each_ref().map(|server| server.requests().len()), [2, 4, 2]);
     assert_eq!(paths.iter().filter(|start| *start == "GET /base/x HTTP/1.1").count(), 2);
-    // Each has one connection, which it keeps.
+    // Each server has one connection, which is reused.
     assert_eq!(servers.each_ref().map(Upstream::connections), [1, 1, 1]);
 }

@@ -1,21 +1,20 @@
-//! Bounds on connections to upstream servers, and waiting for a free one.
+//! Limits on connections to upstream servers, and waiting for a free one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use super::setup::{PLAIN, among, metric, of, silent, started_with};
+use super::setup::{OK, PLAIN, among, metric, of, silent, started_with};
 use crate::support::{Client, Upstream, eventually, get};
 
 #[test]
-fn connections_are_bounded_over_all_workers() {
+fn max_connections_applies_over_all_workers() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let seen = Arc::clone(&most);
+    let may_respond = Arc::new(AtomicBool::new(false));
+    let (seen, gate) = (Arc::clone(&most), Arc::clone(&may_respond));
     let server = Upstream::scripted(move |caller| {
         while let Ok(Some(_)) = caller.request() {
             seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            // Long enough that requests meet.
-            std::thread::sleep(Duration::from_millis(5));
+            eventually("the server may respond", || gate.load(Ordering::SeqCst));
             now.fetch_sub(1, Ordering::SeqCst);
             let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
@@ -30,6 +29,10 @@ fn connections_are_bounded_over_all_workers() {
             })
         })
         .collect();
+    eventually("three requests have a connection, and the others wait", || {
+        server.received() == 3 && metric(&proxy, "pending", "") == 21
+    });
+    may_respond.store(true, Ordering::SeqCst);
     for client in clients {
         assert_eq!(client.join().unwrap(), [200; 5]);
     }
@@ -37,9 +40,8 @@ fn connections_are_bounded_over_all_workers() {
     eventually("connections are counted", || metric(&proxy, "connections", &of(&server)) <= 3);
 }
 
-/// One worker keeps the only connection, and another one needs it.
 #[test]
-fn a_kept_connection_makes_room_for_other_workers() {
+fn an_idle_connection_is_closed_for_another_worker() {
     let server = Upstream::echo();
     let proxy = among(&[&server], "max_connections = 1\npending_timeout = \"9s\"");
     for _ in 0..40 {
@@ -49,53 +51,57 @@ fn a_kept_connection_makes_room_for_other_workers() {
 }
 
 #[test]
-fn who_finds_no_room_waits_and_then_hears_of_it() {
+fn requests_wait_up_to_max_pending_and_pending_timeout() {
     let server = silent();
     let proxy = among(&[&server], "max_connections = 1\nmax_pending = 1\npending_timeout = \"9s\"");
-    let pending = |count| eventually("that many wait", || metric(&proxy, "pending", "") == count);
-    let refused = || {
-        let answer = get(proxy.addr(), "/", &[]);
-        assert_eq!((answer.status(), answer.header("retry-after")), (503, Some("1")));
-        assert!(answer.text().contains("all connections to the upstream are in use"), "{}", answer.text());
+    let pending = |count| eventually("that many requests wait", || metric(&proxy, "pending", "") == count);
+    let assert_rejected = || {
+        let response = get(proxy.addr(), "/", &[]);
+        assert_eq!((response.status(), response.header("retry-after")), (503, Some("1")));
+        assert!(
+            response.text().contains("all connections to the upstream are in use"),
+            "{}",
+            response.text()
+        );
     };
     let mut first = Client::connect(proxy.addr());
     first.send(PLAIN);
-    eventually("it is there", || server.requests().len() == 1);
+    eventually("the server has the request", || server.requests().len() == 1);
     let mut second = Client::connect(proxy.addr());
     second.send(PLAIN);
     pending(1);
-    refused();
-    // Who goes away leaves its place in the line.
+    assert_rejected();
+    // A client that disconnects stops waiting.
     drop(second);
     pending(0);
     let mut third = Client::connect(proxy.addr());
     third.send(PLAIN);
     pending(1);
     drop(first);
-    eventually("the next one is there", || server.requests().len() == 2);
+    eventually("the server has the next request", || server.requests().len() == 2);
     pending(0);
     assert_eq!(metric(&proxy, "refusals_total", ""), 1);
-    // Nobody waits longer than for a connection.
+    // The wait is bounded in time.
     let proxy = among(&[&server], "max_connections = 1\npending_timeout = \"100ms\"");
     let mut first = Client::connect(proxy.addr());
     first.send(PLAIN);
-    eventually("it is there", || server.requests().len() == 3);
-    let answer = get(proxy.addr(), "/", &[]);
-    assert_eq!((answer.status(), answer.header("retry-after")), (503, Some("1")));
+    eventually("the server has the request", || server.requests().len() == 3);
+    let response = get(proxy.addr(), "/", &[]);
+    assert_eq!((response.status(), response.header("retry-after")), (503, Some("1")));
 }
 
 #[test]
-fn another_server_is_better_than_to_wait() {
+fn another_server_is_preferred_to_waiting() {
     let (busy, free) = (silent(), Upstream::echo());
-    // One worker: what another one keeps would have to be waited for.
+    // One worker, since idle connections belong to a worker.
     let servers = format!("\"{}\", \"{}\"", busy.url(), free.url());
     let proxy = started_with(1, &servers, "max_connections = 1\npending_timeout = \"9s\"");
     let mut held = Vec::new();
     while busy.requests().is_empty() {
         let mut client = Client::connect(proxy.addr());
         client.send(PLAIN);
-        let asked = free.requests().len();
-        eventually("it has arrived", || busy.requests().len() + free.requests().len() > asked);
+        let before = free.received();
+        eventually("the request has arrived", || busy.received() + free.received() > before);
         held.push(client);
     }
     for _ in 0..20 {
@@ -105,16 +111,9 @@ fn another_server_is_better_than_to_wait() {
 }
 
 #[test]
-fn who_waits_gets_whichever_server_is_free_first() {
+fn a_waiting_request_takes_the_first_free_server() {
     let busy = silent();
-    let may_answer = Arc::new(AtomicBool::new(false));
-    let gate = Arc::clone(&may_answer);
-    let slow = Upstream::scripted(move |caller| {
-        while let Ok(Some(_)) = caller.request() {
-            eventually("it may answer", || gate.load(Ordering::SeqCst));
-            let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-        }
-    });
+    let (slow, release) = Upstream::gated(OK);
     let servers = format!("\"{}\", \"{}\"", busy.url(), slow.url());
     let proxy = started_with(2, &servers, "max_connections = 1\nmax_pending = 6\npending_timeout = \"9s\"");
     let ask = || {
@@ -123,27 +122,26 @@ fn who_waits_gets_whichever_server_is_free_first() {
         client
     };
     let mut held = vec![ask(), ask()];
-    eventually("both are busy", || busy.requests().len() + slow.requests().len() == 2);
+    eventually("both servers are busy", || busy.requests().len() + slow.requests().len() == 2);
     held.extend((0..6).map(|_| ask()));
-    eventually("all wait", || metric(&proxy, "pending", "") == 6);
-    assert_eq!(get(proxy.addr(), "/", &[]).status(), 503, "no more may wait than that");
-    may_answer.store(true, Ordering::SeqCst);
-    // All but the one that is at the silent server.
-    eventually("the others are answered", || slow.requests().len() == 7);
+    eventually("all requests wait", || metric(&proxy, "pending", "") == 6);
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 503, "no more requests may wait");
+    drop(release);
+    // All but the request at the silent server.
+    eventually("the other requests are forwarded", || slow.requests().len() == 7);
     assert_eq!(busy.requests().len(), 1);
     drop(held);
-    eventually("nobody waits any more", || metric(&proxy, "pending", "") == 0);
-    eventually("the places are free", || {
+    eventually("no request waits", || metric(&proxy, "pending", "") == 0);
+    eventually("the permits are released", || {
         let open = |server| metric(&proxy, "connections", &of(server));
         open(&busy) == 0 && open(&slow) <= 1
     });
 }
 
-/// Workers that choose the same server in the same moment: who finds it taken must go to the other.
 #[test]
-fn workers_that_want_the_same_place_do_not_leave_another_one_empty() {
+fn workers_competing_for_one_server_use_the_others() {
     const SERVERS: usize = 4;
-    // Each answers when all have a request, and keeps no connection.
+    // Each server responds when all have a request, and closes the connection.
     let arrived = Arc::new(AtomicUsize::new(0));
     let servers: Vec<Upstream> = (0..SERVERS)
         .map(|_| {
@@ -151,7 +149,9 @@ fn workers_that_want_the_same_place_do_not_leave_another_one_empty() {
             Upstream::scripted(move |caller| {
                 let _ = caller.request();
                 let round = arrived.fetch_add(1, Ordering::SeqCst) / SERVERS + 1;
-                eventually("all have one", || arrived.load(Ordering::SeqCst) >= round * SERVERS);
+                eventually("all servers have a request", || {
+                    arrived.load(Ordering::SeqCst) >= round * SERVERS
+                });
                 let _ =
                     caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
             })

@@ -1,13 +1,13 @@
-//! Pools of connections to upstream servers: reuse, bounds, waiting.
+//! Reuse of connections to upstream servers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
 use super::setup::{OK, before, with_servers};
-use crate::support::{Client, Upstream, eventually, get};
+use crate::support::{Client, PATIENCE, Upstream, eventually, get};
 
 #[test]
-fn a_server_that_closes_does_not_close_the_client() {
+fn connection_close_of_a_server_keeps_the_client_connection() {
     let server = Upstream::scripted(|caller| {
         let _ = caller.request();
         let _ = caller.try_send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
@@ -15,14 +15,14 @@ fn a_server_that_closes_does_not_close_the_client() {
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     for count in 1..=3 {
-        let answer = client.get("/", &[]);
-        assert_eq!((answer.status(), answer.header("connection")), (200, None));
+        let response = client.get("/", &[]);
+        assert_eq!((response.status(), response.header("connection")), (200, None));
         assert_eq!(server.connections(), count);
     }
 }
 
 #[test]
-fn a_kept_connection_that_has_ended_costs_no_request() {
+fn a_closed_idle_connection_fails_no_request() {
     for settings in ["", "retries = 0"] {
         let server = Upstream::scripted(|caller| {
             let _ = caller.request();
@@ -31,49 +31,51 @@ fn a_kept_connection_that_has_ended_costs_no_request() {
         let proxy = with_servers(&format!("\"{}\"", server.url()), settings);
         let mut client = Client::connect(proxy.addr());
         for count in 1..=5 {
-            let answer = client.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
-            assert_eq!(answer.status(), 200, "{settings}");
+            let response = client.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+            assert_eq!(response.status(), 200, "{settings}");
             assert_eq!(server.requests().len(), count);
-            eventually("the server has closed", || server.open() == 0);
+            eventually("the server has closed the connection", || server.open() == 0);
         }
     }
 }
 
 #[test]
-fn bytes_that_nobody_asked_for_reach_nobody() {
+fn unsolicited_bytes_are_never_forwarded() {
     const POISON: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
-    // In one piece with the answer; and later, when the connection is idle.
+    // Together with the response, and later, when the connection is idle.
     for is_late in [false, true] {
-        let sent = Arc::new(AtomicBool::new(false));
-        let note = Arc::clone(&sent);
+        let ((release, released), (report, sent)) = (channel::<()>(), channel());
+        let (released, report) = (Mutex::new(released), Mutex::new(report));
         let server = Upstream::scripted(move |caller| {
             let _ = caller.request();
             if is_late {
                 let _ = caller.try_send(OK);
-                // The proxy must have put the connection aside; that it has, nothing tells outside.
-                std::thread::sleep(std::time::Duration::from_millis(200));
+                let _ = released.lock().unwrap().recv_timeout(PATIENCE);
                 let _ = caller.try_send(POISON);
             } else {
                 let _ = caller.try_send(format!("{OK}{POISON}"));
             }
-            note.store(true, Ordering::SeqCst);
+            report.lock().unwrap().send(()).unwrap();
             while let Ok(Some(_)) = caller.request() {
                 let _ = caller.try_send("HTTP/1.1 500 Reused\r\nContent-Length: 0\r\n\r\n");
             }
         });
-        // Without a second try: it must be seen before the next request is sent.
+        // Without retries: the proxy must see the bytes before it sends the next request.
         let proxy = with_servers(&format!("\"{}\"", server.url()), "retries = 0");
         for count in 1..=3 {
-            let answer = get(proxy.addr(), "/", &[]);
-            assert_eq!((answer.status(), answer.text()), (200, "ok"), "late: {is_late}");
-            eventually("the stray bytes are sent", || sent.swap(false, Ordering::SeqCst));
+            let response = get(proxy.addr(), "/", &[]);
+            assert_eq!((response.status(), response.text()), (200, "ok"), "late: {is_late}");
+            // The worker has put the connection into the pool when it responses a later request.
+            proxy.wait_read();
+            release.send(()).unwrap();
+            sent.recv_timeout(PATIENCE).unwrap();
             assert_eq!(server.connections(), count);
         }
     }
 }
 
 #[test]
-fn connections_are_kept_and_shared_by_clients() {
+fn idle_connections_are_shared_by_clients() {
     let server = Upstream::echo();
     let proxy = before(&server.url(), "");
     for _ in 0..5 {

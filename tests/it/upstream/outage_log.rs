@@ -1,4 +1,4 @@
-//! What the log says of servers that are down.
+//! Log messages about servers that are down.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -23,7 +23,7 @@ fn echo_at(address: SocketAddr) -> Upstream {
 }
 
 #[test]
-fn a_server_that_is_down_is_logged_once_and_so_is_its_return() {
+fn an_outage_and_its_recovery_are_each_logged_once() {
     let address = free_address();
     let proxy = before(&format!("http://{address}"));
     assert_eq!(ask(&proxy, 20), [502; 20]);
@@ -34,17 +34,17 @@ fn a_server_that_is_down_is_logged_once_and_so_is_its_return() {
     let line = proxy.wait_log(&format!("upstream shop: {address} responds again"));
     assert!(line.contains("INFO"), "{line}");
     assert_eq!((proxy.logged("fails: "), proxy.logged("responds again")), (1, 1));
-    // The next time is news again.
+    // The next outage is logged again.
     drop(server);
     assert!(ask(&proxy, 20).iter().filter(|status| **status == 502).count() > 15);
-    crate::support::eventually("it is logged again", || proxy.logged("fails: ") == 2);
+    crate::support::eventually("the outage is logged", || proxy.logged("fails: ") == 2);
 }
 
 #[test]
-fn a_server_that_speaks_tls_where_plain_http_is_expected_is_logged_once() {
+fn a_tls_server_behind_a_plain_http_url_is_logged_once() {
     let authority = Authority::new();
     authority.sign("localhost");
-    let tls = format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("localhost"));
+    let tls = authority.listener("localhost");
     let server = Tidegate::start(&format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n{tls}\n[[routes]]\npath = \"/\"\nrespond = {{ status = 200 }}\n"
     ));
@@ -56,7 +56,7 @@ fn a_server_that_speaks_tls_where_plain_http_is_expected_is_logged_once() {
 }
 
 #[test]
-fn a_server_that_hangs_up_now_and_then_does_not_flood_the_log() {
+fn an_unstable_server_does_not_flood_the_log() {
     let server = Upstream::scripted(|caller| {
         if caller.number() % 2 == 0 {
             let _ = caller.request();

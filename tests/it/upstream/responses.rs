@@ -1,8 +1,6 @@
 //! Responses of upstream servers: framing, interim responses, upgrades.
 
-use std::time::Duration;
-
-use super::setup::{assert_bad_gateway, before, nobody};
+use super::setup::{assert_bad_gateway, before, refusing_url};
 use crate::support::{Client, Tidegate, Upstream, eventually, get};
 
 #[test]
@@ -14,65 +12,69 @@ fn a_response_without_length_ends_with_its_connection() {
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     for _ in 0..2 {
-        let answer = client.get("/", &[]);
-        assert_eq!(answer.header("transfer-encoding"), Some("chunked"));
-        assert_eq!(answer.text(), "some text");
+        let response = client.get("/", &[]);
+        assert_eq!(response.header("transfer-encoding"), Some("chunked"));
+        assert_eq!(response.text(), "some text");
     }
 }
 
 #[test]
-fn a_servers_reason_phrase_is_passed_on() {
+fn reason_phrases_are_forwarded() {
     for phrase in ["OK", "Fine", ""] {
         let server = Upstream::answering(format!("HTTP/1.1 200 {phrase}\r\nContent-Length: 0\r\n\r\n"));
         let proxy = before(&server.url(), "");
-        let answer = get(proxy.addr(), "/", &["Host: a"]);
-        assert_eq!(answer.start.trim_end(), format!("HTTP/1.1 200 {phrase}").trim_end());
+        let response = get(proxy.addr(), "/", &["Host: a"]);
+        assert_eq!(response.start.trim_end(), format!("HTTP/1.1 200 {phrase}").trim_end());
     }
 }
 
-/// `[upstreams.many]` with these servers, and a route to it.
-/// A client's connection outlives a server that is not there, or it is told that it does not.
 #[test]
-fn who_sends_a_body_for_nothing_hears_what_becomes_of_the_connection() {
-    let deaf = Upstream::scripted(|caller| {
+fn a_502_keeps_the_client_connection_only_after_a_short_body() {
+    let closing = Upstream::scripted(|caller| {
         let _ = caller.read_head();
     });
     let long = "x".repeat(1024 * 1024);
-    for (upstream, framing, body, goes_on) in [
-        (&nobody(), "Content-Length: 2", "hi", true),
-        (&nobody(), "Content-Length: 1048576", &*long, false),
-        (&nobody(), "Transfer-Encoding: chunked", "2\r\nhi\r\n0\r\n\r\n", false),
-        (&deaf.url(), "Content-Length: 1048576", &*long, false),
+    for (upstream, framing, body, keeps_alive) in [
+        (&refusing_url(), "Content-Length: 2", "hi", true),
+        (&refusing_url(), "Content-Length: 1048576", &*long, false),
+        (&refusing_url(), "Transfer-Encoding: chunked", "2\r\nhi\r\n0\r\n\r\n", false),
+        (&closing.url(), "Content-Length: 1048576", &*long, false),
     ] {
         let proxy = before(upstream, "");
         let mut client = Client::connect(proxy.addr());
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
-        // So that the body comes when the server is known to be away.
-        std::thread::sleep(Duration::from_millis(50));
+        // The connection to the server fails before the body arrives.
+        proxy.wait_read();
+        if upstream == &closing.url() {
+            eventually("the server closes the connection", || {
+                closing.connections() > 0 && closing.open() == 0
+            });
+            proxy.wait_read();
+        }
         let _ = client.try_send(body);
-        let answer = client.read();
+        let response = client.read();
         assert_eq!(
-            (answer.status(), answer.header("connection")),
-            (502, (!goes_on).then_some("close")),
+            (response.status(), response.header("connection")),
+            (502, (!keeps_alive).then_some("close")),
             "{framing}"
         );
-        if goes_on {
+        if keeps_alive {
             assert_eq!(client.get("/", &[]).status(), 502);
         }
     }
 }
 
 #[test]
-fn an_answer_that_ends_in_more_than_one_place_is_502() {
+fn a_response_with_ambiguous_framing_is_502() {
     for framing in [
         "Content-Length: 5\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: gzip, chunked",
         "Transfer-Encoding: gzip",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
     ] {
-        let answer = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n6\r\nhello!\r\n0\r\n\r\n");
-        let server = Upstream::answering(answer);
-        let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
+        let response = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n6\r\nhello!\r\n0\r\n\r\n");
+        let server = Upstream::answering(response);
+        let proxy = Tidegate::forwarding_to(&server.url());
         assert_eq!(get(proxy.addr(), "/", &[]).status(), 502, "{framing}");
     }
 }
@@ -95,26 +97,26 @@ fn a_101_response_without_an_upgrade_request_is_502() {
 }
 
 #[test]
-fn interim_responses_are_not_the_answer() {
+fn interim_responses_are_skipped() {
     let server = Upstream::answering(
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
     );
     let proxy = before(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     for _ in 0..2 {
-        let answer = client.get("/", &[]);
-        assert_eq!((answer.status(), answer.text(), answer.header("link")), (200, "ok", None));
+        let response = client.get("/", &[]);
+        assert_eq!((response.status(), response.text(), response.header("link")), (200, "ok", None));
     }
 }
 
 #[test]
-fn interim_responses_without_end_are_no_answer() {
+fn endless_interim_responses_are_502() {
     let server = Upstream::scripted(|caller| {
         let _ = caller.request();
         while caller.try_send("HTTP/1.1 102 Processing\r\n\r\n".repeat(50)).is_ok() {}
     });
     let proxy = before(&server.url(), "");
-    let answer = get(proxy.addr(), "/", &[]);
-    assert_bad_gateway(&answer, "the upstream sent no valid response");
-    eventually("the connection is given up", || server.open() == 0);
+    let response = get(proxy.addr(), "/", &[]);
+    assert_bad_gateway(&response, "the upstream sent no valid response");
+    eventually("the upstream connection is closed", || server.open() == 0);
 }

@@ -1,4 +1,4 @@
-//! Configurations and servers that several files of this folder use.
+//! Configurations and servers for several files of this folder.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::support::{Message, Tidegate, Upstream, get};
 
 pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A proxy that sends everything to one place.
+/// A proxy that forwards every request to this URL, with further settings.
 pub fn before(upstream: &str, settings: &str) -> Tidegate {
     Tidegate::start(&format!("{settings}\n[[routes]]\npath = \"/*\"\nupstream = \"{upstream}\"\n"))
 }
@@ -18,16 +18,16 @@ pub fn with_route(upstream: &str, lines: &str) -> Tidegate {
     Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{upstream}\"\n{lines}\n"))
 }
 
-/// An address where nobody listens.
-pub fn nobody() -> String {
+/// The URL of a server that refuses connections.
+pub fn refusing_url() -> String {
     format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
 }
 
 #[track_caller]
-pub fn assert_bad_gateway(answer: &Message, detail: &str) {
-    assert_eq!(answer.start, "HTTP/1.1 502 Bad Gateway");
+pub fn assert_bad_gateway(response: &Message, detail: &str) {
+    assert_eq!(response.start, "HTTP/1.1 502 Bad Gateway");
     let body = format!(r#"{{"type":"about:blank","title":"Bad Gateway","status":502,"detail":"{detail}"}}"#);
-    assert_eq!(answer.text(), body + "\n");
+    assert_eq!(response.text(), body + "\n");
 }
 
 pub fn started(servers: &str, settings: &str) -> Tidegate {
@@ -41,7 +41,7 @@ pub fn started_with(workers: usize, servers: &str, settings: &str) -> Tidegate {
     ))
 }
 
-/// What a metric of the upstream says; `more` are labels beside it, as they are written.
+/// The value of a metric of the upstream; `more` are further labels.
 #[track_caller]
 pub fn metric(proxy: &Tidegate, name: &str, more: &str) -> usize {
     let text = get(proxy.admin(), "/metrics", &[]).text().to_owned();
@@ -58,7 +58,7 @@ pub fn ended(server: &Upstream, outcome: &str) -> String {
     format!("{},outcome=\"{outcome}\"", of(server))
 }
 
-/// Takes a request and keeps it until its connection ends.
+/// A server that never responds.
 pub fn silent() -> Upstream {
     Upstream::scripted(|caller| {
         let _ = caller.request();
@@ -66,7 +66,7 @@ pub fn silent() -> Upstream {
     })
 }
 
-/// Answers with this status, whatever it is asked.
+/// A server that responses every request with this status.
 pub fn with_status(status: &Arc<AtomicUsize>) -> Upstream {
     let status = Arc::clone(status);
     Upstream::scripted(move |caller| {
@@ -79,7 +79,7 @@ pub fn with_status(status: &Arc<AtomicUsize>) -> Upstream {
 
 pub const PLAIN: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// A proxy before these servers, with these lines in their upstream.
+/// A proxy in front of these servers, with these lines in their upstream.
 pub fn among(servers: &[&Upstream], settings: &str) -> Tidegate {
     let urls: Vec<String> = servers.iter().map(|server| format!("\"{}\"", server.url())).collect();
     started(&urls.join(", "), settings)

@@ -9,12 +9,13 @@ use crate::support::{Client, Frames, Tidegate, Upstream, connect_from, eventuall
 
 /// The address of the slow clients.
 const SLOW: &str = "127.0.0.2";
-/// Connections to the server.
+/// Connections that the proxy may have to the server.
 const CONNECTIONS: usize = 8;
-/// Requests of another client while the slow clients are at work.
+/// Requests of another client meanwhile.
 const ATTEMPTS: usize = 15;
-/// Longer than an upload or download may be slow before it has to give way to the requests of others.
-const UNTIL_IT_IS_SLOW: Duration = Duration::from_millis(2300);
+/// Longer than an upload or download may be slow before it has to yield. The tests wait for real time, since only the
+/// measured rate decides.
+const SLOW_DELAY: Duration = Duration::from_millis(2300);
 /// How long a body may be slower than the minimum rate.
 const RATE_GRACE: Duration = Duration::from_secs(10);
 /// More than the buffers of sockets hold.
@@ -26,11 +27,12 @@ fn server() -> Upstream {
         caller.stream().set_read_timeout(None).unwrap();
         while let Ok(Some(request)) = caller.request() {
             let sent = if request.start.contains("/drops") {
-                // Each drop is a part of its own, of which the next comes when the one before is taken.
+                // A chunk for each byte.
                 let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
                 let mut sent = caller.try_send(head);
                 while sent.is_ok() {
                     sent = caller.try_send("1\r\nx\r\n");
+                    // Real time is tested: a response with a low rate.
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 sent
@@ -57,14 +59,14 @@ fn before(server: &Upstream, listener: &str, upstream: &str) -> Tidegate {
     ))
 }
 
-/// What a slow client does.
+/// The behaviour of a slow client.
 #[derive(Clone, Copy, Debug)]
 enum Slow {
-    /// Sends a body whose length it has announced.
+    /// Sends a body with a Content-Length.
     Announced,
     /// Sends a body of unknown length.
     Streaming,
-    /// The same over HTTP/2, and says that it is a gRPC call, for which a server over HTTP/1.1 has no use.
+    /// The same over HTTP/2 with the content type of gRPC, which an HTTP/1.1 server does not support.
     Call,
     /// Reads a large response.
     Reading,
@@ -119,7 +121,7 @@ impl Http2Swarm {
         let mut swarm = Self((0..3).map(connection).collect(), slow);
         swarm.drip();
         for connection in &mut swarm.0 {
-            // It has an answer when everything before it has been read.
+            // The acknowledgement shows that the proxy has read everything before the ping.
             connection.send(frames::PING, 0, 0, &[0; 8]);
             connection.find(frames::PING).unwrap();
         }
@@ -130,11 +132,11 @@ impl Http2Swarm {
         (0..Self::STREAMS).map(|number| 2 * number + 1)
     }
 
-    /// Each request goes on by a byte.
+    /// Sends or reads a byte of each request.
     fn drip(&mut self) {
         for connection in &mut self.0 {
             for stream in Self::streams() {
-                // Those that have been ended may be closed.
+                // The proxy may have closed the connection.
                 let _ = match self.1 {
                     Slow::Reading => connection.try_send(frames::WINDOW_UPDATE, 0, stream, &[0, 0, 0, 1]),
                     Slow::Announced | Slow::Streaming | Slow::Call => {
@@ -151,18 +153,18 @@ fn http1_swarm(proxy: &Tidegate, slow: Slow) -> Vec<TcpStream> {
     let connection = |_| {
         let mut stream = connect_from(SLOW, proxy.addr()).unwrap();
         stream.write_all(slow.head().as_bytes()).unwrap();
-        let begun = match slow {
+        let first = match slow {
             Slow::Announced => "x",
             Slow::Streaming | Slow::Call => "1\r\nx\r\n",
             Slow::Reading => "",
         };
-        stream.write_all(begun.as_bytes()).unwrap();
+        stream.write_all(first.as_bytes()).unwrap();
         stream
     };
     (0..3 * CONNECTIONS).map(connection).collect()
 }
 
-/// The statuses of the good client's responses.
+/// The status codes that another client gets.
 fn statuses(proxy: &Tidegate, mut meanwhile: impl FnMut()) -> Vec<u16> {
     let attempt = |_| {
         meanwhile();
@@ -172,7 +174,7 @@ fn statuses(proxy: &Tidegate, mut meanwhile: impl FnMut()) -> Vec<u16> {
 }
 
 #[test]
-fn slow_small_bodies_take_no_connection_to_the_server() {
+fn slow_small_bodies_use_no_upstream_connection() {
     let server = server();
     let proxy = before(&server, "", "");
     let mut http2 = Http2Swarm::start(&proxy, Slow::Announced);
@@ -184,23 +186,23 @@ fn slow_small_bodies_take_no_connection_to_the_server() {
         }
     });
     assert_eq!(statuses, [200; ATTEMPTS]);
-    let asked = server.requests().iter().filter(|request| request.start.starts_with("POST")).count();
-    assert_eq!(asked, 0);
+    let forwarded = server.requests().iter().filter(|request| request.start.starts_with("POST")).count();
+    assert_eq!(forwarded, 0);
     assert!(server.connections() <= 3, "{} connections", server.connections());
 }
 
 #[test]
-fn a_small_body_reaches_the_server_whole_whatever_its_pieces() {
+fn a_small_body_is_buffered_before_it_is_forwarded() {
     let server = Upstream::echo();
-    let proxy = before(&server, "", "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let body: String = ('a'..='z').cycle().take(1000).collect();
     let mut client = Client::connect(proxy.addr());
     client.send(format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len()));
     for piece in body.as_bytes().chunks(300) {
-        // Nothing goes on while there is more to come.
+        // Nothing is forwarded before the body is complete.
         assert_eq!(server.connections(), 0);
         client.send(piece);
-        std::thread::sleep(Duration::from_millis(20));
+        proxy.wait_read();
     }
     assert_eq!(client.read().echoed().text(), body);
     let received = &server.requests()[0];
@@ -211,7 +213,7 @@ fn a_small_body_reaches_the_server_whole_whatever_its_pieces() {
 }
 
 #[test]
-fn slow_uploads_give_way_to_requests_of_others() {
+fn slow_uploads_yield_to_requests_of_other_clients() {
     for (over_http2, slow) in [(true, Slow::Streaming), (true, Slow::Call), (false, Slow::Streaming)] {
         let server = server();
         let proxy = before(&server, "", "");
@@ -222,11 +224,11 @@ fn slow_uploads_give_way_to_requests_of_others() {
             http1 = http1_swarm(&proxy, Slow::Streaming);
         }
         eventually("all connections are in use", || server.open() == CONNECTIONS);
-        std::thread::sleep(UNTIL_IT_IS_SLOW);
+        std::thread::sleep(SLOW_DELAY);
         let statuses = statuses(&proxy, || {
             http2.iter_mut().for_each(Http2Swarm::drip);
             for stream in &mut http1 {
-                // Those that have been ended may be closed.
+                // The proxy may have closed the connection.
                 let _ = stream.write_all(b"1\r\nx\r\n");
             }
         });
@@ -235,7 +237,7 @@ fn slow_uploads_give_way_to_requests_of_others() {
 }
 
 #[test]
-fn slow_readers_give_way_to_requests_of_others() {
+fn slow_readers_yield_to_requests_of_other_clients() {
     for over_http2 in [true, false] {
         let server = server();
         let proxy = before(&server, "", "");
@@ -246,7 +248,7 @@ fn slow_readers_give_way_to_requests_of_others() {
             http1 = http1_swarm(&proxy, Slow::Reading);
         }
         eventually("all connections are in use", || server.open() == CONNECTIONS);
-        std::thread::sleep(UNTIL_IT_IS_SLOW);
+        std::thread::sleep(SLOW_DELAY);
         let statuses = statuses(&proxy, || http2.iter_mut().for_each(Http2Swarm::drip));
         assert_eq!(statuses, [200; ATTEMPTS], "over HTTP/2: {over_http2}");
         http1.clear();
@@ -259,8 +261,8 @@ fn a_single_client_may_use_all_connections() {
     let proxy = before(&server, "", "");
     let mut slow = http1_swarm(&proxy, Slow::Streaming);
     eventually("all connections are in use", || server.open() == CONNECTIONS);
-    std::thread::sleep(UNTIL_IT_IS_SLOW);
-    // Those that wait are of the same address, so that none of them is refused or has to give way.
+    std::thread::sleep(SLOW_DELAY);
+    // The waiting requests are of the same client, so no upload has to yield.
     for stream in &mut slow {
         stream.write_all(b"0\r\n\r\n").unwrap();
     }
@@ -295,34 +297,37 @@ fn bodies_have_a_minimum_rate() {
         }
         let _ = http2.try_send(frames::DATA, 0, 1, b"x");
         let _ = reading.try_send(frames::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]);
+        // Real time is tested: a rate far below the minimum.
         std::thread::sleep(Duration::from_millis(500));
     }
     for client in &mut slow[..2] {
         assert_eq!(client.read().status(), 408);
     }
     assert_eq!(http2.status(1), Some(Ok(408)));
-    // A response that is read too slowly ends with its stream.
+    // The stream of a response that is read too slowly is reset.
     assert!(reading.find(frames::RST_STREAM).is_some());
-    // Without a minimum rate each byte only has to be there in time.
+    // Without a minimum rate only the pauses are bounded.
     slow[2].stream().set_nonblocking(true).unwrap();
     assert_eq!(slow[2].read_response("POST").unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]
-fn a_client_has_so_many_requests_at_an_upstream() {
+fn max_requests_per_client_applies_per_upstream() {
     let server = server();
     let proxy = before(&server, "", "max_requests_per_client = 2\n");
     let mut held: Vec<Client> = (0..2).map(|_| Client::connect_from(SLOW, proxy.addr())).collect();
     for client in &mut held {
         client.send(Slow::Streaming.head().to_owned() + "1\r\nx\r\n");
     }
-    eventually("both are there", || server.open() == 2);
+    eventually("the server has both requests", || server.open() == 2);
     for _ in 0..5 {
-        let refused = Client::connect_from(SLOW, proxy.addr()).get("/", &[]);
-        assert_eq!((refused.status(), refused.header("retry-after")), (429, Some("1")));
+        let denied = Client::connect_from(SLOW, proxy.addr()).get("/", &[]);
+        assert_eq!((denied.status(), denied.header("retry-after")), (429, Some("1")));
     }
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
     held[0].send("0\r\n\r\n");
     assert_eq!(held[0].read().status(), 200);
-    eventually("it may ask again", || Client::connect_from(SLOW, proxy.addr()).get("/", &[]).status() == 200);
+    eventually("the client may send another request", || {
+        Client::connect_from(SLOW, proxy.addr()).get("/", &[]).status() == 200
+    });
 }

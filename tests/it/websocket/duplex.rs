@@ -1,4 +1,4 @@
-//! Both sides by a library that reads and writes at once.
+//! `WebSocket` tunnels whose both ends send and receive at once.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rustls::pki_types::ServerName;
@@ -18,20 +18,20 @@ use crate::support::{Authority, get};
 const MESSAGES: usize = 100;
 const LENGTH: usize = 100_000;
 
-/// Where a server listens, and what it hears that is no data: pings, pongs and closes.
+/// The URL of a server, and the control messages that it receives.
 struct Server {
     url: String,
-    heard: Receiver<Said>,
+    control: Receiver<Said>,
 }
 
-/// A server that sends many messages and as many pings, while it echoes what it hears.
+/// A server that sends many messages and as many pings, while it echoes messages.
 async fn busy() -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (tell, heard) = channel(1000);
+    let (report, control) = channel(1000);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let tell = tell.clone();
+            let report = report.clone();
             tokio::spawn(async move {
                 let (mut say, mut hear) = accept_async(stream).await.unwrap().split();
                 let (echo, mut echoed) = channel(1);
@@ -50,13 +50,13 @@ async fn busy() -> Server {
                     if message.is_text() || message.is_binary() {
                         let _ = echo.send(message).await;
                     } else {
-                        tell.send(message).await.unwrap();
+                        report.send(message).await.unwrap();
                     }
                 }
             });
         }
     });
-    Server { url, heard }
+    Server { url, control }
 }
 
 fn configuration(server: &Server, tls: &str) -> String {
@@ -69,8 +69,8 @@ fn configuration(server: &Server, tls: &str) -> String {
     )
 }
 
-/// Speaks and listens at once, until both have said all.
-async fn assert_both_speak<S>(mut socket: WebSocketStream<S>, server: &mut Server)
+/// Sends and receives at once, until both ends have sent everything.
+async fn assert_both_send<S>(mut socket: WebSocketStream<S>, server: &mut Server)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -97,30 +97,30 @@ where
         let mut socket = saying.await.unwrap().reunite(hear).unwrap();
         let bye = CloseFrame { code: CloseCode::Library(4001), reason: "bye".into() };
         socket.close(Some(bye.clone())).await.unwrap();
-        // The server's library answers with the same.
-        let answer = socket.next().await.unwrap().unwrap();
-        assert_eq!(answer, Said::Close(Some(bye.clone())));
+        // The server echoes the close frame.
+        let response = socket.next().await.unwrap().unwrap();
+        assert_eq!(response, Said::Close(Some(bye.clone())));
         assert!(socket.next().await.is_none());
-        // Pongs are said by the library, some for several pings.
+        // The library responses several pings with one pong.
         loop {
-            match server.heard.recv().await.unwrap() {
+            match server.control.recv().await.unwrap() {
                 Said::Pong(bytes) => assert_eq!(bytes, "there?"),
                 Said::Close(said) => break assert_eq!(said, Some(bye.clone())),
                 other => panic!("{other}"),
             }
         }
     };
-    timeout(PATIENCE, work).await.expect("an end in time");
+    timeout(PATIENCE, work).await.expect("the connection closes in time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn both_sides_speak_at_once() {
+async fn both_sides_send_at_once() {
     let mut server = busy().await;
     let proxy = Tidegate::start(&configuration(&server, ""));
     let stream = TcpStream::connect(proxy.addr()).await.unwrap();
     let (socket, _) = client_async("ws://localhost/chat", stream).await.unwrap();
-    assert_both_speak(socket, &mut server).await;
-    // However much was said, it was one request.
+    assert_both_send(socket, &mut server).await;
+    // All messages together are one request.
     let metrics = get(proxy.admin(), "/metrics", &[]);
     for row in [
         "tidegate_requests_total{route=\"chat\",status=\"1xx\"} 1\n",
@@ -131,41 +131,42 @@ async fn both_sides_speak_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn both_sides_speak_at_once_over_tls_while_the_file_changes() {
+async fn both_sides_send_at_once_over_tls_across_a_reload() {
     let mut server = busy().await;
     let authority = Authority::new();
     authority.sign("localhost");
-    let tls = format!("tls = {{ certificates = [{{ {} }}] }}", authority.pair("localhost"));
+    let tls = authority.listener("localhost");
     let config = configuration(&server, &tls);
     let proxy = Tidegate::start(&config);
     let stream = TcpStream::connect(proxy.addr()).await.unwrap();
     let connector = TlsConnector::from(authority.client(None, &[&rustls::version::TLS13]));
     let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
     let (socket, _) = client_async("wss://localhost/chat", stream).await.unwrap();
-    // Its route is gone for others, and it lives on.
+    // The tunnel stays open although its route is removed.
     proxy.reload(&config.replace("path = \"/chat\"", "path = \"/other\""));
     assert_eq!(proxy.logged("was reloaded"), 1);
-    assert_both_speak(socket, &mut server).await;
+    assert_both_send(socket, &mut server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn both_sides_speak_at_once_over_http_2() {
+async fn both_sides_send_at_once_over_http_2() {
     let mut server = busy().await;
     let proxy = Tidegate::start(&configuration(&server, ""));
     let stream = TcpStream::connect(proxy.addr()).await.unwrap();
     let (sender, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(connection);
     let mut sender = sender.ready().await.unwrap();
-    // The server's settings, which allow it, have come by now.
-    eventually("the proxy takes it", || sender.is_extended_connect_protocol_enabled());
+    eventually("the proxy's SETTINGS allow extended CONNECT", || {
+        sender.is_extended_connect_protocol_enabled()
+    });
     let (opened, say) = sender.send_request(super::connect("/chat", "websocket"), false).unwrap();
     let opened = opened.await.unwrap();
     assert_eq!(opened.status(), 200);
     let socket = WebSocketStream::from_raw_socket(piped(say, opened.into_body()), Role::Client, None).await;
-    assert_both_speak(socket, &mut server).await;
+    assert_both_send(socket, &mut server).await;
 }
 
-/// A stream of HTTP/2 as bytes.
+/// An HTTP/2 stream as a byte stream.
 fn piped(mut say: h2::SendStream<Bytes>, mut hear: h2::RecvStream) -> DuplexStream {
     let (ours, theirs) = duplex(64 << 10);
     let (mut read, mut write) = tokio::io::split(theirs);
@@ -197,8 +198,8 @@ fn piped(mut say: h2::SendStream<Bytes>, mut hear: h2::RecvStream) -> DuplexStre
 }
 
 #[test]
-fn what_both_sides_compress_passes_as_it_is() {
-    // A text of permessage-deflate has a bit of its own (RFC 7692 §7.2.3.1: "Hello", and a mask of zeros).
+fn compressed_messages_pass_unchanged() {
+    // A compressed message sets RSV1 (RFC 7692 §7.2.3.1: "Hello", with a mask of zeros).
     const HELLO: &[u8] = b"\xc1\x87\0\0\0\0\xf2\x48\xcd\xc9\xc9\x07\0";
     let server = scripted(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

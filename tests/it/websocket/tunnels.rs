@@ -1,4 +1,4 @@
-//! Tunnels for web sockets, with a library at both ends where it matters that they are real.
+//! Opening, forwarding and closing of WebSocket tunnels.
 
 use super::*;
 
@@ -14,11 +14,11 @@ fn messages_pass_both_ways() {
     socket.close(None).unwrap();
     let end = std::iter::repeat_with(|| socket.read()).find_map(Result::err).unwrap();
     assert!(matches!(end, Error::ConnectionClosed), "{end}");
-    eventually("the server's end is closed", || server.open() == 0);
+    eventually("the upstream connection is closed", || server.open() == 0);
 }
 
 #[test]
-fn the_handshake_goes_upstream_and_nothing_else_of_the_connection() {
+fn the_handshake_is_forwarded_without_other_hop_by_hop_headers() {
     let server = scripted(SWITCH, |_| {});
     let proxy = before(&server, "", "request_headers = { set = { \"x-set\" = \"1\" } }");
     let (_client, head) = shake(&proxy, &HANDSHAKE.replace("Host", "X-Drop: 1\r\nTE: trailers\r\nHost"));
@@ -33,7 +33,7 @@ fn the_handshake_goes_upstream_and_nothing_else_of_the_connection() {
 }
 
 #[test]
-fn it_is_one_request_and_holds_its_slot_until_it_closes() {
+fn a_tunnel_holds_one_slot_until_it_closes() {
     let server = echo();
     let proxy = before(&server, "", "limits = [\"one\"]");
     for _ in 0..2 {
@@ -42,12 +42,12 @@ fn it_is_one_request_and_holds_its_slot_until_it_closes() {
         assert_eq!(socket.read().unwrap(), Said::text("hello"));
         assert_eq!(open(&proxy).unwrap_err(), 429);
         drop(socket);
-        eventually("its slot is free", || server.open() == 0);
+        eventually("the slot is released", || server.open() == 0);
     }
 }
 
 #[test]
-fn what_comes_right_behind_the_handshake_is_not_lost() {
+fn bytes_sent_with_the_handshake_are_not_lost() {
     let server = scripted("", |caller| {
         let _ = caller.try_send(format!("{SWITCH}early"));
         let heard = caller.take(5).unwrap();
@@ -61,7 +61,7 @@ fn what_comes_right_behind_the_handshake_is_not_lost() {
 }
 
 #[test]
-fn a_side_that_has_said_all_still_listens() {
+fn a_half_closed_tunnel_still_receives() {
     let server = scripted(SWITCH, |caller| {
         let all = caller.read_to_close();
         let _ = caller.try_send([b"heard: ", &all[..]].concat());
@@ -74,14 +74,14 @@ fn a_side_that_has_said_all_still_listens() {
 }
 
 #[test]
-fn either_end_ends_the_other() {
+fn closing_one_end_closes_the_other() {
     let server = scripted(SWITCH, |caller| {
         let _ = caller.read_to_close();
     });
     let proxy = before(&server, "", "");
     let (client, _) = shake(&proxy, HANDSHAKE);
     drop(client);
-    eventually("the server hears of it", || server.open() == 0);
+    eventually("the upstream connection is closed", || server.open() == 0);
     let server = scripted(SWITCH, |_| {});
     let proxy = before(&server, "", "");
     let (mut client, _) = shake(&proxy, HANDSHAKE);
@@ -89,29 +89,29 @@ fn either_end_ends_the_other() {
 }
 
 #[test]
-fn silence_ends_it_and_one_side_that_speaks_is_enough() {
+fn tunnel_timeout_needs_silence_in_both_directions() {
     let server = scripted(SWITCH, |caller| {
         for _ in 0..6 {
-            // Less than the silence that may be, and together more.
-            std::thread::sleep(Duration::from_millis(200));
+            // Real time is tested: each pause is shorter than the timeout, and all together are longer.
+            std::thread::sleep(Duration::from_millis(250));
             let _ = caller.try_send("tick");
         }
         let _ = caller.read_to_close();
     });
-    let proxy = before(&server, "tunnel_timeout = \"600ms\"\nidle_timeout = \"100ms\"", "");
+    let proxy = before(&server, "tunnel_timeout = \"1s\"\nidle_timeout = \"100ms\"", "");
     let (mut client, _) = shake(&proxy, HANDSHAKE);
     assert_eq!(client.read_to_close(), b"tick".repeat(6));
-    eventually("the server hears of it", || server.open() == 0);
+    eventually("the upstream connection is closed", || server.open() == 0);
 }
 
 #[test]
-fn it_lives_through_a_drain_until_grace_ends() {
+fn a_tunnel_survives_a_drain_until_shutdown_grace_ends() {
     let server = echo();
     let mut proxy = before(&server, "", "");
     let mut socket = open(&proxy).unwrap();
     proxy.signal("TERM");
     proxy.wait_log("draining");
-    eventually("nobody listens any more", || TcpStream::connect(proxy.addr()).is_err());
+    eventually("the listener is closed", || TcpStream::connect(proxy.addr()).is_err());
     socket.send(Said::text("still here")).unwrap();
     assert_eq!(socket.read().unwrap(), Said::text("still here"));
     assert_eq!(proxy.wait().code(), Some(0));
@@ -120,8 +120,8 @@ fn it_lives_through_a_drain_until_grace_ends() {
 }
 
 #[test]
-fn a_server_that_does_not_agree_gets_no_tunnel() {
-    for (answer, status) in [
+fn an_invalid_handshake_response_opens_no_tunnel() {
+    for (response, status) in [
         (SWITCH.replace("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "AAAAAAAAAAAAAAAAAAAAAAAAAAA="), 502),
         (SWITCH.replace("Upgrade: websocket", "Upgrade: h2c"), 502),
         (SWITCH.replace("Upgrade: websocket", "Upgrade: websocket, h2c"), 502),
@@ -132,18 +132,18 @@ fn a_server_that_does_not_agree_gets_no_tunnel() {
         ("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno".into(), 403),
         ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes".into(), 200),
     ] {
-        let server = Upstream::answering(answer.clone());
+        let server = Upstream::answering(response.clone());
         let proxy = before(&server, "", "");
         let mut client = Client::connect(proxy.addr());
         for _ in 0..2 {
-            // The connection is as good as before.
-            assert_eq!(client.ask(HANDSHAKE).status(), status, "{answer}");
+            // The client connection stays usable.
+            assert_eq!(client.ask(HANDSHAKE).status(), status, "{response}");
         }
     }
 }
 
 #[test]
-fn what_is_no_handshake_is_a_plain_request() {
+fn an_incomplete_handshake_is_a_plain_request() {
     let server = Upstream::echo();
     let proxy = before(&server, "", "");
     for handshake in [
@@ -154,14 +154,14 @@ fn what_is_no_handshake_is_a_plain_request() {
         HANDSHAKE.replace("HTTP/1.1", "HTTP/1.0"),
     ] {
         let (_client, head) = shake(&proxy, &handshake);
-        assert_eq!(head.status(), 200);
+        assert_eq!(head.status(), 200, "{handshake}");
         let seen = server.requests().pop().unwrap();
         assert_eq!((seen.header("upgrade"), seen.header("connection")), (None, None), "{handshake}");
     }
 }
 
 #[test]
-fn its_line_of_the_access_log_comes_at_its_end() {
+fn a_tunnel_is_logged_when_it_closes() {
     let server = echo();
     let proxy = before(&server, "", "[log]\naccess = \"json\"");
     let mut socket = open(&proxy).unwrap();
@@ -175,15 +175,15 @@ fn its_line_of_the_access_log_comes_at_its_end() {
 }
 
 #[test]
-fn http_2_opens_one_by_connect() {
+fn extended_connect_opens_a_tunnel() {
     let server = echo();
     let proxy = before(&server, "", "limits = [\"one\"]");
-    // A client may do so only if the settings say it (RFC 8441 §3).
+    // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3).
     let mut frames = Frames::connect(proxy.addr(), &[]);
     let settings = frames.find(frames::SETTINGS).unwrap().payload;
     assert!(settings.chunks(6).any(|setting| setting == [0, 8, 0, 0, 0, 1]), "{settings:?}");
     let client = Http2::connect(proxy.addr());
-    // What a client says, as it goes over the wire.
+    // A masked message, as it is sent over the wire.
     let (say, said) = channel();
     std::thread::spawn(move || {
         let mut socket = WebSocket::from_raw_socket(std::io::Cursor::new(Vec::new()), Role::Client, None);
@@ -204,18 +204,18 @@ fn http_2_opens_one_by_connect() {
         // A text of eleven bytes, unmasked.
         assert_eq!(heard.data().await.unwrap().unwrap(), &b"\x81\x0bover HTTP/2"[..]);
         assert_eq!(open(&proxy).unwrap_err(), 429);
-        // It ends as a stream does.
+        // END_STREAM closes the tunnel.
         stream.send_data(Bytes::new(), true).unwrap();
         while let Some(rest) = heard.data().await {
             rest.unwrap();
         }
     });
-    eventually("its slot is free", || server.open() == 0);
+    eventually("the slot is released", || server.open() == 0);
     open(&proxy).unwrap();
 }
 
 #[test]
-fn http_2_is_told_where_there_is_none() {
+fn a_rejected_extended_connect_has_a_status() {
     let server = Upstream::scripted(|caller| {
         while let Ok(Some(request)) = caller.request() {
             let status = if request.start.contains("/no") { "403 Forbidden" } else { "200 OK" };
@@ -232,8 +232,8 @@ fn http_2_is_told_where_there_is_none() {
         ("/", "connect-udp", 405),
     ] {
         let found = client.block_on(async |sender| {
-            let (answer, _stream) = sender.send_request(connect(path, protocol), false).unwrap();
-            answer.await.unwrap().status().as_u16()
+            let (response, _stream) = sender.send_request(connect(path, protocol), false).unwrap();
+            response.await.unwrap().status().as_u16()
         });
         assert_eq!(found, status, "{path} {protocol}");
     }

@@ -1,4 +1,4 @@
-//! Pictures: what they are made of, and that those of the documentation are fresh.
+//! Pictures: their contents, and that those of the documentation are current.
 
 use std::path::Path;
 
@@ -22,11 +22,11 @@ fn a_picture_has_a_mark_for_each_arrival_and_limit() {
         (&["--limit", "bucket,spaced,slow"], 3),
         (&["--limit", "bucket,spaced", "--compare"], 2),
     ] {
-        let said = simulate(LIMITS, arrivals, &[args, &["--format", "svg"]].concat());
-        assert_eq!((said.status, said.stderr.as_str()), (0, ""));
-        let document = Document::parse(&said.stdout).unwrap();
+        let output = simulate(LIMITS, arrivals, &[args, &["--format", "svg"]].concat());
+        assert_eq!((output.status, output.stderr.as_str()), (0, ""));
+        let document = Document::parse(&output.stdout).unwrap();
         assert_eq!(marks(&document).count(), 8 * panels, "{args:?}");
-        // Nothing in it runs or is fetched.
+        // A picture contains no scripts and no external resources.
         let is_active = |node: &Node<'_, '_>| {
             ["script", "foreignObject", "image", "a"].contains(&node.tag_name().name())
                 || node
@@ -42,9 +42,9 @@ fn a_picture_has_a_mark_for_each_arrival_and_limit() {
 
 /// Many renderers know no custom properties, and draw black where a colour is not understood.
 #[test]
-fn a_picture_has_its_colours_without_custom_properties() {
-    let said = simulate(LIMITS, "0\n0\n", &["--limit", "bucket", "--format", "svg"]);
-    let (before, _) = said.stdout.split_once("</style>").unwrap();
+fn colours_have_fallbacks_for_custom_properties() {
+    let output = simulate(LIMITS, "0\n0\n", &["--limit", "bucket", "--format", "svg"]);
+    let (before, _) = output.stdout.split_once("</style>").unwrap();
     let declarations: Vec<&str> = before.split(['{', ';', '}']).collect();
     let mut count = 0;
     for pair in declarations.windows(2) {
@@ -54,13 +54,13 @@ fn a_picture_has_its_colours_without_custom_properties() {
             count += 1;
         }
     }
-    assert!(count > 10 && count == said.stdout.matches("var(").count(), "{count}");
+    assert!(count > 10 && count == output.stdout.matches("var(").count(), "{count}");
 }
 
 #[test]
-fn a_picture_says_how_many_are_admitted() {
-    let said = simulate(LIMITS, "0\n0\n0\n0\n0\n", &["--limit", "bucket", "--format", "svg"]);
-    let document = Document::parse(&said.stdout).unwrap();
+fn a_picture_shows_the_number_of_admitted_requests() {
+    let output = simulate(LIMITS, "0\n0\n0\n0\n0\n", &["--limit", "bucket", "--format", "svg"]);
+    let document = Document::parse(&output.stdout).unwrap();
     let texts = texts(&document);
     assert!(texts.iter().any(|text| text == "admitted 3 of 5"), "{texts:?}");
     let shapes = |class: &str| {
@@ -71,42 +71,41 @@ fn a_picture_says_how_many_are_admitted() {
     assert_eq!((shapes("ok"), shapes("no"), shapes("wait")), (3, 2, 0));
 }
 
-/// Whatever the times are, everything stands within the sheet.
 #[test]
-fn a_picture_is_whole_whatever_its_times_are() {
+fn everything_in_a_picture_lies_within_it() {
     let many = (0..5_000).fold(String::new(), |text, number| {
         text + &format!("{}.{number:06} k{}\n", number / 900, number % 9)
     });
     for arrivals in ["", "0\n", "1790000000.25\n1790000000.250001\n", "4000000000\n0\n0.000001\n", &many] {
-        let said = simulate(LIMITS, arrivals, &["--limit", "bucket,spaced", "--format", "svg"]);
-        assert_eq!((said.status, said.stderr.as_str()), (0, ""));
-        let document = Document::parse(&said.stdout).unwrap();
+        let output = simulate(LIMITS, arrivals, &["--limit", "bucket,spaced", "--format", "svg"]);
+        assert_eq!((output.status, output.stderr.as_str()), (0, ""));
+        let document = Document::parse(&output.stdout).unwrap();
         let number = |node: &Node<'_, '_>, name: &str| node.attribute(name)?.parse::<f64>().ok();
         let height = number(&document.root_element(), "height").unwrap();
         assert_eq!(marks(&document).count(), arrivals.lines().count() * 2);
         for node in document.descendants() {
             for (name, most) in [("x", 800.0), ("cx", 800.0), ("y", height), ("cy", height)] {
-                let place = number(&node, name).unwrap_or(0.0);
-                assert!((0.0..=most).contains(&place), "{node:?} is at {name} = {place}");
+                let position = number(&node, name).unwrap_or(0.0);
+                assert!((0.0..=most).contains(&position), "{node:?} is at {name} = {position}");
             }
         }
-        assert!(!said.stdout.contains("NaN") && !said.stdout.contains("inf"), "{}", said.stdout);
+        assert!(!output.stdout.contains("NaN") && !output.stdout.contains("inf"), "{}", output.stdout);
     }
 }
 
 /// `make pictures` draws them again.
 #[test]
-fn the_pictures_of_the_documentation_are_fresh() {
+fn the_pictures_of_the_documentation_are_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let list = std::fs::read_to_string(root.join("docs/pictures/list.txt")).unwrap();
     let mut drawn = 0;
     for line in list.lines().filter(|line| !line.starts_with('#')) {
         let (name, args) = line.split_once(": ").unwrap();
         let args: Vec<&str> = args.split(' ').collect();
-        let said = run(&root.join("docs/pictures"), "", &args);
-        assert_eq!((said.status, said.stderr.as_str()), (0, ""), "{line}");
+        let output = run(&root.join("docs/pictures"), "", &args);
+        assert_eq!((output.status, output.stderr.as_str()), (0, ""), "{line}");
         let kept = std::fs::read_to_string(root.join("docs/pictures").join(name)).unwrap();
-        assert!(said.stdout == kept, "docs/pictures/{name} is stale: draw it again with `make pictures`");
+        assert!(output.stdout == kept, "docs/pictures/{name} is stale: draw it again with `make pictures`");
         drawn += 1;
     }
     let kept = std::fs::read_dir(root.join("docs/pictures")).unwrap();
