@@ -112,6 +112,7 @@ impl Gate {
     ///
     /// # Errors
     /// A request that is rejected under all counts: malformed, blocked, or larger than its route allows.
+    #[inline]
     pub fn plan<'a>(
         &self,
         client: ClientIdentity<'_>,

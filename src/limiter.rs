@@ -128,6 +128,7 @@ impl Limiter {
         Box::pin(self.decide_in_redis(redis, limits, charges)).await
     }
 
+    #[inline]
     fn decide_in_memory(&self, memory: &Arc<Memory>, limits: &Limits, charges: &[Charge]) -> Admission {
         let fallback = &self.client.fallback;
         let owner = || SlotOwner::local(memory, &limits.policies);
@@ -135,10 +136,11 @@ impl Limiter {
         let decisions = memory.take(&limits.policies, &charges);
         self.client.record_success();
         fallback.counts.record_store_decisions(&limits.policies, &charges, &decisions);
-        let admission = Admission::new(&limits.policies, &charges, &decisions, slots);
-        admission.reserving(|| {
+        let mut admission = Admission::new(&limits.policies, &charges, &decisions, slots);
+        admission.reserve(|| {
             Reservation::new(&self.client, limits, &charges, &decisions, Origin::Store(Vec::new()))
-        })
+        });
+        admission
     }
 
     async fn decide_in_redis(&self, redis: &Redis, limits: &Limits, charges: &[Charge]) -> Admission {
@@ -161,7 +163,7 @@ impl Limiter {
             Ok(decisions) => {
                 self.client.record_success();
                 fallback.counts.record_store_decisions(&limits.policies, &requested, &decisions);
-                let admission = Admission::new(&limits.policies, &requested, &decisions, slots);
+                let mut admission = Admission::new(&limits.policies, &requested, &decisions, slots);
                 if admission.verdict.is_err() {
                     fallback.refund_shares(limits, &shares);
                 }
@@ -171,7 +173,8 @@ impl Limiter {
                 }
                 let origin = || Origin::Store(shares.into_vec());
                 admission
-                    .reserving(|| Reservation::new(&self.client, limits, &requested, &decisions, origin()))
+                    .reserve(|| Reservation::new(&self.client, limits, &requested, &decisions, origin()));
+                admission
             }
             Err(error) => {
                 self.client.record_failure(&error);
@@ -189,10 +192,11 @@ impl Limiter {
             return Admission::unavailable(fallback.breaker.until_probe().max(RETRY_AFTER));
         }
         let LocalDecisions { charges, decisions, slots } = fallback.decide(limits, charges, error);
-        let admission = Admission::new(&limits.shares, &charges, &decisions, slots);
-        admission.reserving(|| {
+        let mut admission = Admission::new(&limits.shares, &charges, &decisions, slots);
+        admission.reserve(|| {
             Reservation::new(&self.client, limits, &charges, &decisions, Origin::fallback(error))
-        })
+        });
+        admission
     }
 
     /// Waits for the first connection to the store and probes it, for half a second at most.

@@ -76,18 +76,20 @@ impl Admission {
             .collect();
         let passes = statuses.iter().all(|status| status.decision.allowed);
         let slots = slots.and_then(|slots| slots.granted(charges, decisions, passes));
-        if !passes {
-            return Self { shadow_denials, ..Self::limited(statuses) };
-        }
-        let delay = statuses.iter().map(|status| status.decision.delay).max().unwrap_or_default();
-        let verdict = Ok(Permit { slots: slots.map(Rc::new) });
+        let (verdict, delay) = if passes {
+            let delays = statuses.iter().map(|status| status.decision.delay);
+            (Ok(Permit { slots: slots.map(Rc::new) }), delays.max().unwrap_or_default())
+        } else {
+            (Err(Denial::Limited), Micros::ZERO)
+        };
         Self { verdict, reservation: None, delay, statuses, shadow_denials }
     }
 
-    /// The same with the units that a request which passes holds until its final status is known.
-    pub(super) fn reserving(self, reservation: impl FnOnce() -> Option<Box<Reservation>>) -> Self {
-        let reservation = self.verdict.is_ok().then(reservation).flatten();
-        Self { reservation, ..self }
+    /// Adds the units that a request which passes holds until its final status is known.
+    pub(super) fn reserve(&mut self, reservation: impl FnOnce() -> Option<Box<Reservation>>) {
+        if self.verdict.is_ok() {
+            self.reservation = reservation();
+        }
     }
 
     /// A request without limits.

@@ -17,6 +17,7 @@ pub struct LimitStatus {
 pub type LimitStatuses = SmallVec<[LimitStatus; 2]>;
 
 /// The decisions on charges, without those of limits in shadow mode, which a client must not see.
+#[inline]
 pub(super) fn enforced(policies: &[Policy], charges: &[Charge], decisions: &[Decision]) -> LimitStatuses {
     charges
         .iter()

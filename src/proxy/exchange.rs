@@ -75,11 +75,13 @@ pub async fn serve(
 ) -> ProxyResponse {
     let normalized = http2::normalize(&mut head, connect.as_ref(), client.max_headers());
     let mut exchange = Exchange::begin(proxy, client, &head, (body, connect));
-    let response = match exchange.run(normalized, head).await {
+    let mut response = match exchange.run(normalized, head).await {
         Ok(response) => response,
         Err(rejection) => exchange.reject(&rejection),
     };
-    let response = exchange.settle(response).await;
+    if let Some(reservation) = exchange.reservation.take() {
+        response = exchange.settle(reservation, response).await;
+    }
     exchange.finish(response).await
 }
 
@@ -132,8 +134,13 @@ impl<'p> Exchange<'p> {
         normalized: Result<(), RequestError>,
         head: &RequestHead,
     ) -> Result<Admitted, Rejection> {
-        let plan = normalized.and_then(|()| self.proxy.snapshot.gate.plan(self.client.identity(), head));
-        let mut plan = plan.map_err(|error| self.describe_malformed(head, error))?;
+        if let Err(error) = normalized {
+            return Err(self.describe_malformed(head, error));
+        }
+        let mut plan = match self.proxy.snapshot.gate.plan(self.client.identity(), head) {
+            Ok(plan) => plan,
+            Err(error) => return Err(self.describe_malformed(head, error)),
+        };
         self.route = plan.route;
         for limit in &plan.exempt {
             self.proxy.counts.record_decision(*limit, Outcome::Exempt);
@@ -188,11 +195,11 @@ impl<'p> Exchange<'p> {
         let action = &self.proxy.snapshot.actions[plan.route];
         let mut response = match &action.target {
             Target::Respond { status, body } => {
-                local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone()).map(BodySource::Local)
+                local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
             Target::Forward { .. } => match max_forwards::decrement(&mut head) {
-                Some(reply) => reply.map(BodySource::Local),
-                None => self.forward(plan, head, permit).await?,
+                Some(reply) => reply,
+                None => self.forward(&plan, head, permit).await?,
             },
         };
         action.response_headers.apply(&mut response.head.fields);
@@ -202,7 +209,7 @@ impl<'p> Exchange<'p> {
     /// Forwards the request to its upstream.
     async fn forward(
         &mut self,
-        plan: ForwardPlan,
+        plan: &ForwardPlan,
         mut head: Box<RequestHead>,
         permit: Permit,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
@@ -215,7 +222,7 @@ impl<'p> Exchange<'p> {
         let outbound = OutboundHead {
             client,
             client_ip: &proxy.snapshot.gate.client_ip,
-            plan: &plan,
+            plan,
             id: &self.id,
             rewrite,
             edits: &action.request_headers,
@@ -270,15 +277,20 @@ impl<'p> Exchange<'p> {
         if let Some(entry) = &mut self.log_entry {
             entry.describe_rejection(gate, rejection);
         }
-        let request = RejectedRequest { headers: self.rate_headers(), id: &self.id };
-        let (response, retry_after) = request.response(rejection);
-        self.retry_after = self.retry_after.or(retry_after);
-        response.map(BodySource::Local)
+        let policy = &self.proxy.snapshot.response_policy;
+        let request = RejectedRequest::new(self.rate_headers(), &self.id, rejection);
+        let wait = request.wait(rejection);
+        let response = request.response(rejection, wait);
+        self.retry_after = self.retry_after.or(wait.map(|wait| policy.retry_after(wait)));
+        response
     }
 
     /// Refunds the units that a request with this final status does not pay.
-    async fn settle(&mut self, response: ProxyResponse<BodySource>) -> ProxyResponse<BodySource> {
-        let Some(reservation) = self.reservation.take() else { return response };
+    async fn settle(
+        &mut self,
+        reservation: Box<Reservation>,
+        response: ProxyResponse<BodySource>,
+    ) -> ProxyResponse<BodySource> {
         // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
         let (response, updated) = Box::pin(settle(reservation, response, self.is_grpc)).await;
         for after in updated {
@@ -289,7 +301,7 @@ impl<'p> Exchange<'p> {
     }
 
     /// Completes the response for the client. The log entry moves into the body, which writes it at its end.
-    async fn finish(mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
+    async fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
         self.rate_headers().write(&mut response.head.fields, self.retry_after);
         self.add_request_id(&mut response);
         if let Some(draining) = std::mem::take(&mut self.body).drain()
@@ -302,10 +314,10 @@ impl<'p> Exchange<'p> {
             http2::drop_forbidden_body(&mut response, self.is_head);
         }
         let stream = self.connect.take().map(|connect| connect.stream);
-        let (mut response, server) = match accept_upgrade(response, stream.is_some()) {
-            Ok(upgraded) => upgraded,
-            Err(rejection) => (self.reject(&rejection), None),
-        };
+        let server = accept_upgrade(&mut response, stream.is_some()).unwrap_or_else(|rejection| {
+            response = self.reject(&rejection);
+            None
+        });
         let mut log_entry = self.record_status(response.head.status);
         if self.is_grpc {
             to_grpc_error(&mut response);

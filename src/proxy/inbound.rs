@@ -35,25 +35,25 @@ pub(super) fn prepare_response(
     Ok(ProxyResponse::new(head, BodySource::Upstream(body)))
 }
 
-/// The response to a WebSocket handshake, with the server's end of the tunnel; any other response as it is.
+/// Completes the response to a WebSocket handshake, and takes the server's end of the tunnel from it; any other response
+/// stays as it is.
 ///
 /// # Errors
 /// A server that has not switched protocols as requested.
 pub(super) fn accept_upgrade(
-    response: ProxyResponse<BodySource>,
+    response: &mut ProxyResponse<BodySource>,
     is_connect: bool,
-) -> Result<(ProxyResponse<BodySource>, Option<ServerEnd>), Rejection> {
+) -> Result<Option<ServerEnd>, Rejection> {
     // Without a tunnel behind it, a success would make the client of a CONNECT treat the body as tunnel data.
     let is_misleading = is_connect && response.head.status.is_success();
     if response.head.status != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
-        return Ok((response, None));
+        return Ok(None);
     }
-    let ProxyResponse { mut head, body, .. } = response;
-    let server = match body {
+    let server = match std::mem::replace(&mut response.body, BodySource::Local(Bytes::new())) {
         BodySource::Upstream(body) if !is_misleading => body.into_tunnel(),
         _ => None,
     };
     let server = server.ok_or(Rejection::NotSwitched)?;
-    websocket::accept_upgrade(&mut head, is_connect);
-    Ok((ProxyResponse::new(head, BodySource::Local(Bytes::new())), Some(server)))
+    websocket::accept_upgrade(&mut response.head, is_connect);
+    Ok(Some(server))
 }

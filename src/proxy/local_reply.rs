@@ -9,6 +9,7 @@ use super::rate_headers::RateHeaderSource;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::response::ProxyResponse;
+use super::response_body::BodySource;
 use super::response_policy::{CustomDenial, Field};
 use crate::gate::{MissingPart, RequestError};
 use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -26,7 +27,7 @@ pub(super) const PROBLEM: &[u8] = b"application/problem+json";
 const METHODS: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// A response whose body comes from the proxy itself.
-pub(super) type LocalReply = ProxyResponse<Bytes>;
+pub(super) type LocalReply = ProxyResponse<BodySource>;
 
 /// The response to a malformed or blocked request.
 fn malformed(error: &RequestError) -> LocalReply {
@@ -54,7 +55,7 @@ fn missing_key(missing: &MissingPart) -> LocalReply {
 /// The response to an OPTIONS request for the proxy itself. It has no Allow header: only the upstream knows the methods of
 /// its resources.
 pub(super) fn options() -> LocalReply {
-    LocalReply::new(ResponseHead::new(StatusCode::NO_CONTENT), Bytes::new())
+    LocalReply::new(ResponseHead::new(StatusCode::NO_CONTENT), BodySource::Local(Bytes::new()))
 }
 
 /// The response to a TRACE request with `Max-Forwards: 0`. The request is not echoed: it may hold credentials that a
@@ -140,15 +141,38 @@ fn set_connection_close(head: &mut ResponseHead) {
 
 /// A rejected request, from which the response to its rejection follows.
 pub(super) struct RejectedRequest<'a> {
-    pub headers: RateHeaderSource<'a>,
-    pub id: &'a RequestId,
+    headers: RateHeaderSource<'a>,
+    id: &'a RequestId,
+    /// The status of the limit that denies it; none if a block does, and for other rejections.
+    denied_by: Option<&'a LimitStatus>,
 }
 
-impl RejectedRequest<'_> {
-    /// The response to a rejection, and for a denial the seconds of its Retry-After.
-    pub fn response(&self, rejection: &Rejection) -> (LocalReply, Option<u64>) {
-        let response = match rejection {
-            Rejection::Denied(denial) => return self.denied(denial),
+impl<'a> RejectedRequest<'a> {
+    /// A request that is rejected for this reason.
+    pub fn new(headers: RateHeaderSource<'a>, id: &'a RequestId, rejection: &Rejection) -> Self {
+        let statuses = headers.statuses;
+        let denied_by = match rejection {
+            Rejection::Denied(Denial::Limited) if !statuses.iter().any(is_blocked) => {
+                binding(statuses.iter().map(|status| &status.decision)).map(|index| &statuses[index])
+            }
+            _ => None,
+        };
+        Self { headers, id, denied_by }
+    }
+
+    /// The seconds until a denied request may pass, if they are known. With jitter, each call has another result.
+    pub fn wait(&self, rejection: &Rejection) -> Option<u64> {
+        let wait = match rejection {
+            Rejection::Denied(Denial::Unavailable { retry_after }) => Some(*retry_after),
+            _ => self.denied_by.and_then(|status| status.decision.retry_after),
+        };
+        wait.map(|wait| self.headers.policy.wait(wait))
+    }
+
+    /// The response to a rejection; `wait` is the result of [`Self::wait`].
+    pub fn response(&self, rejection: &Rejection, wait: Option<u64>) -> LocalReply {
+        match rejection {
+            Rejection::Denied(denial) => self.denied(denial, wait),
             Rejection::Malformed(error) => malformed(error),
             Rejection::MissingKey(missing) => missing_key(missing),
             Rejection::NoRoute => problem_reply(StatusCode::NOT_FOUND, "no route matches this request"),
@@ -158,37 +182,30 @@ impl RejectedRequest<'_> {
                 StatusCode::BAD_GATEWAY,
                 "the upstream did not complete the WebSocket handshake: expected 101 Switching Protocols",
             ),
-        };
-        (response, None)
+        }
     }
 
-    fn denied(&self, denial: &Denial) -> (LocalReply, Option<u64>) {
-        let RateHeaderSource { policy, statuses, .. } = self.headers;
-        let (mut response, wait) = match denial {
-            Denial::Limited if statuses.iter().any(is_blocked) => {
-                (problem_reply(StatusCode::FORBIDDEN, "the key of this client is blocked"), None)
+    fn denied(&self, denial: &Denial, wait: Option<u64>) -> LocalReply {
+        let policy = self.headers.policy;
+        let mut response = match (denial, self.denied_by, &policy.denied) {
+            (Denial::Limited, None, _) => {
+                problem_reply(StatusCode::FORBIDDEN, "the key of this client is blocked")
             }
-            Denial::Limited => {
-                let index = binding(statuses.iter().map(|status| &status.decision)).unwrap_or(0);
-                let wait = statuses[index].decision.retry_after.map(|wait| policy.wait(wait));
-                let response = match &policy.denied {
-                    None => self.quota_exceeded(&statuses[index], wait),
-                    Some(custom) => self.custom_denial(custom, &statuses[index].decision, wait),
-                };
-                (response, wait)
+            (Denial::Limited, Some(status), None) => self.quota_exceeded(status, wait),
+            (Denial::Limited, Some(status), Some(custom)) => {
+                self.custom_denial(custom, &status.decision, wait)
             }
-            Denial::Unavailable { retry_after } => {
+            (Denial::Unavailable { .. }, ..) => {
                 let detail = "the limits of this route can't be checked at the moment";
-                (problem_reply(StatusCode::SERVICE_UNAVAILABLE, detail), Some(policy.wait(*retry_after)))
+                problem_reply(StatusCode::SERVICE_UNAVAILABLE, detail)
             }
         };
         let fields = &mut response.head.fields;
         fields.push(CACHE_CONTROL, b"no-store");
-        let retry_after = wait.map(|wait| policy.retry_after(wait));
-        if let Some(retry_after) = retry_after {
-            fields.push_with(RETRY_AFTER, |out| push_decimal(out, retry_after));
+        if let Some(wait) = wait {
+            fields.push_with(RETRY_AFTER, |out| push_decimal(out, policy.retry_after(wait)));
         }
-        (response, retry_after)
+        response
     }
 
     /// A problem of the type `quota-exceeded` (draft-ietf-httpapi-ratelimit-headers). The body is written without a JSON
@@ -272,5 +289,5 @@ fn problem_reply(status: StatusCode, detail: &str) -> LocalReply {
 pub(super) fn reply(status: StatusCode, content_type: &[u8], body: impl Into<Bytes>) -> LocalReply {
     let mut head = ResponseHead::new(status);
     head.fields.push(CONTENT_TYPE, content_type);
-    LocalReply::new(head, body.into())
+    LocalReply::new(head, BodySource::Local(body.into()))
 }
