@@ -1,7 +1,8 @@
 //! The request pipeline: one request, from its head to its response.
 //!
 //! Steps, in order: normalize, begin, plan, admit, wait, dispatch, settle, finish. A step that ends the request early
-//! returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else.
+//! returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else. A route with `respond`, and a
+//! request whose Max-Forwards is used up, are no rejections: their responses are made in the step dispatch.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
 use super::{grpc, http2, max_forwards, outbound, tunnel, websocket};
-use crate::gate::{MissingPart, RequestError, RequestPlan, RouteId};
+use crate::gate::{RequestError, RequestPlan, RouteId};
 use crate::http1::{RequestHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation};
@@ -62,7 +63,6 @@ struct Admitted {
     plan: Option<ForwardPlan>,
     permit: Permit,
     delay: Micros,
-    missing: Option<Box<MissingPart>>,
 }
 
 /// Serves a request; `connect` is given for a CONNECT over HTTP/2.
@@ -113,48 +113,57 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    /// Runs the steps from admission to dispatch.
+    /// Runs the steps from plan to dispatch.
     async fn run(
         &mut self,
         normalized: Result<(), RequestError>,
         head: Box<RequestHead>,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
-        let Admitted { plan, permit, delay, missing } = self.admit(normalized, &head).await?;
-        if let Some(missing) = missing {
-            return Err(Rejection::MissingKey(missing));
-        }
+        let Admitted { plan, permit, delay } = {
+            // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
+            let mut plan = self.plan(normalized, &head)?;
+            let (permit, delay) = self.admit(&plan).await?;
+            if let Some(missing) = plan.missing.take() {
+                return Err(Rejection::MissingKey(missing));
+            }
+            Admitted { plan: self.forward_plan(&head, &plan), permit, delay }
+        };
         self.wait(delay).await;
         let Some(plan) = plan else { return Err(Rejection::no_route(&head)) };
         self.dispatch(plan, head, permit).await
     }
 
-    /// Plans the request and checks its limits. The plan borrows the head, so the parts that are needed later are copied.
-    async fn admit(
+    /// Finds the route, the client and the charges of the request.
+    fn plan<'h>(
         &mut self,
         normalized: Result<(), RequestError>,
-        head: &RequestHead,
-    ) -> Result<Admitted, Rejection> {
+        head: &'h RequestHead,
+    ) -> Result<RequestPlan<'h>, Rejection> {
         if let Err(error) = normalized {
             return Err(self.describe_malformed(head, error));
         }
-        let mut plan = match self.proxy.snapshot.gate.plan(self.client.identity(), head) {
-            Ok(plan) => plan,
-            Err(error) => return Err(self.describe_malformed(head, error)),
-        };
-        self.route = plan.route;
+        match self.proxy.snapshot.gate.plan(self.client.identity(), head) {
+            Ok(plan) => {
+                self.route = plan.route;
+                Ok(plan)
+            }
+            Err(error) => Err(self.describe_malformed(head, error)),
+        }
+    }
+
+    /// Checks the limits: the permit, and the delay of a limit that shapes traffic.
+    async fn admit(&mut self, plan: &RequestPlan<'_>) -> Result<(Permit, Micros), Rejection> {
         for limit in &plan.exempt {
             self.proxy.counts.record_decision(*limit, Outcome::Exempt);
         }
         let admission = self.proxy.limiter.decide(&self.proxy.snapshot.gate.limits, &plan.charges).await;
         if let Some(entry) = &mut self.log_entry {
-            entry.describe(&self.proxy.snapshot.gate, &plan, &admission);
+            entry.describe(&self.proxy.snapshot.gate, plan, &admission);
         }
         let Admission { verdict, reservation, delay, statuses, .. } = admission;
         self.statuses = statuses;
         self.reservation = reservation;
-        let permit = verdict.map_err(Rejection::Denied)?;
-        let missing = plan.missing.take();
-        Ok(Admitted { plan: self.forward_plan(head, &plan), permit, delay, missing })
+        verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
     }
 
     /// Records what is known of a request that is rejected for its head.
