@@ -3,6 +3,7 @@
 mod admin;
 mod answers;
 mod client_ip;
+mod consumers;
 pub mod defaults;
 mod encoded_slash;
 mod fingerprint;
@@ -43,6 +44,7 @@ pub use keys::{Block, reference, schema};
 pub use report::Report;
 pub use written::WrittenLimit;
 
+use self::consumers::ReadConsumers;
 use self::item::Item;
 use self::keys::TOP;
 use self::limits::{Naming, Policies, ReadLimits};
@@ -143,24 +145,41 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
     let (root, broken) = DeTable::parse_recoverable(text);
     let reader = Reader::new(env);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
-    let read = read_file(Table::top(&reader, root.get_ref(), &TOP), directory);
-    let (read_files, variables) = (reader.files(), Variables(reader.variables()));
+    let top = Table::top(&reader, root.get_ref(), &TOP);
+    // The file of consumers has a reader of its own: places in it are not places in the configuration file.
+    let consumers = consumers::file(top.given("consumers"), directory);
+    let consumers_text = consumers.as_ref().map_or("", |file| &file.text);
+    let (consumers_root, consumers_broken) = DeTable::parse_recoverable(consumers_text);
+    let consumers_reader = Reader::new(env);
+    let entries = consumers.as_ref().map(|_| (&consumers_reader, consumers_root.get_ref()));
+    let read = read_file(top, entries, directory);
+    let (read_files, mut variables) = (reader.files(), reader.variables());
+    variables.extend(consumers_reader.variables());
     let files = read_files.values().map(|(path, _)| path.clone()).collect();
-    let found = reader.into_problems();
-    let problems = if broken.is_empty() { found } else { with_syntax_errors(text, &broken, found) };
-    let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
-        problems.into_iter().partition(Problem::is_warning);
+    let consumers_name = consumers.as_ref().map_or("", |file| &file.name);
+    let (warnings, errors) = reports(file, text, &broken, reader);
+    let of_consumers = reports(consumers_name, consumers_text, &consumers_broken, consumers_reader);
+    let (warnings, errors) = (warnings.followed_by(of_consumers.0), errors.followed_by(of_consumers.1));
     match read {
         Some((config, limits)) if errors.is_empty() => Ok(Loaded {
             config,
-            warnings: Report::new(file, text, warnings),
+            warnings,
             limits,
             fingerprint: Fingerprint::of(root.get_ref(), &read_files),
             files,
-            variables,
+            variables: Variables(variables),
         }),
-        _ => Err(Report::new(file, text, errors).naming(files)),
+        _ => Err(errors.naming(files)),
     }
+}
+
+/// The warnings and the errors of one file.
+fn reports(file: &str, text: &str, broken: &[toml::de::Error], reader: Reader<'_>) -> (Report, Report) {
+    let found = reader.into_problems();
+    let problems = if broken.is_empty() { found } else { with_syntax_errors(text, broken, found) };
+    let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
+        problems.into_iter().partition(Problem::is_warning);
+    (Report::new(file, text, warnings), Report::new(file, text, errors))
 }
 
 /// The errors of a text that is not valid TOML, and those other problems that do not follow from them. One broken line
@@ -193,9 +212,10 @@ fn syntax_error(text: &str, span: Range<usize>, message: &str) -> Problem {
 }
 
 /// The sections of a file, each as far as it could be read.
-struct Sections {
+struct Sections<'a> {
     process: Option<Process>,
     client_ip: Option<ClientIp>,
+    consumers: ReadConsumers<'a>,
     listeners: Option<Vec<ListenerSpec>>,
     store: Option<ReadStore>,
     jwt: Result<Option<JwtSpec>, Reported>,
@@ -216,33 +236,50 @@ struct Process {
     watch: bool,
 }
 
-/// Reads the whole file; `None` if any part of it is invalid. Other files that it names are relative to `directory`.
-fn read_file(top: Table<'_>, directory: &Path) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
+/// Reads the whole file, with the file of consumers if there is one; `None` if any part of them is
+/// invalid. Other files that it names are relative to `directory`.
+fn read_file<'a>(
+    top: Table<'a>,
+    consumers: Option<(&'a Reader<'a>, &'a DeTable<'a>)>,
+    directory: &Path,
+) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
     let reader = top.reader;
-    let sections = Sections::read(&top, directory);
+    let sections = Sections::read(&top, consumers, directory);
     top.close();
     sections.check_parts(reader);
     sections.lint(reader);
     sections.into_config()
 }
 
-impl Sections {
+impl<'a> Sections<'a> {
     /// Reads every section, even if another one is invalid, so that all mistakes are reported at once.
-    fn read(top: &Table<'_>, directory: &Path) -> Self {
+    fn read(
+        top: &Table<'a>,
+        consumers: Option<(&'a Reader<'a>, &'a DeTable<'a>)>,
+        directory: &Path,
+    ) -> Self {
         let client_ip = top.section("client_ip").and_then(client_ip::client_ip);
+        let consumers = ReadConsumers::read(top.given("consumers"), consumers);
         let listeners = listeners::listeners(top, directory, client_ip.as_ref());
         let store = top.section("store").and_then(|table| store::store(table, directory));
         let hasher = store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone());
         let naming = Naming { client_ip: client_ip.clone().unwrap_or_else(defaults::client_ip), hasher };
-        let limits = limits::limits(top.given("limits"), &naming);
+        let limits = limits::limits(top.given("limits"), &naming, &consumers);
+        consumers.check_limits(&limits);
         let defaults = default_limits(top.item("default_limits"), &limits);
         let mut upstreams = upstreams::upstreams(top.given("upstreams"), directory);
-        let mut names = routes::Names { limits: &limits, upstreams: &mut upstreams, defaults: &defaults };
+        let mut names = routes::Names {
+            limits: &limits,
+            consumers: &consumers,
+            upstreams: &mut upstreams,
+            defaults: &defaults,
+        };
         let routes = routes::routes(top.given("routes"), &mut names);
         let admin = top.optional("admin", |item| admin::admin(item, listeners.as_deref()));
         Self {
             process: process(top),
             client_ip,
+            consumers,
             listeners,
             store,
             jwt: top.optional("jwt", |item| jwt::jwt(item, directory)),
@@ -261,6 +298,7 @@ impl Sections {
         listeners::check_parts(self.listeners.as_deref(), &self.limits, reader);
         let has_jwt = !matches!(self.jwt, Ok(None));
         jwt::check_parts(has_jwt, &self.limits, &self.upstreams, reader);
+        consumers::check_parts(self.consumers.is_there(), &self.limits, &self.upstreams, reader);
     }
 
     /// Warns of suspicious combinations of valid sections.
@@ -284,16 +322,19 @@ impl Sections {
         let (store, process) = (self.store?, self.process?);
         let (routes, actions): (Vec<_>, IdVec<_, _>) =
             self.routes?.into_iter().map(|read| (read.route, read.action)).unzip();
+        let mut client_ip = self.client_ip?;
+        let (consumers, consumer_forwarding) = self.consumers.into_rules(&mut client_ip)?;
         let Policies { all: policies, written, rules, variants } = self.limits.into_policies()?;
         let gate = Gate {
             routes: RouteTable::new(routes),
-            client_ip: self.client_ip?,
+            client_ip,
             limits: Limits::new(policies, store.instances),
             limit_rules: rules,
             variants,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
             hasher: store.hasher,
             jwt: self.jwt.ok()?.map(|spec| Verifier::new(spec, Clock::System).into()),
+            consumers,
         };
         let protected = Arc::new(protected_headers(&gate, &actions));
         let snapshot = ConfigSnapshot {
@@ -301,6 +342,7 @@ impl Sections {
             actions,
             upstreams: self.upstreams.into_all()?,
             response_policy: self.answers?,
+            consumer_forwarding,
             protected_headers: protected,
         };
         let config = Config {

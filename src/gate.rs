@@ -25,9 +25,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod access;
 mod candidates;
 mod canonical;
 mod client_ip;
+mod consumer_rules;
+mod credential_removal;
 mod error;
 mod host;
 mod key_name;
@@ -54,7 +57,9 @@ use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use self::requested_host::requested_host;
+pub use access::{Access, Identity};
 pub use client_ip::{ClientIp, forwarded_value};
+pub use consumer_rules::{ConsumerRules, CredentialSource};
 pub use error::RequestError;
 pub use host::{HostPattern, host_of};
 pub use key_name::{NameError, Named};
@@ -97,6 +102,8 @@ pub struct Gate {
     pub hasher: KeyHasher,
     /// Verifies tokens, if there is a `[jwt]`; only then can keys have claims as parts.
     pub jwt: Option<Arc<Verifier>>,
+    /// How consumers are identified, if there is a `[consumers]`.
+    pub consumers: Option<ConsumerRules>,
 }
 
 /// What the limits of one request charge, exempt and require.
@@ -126,9 +133,9 @@ impl Gate {
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
         let subject = self.subject(client, head, &matched);
         let LimitMatches { charges, exempt, missing } = self.match_limits(limits, &subject)?;
-        let client = subject.address;
+        let Subject { address: client, identity, .. } = subject;
         let RouteMatch { path, host, route, query } = matched;
-        Ok(RequestPlan { path, host, client, route, query, charges, exempt, missing })
+        Ok(RequestPlan { path, host, client, route, query, charges, exempt, missing, identity })
     }
 
     /// Reads the target of a request, and finds the route that it matches.
@@ -172,7 +179,7 @@ impl Gate {
         matched: &'a RouteMatch<'_>,
     ) -> Subject<'a> {
         let address = self.client_ip.client(client.address, &head.fields);
-        Subject {
+        let mut subject = Subject {
             head,
             query: &matched.query,
             host: &matched.host,
@@ -183,7 +190,12 @@ impl Gate {
             client: self.client_ip.counted(address),
             route: matched.route.map(|id| self.routes.get(id)),
             token: Token::new(self.jwt.as_deref(), &head.fields),
+            identity: Ok(None),
+        };
+        if let Some(consumers) = &self.consumers {
+            subject.identity = consumers.identify(&subject);
         }
+        subject
     }
 
     /// The hash by which an upstream with a key selects a server: the same for equal keys, on every proxy with this

@@ -2,14 +2,16 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `suggest < id_vec < sharded < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < gate <
+//! `suggest < id_vec < sharded < generations < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < consumers < gate <
 //! proxy < server < admin < config < reload < app < cli`
 
 pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod consumers;
 pub mod gate;
+pub mod generations;
 pub mod http1;
 pub mod id_vec;
 pub mod jwt;

@@ -4,6 +4,7 @@
 mod active;
 mod client;
 mod client_body;
+mod consumer_forwarding;
 mod exchange;
 mod forward_plan;
 mod forwarded;
@@ -33,6 +34,7 @@ mod websocket;
 
 pub use active::ActiveProxy;
 pub use client::{ClientConnection, ClientTimeouts};
+pub use consumer_forwarding::ConsumerForwarding;
 pub use client_body::ClientBody;
 pub use exchange::serve;
 pub use hop::{normalize_length, remove_hop_by_hop, takes_trailers};

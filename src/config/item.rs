@@ -12,7 +12,7 @@ use super::reader::Reader;
 use super::report::Problem;
 use super::secrets::ExpandError;
 use super::suggest::nearest;
-use crate::time::format_duration;
+use crate::time::{Timestamp, format_duration};
 
 /// The most characters of a value that a message repeats; the line itself is shown anyway.
 const MAX_SHOWN: usize = 60;
@@ -171,6 +171,23 @@ impl<'a> Item<'a> {
             return usize::try_from(size).ok();
         }
         self.out_of_range(range.start(), format!("{} bytes", range.end()), &text.quoted())
+    }
+
+    /// A date and time with its offset, or a date, which is its start in UTC.
+    pub fn time(self) -> Option<Timestamp> {
+        let form = "write it without quotes: 2027-01-31T12:00:00Z or 2027-01-31";
+        let Some(time) = self.value.get_ref().as_datetime() else { return self.wrong_type("a time", form) };
+        let text = time.to_string();
+        let parsed = match (time.time, time.offset) {
+            (None, None) => format!("{text}T00:00:00Z").parse::<jiff::Timestamp>().ok(),
+            (Some(_), Some(_)) => text.parse().ok(),
+            _ => None,
+        };
+        let micros = parsed.and_then(|time| u64::try_from(time.as_microsecond()).ok());
+        micros.map(Timestamp).or_else(|| {
+            let problem = self.error(format!("`{}` must be a date, or a date and time with its offset", self.name));
+            self.reject(problem.help(form))
+        })
     }
 
     /// The meaning of one of several words. `meanings` has each of `words`.

@@ -12,10 +12,12 @@ use std::sync::Arc;
 
 pub(super) use self::key::part;
 pub(super) use self::names::Naming;
+pub(super) use self::variants::is_tier_name;
 
 use self::cost::{Fit, ReadCost};
 use self::names::Names;
 use self::variants::{Base, Variant, Variants};
+use super::consumers::ReadConsumers;
 use super::item::Item;
 use super::keys::LIMIT;
 use super::numbers::Numbers;
@@ -37,6 +39,12 @@ const MAX_NAME: usize = 64;
 pub(super) struct ReadLimits {
     limits: IdVec<PolicyId, (Range<usize>, Option<ReadLimit>)>,
     names: HashMap<String, PolicyId>,
+}
+
+/// What limits refer to.
+struct Context<'c> {
+    naming: &'c Naming,
+    consumers: &'c ReadConsumers<'c>,
 }
 
 /// One limit.
@@ -64,6 +72,16 @@ impl ReadLimits {
     /// The limit of an id, if it is valid.
     pub fn get(&self, id: PolicyId) -> Option<&ReadLimit> {
         self.limits.get(id).and_then(|(_, limit)| limit.as_ref())
+    }
+
+    /// Whether there is a limit of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    /// The limit with the most similar name.
+    pub fn nearest(&self, name: &str) -> Option<&str> {
+        nearest(name, self.names.keys().map(String::as_str))
     }
 
     /// The span of the name of a limit.
@@ -114,7 +132,7 @@ impl ReadLimits {
             return Some((*id, item.span()));
         }
         let problem = name.unknown("limit");
-        name.reject(match nearest(&name.value, self.names.keys().map(String::as_str)) {
+        name.reject(match self.nearest(&name.value) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None if name.from_env => problem,
             None => problem.help(format!("define it: [limits.{}]", name.value)),
@@ -136,13 +154,17 @@ impl ReadLimits {
 }
 
 /// Reads all limits.
-pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming) -> ReadLimits {
+pub(super) fn limits(
+    item: Option<Item<'_>>,
+    naming: &Naming,
+    consumers: &ReadConsumers<'_>,
+) -> ReadLimits {
     let mut read = ReadLimits::default();
     let Some(entries) = item.and_then(entries) else { return read };
     // The policies of all limits come first, and then those of their tiers and overrides.
     let mut next = entries.len();
     for (name, item) in entries {
-        let limit = limit(&name, item, naming, next);
+        let limit = limit(&name, item, &Context { naming, consumers }, next);
         next += limit.as_ref().map_or(0, |limit| limit.variants.len());
         let id = read.limits.push((name.span, limit));
         read.names.insert(name.text.to_owned(), id);
@@ -151,7 +173,8 @@ pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming) -> ReadLimits {
 }
 
 /// Reads a limit; its tiers and overrides will have the ids from `next` on.
-fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: usize) -> Option<ReadLimit> {
+fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) -> Option<ReadLimit> {
+    let Context { naming, consumers } = *context;
     let name_is_valid = check_name(name, item.reader);
     let mut table = Table::of(item, format!("limit `{}`", name.text), &LIMIT)?;
     let algorithm = table.choice("algorithm", &Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm)));
@@ -174,10 +197,11 @@ fn limit(name: &Name<'_>, item: Item<'_>, naming: &Naming, next: usize) -> Optio
     let names = Names { naming, spec: spec.as_ref() };
     let mut rules = Rules::default();
     let networks = networks(&table, names, shadow == Some(true), &mut rules);
-    let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names };
+    let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names, consumers };
     let mut variants = Variants::from(next);
     let tiers = variants.tiers(table.given("tiers"), &base);
     variants.overrides(table.given("overrides"), &base, &mut rules);
+    variants.consumers(consumers.own_numbers(name.text), &base, &mut rules);
     let cost = cost::read(&table);
     let trust = behavior::trust(&table);
     warn_of_untrusted(&table, naming, trust, cost.as_ref(), tiers.as_ref());

@@ -21,6 +21,8 @@ pub struct Report {
     problems: Vec<Problem>,
     /// The other files that it names, as far as it could be read.
     files: Vec<PathBuf>,
+    /// The report of another file.
+    next: Option<Box<Report>>,
 }
 
 /// An error or a warning.
@@ -120,7 +122,13 @@ impl Problem {
 impl Report {
     pub(super) fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
-        Self { file: file.into(), source: secrets::masked(text), problems, files: Vec::new() }
+        Self { file: file.into(), source: secrets::masked(text), problems, files: Vec::new(), next: None }
+    }
+
+    /// The same, and the problems of another file after it.
+    pub(super) fn followed_by(mut self, next: Self) -> Self {
+        self.next = (!next.is_empty()).then(|| Box::new(next));
+        self
     }
 
     pub(super) fn naming(self, files: Vec<PathBuf>) -> Self {
@@ -143,7 +151,8 @@ impl Report {
             }
             _ => problem.help("-c FILE names the configuration file, written in TOML"),
         };
-        Self { file: String::new(), source: String::new(), problems: vec![problem], files: Vec::new() }
+        let (file, source) = (String::new(), String::new());
+        Self { file, source, problems: vec![problem], files: Vec::new(), next: None }
     }
 
     /// The report of a file that is not text.
@@ -160,13 +169,13 @@ impl Report {
     /// Whether there are no problems.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.problems.is_empty()
+        self.len() == 0
     }
 
     /// The number of problems.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.problems.len()
+        self.problems.len() + self.next.as_ref().map_or(0, |next| next.len())
     }
 
     /// The file with its number of problems; `None` for a file that could not be read.
@@ -185,7 +194,8 @@ impl Report {
             Some(span) => renderer.render(&[self.located(problem, span)]),
             None => self.unlocated(problem, &renderer),
         };
-        self.problems.iter().map(shown).collect::<Vec<_>>().join("\n\n")
+        let next = self.next.as_ref().map(|next| next.render(colours));
+        self.problems.iter().map(shown).chain(next).collect::<Vec<_>>().join("\n\n")
     }
 
     /// The text for standard error.
@@ -203,7 +213,12 @@ impl Report {
     }
 
     /// One line for each problem, for the log.
-    pub fn lines(&self) -> impl Iterator<Item = String> {
+    pub fn lines(&self) -> Box<dyn Iterator<Item = String> + '_> {
+        let next = self.next.iter().flat_map(|next| next.lines());
+        Box::new(self.own_lines().chain(next))
+    }
+
+    fn own_lines(&self) -> impl Iterator<Item = String> {
         self.problems.iter().map(|problem| {
             let mut line = problem.span.as_ref().map_or_else(String::new, |span| {
                 let before = &self.source[..floor(&self.source, span.start)];

@@ -8,6 +8,7 @@ use http::header::HeaderName;
 use http::{HeaderValue, Method, StatusCode};
 
 use super::answers::status;
+use super::consumers::ReadConsumers;
 use super::headers::{self, Direction};
 use super::item::Item;
 use super::keys::{RESPOND, ROUTE};
@@ -17,7 +18,7 @@ use super::report::Problem;
 use super::rewrite::rewrite;
 use super::table::{Name, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
-use crate::gate::{HostPattern, KeyPart, PathPattern, PatternError, Route};
+use crate::gate::{Access, HostPattern, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
 use crate::proxy::{RouteAction, Target};
 
@@ -41,6 +42,7 @@ pub(super) struct ReadRoute {
 /// The names that routes refer to.
 pub(super) struct Names<'n> {
     pub limits: &'n ReadLimits,
+    pub consumers: &'n ReadConsumers<'n>,
     pub upstreams: &'n mut ReadUpstreams,
     /// The limits of every route, with the spans of their names.
     pub defaults: &'n [(PolicyId, Range<usize>)],
@@ -67,6 +69,7 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let limits = limits(&table, path.as_ref(), number, names);
     let keeps_encoded_slash = table.choice("encoded_slash", &[("refuse", false), ("keep", true)]);
     let max_body = table.optional("max_body", |item| table.size_in("max_body", item));
+    let access = access(&table, names.consumers);
     let action = action(&table, path.as_ref(), number, names.upstreams);
     let span_of = |key| table.given(key).map(Item::span);
     let (span, name_span, slash_span) = (table.span(), span_of("name"), span_of("encoded_slash"));
@@ -82,6 +85,7 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
         limits: limits?,
         keeps_encoded_slash: keeps_encoded_slash?,
         max_body: max_body.ok()?.map(|most| most as u64),
+        access: access?,
     };
     Some(ReadRoute { route, action: action?, span, name_span, slash_span })
 }
@@ -106,6 +110,33 @@ fn conditions(table: &Table<'_>) -> Option<Conditions> {
         headers: headers.ok()?.unwrap_or_default(),
         query: query.ok()?.unwrap_or_default(),
     })
+}
+
+/// Reads which consumers the route serves.
+fn access(table: &Table<'_>, consumers: &ReadConsumers<'_>) -> Option<Access> {
+    let Some(item) = table.given("consumers") else { return Some(Access::Default) };
+    if !consumers.is_there() {
+        let problem = item.error("this route is for certain consumers, and the file has no [consumers]");
+        return item.reject(problem.help("add a table [consumers] with `file`, the file of consumers").derived());
+    }
+    if !item.is_array() {
+        return table.choice_in("consumers", item, &[("public", ())]).map(|()| Access::Public);
+    }
+    let tiers = item.list_of("", |item| access_tier(item, consumers))?;
+    if tiers.is_empty() {
+        let problem = item.error("no request could be served: the list is empty");
+        return item.reject(problem.help("name a tier, or leave `consumers` out for all of them"));
+    }
+    Some(Access::Tiers(tiers))
+}
+
+/// Reads the name of a tier, and warns if no consumer has it.
+fn access_tier(item: Item<'_>, consumers: &ReadConsumers<'_>) -> Option<Box<str>> {
+    let text = item.string()?;
+    if !consumers.have_tier(&text.value) {
+        item.reader.report(consumers.tier_of_nobody(item.span(), &text.value));
+    }
+    Some(text.value.into())
 }
 
 fn name(item: Item<'_>) -> Option<String> {

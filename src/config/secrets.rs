@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 /// Keys whose values are secrets in any table.
-const KEYS: [&str; 5] = ["hash_key", "sentinel_password", "token", "password", "authorization"];
+const KEYS: [&str; 6] =
+    ["hash_key", "sentinel_password", "token", "password", "authorization", "credentials"];
 
 /// Shorter values of variables are not replaced in messages.
 const MIN_SECRET: usize = 4;
@@ -99,6 +100,10 @@ fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
         text.match_indices(key).filter_map(|(at, key)| {
             let after = text[at + key.len()..].trim_start_matches(is_quote).trim_start_matches(is_blank);
             let value = after.strip_prefix('=')?.trim_start_matches(is_blank);
+            let start = text.len() - value.len();
+            if value.starts_with('[') {
+                return Some(start..start + array_length(value));
+            }
             let quotes = opening(value);
             let value = &value[quotes.len()..];
             let many_lines = quotes.len() == 3;
@@ -109,6 +114,24 @@ fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
             Some(start..start + length)
         })
     })
+}
+
+/// The length of an array to its closing bracket, which is not in quotes; without one, to the end of the text.
+fn array_length(text: &str) -> usize {
+    let mut quote = None;
+    let closing = text.find(|character| match (quote, character) {
+        (None, ']') => true,
+        (None, '"' | '\'') => {
+            quote = Some(character);
+            false
+        }
+        (Some(open), close) if open == close => {
+            quote = None;
+            false
+        }
+        _ => false,
+    });
+    closing.unwrap_or(text.len())
 }
 
 fn is_blank(character: char) -> bool {

@@ -265,7 +265,7 @@ pub(super) fn entries(item: Item<'_>) -> Option<Vec<(Name<'_>, Item<'_>)>> {
     Some(in_order(item.reader, item.entries()?))
 }
 
-fn in_order<'a>(reader: &'a Reader<'a>, entries: &'a DeTable<'a>) -> Vec<(Name<'a>, Item<'a>)> {
+pub(super) fn in_order<'a>(reader: &'a Reader<'a>, entries: &'a DeTable<'a>) -> Vec<(Name<'a>, Item<'a>)> {
     let entry = |(key, value): (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>)| {
         let name = Name { text: key.get_ref(), span: key.span() };
         (name, Item::new(reader, key.get_ref(), value))
@@ -279,6 +279,7 @@ fn words(kind: &Kind) -> Option<&'static [&'static str]> {
     match kind {
         Kind::Choice(words) => Some(words),
         Kind::List(kind) => words(kind),
+        Kind::Either(kinds) => kinds.iter().find_map(words),
         _ => None,
     }
 }

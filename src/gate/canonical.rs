@@ -20,6 +20,16 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// The value of a Cookie header without the cookie of this name.
+pub(super) fn without_cookie(header: &[u8], name: &str) -> Vec<u8> {
+    let is_kept = |pair: &&[u8]| {
+        let end = pair.iter().position(|&byte| byte == b'=').unwrap_or(pair.len());
+        trim(&pair[..end]) != name.as_bytes()
+    };
+    let kept: Vec<&[u8]> = header.split(|&byte| byte == b';').filter(is_kept).collect();
+    kept.join(&b';').trim_ascii().to_vec()
+}
+
 /// The values of a cookie in the value of a Cookie header, in their canonical form.
 pub(super) fn cookies<'h>(header: &'h [u8], name: &str) -> impl Iterator<Item = Cow<'h, [u8]>> {
     header.split(|&byte| byte == b';').filter_map(move |pair| {

@@ -37,6 +37,8 @@ pub enum KeyPart {
     Jwt(Box<str>),
     /// `tls:subject`: the subject of the client's certificate.
     TlsSubject,
+    /// `consumer`: the name of the consumer; as the source of tiers, the consumer's tier.
+    Consumer,
 }
 
 /// The value of a key part in one request.
@@ -52,7 +54,7 @@ pub enum PartValue<'a> {
 
 impl KeyPart {
     /// Every form a key part can take, for messages.
-    pub const FORMS: [&'static str; 12] = [
+    pub const FORMS: [&'static str; 13] = [
         "client_ip",
         "header:NAME",
         "cookie:NAME",
@@ -64,6 +66,7 @@ impl KeyPart {
         "route",
         "jwt:CLAIM",
         "tls:subject",
+        "consumer",
         "global",
     ];
 
@@ -79,6 +82,7 @@ impl KeyPart {
             ("host", None) => Self::Host,
             ("method", None) => Self::Method,
             ("route", None) => Self::Route,
+            ("consumer", None) => Self::Consumer,
             ("tls", Some("subject")) => Self::TlsSubject,
             ("header", _) => Self::Header(HeaderName::from_bytes(named?.as_bytes()).ok()?),
             ("cookie", _) => Self::Cookie(named?.into()),
@@ -112,6 +116,7 @@ impl KeyPart {
                 text.map(|text| Cow::Owned(text.into_bytes()))
             }
             Self::TlsSubject => subject.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())),
+            Self::Consumer => subject.consumer().map(|consumer| Cow::Owned(consumer.name.as_bytes().to_vec())),
         };
         PartValue::of(value.into_iter())
     }
@@ -130,6 +135,7 @@ impl KeyPart {
             Self::Route => PartKind::Route,
             Self::Jwt(_) => PartKind::Jwt,
             Self::TlsSubject => PartKind::TlsSubject,
+            Self::Consumer => PartKind::Consumer,
         }
     }
 
@@ -143,8 +149,8 @@ impl KeyPart {
     /// issuer, and subjects of certificates by their authority.
     #[must_use]
     pub fn is_freely_chosen(&self) -> bool {
-        use KeyPart::{ClientIp, Global, Jwt, Method, Route, TlsSubject};
-        !matches!(self, Global | ClientIp | Method | Route | Jwt(_) | TlsSubject)
+        use KeyPart::{ClientIp, Consumer, Global, Jwt, Method, Route, TlsSubject};
+        !matches!(self, Global | ClientIp | Method | Route | Jwt(_) | TlsSubject | Consumer)
     }
 
     /// Each value that a request has for this part, as a part of a key.
@@ -177,6 +183,7 @@ impl std::fmt::Display for KeyPart {
             Self::Route => f.write_str("route"),
             Self::Jwt(claim) => write!(f, "jwt:{claim}"),
             Self::TlsSubject => f.write_str("tls:subject"),
+            Self::Consumer => f.write_str("consumer"),
         }
     }
 }
@@ -247,6 +254,7 @@ mod tests {
             "path_param:id",
             "jwt:sub",
             "tls:subject",
+            "consumer",
         ] {
             assert_eq!(KeyPart::parse(text).unwrap().to_string(), text);
         }

@@ -53,9 +53,17 @@ impl KeySpec {
         let mut parts = Parts::default();
         let (mut is_ambiguous, mut combinations) = (false, 1_usize);
         for part in &self.parts {
-            if *part == KeyPart::ClientIp {
-                push_address(&mut parts, subject.client);
-                continue;
+            match (part, subject.consumer()) {
+                (KeyPart::ClientIp, _) => {
+                    push_address(&mut parts, subject.client);
+                    continue;
+                }
+                // Without a copy of the name, which `KeyPart::value` would make.
+                (KeyPart::Consumer, Some(consumer)) => {
+                    parts.push(part.kind(), consumer.name.as_bytes());
+                    continue;
+                }
+                _ => {}
             }
             match part.value(subject) {
                 PartValue::One(value) => parts.push(part.kind(), &value),

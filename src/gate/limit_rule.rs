@@ -1,5 +1,6 @@
 //! The rule of a limit: the key that it counts, the cost of a request, and the policy that applies.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use http::StatusCode;
@@ -190,6 +191,18 @@ impl Tiers {
         self.tiers.get_key_value(name).map(|(name, policy)| (&**name, *policy))
     }
 
+    /// The value that names the tier of a request: for a consumer, its tier.
+    #[must_use]
+    pub fn value<'a>(&self, subject: &'a Subject<'_>) -> PartValue<'a> {
+        if self.by != KeyPart::Consumer {
+            return self.by.value(subject);
+        }
+        match subject.consumer().and_then(|consumer| consumer.tier.as_deref()) {
+            Some(tier) => PartValue::One(Cow::Borrowed(tier.as_bytes())),
+            None => PartValue::Missing,
+        }
+    }
+
     /// Every tier, in the order of the file.
     pub fn all(&self) -> impl Iterator<Item = (&str, PolicyId)> {
         let mut all: Vec<(&str, PolicyId)> =
@@ -207,6 +220,6 @@ impl Tiers {
         if self.by.is_client_supplied() && !is_trusted() {
             return None;
         }
-        self.get(std::str::from_utf8(&self.by.value(subject).one()?).ok()?)
+        self.get(std::str::from_utf8(&self.value(subject).one()?).ok()?)
     }
 }

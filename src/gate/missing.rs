@@ -21,14 +21,7 @@ impl MissingPart {
     /// The `detail` of the response: the missing part, in terms of HTTP.
     #[must_use]
     pub fn detail(&self) -> String {
-        match &self.part {
-            KeyPart::Header(name) => format!("the request must have exactly one {name} header"),
-            KeyPart::Cookie(name) => format!("the request must have the cookie {name}"),
-            KeyPart::Query(name) => format!("the request must have the query parameter {name}"),
-            KeyPart::Jwt(_) => "the request must have a valid token".to_owned(),
-            KeyPart::TlsSubject => "the connection must have a client certificate".to_owned(),
-            _ => "the request lacks a value that one of its limits counts by".to_owned(),
-        }
+        missing_detail(&self.part)
     }
 
     /// The challenge that a 401 must send (RFC 9110 §11.6.1): `Bearer` (RFC 6750) for tokens and the Authorization
@@ -41,6 +34,19 @@ impl MissingPart {
             _ => "ApiKey",
         };
         (self.status == StatusCode::UNAUTHORIZED).then(|| HeaderValue::from_static(scheme))
+    }
+}
+
+/// What a request without this part lacks, in terms of HTTP.
+pub(super) fn missing_detail(part: &KeyPart) -> String {
+    match part {
+        KeyPart::Header(name) => format!("the request must have exactly one {name} header"),
+        KeyPart::Cookie(name) => format!("the request must have the cookie {name}"),
+        KeyPart::Query(name) => format!("the request must have the query parameter {name}"),
+        KeyPart::Jwt(_) => "the request must have a valid token".to_owned(),
+        KeyPart::TlsSubject => "the connection must have a client certificate".to_owned(),
+        KeyPart::Consumer => "the request must have the credential of a consumer".to_owned(),
+        _ => "the request lacks a value that one of its limits counts by".to_owned(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
+use super::access::Identity;
 use super::missing::MissingPart;
 use super::path::NormalPath;
 use super::query::Query;
@@ -59,6 +60,9 @@ pub struct RequestPlan<'a> {
     pub exempt: SmallVec<[PolicyId; 2]>,
     /// The missing key part for which the request is rejected. Its other limits are charged all the same.
     pub missing: Option<Box<MissingPart>>,
+    /// The consumer, or why the request is rejected for the lack of one. Its limits are charged all the same, so that they
+    /// bound how fast credentials can be guessed.
+    pub identity: Identity,
 }
 
 /// The charges of one request.

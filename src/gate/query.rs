@@ -76,13 +76,7 @@ impl Parameters {
 
     fn push(&mut self, text: &str) -> Range<usize> {
         let start = self.bytes.len();
-        // `+` is decoded before the escapes, because `%2B` is a plus sign.
-        for (number, part) in text.split('+').enumerate() {
-            if number > 0 {
-                self.bytes.push(b' ');
-            }
-            self.bytes.extend(percent_encoding::percent_decode_str(part));
-        }
+        decode(text, &mut self.bytes);
         start..self.bytes.len()
     }
 
@@ -91,6 +85,23 @@ impl Parameters {
         let first = self.pairs.partition_point(|pair| name_of(pair) < name);
         let count = self.pairs[first..].partition_point(|pair| name_of(pair) == name);
         self.pairs[first..first + count].iter().map(|pair| &self.bytes[pair.value.clone()])
+    }
+}
+
+/// The decoded name of a parameter, which is written `NAME=VALUE` or `NAME`.
+pub(super) fn decoded_name(pair: &str) -> Vec<u8> {
+    let mut name = Vec::new();
+    decode(pair.split_once('=').map_or(pair, |(name, _)| name), &mut name);
+    name
+}
+
+fn decode(text: &str, out: &mut Vec<u8>) {
+    // `+` is decoded before the escapes, because `%2B` is a plus sign.
+    for (number, part) in text.split('+').enumerate() {
+        if number > 0 {
+            out.push(b' ');
+        }
+        out.extend(percent_encoding::percent_decode_str(part));
     }
 }
 

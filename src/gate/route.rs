@@ -3,6 +3,7 @@
 use http::header::HeaderName;
 use http::{HeaderValue, Method};
 
+use super::access::Access;
 use super::host::HostPattern;
 use super::path::{self, PathError};
 use super::query::Query;
@@ -30,6 +31,8 @@ pub struct Route {
     pub keeps_encoded_slash: bool,
     /// The longest body of a request in bytes, if it is bounded.
     pub max_body: Option<u64>,
+    /// The consumers that it serves.
+    pub access: Access,
 }
 
 impl Route {
@@ -46,6 +49,7 @@ impl Route {
             limits: Vec::new(),
             keeps_encoded_slash: false,
             max_body: None,
+            access: Access::Default,
         }
     }
 

@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 
+use super::access::Identity;
 use super::query::Query;
 use super::route::Route;
+use crate::consumers::Consumer;
 use crate::http1::RequestHead;
 use crate::jwt::Token;
 
@@ -30,9 +32,17 @@ pub struct Subject<'a> {
     pub route: Option<&'a Route>,
     /// The token.
     pub token: Token<'a>,
+    /// The consumer, or why the request is rejected for the lack of one.
+    pub identity: Identity,
 }
 
 impl<'a> Subject<'a> {
+    /// The consumer, if the request has one.
+    #[must_use]
+    pub fn consumer(&self) -> Option<&Consumer> {
+        self.identity.as_ref().ok()?.as_deref()
+    }
+
     pub(crate) fn path_param(&self, name: &str) -> Option<&'a str> {
         self.route.and_then(|route| route.path.param(name, self.path))
     }

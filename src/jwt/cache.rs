@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
 use super::claims::Claims;
 use super::error::TokenError;
+use crate::generations::Generations;
 use crate::sharded::Sharded;
 
 /// Locks; so many that workers hardly ever contend for one.
@@ -26,15 +25,8 @@ pub(super) struct Cache(Sharded<Shard, SHARDS>);
 /// Valid and invalid tokens have separate bounds, so that a flood of invalid ones evicts no valid one.
 #[derive(Debug, Default)]
 struct Shard {
-    valid: Generations<Arc<Claims>>,
-    invalid: Generations<TokenError>,
-}
-
-/// A bounded map: when the young generation is full, entries of the old one that were not read since are evicted.
-#[derive(Debug)]
-struct Generations<V> {
-    young: HashMap<TokenId, V>,
-    old: HashMap<TokenId, V>,
+    valid: Generations<TokenId, Arc<Claims>, GENERATION>,
+    invalid: Generations<TokenId, TokenError, GENERATION>,
 }
 
 impl Cache {
@@ -49,30 +41,6 @@ impl Cache {
             Ok(claims) => shard.valid.put(id, claims),
             Err(error) => shard.invalid.put(id, error),
         }
-    }
-}
-
-impl<V: Clone> Generations<V> {
-    fn get(&mut self, id: &TokenId) -> Option<V> {
-        if let Some(value) = self.young.get(id) {
-            return Some(value.clone());
-        }
-        let value = self.old.remove(id)?;
-        self.put(*id, value.clone());
-        Some(value)
-    }
-
-    fn put(&mut self, id: TokenId, value: V) {
-        if self.young.len() >= GENERATION {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(id, value);
-    }
-}
-
-impl<V> Default for Generations<V> {
-    fn default() -> Self {
-        Self { young: HashMap::new(), old: HashMap::new() }
     }
 }
 
@@ -95,18 +63,7 @@ mod tests {
         assert_eq!(cache.get(&id(0)), Some(Ok(valid)));
         assert_eq!(cache.get(&id(99_999)), Some(Err(TokenError::Signature)));
         assert_eq!(cache.get(&id(1)), None);
-        let kept = cache.0.lock_each().map(|shard| shard.invalid.young.len() + shard.invalid.old.len());
+        let kept = cache.0.lock_each().map(|shard| shard.invalid.len());
         assert!(kept.sum::<usize>() <= 2 * SHARDS * GENERATION);
-    }
-
-    #[test]
-    fn entries_that_are_read_stay() {
-        let mut map = Generations::default();
-        map.put(id(0), 0);
-        for number in 1..10 * GENERATION {
-            map.put(id(number), number);
-            assert_eq!(map.get(&id(0)), Some(0));
-        }
-        assert_eq!(map.get(&id(1)), None);
     }
 }

@@ -67,6 +67,8 @@ pub enum PartKind {
     Jwt = 10,
     /// The subject of the client's certificate.
     TlsSubject = 11,
+    /// The name of the consumer.
+    Consumer = 12,
 }
 
 /// Turns key parts into [`Key`]s.

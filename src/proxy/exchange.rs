@@ -123,6 +123,9 @@ impl<'p> Exchange<'p> {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
             let mut plan = self.plan(normalized, &head)?;
             let (permit, delay) = self.admit(&plan).await?;
+            if let Err(error) = plan.identity {
+                return Err(Rejection::Unidentified(error));
+            }
             if let Some(missing) = plan.missing.take() {
                 return Err(Rejection::MissingKey(missing));
             }
@@ -235,6 +238,7 @@ impl<'p> Exchange<'p> {
             id: &self.id,
             rewrite,
             edits: &action.request_headers,
+            consumers: proxy.snapshot.consumer_forwarding.as_ref(),
             protected: &proxy.snapshot.protected_headers,
         };
         outbound.prepare(&mut head)?;
@@ -287,7 +291,8 @@ impl<'p> Exchange<'p> {
             entry.describe_rejection(gate, rejection);
         }
         let policy = &self.proxy.snapshot.response_policy;
-        let request = RejectedRequest::new(self.rate_headers(), &self.id, rejection);
+        let credential = gate.consumers.as_ref().map(|rules| &rules.source);
+        let request = RejectedRequest::new(self.rate_headers(), &self.id, credential, rejection);
         let wait = request.wait(rejection);
         let response = request.response(rejection, wait);
         self.retry_after = self.retry_after.or(wait.map(|wait| policy.retry_after(wait)));

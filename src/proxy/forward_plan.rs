@@ -1,9 +1,11 @@
 //! The parts of a request's plan that forwarding needs, owned: the plan itself borrows the head, which moves upstream.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::route_action::Target;
 use super::snapshot::ConfigSnapshot;
+use crate::consumers::Consumer;
 use crate::gate::{ClientIdentity, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 
@@ -15,6 +17,8 @@ pub(super) struct ForwardPlan {
     pub client: IpAddr,
     /// The normalized path, where it differs from the path as sent.
     pub path: Option<String>,
+    /// The consumer, if there is one.
+    pub consumer: Option<Arc<Consumer>>,
     /// The hash that selects the server, where the upstream balances by a key.
     pub balance_hash: Option<u64>,
 }
@@ -36,6 +40,8 @@ impl ForwardPlan {
             }
             _ => None,
         };
-        Some(Self { route, client: plan.client, path: plan.path.changed().map(str::to_owned), balance_hash })
+        let path = plan.path.changed().map(str::to_owned);
+        let consumer = plan.identity.as_ref().ok().cloned().flatten();
+        Some(Self { route, client: plan.client, path, consumer, balance_hash })
     }
 }

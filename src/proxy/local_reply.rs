@@ -11,7 +11,8 @@ use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::response_policy::{CustomDenial, Field};
-use crate::gate::{MissingPart, RequestError};
+use crate::consumers::ConsumerError;
+use crate::gate::{CredentialSource, MissingPart, RequestError};
 use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use crate::http1::{ResponseHead, push_decimal};
 use crate::limit::{Decision, DenyReason, binding};
@@ -143,13 +144,20 @@ fn set_connection_close(head: &mut ResponseHead) {
 pub(super) struct RejectedRequest<'a> {
     headers: RateHeaderSource<'a>,
     id: &'a RequestId,
+    /// Where credentials of consumers are.
+    credential: Option<&'a CredentialSource>,
     /// The status of the limit that denies it; none if a block does, and for other rejections.
     denied_by: Option<&'a LimitStatus>,
 }
 
 impl<'a> RejectedRequest<'a> {
     /// A request that is rejected for this reason.
-    pub fn new(headers: RateHeaderSource<'a>, id: &'a RequestId, rejection: &Rejection) -> Self {
+    pub fn new(
+        headers: RateHeaderSource<'a>,
+        id: &'a RequestId,
+        credential: Option<&'a CredentialSource>,
+        rejection: &Rejection,
+    ) -> Self {
         let statuses = headers.statuses;
         let denied_by = match rejection {
             Rejection::Denied(Denial::Limited) if !statuses.iter().any(is_blocked) => {
@@ -157,7 +165,7 @@ impl<'a> RejectedRequest<'a> {
             }
             _ => None,
         };
-        Self { headers, id, denied_by }
+        Self { headers, id, credential, denied_by }
     }
 
     /// The seconds until a denied request may pass, if they are known. With jitter, each call has another result.
@@ -175,6 +183,7 @@ impl<'a> RejectedRequest<'a> {
             Rejection::Denied(denial) => self.denied(denial, wait),
             Rejection::Malformed(error) => malformed(error),
             Rejection::MissingKey(missing) => missing_key(missing),
+            Rejection::Unidentified(error) => self.unidentified(*error),
             Rejection::NoRoute => problem_reply(StatusCode::NOT_FOUND, "no route matches this request"),
             Rejection::OptionsAsterisk => options(),
             Rejection::Upstream(error) => upstream_error(error),
@@ -183,6 +192,22 @@ impl<'a> RejectedRequest<'a> {
                 "the upstream did not complete the WebSocket handshake: expected 101 Switching Protocols",
             ),
         }
+    }
+
+    /// The response to a request that is not served as a consumer's: 401 where another credential could help, or 403.
+    fn unidentified(&self, error: ConsumerError) -> LocalReply {
+        let is_unauthorized = error.is_unauthorized();
+        let status = if is_unauthorized { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
+        let detail = match (error, self.credential) {
+            (ConsumerError::Missing, Some(source)) => source.missing_detail(),
+            _ => error.to_string(),
+        };
+        let mut response = problem_reply(status, &detail);
+        response.head.fields.push(CACHE_CONTROL, b"no-store");
+        if let Some(source) = self.credential.filter(|_| is_unauthorized) {
+            response.head.fields.push(WWW_AUTHENTICATE, source.challenge().as_bytes());
+        }
+        response
     }
 
     fn denied(&self, denial: &Denial, wait: Option<u64>) -> LocalReply {

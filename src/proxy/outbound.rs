@@ -8,6 +8,7 @@ use hyper::body::Body as _;
 use percent_encoding::{AsciiSet, percent_encode};
 
 use super::client::ClientConnection;
+use super::consumer_forwarding::ConsumerForwarding;
 use super::forward_plan::ForwardPlan;
 use super::forwarded::add_forwarded;
 use super::hop::{normalize_length, remove_hop_by_hop, retain_announced_trailers, takes_trailers};
@@ -31,6 +32,8 @@ pub(super) struct OutboundHead<'a> {
     pub id: &'a RequestId,
     pub rewrite: &'a Rewrite,
     pub edits: &'a HeaderEdits,
+    /// What the upstream learns about the consumer.
+    pub consumers: Option<&'a ConsumerForwarding>,
     /// The headers of which variants with underscores are removed.
     pub protected: &'a HeaderScrub,
 }
@@ -61,6 +64,10 @@ impl OutboundHead<'_> {
         add_forwarded(fields, client, plan.client, self.client_ip);
         via::add(fields, &client.via(head.version, plan.route)).map_err(|via::Loop| ForwardError::Loop)?;
         fields.set(X_REQUEST_ID, self.id.as_bytes());
+        if let Some(forwarding) = self.consumers {
+            forwarding.apply(head, plan.consumer.as_deref())?;
+        }
+        let fields = &mut head.fields;
         edits.apply(fields);
         retain_announced_trailers(fields, |name| !protected.may_be_trailer(name));
         Ok(())
@@ -163,11 +170,13 @@ mod tests {
                 route: RouteId(0),
                 client: client.ip(),
                 path: path.map(str::to_owned),
+                consumer: None,
                 balance_hash: None,
             },
             id: &RequestId::new(&head.fields, false),
             rewrite: &rewrite,
             edits: &HeaderEdits::default(),
+            consumers: None,
             protected: &own_headers().collect(),
         };
         outbound.prepare(&mut head).unwrap();

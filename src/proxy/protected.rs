@@ -21,6 +21,7 @@ const OWN: [FieldName<'static>; 6] =
 pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
     let own = [&gate.client_ip.header].into_iter();
     let of_tokens = gate.jwt.iter().map(|verifier| &verifier.spec().header);
+    let of_consumers = gate.consumers.iter().filter_map(|rules| rules.source.header());
     let of_limits = gate.limit_rules.iter().flat_map(|rule| {
         let parts = rule.key.parts.iter().chain(rule.tiers.as_ref().map(|tiers| &tiers.by));
         let cost = match &rule.cost {
@@ -39,7 +40,7 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
         let edited = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
         edited.chain(of_key.iter().filter_map(of_part))
     });
-    let names = own.chain(of_tokens).chain(of_limits).chain(of_routes).chain(of_actions);
+    let names = own.chain(of_tokens).chain(of_consumers).chain(of_limits).chain(of_routes).chain(of_actions);
     own_headers()
         .chain(names.cloned())
         .collect::<HeaderScrub>()

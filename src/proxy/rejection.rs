@@ -2,6 +2,7 @@
 
 use http::Method;
 
+use crate::consumers::ConsumerError;
 use crate::gate::{MissingPart, RequestError};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
@@ -18,6 +19,8 @@ pub(super) enum Rejection {
     Denied(Denial),
     /// A key part that a limit requires is missing.
     MissingKey(Box<MissingPart>),
+    /// The request is not served as a consumer's.
+    Unidentified(ConsumerError),
     /// No route matches.
     NoRoute,
     /// `OPTIONS *` addresses the proxy itself.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::consumer_forwarding::ConsumerForwarding;
 use super::response_policy::ResponsePolicy;
 use super::route_action::RouteAction;
 use crate::gate::{Gate, RouteId};
@@ -25,6 +26,8 @@ pub struct ConfigSnapshot {
     pub upstreams: IdVec<UpstreamId, UpstreamSpec>,
     /// How responses show limits.
     pub response_policy: ResponsePolicy,
+    /// What upstreams learn about consumers, if there is a `[consumers]`.
+    pub consumer_forwarding: Option<ConsumerForwarding>,
     /// Headers that have a meaning for the proxy: variants of them with underscores are not forwarded.
     pub protected_headers: Arc<HeaderScrub>,
 }

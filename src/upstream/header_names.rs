@@ -17,15 +17,20 @@ impl HeaderNames {
     #[must_use]
     pub fn new<'e>(entries: impl IntoIterator<Item = &'e str>) -> Self {
         let mut set = Self::default();
+        set.extend(entries);
+        set
+    }
+
+    /// Adds entries, as [`Self::new`] takes them.
+    pub fn extend<'e>(&mut self, entries: impl IntoIterator<Item = &'e str>) {
         for entry in entries {
             let entry = entry.to_ascii_lowercase().replace('_', "-");
-            set.first_bytes |= entry.bytes().next().map_or(0, bit);
+            self.first_bytes |= entry.bytes().next().map_or(0, bit);
             match entry.strip_suffix('*') {
-                Some(prefix) => set.prefixes.push(prefix.into()),
-                None => set.names.push(entry.into()),
+                Some(prefix) => self.prefixes.push(prefix.into()),
+                None => self.names.push(entry.into()),
             }
         }
-        set
     }
 
     /// Whether a name, which is in lower case, is in the set.

@@ -37,6 +37,8 @@ pub enum Kind {
     Duration(Duration, Duration),
     /// The same, or "off".
     DurationOrOff(Duration, Duration),
+    /// A date, or a date and time with its offset.
+    Time,
     /// A number of bytes or a string such as "32KiB", from the first to the second.
     Size(u64, u64),
     /// One of several words.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::TOP;
+use super::{CONSUMER, TOP};
 use super::key::{Default, Key, Keys, Kind};
 
 /// The table of one section.
@@ -29,6 +29,8 @@ pub fn reference() -> Vec<Block> {
             add_blocks(keys, key.name, "", &mut blocks);
         }
     }
+    // The file of consumers is a file of its own.
+    add_blocks(&CONSUMER, "consumers.toml", "", &mut blocks);
     blocks
 }
 

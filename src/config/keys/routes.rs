@@ -67,6 +67,13 @@ pub static ROUTE: Keys = Keys {
             doc: "The size of a request body, such as `\"10MiB\"`; see below",
         },
         Key {
+            name: "consumers",
+            kind: Kind::Either(&[Kind::Choice(&["public"]), Kind::List(&Kind::Text)]),
+            default: Default::Words("as `[consumers]` says"),
+            doc: "The tiers of the consumers that may use the route, such as `[\"pro\"]`, or `\"public\"` where no \
+              credential is needed",
+        },
+        Key {
             name: "upstream",
             kind: Kind::Text,
             default: Default::Words("none"),

@@ -67,6 +67,8 @@ fn value(kind: &Kind) -> Value {
         ] }),
         Kind::Choice(words) => or_variable(&json!({ "enum": words })),
         Kind::Text => json!({ "type": "string" }),
+        // JSON has no dates, and editors of TOML check none.
+        Kind::Time => json!({}),
         Kind::List(element) => json!({ "type": "array", "items": value(element) }),
         Kind::Table(keys) => table(keys),
         Kind::Named(of_names) => json!({ "type": "object", "additionalProperties": value(of_names) }),

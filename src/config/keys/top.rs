@@ -3,6 +3,7 @@
 use super::admin::ADMIN;
 use super::answers::{ANSWERS, LOG};
 use super::client_ip::CLIENT_IP;
+use super::consumers::CONSUMERS;
 use super::jwt::JWT;
 use super::key::{Default, Key, Keys, Kind};
 use super::limits::LIMIT;
@@ -71,6 +72,12 @@ pub static TOP: Keys = Keys {
             kind: Kind::Table(&JWT),
             default: Default::Words(""),
             doc: "Which JSON Web Tokens are trusted",
+        },
+        Key {
+            name: "consumers",
+            kind: Kind::Table(&CONSUMERS),
+            default: Default::Words(""),
+            doc: "The named clients of the API, and their credentials",
         },
         Key {
             name: "store",

@@ -1,9 +1,12 @@
 //! `tiers` and `overrides`: other numbers of a limit.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use super::key::key_part;
 use super::names::{Names, no_key, no_name};
+use crate::config::consumers::{OwnNumbers, ReadConsumers};
 use crate::config::item::Item;
 use crate::config::keys::{LIMIT, NUMBERS, TIERS};
 use crate::config::numbers::Numbers;
@@ -24,6 +27,7 @@ pub(super) struct Base<'b, 'a> {
     /// Its own numbers, where they could be read.
     pub numbers: Option<&'b Numbers<'a>>,
     pub names: Names<'b>,
+    pub consumers: &'b ReadConsumers<'b>,
 }
 
 /// Other numbers of a limit.
@@ -90,6 +94,9 @@ impl Variants {
                     Problem::error(name.span.clone(), format!("`{}` can't be the name of a tier", name.text));
                 item.reject(problem.help("a name has 1 to 64 characters from A-Z, a-z, 0-9, _, - and ."))
             };
+            if by == Some(KeyPart::Consumer) && !base.consumers.have_tier(name.text) {
+                item.reader.report(base.consumers.tier_of_nobody(name.span.clone(), name.text));
+            }
             tiers.push(self.add(variant).map(|id| (Box::from(name.text), id)));
         }
         let tiers: Vec<(Box<str>, PolicyId)> = tiers.into_iter().collect::<Option<_>>()?;
@@ -124,6 +131,37 @@ impl Variants {
             self.is_valid = false;
         }
     }
+
+    /// Adds the numbers of consumers as overrides of their keys. Equal numbers have one policy: consumers may be many.
+    pub fn consumers(&mut self, all: &[OwnNumbers<'_>], base: &Base<'_, '_>, rules: &mut Rules) {
+        let is_by_consumer = base.names.spec.is_none_or(|spec| spec.parts.first() == Some(&KeyPart::Consumer));
+        let mut policies: HashMap<String, PolicyId> = HashMap::new();
+        for OwnNumbers { consumer, limit, item } in all {
+            let what = format!("consumer `{consumer}`");
+            let problem = if is_by_consumer {
+                let variant = variant(limit, *item, what, base, |quota| Policy::new(base.name, quota));
+                let id = match variant {
+                    // `Debug` shows all numbers of a quota.
+                    Some(variant) => match policies.entry(format!("{:?}", variant.policy.quota)) {
+                        Entry::Occupied(id) => Some(*id.get()),
+                        Entry::Vacant(vacant) => self.add(Some(variant)).map(|id| *vacant.insert(id)),
+                    },
+                    None => self.add(None),
+                };
+                let named = base.names.named(&consumer.replace('|', r"\|")).and_then(Result::ok);
+                let (Some(id), Some(named)) = (id, named) else { continue };
+                let Some(twin) = rules.add(named, consumer, KeyRule::Override(id)) else { continue };
+                let title = format!("`overrides` of limit `{}` names `{twin}` already", base.name);
+                Problem::error(limit.span.clone(), title).help("a key has one override: leave one out")
+            } else {
+                let title = format!("limit `{}` does not count by consumer", base.name);
+                let help = "own numbers of consumers are for limits with key = \"consumer\", or whose first part it is";
+                Problem::error(limit.span.clone(), title).help(help)
+            };
+            item.reader.report(problem);
+            self.is_valid = false;
+        }
+    }
 }
 
 fn tier_without_method(name: &Name<'_>) -> Problem {
@@ -153,7 +191,7 @@ fn by(item: Item<'_>) -> Option<KeyPart> {
     item.reject(problem)
 }
 
-fn is_tier_name(name: &str) -> bool {
+pub(in crate::config) fn is_tier_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_allowed)
 }

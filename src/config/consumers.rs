@@ -1,0 +1,268 @@
+//! `[consumers]`, and the file of consumers.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use toml::de::DeTable;
+
+use super::client_ip::header_name;
+use super::item::{Item, Text};
+use super::keys::{CONSUMER, CONSUMERS};
+use super::limits::ReadLimits;
+use super::reader::Reader;
+use super::report::Problem;
+use super::table::{Name, Table, entries, in_order};
+use super::upstreams::ReadUpstreams;
+use crate::consumers::{Consumer, CredentialHash, Directory, UnknownConsumer};
+use crate::gate::{ClientIp, ConsumerRules, CredentialSource, KeyPart};
+use crate::proxy::ConsumerForwarding;
+use crate::suggest::nearest;
+use crate::time::Clock;
+
+/// The most characters of a consumer's name: it is logged, and sent to upstreams.
+const MAX_NAME: usize = 128;
+/// The longest file of consumers in bytes.
+const MAX_FILE: usize = 256 << 20;
+
+/// The text of the file of consumers.
+pub(super) struct ConsumersFile {
+    /// Its path, for messages.
+    pub name: String,
+    pub text: String,
+}
+
+/// `[consumers]`, as far as it could be read.
+#[derive(Default)]
+pub(super) struct ReadConsumers<'a> {
+    /// None if there is no `[consumers]`, or if it has a mistake.
+    settings: Option<Settings>,
+    is_there: bool,
+    has_mistakes: bool,
+    directory: Directory,
+    tiers: HashSet<Box<str>>,
+    own_numbers: HashMap<&'a str, Vec<OwnNumbers<'a>>>,
+}
+
+struct Settings {
+    source: CredentialSource,
+    unknown: UnknownConsumer,
+    forwarding: ConsumerForwarding,
+}
+
+/// The numbers that a consumer has for a limit.
+pub(super) struct OwnNumbers<'a> {
+    pub consumer: &'a str,
+    /// The name of the limit, as the file has it.
+    pub limit: Name<'a>,
+    pub item: Item<'a>,
+}
+
+/// Reads the text of the file that `[consumers]` names; notes a problem if it can't be read.
+pub(super) fn file(item: Option<Item<'_>>, directory: &Path) -> Option<ConsumersFile> {
+    let table = Table::of(item?, "[consumers]", &CONSUMERS)?;
+    let text = table.required("file")?.string_like("the name of a file", "")?;
+    let (path, bytes) = text.read_file(directory);
+    let name = path.display().to_string();
+    let bytes = match bytes {
+        Ok(bytes) if bytes.len() <= MAX_FILE => bytes,
+        Ok(bytes) => {
+            let title = format!("{name} has {} bytes: too many for a file of consumers", bytes.len());
+            return text.reject(text.error(title).help(format!("at most {MAX_FILE} are read")));
+        }
+        Err(error) => {
+            let problem = text.error(format!("can't read {name}: {error}"));
+            return text.reject(problem.help("it is relative to the directory of the configuration file"));
+        }
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => Some(ConsumersFile { name, text }),
+        Err(error) => {
+            let title = format!("{name} is not valid UTF-8 at byte {}", error.utf8_error().valid_up_to());
+            text.reject(text.error(title).help("TOML is written in UTF-8: save the file in that encoding"))
+        }
+    }
+}
+
+impl<'a> ReadConsumers<'a> {
+    /// Reads `[consumers]`, and the consumers of its file.
+    pub fn read(item: Option<Item<'_>>, file: Option<(&'a Reader<'a>, &'a DeTable<'a>)>) -> Self {
+        let Some(item) = item else { return Self::default() };
+        let mut read = Self { is_there: true, settings: settings(item), ..Self::default() };
+        match file {
+            Some((reader, entries)) => {
+                for (name, item) in in_order(reader, entries) {
+                    read.has_mistakes |= read.add(&name, item).is_none();
+                }
+            }
+            None => read.has_mistakes = true,
+        }
+        read
+    }
+
+    /// Whether the file has a `[consumers]`.
+    pub fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// Whether a consumer has this tier; true if that is not known because of a mistake.
+    pub fn have_tier(&self, tier: &str) -> bool {
+        self.has_mistakes || self.tiers.contains(tier)
+    }
+
+    /// The warning about a tier that no consumer has.
+    pub fn tier_of_nobody(&self, place: Range<usize>, tier: &str) -> Problem {
+        let problem = Problem::warning(place, format!("no consumer has the tier `{tier}`"));
+        match nearest(tier, self.tiers.iter().map(|tier| &**tier)) {
+            Some(near) => problem.help(format!("did you mean `{near}`?")),
+            None => problem,
+        }
+    }
+
+    /// The numbers that consumers have for a limit.
+    pub fn own_numbers(&self, limit: &str) -> &[OwnNumbers<'a>] {
+        self.own_numbers.get(limit).map_or(&[], Vec::as_slice)
+    }
+
+    /// Refuses numbers for limits that the configuration does not have.
+    pub fn check_limits(&self, limits: &ReadLimits) {
+        for own in self.own_numbers.values().flatten().filter(|own| !limits.has(own.limit.text)) {
+            let problem =
+                Problem::error(own.limit.span.clone(), format!("unknown limit `{}`", own.limit.text)).derived();
+            own.item.reader.report(match limits.nearest(own.limit.text) {
+                Some(near) => problem.help(format!("did you mean `{near}`?")),
+                None => problem.help(format!("define it: [limits.{}]", own.limit.text)),
+            });
+        }
+    }
+
+    /// How consumers are identified, and what upstreams learn about them; `client_ip` then removes these headers where
+    /// clients send them. None if there is a mistake.
+    pub fn into_rules(
+        self,
+        client_ip: &mut ClientIp,
+    ) -> Option<(Option<ConsumerRules>, Option<ConsumerForwarding>)> {
+        if !self.is_there {
+            return Some((None, None));
+        }
+        let settings = self.settings.filter(|_| !self.has_mistakes)?;
+        let Settings { source, unknown, forwarding } = settings;
+        client_ip.remove_headers.extend([forwarding.name_header.as_str(), forwarding.tier_header.as_str()]);
+        let rules = ConsumerRules { source, unknown, directory: self.directory, clock: Clock::System };
+        Some((Some(rules), Some(forwarding)))
+    }
+
+    fn add(&mut self, name: &Name<'a>, item: Item<'a>) -> Option<()> {
+        let table = Table::of(item, format!("consumer `{}`", name.text), &CONSUMER)?;
+        let is_named = check_name(name, item);
+        let credentials = table.required("credentials").and_then(credentials);
+        let tier = table.optional("tier", tier);
+        let blocked = table.boolean("blocked");
+        let expires = table.optional("expires", Item::time);
+        let own = table.optional("limits", entries);
+        table.close();
+        let (is_blocked, expires) = (blocked?, expires.ok()?);
+        let tier = tier.ok()?;
+        if let Some(tier) = &tier
+            && !self.tiers.contains(tier)
+        {
+            self.tiers.insert(tier.clone());
+        }
+        let consumer = Arc::new(Consumer { tier, is_blocked, expires, ..Consumer::new(name.text) });
+        for (hash, item) in credentials? {
+            if let Err(duplicate) = self.directory.add(&consumer, hash) {
+                let title = format!("consumer `{}` has this credential already", duplicate.consumer);
+                return item.reject(item.error(title).help("a credential identifies one consumer"));
+            }
+        }
+        for (limit, item) in own.ok()?.unwrap_or_default() {
+            let own = OwnNumbers { consumer: name.text, limit: limit.clone(), item };
+            self.own_numbers.entry(limit.text).or_default().push(own);
+        }
+        is_named.then_some(())
+    }
+}
+
+/// Refuses limits and upstreams that use the consumer where no [consumers] says how one is identified.
+pub(super) fn check_parts(
+    has_consumers: bool,
+    limits: &ReadLimits,
+    upstreams: &ReadUpstreams,
+    reader: &Reader<'_>,
+) {
+    if has_consumers {
+        return;
+    }
+    let help = "say who the consumers are: add a table [consumers] with `file`, the file of consumers";
+    let needs = |part: &KeyPart| *part == KeyPart::Consumer;
+    for (part, span) in limits.with_part(needs) {
+        let title = format!("this limit uses `{part}`, and the file has no [consumers]");
+        reader.report(Problem::error(span, title).help(help).derived());
+    }
+    for (part, span) in upstreams.with_part(needs) {
+        let title = format!("this upstream chooses servers by `{part}`, and the file has no [consumers]");
+        reader.report(Problem::error(span, title).help(help).derived());
+    }
+}
+
+fn settings(item: Item<'_>) -> Option<Settings> {
+    let table = Table::of(item, "[consumers]", &CONSUMERS)?;
+    let source = source(table.item("credential"));
+    let meanings = [("reject", UnknownConsumer::Reject), ("anonymous", UnknownConsumer::Anonymous)];
+    let unknown = table.choice("unknown", &meanings);
+    let header = |key| header_name(table.item(key), "such as \"x-consumer-name\"");
+    let (name_header, tier_header) = (header("name_header"), header("tier_header"));
+    let forwards_credential = table.boolean("forward_credential");
+    table.close();
+    let source = source?;
+    let hidden = (!forwards_credential?).then(|| source.clone());
+    let forwarding = ConsumerForwarding { name_header: name_header?, tier_header: tier_header?, hidden };
+    Some(Settings { source, unknown: unknown?, forwarding })
+}
+
+fn source(item: Item<'_>) -> Option<CredentialSource> {
+    let text = item.string()?;
+    let help = format!("the sources are {}", CredentialSource::FORMS.join(", "));
+    text.parsed("a source of credentials", &help, CredentialSource::parse)
+}
+
+fn check_name(name: &Name<'_>, item: Item<'_>) -> bool {
+    let is_right = !name.text.is_empty()
+        && name.text.chars().count() <= MAX_NAME
+        && !name.text.contains(char::is_control)
+        && name.text.trim() == name.text;
+    if !is_right {
+        let problem =
+            Problem::error(name.span.clone(), format!("`{}` can't be the name of a consumer", name.text));
+        let help = "a name has 1 to 128 characters, without control characters, and spaces only inside";
+        item.reader.report(problem.help(help));
+    }
+    is_right
+}
+
+fn credentials<'a>(item: Item<'a>) -> Option<Vec<(CredentialHash, Item<'a>)>> {
+    item.list_of("put them in brackets: [\"k-4711\"]", |item| Some((credential(&item.string()?)?, item)))
+}
+
+/// A credential as it is, or its hash.
+fn credential(text: &Text<'_>) -> Option<CredentialHash> {
+    let value = &*text.value;
+    if let Some(digits) = value.strip_prefix("sha256:") {
+        let help = "print one with: printf %s CREDENTIAL | sha256sum";
+        return CredentialHash::parse(digits).ok().or_else(|| {
+            text.reject(text.item.error("`sha256:` must be followed by 64 hexadecimal digits").help(help))
+        });
+    }
+    if value.is_empty() || value.trim() != value {
+        let problem = text.item.error("a credential is not empty, and does not start or end with a space");
+        return text.reject(problem.help("no request could have it"));
+    }
+    Some(CredentialHash::of(value.as_bytes()))
+}
+
+fn tier(item: Item<'_>) -> Option<Box<str>> {
+    let text = item.string()?;
+    let help = "a name has 1 to 64 characters from A-Z, a-z, 0-9, _, - and .";
+    text.parsed("the name of a tier", help, |name| super::limits::is_tier_name(name).then(|| name.into()))
+}

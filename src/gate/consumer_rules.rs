@@ -1,0 +1,125 @@
+//! How the consumer of a request is identified.
+
+use std::borrow::Cow;
+
+use http::HeaderValue;
+use http::header::{AUTHORIZATION, HeaderName};
+
+use super::access::{Access, Identity};
+use super::key_part::{KeyPart, PartValue, header};
+use super::missing::missing_detail;
+use super::subject::Subject;
+use crate::consumers::{ConsumerError, Directory, UnknownConsumer};
+use crate::time::Clock;
+
+/// Where the credential of a request is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialSource {
+    /// A part of the request, such as `header:x-api-key`.
+    Part(KeyPart),
+    /// `bearer`: the token of the Authorization header (RFC 6750 §2.1).
+    Bearer,
+}
+
+/// How the consumer of a request is identified.
+#[derive(Debug)]
+pub struct ConsumerRules {
+    /// Where the credential is.
+    pub source: CredentialSource,
+    /// What is done with a request whose credential belongs to no consumer.
+    pub unknown: UnknownConsumer,
+    /// The consumers.
+    pub directory: Directory,
+    /// The clock that `expires` is compared with.
+    pub clock: Clock,
+}
+
+impl CredentialSource {
+    /// Every form a source can take, for messages.
+    pub const FORMS: [&'static str; 6] =
+        ["header:NAME", "bearer", "cookie:NAME", "query:NAME", "jwt:CLAIM", "tls:subject"];
+
+    /// Parses a source as the configuration writes it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "bearer" {
+            return Some(Self::Bearer);
+        }
+        let part = KeyPart::parse(text)?;
+        let is_credential = matches!(
+            part,
+            KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_) | KeyPart::Jwt(_) | KeyPart::TlsSubject
+        );
+        is_credential.then_some(Self::Part(part))
+    }
+
+    /// The header that holds the credential, if one does.
+    #[must_use]
+    pub fn header(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Bearer => Some(&AUTHORIZATION),
+            Self::Part(KeyPart::Header(name)) => Some(name),
+            Self::Part(_) => None,
+        }
+    }
+
+    /// The challenge of a 401 (RFC 9110 §11.6.1); there is no registered scheme for API keys elsewhere.
+    #[must_use]
+    pub fn challenge(&self) -> HeaderValue {
+        let is_token = matches!(self, Self::Part(KeyPart::Jwt(_))) || self.header() == Some(&AUTHORIZATION);
+        HeaderValue::from_static(if is_token { "Bearer" } else { "ApiKey" })
+    }
+
+    /// The `detail` of the response to a request without a credential.
+    #[must_use]
+    pub fn missing_detail(&self) -> String {
+        match self {
+            Self::Bearer => "the request needs a Bearer token".to_owned(),
+            Self::Part(part) => missing_detail(part),
+        }
+    }
+
+    fn value<'a>(&self, subject: &Subject<'a>) -> PartValue<'a> {
+        match self {
+            Self::Part(part) => part.value(subject),
+            Self::Bearer => match header(subject.head, &AUTHORIZATION) {
+                // Its canonical form has the scheme in lower case and one space.
+                PartValue::One(value) => match value.strip_prefix(b"bearer ") {
+                    Some(token) => PartValue::One(Cow::Owned(token.to_vec())),
+                    None => PartValue::Missing,
+                },
+                other => other,
+            },
+        }
+    }
+}
+
+impl ConsumerRules {
+    /// Identifies the consumer of a request.
+    pub(super) fn identify(&self, subject: &Subject<'_>) -> Identity {
+        let access = subject.route.map_or(&Access::Default, |route| &route.access);
+        let found = match self.source.value(subject) {
+            PartValue::One(credential) => self.directory.find(&credential).ok_or(ConsumerError::Unknown),
+            PartValue::Missing => Err(ConsumerError::Missing),
+            PartValue::Several(_) => Err(ConsumerError::Differing),
+        };
+        match found {
+            Ok(consumer) => {
+                consumer.check(&self.clock)?;
+                access.check(&consumer)?;
+                Ok(Some(consumer))
+            }
+            Err(_) if access.is_anonymous(self.unknown == UnknownConsumer::Anonymous) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl std::fmt::Display for CredentialSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Part(part) => part.fmt(f),
+            Self::Bearer => f.write_str("bearer"),
+        }
+    }
+}

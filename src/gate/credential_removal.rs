@@ -1,0 +1,92 @@
+//! Removes a credential from a request, so that the upstream does not see it.
+
+use http::Uri;
+use http::uri::{InvalidUri, PathAndQuery};
+
+use super::canonical;
+use super::consumer_rules::CredentialSource;
+use super::key_part::KeyPart;
+use super::query::decoded_name;
+use crate::http1::{RequestHead, names};
+
+impl CredentialSource {
+    /// Removes the credential from a request's head. A claim of a token is not removed, since the token is also that of
+    /// other claims, and a certificate is no part of the head.
+    ///
+    /// # Errors
+    /// The target is not valid without the query parameter; this can't happen for a target that was valid with it.
+    pub fn remove_from(&self, head: &mut RequestHead) -> Result<(), InvalidUri> {
+        match self {
+            Self::Bearer => drop(head.fields.remove(names::AUTHORIZATION)),
+            Self::Part(KeyPart::Header(name)) => drop(head.fields.remove(name)),
+            Self::Part(KeyPart::Cookie(name)) => remove_cookie(head, name),
+            Self::Part(KeyPart::Query(name)) => remove_parameter(head, name)?,
+            Self::Part(_) => {}
+        }
+        Ok(())
+    }
+}
+
+fn remove_cookie(head: &mut RequestHead, name: &str) {
+    let kept: Vec<Vec<u8>> =
+        head.fields.get_all(names::COOKIE).map(|header| canonical::without_cookie(header, name)).collect();
+    head.fields.remove(names::COOKIE);
+    for header in kept.iter().filter(|header| !header.is_empty()) {
+        head.fields.push(names::COOKIE, header);
+    }
+}
+
+fn remove_parameter(head: &mut RequestHead, name: &str) -> Result<(), InvalidUri> {
+    let Some(query) = head.uri.query() else { return Ok(()) };
+    let is_kept = |pair: &&str| decoded_name(pair) != name.as_bytes();
+    let kept = query.split('&').filter(is_kept).collect::<Vec<_>>().join("&");
+    if kept.len() == query.len() {
+        return Ok(());
+    }
+    let path = head.uri.path();
+    let target = if kept.is_empty() { path.to_owned() } else { format!("{path}?{kept}") };
+    let mut parts = head.uri.clone().into_parts();
+    parts.path_and_query = Some(target.parse::<PathAndQuery>()?);
+    // The scheme and the authority are those of a valid target.
+    if let Ok(uri) = Uri::from_parts(parts) {
+        head.uri = uri;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    fn without(source: &str, target: &str, fields: &[(&str, &str)]) -> (String, Vec<(String, String)>) {
+        let mut head = RequestHead::new(Method::GET, target.parse().unwrap());
+        head.fields = fields.iter().copied().collect();
+        CredentialSource::parse(source).unwrap().remove_from(&mut head).unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let left = head.fields.iter().map(|field| (field.name.as_str().to_owned(), text(field.value)));
+        (head.uri.to_string(), left.collect())
+    }
+
+    #[test]
+    fn only_the_credential_is_removed() {
+        let fields = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let sent = [("x-api-key", "k"), ("authorization", "Bearer t"), ("cookie", "a=1; sid=s; b=2"), ("cookie", "sid=t")];
+        assert_eq!(without("header:x-api-key", "/?k=1", &sent), ("/?k=1".to_owned(), fields(&sent[1..])));
+        assert_eq!(without("bearer", "/", &sent).1, fields(&[sent[0], sent[2], sent[3]]));
+        assert_eq!(without("cookie:sid", "/", &sent).1, fields(&[sent[0], sent[1], ("cookie", "a=1; b=2")]));
+        for (target, left) in [
+            ("/a?key=1", "/a"),
+            ("/a?b=2&key=1&c=%26", "/a?b=2&c=%26"),
+            ("/a?k%65y=1&b", "/a?b"),
+            ("/a?keys=1", "/a?keys=1"),
+            ("/a", "/a"),
+            ("http://h.example/a?key=1", "http://h.example/a"),
+        ] {
+            assert_eq!(without("query:key", target, &[]).0, left, "{target}");
+        }
+    }
+}

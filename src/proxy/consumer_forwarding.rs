@@ -1,0 +1,43 @@
+//! What an upstream learns about the consumer of a request.
+
+use http::header::HeaderName;
+
+use crate::consumers::Consumer;
+use crate::gate::CredentialSource;
+use crate::http1::RequestHead;
+use crate::upstream::ForwardError;
+
+/// What an upstream learns about the consumer of a request. Clients can't set these headers: they are among those that
+/// `[client_ip]` removes.
+#[derive(Clone, Debug)]
+pub struct ConsumerForwarding {
+    /// The header with the name.
+    pub name_header: HeaderName,
+    /// The header with the tier.
+    pub tier_header: HeaderName,
+    /// The credential that is removed, if the upstream must not see it.
+    pub hidden: Option<CredentialSource>,
+}
+
+impl ConsumerForwarding {
+    /// Adds the consumer to a request, and removes its credential.
+    ///
+    /// # Errors
+    /// The target is not valid without its credential.
+    pub(super) fn apply(
+        &self,
+        head: &mut RequestHead,
+        consumer: Option<&Consumer>,
+    ) -> Result<(), ForwardError> {
+        if let Some(source) = &self.hidden {
+            source.remove_from(head).map_err(|error| ForwardError::Target(error.into()))?;
+        }
+        let Some(consumer) = consumer else { return Ok(()) };
+        head.fields.set(&self.name_header, consumer.name.as_bytes());
+        match &consumer.tier {
+            Some(tier) => head.fields.set(&self.tier_header, tier.as_bytes()),
+            None => drop(head.fields.remove(&self.tier_header)),
+        }
+        Ok(())
+    }
+}
