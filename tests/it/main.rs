@@ -30,6 +30,13 @@ mod config {
     mod reference;
     mod secrets;
 }
+/// Consumers: credentials, tiers, the file of consumers, and what upstreams learn.
+mod consumers {
+    mod file;
+    mod forwarding;
+    mod identification;
+    mod setup;
+}
 /// What is forwarded: headers, paths, statuses and Via, in both directions.
 mod forwarding {
     mod client_headers;

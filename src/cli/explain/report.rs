@@ -7,7 +7,9 @@ use http::Method;
 use super::rows::Rows;
 use super::{forwarding, limits, routing};
 use crate::config::Loaded;
-use crate::gate::{ClientIdentity, Gate, RequestError, RequestPlan, RouteId, normalize};
+use crate::gate::{
+    ClientIdentity, ConsumerRules, Gate, Identity, RequestError, RequestPlan, RouteId, normalize,
+};
 use crate::http1::RequestHead;
 use crate::id_vec::Id as _;
 
@@ -63,6 +65,9 @@ fn explain_plan(
     rows.row("path", plan.path.matched());
     rows.row("host", if plan.host.is_empty() { "none" } else { &plan.host });
     rows.row("client", describe_client(gate, peer, head));
+    if let Some(rules) = &gate.consumers {
+        rows.row("consumer", describe_consumer(rules, &plan.identity));
+    }
     let index = plan.route.map(RouteId::index);
     routing::explain(rows, gate.routes.routes(), index, head, plan);
     let route = plan.route.map(|id| gate.routes.get(id));
@@ -78,6 +83,12 @@ fn explain_plan(
         limits::explain(rows, loaded, *id, &subject);
     }
     rows.gap();
+    if let Err(error) = &plan.identity {
+        let status = if error.is_unauthorized() { "401 Unauthorized" } else { "403 Forbidden" };
+        rows.row("response", format!("{status}: {error}"));
+        rows.row("", "its limits are charged, and may deny it first");
+        return;
+    }
     if let Some(missing) = &plan.missing {
         rows.row("response", format!("{}: {}", missing.status, missing.detail()));
         rows.row("", "its other limits are charged, and may deny it first");
@@ -89,6 +100,19 @@ fn explain_plan(
             rows.row("response", "204 No Content: `OPTIONS *` addresses the server as a whole");
         }
         None => rows.row("response", "404 Not Found: no route matches"),
+    }
+}
+
+/// The consumer, and how it was identified.
+fn describe_consumer(rules: &ConsumerRules, identity: &Identity) -> String {
+    let source = &rules.source;
+    match identity {
+        Ok(Some(consumer)) => match &consumer.tier {
+            Some(tier) => format!("{}, tier {tier} (by {source})", consumer.name),
+            None => format!("{}, without a tier (by {source})", consumer.name),
+        },
+        Ok(None) => format!("none: served without a known credential in {source}"),
+        Err(error) => format!("none: {error} ({source})"),
     }
 }
 

@@ -6,10 +6,11 @@ use std::path::Path;
 use super::files::{files_below, parsed, sources};
 
 /// Each may import only what stands before it.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 24] = [
     "suggest",
     "id_vec",
     "sharded",
+    "generations",
     "time",
     "limit",
     "http1",
@@ -20,6 +21,7 @@ const ORDER: [&str; 22] = [
     "limiter",
     "upstream",
     "jwt",
+    "consumers",
     "gate",
     "proxy",
     "server",

@@ -1,0 +1,48 @@
+//! The file of consumers: reloads, size, and reports of mistakes.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use super::setup::{CONSUMERS, ConsumersFile, status_of};
+use crate::support::{Tidegate, eventually};
+
+const ROUTE: &str = "[[routes]]\npath = \"/*\"\nrespond = {}\n";
+
+#[test]
+fn a_changed_file_is_watched_and_applied() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let proxy = Tidegate::start(&format!("watch = true\n{}{ROUTE}", file.table("")));
+    assert_eq!(status_of(&proxy, "/", "new"), 401);
+    assert_eq!(status_of(&proxy, "/", "k-2"), 200);
+    file.write("[new]\ncredentials = [\"new\"]\n");
+    eventually("the new consumer is known", || status_of(&proxy, "/", "new") == 200);
+    assert_eq!(status_of(&proxy, "/", "k-2"), 401, "the earlier consumer is gone");
+    proxy.wait_log("tables: [consumers] changed");
+    file.write("[new]\ncredentials = [\"new\", \"other\"]\ntiers = \"pro\"\n");
+    proxy.wait_log("unknown key `tiers` in consumer `new`");
+    assert_eq!(status_of(&proxy, "/", "new"), 200, "the previous file stays in force");
+    assert_eq!(status_of(&proxy, "/", "other"), 401);
+}
+
+#[test]
+fn a_hundred_thousand_consumers_are_read() {
+    let mut text = String::new();
+    for number in 0..100_000 {
+        let tier = ["free", "pro", "max"][number % 3];
+        writeln!(text, "[c{number}]\ncredentials = [\"key-{number}\"]\ntier = \"{tier}\"").unwrap();
+        if number % 10 == 0 {
+            writeln!(text, "limits = {{ each = {{ rate = \"{}/hour\" }} }}", 100 + number % 7).unwrap();
+        }
+    }
+    let file = ConsumersFile::new(&text);
+    let limit = "[limits.each]\nrate = \"5/hour\"\nkey = \"consumer\"\n";
+    let route = "[[routes]]\npath = \"/*\"\nlimits = [\"each\"]\nrespond = {}\n";
+    let config = file.table("") + limit + route;
+    let proxy = Tidegate::start(&config);
+    assert_eq!(status_of(&proxy, "/", "key-99999"), 200);
+    assert_eq!(status_of(&proxy, "/", "key-100000"), 401);
+    let started = Instant::now();
+    proxy.reload(&config);
+    println!("reloaded in {:?}", started.elapsed());
+    assert_eq!(status_of(&proxy, "/", "key-0"), 200);
+}

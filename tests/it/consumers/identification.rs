@@ -1,0 +1,117 @@
+//! Which consumer a request has, by its credential, and which requests are rejected for the lack of one.
+
+use http::StatusCode;
+
+use super::setup::{CONSUMERS, ConsumersFile, status_of, with_key};
+use crate::support::{Tidegate, get};
+
+const ROUTES: &str = "\
+    [[routes]]\npath = \"/public\"\nconsumers = \"public\"\nrespond = { body = \"public\" }\n\
+    [[routes]]\npath = \"/pro\"\nconsumers = [\"pro\"]\nrespond = { body = \"pro\" }\n\
+    [[routes]]\npath = \"/*\"\nrespond = { body = \"all\" }\n";
+
+#[test]
+fn a_request_without_a_known_credential_is_rejected_with_401() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let proxy = Tidegate::start(&(file.table("") + ROUTES));
+    let missing = get(proxy.addr(), "/", &[]);
+    assert_eq!(missing.status(), 401);
+    assert_eq!(missing.header("www-authenticate"), Some("ApiKey"));
+    assert_eq!(missing.header("cache-control"), Some("no-store"));
+    assert_eq!(missing.header("content-type"), Some("application/problem+json"));
+    assert!(missing.text().contains("the request needs one x-api-key header"), "{}", missing.text());
+    for (name, key, status) in [
+        ("plain", "k-2", 200),
+        ("hashed", "k-4711", 200),
+        ("unknown", "k-3", 401),
+        ("prefix of another", "k-471", 401),
+        ("the hash itself", "23acf55272b297aad718dd6b606d6495f539f1df33a0cc34ca103c807f33fe44", 401),
+        ("not expired", "l-1", 200),
+        ("expired", "e-1", 401),
+        ("blocked", "b-1", 403),
+    ] {
+        // The second time from the cache of credentials.
+        for time in ["first", "second"] {
+            assert_eq!(with_key(&proxy, "/", key).status(), status, "{name}, the {time} time");
+        }
+    }
+    let twice = get(proxy.addr(), "/", &["X-Api-Key: k-2", "X-Api-Key: s-1"]);
+    assert_eq!(twice.status(), 401, "two credentials that differ");
+}
+
+#[test]
+fn routes_serve_certain_tiers_or_everybody() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let proxy = Tidegate::start(&(file.table("") + ROUTES));
+    for (path, key, status) in [
+        ("/public", None, 200),
+        ("/public", Some("unknown"), 200),
+        ("/public", Some("b-1"), 403),
+        ("/pro", None, 401),
+        ("/pro", Some("k-2"), 200),
+        ("/pro", Some("s-1"), 403),
+    ] {
+        let header = key.map(|key| format!("X-Api-Key: {key}"));
+        let response = get(proxy.addr(), path, &header.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(response.status(), status, "{path} with {key:?}");
+        if status == 403 {
+            assert_eq!(response.header("www-authenticate"), None);
+        }
+    }
+}
+
+#[test]
+fn requests_without_a_consumer_can_be_served() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let limit = "[limits.each]\nrate = \"1/hour\"\nkey = \"consumer\"\n\
+                 [[routes]]\npath = \"/*\"\nlimits = [\"each\"]\nrespond = {}\n";
+    let proxy = Tidegate::start(&(file.table("unknown = \"anonymous\"") + limit));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    assert_eq!(status_of(&proxy, "/", "unknown"), StatusCode::TOO_MANY_REQUESTS, "by address as well");
+    assert_eq!(status_of(&proxy, "/", "k-2"), StatusCode::OK);
+    assert_eq!(status_of(&proxy, "/", "k-4711"), StatusCode::TOO_MANY_REQUESTS, "the same consumer");
+    assert_eq!(status_of(&proxy, "/", "s-1"), StatusCode::OK);
+    assert_eq!(status_of(&proxy, "/", "b-1"), StatusCode::FORBIDDEN);
+}
+
+#[test]
+fn limits_bound_how_fast_credentials_can_be_guessed() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let limit = "[limits.guesses]\nrate = \"2/hour\"\ncharge_on = [401]\n\
+                 [[routes]]\npath = \"/*\"\nlimits = [\"guesses\"]\nrespond = {}\n";
+    let proxy = Tidegate::start(&(file.table("") + limit));
+    let statuses: Vec<u16> = (0..3).map(|number| with_key(&proxy, "/", &format!("guess-{number}")).status()).collect();
+    assert_eq!(statuses, [401, 401, 429]);
+}
+
+#[test]
+fn tiers_and_own_numbers_of_consumers_apply() {
+    let file = ConsumersFile::new(&format!(
+        "{CONSUMERS}[big]\ncredentials = [\"big\"]\ntier = \"pro\"\nlimits = {{ each = {{ rate = \"70/hour\" }} }}\n\
+         [\"with|bar\"]\ncredentials = [\"bar\"]\n[\"with|bar\".limits]\neach = {{ rate = \"80/hour\" }}\n"
+    ));
+    let limit = "[limits.each]\nrate = \"5/hour\"\nkey = [\"consumer\", \"method\"]\n\
+                 tiers = { by = \"consumer\", pro = { rate = \"60/hour\" } }\n\
+                 [[routes]]\npath = \"/*\"\nlimits = [\"each\"]\nrespond = {}\n";
+    let proxy = Tidegate::start(&(file.table("") + limit));
+    for (key, most) in [("s-1", "5"), ("k-2", "60"), ("big", "70"), ("bar", "80")] {
+        assert_eq!(with_key(&proxy, "/", key).header("x-ratelimit-limit"), Some(most), "{key}");
+    }
+}
+
+#[test]
+fn credentials_come_from_each_source() {
+    let file = ConsumersFile::new("[acme]\ncredentials = [\"the key\"]\n");
+    for (source, path, header, challenge) in [
+        ("header:authorization", "/", "Authorization: the key", "Bearer"),
+        ("cookie:key", "/", "Cookie: a=b; key=\"the key\"", "ApiKey"),
+        ("query:key", "/?key=the+key", "X: y", "ApiKey"),
+        ("bearer", "/", "Authorization: BEARER  the key", "Bearer"),
+    ] {
+        let proxy = Tidegate::start(&(file.table(&format!("credential = \"{source}\"")) + ROUTES));
+        assert_eq!(get(proxy.addr(), path, &[header]).status(), 200, "{source}");
+        let missing = get(proxy.addr(), "/", &[]);
+        assert_eq!(missing.status(), 401, "{source}");
+        assert_eq!(missing.header("www-authenticate"), Some(challenge), "{source}");
+    }
+}
