@@ -96,17 +96,8 @@ fn route(number: usize, limits: Vec<PolicyId>) -> Route {
         1 => format!("/v1/service-{number}/items/{{id}}"),
         _ => format!("/v1/service-{number}/files/*"),
     };
-    Route {
-        name: number.to_string().into(),
-        host: None,
-        path: PathPattern::parse(&path).expect("a pattern"),
-        methods: Vec::new(),
-        headers: Vec::new(),
-        query: Vec::new(),
-        limits,
-        keeps_encoded_slash: false,
-        max_body: None,
-    }
+    let path = PathPattern::parse(&path).expect("a pattern");
+    Route { limits, ..Route::new(&number.to_string(), path) }
 }
 
 fn head(target: &str) -> RequestHead {
@@ -175,6 +166,7 @@ fn gate(parts: &[&str]) -> Gate {
         default_limits: Vec::new(),
         hasher: KeyHasher::new(Some(b"sixteen bytes or more")),
         jwt: None,
+        consumers: None,
     }
 }
 

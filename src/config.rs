@@ -253,11 +253,7 @@ fn read_file<'a>(
 
 impl<'a> Sections<'a> {
     /// Reads every section, even if another one is invalid, so that all mistakes are reported at once.
-    fn read(
-        top: &Table<'a>,
-        consumers: Option<(&'a Reader<'a>, &'a DeTable<'a>)>,
-        directory: &Path,
-    ) -> Self {
+    fn read(top: &Table<'a>, consumers: Option<(&'a Reader<'a>, &'a DeTable<'a>)>, directory: &Path) -> Self {
         let client_ip = top.section("client_ip").and_then(client_ip::client_ip);
         let consumers = ReadConsumers::read(top.given("consumers"), consumers);
         let listeners = listeners::listeners(top, directory, client_ip.as_ref());

@@ -34,8 +34,8 @@ mod websocket;
 
 pub use active::ActiveProxy;
 pub use client::{ClientConnection, ClientTimeouts};
-pub use consumer_forwarding::ConsumerForwarding;
 pub use client_body::ClientBody;
+pub use consumer_forwarding::ConsumerForwarding;
 pub use exchange::serve;
 pub use hop::{normalize_length, remove_hop_by_hop, takes_trailers};
 pub use http2::Connect;

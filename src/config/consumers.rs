@@ -129,7 +129,8 @@ impl<'a> ReadConsumers<'a> {
     pub fn check_limits(&self, limits: &ReadLimits) {
         for own in self.own_numbers.values().flatten().filter(|own| !limits.has(own.limit.text)) {
             let problem =
-                Problem::error(own.limit.span.clone(), format!("unknown limit `{}`", own.limit.text)).derived();
+                Problem::error(own.limit.span.clone(), format!("unknown limit `{}`", own.limit.text))
+                    .derived();
             own.item.reader.report(match limits.nearest(own.limit.text) {
                 Some(near) => problem.help(format!("did you mean `{near}`?")),
                 None => problem.help(format!("define it: [limits.{}]", own.limit.text)),

@@ -185,7 +185,8 @@ impl<'a> Item<'a> {
         };
         let micros = parsed.and_then(|time| u64::try_from(time.as_microsecond()).ok());
         micros.map(Timestamp).or_else(|| {
-            let problem = self.error(format!("`{}` must be a date, or a date and time with its offset", self.name));
+            let problem =
+                self.error(format!("`{}` must be a date, or a date and time with its offset", self.name));
             self.reject(problem.help(form))
         })
     }

@@ -154,11 +154,7 @@ impl ReadLimits {
 }
 
 /// Reads all limits.
-pub(super) fn limits(
-    item: Option<Item<'_>>,
-    naming: &Naming,
-    consumers: &ReadConsumers<'_>,
-) -> ReadLimits {
+pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming, consumers: &ReadConsumers<'_>) -> ReadLimits {
     let mut read = ReadLimits::default();
     let Some(entries) = item.and_then(entries) else { return read };
     // The policies of all limits come first, and then those of their tiers and overrides.

@@ -117,7 +117,8 @@ fn access(table: &Table<'_>, consumers: &ReadConsumers<'_>) -> Option<Access> {
     let Some(item) = table.given("consumers") else { return Some(Access::Default) };
     if !consumers.is_there() {
         let problem = item.error("this route is for certain consumers, and the file has no [consumers]");
-        return item.reject(problem.help("add a table [consumers] with `file`, the file of consumers").derived());
+        return item
+            .reject(problem.help("add a table [consumers] with `file`, the file of consumers").derived());
     }
     if !item.is_array() {
         return table.choice_in("consumers", item, &[("public", ())]).map(|()| Access::Public);

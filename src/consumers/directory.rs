@@ -94,7 +94,8 @@ mod tests {
         let directory = directory(&[("acme", "a"), ("acme", "b"), ("globex", "c")]);
         // The second time from the cache.
         for _ in 0..2 {
-            for (credential, name) in [("a", Some("acme")), ("b", Some("acme")), ("c", Some("globex")), ("d", None)]
+            for (credential, name) in
+                [("a", Some("acme")), ("b", Some("acme")), ("c", Some("globex")), ("d", None)]
             {
                 let found = directory.find(credential.as_bytes());
                 assert_eq!(found.as_ref().map(|consumer| &*consumer.name), name, "{credential}");

@@ -48,7 +48,11 @@ impl CredentialSource {
         let part = KeyPart::parse(text)?;
         let is_credential = matches!(
             part,
-            KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_) | KeyPart::Jwt(_) | KeyPart::TlsSubject
+            KeyPart::Header(_)
+                | KeyPart::Cookie(_)
+                | KeyPart::Query(_)
+                | KeyPart::Jwt(_)
+                | KeyPart::TlsSubject
         );
         is_credential.then_some(Self::Part(part))
     }

@@ -74,7 +74,12 @@ mod tests {
         let fields = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
-        let sent = [("x-api-key", "k"), ("authorization", "Bearer t"), ("cookie", "a=1; sid=s; b=2"), ("cookie", "sid=t")];
+        let sent = [
+            ("x-api-key", "k"),
+            ("authorization", "Bearer t"),
+            ("cookie", "a=1; sid=s; b=2"),
+            ("cookie", "sid=t"),
+        ];
         assert_eq!(without("header:x-api-key", "/?k=1", &sent), ("/?k=1".to_owned(), fields(&sent[1..])));
         assert_eq!(without("bearer", "/", &sent).1, fields(&[sent[0], sent[2], sent[3]]));
         assert_eq!(without("cookie:sid", "/", &sent).1, fields(&[sent[0], sent[1], ("cookie", "a=1; b=2")]));

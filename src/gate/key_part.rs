@@ -116,7 +116,9 @@ impl KeyPart {
                 text.map(|text| Cow::Owned(text.into_bytes()))
             }
             Self::TlsSubject => subject.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())),
-            Self::Consumer => subject.consumer().map(|consumer| Cow::Owned(consumer.name.as_bytes().to_vec())),
+            Self::Consumer => {
+                subject.consumer().map(|consumer| Cow::Owned(consumer.name.as_bytes().to_vec()))
+            }
         };
         PartValue::of(value.into_iter())
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{CONSUMER, TOP};
 use super::key::{Default, Key, Keys, Kind};
+use super::{CONSUMER, TOP};
 
 /// The table of one section.
 #[derive(Debug)]

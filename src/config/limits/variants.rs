@@ -134,7 +134,8 @@ impl Variants {
 
     /// Adds the numbers of consumers as overrides of their keys. Equal numbers have one policy: consumers may be many.
     pub fn consumers(&mut self, all: &[OwnNumbers<'_>], base: &Base<'_, '_>, rules: &mut Rules) {
-        let is_by_consumer = base.names.spec.is_none_or(|spec| spec.parts.first() == Some(&KeyPart::Consumer));
+        let is_by_consumer =
+            base.names.spec.is_none_or(|spec| spec.parts.first() == Some(&KeyPart::Consumer));
         let mut policies: HashMap<String, PolicyId> = HashMap::new();
         for OwnNumbers { consumer, limit, item } in all {
             let what = format!("consumer `{consumer}`");

@@ -33,7 +33,10 @@ fn the_names_of_the_headers_can_be_chosen() {
     let server = Upstream::echo();
     let (_file, proxy) = forwarding("name_header = \"x-user\"\ntier_header = \"x-plan\"", &server);
     let text = get(proxy.addr(), "/", &["X-Api-Key: k-2", "X-User: forged"]).text().to_lowercase();
-    assert!(text.contains("x-user: acme") && text.contains("x-plan: pro") && !text.contains("forged"), "{text}");
+    assert!(
+        text.contains("x-user: acme") && text.contains("x-plan: pro") && !text.contains("forged"),
+        "{text}"
+    );
 }
 
 #[test]

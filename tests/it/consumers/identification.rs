@@ -19,7 +19,11 @@ fn a_request_without_a_known_credential_is_rejected_with_401() {
     assert_eq!(missing.header("www-authenticate"), Some("ApiKey"));
     assert_eq!(missing.header("cache-control"), Some("no-store"));
     assert_eq!(missing.header("content-type"), Some("application/problem+json"));
-    assert!(missing.text().contains("the request needs one x-api-key header"), "{}", missing.text());
+    assert!(
+        missing.text().contains("the request must have exactly one x-api-key header"),
+        "{}",
+        missing.text()
+    );
     for (name, key, status) in [
         ("plain", "k-2", 200),
         ("hashed", "k-4711", 200),
@@ -71,7 +75,6 @@ fn requests_without_a_consumer_can_be_served() {
     assert_eq!(status_of(&proxy, "/", "k-2"), StatusCode::OK);
     assert_eq!(status_of(&proxy, "/", "k-4711"), StatusCode::TOO_MANY_REQUESTS, "the same consumer");
     assert_eq!(status_of(&proxy, "/", "s-1"), StatusCode::OK);
-    assert_eq!(status_of(&proxy, "/", "b-1"), StatusCode::FORBIDDEN);
 }
 
 #[test]
@@ -80,7 +83,8 @@ fn limits_bound_how_fast_credentials_can_be_guessed() {
     let limit = "[limits.guesses]\nrate = \"2/hour\"\ncharge_on = [401]\n\
                  [[routes]]\npath = \"/*\"\nlimits = [\"guesses\"]\nrespond = {}\n";
     let proxy = Tidegate::start(&(file.table("") + limit));
-    let statuses: Vec<u16> = (0..3).map(|number| with_key(&proxy, "/", &format!("guess-{number}")).status()).collect();
+    let statuses: Vec<u16> =
+        (0..3).map(|number| with_key(&proxy, "/", &format!("guess-{number}")).status()).collect();
     assert_eq!(statuses, [401, 401, 429]);
 }
 

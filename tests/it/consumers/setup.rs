@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use http::StatusCode;
 use tempfile::TempDir;
 
-use crate::support::{Response, Tidegate, get};
+use crate::support::{Message, Tidegate, get};
 
 /// A file of consumers, which is deleted with this value.
 pub struct ConsumersFile {
@@ -46,7 +46,7 @@ pub const CONSUMERS: &str = "\
     [blocked]\ncredentials = [\"b-1\"]\nblocked = true\n";
 
 /// Sends a request with a header `X-Api-Key`.
-pub fn with_key(proxy: &Tidegate, path: &str, key: &str) -> Response {
+pub fn with_key(proxy: &Tidegate, path: &str, key: &str) -> Message {
     get(proxy.addr(), path, &[&format!("X-Api-Key: {key}")])
 }
 
