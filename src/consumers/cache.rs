@@ -1,7 +1,9 @@
 //! The consumers of credentials that were seen lately: SHA-256 takes longer than all other work on a credential.
 
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 
 use super::consumer::Consumer;
 use crate::generations::Generations;
@@ -12,16 +14,19 @@ const SHARDS: usize = 64;
 /// Entries of each generation in a shard: 32,768 credentials in all.
 const GENERATION: usize = 256;
 
-/// A keyed hash of a credential. Credentials are compared by it alone, so the time of a lookup reveals nothing about other
-/// credentials; no one outside the process knows the keys.
-type Tag = [u64; 2];
-
 /// Valid credentials and their consumers, bounded in number. Unknown credentials are not in it, so a flood of them evicts
 /// none.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    shards: Sharded<Generations<Tag, Arc<Consumer>, GENERATION>, SHARDS>,
-    keys: [RandomState; 2],
+    shards: Sharded<Generations<u64, Arc<Verified>, GENERATION>, SHARDS>,
+    /// The key of the hash by which entries are found: an attacker can't choose credentials whose hash is that of another.
+    key: RandomState,
+}
+
+/// A credential that is known to be valid.
+struct Verified {
+    credential: Box<[u8]>,
+    consumer: Arc<Consumer>,
 }
 
 impl Cache {
@@ -31,12 +36,26 @@ impl Cache {
         credential: &[u8],
         find: impl FnOnce() -> Option<Arc<Consumer>>,
     ) -> Option<Arc<Consumer>> {
-        let tag = self.keys.each_ref().map(|key| key.hash_one(credential));
-        if let Some(consumer) = self.shards.lock(&tag).get(&tag) {
-            return Some(consumer);
+        let mut hasher = self.key.build_hasher();
+        hasher.write(credential);
+        let hash = hasher.finish();
+        let verified = self.shards.lock(&hash).get(&hash);
+        // In constant time, so that the time of a lookup reveals nothing about another credential.
+        if let Some(verified) = verified
+            && verify_slices_are_equal(&verified.credential, credential).is_ok()
+        {
+            return Some(Arc::clone(&verified.consumer));
         }
         let consumer = find()?;
-        self.shards.lock(&tag).put(tag, Arc::clone(&consumer));
+        let verified = Verified { credential: credential.into(), consumer: Arc::clone(&consumer) };
+        self.shards.lock(&hash).put(hash, Arc::new(verified));
         Some(consumer)
+    }
+}
+
+impl std::fmt::Debug for Verified {
+    /// Without the credential, which is a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Verified").field("consumer", &self.consumer.name).finish_non_exhaustive()
     }
 }

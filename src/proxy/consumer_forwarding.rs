@@ -20,7 +20,8 @@ pub struct ConsumerForwarding {
 }
 
 impl ConsumerForwarding {
-    /// Adds the consumer to a request, and removes its credential.
+    /// Adds the consumer to a request, and removes its credential. A trusted proxy may have sent these headers, so its own
+    /// are removed first; those of other clients are removed already.
     ///
     /// # Errors
     /// The target is not valid without its credential.
@@ -28,15 +29,19 @@ impl ConsumerForwarding {
         &self,
         head: &mut RequestHead,
         consumer: Option<&Consumer>,
+        is_trusted: bool,
     ) -> Result<(), ForwardError> {
         if let Some(source) = &self.hidden {
             source.remove_from(head).map_err(|error| ForwardError::Target(error.into()))?;
         }
         let Some(consumer) = consumer else { return Ok(()) };
-        head.fields.set(&self.name_header, consumer.name.as_bytes());
-        match &consumer.tier {
-            Some(tier) => head.fields.set(&self.tier_header, tier.as_bytes()),
-            None => drop(head.fields.remove(&self.tier_header)),
+        if is_trusted {
+            head.fields.remove(&self.name_header);
+            head.fields.remove(&self.tier_header);
+        }
+        head.fields.push(&self.name_header, consumer.name.as_bytes());
+        if let Some(tier) = &consumer.tier {
+            head.fields.push(&self.tier_header, tier.as_bytes());
         }
         Ok(())
     }

@@ -65,7 +65,8 @@ impl OutboundHead<'_> {
         via::add(fields, &client.via(head.version, plan.route)).map_err(|via::Loop| ForwardError::Loop)?;
         fields.set(X_REQUEST_ID, self.id.as_bytes());
         if let Some(forwarding) = self.consumers {
-            forwarding.apply(head, plan.consumer.as_deref())?;
+            let is_trusted = self.client_ip.is_trusted(client.ip());
+            forwarding.apply(head, plan.consumer.as_deref(), is_trusted)?;
         }
         let fields = &mut head.fields;
         edits.apply(fields);
