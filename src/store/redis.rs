@@ -207,7 +207,8 @@ impl Redis {
             let deadline = self.inner.client.deadline();
             let reply = Box::pin(self.inner.client.eval(&CHANGE, names, arguments, deadline)).await?;
             let count = std::str::from_utf8(&reply).ok().and_then(|text| text.parse::<usize>().ok());
-            known += usize::from(count.unwrap_or(0) > 0);
+            let count = count.ok_or_else(|| StoreError::Malformed("the reply is not a count".to_owned()))?;
+            known += usize::from(count > 0);
         }
         Ok(known)
     }
