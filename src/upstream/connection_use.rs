@@ -146,8 +146,7 @@ impl ConnectionUse {
 
     fn set_client(&self, bits: u128) {
         for (half, bits) in self.client.iter().zip([bits >> 64, bits]) {
-            // The lower half of the bits.
-            #[allow(clippy::cast_possible_truncation)]
+            #[expect(clippy::cast_possible_truncation, reason = "the lower half of the bits is stored")]
             half.store(bits as u64, Ordering::Relaxed);
         }
     }
