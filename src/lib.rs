@@ -2,7 +2,7 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `suggest < id_vec < sharded < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < gate <
+//! `text < suggest < id_vec < sharded < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < gate <
 //! proxy < server < admin < config < reload < app < cli`
 
 pub mod admin;
@@ -23,6 +23,7 @@ pub mod socket;
 pub mod store;
 pub mod suggest;
 pub mod telemetry;
+pub mod text;
 pub mod time;
 pub mod tls;
 pub mod upstream;

@@ -217,13 +217,9 @@ fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) ->
         cause: cause.map(str::to_owned),
         of: decision.limit,
         remaining: decision.remaining,
-        reset_after: seconds(decision.reset_after),
+        reset_after: decision.reset_after.as_secs_f64(),
         until: decision.retry_after.filter(|_| held).map(|rest| rfc3339(now.after(rest))),
     }
-}
-
-fn seconds(span: Micros) -> f64 {
-    Duration::from(span).as_secs_f64()
 }
 
 /// A time as RFC 3339 writes it.

@@ -9,6 +9,7 @@ use super::fetch::{Endpoint, FetchError};
 use super::keys::Keys;
 use super::spec::KeySource;
 use super::verifier::Verifier;
+use crate::text::plural;
 use crate::time::monotonic;
 use crate::tls::ClientTls;
 
@@ -53,7 +54,7 @@ impl Refresher {
         let (is_usable, message) = match fetched {
             Ok(keys) => {
                 let (count, is_empty) = (keys.len(), keys.is_empty());
-                let plural = if count == 1 { "" } else { "s" };
+                let plural = plural(count);
                 if self.verifier.replace_keys(keys) {
                     // Log new keys even if the message is the same.
                     self.last_message.clear();

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use crate::text::LOWER_HEX;
+
 /// The most bytes of one text in a line.
 const MAX_TEXT: usize = 2 * 1024;
 /// Bytes that are checked together.
@@ -74,7 +76,7 @@ pub(super) fn push_json(out: &mut Vec<u8>, text: &[u8]) {
 
 fn push_character(out: &mut Vec<u8>, character: char) {
     if is_unsafe(character) {
-        let digit = |shift: u32| b"0123456789abcdef"[(u32::from(character) >> shift) as usize & 0xf];
+        let digit = |shift: u32| LOWER_HEX[(u32::from(character) >> shift) as usize & 0xf];
         out.extend_from_slice(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)]);
     } else {
         out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
