@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::fetch::{Endpoint, FetchError};
+use super::fetch::{KeySetUrl, FetchError};
 use super::keys::Keys;
 use super::spec::KeySource;
 use super::verifier::Verifier;
@@ -22,7 +22,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Refresher {
     verifier: Arc<Verifier>,
-    endpoint: Endpoint,
+    endpoint: KeySetUrl,
     tls: Option<ClientTls>,
     /// The last message in the log, so that it is not repeated.
     last_message: String,

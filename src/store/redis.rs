@@ -24,12 +24,12 @@ use tokio::sync::{Notify, oneshot};
 
 pub use script::{CHANGE, Script, TAKE};
 pub use spec::RedisSpec;
-pub use url::{Endpoint, Node, Target, UrlError};
+pub use url::{RedisAddress, Node, Target, UrlError};
 pub use wire::stored_key;
 
 use self::batcher::Batcher;
 use self::client::{RedisClient, TakeClock};
-use self::connection::Supervisor;
+use self::connection::Reconnector;
 use super::types::{Change, Decisions, StoreError};
 use crate::limit::{Charge, ChargeKind, Key, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, monotonic};
@@ -78,12 +78,12 @@ impl Redis {
     }
 
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
-        let supervisor = Supervisor::new(spec);
+        let supervisor = Reconnector::new(spec);
         let (sender, dropped) = oneshot::channel();
         let client = Arc::new(RedisClient::new(supervisor.client(), spec, clock, sender));
         let reconnect = Arc::default();
         tokio::spawn(supervisor.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
-        let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
+        let is_cluster = matches!(spec.target.endpoint, RedisAddress::Cluster(_));
         let batcher = Batcher::new(Arc::clone(&client), is_cluster);
         Self { inner: Arc::new(Inner { client, batcher, is_cluster, reconnect }) }
     }

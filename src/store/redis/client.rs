@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::cluster;
 use super::script::Script;
 use super::spec::RedisSpec;
-use super::url::Endpoint;
+use super::url::RedisAddress;
 use crate::store::types::StoreError;
 use crate::time::{Clock, monotonic};
 
@@ -50,7 +50,7 @@ pub(super) enum TakeClock {
 impl RedisClient {
     pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock, dropped: oneshot::Sender<()>) -> Self {
         let last_error = ArcSwap::from_pointee("no attempt yet".to_owned());
-        let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
+        let is_cluster = matches!(spec.target.endpoint, RedisAddress::Cluster(_));
         let (client, prefix) = (ArcSwap::from_pointee(client), spec.prefix.clone());
         Self { client, last_error, prefix, timeout: spec.timeout, is_cluster, clock, _dropped: dropped }
     }
