@@ -28,7 +28,7 @@ pub(super) fn target(table: &Table<'_>, directory: &Path) -> Result<Option<Targe
     let tls = tls?;
     let Some(mut target) = target else { return Ok(None) };
     target.tls = tls.or(target.tls);
-    if let RedisAddress::Sentinel { username: name, password: word, .. } = &mut target.endpoint {
+    if let RedisAddress::Sentinel { username: name, password: word, .. } = &mut target.address {
         let filled = |text: Option<Text<'_>>| text.map(|text| text.value).filter(|value| !value.is_empty());
         (*name, *word) = (filled(username), filled(password));
     }
@@ -37,7 +37,7 @@ pub(super) fn target(table: &Table<'_>, directory: &Path) -> Result<Option<Targe
 
 /// Whether a Redis is reached by a Unix socket or at a loopback address. Sentinels and clusters are on several machines.
 pub(super) fn is_on_this_machine(target: &Target) -> bool {
-    match &target.endpoint {
+    match &target.address {
         RedisAddress::Tcp(node) => is_loopback(&node.host),
         RedisAddress::Unix(_) => true,
         RedisAddress::Sentinel { .. } | RedisAddress::Cluster(_) => false,
@@ -60,7 +60,7 @@ fn fits_tls(target: Option<&Target>, item: Option<Item<'_>>) -> bool {
 
 /// Rejects credentials of Sentinels with a URL that names none.
 fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a Text<'a>>) -> bool {
-    if target.is_some_and(|target| matches!(target.endpoint, RedisAddress::Sentinel { .. })) {
+    if target.is_some_and(|target| matches!(target.address, RedisAddress::Sentinel { .. })) {
         return true;
     }
     let mut fits = true;

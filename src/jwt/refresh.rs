@@ -22,7 +22,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Refresher {
     verifier: Arc<Verifier>,
-    endpoint: KeySetUrl,
+    url: KeySetUrl,
     tls: Option<ClientTls>,
     /// The last message in the log, so that it is not repeated.
     last_message: String,
@@ -38,7 +38,7 @@ impl Refresher {
         let KeySource::Url(endpoint) = &verifier.spec().source else { return None };
         Some(Self {
             verifier: Arc::clone(verifier),
-            endpoint: endpoint.clone(),
+            url: endpoint.clone(),
             tls: None,
             last_message: String::new(),
             has_failed: false,
@@ -50,7 +50,7 @@ impl Refresher {
     pub async fn fetch(&mut self) {
         let fetched = self.fetch_keys().await;
         self.has_failed = fetched.is_err();
-        let from = &self.endpoint;
+        let from = &self.url;
         let (is_usable, message) = match fetched {
             Ok(keys) => {
                 let (count, is_empty) = (keys.len(), keys.is_empty());
@@ -101,10 +101,10 @@ impl Refresher {
     }
 
     async fn fetch_keys(&mut self) -> Result<Keys, FetchError> {
-        if self.endpoint.is_tls() && self.tls.is_none() {
+        if self.url.is_tls() && self.tls.is_none() {
             self.tls = Some(ClientTls::with_system_roots()?);
         }
-        let text = self.endpoint.fetch(self.tls.as_ref()).await?;
+        let text = self.url.fetch(self.tls.as_ref()).await?;
         Ok(Keys::parse(&text, &self.verifier.spec().algorithms)?)
     }
 }

@@ -83,7 +83,7 @@ impl Redis {
         let client = Arc::new(RedisClient::new(supervisor.client(), spec, clock, sender));
         let reconnect = Arc::default();
         tokio::spawn(supervisor.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
-        let is_cluster = matches!(spec.target.endpoint, RedisAddress::Cluster(_));
+        let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));
         let batcher = Batcher::new(Arc::clone(&client), is_cluster);
         Self { inner: Arc::new(Inner { client, batcher, is_cluster, reconnect }) }
     }

@@ -50,7 +50,7 @@ pub(super) enum TakeClock {
 impl RedisClient {
     pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock, dropped: oneshot::Sender<()>) -> Self {
         let last_error = ArcSwap::from_pointee("no attempt yet".to_owned());
-        let is_cluster = matches!(spec.target.endpoint, RedisAddress::Cluster(_));
+        let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));
         let (client, prefix) = (ArcSwap::from_pointee(client), spec.prefix.clone());
         Self { client, last_error, prefix, timeout: spec.timeout, is_cluster, clock, _dropped: dropped }
     }

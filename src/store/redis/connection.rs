@@ -50,7 +50,7 @@ pub(super) struct Reconnector {
 fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
     let target = &spec.target;
     let config = Config {
-        server: server(&target.endpoint, turn, known),
+        server: server(&target.address, turn, known),
         username: target.username.clone(),
         password: target.password.clone(),
         database: Some(target.database).filter(|number| *number > 0),
@@ -137,7 +137,7 @@ impl Reconnector {
         reconnect: Arc<Notify>,
         mut dropped: oneshot::Receiver<()>,
     ) {
-        let is_cluster = matches!(self.spec.target.endpoint, RedisAddress::Cluster(_));
+        let is_cluster = matches!(self.spec.target.address, RedisAddress::Cluster(_));
         loop {
             let mut running = self.client.connect();
             let has_ended = tokio::select! {
@@ -172,7 +172,7 @@ impl Reconnector {
     /// Records why there is no connection, until the next client would start with another Sentinel. Without Sentinels another
     /// client would do no better, so this one keeps trying.
     async fn record_failures(&self, redis: &Weak<RedisClient>) {
-        let has_others = match &self.spec.target.endpoint {
+        let has_others = match &self.spec.target.address {
             RedisAddress::Sentinel { nodes, .. } => nodes.len() > 1,
             _ => false,
         };

@@ -88,7 +88,7 @@ fn every_key_is_read() {
         (redis.target.to_string().as_str(), &*redis.prefix),
         ("rediss-sentinel://a.internal:26379,b.internal:6380/2?service=gate", "gate")
     );
-    let RedisAddress::Sentinel { username, password, .. } = &redis.target.endpoint else { panic!("Sentinels") };
+    let RedisAddress::Sentinel { username, password, .. } = &redis.target.address else { panic!("Sentinels") };
     assert_eq!((username.as_deref(), password.as_deref()), (Some("gate"), Some("hush-hush")));
     assert!(redis.client_clock);
     let gate = &config.snapshot.gate;

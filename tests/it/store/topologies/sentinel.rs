@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, RedisServer, Watched};
 
 fn watched_spec(sentinels: &str) -> RedisSpec {
     let mut spec = spec(&format!("redis-sentinel://tidegate:SECRET@{sentinels}/?service=gate"));
-    if let RedisAddress::Sentinel { username, password, .. } = &mut spec.target.endpoint {
+    if let RedisAddress::Sentinel { username, password, .. } = &mut spec.target.address {
         (*username, *password) = (Some("watcher".to_owned()), Some("SECRET".to_owned()));
     }
     spec
