@@ -35,9 +35,9 @@ pub(super) fn check_host(spec: &AdminSpec, head: &request::Parts) -> Result<(), 
         let host = std::str::from_utf8(authority).ok().and_then(host_of);
         let Some(host) = host else { return Err(AdminError::bad_request("the Host header is not valid")) };
         if is_exposed_to_pages && !is_literal(&host) && !is_localhost(&host) {
-            let rejection =
+            let error =
                 AdminError::new(StatusCode::FORBIDDEN, format!("`{host}` is not a name of this interface"));
-            return Err(rejection.help("use its address or localhost, or set `token` in [admin]"));
+            return Err(error.help("use its address or localhost, or set `token` in [admin]"));
         }
     }
     Ok(())
@@ -110,8 +110,8 @@ pub(super) async fn read_json<T: DeserializeOwned>(
     let is_json =
         |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON));
     if !head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).is_some_and(is_json) {
-        let rejection = AdminError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON");
-        return Err(rejection.help("send it with Content-Type: application/json"));
+        let error = AdminError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON");
+        return Err(error.help("send it with Content-Type: application/json"));
     }
     if head.uri.query().is_some_and(|query| !query.is_empty()) {
         return Err(AdminError::bad_request("parameters go into the body, not into the query"));

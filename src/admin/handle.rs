@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 
-use super::response::{self, AdminResponse, AdminError};
+use super::response::{self, AdminError, AdminResponse};
 use super::sessions::Session;
 use super::state::Admin;
 use super::{guard, limits};

@@ -82,19 +82,16 @@ impl Keys<'_> {
             .ok()
             .filter(|length| (Duration::from_millis(1)..=MAX_BLOCK).contains(length));
         let Some(length) = length.map(Micros::from) else {
-            let rejection =
-                AdminError::bad_request(format!("`{}` is not a duration of a block", request.length));
-            return Err(
-                rejection.help("write it with its unit, such as \"30s\", \"10m\", \"1h\" or \"7 days\"")
-            );
+            let error = AdminError::bad_request(format!("`{}` is not a duration of a block", request.length));
+            return Err(error.help("write it with its unit, such as \"30s\", \"10m\", \"1h\" or \"7 days\""));
         };
         let limit = self.limit(&request.limit)?;
         if self.gate.limits.policies[limit].shadow {
-            let rejection = AdminError::bad_request(format!(
+            let error = AdminError::bad_request(format!(
                 "limit {} is in shadow mode, so a block would deny no request",
                 request.limit
             ));
-            return Err(rejection.help("block the key in a limit that enforces, or set mode = \"enforce\""));
+            return Err(error.help("block the key in a limit that enforces, or set mode = \"enforce\""));
         }
         let until = self.clock.now().after(length);
         let done = self.change(&request.limit, &request.key, Change::Block(length), "blocked").await?;
@@ -141,11 +138,11 @@ impl Keys<'_> {
             return Ok(limit);
         }
         let names: Vec<&str> = self.gate.limits().map(|(_, policy)| &*policy.name).collect();
-        let rejection = AdminError::new(StatusCode::NOT_FOUND, format!("unknown limit `{name}`"));
+        let error = AdminError::new(StatusCode::NOT_FOUND, format!("unknown limit `{name}`"));
         Err(match nearest(name, names.iter().copied()) {
-            Some(near) => rejection.help(format!("did you mean `{near}`?")),
-            None if names.is_empty() => rejection.help("the file has no limits"),
-            None => rejection.help(format!("the limits are {}", names.join(", "))),
+            Some(near) => error.help(format!("did you mean `{near}`?")),
+            None if names.is_empty() => error.help("the file has no limits"),
+            None => error.help(format!("the limits are {}", names.join(", "))),
         })
     }
 
@@ -176,8 +173,8 @@ fn parameters<const N: usize>(query: &str, names: [&str; N]) -> Result<[Option<S
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         let index = names.iter().position(|known| *known == name);
         let Some(index) = index else {
-            let rejection = AdminError::bad_request(format!("unknown parameter `{name}`"));
-            return Err(rejection.help(format!("the parameters are {}", names.join(" and "))));
+            let error = AdminError::bad_request(format!("unknown parameter `{name}`"));
+            return Err(error.help(format!("the parameters are {}", names.join(" and "))));
         };
         if found[index].replace(value.into_owned()).is_some() {
             return Err(AdminError::bad_request(format!("the parameter `{name}` is given twice")));

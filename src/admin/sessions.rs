@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use super::client::ClientId;
 use super::failures::Failures;
-use super::response::{AdminResponse, AdminError};
+use super::response::{AdminError, AdminResponse};
 
 /// The most connections that are not admitted yet: mostly those that wait for a request's head.
 const MAX_PENDING: usize = 64;
@@ -107,9 +107,8 @@ impl Session {
     /// Admits the request: its token has been checked. It is not closed in favour of others any more.
     pub fn admit(&self) -> Result<(), AdminError> {
         let Ok(permit) = Arc::clone(&self.sessions.admitted).try_acquire_owned() else {
-            let rejection =
-                AdminError::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are in progress");
-            return Err(rejection.header(RETRY_AFTER, "1"));
+            let error = AdminError::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are in progress");
+            return Err(error.header(RETRY_AFTER, "1"));
         };
         let _ = self.permit.set(permit);
         self.remove_pending();

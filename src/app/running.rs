@@ -300,7 +300,7 @@ impl Running {
         }
     }
 
-    /// What a worker needs to serve the current configuration.
+    /// The parts that a worker needs to serve the current configuration.
     fn proxy_config(&self, worker: usize) -> ProxyConfig {
         ProxyConfig {
             snapshot: Arc::clone(&self.snapshot),

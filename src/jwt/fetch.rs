@@ -19,11 +19,11 @@ use crate::tls::{ClientTls, TlsError, Transport};
 /// The timeout of a fetch, from the DNS lookup to the last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A URL where keys are published. Displayed without path and query, which may be secret.
+/// The URL of a key set (JWKS). Displayed without path and query, which may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeySetUrl(Url);
 
-/// Why a text is no URL of keys.
+/// Why a text is no URL of a key set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetUrlError {
     /// Not a URL.
@@ -67,7 +67,7 @@ impl KeySetUrl {
     /// Parses a URL.
     ///
     /// # Errors
-    /// See [`EndpointError`].
+    /// See [`KeySetUrlError`].
     pub fn parse(text: &str) -> Result<Self, KeySetUrlError> {
         let url = Url::parse(text).map_err(|_| KeySetUrlError::Malformed)?;
         match url.scheme() {
@@ -143,6 +143,6 @@ impl std::fmt::Display for KeySetUrl {
 
 impl std::fmt::Debug for KeySetUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Endpoint({self})")
+        write!(f, "KeySetUrl({self})")
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::fetch::{KeySetUrl, FetchError};
+use super::fetch::{FetchError, KeySetUrl};
 use super::keys::Keys;
 use super::spec::KeySource;
 use super::verifier::Verifier;
@@ -35,10 +35,10 @@ impl Refresher {
     /// A refresher for this verifier; none if its keys come from a file.
     #[must_use]
     pub fn new(verifier: &Arc<Verifier>) -> Option<Self> {
-        let KeySource::Url(endpoint) = &verifier.spec().source else { return None };
+        let KeySource::Url(url) = &verifier.spec().source else { return None };
         Some(Self {
             verifier: Arc::clone(verifier),
-            url: endpoint.clone(),
+            url: url.clone(),
             tls: None,
             last_message: String::new(),
             has_failed: false,

@@ -42,7 +42,7 @@ pub struct ConnectionLimiter {
     refused: [AtomicU64; 2],
 }
 
-/// Counts an open connection until it is dropped.
+/// Counts an open connection of a client until it is dropped.
 #[derive(Debug)]
 pub(super) struct ClientConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
@@ -61,7 +61,8 @@ impl ConnectionLimiter {
         max: usize,
         client: Option<IpAddr>,
     ) -> Result<ClientConnectionPermit, TooManyConnections> {
-        let permit = ClientConnectionPermit { limiter: Arc::clone(self), client: None, status: Arc::default() };
+        let permit =
+            ClientConnectionPermit { limiter: Arc::clone(self), client: None, status: Arc::default() };
         if self.open.fetch_add(1, Ordering::Relaxed) < max || self.evict_one(max, client) {
             return Ok(permit);
         }
@@ -209,7 +210,8 @@ mod tests {
             let mut permit = limiter.acquire(8, Some(client))?;
             permit.assign_to(client, None).map(|()| permit)
         };
-        let held: Vec<ClientConnectionPermit> = [1, 2, 2, 2, 2, 3, 3, 3].map(|client| take(client).unwrap()).into();
+        let held: Vec<ClientConnectionPermit> =
+            [1, 2, 2, 2, 2, 3, 3, 3].map(|client| take(client).unwrap()).into();
         let idle = |number: usize| held[number].status().set_idle(true);
         let evicted = || held.iter().filter(|permit| permit.status().is_evicted()).count();
         assert_eq!(take(4).unwrap_err(), TooManyConnections::Listener(8));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::connection_limiter::{ConnectionLimiter, ClientConnectionPermit, TooManyConnections};
+use super::connection_limiter::{ClientConnectionPermit, ConnectionLimiter, TooManyConnections};
 use super::proxy_protocol::{self, ProxyHeaderError};
 use super::spec::ListenerSpec;
 use crate::proxy::ActiveProxy;

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, oneshot};
 
 pub use script::{CHANGE, Script, TAKE};
 pub use spec::RedisSpec;
-pub use url::{RedisAddress, Node, Target, UrlError};
+pub use url::{Node, RedisAddress, Target, UrlError};
 pub use wire::stored_key;
 
 use self::batcher::Batcher;
@@ -53,7 +53,7 @@ struct Inner {
     batcher: Arc<Batcher>,
     /// Whether keys lie on several nodes.
     is_cluster: bool,
-    /// Has the supervisor replace the connection.
+    /// Makes the reconnector replace the connection.
     reconnect: Arc<Notify>,
 }
 
@@ -78,11 +78,11 @@ impl Redis {
     }
 
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
-        let supervisor = Reconnector::new(spec);
+        let reconnector = Reconnector::new(spec);
         let (sender, dropped) = oneshot::channel();
-        let client = Arc::new(RedisClient::new(supervisor.client(), spec, clock, sender));
+        let client = Arc::new(RedisClient::new(reconnector.client(), spec, clock, sender));
         let reconnect = Arc::default();
-        tokio::spawn(supervisor.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
+        tokio::spawn(reconnector.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
         let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));
         let batcher = Batcher::new(Arc::clone(&client), is_cluster);
         Self { inner: Arc::new(Inner { client, batcher, is_cluster, reconnect }) }
@@ -113,7 +113,7 @@ impl Redis {
 
     /// Replaces the connection, unless one is being made.
     pub fn reconnect(&self) {
-        // Only if the supervisor waits for it now: a stored permit would replace a later connection that works.
+        // Only if the reconnector waits for it now: a stored permit would replace a later connection that works.
         self.inner.reconnect.notify_waiters();
     }
 

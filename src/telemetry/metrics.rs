@@ -239,7 +239,7 @@ impl Scrape {
         gauge(encoder, "store_breakers_open", help, self.gauges.breakers_open)?;
         let help = "Times that a worker's circuit breaker of the store has opened.";
         total(encoder, "store_breaker_openings", help, self.gauges.breaker_openings)?;
-        let help = "Units that were admitted while the store was unavailable, by what became of them.";
+        let help = "Units that were admitted while the store was unavailable, by outcome.";
         let mut metric = encoder.encode_descriptor("charge_back_units", help, None, MetricType::Counter)?;
         for ((_, name), count) in ChargeBack::ALL.iter().zip(&self.gauges.charge_back) {
             counter(&mut metric, &[("outcome", *name)], *count)?;

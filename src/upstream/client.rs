@@ -101,11 +101,14 @@ impl Upstream {
         options: ForwardOptions<'_>,
         mut log: AttemptLog<'_>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
+        // First, so that a rejected request neither waits for a connection nor adds to the retry budget.
         let client_permit = self.shared.admit_client(options.client)?.map(Rc::new);
         // Each attempt prefixes the original target with the base path of its server.
         let target = self.has_base_paths.then(|| request.head.uri.clone());
         let spec = self.shared.spec();
+        // One deadline for all attempts, so that retries do not extend `total_timeout`.
         let deadline = spec.total_timeout.map(|total| cached_now() + total);
+        // The request keeps its endpoints if a resolver replaces them meanwhile, so that the indexes in `tried` stay valid.
         let endpoints = Rc::clone(&self.endpoints.borrow());
         // The index of the endpoint of each failed attempt.
         let mut tried = SmallVec::<[usize; 4]>::new();
@@ -117,6 +120,7 @@ impl Upstream {
                 Selection::At(index) => (index, None),
                 Selection::New(index, permit) => (index, Some(Acquired::Permit(permit))),
                 Selection::Full(index) => {
+                    // Before the wait, so that a request that gets no connection is logged with its server.
                     log.attempt(&endpoints.pools[index], tried.len() + 1);
                     // Boxed because it is large, and few requests wait.
                     let wait = Box::pin(endpoints.wait(index, &tried, options.client, deadline));
@@ -129,11 +133,13 @@ impl Upstream {
             address(request, target.as_ref(), pool, options.host)?;
             let attempt_options = AttemptOptions {
                 forward: options,
+                // A retry must not fail because an idle connection has become stale.
                 needs_new_connection: !tried.is_empty(),
                 may_retry: tried.len() < spec.retries as usize,
                 has_alternatives: endpoints.pools.len() > 1,
                 deadline,
             };
+            // Dropped with a cancelled request, so that the endpoint does not seem busy for ever.
             let mut in_flight = InFlight::start(pool);
             let detachable = Detachable::of(&permit, client_permit.as_ref(), spec.response_timeout);
             match attempt(pool, acquired, request, attempt_options, detachable).await {

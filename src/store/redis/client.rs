@@ -20,7 +20,7 @@ use super::url::RedisAddress;
 use crate::store::types::StoreError;
 use crate::time::{Clock, monotonic};
 
-/// Calls over one connection, which the supervisor replaces when it fails.
+/// Calls over one connection, which the [`Reconnector`](super::connection::Reconnector) replaces when it fails.
 pub(super) struct RedisClient {
     client: ArcSwap<Client>,
     /// Why the last connection failed.
@@ -29,7 +29,7 @@ pub(super) struct RedisClient {
     timeout: Duration,
     is_cluster: bool,
     clock: TakeClock,
-    /// Dropped with this client: then the supervisor closes the connection.
+    /// Dropped with this client: then the reconnector closes the connection.
     _dropped: oneshot::Sender<()>,
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::client::RedisClient;
 use super::spec::RedisSpec;
-use super::url::{RedisAddress, Node};
+use super::url::{Node, RedisAddress};
 use crate::time::monotonic;
 
 /// The bounds of the timeout of connecting, and of fred's own commands.
@@ -36,7 +36,7 @@ const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 /// The longest that a connection attempt may take. It is shorter, unless many nodes of a cluster do not respond.
 const MAX_ATTEMPT: Duration = Duration::from_secs(10);
 
-/// Runs a client, and replaces it when it has become useless.
+/// Runs a client, and replaces it when it no longer works.
 pub(super) struct Reconnector {
     spec: RedisSpec,
     client: Client,
@@ -95,9 +95,9 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
     Client::new(config, Some(performance), Some(connection), Some(reconnect))
 }
 
-fn server(endpoint: &RedisAddress, turn: usize, known: &[Server]) -> ServerConfig {
+fn server(address: &RedisAddress, turn: usize, known: &[Server]) -> ServerConfig {
     let one = |node: &Node| Server::new(node.host.as_str(), node.port);
-    match endpoint {
+    match address {
         RedisAddress::Tcp(node) => ServerConfig::Centralized { server: one(node) },
         RedisAddress::Unix(path) => ServerConfig::Unix { path: path.clone() },
         RedisAddress::Sentinel { nodes, service, username, password } => {
@@ -118,7 +118,7 @@ fn server(endpoint: &RedisAddress, turn: usize, known: &[Server]) -> ServerConfi
 }
 
 impl Reconnector {
-    /// A supervisor whose client is not connected yet.
+    /// A reconnector whose client is not connected yet.
     pub fn new(spec: &RedisSpec) -> Self {
         let turn = fastrand::usize(..=usize::from(u16::MAX));
         Self { spec: spec.clone(), client: build(spec, turn, &[]), turn, known: Vec::new() }

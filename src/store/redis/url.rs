@@ -21,7 +21,7 @@ pub struct Target {
     pub tls: Option<ClientTls>,
 }
 
-/// The address of a Redis.
+/// The address of a Redis: one server, or the nodes by which it is found.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RedisAddress {
     /// On TCP.
@@ -129,7 +129,7 @@ impl Target {
             nodes.push(node(&parse(&format!("redis://{host}"))?, kind)?);
         }
         let database = database(url.path())?;
-        let endpoint = match kind {
+        let address = match kind {
             Kind::Server if nodes.len() > 1 => {
                 return Err(UrlError::Malformed("more than one host".to_owned()));
             }
@@ -144,7 +144,7 @@ impl Target {
             reject_extra(&url)?;
         }
         let tls = if is_secure { Some(ClientTls::with_system_roots()?) } else { None };
-        Ok(Self { address: endpoint, username, password, database, tls })
+        Ok(Self { address, username, password, database, tls })
     }
 }
 

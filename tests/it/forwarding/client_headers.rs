@@ -65,7 +65,7 @@ fn other_names(message: &Message) -> Vec<String> {
 #[test]
 fn forwarding_headers_of_clients_are_removed() {
     let server = Upstream::echo();
-    let proxy = proxy_for(&server, "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let claims = claims();
     let more = ["X-Forwarded: kept", "X_Free: kept", "X-Real-IP-Too: kept", "Proxy-Kind: kept"];
     let received = seen(&proxy, &[&lines(&claims)[..], &more].concat());
@@ -81,7 +81,7 @@ fn forwarding_headers_of_clients_are_removed() {
 #[test]
 fn forwarding_headers_are_removed_over_http_2_and_from_trailers() {
     let server = Upstream::echo();
-    let proxy = proxy_for(&server, "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let request = FAMILY
         .iter()
         .flat_map(|name| spellings(name))
@@ -162,7 +162,8 @@ fn forwarded_is_rebuilt_from_x_forwarded_for_of_a_trusted_proxy() {
 #[test]
 fn x_forwarded_headers_are_rebuilt_from_forwarded_of_a_trusted_proxy() {
     let server = Upstream::echo();
-    let proxy = proxy_for(&server, "trusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\nheader = \"forwarded\"");
+    let proxy =
+        proxy_for(&server, "trusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\nheader = \"forwarded\"");
     let forged = [
         "Host: a",
         "X-Forwarded-For: 6.6.6.6",

@@ -1,12 +1,12 @@
 //! Headers of forwarded requests and responses.
 
-use crate::support::{Client, Upstream, get};
+use crate::support::{Client, Tidegate, Upstream, get};
 use crate::upstream::setup::{proxy_for, with_route};
 
 #[test]
 fn a_plain_request_gets_only_forwarding_headers() {
     let server = Upstream::echo();
-    let proxy = proxy_for(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let response = get(proxy.addr(), "/a?b", &["Host: a.test:80", "Accept: x/y", "X-Odd:  two words "]);
     let mut received = response.echoed();
     assert_eq!(received.start, "GET /a?b HTTP/1.1");
@@ -30,7 +30,7 @@ fn a_plain_request_gets_only_forwarding_headers() {
 #[test]
 fn hop_by_hop_request_headers_are_removed() {
     let server = Upstream::echo();
-    let proxy = proxy_for(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     let response = client.ask(
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\
@@ -70,7 +70,7 @@ fn hop_by_hop_response_headers_are_removed() {
          Keep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nProxy-Connection: close\r\nUpgrade: h2c\r\nTE: x\r\n\
          Trailer: X-Sum, Content-Length\r\nServer: theirs\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\nok",
     );
-    let proxy = proxy_for(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     for _ in 0..2 {
         let response = client.get("/", &[]);

@@ -10,7 +10,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate::http1::{Fields, names};
-use tidegate::jwt::{KeySetUrl, JwtSpec, KeySource, Refresher, TokenError, Verifier};
+use tidegate::jwt::{JwtSpec, KeySetUrl, KeySource, Refresher, TokenError, Verifier};
 use tidegate::time::Clock;
 
 use crate::support::{

@@ -129,7 +129,7 @@ fn an_unread_response_is_not_idle_during_a_drain() {
             let _ = caller.try_send([head.as_bytes(), &vec![b'x'; length]].concat());
         }
     });
-    let mut proxy = proxy_for(&server, "");
+    let mut proxy = Tidegate::forwarding_to(&server.url());
     let (mut clients, mut multiplexed) = (Vec::new(), Vec::new());
     for length in (1..100).map(|number| number * STEP) {
         let mut client = Client::connect(proxy.addr());
@@ -172,7 +172,7 @@ fn a_started_response_is_finished_after_sigterm() {
         let _ = caller.try_send("more");
         let _ = caller.request();
     });
-    let mut proxy = proxy_for(&server, "");
+    let mut proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     client.read_head().unwrap().unwrap();

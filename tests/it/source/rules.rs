@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::files::{files_below, parsed, sources};
 
-/// Each may import only what stands before it.
+/// The modules in their order: each may import only the modules before it.
 const ORDER: [&str; 23] = [
     "text",
     "suggest",
@@ -32,8 +32,8 @@ const ORDER: [&str; 23] = [
     "main",
 ];
 
-/// Libraries that one room keeps to itself.
-const KEPT: [(&str, &[&str]); 7] = [
+/// Libraries that only this module uses.
+const LIBRARIES: [(&str, &[&str]); 7] = [
     ("fred::", &["src/store/redis"]),
     ("jsonwebtoken::", &["src/jwt"]),
     ("hickory_resolver::", &["src/upstream/resolver"]),
@@ -43,7 +43,7 @@ const KEPT: [(&str, &[&str]); 7] = [
     ("toml::", &["src/config"]),
 ];
 
-/// What only `time` may say, because it alone reads clocks.
+/// Calls that only `time` may make, because no other module reads clocks.
 const CLOCKS: [&str; 2] = ["SystemTime::now", "Instant::now"];
 
 const LONGEST: usize = 400;
@@ -75,7 +75,7 @@ fn imports_follow_the_module_order() {
             let is_right = |name: &String| ORDER[rank + 1..].contains(&name.as_str());
             assert!(
                 !used.is_some_and(is_right),
-                "{} uses {}, which stands to its right in the order of modules",
+                "{} uses {}, which is to its right in the order of modules",
                 file.path,
                 path.join("::")
             );
@@ -94,9 +94,9 @@ fn architecture_lists_the_modules_in_order() {
 #[test]
 fn libraries_stay_in_their_modules() {
     for (path, text) in sources() {
-        for (library, rooms) in KEPT {
-            let is_at_home = rooms.iter().any(|room| path.starts_with(room));
-            assert!(is_at_home || !text.contains(library), "{path} uses {library}");
+        for (library, modules) in LIBRARIES {
+            let is_allowed = modules.iter().any(|module| path.starts_with(module));
+            assert!(is_allowed || !text.contains(library), "{path} uses {library}");
         }
     }
 }
