@@ -174,7 +174,7 @@ impl Limiter {
                 }
                 // If Redis fails, the limits continue from its last decisions and not from empty counts.
                 fallback.seed(limits, &requested, &decisions);
-                // On a cluster a denied request may have its other charges refunded, so that others pass earlier than a cached denial.
+                // On a cluster the charges of a denied request are refunded, so that a denial by them may soon be outdated.
                 if !redis.may_roll_back() {
                     self.denials.record(&limits.policies, &requested, &decisions, lookup);
                 }

@@ -17,7 +17,8 @@ use crate::telemetry::Attempt;
 #[derive(Clone, Copy)]
 pub(super) struct AttemptOptions<'a> {
     pub forward: ForwardOptions<'a>,
-    /// Whether to open a new connection instead of reusing an idle one.
+    /// Whether to open a new connection instead of reusing an idle one: a retry must not fail because an idle connection
+    /// has become stale.
     pub needs_new_connection: bool,
     /// Whether another attempt may follow.
     pub may_retry: bool,

@@ -108,9 +108,8 @@ impl Upstream {
         let spec = self.shared.spec();
         // One deadline for all attempts, so that retries do not extend `total_timeout`.
         let deadline = spec.total_timeout.map(|total| cached_now() + total);
-        // The request keeps its endpoints if a resolver replaces them meanwhile, so that the indexes in `tried` stay valid.
+        // Kept if a resolver replaces them meanwhile: `tried` has the index of the endpoint of each failed attempt.
         let endpoints = Rc::clone(&self.endpoints.borrow());
-        // The index of the endpoint of each failed attempt.
         let mut tried = SmallVec::<[usize; 4]>::new();
         self.budget.deposit();
         log.start(&self.label);
@@ -133,13 +132,11 @@ impl Upstream {
             address(request, target.as_ref(), pool, options.host)?;
             let attempt_options = AttemptOptions {
                 forward: options,
-                // A retry must not fail because an idle connection has become stale.
                 needs_new_connection: !tried.is_empty(),
                 may_retry: tried.len() < spec.retries as usize,
                 has_alternatives: endpoints.pools.len() > 1,
                 deadline,
             };
-            // Dropped with a cancelled request, so that the endpoint does not seem busy for ever.
             let mut in_flight = InFlight::start(pool);
             let detachable = Detachable::of(&permit, client_permit.as_ref(), spec.response_timeout);
             match attempt(pool, acquired, request, attempt_options, detachable).await {
@@ -150,9 +147,7 @@ impl Upstream {
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {
-                    if failed.error.has_head() {
-                        log.head();
-                    }
+                    log.failure(&failed.error);
                     self.check_retry(failed, in_flight, attempt_options)?;
                 }
             }
@@ -255,6 +250,13 @@ impl AttemptLog<'_> {
     fn head(&mut self) {
         if let Some(forwarding) = &mut self.0 {
             forwarding.head_received();
+        }
+    }
+
+    /// Records a failed attempt: the head may have arrived all the same.
+    fn failure(&mut self, error: &ForwardError) {
+        if error.has_head() {
+            self.head();
         }
     }
 }
