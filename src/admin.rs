@@ -20,5 +20,5 @@ mod state;
 
 pub use listen::{AdminListenError, AdminListener, listen};
 pub use serve::serve;
-pub use spec::{AdminAddress, AdminSpec, Token, TokenError};
+pub use spec::{AdminAddress, AdminSpec, AdminTokenError, Token};
 pub use state::{Admin, GaugeSources};

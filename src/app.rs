@@ -15,6 +15,7 @@ use crate::config::{Config, Loaded};
 use crate::reload::{ConfigSource, FileWatcher, describe};
 use crate::server::{self, InheritedSockets, Lifecycle, LifecycleSender};
 use crate::telemetry::{AccessOutput, set_log_level, write_log};
+use crate::text::plural;
 
 /// How long shutdown waits until the last lines of the access log are written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -133,8 +134,8 @@ impl Supervisor {
             Ok(Ok(loaded)) => self.apply(loaded, why).await,
             Ok(Err(report)) => {
                 write_log(&report.text());
-                let plural = if report.len() == 1 { "" } else { "s" };
-                Err(anyhow::anyhow!("{file} has {} problem{plural}", report.len()))
+                let count = report.len();
+                Err(anyhow::anyhow!("{file} has {count} problem{}", plural(count)))
             }
             Err(error) => Err(error.into()),
         };

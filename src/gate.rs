@@ -106,7 +106,7 @@ pub struct Gate {
     pub consumers: Option<ConsumerRules>,
 }
 
-/// What the limits of one request charge, exempt and require.
+/// The charges and exemptions of the limits of one request, and the key part that it lacks.
 #[derive(Debug, Default)]
 struct LimitMatches {
     charges: Charges,
@@ -236,7 +236,7 @@ impl Gate {
         trust == Trust::Any || self.client_ip.is_trusted(peer)
     }
 
-    /// What a limit does with a request whose key under this limit is `key`. The first of these applies: block, allow,
+    /// The treatment of a request whose key under this limit is `key`. The first of these applies: block, allow,
     /// override, tier, the limit's own policy. A limit in shadow mode rejects no request.
     #[must_use]
     pub fn match_limit<'a>(

@@ -15,7 +15,7 @@ mod verifier;
 
 pub use claims::Claims;
 pub use error::TokenError;
-pub use fetch::{Endpoint, EndpointError, FetchError};
+pub use fetch::{FetchError, KeySetUrl, KeySetUrlError};
 pub use jsonwebtoken::Algorithm;
 pub use keys::{JwksError, Keys};
 pub use refresh::Refresher;

@@ -2,8 +2,8 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `suggest < id_vec < sharded < generations < time < limit < http1 < telemetry < socket < tls < store < limiter < upstream < jwt < consumers < gate <
-//! proxy < server < admin < config < reload < app < cli`
+//! `text < suggest < id_vec < sharded < generations < time < limit < http1 < telemetry < socket < tls < store < limiter <
+//! upstream < jwt < consumers < gate < proxy < server < admin < config < reload < app < cli`
 
 pub mod admin;
 pub mod app;
@@ -25,6 +25,7 @@ pub mod socket;
 pub mod store;
 pub mod suggest;
 pub mod telemetry;
+pub mod text;
 pub mod time;
 pub mod tls;
 pub mod upstream;

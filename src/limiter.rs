@@ -44,7 +44,7 @@ pub struct Limiter {
     denials: Arc<DenialCache>,
 }
 
-/// What all workers share about the store.
+/// The state of a store that all workers share.
 #[derive(Clone, Debug)]
 pub struct SharedState {
     /// Counts by the shares of this process while the store is unavailable.
@@ -53,7 +53,7 @@ pub struct SharedState {
     pub breakers: Arc<Breakers>,
     /// Cached denials; must be cleared when something is reset or refunded by hand.
     pub denials: Arc<DenialCache>,
-    /// What was admitted while the store was unavailable, and is not paid yet.
+    /// The charges admitted while the store was unavailable, and not paid yet.
     pub ledger: Arc<OutageLedger>,
     /// How many proxies share the store.
     pub instances: NonZeroU64,
@@ -145,12 +145,15 @@ impl Limiter {
 
     async fn decide_in_redis(&self, redis: &Redis, limits: &Limits, charges: &[Charge]) -> Admission {
         let fallback = &self.client.fallback;
+        // After an outage Redis does not know all charges until every proxy has paid its debts. Until then a request must
+        // also fit the share of this process, or several proxies could admit more than the limit.
         let shares = if fallback.is_settled(limits, charges) {
             ShareRefunds::new()
         } else {
             match fallback.take_shares(limits, charges) {
                 Ok(shares) => shares,
                 Err(denied) => {
+                    // Redis is not called: the request is denied whatever its decision would be.
                     let LocalDecisions { charges, decisions, slots } = *denied;
                     return Admission::new(&limits.shares, &charges, &decisions, slots);
                 }
@@ -158,16 +161,20 @@ impl Limiter {
         };
         // Requested before the call: if the client disconnects during it, the store may have given the slots.
         let (requested, slots) = fallback.slots.request(limits, SlotOwner::store, charges);
+        // Before the call, so that no denial outlives its `retry_after`, or a reset that clears the cache during the call.
         let lookup = self.denials.lookup(cached_now());
         match redis.take(&limits.policies, &requested).await {
             Ok(decisions) => {
                 self.client.record_success();
                 fallback.counts.record_store_decisions(&limits.policies, &requested, &decisions);
                 let mut admission = Admission::new(&limits.policies, &requested, &decisions, slots);
+                // All charges of a request are made or none, also in the shares.
                 if admission.verdict.is_err() {
                     fallback.refund_shares(limits, &shares);
                 }
+                // If Redis fails, the limits continue from its last decisions and not from empty counts.
                 fallback.seed(limits, &requested, &decisions);
+                // On a cluster the charges of a denied request are refunded, so that a denial by them may soon be outdated.
                 if !redis.may_roll_back() {
                     self.denials.record(&limits.policies, &requested, &decisions, lookup);
                 }
@@ -178,6 +185,7 @@ impl Limiter {
             }
             Err(error) => {
                 self.client.record_failure(&error);
+                // `decide_locally` charges the shares itself.
                 fallback.refund_shares(limits, &shares);
                 self.decide_locally(limits, charges, Some(&error))
             }
@@ -188,7 +196,9 @@ impl Limiter {
     /// takes precedence over one whose share is used up.
     fn decide_locally(&self, limits: &Limits, charges: &[Charge], error: Option<&StoreError>) -> Admission {
         let fallback = &self.client.fallback;
+        // Before the shares are charged: a request that such a limit denies must not use them up.
         if fallback.denies(limits, charges) {
+            // A retry before the next probe of the store would be denied as well.
             return Admission::unavailable(fallback.breaker.until_probe().max(RETRY_AFTER));
         }
         let LocalDecisions { charges, decisions, slots } = fallback.decide(limits, charges, error);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use tokio::task::JoinError;
 
 use crate::config::{self, Change, Fingerprint, Loaded, Part, Report};
+use crate::text::join_and;
 
 pub use watcher::FileWatcher;
 
@@ -137,10 +138,7 @@ fn listed(names: &[String]) -> String {
     if names.len() > MAX_NAMES {
         return format!("{} and {} others", names[..MAX_NAMES].join(", "), names.len() - MAX_NAMES);
     }
-    match names.split_last() {
-        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
-        _ => names.concat(),
-    }
+    join_and(names)
 }
 
 #[cfg(test)]

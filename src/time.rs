@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+use crate::text::plural;
+
 /// How long a formatted date is reused.
 const MAX_DATE_AGE: Duration = Duration::from_millis(250);
 
@@ -85,6 +87,12 @@ impl Micros {
     pub fn ceil_secs(self) -> u64 {
         self.0.div_ceil(Self::SECOND.0)
     }
+
+    /// This span in seconds.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        Duration::from(self).as_secs_f64()
+    }
 }
 
 impl From<Duration> for Micros {
@@ -104,7 +112,7 @@ impl From<Micros> for Duration {
 pub fn format_duration(span: Duration) -> String {
     let days = span.as_secs() / 86_400;
     let rest = span.saturating_sub(Duration::from_hours(24 * days));
-    let days = format!("{days}day{}", if days == 1 { "" } else { "s" });
+    let days = format!("{days}day{}", plural(days));
     match (span == rest, rest.is_zero()) {
         (true, _) => humantime::format_duration(rest).to_string(),
         (false, true) => days,

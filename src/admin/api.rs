@@ -112,7 +112,7 @@ pub struct KeyStatus {
     pub key: String,
     /// Whether a request of cost 1 would pass now.
     pub allowed: bool,
-    /// What denies it: `quota`, `ban` or `block`.
+    /// The reason of a denial: `quota`, `ban` or `block`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cause: Option<String>,
     /// The most units that can be available at once.

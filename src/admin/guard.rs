@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::client::ClientId;
 use super::failures::Failures;
-use super::response::Rejection;
+use super::response::AdminError;
 use super::spec::{AdminAddress, AdminSpec};
 use crate::gate::host_of;
 use crate::time::monotonic;
@@ -24,20 +24,20 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Rejects requests of a web page whose own domain name resolves to this interface (DNS rebinding). A page can't use an
 /// address in place of its name, does not know the token, and can't connect to a Unix socket.
-pub(super) fn check_host(spec: &AdminSpec, head: &request::Parts) -> Result<(), Rejection> {
+pub(super) fn check_host(spec: &AdminSpec, head: &request::Parts) -> Result<(), AdminError> {
     let mut named: Vec<&[u8]> = head.headers.get_all(HOST).iter().map(HeaderValue::as_bytes).collect();
     if named.len() != 1 {
-        return Err(Rejection::bad_request("the request must have exactly one Host header"));
+        return Err(AdminError::bad_request("the request must have exactly one Host header"));
     }
     let is_exposed_to_pages = spec.token.is_none() && matches!(spec.address, AdminAddress::Tcp(_));
     named.extend(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
     for authority in named {
         let host = std::str::from_utf8(authority).ok().and_then(host_of);
-        let Some(host) = host else { return Err(Rejection::bad_request("the Host header is not valid")) };
+        let Some(host) = host else { return Err(AdminError::bad_request("the Host header is not valid")) };
         if is_exposed_to_pages && !is_literal(&host) && !is_localhost(&host) {
-            let rejection =
-                Rejection::new(StatusCode::FORBIDDEN, format!("`{host}` is not a name of this interface"));
-            return Err(rejection.help("use its address or localhost, or set `token` in [admin]"));
+            let error =
+                AdminError::new(StatusCode::FORBIDDEN, format!("`{host}` is not a name of this interface"));
+            return Err(error.help("use its address or localhost, or set `token` in [admin]"));
         }
     }
     Ok(())
@@ -57,7 +57,7 @@ pub(super) fn check_token(
     head: &request::Parts,
     client: ClientId,
     failures: &Failures,
-) -> Result<(), Rejection> {
+) -> Result<(), AdminError> {
     let Some(token) = &spec.token else { return Ok(()) };
     let mut values = head.headers.get_all(AUTHORIZATION).iter();
     let (Some(first), second) = (values.next().and_then(|value| bearer(value.as_bytes())), values.next())
@@ -69,7 +69,7 @@ pub(super) fn check_token(
     if let Some(pause) = failures.pause(client, now) {
         let seconds = pause.as_millis().div_ceil(1_000).to_string();
         let error = "too many wrong tokens from this address";
-        return Err(Rejection::new(StatusCode::TOO_MANY_REQUESTS, error).header(RETRY_AFTER, seconds));
+        return Err(AdminError::new(StatusCode::TOO_MANY_REQUESTS, error).header(RETRY_AFTER, seconds));
     }
     if second.is_none() && token.is(first) {
         return Ok(());
@@ -78,8 +78,8 @@ pub(super) fn check_token(
     Err(unauthorized("wrong token"))
 }
 
-fn unauthorized(error: &str) -> Rejection {
-    Rejection::new(StatusCode::UNAUTHORIZED, error)
+fn unauthorized(error: &str) -> AdminError {
+    AdminError::new(StatusCode::UNAUTHORIZED, error)
         .header(WWW_AUTHENTICATE, "Bearer")
         .help("send the token of [admin]: Authorization: Bearer TOKEN")
 }
@@ -91,7 +91,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 }
 
 /// Rejects methods other than GET and HEAD.
-pub(super) fn require_read(head: &request::Parts) -> Result<(), Rejection> {
+pub(super) fn require_read(head: &request::Parts) -> Result<(), AdminError> {
     if head.method == Method::GET || head.method == Method::HEAD {
         return Ok(());
     }
@@ -103,42 +103,42 @@ pub(super) fn require_read(head: &request::Parts) -> Result<(), Rejection> {
 pub(super) async fn read_json<T: DeserializeOwned>(
     head: &request::Parts,
     body: Incoming,
-) -> Result<T, Rejection> {
+) -> Result<T, AdminError> {
     if head.method != Method::POST {
         return Err(not_allowed(head, "POST"));
     }
     let is_json =
         |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON));
     if !head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).is_some_and(is_json) {
-        let rejection = Rejection::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON");
-        return Err(rejection.help("send it with Content-Type: application/json"));
+        let error = AdminError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON");
+        return Err(error.help("send it with Content-Type: application/json"));
     }
     if head.uri.query().is_some_and(|query| !query.is_empty()) {
-        return Err(Rejection::bad_request("parameters go into the body, not into the query"));
+        return Err(AdminError::bad_request("parameters go into the body, not into the query"));
     }
     let body = read(body).await?;
     serde_json::from_slice(&body)
-        .map_err(|error| Rejection::bad_request(format!("the body is not valid: {error}")))
+        .map_err(|error| AdminError::bad_request(format!("the body is not valid: {error}")))
 }
 
 const JSON: &str = "application/json";
 
-async fn read(body: Incoming) -> Result<Bytes, Rejection> {
+async fn read(body: Incoming) -> Result<Bytes, AdminError> {
     let limited = Limited::new(body, MAX_BODY).collect();
     match tokio::time::timeout(BODY_TIMEOUT, limited).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Rejection::new(
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(AdminError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body has more than {MAX_BODY} bytes"),
         )),
-        Ok(Err(_)) => Err(Rejection::bad_request("the body is incomplete")),
-        Err(_) => Err(Rejection::new(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
+        Ok(Err(_)) => Err(AdminError::bad_request("the body is incomplete")),
+        Err(_) => Err(AdminError::new(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
     }
 }
 
-fn not_allowed(head: &request::Parts, allowed: &'static str) -> Rejection {
+fn not_allowed(head: &request::Parts, allowed: &'static str) -> AdminError {
     let error = format!("{} is not allowed for {}", head.method, head.uri.path());
-    Rejection::new(StatusCode::METHOD_NOT_ALLOWED, error).header(ALLOW, allowed)
+    AdminError::new(StatusCode::METHOD_NOT_ALLOWED, error).header(ALLOW, allowed)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 
-use super::response::{self, AdminResponse, Rejection};
+use super::response::{self, AdminError, AdminResponse};
 use super::sessions::Session;
 use super::state::Admin;
 use super::{guard, limits};
@@ -20,14 +20,14 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> AdminResponse {
     // Boxed so that a connection does not hold the space of every operation's future.
-    Box::pin(dispatch(admin, session, request)).await.unwrap_or_else(Rejection::into_response)
+    Box::pin(dispatch(admin, session, request)).await.unwrap_or_else(AdminError::into_response)
 }
 
 async fn dispatch(
     admin: &Arc<Admin>,
     session: &Session,
     request: Request<Incoming>,
-) -> Result<AdminResponse, Rejection> {
+) -> Result<AdminResponse, AdminError> {
     let (head, body) = request.into_parts();
     guard::check_host(&admin.spec, &head)?;
     let query = head.uri.query().unwrap_or("");
@@ -61,7 +61,7 @@ async fn dispatch(
         "/keys/reset" => Ok(response::json(&keys.reset(guard::read_json(&head, body).await?).await?)),
         "/keys/block" => Ok(response::json(&keys.block(guard::read_json(&head, body).await?).await?)),
         "/keys/unblock" => Ok(response::json(&keys.unblock(guard::read_json(&head, body).await?).await?)),
-        path => Err(Rejection::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`")).help(
+        path => Err(AdminError::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`")).help(
             "the paths are /metrics, /ready, /limits, /keys, /keys/peek, /keys/reset, /keys/block and \
              /keys/unblock",
         )),

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::StatusCode;
 
 use super::api::{BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus};
-use super::response::Rejection;
+use super::response::AdminError;
 use super::{limits, names};
 use crate::gate::Gate;
 use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
@@ -33,7 +33,7 @@ pub(super) struct Keys<'a> {
 
 impl Keys<'_> {
     /// The status of a key in a limit and each of its tiers.
-    pub async fn peek(&self, query: &str) -> Result<KeyList, Rejection> {
+    pub async fn peek(&self, query: &str) -> Result<KeyList, AdminError> {
         let [limit, key] = parameters(query, ["limit", "key"])?;
         let (limit, key) = (required(limit, "limit")?, required(key, "key")?);
         let (key, policies) = self.key(&limit, &key)?;
@@ -45,7 +45,7 @@ impl Keys<'_> {
     }
 
     /// The stored keys of one limit or of all.
-    pub async fn list(&self, query: &str) -> Result<KeyList, Rejection> {
+    pub async fn list(&self, query: &str) -> Result<KeyList, AdminError> {
         let [limit, max] = parameters(query, ["limit", "max"])?;
         let max = max.map_or(Ok(DEFAULT_LISTED), |max| number(&max))?;
         let limits = match &limit {
@@ -72,29 +72,26 @@ impl Keys<'_> {
     }
 
     /// Resets the count, the denials and the ban of a key; a block stays.
-    pub async fn reset(&self, request: KeyRequest) -> Result<KeyChange, Rejection> {
+    pub async fn reset(&self, request: KeyRequest) -> Result<KeyChange, AdminError> {
         self.change(&request.limit, &request.key, Change::Reset, "reset").await
     }
 
     /// Blocks a key for a while, whatever its quota.
-    pub async fn block(&self, request: BlockRequest) -> Result<KeyChange, Rejection> {
+    pub async fn block(&self, request: BlockRequest) -> Result<KeyChange, AdminError> {
         let length = humantime::parse_duration(&request.length)
             .ok()
             .filter(|length| (Duration::from_millis(1)..=MAX_BLOCK).contains(length));
         let Some(length) = length.map(Micros::from) else {
-            let rejection =
-                Rejection::bad_request(format!("`{}` is not a duration of a block", request.length));
-            return Err(
-                rejection.help("write it with its unit, such as \"30s\", \"10m\", \"1h\" or \"7 days\"")
-            );
+            let error = AdminError::bad_request(format!("`{}` is not a duration of a block", request.length));
+            return Err(error.help("write it with its unit, such as \"30s\", \"10m\", \"1h\" or \"7 days\""));
         };
         let limit = self.limit(&request.limit)?;
         if self.gate.limits.policies[limit].shadow {
-            let rejection = Rejection::bad_request(format!(
+            let error = AdminError::bad_request(format!(
                 "limit {} is in shadow mode, so a block would deny no request",
                 request.limit
             ));
-            return Err(rejection.help("block the key in a limit that enforces, or set mode = \"enforce\""));
+            return Err(error.help("block the key in a limit that enforces, or set mode = \"enforce\""));
         }
         let until = self.clock.now().after(length);
         let done = self.change(&request.limit, &request.key, Change::Block(length), "blocked").await?;
@@ -102,7 +99,7 @@ impl Keys<'_> {
     }
 
     /// Lifts the block and the ban of a key.
-    pub async fn unblock(&self, request: KeyRequest) -> Result<KeyChange, Rejection> {
+    pub async fn unblock(&self, request: KeyRequest) -> Result<KeyChange, AdminError> {
         self.change(&request.limit, &request.key, Change::Unblock, "unblocked").await
     }
 
@@ -112,7 +109,7 @@ impl Keys<'_> {
         key: &str,
         change: Change,
         done: &str,
-    ) -> Result<KeyChange, Rejection> {
+    ) -> Result<KeyChange, AdminError> {
         let (key, policies) = self.key(limit, key)?;
         let keys: Vec<(PolicyId, Key)> = policies.into_iter().map(|policy| (policy, key)).collect();
         let all = &self.gate.limits.policies;
@@ -125,7 +122,7 @@ impl Keys<'_> {
     }
 
     /// The status of a key in a policy, by a take of cost 0.
-    async fn status(&self, id: PolicyId, key: Key) -> Result<Vec<KeyStatus>, Rejection> {
+    async fn status(&self, id: PolicyId, key: Key) -> Result<Vec<KeyStatus>, AdminError> {
         let policies = &self.gate.limits.policies;
         let peek = [Charge::take(id, key, 0)];
         let decisions = self.store.take(policies, &peek).await.map_err(|error| unavailable(&error))?;
@@ -136,24 +133,24 @@ impl Keys<'_> {
     }
 
     /// Looks up a limit by name.
-    fn limit(&self, name: &str) -> Result<PolicyId, Rejection> {
+    fn limit(&self, name: &str) -> Result<PolicyId, AdminError> {
         if let Some(limit) = self.gate.limit_named(name) {
             return Ok(limit);
         }
         let names: Vec<&str> = self.gate.limits().map(|(_, policy)| &*policy.name).collect();
-        let rejection = Rejection::new(StatusCode::NOT_FOUND, format!("unknown limit `{name}`"));
+        let error = AdminError::new(StatusCode::NOT_FOUND, format!("unknown limit `{name}`"));
         Err(match nearest(name, names.iter().copied()) {
-            Some(near) => rejection.help(format!("did you mean `{near}`?")),
-            None if names.is_empty() => rejection.help("the file has no limits"),
-            None => rejection.help(format!("the limits are {}", names.join(", "))),
+            Some(near) => error.help(format!("did you mean `{near}`?")),
+            None if names.is_empty() => error.help("the file has no limits"),
+            None => error.help(format!("the limits are {}", names.join(", "))),
         })
     }
 
     /// Parses a key of a limit; returns it with the policies that may count it: that of its override, or the limit's own
     /// and those of its tiers.
-    fn key(&self, limit: &str, text: &str) -> Result<(Key, Vec<PolicyId>), Rejection> {
+    fn key(&self, limit: &str, text: &str) -> Result<(Key, Vec<PolicyId>), AdminError> {
         let named = names::key(self.gate, self.limit(limit)?, text).map_err(|error| {
-            Rejection::bad_request(error).help(
+            AdminError::bad_request(error).help(
                 "write the values of all parts with a bar between them, or the key's tag as a list shows it",
             )
         })?;
@@ -171,33 +168,33 @@ impl Keys<'_> {
 }
 
 /// Parses the parameters of a query, in the order of `names`.
-fn parameters<const N: usize>(query: &str, names: [&str; N]) -> Result<[Option<String>; N], Rejection> {
+fn parameters<const N: usize>(query: &str, names: [&str; N]) -> Result<[Option<String>; N], AdminError> {
     let mut found = [const { None }; N];
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         let index = names.iter().position(|known| *known == name);
         let Some(index) = index else {
-            let rejection = Rejection::bad_request(format!("unknown parameter `{name}`"));
-            return Err(rejection.help(format!("the parameters are {}", names.join(" and "))));
+            let error = AdminError::bad_request(format!("unknown parameter `{name}`"));
+            return Err(error.help(format!("the parameters are {}", names.join(" and "))));
         };
         if found[index].replace(value.into_owned()).is_some() {
-            return Err(Rejection::bad_request(format!("the parameter `{name}` is given twice")));
+            return Err(AdminError::bad_request(format!("the parameter `{name}` is given twice")));
         }
     }
     Ok(found)
 }
 
-fn required(value: Option<String>, name: &str) -> Result<String, Rejection> {
-    value.ok_or_else(|| Rejection::bad_request(format!("the parameter `{name}` is missing")))
+fn required(value: Option<String>, name: &str) -> Result<String, AdminError> {
+    value.ok_or_else(|| AdminError::bad_request(format!("the parameter `{name}` is missing")))
 }
 
-fn number(text: &str) -> Result<usize, Rejection> {
+fn number(text: &str) -> Result<usize, AdminError> {
     let number = text.parse().ok().filter(|number| (1..=MAX_LISTED).contains(number));
     number
-        .ok_or_else(|| Rejection::bad_request(format!("`max` must be from 1 to {MAX_LISTED}, not `{text}`")))
+        .ok_or_else(|| AdminError::bad_request(format!("`max` must be from 1 to {MAX_LISTED}, not `{text}`")))
 }
 
-fn unavailable(error: &StoreError) -> Rejection {
-    Rejection::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store is unavailable: {error}"))
+fn unavailable(error: &StoreError) -> AdminError {
+    AdminError::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store is unavailable: {error}"))
 }
 
 fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) -> KeyStatus {
@@ -217,13 +214,9 @@ fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) ->
         cause: cause.map(str::to_owned),
         of: decision.limit,
         remaining: decision.remaining,
-        reset_after: seconds(decision.reset_after),
+        reset_after: decision.reset_after.as_secs_f64(),
         until: decision.retry_after.filter(|_| held).map(|rest| rfc3339(now.after(rest))),
     }
-}
-
-fn seconds(span: Micros) -> f64 {
-    Duration::from(span).as_secs_f64()
 }
 
 /// A time as RFC 3339 writes it.

@@ -15,13 +15,13 @@ pub(super) type AdminResponse = Response<Full<Bytes>>;
 
 /// Why a request is rejected: an error response.
 #[derive(Debug)]
-pub(super) struct Rejection {
+pub(super) struct AdminError {
     status: StatusCode,
     body: ErrorBody,
     header: Option<(HeaderName, Cow<'static, str>)>,
 }
 
-impl Rejection {
+impl AdminError {
     pub fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self { status, body: ErrorBody { error: error.into(), help: None }, header: None }
     }

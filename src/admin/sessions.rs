@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use super::client::ClientId;
 use super::failures::Failures;
-use super::response::{AdminResponse, Rejection};
+use super::response::{AdminError, AdminResponse};
 
 /// The most connections that are not admitted yet: mostly those that wait for a request's head.
 const MAX_PENDING: usize = 64;
@@ -105,11 +105,10 @@ impl Session {
     }
 
     /// Admits the request: its token has been checked. It is not closed in favour of others any more.
-    pub fn admit(&self) -> Result<(), Rejection> {
+    pub fn admit(&self) -> Result<(), AdminError> {
         let Ok(permit) = Arc::clone(&self.sessions.admitted).try_acquire_owned() else {
-            let rejection =
-                Rejection::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are in progress");
-            return Err(rejection.header(RETRY_AFTER, "1"));
+            let error = AdminError::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are in progress");
+            return Err(error.header(RETRY_AFTER, "1"));
         };
         let _ = self.permit.set(permit);
         self.remove_pending();
@@ -125,7 +124,7 @@ impl Session {
     pub async fn render(
         &self,
         make: impl FnOnce() -> AdminResponse + Send + 'static,
-    ) -> Result<AdminResponse, Rejection> {
+    ) -> Result<AdminResponse, AdminError> {
         // The semaphore is never closed, so this only waits for a permit.
         let permit = Arc::clone(&self.sessions.rendering).acquire_owned().await;
         let rendered = tokio::task::spawn_blocking(move || {
@@ -133,7 +132,7 @@ impl Session {
             let _permit = permit;
             make()
         });
-        let failed = || Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, "rendering the response failed");
+        let failed = || AdminError::new(StatusCode::INTERNAL_SERVER_ERROR, "rendering the response failed");
         rendered.await.map_err(|_| failed())
     }
 

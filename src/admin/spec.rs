@@ -33,7 +33,7 @@ pub struct Token(Box<str>);
 
 /// Why a text is not a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokenError {
+pub enum AdminTokenError {
     /// It can't be sent in a header.
     #[error("a token has visible ASCII characters only, and no blanks")]
     Characters,
@@ -79,12 +79,12 @@ impl Token {
     ///
     /// # Errors
     /// If it is too short, or can't be sent in a header.
-    pub fn new(text: &str) -> Result<Self, TokenError> {
+    pub fn new(text: &str) -> Result<Self, AdminTokenError> {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(TokenError::Characters);
+            return Err(AdminTokenError::Characters);
         }
         if text.len() < Self::MIN_LEN {
-            return Err(TokenError::Short);
+            return Err(AdminTokenError::Short);
         }
         Ok(Self(text.into()))
     }
@@ -116,10 +116,10 @@ mod tests {
         assert_eq!(format!("{:?}", Token::new("s3cret-admin-t0ken").unwrap()), "Token(…)");
         assert!(Token::new(&"a".repeat(16)).is_ok());
         for (text, error) in [
-            ("", TokenError::Short),
-            ("a-15-char-token", TokenError::Short),
-            ("a token with blanks", TokenError::Characters),
-            ("ééééééééééééééééé", TokenError::Characters),
+            ("", AdminTokenError::Short),
+            ("a-15-char-token", AdminTokenError::Short),
+            ("a token with blanks", AdminTokenError::Characters),
+            ("ééééééééééééééééé", AdminTokenError::Characters),
         ] {
             assert_eq!(Token::new(text), Err(error), "{text}");
         }

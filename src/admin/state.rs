@@ -1,4 +1,4 @@
-//! What the admin interface reports and changes.
+//! The state that the admin interface reports and changes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::telemetry::{
 use crate::time::Clock;
 use crate::upstream::SharedUpstream;
 
-/// What the admin interface reports and changes, for one configuration.
+/// The state that the admin interface reports and changes, for one configuration.
 #[derive(Debug)]
 pub struct Admin {
     /// The address and the token.

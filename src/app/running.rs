@@ -24,6 +24,7 @@ use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{
     AccessLog, AccessOutput, DroppedLines, LogSpec, Metrics, UpstreamCounts, dropped_log_lines,
 };
+use crate::text::plural;
 use crate::time::Clock;
 use crate::upstream::{ServerSpec, SharedUpstream, UpstreamSpec};
 
@@ -299,7 +300,7 @@ impl Running {
         }
     }
 
-    /// What a worker needs to serve the current configuration.
+    /// The parts that a worker needs to serve the current configuration.
     fn proxy_config(&self, worker: usize) -> ProxyConfig {
         ProxyConfig {
             snapshot: Arc::clone(&self.snapshot),
@@ -355,9 +356,9 @@ impl Running {
     }
 
     fn log_listening(&self, listener: &ListenerHandle) {
-        let plural = if self.workers.len() == 1 { "" } else { "s" };
+        let workers = self.workers.len();
         let tls = if listener.spec().tls.is_some() { " by TLS" } else { "" };
-        tracing::info!("listening on {}{tls} with {} worker{plural}", listener.address(), self.workers.len());
+        tracing::info!("listening on {}{tls} with {workers} worker{}", listener.address(), plural(workers));
     }
 
     /// Logs where limits are counted. Whether the store is reachable is logged by the workers.

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal requests.
+/// The request of a signal.
 pub(super) enum SignalEvent {
     /// To shut down; the name of the signal.
     Shutdown(&'static str),

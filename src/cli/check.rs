@@ -5,6 +5,7 @@ use super::outcome::Outcome;
 use super::output::{print, report_write};
 use crate::config::Config;
 use crate::store::StoreSpec;
+use crate::text::plural;
 
 /// Checks the configuration; prints its problems and warnings, and a summary if it is valid.
 pub(super) fn check(args: &FileArgs) -> Outcome {
@@ -32,6 +33,5 @@ fn summary(config: &Config) -> String {
 }
 
 fn counted(count: usize, thing: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {thing}{plural}")
+    format!("{count} {thing}{}", plural(count))
 }

@@ -1,5 +1,6 @@
 //! Seconds as decimal numbers, exact to the microsecond.
 
+use crate::text::is_digits;
 use crate::time::Micros;
 
 /// The largest number of seconds: in the year 2096, far enough below 2^53 µs that sums stay exact in Lua's doubles.
@@ -42,8 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Micros, DecimalError> {
         return Err(DecimalError::Negative);
     }
     let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, rest)| (whole, Some(rest)));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits(whole) || !fraction.is_none_or(digits) {
+    if !is_digits(whole.as_bytes()) || !fraction.is_none_or(|text| is_digits(text.as_bytes())) {
         return Err(DecimalError::Malformed);
     }
     let fraction = fraction.unwrap_or("");

@@ -12,6 +12,7 @@ use super::reader::Reader;
 use super::report::Problem;
 use super::secrets::ExpandError;
 use super::suggest::nearest;
+use crate::text::join_and;
 use crate::time::{Timestamp, format_duration};
 
 /// The most characters of a value that a message repeats; the line itself is shown anyway.
@@ -281,11 +282,7 @@ impl Text<'_> {
 /// `"a", "b" and "c"`.
 fn listed(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-    match quoted.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-        None => String::new(),
-    }
+    join_and(&quoted)
 }
 
 /// `512`, `32KiB`, `10 MB`.

@@ -11,7 +11,7 @@ use super::report::Problem;
 use super::table::Table;
 use super::upstreams::ReadUpstreams;
 use crate::gate::KeyPart;
-use crate::jwt::{ALGORITHMS, Algorithm, Endpoint, EndpointError, JwtSpec, KeySource, Keys};
+use crate::jwt::{ALGORITHMS, Algorithm, JwtSpec, KeySetUrl, KeySetUrlError, KeySource, Keys};
 
 const FORM: &str =
     "name a file or a URL, such as \"keys.json\" or \"https://id.example.com/.well-known/jwks.json\"";
@@ -100,17 +100,17 @@ fn source(item: Item<'_>, algorithms: &[Algorithm], directory: &Path) -> Option<
     keys(&text, algorithms, directory).map(KeySource::File)
 }
 
-fn url(text: &Text<'_>) -> Option<Endpoint> {
-    match Endpoint::parse(&text.value) {
-        Ok(endpoint) => {
-            if endpoint.is_exposed() {
+fn url(text: &Text<'_>) -> Option<KeySetUrl> {
+    match KeySetUrl::parse(&text.value) {
+        Ok(url) => {
+            if url.is_exposed() {
                 let title = "these keys are fetched without TLS: an attacker on the network path can replace them and forge tokens";
                 let problem = Problem::warning(text.item.span(), title);
                 text.item.reader.report(problem.help("fetch them over https://, or from this machine"));
             }
-            Some(endpoint)
+            Some(url)
         }
-        Err(error @ EndpointError::UserInformation) => {
+        Err(error @ KeySetUrlError::UserInformation) => {
             text.reject(text.error(error.to_string()).help("keys are public: leave it out"))
         }
         Err(error) => text.reject(text.error(error.to_string()).help(FORM)),

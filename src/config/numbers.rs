@@ -12,6 +12,7 @@ use crate::limit::Algorithm::{
     self, Concurrency, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::limit::{Align, Calendar};
+use crate::text::plural;
 use crate::time::Micros;
 
 /// The words of `refill`, and whether each is an interval.
@@ -231,7 +232,7 @@ fn belongs_elsewhere(table: &Table<'_>, key: &str, owners: &[Algorithm], own: Al
         return;
     }
     let names: Vec<&str> = owners.iter().map(|owner| owner.name()).collect();
-    let (plural, names) = (if names.len() == 1 { "" } else { "s" }, names.join(" and "));
+    let (plural, names) = (plural(names.len()), names.join(" and "));
     let title =
         format!("`{key}` belongs to the algorithm{plural} {names}, and this limit is a {}", own.name());
     let help = match (key, own) {

@@ -35,6 +35,7 @@ pub(super) fn quota(algorithm: Algorithm, numbers: &Numbers<'_>) -> Option<Quota
 
 fn make(algorithm: Algorithm, numbers: &Numbers<'_>, rates: &[Rate]) -> Result<Quota, QuotaError> {
     if algorithm == Algorithm::Concurrency {
+        // `quota` calls this only if the number is present; `Quota` rejects 0.
         return Quota::concurrency(numbers.max_in_flight.unwrap_or(0), numbers.lease());
     }
     let rate = *rates.first().ok_or(QuotaError::ZeroRate)?;
@@ -82,6 +83,7 @@ pub(super) fn written(algorithm: Algorithm, numbers: &Numbers<'_>) -> Box<str> {
     }
     if algorithm == Algorithm::Concurrency {
         let lease = humantime::format_duration(numbers.lease().into());
+        // Without the number `quota` returns `None`: the limit is invalid, and this text is not used.
         return format!("{} in flight, lease {lease}", numbers.max_in_flight.unwrap_or(0)).into();
     }
     words.into()

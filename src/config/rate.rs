@@ -3,6 +3,7 @@
 use super::item::{Item, Text};
 use crate::limit::{CalendarUnit, Rate};
 use crate::suggest::nearest;
+use crate::text::is_digits;
 use crate::time::Micros;
 
 const DAY: u64 = 86_400_000_000;
@@ -147,7 +148,7 @@ fn number(text: &str) -> Result<Option<u64>, RateError> {
     if digits.is_empty() {
         return Ok(None);
     }
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !is_digits(digits.as_bytes()) {
         return Err(RateError::Form);
     }
     digits.parse().map(Some).map_err(|_| RateError::TooLarge)

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::item::{Item, Text};
 use super::table::{Reported, Table};
 use super::tls;
-use crate::store::redis::{Endpoint, Target, UrlError};
+use crate::store::redis::{RedisAddress, Target, UrlError};
 
 const FORM: &str = "write redis://host:6379, redis://user:password@host:6379/0 or unix:///run/redis.sock";
 const FORMS: &str = "with Sentinel redis-sentinel://a:26379,b:26379/?service=NAME, for a cluster \
@@ -28,7 +28,7 @@ pub(super) fn target(table: &Table<'_>, directory: &Path) -> Result<Option<Targe
     let tls = tls?;
     let Some(mut target) = target else { return Ok(None) };
     target.tls = tls.or(target.tls);
-    if let Endpoint::Sentinel { username: name, password: word, .. } = &mut target.endpoint {
+    if let RedisAddress::Sentinel { username: name, password: word, .. } = &mut target.address {
         let filled = |text: Option<Text<'_>>| text.map(|text| text.value).filter(|value| !value.is_empty());
         (*name, *word) = (filled(username), filled(password));
     }
@@ -37,10 +37,10 @@ pub(super) fn target(table: &Table<'_>, directory: &Path) -> Result<Option<Targe
 
 /// Whether a Redis is reached by a Unix socket or at a loopback address. Sentinels and clusters are on several machines.
 pub(super) fn is_on_this_machine(target: &Target) -> bool {
-    match &target.endpoint {
-        Endpoint::Tcp(node) => is_loopback(&node.host),
-        Endpoint::Unix(_) => true,
-        Endpoint::Sentinel { .. } | Endpoint::Cluster(_) => false,
+    match &target.address {
+        RedisAddress::Tcp(node) => is_loopback(&node.host),
+        RedisAddress::Unix(_) => true,
+        RedisAddress::Sentinel { .. } | RedisAddress::Cluster(_) => false,
     }
 }
 
@@ -60,7 +60,7 @@ fn fits_tls(target: Option<&Target>, item: Option<Item<'_>>) -> bool {
 
 /// Rejects credentials of Sentinels with a URL that names none.
 fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a Text<'a>>) -> bool {
-    if target.is_some_and(|target| matches!(target.endpoint, Endpoint::Sentinel { .. })) {
+    if target.is_some_and(|target| matches!(target.address, RedisAddress::Sentinel { .. })) {
         return true;
     }
     let mut fits = true;

@@ -8,6 +8,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet,
 
 use super::secrets;
 use crate::telemetry::has_colours;
+use crate::text::plural;
 
 /// Spans further apart than this many bytes are shown as two excerpts.
 const ONE_EXCERPT: usize = 2_000;
@@ -182,8 +183,7 @@ impl Report {
     #[must_use]
     pub fn summary(&self) -> Option<String> {
         let count = self.len();
-        let plural = if count == 1 { "" } else { "s" };
-        (!self.file.is_empty()).then(|| format!("{}: {count} problem{plural}", self.file))
+        (!self.file.is_empty()).then(|| format!("{}: {count} problem{}", self.file, plural(count)))
     }
 
     /// The text, with colours or without; no line end after the last line.

@@ -41,9 +41,9 @@ pub enum NameError {
     /// A value that the part can't have.
     #[error("`{text}` is not {expected}, which is the value of {part}")]
     Value {
-        /// What was found.
+        /// The text found.
         text: String,
-        /// What was expected.
+        /// A description of the expected text.
         expected: &'static str,
         /// The part.
         part: KeyPart,

@@ -8,7 +8,7 @@ use super::key_part::{KeyPart, PartValue, push_address};
 use super::subject::Subject;
 use crate::limit::{Key, KeyHasher, Parts};
 
-/// What a limit does with a request that lacks a part of the key.
+/// The treatment of a request that lacks a part of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnMissing {
     /// Counts it by the client's address in place of the part.
@@ -24,7 +24,7 @@ pub enum OnMissing {
 pub struct KeySpec {
     /// The parts, in order; several make one composite key.
     pub parts: Vec<KeyPart>,
-    /// What to do if a part is missing.
+    /// The treatment of a request without one of the parts.
     pub on_missing: OnMissing,
 }
 

@@ -65,7 +65,7 @@ pub struct Tiers {
     tiers: HashMap<Box<str>, PolicyId>,
 }
 
-/// What a limit does with a request.
+/// The treatment of a request by a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitMatch<'a> {
     /// Rejects it, whatever the counts are.

@@ -9,6 +9,8 @@
 
 use std::borrow::Cow;
 
+use crate::text::UPPER_HEX;
+
 /// A path in its normal form.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NormalPath<'a> {
@@ -220,10 +222,9 @@ fn decode_delimiters(path: &str) -> String {
 }
 
 fn push_escape(text: &mut String, byte: u8) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     text.push('%');
-    text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-    text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    text.push(char::from(UPPER_HEX[usize::from(byte >> 4)]));
+    text.push(char::from(UPPER_HEX[usize::from(byte & 15)]));
 }
 
 fn hex(digit: u8) -> Result<u8, PathError> {

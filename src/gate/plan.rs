@@ -1,4 +1,4 @@
-//! What the gate determines about a request: the client, the route, and the charges of its limits.
+//! The plan of a request: the client, the route, and the charges of its limits.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -54,7 +54,7 @@ pub struct RequestPlan<'a> {
     pub route: Option<RouteId>,
     /// The query.
     pub query: Query<'a>,
-    /// What the limits charge.
+    /// The charges of the limits.
     pub charges: Charges,
     /// The limits that exempt the request, by an `allow` list.
     pub exempt: SmallVec<[PolicyId; 2]>,

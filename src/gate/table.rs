@@ -103,11 +103,13 @@ impl RouteTable {
         let mut best = u32::MAX;
         let accepts = |number: u32| self.routes[RouteId(number)].accepts(request);
         let mut search = |tree: &Node| tree.find(path.as_bytes(), request, &mut best, &accepts);
+        // All trees are searched: the order of the file decides, not how specific a host is.
         search(&self.any_host);
         if let Some(tree) = self.exact_hosts.get(host) {
             search(tree);
         }
         if !self.wildcard_hosts.is_empty() {
+            // A wildcard matches at least one label before its suffix.
             for (dot, _) in host.match_indices('.').filter(|(dot, _)| *dot > 0) {
                 if let Some(tree) = self.wildcard_hosts.get(&host[dot + 1..]) {
                     search(tree);
@@ -167,6 +169,7 @@ impl Node {
             Ok(index) => {
                 let child = &mut self.children[index];
                 let common = common_length(&child.prefix, text);
+                // The texts differ within the prefix of the child, or `text` ends there: a node must end at this point.
                 if common < child.prefix.len() {
                     child.split(common);
                 }
@@ -209,6 +212,7 @@ impl Node {
         }
         if let Some(param) = &self.param {
             let segment = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+            // A parameter matches no empty segment.
             if segment > 0 {
                 param.find(&path[segment..], request, best, accepts);
             }

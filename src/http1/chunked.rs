@@ -94,8 +94,10 @@ impl ChunkedDecoder {
     /// The state after a byte that is not data.
     fn step(&mut self, byte: u8) -> Result<State, BodyFault> {
         Ok(match (self.state, byte) {
-            (State::Size { size, digits }, _) if byte.is_ascii_hexdigit() && digits < MAX_DIGITS => {
-                let digit = char::from(byte).to_digit(16).unwrap_or(0);
+            (State::Size { size, digits }, _)
+                if digits < MAX_DIGITS
+                    && let Some(digit) = char::from(byte).to_digit(16) =>
+            {
                 State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
             }
             (State::Size { digits: 0, .. }, _) => return Err(BodyFault::Chunk),

@@ -1,5 +1,7 @@
 //! Formats and parses decimal numbers.
 
+use crate::text::is_digits;
+
 /// Appends the decimal digits of a number.
 pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
@@ -20,8 +22,7 @@ pub fn parse_decimal(digits: &[u8]) -> Option<u64> {
 /// Parses digits like [`parse_decimal`], but a number above `u64::MAX` is `u64::MAX`.
 #[must_use]
 pub fn parse_decimal_saturating(digits: &[u8]) -> Option<u64> {
-    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    is_number.then(|| parse_decimal(digits).unwrap_or(u64::MAX))
+    is_digits(digits).then(|| parse_decimal(digits).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

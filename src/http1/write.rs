@@ -8,6 +8,7 @@ use super::name::names::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENC
 use super::name::{FieldName, NameSet};
 use super::number::push_decimal;
 use super::parse::Framing;
+use crate::text::LOWER_HEX;
 
 /// Fields that state the framing of a body: they are not copied from the head but written for the actual framing.
 const FRAMING: NameSet = NameSet::of(&[CONTENT_LENGTH, TRANSFER_ENCODING]);
@@ -192,9 +193,8 @@ impl BodyEncoder {
 }
 
 fn push_hex(out: &mut Vec<u8>, number: usize) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = (usize::BITS - number.leading_zeros()).div_ceil(4).max(1);
-    out.extend((0..digits).rev().map(|digit| DIGITS[number >> (4 * digit) & 15]));
+    out.extend((0..digits).rev().map(|digit| LOWER_HEX[number >> (4 * digit) & 15]));
 }
 
 #[cfg(test)]

@@ -19,13 +19,13 @@ use crate::tls::{ClientTls, TlsError, Transport};
 /// The timeout of a fetch, from the DNS lookup to the last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A URL where keys are published. Displayed without path and query, which may be secret.
+/// The URL of a key set (JWKS). Displayed without path and query, which may be secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Endpoint(Url);
+pub struct KeySetUrl(Url);
 
-/// Why a text is no URL of keys.
+/// Why a text is no URL of a key set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointError {
+pub enum KeySetUrlError {
     /// Not a URL.
     #[error("this is no URL")]
     Malformed,
@@ -63,19 +63,19 @@ pub enum FetchError {
     Keys(#[from] JwksError),
 }
 
-impl Endpoint {
+impl KeySetUrl {
     /// Parses a URL.
     ///
     /// # Errors
-    /// See [`EndpointError`].
-    pub fn parse(text: &str) -> Result<Self, EndpointError> {
-        let url = Url::parse(text).map_err(|_| EndpointError::Malformed)?;
+    /// See [`KeySetUrlError`].
+    pub fn parse(text: &str) -> Result<Self, KeySetUrlError> {
+        let url = Url::parse(text).map_err(|_| KeySetUrlError::Malformed)?;
         match url.scheme() {
             "http" | "https" => {}
-            _ => return Err(EndpointError::Scheme),
+            _ => return Err(KeySetUrlError::Scheme),
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(EndpointError::UserInformation);
+            return Err(KeySetUrlError::UserInformation);
         }
         Ok(Self(url))
     }
@@ -135,14 +135,14 @@ impl Endpoint {
     }
 }
 
-impl std::fmt::Display for Endpoint {
+impl std::fmt::Display for KeySetUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0[..Position::BeforePath])
     }
 }
 
-impl std::fmt::Debug for Endpoint {
+impl std::fmt::Debug for KeySetUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Endpoint({self})")
+        write!(f, "KeySetUrl({self})")
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::fetch::{Endpoint, FetchError};
+use super::fetch::{FetchError, KeySetUrl};
 use super::keys::Keys;
 use super::spec::KeySource;
 use super::verifier::Verifier;
+use crate::text::plural;
 use crate::time::monotonic;
 use crate::tls::ClientTls;
 
@@ -21,7 +22,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Refresher {
     verifier: Arc<Verifier>,
-    endpoint: Endpoint,
+    url: KeySetUrl,
     tls: Option<ClientTls>,
     /// The last message in the log, so that it is not repeated.
     last_message: String,
@@ -34,10 +35,10 @@ impl Refresher {
     /// A refresher for this verifier; none if its keys come from a file.
     #[must_use]
     pub fn new(verifier: &Arc<Verifier>) -> Option<Self> {
-        let KeySource::Url(endpoint) = &verifier.spec().source else { return None };
+        let KeySource::Url(url) = &verifier.spec().source else { return None };
         Some(Self {
             verifier: Arc::clone(verifier),
-            endpoint: endpoint.clone(),
+            url: url.clone(),
             tls: None,
             last_message: String::new(),
             has_failed: false,
@@ -49,11 +50,11 @@ impl Refresher {
     pub async fn fetch(&mut self) {
         let fetched = self.fetch_keys().await;
         self.has_failed = fetched.is_err();
-        let from = &self.endpoint;
+        let from = &self.url;
         let (is_usable, message) = match fetched {
             Ok(keys) => {
                 let (count, is_empty) = (keys.len(), keys.is_empty());
-                let plural = if count == 1 { "" } else { "s" };
+                let plural = plural(count);
                 if self.verifier.replace_keys(keys) {
                     // Log new keys even if the message is the same.
                     self.last_message.clear();
@@ -100,10 +101,10 @@ impl Refresher {
     }
 
     async fn fetch_keys(&mut self) -> Result<Keys, FetchError> {
-        if self.endpoint.is_tls() && self.tls.is_none() {
+        if self.url.is_tls() && self.tls.is_none() {
             self.tls = Some(ClientTls::with_system_roots()?);
         }
-        let text = self.endpoint.fetch(self.tls.as_ref()).await?;
+        let text = self.url.fetch(self.tls.as_ref()).await?;
         Ok(Keys::parse(&text, &self.verifier.spec().algorithms)?)
     }
 }

@@ -3,7 +3,7 @@
 use http::header::HeaderName;
 use jsonwebtoken::Algorithm;
 
-use super::fetch::Endpoint;
+use super::fetch::KeySetUrl;
 use super::keys::Keys;
 
 /// The longest token that is verified, in bytes.
@@ -44,5 +44,5 @@ pub enum KeySource {
     /// Keys that were read from a file.
     File(Keys),
     /// The URL to fetch them from.
-    Url(Endpoint),
+    Url(KeySetUrl),
 }

@@ -28,7 +28,7 @@ pub struct Charge {
     pub key: Key,
     /// How many units.
     pub cost: u64,
-    /// What is done with the units.
+    /// How the units are charged or returned.
     pub kind: ChargeKind,
     /// The holder of a slot; only concurrency limits use it.
     pub holder: Holder,
@@ -37,7 +37,7 @@ pub struct Charge {
     pub taken: Timestamp,
 }
 
-/// What is done with the units of a charge. The numbers are those of the script.
+/// How the units of a charge are charged or returned. The numbers are those of the script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ChargeKind {

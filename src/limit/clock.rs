@@ -1,4 +1,4 @@
-//! What all algorithms assume of clocks.
+//! The assumptions of all algorithms about clocks.
 
 use crate::time::Micros;
 

@@ -83,8 +83,15 @@ pub struct Parts(SmallVec<[u8; 96]>);
 
 impl Parts {
     /// Adds one part.
+    ///
+    /// # Panics
+    /// If the value has 4 GiB or more.
     pub fn push(&mut self, kind: PartKind, value: &[u8]) {
-        let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        #[expect(
+            clippy::expect_used,
+            reason = "a part comes from a bounded head, file or request to the admin API"
+        )]
+        let length = u32::try_from(value.len()).expect("a part of a key is shorter than 4 GiB");
         self.0.push(kind as u8);
         self.0.extend_from_slice(&length.to_le_bytes());
         self.0.extend_from_slice(value);

@@ -29,9 +29,9 @@ pub enum OwedCharges {
 pub struct OwedBucket {
     /// The time of these numbers; of a bucket that refills at intervals its last tick.
     as_of: Timestamp,
-    /// What was in the bucket before, which drains first.
+    /// The level of the bucket before, which drains first.
     before: u64,
-    /// What is owed.
+    /// The units owed.
     owed: u64,
 }
 
@@ -113,7 +113,7 @@ impl OwedCharges {
         }
     }
 
-    /// Subtracts what has drained by `now`.
+    /// Subtracts the units that have drained by `now`.
     pub fn update(&mut self, share: &Quota, now: Timestamp) {
         if let Self::Bucket(bucket) = self {
             bucket.update(share, now);

@@ -1,10 +1,10 @@
-//! What a store keeps for one policy and key.
+//! The record of a store for one policy and key.
 
 use super::penalty::Penalty;
 use super::state::State;
 use crate::time::{Micros, Timestamp};
 
-/// What a store keeps for one policy and key.
+/// The record of a store for one policy and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The state of the algorithm.

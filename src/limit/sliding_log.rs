@@ -83,7 +83,7 @@ impl SlidingLog {
         self.rates().flat_map(|rate| [rate.units(), rate.period().0]).collect()
     }
 
-    /// What clients see of the limit: the units available at once, and the seconds in which all of them come back.
+    /// The limit as clients see it: the units available at once, and the seconds in which all of them come back.
     #[must_use]
     pub fn advertised(&self) -> (u64, u64) {
         let limit = self.limit();

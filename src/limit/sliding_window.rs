@@ -94,7 +94,7 @@ impl SlidingWindow {
         smallvec![self.limit(), self.width.get(), self.buckets.get()]
     }
 
-    /// What clients see of the limit: N, and P in whole seconds.
+    /// The limit as clients see it: N, and P in whole seconds.
     #[must_use]
     pub fn advertised(&self) -> (u64, u64) {
         (self.limit(), self.rate.period().ceil_secs())

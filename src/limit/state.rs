@@ -7,7 +7,7 @@ use super::sliding_window::PartCounts;
 use super::slots::Leases;
 use super::window::Count;
 
-/// What an algorithm stores for one key.
+/// The state of an algorithm for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Of a token bucket that refills continuously, a GCRA, or a leaky bucket.

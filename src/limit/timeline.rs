@@ -234,7 +234,7 @@ mod tests {
         let cut = line(&[(0, 5), (4, 7), (9, 1)])
             .charged(2, NewEntry { at: Timestamp(12), position: 0, ahead: 3, units: 4 });
         assert_eq!((cut.base, cut.len(), cut.spent_from(0), cut.age(0)), (12, 2, 5, 3));
-        let begun_again = cut.charged(2, NewEntry { at: Timestamp(99), position: 7, ahead: 87, units: 6 });
-        assert_eq!(begun_again, Line { stamp: Timestamp(99), base: 0, words: Box::new([(6 << 16) | 7]) });
+        let restarted = cut.charged(2, NewEntry { at: Timestamp(99), position: 7, ahead: 87, units: 6 });
+        assert_eq!(restarted, Line { stamp: Timestamp(99), base: 0, words: Box::new([(6 << 16) | 7]) });
     }
 }

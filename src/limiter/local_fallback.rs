@@ -26,7 +26,7 @@ pub(super) type ShareRefunds = SmallVec<[Charge; 4]>;
 pub(super) struct LocalFallback {
     /// Counts by the shares of this process.
     pub memory: Arc<Memory>,
-    /// What was admitted while the store was unavailable, and is not paid yet.
+    /// The charges admitted while the store was unavailable, and not paid yet.
     pub ledger: Arc<OutageLedger>,
     /// The circuit breaker before the store.
     pub breaker: Rc<Breaker>,
@@ -45,8 +45,8 @@ pub(super) struct LocalDecisions {
 }
 
 impl LocalFallback {
-    /// Stores the decisions of the store, for when it becomes unavailable. Slots are known anyway, and what was admitted
-    /// without the store and is not paid yet stays counted.
+    /// Stores the decisions of the store, for when it becomes unavailable. Slots are known anyway, and charges that
+    /// were admitted without the store and are not paid yet stay counted.
     pub fn seed(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
         for (charge, decision) in charges.iter().zip(decisions) {
             let share = limits.share(charge);

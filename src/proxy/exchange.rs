@@ -338,7 +338,7 @@ impl<'p> Exchange<'p> {
         }
         let timeout = self.client.tunnel_timeout();
         let tunnel = server.and_then(|server| tunnel::start(server, timeout, log_entry.take(), stream));
-        let timing = RequestTiming { begun: self.started, counts: Arc::clone(&self.proxy.counts) };
+        let timing = RequestTiming { started: self.started, counts: Arc::clone(&self.proxy.counts) };
         ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, log_entry, timing)) }
     }
 

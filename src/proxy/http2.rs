@@ -12,6 +12,7 @@ use super::websocket;
 use crate::gate::{PathError, RequestError};
 use crate::http1::names::{CONTENT_LENGTH, COOKIE, HOST};
 use crate::http1::{Fields, RequestHead, push_decimal};
+use crate::text::is_digits;
 use crate::upstream::is_token;
 
 /// A CONNECT request over HTTP/2, whose stream may become a tunnel (RFC 8441).
@@ -79,8 +80,7 @@ pub(super) fn drop_forbidden_body(response: &mut ProxyResponse<BodySource>, is_t
 
 /// Whether header names and Content-Length are valid over HTTP/1.1 too.
 fn are_valid(fields: &Fields) -> bool {
-    let is_number = |length: &[u8]| !length.is_empty() && length.iter().all(u8::is_ascii_digit);
-    fields.get_all(CONTENT_LENGTH).all(is_number) && names_are_valid(fields)
+    fields.get_all(CONTENT_LENGTH).all(is_digits) && names_are_valid(fields)
 }
 
 /// Whether every header name is a token (RFC 9110 §5.6.2).

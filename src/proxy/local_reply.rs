@@ -160,6 +160,7 @@ impl<'a> RejectedRequest<'a> {
     ) -> Self {
         let statuses = headers.statuses;
         let denied_by = match rejection {
+            // A block is no quota: its response names no limit and no time to retry.
             Rejection::Denied(Denial::Limited) if !statuses.iter().any(is_blocked) => {
                 binding(statuses.iter().map(|status| &status.decision)).map(|index| &statuses[index])
             }
@@ -221,10 +222,12 @@ impl<'a> RejectedRequest<'a> {
                 self.custom_denial(custom, &status.decision, wait)
             }
             (Denial::Unavailable { .. }, ..) => {
+                // Not the custom response, which describes an exceeded limit: here none is known to be exceeded.
                 let detail = "the limits of this route can't be checked at the moment";
                 problem_reply(StatusCode::SERVICE_UNAVAILABLE, detail)
             }
         };
+        // A cache must not return the denial of one client to another, or after it has ended.
         let fields = &mut response.head.fields;
         fields.push(CACHE_CONTROL, b"no-store");
         if let Some(wait) = wait {
@@ -302,6 +305,7 @@ fn is_blocked(status: &LimitStatus) -> bool {
 /// A problem+json response without a type of its own (RFC 9457).
 fn problem_reply(status: StatusCode, detail: &str) -> LocalReply {
     let title = status.canonical_reason().unwrap_or("Error");
+    // Escapes the detail for JSON: it may contain names from the request.
     let detail = serde_json::Value::from(detail);
     let body = format!(
         "{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{},\"detail\":{detail}}}\n",

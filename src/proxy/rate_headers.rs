@@ -11,7 +11,7 @@ use crate::limit::{Decision, Policy, binding};
 use crate::limiter::LimitStatus;
 use crate::time::{Clock, Micros};
 
-/// What the rate headers of one request are computed from.
+/// The input of the rate headers of one request.
 #[derive(Clone, Copy)]
 pub(super) struct RateHeaderSource<'a> {
     pub policy: &'a ResponsePolicy,

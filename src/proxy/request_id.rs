@@ -4,6 +4,7 @@ use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use crate::http1::{Fields, names};
+use crate::text::LOWER_HEX;
 
 /// The header with the request ID, in requests and responses.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -39,11 +40,10 @@ fn is_valid(id: &[u8]) -> bool {
 }
 
 fn generate() -> SmallVec<[u8; 32]> {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let bits = fastrand::u128(..).to_ne_bytes();
     let mut digits = [0; 32];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bits) {
-        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        pair.copy_from_slice(&[LOWER_HEX[usize::from(byte >> 4)], LOWER_HEX[usize::from(byte & 15)]]);
     }
     SmallVec::from(digits)
 }

@@ -26,7 +26,7 @@ pub struct ReplyBody {
 /// When a request began, and where its duration is counted.
 #[derive(Debug)]
 pub(super) struct RequestTiming {
-    pub begun: Instant,
+    pub started: Instant,
     pub counts: Arc<Counts>,
 }
 
@@ -164,6 +164,6 @@ impl Drop for ReplyBody {
             }
             entry.write();
         }
-        self.timing.counts.record_duration(cached_now() - self.timing.begun);
+        self.timing.counts.record_duration(cached_now() - self.timing.started);
     }
 }

@@ -1,4 +1,4 @@
-//! What a route does with the requests that match it.
+//! The action of a route on the requests that match it.
 
 use bytes::Bytes;
 use http::header::HeaderName;
@@ -8,7 +8,7 @@ use crate::gate::{KeySpec, strip_prefix};
 use crate::http1::{FieldName, Fields};
 use crate::upstream::{HostRule, UpstreamId};
 
-/// What a route does with its requests.
+/// The action of a route on its requests.
 #[derive(Clone, Debug)]
 pub struct RouteAction {
     /// Whether they are forwarded.

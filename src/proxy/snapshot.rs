@@ -20,7 +20,7 @@ use crate::upstream::{HeaderScrub, SharedUpstream, Upstream, UpstreamId, Upstrea
 pub struct ConfigSnapshot {
     /// Routes, clients and limits.
     pub gate: Gate,
-    /// What each route does with its requests, by [`RouteId`].
+    /// The action of each route, by [`RouteId`].
     pub actions: IdVec<RouteId, RouteAction>,
     /// The upstreams, by [`UpstreamId`].
     pub upstreams: IdVec<UpstreamId, UpstreamSpec>,
@@ -32,7 +32,7 @@ pub struct ConfigSnapshot {
     pub protected_headers: Arc<HeaderScrub>,
 }
 
-/// What one worker's proxy is built from.
+/// The parts of one worker's proxy.
 #[derive(Debug)]
 pub struct ProxyConfig {
     /// The configuration.

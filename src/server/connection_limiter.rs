@@ -42,9 +42,9 @@ pub struct ConnectionLimiter {
     refused: [AtomicU64; 2],
 }
 
-/// Counts an open connection until it is dropped.
+/// Counts an open connection of a client until it is dropped.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit {
+pub(super) struct ClientConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
     /// The client of the connection, if it is known and limited.
     client: Option<IpAddr>,
@@ -60,8 +60,9 @@ impl ConnectionLimiter {
         self: &Arc<Self>,
         max: usize,
         client: Option<IpAddr>,
-    ) -> Result<ConnectionPermit, TooManyConnections> {
-        let permit = ConnectionPermit { limiter: Arc::clone(self), client: None, status: Arc::default() };
+    ) -> Result<ClientConnectionPermit, TooManyConnections> {
+        let permit =
+            ClientConnectionPermit { limiter: Arc::clone(self), client: None, status: Arc::default() };
         if self.open.fetch_add(1, Ordering::Relaxed) < max || self.evict_one(max, client) {
             return Ok(permit);
         }
@@ -115,7 +116,7 @@ impl ConnectionLimiter {
     }
 }
 
-impl ConnectionPermit {
+impl ClientConnectionPermit {
     /// Counts the connection as one of this client, which may have `max` of them if that is limited.
     ///
     /// # Errors
@@ -138,7 +139,7 @@ impl ConnectionPermit {
     }
 }
 
-impl Drop for ConnectionPermit {
+impl Drop for ClientConnectionPermit {
     fn drop(&mut self) {
         let limiter = &self.limiter;
         // Locked to the end, so that the connection is not evicted meanwhile.
@@ -209,7 +210,8 @@ mod tests {
             let mut permit = limiter.acquire(8, Some(client))?;
             permit.assign_to(client, None).map(|()| permit)
         };
-        let held: Vec<ConnectionPermit> = [1, 2, 2, 2, 2, 3, 3, 3].map(|client| take(client).unwrap()).into();
+        let held: Vec<ClientConnectionPermit> =
+            [1, 2, 2, 2, 2, 3, 3, 3].map(|client| take(client).unwrap()).into();
         let idle = |number: usize| held[number].status().set_idle(true);
         let evicted = || held.iter().filter(|permit| permit.status().is_evicted()).count();
         assert_eq!(take(4).unwrap_err(), TooManyConnections::Listener(8));

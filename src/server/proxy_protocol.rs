@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
+use crate::text::is_digits;
+
 /// The first bytes of version 2, which no other protocol starts with.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 /// The longest line of version 1 in bytes, with its CRLF.
@@ -114,7 +116,7 @@ fn client(text: &[u8]) -> Option<SocketAddr> {
 }
 
 fn port(word: &str) -> Option<u16> {
-    let is_plain = word.bytes().all(|byte| byte.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));
+    let is_plain = is_digits(word.as_bytes()) && (word == "0" || !word.starts_with('0'));
     word.parse().ok().filter(|_| is_plain)
 }
 

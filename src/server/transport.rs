@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::connection_limiter::{ConnectionLimiter, ConnectionPermit, TooManyConnections};
+use super::connection_limiter::{ClientConnectionPermit, ConnectionLimiter, TooManyConnections};
 use super::proxy_protocol::{self, ProxyHeaderError};
 use super::spec::ListenerSpec;
 use crate::proxy::ActiveProxy;
@@ -43,7 +43,7 @@ pub(super) fn permit(
     address: SocketAddr,
     spec: &ListenerSpec,
     proxy: &ActiveProxy,
-) -> Result<ConnectionPermit, TooManyConnections> {
+) -> Result<ClientConnectionPermit, TooManyConnections> {
     // The address of the client is not known before the PROXY header is read.
     let client = if spec.proxy_protocol { None } else { proxy.current().client_at(address.ip()) };
     let mut permit = limiter.acquire(spec.max_connections, client)?;
@@ -55,7 +55,7 @@ pub(super) fn permit(
 
 /// Counts a connection as one of its client, unless that is a trusted proxy, which may have any number of clients.
 fn assign(
-    permit: &mut ConnectionPermit,
+    permit: &mut ClientConnectionPermit,
     address: SocketAddr,
     spec: &ListenerSpec,
     proxy: &ActiveProxy,
@@ -81,7 +81,7 @@ pub(super) async fn accept(
     address: SocketAddr,
     spec: &ListenerSpec,
     proxy: &ActiveProxy,
-    permit: &mut ConnectionPermit,
+    permit: &mut ClientConnectionPermit,
 ) -> Option<Accepted> {
     if spec.tls.is_none() && !spec.proxy_protocol {
         return Some(Accepted { stream: Transport::Plain(stream), address });
@@ -103,7 +103,7 @@ async fn handshake(
     mut address: SocketAddr,
     spec: &ListenerSpec,
     proxy: &ActiveProxy,
-    permit: &mut ConnectionPermit,
+    permit: &mut ClientConnectionPermit,
 ) -> Result<Accepted, HandshakeError> {
     if spec.proxy_protocol {
         if !proxy.current().trusts(address.ip()) {

@@ -98,7 +98,7 @@ impl<S> BufferedStream<S> {
         &mut self.out
     }
 
-    /// Adds data and then `tail` to what is to be written. To be used only if [`BufferedStream::has_room`].
+    /// Adds data and then `tail` to the output. To be used only if [`BufferedStream::has_room`].
     pub fn push_data(&mut self, data: Bytes, tail: &'static [u8]) {
         if self.written >= MAX_COPIED {
             // A stream that always accepts a little would never let the buffer become empty.
@@ -119,7 +119,7 @@ impl<S> BufferedStream<S> {
         self.written < self.out.len() || !self.data.is_empty() || !self.tail.is_empty() || self.needs_flush
     }
 
-    /// Whether more can be added to what is to be written.
+    /// Whether more data can be added to the output.
     pub fn has_room(&self) -> bool {
         self.data.is_empty() && self.tail.is_empty() && self.out.len() - self.written < 2 * MAX_COPIED
     }
@@ -129,7 +129,7 @@ impl<S> BufferedStream<S> {
         self.total
     }
 
-    /// Discards what is to be written.
+    /// Discards the pending output.
     pub fn discard_pending(&mut self) {
         self.out.clear();
         self.written = 0;
@@ -156,7 +156,7 @@ impl<S> BufferedStream<S> {
         }
     }
 
-    /// Removes `count` bytes, which were written, from what is to be written.
+    /// Removes `count` bytes, which were written, from the pending output.
     fn advance(&mut self, mut count: usize) {
         self.total += count as u64;
         let of_out = count.min(self.out.len() - self.written);
@@ -197,7 +197,7 @@ impl<S: AsyncRead + Unpin> BufferedStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> BufferedStream<S> {
-    /// Writes and flushes what is to be written; ready when nothing remains.
+    /// Writes and flushes the pending output; ready when nothing remains.
     ///
     /// # Errors
     /// Those of the stream, and when it accepts no more bytes.

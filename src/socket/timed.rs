@@ -32,7 +32,7 @@ pub struct TimedStream<S> {
     lingering: Option<Lingering>,
 }
 
-/// What a stream does, for observers while another owns it.
+/// The reads and writes of a stream, for observers while another owns it.
 #[derive(Debug, Default)]
 pub struct Activity {
     last_read: Cell<Option<Instant>>,
@@ -74,7 +74,7 @@ impl<S> TimedStream<S> {
         Self { lingers: true, ..self }
     }
 
-    /// What the stream does.
+    /// The reads and writes of the stream.
     pub fn activity(&self) -> &Rc<Activity> {
         &self.activity
     }

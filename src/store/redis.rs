@@ -24,12 +24,12 @@ use tokio::sync::{Notify, oneshot};
 
 pub use script::{CHANGE, Script, TAKE};
 pub use spec::RedisSpec;
-pub use url::{Endpoint, Node, Target, UrlError};
+pub use url::{Node, RedisAddress, Target, UrlError};
 pub use wire::stored_key;
 
 use self::batcher::Batcher;
 use self::client::{RedisClient, TakeClock};
-use self::connection::Supervisor;
+use self::connection::Reconnector;
 use super::types::{Change, Decisions, StoreError};
 use crate::limit::{Charge, ChargeKind, Key, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, monotonic};
@@ -53,7 +53,7 @@ struct Inner {
     batcher: Arc<Batcher>,
     /// Whether keys lie on several nodes.
     is_cluster: bool,
-    /// Has the supervisor replace the connection.
+    /// Makes the reconnector replace the connection.
     reconnect: Arc<Notify>,
 }
 
@@ -78,12 +78,12 @@ impl Redis {
     }
 
     fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
-        let supervisor = Supervisor::new(spec);
+        let reconnector = Reconnector::new(spec);
         let (sender, dropped) = oneshot::channel();
-        let client = Arc::new(RedisClient::new(supervisor.client(), spec, clock, sender));
+        let client = Arc::new(RedisClient::new(reconnector.client(), spec, clock, sender));
         let reconnect = Arc::default();
-        tokio::spawn(supervisor.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
-        let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
+        tokio::spawn(reconnector.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
+        let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));
         let batcher = Batcher::new(Arc::clone(&client), is_cluster);
         Self { inner: Arc::new(Inner { client, batcher, is_cluster, reconnect }) }
     }
@@ -113,7 +113,7 @@ impl Redis {
 
     /// Replaces the connection, unless one is being made.
     pub fn reconnect(&self) {
-        // Only if the supervisor waits for it now: a stored permit would replace a later connection that works.
+        // Only if the reconnector waits for it now: a stored permit would replace a later connection that works.
         self.inner.reconnect.notify_waiters();
     }
 
@@ -207,7 +207,8 @@ impl Redis {
             let deadline = self.inner.client.deadline();
             let reply = Box::pin(self.inner.client.eval(&CHANGE, names, arguments, deadline)).await?;
             let count = std::str::from_utf8(&reply).ok().and_then(|text| text.parse::<usize>().ok());
-            known += usize::from(count.unwrap_or(0) > 0);
+            let count = count.ok_or_else(|| StoreError::Malformed("the reply is not a count".to_owned()))?;
+            known += usize::from(count > 0);
         }
         Ok(known)
     }

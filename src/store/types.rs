@@ -1,4 +1,4 @@
-//! What every store takes and returns.
+//! The parameters and results of every store.
 
 use smallvec::SmallVec;
 
@@ -8,7 +8,7 @@ use crate::time::Micros;
 /// The decisions on one request, in the order of its charges.
 pub type Decisions = SmallVec<[Decision; 4]>;
 
-/// What an operator changes of a key by hand.
+/// A change of a key by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Deny the key for this long, whatever its quota allows, even if the limit gets another algorithm.

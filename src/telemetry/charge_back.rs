@@ -1,6 +1,6 @@
-//! Units that were admitted while the store was unavailable, by what became of them.
+//! Units that were admitted while the store was unavailable, by outcome.
 
-/// What became of units that were admitted while the store was unavailable.
+/// The outcome of units that were admitted while the store was unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargeBack {
     /// They will be charged when the store is available again.

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use crate::text::LOWER_HEX;
+
 /// The most bytes of one text in a line.
 const MAX_TEXT: usize = 2 * 1024;
 /// Bytes that are checked together.
@@ -30,10 +32,10 @@ fn push_start(out: &mut Vec<u8>, text: &[u8]) {
 /// Whether the text is printable ASCII without characters that JSON escapes, as most text is.
 pub(super) fn is_plain(text: &[u8]) -> bool {
     // One flag for each position of a block, so that the compiler vectorizes the loop.
-    let mut odd = [0; BLOCK];
+    let mut unsafe_bytes = [0; BLOCK];
     let mut mark = |block: &[u8; BLOCK]| {
-        for (odd, &byte) in odd.iter_mut().zip(block) {
-            *odd |=
+        for (is_unsafe, &byte) in unsafe_bytes.iter_mut().zip(block) {
+            *is_unsafe |=
                 u8::from(!(0x20..0x7f).contains(&byte)) | u8::from(byte == b'"') | u8::from(byte == b'\\');
         }
     };
@@ -46,7 +48,7 @@ pub(super) fn is_plain(text: &[u8]) -> bool {
         block[..text.len()].copy_from_slice(text);
         mark(&block);
     }
-    odd == [0; BLOCK]
+    unsafe_bytes == [0; BLOCK]
 }
 
 /// Appends text, with unsafe characters escaped as in `\u0085`.
@@ -74,7 +76,7 @@ pub(super) fn push_json(out: &mut Vec<u8>, text: &[u8]) {
 
 fn push_character(out: &mut Vec<u8>, character: char) {
     if is_unsafe(character) {
-        let digit = |shift: u32| b"0123456789abcdef"[(u32::from(character) >> shift) as usize & 0xf];
+        let digit = |shift: u32| LOWER_HEX[(u32::from(character) >> shift) as usize & 0xf];
         out.extend_from_slice(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)]);
     } else {
         out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());

@@ -171,7 +171,7 @@ impl Collector for Process {
         let help = "Start time of the process, in Unix time.";
         let mut metric =
             encoder.encode_descriptor("process_start_time", help, Some(&Unit::Seconds), MetricType::Gauge)?;
-        metric.encode_gauge(&seconds(Micros(self.started.0)))
+        metric.encode_gauge(&Micros(self.started.0).as_secs_f64())
     }
 }
 
@@ -223,7 +223,7 @@ impl Scrape {
         let bounds = DURATIONS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(durations.iter().copied()).collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
-        let sum = seconds(Micros(durations[DURATION_CELLS - 1]));
+        let sum = Micros(durations[DURATION_CELLS - 1]).as_secs_f64();
         metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 
@@ -239,7 +239,7 @@ impl Scrape {
         gauge(encoder, "store_breakers_open", help, self.gauges.breakers_open)?;
         let help = "Times that a worker's circuit breaker of the store has opened.";
         total(encoder, "store_breaker_openings", help, self.gauges.breaker_openings)?;
-        let help = "Units that were admitted while the store was unavailable, by what became of them.";
+        let help = "Units that were admitted while the store was unavailable, by outcome.";
         let mut metric = encoder.encode_descriptor("charge_back_units", help, None, MetricType::Counter)?;
         for ((_, name), count) in ChargeBack::ALL.iter().zip(&self.gauges.charge_back) {
             counter(&mut metric, &[("outcome", *name)], *count)?;
@@ -360,11 +360,6 @@ fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: usize) 
 fn total(encoder: &mut DescriptorEncoder, name: &str, help: &str, count: u64) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     metric.encode_counter::<NoLabelSet, _, u64>(&count, None)
-}
-
-/// A time span in seconds.
-fn seconds(span: Micros) -> f64 {
-    Duration::from(span).as_secs_f64()
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use crate::telemetry::Attempt;
 #[derive(Clone, Copy)]
 pub(super) struct AttemptOptions<'a> {
     pub forward: ForwardOptions<'a>,
-    /// Whether to open a new connection instead of reusing an idle one.
+    /// Whether to open a new connection instead of reusing an idle one: a retry must not fail because an idle connection
+    /// has become stale.
     pub needs_new_connection: bool,
     /// Whether another attempt may follow.
     pub may_retry: bool,
@@ -47,12 +48,14 @@ pub(super) async fn attempt(
     loop {
         let checkout = pool.checkout(acquired.take(), client, options.needs_new_connection, deadline);
         let connection = checkout.await.map_err(|error| {
+            // Nothing was sent, so any request may go to another endpoint, but it must not wait for a connection twice.
             let is_retryable =
                 options.has_alternatives && !matches!(error, ForwardError::NoFreeConnection(_));
             FailedAttempt { error, is_retryable }
         })?;
         connection.start(client);
         let is_reused = connection.is_reused();
+        // Decided before the request is sent, because its body must be recorded while it is sent.
         let can_repeat = can_repeat(request, &options, is_reused, connection.is_shared());
         let is_handshake = request.body.is_handshake();
         let sent = match detachable.clone() {
@@ -64,6 +67,7 @@ pub(super) async fn attempt(
             Some(detachable) => Box::pin(detached::send(connection, request, deadline, detachable)).await,
         };
         let failed = match sent {
+            // The bytes after a 101 are not HTTP, and this client has not requested another protocol.
             Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !is_handshake => {
                 let error = ForwardError::Switched(pool.server().authority());
                 return Err(FailedAttempt { error, is_retryable: false });
@@ -105,8 +109,11 @@ fn classify(
     let SendError { cause, is_unsent, is_without_response } = failed;
     let is_idempotent = request.head.method.is_idempotent();
     let error = ForwardError::new(cause, pool.server());
+    // A refused stream was not processed (RFC 9113 §8.7). A connection that has closed without a response leaves that open,
+    // so only an idempotent request may be repeated after it.
     let is_unprocessed =
         error.is_refused() || is_idempotent && is_without_response && error.is_dead_connection();
+    // An unsent request is safe to repeat whatever its method, but at the same endpoint it would probably fail again.
     let is_retryable = if is_unsent { has_alternatives } else { can_repeat && is_unprocessed };
     FailedAttempt { is_retryable: is_retryable && request.body.rewind(), error }
 }

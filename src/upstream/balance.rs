@@ -132,7 +132,7 @@ fn draw(count: usize, share: impl Fn(usize) -> u32) -> Option<usize> {
 
 /// Weighted rendezvous hashing (Schindelhauer and Schomaker, 2005): each endpoint gets a score from the key, its id and
 /// its share, and the highest wins. When an endpoint is removed, only its own keys move.
-#[allow(clippy::cast_precision_loss)] // A score needs no more than 53 bits.
+#[expect(clippy::cast_precision_loss, reason = "a score needs no more than 53 bits")]
 fn rendezvous(endpoints: &[Arc<Endpoint>], share: impl Fn(usize) -> u32, key: u64) -> Option<usize> {
     let score = |index: usize| {
         let uniform = ((mix(key ^ endpoints[index].id) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;

@@ -26,7 +26,7 @@ pub(super) struct RetryBudget {
 impl RetryBudget {
     /// A budget of this share of the requests, from 0 to 1.
     pub fn new(share: f64) -> Self {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // From 0 to a million.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to a million")]
         let share = (share.clamp(0.0, 1.0) * 1e6) as u64;
         Self { share, balance: Cell::new(REFILL_LIMIT), refilled_at: Cell::new(cached_now()) }
     }

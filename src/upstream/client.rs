@@ -101,13 +101,15 @@ impl Upstream {
         options: ForwardOptions<'_>,
         mut log: AttemptLog<'_>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
+        // First, so that a rejected request neither waits for a connection nor adds to the retry budget.
         let client_permit = self.shared.admit_client(options.client)?.map(Rc::new);
         // Each attempt prefixes the original target with the base path of its server.
         let target = self.has_base_paths.then(|| request.head.uri.clone());
         let spec = self.shared.spec();
+        // One deadline for all attempts, so that retries do not extend `total_timeout`.
         let deadline = spec.total_timeout.map(|total| cached_now() + total);
+        // Kept if a resolver replaces them meanwhile: `tried` has the index of the endpoint of each failed attempt.
         let endpoints = Rc::clone(&self.endpoints.borrow());
-        // The index of the endpoint of each failed attempt.
         let mut tried = SmallVec::<[usize; 4]>::new();
         self.budget.deposit();
         log.start(&self.label);
@@ -117,6 +119,7 @@ impl Upstream {
                 Selection::At(index) => (index, None),
                 Selection::New(index, permit) => (index, Some(Acquired::Permit(permit))),
                 Selection::Full(index) => {
+                    // Before the wait, so that a request that gets no connection is logged with its server.
                     log.attempt(&endpoints.pools[index], tried.len() + 1);
                     // Boxed because it is large, and few requests wait.
                     let wait = Box::pin(endpoints.wait(index, &tried, options.client, deadline));
@@ -144,9 +147,7 @@ impl Upstream {
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {
-                    if failed.error.has_head() {
-                        log.head();
-                    }
+                    log.failure(&failed.error);
                     self.check_retry(failed, in_flight, attempt_options)?;
                 }
             }
@@ -249,6 +250,13 @@ impl AttemptLog<'_> {
     fn head(&mut self) {
         if let Some(forwarding) = &mut self.0 {
             forwarding.head_received();
+        }
+    }
+
+    /// Records a failed attempt: the head may have arrived all the same.
+    fn failure(&mut self, error: &ForwardError) {
+        if error.has_head() {
+            self.head();
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) enum Connection {
     Http2(Box<Http2Stream>),
 }
 
-/// A connection whose response has begun.
+/// A connection whose response has started.
 #[derive(Debug)]
 pub(super) enum ActiveExchange {
     /// An HTTP/1.1 connection, used by one request at a time.
@@ -44,7 +44,7 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 
-/// What a tunnel to a server holds until its end.
+/// The permit or stream that a tunnel to a server holds until its end.
 #[derive(Debug)]
 pub(super) enum TunnelHold {
     /// The permit of its connection.

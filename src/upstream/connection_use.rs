@@ -96,8 +96,10 @@ impl ConnectionUse {
     /// Stops waiting for the client.
     pub fn stop_waiting(&self) {
         // Read first: most requests never wait.
-        if self.slow_from.load(Ordering::Relaxed) < RECLAIMED {
-            self.slow_from.store(NOT_WAITING, Ordering::Relaxed);
+        let from = self.slow_from.load(Ordering::Relaxed);
+        if from < RECLAIMED {
+            // Fails if another worker has reclaimed the connection meanwhile: then it stays reclaimed.
+            let _ = self.slow_from.compare_exchange(from, NOT_WAITING, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -144,8 +146,7 @@ impl ConnectionUse {
 
     fn set_client(&self, bits: u128) {
         for (half, bits) in self.client.iter().zip([bits >> 64, bits]) {
-            // The lower half of the bits.
-            #[allow(clippy::cast_possible_truncation)]
+            #[expect(clippy::cast_possible_truncation, reason = "the lower half of the bits is stored")]
             half.store(bits as u64, Ordering::Relaxed);
         }
     }

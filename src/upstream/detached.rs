@@ -24,7 +24,7 @@ use super::request::UpstreamRequest;
 use crate::http1::ResponseHead;
 use crate::limiter::{HeldSlots, Permit};
 
-/// What an exchange holds if it continues after its client has disconnected.
+/// The permits that an exchange holds if it continues after its client has disconnected.
 #[derive(Clone, Debug)]
 pub(super) struct Detachable {
     _slots: HeldSlots,
@@ -35,7 +35,7 @@ pub(super) struct Detachable {
 }
 
 impl Detachable {
-    /// What an exchange with this permit holds; none if the permit has no slots, so that the exchange ends with its
+    /// The permits of an exchange with this permit; none if the permit has no slots, so that the exchange ends with its
     /// client.
     pub fn of(
         permit: &Permit,

@@ -1,4 +1,4 @@
-//! An upload that continues after the response has begun.
+//! An upload that continues after the response has started.
 //!
 //! A client that sends its whole request before it reads the response blocks the response once the buffers in between
 //! are full. Over HTTP/2 the response's body is not polled then, and the rest of the request would wait forever. So a
@@ -26,7 +26,7 @@ pub(super) struct EarlyUpload {
     task: AbortHandle,
 }
 
-/// What the task shares with the reader of the response.
+/// The state that the task shares with the reader of the response.
 struct State {
     /// None once it was taken or has failed.
     connection: Option<Box<Http1Connection>>,

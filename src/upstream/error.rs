@@ -40,7 +40,7 @@ pub enum ForwardError {
     Broken {
         /// The server's authority.
         server: String,
-        /// What was wrong.
+        /// The violation.
         error: ResponseError,
     },
     /// The server switched protocols without a matching handshake.
@@ -71,7 +71,7 @@ pub enum ForwardError {
     Target(http::Error),
 }
 
-/// What is wrong with a response.
+/// Why a response is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseError {
     /// An error of HTTP/2.

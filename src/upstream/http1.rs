@@ -108,7 +108,7 @@ impl Http1Connection {
         matches!(&self.state, State::Receiving(exchange) if exchange.is_open_ended)
     }
 
-    /// Whether the response has begun before the request was sent completely.
+    /// Whether the response has started before the request was sent completely.
     pub fn is_uploading(&self) -> bool {
         matches!(&self.state, State::Receiving(exchange) if !exchange.is_sent())
     }
@@ -160,7 +160,7 @@ impl Http1Connection {
         }
     }
 
-    /// Polls the rest of the upload of a request whose response has begun.
+    /// Polls the rest of the upload of a request whose response has started.
     ///
     /// # Errors
     /// The client has aborted the request.

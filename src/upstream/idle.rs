@@ -24,7 +24,7 @@ pub(super) struct IdleConnections {
     shared: Arc<SharedUpstream>,
     endpoint: Arc<Endpoint>,
     worker: WorkerWaker,
-    #[allow(clippy::vec_box)] // A connection is large, and it is moved often.
+    #[expect(clippy::vec_box, reason = "a connection is large, and it is moved often")]
     idle: RefCell<Vec<Box<Http1Connection>>>,
     /// Connections that were granted to waiting requests, by the numbers of these in the queue.
     granted: RefCell<Vec<(u64, Box<Http1Connection>)>>,

@@ -44,7 +44,7 @@ pub(super) fn with_addresses(
     let (own, mut all): (Vec<Member>, Vec<Member>) =
         members.iter().cloned().partition(|member| member.endpoint.server == server);
     let found = with_fallbacks(addresses, server_spec.port);
-    #[allow(clippy::cast_possible_truncation)] // At most MAX_ADDRESSES.
+    #[expect(clippy::cast_possible_truncation, reason = "at most `MAX_ADDRESSES`")]
     let count = found.len() as u32;
     let weight = (server_spec.weight * WEIGHT_UNIT).checked_div(count)?.max(1);
     for (address, fallback) in found {

@@ -275,7 +275,7 @@ impl SharedUpstream {
     }
 
     /// Whether so few endpoints are available that all get requests. A single endpoint always does.
-    #[allow(clippy::cast_precision_loss)] // The numbers of endpoints are far below 2^53.
+    #[expect(clippy::cast_precision_loss, reason = "the numbers of endpoints are far below 2^53")]
     fn is_below_panic_threshold(&self, available: usize, all: usize) -> bool {
         let threshold = self.spec.panic_threshold * all as f64;
         all > 1 && available < all && (available == 0 || (available as f64) < threshold)

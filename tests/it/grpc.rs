@@ -16,7 +16,7 @@ use tonic::{Code, Request};
 use crate::support::{Authority, GrpcClient, GrpcServer, Tidegate, eventually};
 
 /// A proxy in front of this server, with these lines in its listener and in its upstream.
-fn before(server: &GrpcServer, listener: &str, upstream: &str) -> Tidegate {
+fn proxy_for(server: &GrpcServer, listener: &str, upstream: &str) -> Tidegate {
     Tidegate::start(&configuration(server, listener, upstream))
 }
 
@@ -48,7 +48,7 @@ async fn over_tls() -> (GrpcServer, Tidegate, GrpcClient) {
         .identity(Identity::from_pem(pem("server.test.pem"), pem("server.test.key")))
         .client_ca_root(Certificate::from_pem(pem("ca.pem")));
     let server = GrpcServer::start(Some(tls));
-    let proxy = before(
+    let proxy = proxy_for(
         &server,
         &authority.listener("proxy.test"),
         &format!(
@@ -65,7 +65,7 @@ async fn over_tls() -> (GrpcServer, Tidegate, GrpcClient) {
 
 async fn over_plaintext() -> (GrpcServer, Tidegate, GrpcClient) {
     let server = GrpcServer::start(None);
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let client = GrpcClient::connect(url(&proxy), None).await;
     (server, proxy, client)
 }

@@ -25,7 +25,7 @@ const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\
      Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 /// A proxy in front of a server, with these lines in its listener and in its route.
-fn before(server: &Upstream, listener: &str, route: &str) -> Tidegate {
+fn proxy_for(server: &Upstream, listener: &str, route: &str) -> Tidegate {
     Tidegate::start(&format!(
         "shutdown_grace = \"2s\"\n[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
          [limits.one]\nalgorithm = \"concurrency\"\nmax_in_flight = 1\n\

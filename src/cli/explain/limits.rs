@@ -10,6 +10,7 @@ use crate::limit::{Charge, Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
 use crate::store::StoreSpec;
 use crate::store::redis::stored_key;
+use crate::text::plural;
 use crate::time::format_duration;
 
 /// Explains one limit: its quota, its key, its cost, and where it is counted.
@@ -94,8 +95,8 @@ fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
     }
     if let Some(ban) = &policy.ban {
         let [within, length] = [ban.within, ban.length].map(|span| format_duration(span.into()));
-        let (after, plural) = (ban.after, if ban.after == 1 { "" } else { "s" });
-        rows.sub_row("ban", format!("for {length}, after {after} denial{plural} within {within}"));
+        let after = ban.after;
+        rows.sub_row("ban", format!("for {length}, after {after} denial{} within {within}", plural(after)));
     }
     explain_store(rows, loaded, policy, charge);
 }

@@ -5,6 +5,7 @@ use super::layout::RIGHT;
 use super::level::LINES;
 use super::model::{MarkKind, Plot};
 use super::page::{Page, Position, round, truncate};
+use crate::text::plural;
 
 /// The approximate width of a character.
 const CHARACTER: f64 = 6.4;
@@ -41,8 +42,8 @@ pub(super) fn draw(page: &mut Page, plot: &Plot) {
         });
     }
     if plot.other_keys > 0 {
-        let plural = if plot.other_keys == 1 { "" } else { "s" };
-        items.add(0.0, &format!("({} more key{plural} not shown)", plot.other_keys), |_, _, _| {});
+        let others = plot.other_keys;
+        items.add(0.0, &format!("({others} more key{} not shown)", plural(others)), |_, _, _| {});
     }
     items.add(26.0, "limit", |page, x, y| {
         page.path("limit", &format!("M{} {}h22", round(x), round(y - 4.0)));

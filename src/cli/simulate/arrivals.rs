@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use crate::cli::decimal;
+use crate::text::is_digits;
 use crate::time::{Micros, Timestamp};
 
 /// The most arrivals of one run.
@@ -112,7 +113,7 @@ fn seconds(word: &str) -> Result<Micros, Problem> {
 }
 
 fn cost(word: &str) -> Result<u64, Problem> {
-    let is_whole = word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_whole = is_digits(word.as_bytes());
     word.parse().ok().filter(|cost| is_whole && *cost <= MAX_COST).ok_or_else(|| {
         (format!("`{word}` is not a cost"), format!("a cost is a whole number from 0 to {MAX_COST}"))
     })

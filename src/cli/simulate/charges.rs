@@ -1,11 +1,11 @@
-//! What a limit charges an arrival.
+//! The charge of a limit for an arrival.
 
 use super::arrivals::Arrival;
 use crate::gate::{Cost, Gate};
 use crate::limit::{Charge, Decision, DenyReason, PolicyId};
 use crate::time::Micros;
 
-/// What a limit charges an arrival.
+/// The charge of a limit for an arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArrivalCharge {
     pub charge: Charge,
@@ -13,7 +13,7 @@ pub(super) struct ArrivalCharge {
     pub preset: Option<Decision>,
 }
 
-/// What `arrival` is charged by a limit, or by one of its tiers. The arrival's key is the whole key, whatever parts the
+/// The charge of a limit, or of one of its tiers, for `arrival`. The arrival's key is the whole key, whatever parts the
 /// limit's key has; the file's allow and block lists and overrides apply to it.
 pub(super) fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> ArrivalCharge {
     let base = gate.limit_of(limit);

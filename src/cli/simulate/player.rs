@@ -39,7 +39,7 @@ struct InFlight {
 /// The decisions on one arrival.
 #[derive(Debug)]
 pub(super) struct Played {
-    /// What each limit charges it, if it is admitted.
+    /// The charge of each limit, if it is admitted.
     pub charges: Vec<Charge>,
     /// The decision of each limit.
     pub decisions: Decisions,

@@ -8,6 +8,7 @@ use super::scenario::Scenario;
 use crate::cli::decimal;
 use crate::cli::plot::{Level, Mark, MarkKind, Panel, Plot};
 use crate::limit::{Decision, DenyReason, Policy};
+use crate::text::plural;
 use crate::time::{Micros, Timestamp};
 
 /// Samples of each level, from one end of the plot to the other.
@@ -70,7 +71,7 @@ fn end(recorders: &[Recorder<'_, '_>], start: Timestamp, last: Timestamp) -> Tim
 
 fn title(scenario: &Scenario<'_>, keys: usize, span: Micros) -> String {
     let count = scenario.arrivals.len();
-    let plural = if count == 1 { "" } else { "s" };
+    let plural = plural(count);
     let of_keys = if keys > 1 { format!(" of {keys} keys") } else { String::new() };
     let against = match scenario.players.iter().map(Vec::len).sum() {
         0 | 1 => "",

@@ -1,4 +1,4 @@
-//! What a simulation plays.
+//! The scenario of a simulation.
 
 use super::arrivals::Arrival;
 use super::charges;

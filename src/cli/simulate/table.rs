@@ -10,6 +10,7 @@ use super::scenario::Scenario;
 use super::summary::Summary;
 use crate::cli::decimal;
 use crate::limit::{Decision, DenyReason};
+use crate::text::plural;
 use crate::time::Micros;
 
 /// The maximum width of the key column; a wider key shifts the rest of its line.
@@ -211,9 +212,9 @@ fn verdict(decision: &Decision, played: &Played) -> Cell {
 
 fn write_summary(out: &mut impl Write, summaries: &[Summary], compare: bool, width: usize) -> io::Result<()> {
     let Some(first) = summaries.first() else { return Ok(()) };
-    let (count, plural) = (first.arrivals(), if first.arrivals() == 1 { "" } else { "s" });
+    let count = first.arrivals();
     let verdicts = if compare { String::new() } else { format!(": {}", first.verdicts()) };
-    writeln!(out, "\n{count} arrival{plural} in {}{verdicts}", seconds(first.span()))?;
+    writeln!(out, "\n{count} arrival{} in {}{verdicts}", plural(count), seconds(first.span()))?;
     for summary in summaries {
         for (name, denials) in summary.by_limit() {
             let text = if compare { summary.verdicts() } else { denials };

@@ -75,7 +75,7 @@ fn add_name(text: &Text<'_>, name: &str, names: Names<'_>, rule: KeyRule, rules:
 
 /// The message for a name that matches no key.
 pub(super) fn no_key(name: &str) -> String {
-    format!("{name} names no key of this limit")
+    format!("{name} is not a key of this limit")
 }
 
 /// Adds the reason why a name matches no key.

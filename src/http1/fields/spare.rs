@@ -16,12 +16,12 @@ const MAX_LINES: usize = 4 * USUAL_LINES;
 const MAX_KEPT: usize = 64;
 
 thread_local! {
-    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    #[expect(clippy::vec_box, reason = "the boxes are kept and reused")]
     static SPARE: RefCell<Vec<Box<Lines>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Empty lines, with memory.
-#[expect(clippy::unnecessary_box_returns, reason = "the box is what is kept")]
+#[expect(clippy::unnecessary_box_returns, reason = "the box is kept and reused")]
 pub(super) fn take() -> Box<Lines> {
     let spare = SPARE.with_borrow_mut(Vec::pop);
     spare.unwrap_or_else(|| {

@@ -74,7 +74,7 @@ impl World {
         self.proxies[proxy].decide_locally(&self.limits, &[charge(cost)], None).verdict.is_ok()
     }
 
-    /// What a store has available now.
+    /// The units that a store has available now.
     fn peek(&self, store: &Memory) -> Decision {
         store.take(&self.limits.policies, &[charge(0)])[0]
     }

@@ -60,7 +60,7 @@ struct IdleCheck {
     timer: LazyTimer,
 }
 
-/// What to do with a connection, by how long it has been idle.
+/// The action on a connection, by how long it has been idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IdleAction {
     Keep,

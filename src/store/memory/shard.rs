@@ -49,8 +49,8 @@ enum PackedRecord {
     Record(Box<Record>),
 }
 
-/// What eviction, sweep and list need of an entry, in one word: when it expires, in steps of 2^14 µs (40 bits); whether
-/// that is by the wall clock; whether it is strict; and 22 bits of its policy's salt.
+/// The properties of an entry that eviction, sweep and list need, in one word: when it expires, in steps of
+/// 2^14 µs (40 bits); whether that is by the wall clock; whether it is strict; and 22 bits of its policy's salt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meta(u64);
 

@@ -92,6 +92,7 @@ impl Batcher {
         let Ok(part) = tokio::time::timeout_at(deadline, replied).await else {
             // Refreshes the thread's cached time after the wait.
             let _ = monotonic();
+            // A request that was still queued was not charged; one that was sent may have been.
             return Err(if self.withdraw(tag, number) { StoreError::Unsent } else { StoreError::Deadline });
         };
         // The sender is dropped without a reply only when the runtime shuts down.
@@ -101,6 +102,7 @@ impl Batcher {
     /// Adds a request to a lane; returns its number.
     fn push(self: &Arc<Self>, lane: Key, mut request: QueuedRequest) -> Result<u64, StoreError> {
         let mut lanes = self.lanes.lock();
+        // Bounds memory and waits while Redis is slow; each limit follows its `on_store_failure`.
         if lanes.pending >= MAX_PENDING {
             return Err(StoreError::QueueFull);
         }
@@ -181,6 +183,7 @@ async fn run_lane(batcher: Arc<Batcher>, lane: Key) {
 /// How many of the first requests are sent in one call.
 fn batch_len(queue: &VecDeque<QueuedRequest>) -> usize {
     let mut charges = 0;
+    // A call writes each policy once, by its id, so all of its requests must have the same policies.
     let fits = |one: &&QueuedRequest| {
         charges += one.charges.len();
         charges <= MAX_CHARGES && Arc::ptr_eq(&one.policies, &queue[0].policies)
@@ -200,6 +203,7 @@ async fn send(client: &RedisClient, requests: Vec<QueuedRequest>) {
         }
     }
     let (keys, arguments) = call.into_parts();
+    // The earliest deadline, since no request may wait longer for the reply.
     let deadline = requests.iter().map(|one| one.deadline).min().unwrap_or_else(|| client.deadline());
     let replied = client.eval(&TAKE, keys, arguments, deadline).await;
     let mut from = 0;

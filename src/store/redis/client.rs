@@ -16,11 +16,11 @@ use tokio::time::Instant;
 use super::cluster;
 use super::script::Script;
 use super::spec::RedisSpec;
-use super::url::Endpoint;
+use super::url::RedisAddress;
 use crate::store::types::StoreError;
 use crate::time::{Clock, monotonic};
 
-/// Calls over one connection, which the supervisor replaces when it fails.
+/// Calls over one connection, which the [`Reconnector`](super::connection::Reconnector) replaces when it fails.
 pub(super) struct RedisClient {
     client: ArcSwap<Client>,
     /// Why the last connection failed.
@@ -29,7 +29,7 @@ pub(super) struct RedisClient {
     timeout: Duration,
     is_cluster: bool,
     clock: TakeClock,
-    /// Dropped with this client: then the supervisor closes the connection.
+    /// Dropped with this client: then the reconnector closes the connection.
     _dropped: oneshot::Sender<()>,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum TakeClock {
 impl RedisClient {
     pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock, dropped: oneshot::Sender<()>) -> Self {
         let last_error = ArcSwap::from_pointee("no attempt yet".to_owned());
-        let is_cluster = matches!(spec.target.endpoint, Endpoint::Cluster(_));
+        let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));
         let (client, prefix) = (ArcSwap::from_pointee(client), spec.prefix.clone());
         Self { client, last_error, prefix, timeout: spec.timeout, is_cluster, clock, _dropped: dropped }
     }

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::client::RedisClient;
 use super::spec::RedisSpec;
-use super::url::{Endpoint, Node};
+use super::url::{Node, RedisAddress};
 use crate::time::monotonic;
 
 /// The bounds of the timeout of connecting, and of fred's own commands.
@@ -36,8 +36,8 @@ const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 /// The longest that a connection attempt may take. It is shorter, unless many nodes of a cluster do not respond.
 const MAX_ATTEMPT: Duration = Duration::from_secs(10);
 
-/// Runs a client, and replaces it when it has become useless.
-pub(super) struct Supervisor {
+/// Runs a client, and replaces it when it no longer works.
+pub(super) struct Reconnector {
     spec: RedisSpec,
     client: Client,
     /// Which of several Sentinels is tried first.
@@ -50,7 +50,7 @@ pub(super) struct Supervisor {
 fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
     let target = &spec.target;
     let config = Config {
-        server: server(&target.endpoint, turn, known),
+        server: server(&target.address, turn, known),
         username: target.username.clone(),
         password: target.password.clone(),
         database: Some(target.database).filter(|number| *number > 0),
@@ -95,12 +95,12 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
     Client::new(config, Some(performance), Some(connection), Some(reconnect))
 }
 
-fn server(endpoint: &Endpoint, turn: usize, known: &[Server]) -> ServerConfig {
+fn server(address: &RedisAddress, turn: usize, known: &[Server]) -> ServerConfig {
     let one = |node: &Node| Server::new(node.host.as_str(), node.port);
-    match endpoint {
-        Endpoint::Tcp(node) => ServerConfig::Centralized { server: one(node) },
-        Endpoint::Unix(path) => ServerConfig::Unix { path: path.clone() },
-        Endpoint::Sentinel { nodes, service, username, password } => {
+    match address {
+        RedisAddress::Tcp(node) => ServerConfig::Centralized { server: one(node) },
+        RedisAddress::Unix(path) => ServerConfig::Unix { path: path.clone() },
+        RedisAddress::Sentinel { nodes, service, username, password } => {
             let mut hosts: Vec<Server> = nodes.iter().map(one).collect();
             // fred always uses the first that accepts a connection, even if that one hangs. The next client starts with another.
             let first = turn.checked_rem(hosts.len()).unwrap_or(0);
@@ -108,7 +108,7 @@ fn server(endpoint: &Endpoint, turn: usize, known: &[Server]) -> ServerConfig {
             let (username, password) = (username.clone(), password.clone());
             ServerConfig::Sentinel { hosts, service_name: service.clone(), username, password }
         }
-        Endpoint::Cluster(nodes) => {
+        RedisAddress::Cluster(nodes) => {
             let mut hosts: Vec<Server> = nodes.iter().map(one).collect();
             let more = known.iter().filter(|server| !hosts.contains(server)).cloned();
             hosts.extend(more.collect::<Vec<_>>());
@@ -117,8 +117,8 @@ fn server(endpoint: &Endpoint, turn: usize, known: &[Server]) -> ServerConfig {
     }
 }
 
-impl Supervisor {
-    /// A supervisor whose client is not connected yet.
+impl Reconnector {
+    /// A reconnector whose client is not connected yet.
     pub fn new(spec: &RedisSpec) -> Self {
         let turn = fastrand::usize(..=usize::from(u16::MAX));
         Self { spec: spec.clone(), client: build(spec, turn, &[]), turn, known: Vec::new() }
@@ -137,7 +137,7 @@ impl Supervisor {
         reconnect: Arc<Notify>,
         mut dropped: oneshot::Receiver<()>,
     ) {
-        let is_cluster = matches!(self.spec.target.endpoint, Endpoint::Cluster(_));
+        let is_cluster = matches!(self.spec.target.address, RedisAddress::Cluster(_));
         loop {
             let mut running = self.client.connect();
             let has_ended = tokio::select! {
@@ -172,8 +172,8 @@ impl Supervisor {
     /// Records why there is no connection, until the next client would start with another Sentinel. Without Sentinels another
     /// client would do no better, so this one keeps trying.
     async fn record_failures(&self, redis: &Weak<RedisClient>) {
-        let has_others = match &self.spec.target.endpoint {
-            Endpoint::Sentinel { nodes, .. } => nodes.len() > 1,
+        let has_others = match &self.spec.target.address {
+            RedisAddress::Sentinel { nodes, .. } => nodes.len() > 1,
             _ => false,
         };
         let started = monotonic();
@@ -224,7 +224,7 @@ mod tests {
     fn the_next_client_of_a_cluster_knows_what_the_last_one_did() {
         let node = |port| Node { host: "a".into(), port };
         let known = [2, 3].map(|port| Server::new("a", port));
-        let config = server(&Endpoint::Cluster(vec![node(1), node(2)]), 0, &known);
+        let config = server(&RedisAddress::Cluster(vec![node(1), node(2)]), 0, &known);
         let ports: Vec<u16> = config.hosts().iter().map(|server| server.port).collect();
         assert_eq!(ports, [1, 2, 3]);
     }

@@ -10,7 +10,7 @@ use crate::tls::{ClientTls, TlsError};
 #[derive(Clone)]
 pub struct Target {
     /// The address.
-    pub endpoint: Endpoint,
+    pub address: RedisAddress,
     /// An ACL user; `None` is the default user.
     pub username: Option<String>,
     /// The password.
@@ -21,9 +21,9 @@ pub struct Target {
     pub tls: Option<ClientTls>,
 }
 
-/// The address of a Redis.
+/// The address of a Redis: one server, or the nodes by which it is found.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum RedisAddress {
     /// On TCP.
     Tcp(Node),
     /// On a Unix socket.
@@ -129,22 +129,22 @@ impl Target {
             nodes.push(node(&parse(&format!("redis://{host}"))?, kind)?);
         }
         let database = database(url.path())?;
-        let endpoint = match kind {
+        let address = match kind {
             Kind::Server if nodes.len() > 1 => {
                 return Err(UrlError::Malformed("more than one host".to_owned()));
             }
-            Kind::Server => nodes.pop().map(Endpoint::Tcp).ok_or(UrlError::NoHost)?,
+            Kind::Server => nodes.pop().map(RedisAddress::Tcp).ok_or(UrlError::NoHost)?,
             Kind::Sentinel => {
-                Endpoint::Sentinel { nodes, service: service(&url)?, username: None, password: None }
+                RedisAddress::Sentinel { nodes, service: service(&url)?, username: None, password: None }
             }
             Kind::Cluster if database > 0 => return Err(UrlError::ClusterDatabase),
-            Kind::Cluster => Endpoint::Cluster(nodes),
+            Kind::Cluster => RedisAddress::Cluster(nodes),
         };
         if !matches!(kind, Kind::Sentinel) {
             reject_extra(&url)?;
         }
         let tls = if is_secure { Some(ClientTls::with_system_roots()?) } else { None };
-        Ok(Self { endpoint, username, password, database, tls })
+        Ok(Self { address, username, password, database, tls })
     }
 }
 
@@ -178,7 +178,7 @@ fn socket(url: &url::Url, username: Option<String>, password: Option<String>) ->
         return Err(UrlError::NoPath);
     }
     reject_extra(url)?;
-    Ok(Target { endpoint: Endpoint::Unix(path.into()), username, password, database: 0, tls: None })
+    Ok(Target { address: RedisAddress::Unix(path.into()), username, password, database: 0, tls: None })
 }
 
 fn service(url: &url::Url) -> Result<String, UrlError> {
@@ -214,15 +214,15 @@ impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
         let listed = |nodes: &[Node]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        match &self.endpoint {
-            Endpoint::Tcp(node) => write!(f, "{scheme}://{node}")?,
-            Endpoint::Unix(path) => write!(f, "unix://{}", path.display())?,
-            Endpoint::Cluster(nodes) => write!(f, "{scheme}-cluster://{}", listed(nodes))?,
-            Endpoint::Sentinel { nodes, .. } => write!(f, "{scheme}-sentinel://{}", listed(nodes))?,
+        match &self.address {
+            RedisAddress::Tcp(node) => write!(f, "{scheme}://{node}")?,
+            RedisAddress::Unix(path) => write!(f, "unix://{}", path.display())?,
+            RedisAddress::Cluster(nodes) => write!(f, "{scheme}-cluster://{}", listed(nodes))?,
+            RedisAddress::Sentinel { nodes, .. } => write!(f, "{scheme}-sentinel://{}", listed(nodes))?,
         }
-        match (&self.endpoint, self.database) {
-            (Endpoint::Sentinel { service, .. }, 0) => write!(f, "/?service={service}"),
-            (Endpoint::Sentinel { service, .. }, number) => write!(f, "/{number}?service={service}"),
+        match (&self.address, self.database) {
+            (RedisAddress::Sentinel { service, .. }, 0) => write!(f, "/?service={service}"),
+            (RedisAddress::Sentinel { service, .. }, number) => write!(f, "/{number}?service={service}"),
             (_, 0) => Ok(()),
             (_, number) => write!(f, "/{number}"),
         }
@@ -246,26 +246,26 @@ mod tests {
     #[test]
     fn urls_are_read() {
         let full = Target::parse("redis://app:s%40cret@db.internal:6390/3").unwrap();
-        assert!(full.endpoint == Endpoint::Tcp(at("db.internal", 6390)) && full.tls.is_none());
+        assert!(full.address == RedisAddress::Tcp(at("db.internal", 6390)) && full.tls.is_none());
         assert_eq!((full.username.as_deref(), full.password.as_deref()), (Some("app"), Some("s@cret")));
         assert_eq!(full.database, 3);
         assert_eq!(Target::parse("redis://[::1]").unwrap().to_string(), "redis://[::1]:6379");
         let socket = Target::parse("unix:///run/redis/a.sock").unwrap();
-        assert!(socket.endpoint == Endpoint::Unix("/run/redis/a.sock".into()));
+        assert!(socket.address == RedisAddress::Unix("/run/redis/a.sock".into()));
     }
 
     #[test]
     fn several_hosts_are_read() {
         let sentinel =
             Target::parse("redis-sentinel://app:a,b@s1,s2:7000,[::1]:7001/2?service=my%20gate").unwrap();
-        let Endpoint::Sentinel { nodes, service, .. } = &sentinel.endpoint else { panic!("{sentinel}") };
+        let RedisAddress::Sentinel { nodes, service, .. } = &sentinel.address else { panic!("{sentinel}") };
         assert_eq!(nodes, &[at("s1", 26379), at("s2", 7000), at("::1", 7001)]);
         assert_eq!(
             (&**service, sentinel.database, sentinel.password.as_deref()),
             ("my gate", 2, Some("a,b"))
         );
         let cluster = Target::parse("rediss-cluster://c1:7000,c2").unwrap();
-        assert!(cluster.endpoint == Endpoint::Cluster(vec![at("c1", 7000), at("c2", 6379)]));
+        assert!(cluster.address == RedisAddress::Cluster(vec![at("c1", 7000), at("c2", 6379)]));
         assert!(cluster.tls.is_some());
     }
 

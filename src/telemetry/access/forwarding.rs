@@ -37,6 +37,6 @@ impl Forwarding {
 
     /// Records that the head of the response was received. The cached time is recent: it was read after the socket's event.
     pub fn head_received(&mut self) {
-        self.head_took = self.started.map(|begun| cached_now() - begun);
+        self.head_took = self.started.map(|started| cached_now() - started);
     }
 }

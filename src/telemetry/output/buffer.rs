@@ -23,7 +23,7 @@ pub(super) struct Lines {
     pub current: Vec<u8>,
 }
 
-/// What became of a line.
+/// The result of appending a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Appended {
     /// It is in the buffer, which has room for more.

@@ -34,7 +34,7 @@ pub(super) struct Http1Exchange {
     is_handshake: bool,
     pub framing: Framing,
     upload: UploadState,
-    /// The rest of the request's body, if the response has begun before it was sent.
+    /// The rest of the request's body, if the response has started before it was sent.
     early_body: Option<Box<RequestBody>>,
     response: ResponseState,
     /// On a reused connection, the number of bytes that were written before this request. Until more are written, bytes

@@ -21,7 +21,7 @@ pub(super) struct Io {
     pub stall_timeout: Duration,
     /// Wakes the task that waits for the response.
     timer: LazyTimer,
-    /// Wakes the task that sends the rest of a request whose response has begun.
+    /// Wakes the task that sends the rest of a request whose response has started.
     upload_timer: LazyTimer,
     read_since: Option<Instant>,
     write_since: Option<Instant>,
@@ -104,7 +104,7 @@ impl Io {
         earliest.is_some_and(|earliest| self.timer.wait_until(earliest, cx).is_ready())
     }
 
-    /// Whether the upload is late; for the task that sends the rest of a request whose response has begun.
+    /// Whether the upload is late; for the task that sends the rest of a request whose response has started.
     pub fn is_upload_late(&mut self, deadline: Option<Instant>, cx: &mut Context<'_>) -> bool {
         let earliest = [self.write_deadline(), deadline].into_iter().flatten().min();
         earliest.is_some_and(|earliest| self.upload_timer.wait_until(earliest, cx).is_ready())

@@ -12,7 +12,7 @@ use tidegate::limit::PolicyId;
 use tidegate::limiter::OnStoreFailure;
 use tidegate::proxy::Target;
 use tidegate::store::StoreSpec;
-use tidegate::store::redis::Endpoint;
+use tidegate::store::redis::RedisAddress;
 use tidegate::time::Micros;
 use tidegate::upstream::HeaderNames;
 
@@ -88,7 +88,9 @@ fn every_key_is_read() {
         (redis.target.to_string().as_str(), &*redis.prefix),
         ("rediss-sentinel://a.internal:26379,b.internal:6380/2?service=gate", "gate")
     );
-    let Endpoint::Sentinel { username, password, .. } = &redis.target.endpoint else { panic!("Sentinels") };
+    let RedisAddress::Sentinel { username, password, .. } = &redis.target.address else {
+        panic!("Sentinels")
+    };
     assert_eq!((username.as_deref(), password.as_deref()), (Some("gate"), Some("hush-hush")));
     assert!(redis.client_clock);
     let gate = &config.snapshot.gate;
@@ -100,7 +102,7 @@ fn every_key_is_read() {
         (jwt.issuer.as_deref(), jwt.audience.as_deref()),
         (Some("https://id.example.com"), Some("api"))
     );
-    assert_eq!(format!("{} {:?}", jwt.header, jwt.source), "x-token Url(Endpoint(https://id.example.com))");
+    assert_eq!(format!("{} {:?}", jwt.header, jwt.source), "x-token Url(KeySetUrl(https://id.example.com))");
     assert_eq!(gate.limit_rules[PolicyId(1)].key.parts[1], KeyPart::Jwt("sub".into()));
     assert_eq!(
         (config.max_keys, config.snapshot.response_policy.retry_after_max),

@@ -29,6 +29,21 @@ fn upstreams_get_the_name_and_the_tier() {
 }
 
 #[test]
+fn the_headers_of_a_trusted_proxy_are_replaced() {
+    let server = Upstream::echo();
+    let trusted = "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    let file = ConsumersFile::new(CONSUMERS);
+    let route = format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url());
+    let proxy = Tidegate::start(&(file.table("unknown = \"anonymous\"") + trusted + &route));
+    let of_proxy = ["X-Consumer-Name: earlier", "X-Consumer-Tier: earlier"];
+    let sent = |key: &[&str]| get(proxy.addr(), "/", &[&of_proxy[..], key].concat()).text().to_lowercase();
+    let small = sent(&["X-Api-Key: s-1"]);
+    assert!(small.contains("x-consumer-name: small") && !small.contains("earlier"), "{small}");
+    let anonymous = sent(&[]);
+    assert!(anonymous.contains("x-consumer-name: earlier"), "{anonymous}");
+}
+
+#[test]
 fn the_names_of_the_headers_can_be_chosen() {
     let server = Upstream::echo();
     let (_file, proxy) = forwarding("name_header = \"x-user\"\ntier_header = \"x-plan\"", &server);

@@ -42,7 +42,7 @@ fn claims() -> Vec<String> {
     names.map(|name| format!("{name}: 203.0.113.9")).collect()
 }
 
-fn before(server: &Upstream, client_ip: &str) -> Tidegate {
+fn proxy_for(server: &Upstream, client_ip: &str) -> Tidegate {
     Tidegate::start(&format!(
         "[client_ip]\n{client_ip}\n[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n",
         server.url()
@@ -65,7 +65,7 @@ fn other_names(message: &Message) -> Vec<String> {
 #[test]
 fn forwarding_headers_of_clients_are_removed() {
     let server = Upstream::echo();
-    let proxy = before(&server, "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let claims = claims();
     let more = ["X-Forwarded: kept", "X_Free: kept", "X-Real-IP-Too: kept", "Proxy-Kind: kept"];
     let received = seen(&proxy, &[&lines(&claims)[..], &more].concat());
@@ -81,7 +81,7 @@ fn forwarding_headers_of_clients_are_removed() {
 #[test]
 fn forwarding_headers_are_removed_over_http_2_and_from_trailers() {
     let server = Upstream::echo();
-    let proxy = before(&server, "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let request = FAMILY
         .iter()
         .flat_map(|name| spellings(name))
@@ -109,9 +109,9 @@ fn the_list_of_removed_headers_is_configurable() {
     let server = Upstream::echo();
     let claims =
         ["X-Real-IP: 1", "X-User: 2", "X_User: 3", "X-Auth-Name: 4", "x_auth_name: 5", "X-Author: 6"];
-    let proxy = before(&server, "remove_headers = [\"X-User\", \"x-auth-*\"]");
+    let proxy = proxy_for(&server, "remove_headers = [\"X-User\", \"x-auth-*\"]");
     assert_eq!(other_names(&seen(&proxy, &claims)), ["x-author", "x-real-ip"]);
-    let proxy = before(&server, "remove_headers = []");
+    let proxy = proxy_for(&server, "remove_headers = []");
     let received = seen(&proxy, &["X-Real-IP: 1", "X-Forwarded-Port: 1", "X-Forwarded-For: 1"]);
     assert_eq!(other_names(&received), ["x-forwarded-port", "x-real-ip"]);
     assert_eq!(received.header("x-forwarded-for"), Some("127.0.0.1"));
@@ -127,7 +127,7 @@ fn the_list_of_removed_headers_is_configurable() {
 #[test]
 fn trusted_proxies_may_send_forwarding_headers_in_standard_spelling() {
     let server = Upstream::echo();
-    let proxy = before(&server, "trusted_proxies = [\"127.0.0.1\"]");
+    let proxy = proxy_for(&server, "trusted_proxies = [\"127.0.0.1\"]");
     let received = seen(&proxy, &lines(&claims()));
     let mut expected: Vec<String> = FAMILY.iter().map(|name| name.to_lowercase()).collect();
     expected.retain(|name| !OWN.contains(&name.as_str()));
@@ -140,7 +140,7 @@ fn trusted_proxies_may_send_forwarding_headers_in_standard_spelling() {
 #[test]
 fn forwarded_is_rebuilt_from_x_forwarded_for_of_a_trusted_proxy() {
     let server = Upstream::echo();
-    let proxy = before(&server, "trusted_proxies = [\"127.0.0.1\"]");
+    let proxy = proxy_for(&server, "trusted_proxies = [\"127.0.0.1\"]");
     let forged = "Forwarded: for=6.6.6.6;proto=gopher;host=evil";
     let xff = "X-Forwarded-For: 203.0.113.9";
     let received = seen(&proxy, &["Host: a", forged, xff, "X-Forwarded-Proto: https", "X-Forwarded-Host: b"]);
@@ -162,7 +162,8 @@ fn forwarded_is_rebuilt_from_x_forwarded_for_of_a_trusted_proxy() {
 #[test]
 fn x_forwarded_headers_are_rebuilt_from_forwarded_of_a_trusted_proxy() {
     let server = Upstream::echo();
-    let proxy = before(&server, "trusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\nheader = \"forwarded\"");
+    let proxy =
+        proxy_for(&server, "trusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\nheader = \"forwarded\"");
     let forged = [
         "Host: a",
         "X-Forwarded-For: 6.6.6.6",
@@ -198,7 +199,7 @@ fn x_forwarded_headers_are_rebuilt_from_forwarded_of_a_trusted_proxy() {
 #[test]
 fn forwarding_headers_are_rebuilt_from_a_custom_client_ip_header() {
     let server = Upstream::echo();
-    let proxy = before(&server, "trusted_proxies = [\"127.0.0.1\"]\nheader = \"cf-connecting-ip\"");
+    let proxy = proxy_for(&server, "trusted_proxies = [\"127.0.0.1\"]\nheader = \"cf-connecting-ip\"");
     let forged =
         ["Host: a", "X-Forwarded-For: 6.6.6.6", "Forwarded: for=6.6.6.6", "X-Forwarded-Proto: https"];
     let received = seen(&proxy, &[&forged[..], &["CF-Connecting-IP: 203.0.113.9"]].concat());
@@ -215,7 +216,7 @@ fn forwarding_headers_are_rebuilt_from_a_custom_client_ip_header() {
 fn connection_cannot_remove_headers_of_the_proxy() {
     let server = Upstream::echo();
     let connection = format!("Connection: close, {}", OWN.join(", "));
-    let proxy = before(&server, "trusted_proxies = [\"127.0.0.9\"]");
+    let proxy = proxy_for(&server, "trusted_proxies = [\"127.0.0.9\"]");
     let received = seen(&proxy, &[&connection]);
     assert_eq!(received.names(), OWN);
     // The client's address is not lost if a load balancer forwards Connection.

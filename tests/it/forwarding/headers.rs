@@ -1,12 +1,12 @@
 //! Headers of forwarded requests and responses.
 
-use crate::support::{Client, Upstream, get};
-use crate::upstream::setup::{before, with_route};
+use crate::support::{Client, Tidegate, Upstream, get};
+use crate::upstream::setup::{proxy_for, with_route};
 
 #[test]
 fn a_plain_request_gets_only_forwarding_headers() {
     let server = Upstream::echo();
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let response = get(proxy.addr(), "/a?b", &["Host: a.test:80", "Accept: x/y", "X-Odd:  two words "]);
     let mut received = response.echoed();
     assert_eq!(received.start, "GET /a?b HTTP/1.1");
@@ -30,7 +30,7 @@ fn a_plain_request_gets_only_forwarding_headers() {
 #[test]
 fn hop_by_hop_request_headers_are_removed() {
     let server = Upstream::echo();
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     let response = client.ask(
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\
@@ -70,7 +70,7 @@ fn hop_by_hop_response_headers_are_removed() {
          Keep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nProxy-Connection: close\r\nUpgrade: h2c\r\nTE: x\r\n\
          Trailer: X-Sum, Content-Length\r\nServer: theirs\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\nok",
     );
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     for _ in 0..2 {
         let response = client.get("/", &[]);
@@ -99,7 +99,7 @@ fn forwarding_headers_are_kept_only_from_trusted_proxies() {
         "Forwarded: for=203.0.113.9;proto=https, for=10.0.0.2",
     ];
     let server = Upstream::echo();
-    let proxy = before(&server.url(), "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    let proxy = proxy_for(&server.url(), "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n");
     let trusted = get(proxy.addr(), "/", &CLAIMS).echoed();
     assert_eq!(trusted.header("x-forwarded-for"), Some("203.0.113.9, 10.0.0.1, 10.0.0.2, 127.0.0.1"));
     assert_eq!(trusted.header("x-forwarded-proto"), Some("https"));
@@ -122,7 +122,7 @@ fn forwarding_headers_are_kept_only_from_trusted_proxies() {
 fn a_custom_client_ip_header_is_removed_from_untrusted_clients() {
     let server = Upstream::echo();
     let settings = "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\nheader = \"cf-connecting-ip\"\n";
-    let proxy = before(&server.url(), settings);
+    let proxy = proxy_for(&server.url(), settings);
     let line = "CF-Connecting-IP: 203.0.113.9";
     let trusted = get(proxy.addr(), "/", &[line]).echoed();
     assert_eq!(trusted.header("cf-connecting-ip"), Some("203.0.113.9"));

@@ -47,7 +47,7 @@ pub fn path(bytes: &[u8]) {
     assert_eq!(again.sent, path.sent);
     assert_eq!(again.matched(), path.matched());
     assert_eq!(again.encoded_slash, path.sent.contains("%2F"));
-    // One that stood in a segment which dots have removed still makes a path doubtful.
+    // An encoded slash in a segment that dot segments have removed still makes a path doubtful.
     assert!(path.encoded_slash || !again.encoded_slash, "{path:?}");
     if path.sent == "*" {
         return;
@@ -118,7 +118,11 @@ pub fn address(bytes: &[u8]) {
     if !spec.is_trusted(client) {
         assert_eq!(behind("6.6.6.6, for=6.6.6.6"), client, "{fields:?}");
     }
-    assert_eq!(behind("6.6.6.6, for=6.6.6.6, what"), client, "nor beyond what nobody can read: {fields:?}");
+    assert_eq!(
+        behind("6.6.6.6, for=6.6.6.6, what"),
+        client,
+        "nor beyond an element that is not an address: {fields:?}"
+    );
 }
 
 /// Parts of keys are displayed in the syntax that is parsed.

@@ -181,7 +181,7 @@ async fn a_call_holds_its_slot_to_the_end_of_its_stream() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn upstream_failures_have_a_grpc_status() {
     let server = GrpcServer::start(None);
-    let proxy = before(&server, "", "response_timeout = \"300ms\"");
+    let proxy = proxy_for(&server, "", "response_timeout = \"300ms\"");
     let client = GrpcClient::connect(url(&proxy), None).await;
     let status = client.unary("Wait", "").await.unwrap_err();
     assert_eq!(
@@ -202,7 +202,7 @@ async fn a_silent_bidirectional_call_survives_timeouts_and_reloads() {
         "body_timeout = \"200ms\"\nidle_timeout = \"200ms\"",
         "stall_timeout = \"200ms\"\nresponse_timeout = \"200ms\"",
     );
-    let proxy = before(&server, short.0, short.1);
+    let proxy = proxy_for(&server, short.0, short.1);
     let client = GrpcClient::connect(url(&proxy), None).await;
     let (say, said) = channel(1);
     let mut heard = client.talk("Echo", ReceiverStream::new(said)).await.unwrap();
@@ -220,7 +220,7 @@ async fn a_silent_bidirectional_call_survives_timeouts_and_reloads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_silent_bidirectional_call_ends_after_tunnel_timeout() {
     let server = GrpcServer::start(None);
-    let proxy = before(&server, "tunnel_timeout = \"300ms\"", "");
+    let proxy = proxy_for(&server, "tunnel_timeout = \"300ms\"", "");
     let client = GrpcClient::connect(url(&proxy), None).await;
     let (_say, said) = channel(1);
     let mut heard = client.talk("Echo", ReceiverStream::new(said)).await.unwrap();
@@ -231,7 +231,7 @@ async fn a_silent_bidirectional_call_ends_after_tunnel_timeout() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_bidirectional_call_finishes_during_a_drain() {
     let server = GrpcServer::start(None);
-    let mut proxy = before(&server, "", "");
+    let mut proxy = proxy_for(&server, "", "");
     let client = GrpcClient::connect(url(&proxy), None).await;
     let (say, said) = channel(1);
     let mut heard = client.talk("Echo", ReceiverStream::new(said)).await.unwrap();

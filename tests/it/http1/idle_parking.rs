@@ -14,7 +14,7 @@ const ROUNDS: usize = 2;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-fn before(server: &Upstream, listener: &str) -> Tidegate {
+fn proxy_for(server: &Upstream, listener: &str) -> Tidegate {
     Tidegate::start(&format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n\
          [[routes]]\npath = \"/*\"\nupstream = \"{}\"\n",
@@ -39,8 +39,8 @@ fn parked(proxy: &Tidegate) -> Client {
 #[test]
 fn a_parked_connection_serves_the_next_request() {
     let echo = Upstream::echo();
-    let plain = before(&echo, "");
-    let proxied = before(&echo, "proxy_protocol = true");
+    let plain = proxy_for(&echo, "");
+    let proxied = proxy_for(&echo, "proxy_protocol = true");
     let mut clients = [plain.addr(), plain.addr(), proxied.addr()].map(Client::connect);
     clients[2].send("PROXY TCP4 192.0.2.7 10.0.0.1 4711 443\r\n");
     let http_1_0 = "GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
@@ -107,7 +107,7 @@ fn a_parked_tls_connection_keeps_its_session_and_client_certificate() {
 #[test]
 fn a_partial_head_survives_parking() {
     let echo = Upstream::echo();
-    let proxy = before(&echo, "");
+    let proxy = proxy_for(&echo, "");
     let (half, rest) = GET.split_at(10);
     // Half a head before parking, after it, and behind a request.
     let mut first = Client::connect(proxy.addr());
@@ -127,7 +127,7 @@ fn a_partial_head_survives_parking() {
 #[test]
 fn header_timeout_applies_after_parking() {
     let echo = Upstream::echo();
-    let proxy = before(&echo, "header_timeout = \"500ms\"");
+    let proxy = proxy_for(&echo, "header_timeout = \"500ms\"");
     let mut piped = Client::connect(proxy.addr());
     piped.send(GET.to_owned() + "GET / HT");
     assert_eq!(piped.read().status(), 200);
@@ -149,7 +149,7 @@ fn a_parked_connection_closes_on_eof_and_on_idle_timeout() {
         release.send(()).unwrap();
         assert_eq!(client.ask(GET).status(), 200);
     };
-    let proxy = before(&server, "idle_timeout = \"6s\"");
+    let proxy = proxy_for(&server, "idle_timeout = \"6s\"");
     let mut clients = [(); 5].map(|()| Client::connect(proxy.addr()));
     let [closed, half_closed, truncated, reused, idle] = &mut clients;
     for client in [&mut *closed, half_closed, truncated, reused] {
@@ -182,7 +182,7 @@ fn a_parked_connection_closes_on_eof_and_on_idle_timeout() {
 #[test]
 fn parked_connections_are_drained() {
     let echo = Upstream::echo();
-    let mut proxy = before(&echo, "");
+    let mut proxy = proxy_for(&echo, "");
     let mut silent = Client::connect(proxy.addr());
     let mut idle = Client::connect(proxy.addr());
     assert_eq!(idle.ask(GET).status(), 200);

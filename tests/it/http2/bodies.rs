@@ -85,7 +85,7 @@ async fn read_all(mut body: RecvStream) {
 }
 
 /// A proxy in front of both.
-fn before(server: &Upstream, other: &Http2Server, listener: &str) -> Tidegate {
+fn proxy_for(server: &Upstream, other: &Http2Server, listener: &str) -> Tidegate {
     Tidegate::start(&format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
          [limits.one]\nalgorithm = \"concurrency\"\nmax_in_flight = 1\n\
@@ -118,9 +118,9 @@ fn large_bodies_stream_in_constant_memory_over_each_protocol() {
     file.as_file().set_len(SIZE as u64).unwrap();
     let file = file.path().to_str().unwrap();
     let (server, other) = (large_h1(), large_h2(channel().0));
-    let plain = before(&server, &other, "");
+    let plain = proxy_for(&server, &other, "");
     let tls = authority.listener("localhost");
-    let tls = before(&server, &other, &tls);
+    let tls = proxy_for(&server, &other, &tls);
     for (version, proxy, scheme, server) in [
         ("--http2-prior-knowledge", &plain, "http", "h1"),
         ("--http2", &tls, "https", "h2"),
@@ -143,7 +143,7 @@ fn large_bodies_stream_in_constant_memory_over_each_protocol() {
 fn unread_responses_do_not_block_a_shared_upstream_connection() {
     let (report, _reports) = channel();
     let (server, other) = (large_h1(), large_h2(report));
-    let proxy = before(&server, &other, "");
+    let proxy = proxy_for(&server, &other, "");
     // Together these responses are larger than any window of a connection.
     let stalled: Vec<_> = (0..40)
         .map(|_| {
@@ -167,7 +167,7 @@ fn unread_responses_do_not_block_a_shared_upstream_connection() {
 fn a_client_disconnect_during_a_response_frees_the_server() {
     let (report, reports) = channel();
     let (server, other) = (large_h1(), large_h2(report));
-    let proxy = before(&server, &other, "");
+    let proxy = proxy_for(&server, &other, "");
     let cancel = |path: &str| {
         let mut frames = Frames::connect(proxy.addr(), &[]);
         frames.get(1, path);
@@ -213,7 +213,7 @@ fn a_client_disconnect_during_a_response_frees_the_server() {
 #[test]
 fn an_early_response_ends_an_upload() {
     let (server, other) = (large_h1(), large_h2(channel().0));
-    let proxy = before(&server, &other, "");
+    let proxy = proxy_for(&server, &other, "");
     let client = Http2::connect(proxy.addr());
     let (status, body) = client.block_on(async |sender| {
         let (response, _stream) =
@@ -251,7 +251,7 @@ fn curl_gets_a_local_reply_while_it_uploads() {
 #[test]
 fn curl_gets_100_continue_over_each_protocol() {
     let (server, other) = (large_h1(), large_h2(channel().0));
-    let proxy = before(&server, &other, "");
+    let proxy = proxy_for(&server, &other, "");
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(4 << 20).unwrap();
     let file = file.path().to_str().unwrap();

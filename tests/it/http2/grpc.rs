@@ -6,7 +6,7 @@ use super::*;
 use crate::support::Http2Server;
 
 /// A proxy with limited routes, one to an unreachable server, and one to this server.
-fn before(server: &Http2Server) -> Tidegate {
+fn proxy_for(server: &Http2Server) -> Tidegate {
     Tidegate::start(&format!(
         "[limits.one]\nrate = \"1/hour\"\n[limits.none]\nrate = \"1/hour\"\nblock = [\"127.0.0.0/8\"]\n\
          [upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\n\
@@ -22,7 +22,7 @@ fn before(server: &Http2Server) -> Tidegate {
 #[test]
 fn rejected_calls_get_a_grpc_status() {
     let server = Http2Server::echo();
-    let proxy = before(&server);
+    let proxy = proxy_for(&server);
     let client = Http2::connect(proxy.addr());
     let call = |path: &str, kind: &str| {
         let request = request("POST", path).header("content-type", kind).header("te", "trailers");
@@ -56,7 +56,7 @@ fn rejected_calls_get_a_grpc_status() {
 #[test]
 fn only_post_requests_get_a_grpc_status() {
     let server = Http2Server::echo();
-    let proxy = before(&server);
+    let proxy = proxy_for(&server);
     let client = Http2::connect(proxy.addr());
     for method in ["GET", "HEAD", "PUT", "POST"] {
         for (path, status) in [("/s.S/Blocked", 403), ("/s.S/Gone", 502), ("/other", 404), ("/s.S/%00", 400)]
@@ -82,7 +82,7 @@ fn unannounced_response_trailers_are_forwarded() {
         trailers.insert("grpc-message", HeaderValue::from_static("no such thing"));
         body.send_trailers(trailers).unwrap();
     });
-    let proxy = before(&server);
+    let proxy = proxy_for(&server);
     let client = Http2::connect(proxy.addr());
     let request = request("POST", "/s.S/Find").header("content-type", "application/grpc");
     let trailers = client.ask(request.body(()).unwrap(), b"\0\0\0\0\0").trailers.unwrap();

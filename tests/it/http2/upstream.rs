@@ -11,7 +11,7 @@ use crate::support::{Asked, Authority, Http2Server};
 
 /// A proxy in front of an HTTP/2 server, with these lines in its upstream. It has one worker, since workers share no
 /// connections.
-pub(super) fn before(url: &str, lines: &str) -> Tidegate {
+pub(super) fn proxy_for(url: &str, lines: &str) -> Tidegate {
     Tidegate::start(&format!(
         "workers = 1\n[upstreams.u]\nservers = [\"{url}\"]\nprotocol = \"h2\"\n{lines}\n\
          [[routes]]\npath = \"/*\"\nupstream = \"u\"\n"
@@ -34,7 +34,7 @@ pub(super) fn respond_with((_request, mut respond): Asked, text: &'static str) {
 #[test]
 fn http_1_and_http_2_requests_share_an_upstream_connection() {
     let server = Http2Server::echo();
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let response = Client::connect(proxy.addr())
         .ask("POST /a?b=c HTTP/1.1\r\nHost: h:1\r\nTE: trailers\r\nContent-Length: 4\r\n\r\nbody");
     let seen = response.echoed();
@@ -70,7 +70,7 @@ fn bodies_and_trailers_stream_both_ways_at_once() {
         }
         body.send_trailers(upload.trailers().await.unwrap().unwrap()).unwrap();
     });
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let client = Http2::connect(proxy.addr());
     let trailers = client.block_on(async |sender| {
         let (response, mut say) = sender.send_request(request("POST", "/").body(()).unwrap(), false).unwrap();
@@ -104,7 +104,7 @@ fn requests_above_max_concurrent_streams_are_answered() {
             respond_with(asked, "done");
         }
     });
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let client = Http2::connect(proxy.addr());
     client.block_on(async |sender| {
         let mut waiting = Vec::new();
@@ -134,7 +134,7 @@ fn a_server_with_one_stream_gets_a_connection_per_request() {
             respond_with(asked, "yes");
         }
     });
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let mut held = Client::connect(proxy.addr());
     held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(paths.recv_timeout(PATIENCE).unwrap(), "/held");
@@ -206,7 +206,7 @@ fn an_aborted_request_body_does_not_count_against_the_server() {
 fn goaway_loses_no_request() {
     let server =
         Http2Server::start(h2::server::Builder::new(), Some(3), |asked| async { respond_with(asked, "yes") });
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     for _ in 0..20 {
         assert_eq!(client.get("/", &[]).text(), "yes");
@@ -227,7 +227,7 @@ fn a_silent_server_is_504_and_its_connection_is_replaced() {
             respond_with(asked, "yes");
         }
     });
-    let proxy = before(&server.url(), "response_timeout = \"1s\"");
+    let proxy = proxy_for(&server.url(), "response_timeout = \"1s\"");
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 504);
     assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
     assert_eq!(server.connections(), 2);
@@ -248,7 +248,7 @@ fn a_response_timeout_does_not_close_a_live_connection() {
             _ => respond_with((request, respond), "yes"),
         }
     });
-    let proxy = before(&server.url(), "response_timeout = \"1s\"\nmax_connections = 1");
+    let proxy = proxy_for(&server.url(), "response_timeout = \"1s\"\nmax_connections = 1");
     let mut events = Client::connect(proxy.addr());
     events.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(events.read_head().unwrap().unwrap().status(), 200);
@@ -270,7 +270,7 @@ fn stall_timeout_applies_to_bodies_but_not_to_event_streams() {
         tokio::time::sleep(Duration::from_millis(900)).await;
         let _ = body.send_data(Bytes::from_static(b"two"), true);
     });
-    let proxy = before(&server.url(), "stall_timeout = \"300ms\"");
+    let proxy = proxy_for(&server.url(), "stall_timeout = \"300ms\"");
     for (kind, whole) in [("text/plain", false), ("text/event-stream", true), ("application/grpc+x", true)] {
         let client = Http2::connect(proxy.addr());
         let response = client.try_ask(request("GET", &format!("/{kind}")).body(()).unwrap(), b"");
@@ -290,7 +290,7 @@ fn a_client_disconnect_resets_the_upstream_stream() {
             report.send("reset").unwrap();
         }
     });
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(events.recv_timeout(PATIENCE).unwrap(), "received");
@@ -305,7 +305,7 @@ fn health_checks_use_http_2() {
         respond.send_response(status(if is_check { 503 } else { 200 }), true).unwrap();
     });
     let health = "health = { path = \"/healthz\", interval = \"50ms\", unhealthy_after = 1 }";
-    let proxy = before(&server.url(), health);
+    let proxy = proxy_for(&server.url(), health);
     proxy.wait_log("is unhealthy: the response is 503 Service Unavailable");
 }
 
@@ -320,7 +320,7 @@ fn total_timeout_includes_the_response_body() {
         }
         let _ = body.send_data(Bytes::new(), true);
     });
-    let proxy = before(&server.url(), "total_timeout = \"500ms\"");
+    let proxy = proxy_for(&server.url(), "total_timeout = \"500ms\"");
     let client = Http2::connect(proxy.addr());
     assert!(client.try_ask(request("GET", "/").body(()).unwrap(), b"").is_err());
 }
@@ -329,7 +329,7 @@ fn total_timeout_includes_the_response_body() {
 fn a_server_without_http_2_is_502_and_logged_once() {
     let server =
         Upstream::answering("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     for _ in 0..3 {
         assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
     }
@@ -346,7 +346,7 @@ fn a_server_without_http_2_is_502_and_logged_once() {
     ));
     let trust =
         format!("tls = {{ ca = \"{}\", server_name = \"localhost\" }}", authority.file("ca.pem").display());
-    let proxy = before(&format!("https://{}", server.addr()), &trust);
+    let proxy = proxy_for(&format!("https://{}", server.addr()), &trust);
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
     proxy.wait_log("the TLS handshake with ");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::upstream::{before, respond_with, status};
+use super::upstream::{proxy_for, respond_with, status};
 use super::*;
 use crate::support::Http2Server;
 
@@ -23,7 +23,7 @@ fn a_refused_stream_is_retried_once() {
             }
         }
     });
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     // The connection is reused.
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
     assert_eq!(get(proxy.addr(), "/once", &[]).text(), "yes");
@@ -57,7 +57,7 @@ fn a_small_body_is_sent_again_with_a_retry() {
             body.send_data(format!("{length} bytes, {trailers} trailers").into(), true).unwrap();
         }
     });
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     let post = |rest: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
     assert_eq!(client.ask(&post("Content-Length: 3\r\n\r\nabc")).text(), "3 bytes, 0 trailers");
@@ -90,7 +90,7 @@ fn a_request_queued_on_a_broken_connection_is_502() {
         noted.store(true, Ordering::SeqCst);
         eventually("the connection may be closed", || closes.load(Ordering::SeqCst));
     });
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let client = Http2::connect(proxy.addr());
     let statuses = client.block_on(async |sender| {
         let mut asked = [(); 2].map(|()| {
@@ -127,7 +127,7 @@ fn a_post_is_not_retried_after_goaway_with_an_error() {
             }
         }
     });
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let response = Client::connect(proxy.addr()).ask("POST / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!((response.status(), asked.load(Ordering::SeqCst)), (502, 1));
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);

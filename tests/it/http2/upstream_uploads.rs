@@ -58,7 +58,7 @@ fn server() -> (Http2Server, Receiver<Seen>) {
     (server, events)
 }
 
-fn before(server: &Http2Server, lines: &str) -> Tidegate {
+fn proxy_for(server: &Http2Server, lines: &str) -> Tidegate {
     Tidegate::start(&format!(
         "listen = \"127.0.0.1:0\"\nworkers = 1\n\
          [upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\n{lines}\n\
@@ -86,7 +86,7 @@ fn upload_over_http2(sender: &mut SendRequest<Bytes>, path: &str) -> (ResponseFu
 #[test]
 fn an_upload_to_a_server_that_reads_nothing_is_504() {
     let (server, events) = server();
-    let proxy = before(&server, "stall_timeout = \"500ms\"");
+    let proxy = proxy_for(&server, "stall_timeout = \"500ms\"");
     assert_eq!(upload(&proxy, "/silent").read().status(), 504);
     assert_eq!(
         [events.recv_timeout(PATIENCE).unwrap(), events.recv_timeout(PATIENCE).unwrap()],
@@ -103,7 +103,7 @@ fn an_upload_to_a_server_that_reads_nothing_is_504() {
 #[test]
 fn a_started_response_is_cut_off_when_the_upload_stalls() {
     let (server, events) = server();
-    let proxy = before(&server, "stall_timeout = \"500ms\"");
+    let proxy = proxy_for(&server, "stall_timeout = \"500ms\"");
     for path in ["/begun", "/call"] {
         let mut client = upload(&proxy, path);
         let response = client.read_to_close();
@@ -117,7 +117,7 @@ fn a_started_response_is_cut_off_when_the_upload_stalls() {
 #[test]
 fn a_client_disconnect_resets_the_upload() {
     let (server, events) = server();
-    let proxy = before(&server, "");
+    let proxy = proxy_for(&server, "");
     for path in ["/silent", "/begun", "/call"] {
         let client = Http2::connect(proxy.addr());
         let _asked = client.block_on(async |sender| upload_over_http2(sender, path));
@@ -130,7 +130,7 @@ fn a_client_disconnect_resets_the_upload() {
 #[test]
 fn an_unread_upload_is_reset_after_a_complete_response() {
     let (server, events) = server();
-    let proxy = before(&server, "stall_timeout = \"500ms\"");
+    let proxy = proxy_for(&server, "stall_timeout = \"500ms\"");
     let mut client = upload(&proxy, "/early");
     assert_eq!(client.read_response("POST").unwrap().text(), "so");
     assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Received);
@@ -141,7 +141,7 @@ fn an_unread_upload_is_reset_after_a_complete_response() {
 #[test]
 fn a_server_that_is_still_reading_is_not_stalled() {
     let (server, events) = server();
-    let proxy = before(&server, "stall_timeout = \"2s\"");
+    let proxy = proxy_for(&server, "stall_timeout = \"2s\"");
     let mut client = Client::connect(proxy.addr());
     client.send("POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
     for _ in 0..10 {

@@ -1,6 +1,6 @@
 //! `WebSocket` tunnels to HTTP/2 servers (RFC 8441).
 
-use super::upstream::{before, status};
+use super::upstream::{proxy_for, status};
 use super::*;
 use crate::support::Http2Server;
 
@@ -26,7 +26,7 @@ fn a_websocket_is_opened_with_extended_connect() {
             let _ = body.send_data(Bytes::new(), true);
         },
     );
-    let proxy = before(&server.url(), "[log]\naccess = \"text\"");
+    let proxy = proxy_for(&server.url(), "[log]\naccess = \"text\"");
     let mut client = Client::connect(proxy.addr());
     client.send(HANDSHAKE);
     let head = client.read_head().unwrap().unwrap();
@@ -46,7 +46,7 @@ fn a_websocket_is_opened_with_extended_connect() {
 #[test]
 fn a_websocket_to_a_server_without_extended_connect_is_502() {
     let server = Http2Server::echo();
-    let proxy = before(&server.url(), "");
+    let proxy = proxy_for(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     let response = client.ask(HANDSHAKE);
     assert_eq!(response.status(), 502);

@@ -10,7 +10,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate::http1::{Fields, names};
-use tidegate::jwt::{Endpoint, JwtSpec, KeySource, Refresher, TokenError, Verifier};
+use tidegate::jwt::{JwtSpec, KeySetUrl, KeySource, Refresher, TokenError, Verifier};
 use tidegate::time::Clock;
 
 use crate::support::{
@@ -210,7 +210,7 @@ fn explain_shows_a_claim_or_why_it_is_missing() {
 fn refresher(url: &str) -> (Arc<Verifier>, Refresher) {
     let verifier = Arc::new(Verifier::new(
         JwtSpec {
-            source: KeySource::Url(Endpoint::parse(url).unwrap()),
+            source: KeySource::Url(KeySetUrl::parse(url).unwrap()),
             algorithms: vec![Algorithm::ES256],
             issuer: None,
             audience: None,

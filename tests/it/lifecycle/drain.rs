@@ -13,7 +13,7 @@ pub fn slow() -> (Upstream, Sender<()>) {
     Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
 }
 
-pub fn before(server: &Upstream, settings: &str) -> Tidegate {
+pub fn proxy_for(server: &Upstream, settings: &str) -> Tidegate {
     Tidegate::start(&format!("{settings}\n[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()))
 }
 
@@ -36,7 +36,7 @@ pub const OWN: &str = "[[routes]]\npath = \"/*\"\nrespond = { status = 200 }\n";
 fn sigterm_and_sigint_finish_open_requests() {
     for (name, workers) in [("TERM", 1), ("INT", 3)] {
         let (server, release) = slow();
-        let mut proxy = before(&server, &format!("workers = {workers}"));
+        let mut proxy = proxy_for(&server, &format!("workers = {workers}"));
         let mut idle = Client::connect(proxy.addr());
         release.send(()).unwrap();
         assert_eq!(idle.get("/", &[]).status(), 200);
@@ -129,7 +129,7 @@ fn an_unread_response_is_not_idle_during_a_drain() {
             let _ = caller.try_send([head.as_bytes(), &vec![b'x'; length]].concat());
         }
     });
-    let mut proxy = before(&server, "");
+    let mut proxy = Tidegate::forwarding_to(&server.url());
     let (mut clients, mut multiplexed) = (Vec::new(), Vec::new());
     for length in (1..100).map(|number| number * STEP) {
         let mut client = Client::connect(proxy.addr());
@@ -172,7 +172,7 @@ fn a_started_response_is_finished_after_sigterm() {
         let _ = caller.try_send("more");
         let _ = caller.request();
     });
-    let mut proxy = before(&server, "");
+    let mut proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     client.read_head().unwrap().unwrap();
@@ -197,7 +197,7 @@ fn sigterm_without_connections_exits_at_once() {
 #[test]
 fn shutdown_grace_bounds_a_drain() {
     let (server, _release) = slow();
-    let mut proxy = before(&server, "shutdown_grace = \"700ms\"");
+    let mut proxy = proxy_for(&server, "shutdown_grace = \"700ms\"");
     let mut client = unanswered(&proxy, &server);
     let (status, time) = timed(|| {
         proxy.signal("TERM");
@@ -241,7 +241,7 @@ fn shutdown_delay_fails_readiness_before_listeners_close() {
 #[test]
 fn sigint_ends_a_drain_and_a_second_sigterm_does_not() {
     let (server, release) = slow();
-    let mut proxy = before(&server, "shutdown_grace = \"60s\"");
+    let mut proxy = proxy_for(&server, "shutdown_grace = \"60s\"");
     let client = unanswered(&proxy, &server);
     let other = unanswered(&proxy, &server);
     proxy.signal("TERM");

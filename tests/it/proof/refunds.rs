@@ -95,7 +95,7 @@ fn refunds_return_no_more_than_was_taken() {
     let arrival = (any_move(), 0..12_u64, Just(0_u64), Just(None));
     let arrivals = prop::collection::vec(arrival, 6..40);
     for_all(1_500, &(any_timed(), 1..12_u64, arrivals), |(numbers, first, arrivals)| match numbers {
-        // Who opened the window, or the grid, is forgotten with its units only if nobody else is in it.
+        // The first request of a window, or of a grid, is forgotten with its units only if the window has no other.
         Numbers::First(_) | Numbers::Interval(..) => Ok(()),
         Numbers::Fixed(_) | Numbers::Calendar(..) | Numbers::Log(_) | Numbers::Sliding(..) => {
             compare(&numbers, first, &arrivals, true)

@@ -24,7 +24,7 @@ fn server(authority: &Authority, file: &str, more: &str, echo: &Upstream) -> Tid
 }
 
 /// A proxy in front of a server at `host`, with this line in its upstream.
-fn before(server: &Tidegate, host: &str, tls: &str) -> Tidegate {
+fn proxy_for(server: &Tidegate, host: &str, tls: &str) -> Tidegate {
     Tidegate::start(&format!(
         "[upstreams.server]\nservers = [\"https://{host}:{}\"]\nconnect_timeout = \"5s\"\n{tls}\n\
          [[routes]]\npath = \"/*\"\nupstream = \"server\"\n",
@@ -68,7 +68,7 @@ fn server_certificates_are_verified_by_authority_and_name() {
         ("localhost", trust(&authority, "")),
         ("127.0.0.1", trust(&authority, ", server_name = \"api.internal\"")),
     ] {
-        let proxy = before(&server, host, &tls);
+        let proxy = proxy_for(&server, host, &tls);
         let mut client = Client::connect(proxy.addr());
         for _ in 0..3 {
             let seen = client.get("/a?b", &["Host: shop.test"]).echoed();
@@ -82,7 +82,7 @@ fn server_certificates_are_verified_by_authority_and_name() {
         ("localhost", trust(&other, ""), "BadSignature"),
         ("localhost", String::new(), "UnknownIssuer"),
     ] {
-        let proxy = before(&server, host, &tls);
+        let proxy = proxy_for(&server, host, &tls);
         for _ in 0..3 {
             assert_eq!(get(proxy.addr(), "/", &[]).status(), 502, "{host} {tls}");
         }
@@ -126,7 +126,7 @@ fn health_checks_use_tls() {
             "health = {{ path = \"{path}\", interval = \"50ms\", timeout = \"5s\", unhealthy_after = 1 }}\n"
         )
     };
-    let proxy = before(&server, "localhost", &(health("/fine") + &trust(&authority, "")));
+    let proxy = proxy_for(&server, "localhost", &(health("/fine") + &trust(&authority, "")));
     eventually("the server is checked", || !echo.requests().is_empty());
     let asked = &echo.requests()[0];
     assert_eq!(asked.start, "GET /fine HTTP/1.1");
@@ -134,7 +134,7 @@ fn health_checks_use_tls() {
     assert_eq!(asked.header("host"), Some(&*format!("localhost:{}", server.addr().port())));
     assert_eq!(proxy.logged("is unhealthy"), 0);
     // A server whose certificate is not trusted is unhealthy.
-    let proxy = before(&server, "localhost", &(health("/other") + &trust(&other, "")));
+    let proxy = proxy_for(&server, "localhost", &(health("/other") + &trust(&other, "")));
     proxy.wait_log("is unhealthy: no connection");
     assert!(echo.requests().iter().all(|request| request.start == "GET /fine HTTP/1.1"));
 }
@@ -147,9 +147,9 @@ fn a_server_may_require_a_client_certificate() {
     let echo = Upstream::echo();
     let client_ca = format!(", client_ca = \"{}\"", authority.file("ca.pem").display());
     let server = server(&authority, "localhost", &client_ca, &echo);
-    let shown = before(&server, "localhost", &trust(&authority, &format!(", {}", authority.pair("gate"))));
+    let shown = proxy_for(&server, "localhost", &trust(&authority, &format!(", {}", authority.pair("gate"))));
     assert_eq!(get(shown.addr(), "/", &[]).status(), 200);
-    let none = before(&server, "localhost", &trust(&authority, ""));
+    let none = proxy_for(&server, "localhost", &trust(&authority, ""));
     assert_eq!(get(none.addr(), "/", &[]).status(), 502);
 }
 
@@ -188,7 +188,7 @@ fn connections_that_a_server_closes_are_replaced() {
     ));
     let [tls, plain] = server.addresses(2)[..] else { unreachable!() };
     let closed = format!("tidegate_connections{{listener=\"{tls}\"}} 0\n");
-    let proxy = before(&server, "localhost", &trust(&authority, ""));
+    let proxy = proxy_for(&server, "localhost", &trust(&authority, ""));
     let mut client = Client::connect(proxy.addr());
     for _ in 0..3 {
         let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
@@ -236,7 +236,7 @@ fn authorities_are_reloaded_on_sighup() {
     authority.sign("localhost");
     let echo = Upstream::echo();
     let server = server(&authority, "localhost", "", &echo);
-    let proxy = before(&server, "localhost", &trust(&other, ""));
+    let proxy = proxy_for(&server, "localhost", &trust(&other, ""));
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
     std::fs::copy(authority.file("ca.pem"), other.file("ca.pem")).unwrap();
     proxy.signal("HUP");

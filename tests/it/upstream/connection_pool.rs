@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-use super::setup::{OK, before, with_servers};
-use crate::support::{Client, PATIENCE, Upstream, eventually, get};
+use super::setup::{OK, with_servers};
+use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, get};
 
 #[test]
 fn connection_close_of_a_server_keeps_the_client_connection() {
@@ -12,7 +12,7 @@ fn connection_close_of_a_server_keeps_the_client_connection() {
         let _ = caller.request();
         let _ = caller.try_send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
     });
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     for count in 1..=3 {
         let response = client.get("/", &[]);
@@ -77,7 +77,7 @@ fn unsolicited_bytes_are_never_forwarded() {
 #[test]
 fn idle_connections_are_shared_by_clients() {
     let server = Upstream::echo();
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     for _ in 0..5 {
         get(proxy.addr(), "/", &[]).echoed();
         Client::connect(proxy.addr())

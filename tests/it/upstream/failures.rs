@@ -9,7 +9,7 @@ use super::setup::{PLAIN, among, metric, silent, started};
 use crate::support::{Client, Message, Tidegate, Upstream, assert_problem, eventually, get, timed};
 
 /// A proxy with one upstream and a limit.
-fn before(upstream: &str, settings: &str) -> Tidegate {
+fn proxy_for(upstream: &str, settings: &str) -> Tidegate {
     Tidegate::start(&format!(
         "[limits.some]\nrate = \"9/hour\"\n[upstreams.one]\nservers = [\"{upstream}\"]\n{settings}\n\
          [[routes]]\npath = \"/*\"\nlimits = [\"some\"]\nupstream = \"one\"\n"
@@ -27,7 +27,7 @@ fn assert_reveals_nothing(response: &Message, address: std::net::SocketAddr) {
 #[test]
 fn a_refused_connection_is_502() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let proxy = before(&format!("http://{address}"), "");
+    let proxy = proxy_for(&format!("http://{address}"), "");
     let mut client = Client::connect(proxy.addr());
     for remaining in ["8", "7"] {
         let response = client.get("/", &[]);
@@ -54,7 +54,7 @@ fn an_invalid_response_is_502() {
             let _ = caller.request();
             let _ = caller.try_send(said);
         });
-        let proxy = before(&server.url(), "");
+        let proxy = proxy_for(&server.url(), "");
         let response = get(proxy.addr(), "/", &[]);
         assert_problem(&response, 502, "Bad Gateway", "the upstream sent no valid response");
         assert_reveals_nothing(&response, server.addr());
@@ -69,7 +69,7 @@ fn a_silent_upstream_is_504() {
         // Until the proxy closes the connection.
         let _ = caller.request();
     });
-    let proxy = before(&server.url(), "response_timeout = \"300ms\"");
+    let proxy = proxy_for(&server.url(), "response_timeout = \"300ms\"");
     for request in [
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi",
@@ -111,7 +111,7 @@ fn is_syn_sent(address: std::net::SocketAddr) -> bool {
 fn connect_timeout_allows_for_a_lost_syn() {
     let (socket, queued) = full_queue();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
-    let proxy = before(&format!("http://{address}"), "");
+    let proxy = proxy_for(&format!("http://{address}"), "");
     let mut client = Client::connect(proxy.addr());
     let began = std::time::Instant::now();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -131,7 +131,7 @@ fn connect_timeout_allows_for_a_lost_syn() {
 fn a_connect_timeout_is_504() {
     let (socket, _queued) = full_queue();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
-    let proxy = before(&format!("http://{address}"), "connect_timeout = \"300ms\"");
+    let proxy = proxy_for(&format!("http://{address}"), "connect_timeout = \"300ms\"");
     let (response, time) = timed(|| get(proxy.addr(), "/", &[]));
     assert_problem(&response, 504, "Gateway Timeout", "the upstream could not be reached in time");
     assert_reveals_nothing(&response, address);
@@ -150,7 +150,7 @@ fn a_truncated_response_is_never_complete() {
             let _ = caller.request();
             let _ = caller.try_send(said);
         });
-        let proxy = before(&server.url(), "");
+        let proxy = proxy_for(&server.url(), "");
         let mut client = Client::connect(proxy.addr());
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         let end = client.read_response("GET");
@@ -166,7 +166,7 @@ fn a_stalled_response_is_cut_off_after_stall_timeout() {
         let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
         let _ = caller.request();
     });
-    let proxy = before(&server.url(), "stall_timeout = \"300ms\"");
+    let proxy = proxy_for(&server.url(), "stall_timeout = \"300ms\"");
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let (end, time) = timed(|| client.read_response("GET"));

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use crate::support::{Authority, Tidegate, Upstream, free_address, get};
 
-fn before(url: &str) -> Tidegate {
+fn proxy_for(url: &str) -> Tidegate {
     Tidegate::start(&format!(
         "workers = 2\n[upstreams.shop]\nservers = [\"{url}\"]\n[[routes]]\npath = \"/*\"\nupstream = \"shop\"\n"
     ))
@@ -25,7 +25,7 @@ fn echo_at(address: SocketAddr) -> Upstream {
 #[test]
 fn an_outage_and_its_recovery_are_each_logged_once() {
     let address = free_address();
-    let proxy = before(&format!("http://{address}"));
+    let proxy = proxy_for(&format!("http://{address}"));
     assert_eq!(ask(&proxy, 20), [502; 20]);
     let line = proxy.wait_log(&format!("upstream shop: {address} fails: "));
     assert!(line.contains("WARN") && line.contains("Connection refused (os error 111)"), "{line}");
@@ -48,7 +48,7 @@ fn a_tls_server_behind_a_plain_http_url_is_logged_once() {
     let server = Tidegate::start(&format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n{tls}\n[[routes]]\npath = \"/\"\nrespond = {{ status = 200 }}\n"
     ));
-    let proxy = before(&format!("http://{}", server.addr()));
+    let proxy = proxy_for(&format!("http://{}", server.addr()));
     assert_eq!(ask(&proxy, 10), [502; 10]);
     let line = proxy.wait_log(&format!("upstream shop: {} fails: ", server.addr()));
     assert!(line.contains("WARN") && line.contains("https://"), "{line}");
@@ -63,7 +63,7 @@ fn an_unstable_server_does_not_flood_the_log() {
             let _ = caller.try_send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
         }
     });
-    let proxy = before(&server.url());
+    let proxy = proxy_for(&server.url());
     let statuses = ask(&proxy, 60);
     assert!(statuses.contains(&200) && statuses.contains(&502), "{statuses:?}");
     proxy.wait_log("fails: ");

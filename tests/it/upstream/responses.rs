@@ -1,6 +1,6 @@
 //! Responses of upstream servers: framing, interim responses, upgrades.
 
-use super::setup::{assert_bad_gateway, before, refusing_url};
+use super::setup::{assert_bad_gateway, refusing_url};
 use crate::support::{Client, Tidegate, Upstream, eventually, get};
 
 #[test]
@@ -9,7 +9,7 @@ fn a_response_without_length_ends_with_its_connection() {
         let _ = caller.request();
         let _ = caller.try_send("HTTP/1.1 200 OK\r\n\r\nsome text");
     });
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     for _ in 0..2 {
         let response = client.get("/", &[]);
@@ -22,7 +22,7 @@ fn a_response_without_length_ends_with_its_connection() {
 fn reason_phrases_are_forwarded() {
     for phrase in ["OK", "Fine", ""] {
         let server = Upstream::answering(format!("HTTP/1.1 200 {phrase}\r\nContent-Length: 0\r\n\r\n"));
-        let proxy = before(&server.url(), "");
+        let proxy = Tidegate::forwarding_to(&server.url());
         let response = get(proxy.addr(), "/", &["Host: a"]);
         assert_eq!(response.start.trim_end(), format!("HTTP/1.1 200 {phrase}").trim_end());
     }
@@ -40,7 +40,7 @@ fn a_502_keeps_the_client_connection_only_after_a_short_body() {
         (&refusing_url(), "Transfer-Encoding: chunked", "2\r\nhi\r\n0\r\n\r\n", false),
         (&closing.url(), "Content-Length: 1048576", &*long, false),
     ] {
-        let proxy = before(upstream, "");
+        let proxy = Tidegate::forwarding_to(upstream);
         let mut client = Client::connect(proxy.addr());
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
         // The connection to the server fails before the body arrives.
@@ -84,7 +84,7 @@ fn a_101_response_without_an_upgrade_request_is_502() {
     let server = Upstream::answering(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison",
     );
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     for headers in [&[][..], &["Connection: upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]] {
         assert_bad_gateway(
@@ -101,7 +101,7 @@ fn interim_responses_are_skipped() {
     let server = Upstream::answering(
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
     );
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     for _ in 0..2 {
         let response = client.get("/", &[]);
@@ -115,7 +115,7 @@ fn endless_interim_responses_are_502() {
         let _ = caller.request();
         while caller.try_send("HTTP/1.1 102 Processing\r\n\r\n".repeat(50)).is_ok() {}
     });
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let response = get(proxy.addr(), "/", &[]);
     assert_bad_gateway(&response, "the upstream sent no valid response");
     eventually("the upstream connection is closed", || server.open() == 0);

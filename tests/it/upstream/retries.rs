@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::setup::{
-    OK, PLAIN, among, assert_bad_gateway, before, ended, metric, refusing_url, started_with, with_servers,
+    OK, PLAIN, among, assert_bad_gateway, ended, metric, refusing_url, started_with, with_servers,
 };
-use crate::support::{Caller, Client, Upstream, eventually, get};
+use crate::support::{Caller, Client, Tidegate, Upstream, eventually, get};
 
 #[test]
 fn a_refused_connection_is_retried_on_another_server() {
@@ -85,7 +85,7 @@ fn idempotent_requests_lost_on_a_reused_connection_are_retried_once() {
 #[test]
 fn a_request_is_retried_once_and_only_before_a_response_begins() {
     let server = closing_on_reuse(|caller| drop(caller.request()));
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     assert_eq!(client.get("/", &[]).status(), 200);
     assert_bad_gateway(&client.get("/", &[]), "the upstream sent no valid response");
@@ -97,7 +97,7 @@ fn a_request_is_retried_once_and_only_before_a_response_begins() {
         let _ = caller.request();
         let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-");
     });
-    let proxy = before(&server.url(), "");
+    let proxy = Tidegate::forwarding_to(&server.url());
     let mut client = Client::connect(proxy.addr());
     assert_eq!(client.get("/", &[]).status(), 200);
     assert_bad_gateway(&client.get("/", &[]), "the upstream sent no valid response");

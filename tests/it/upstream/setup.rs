@@ -9,7 +9,7 @@ use crate::support::{Message, Tidegate, Upstream, get};
 pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// A proxy that forwards every request to this URL, with further settings.
-pub fn before(upstream: &str, settings: &str) -> Tidegate {
+pub fn proxy_for(upstream: &str, settings: &str) -> Tidegate {
     Tidegate::start(&format!("{settings}\n[[routes]]\npath = \"/*\"\nupstream = \"{upstream}\"\n"))
 }
 

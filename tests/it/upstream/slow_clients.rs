@@ -49,7 +49,7 @@ fn server() -> Upstream {
     })
 }
 
-fn before(server: &Upstream, listener: &str, upstream: &str) -> Tidegate {
+fn proxy_for(server: &Upstream, listener: &str, upstream: &str) -> Tidegate {
     Tidegate::start(&format!(
         "workers = 2\n[admin]\nlisten = \"127.0.0.1:0\"\n\
          [[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
@@ -176,7 +176,7 @@ fn statuses(proxy: &Tidegate, mut meanwhile: impl FnMut()) -> Vec<u16> {
 #[test]
 fn slow_small_bodies_use_no_upstream_connection() {
     let server = server();
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let mut http2 = Http2Swarm::start(&proxy, Slow::Announced);
     let mut http1 = http1_swarm(&proxy, Slow::Announced);
     let statuses = statuses(&proxy, || {
@@ -216,7 +216,7 @@ fn a_small_body_is_buffered_before_it_is_forwarded() {
 fn slow_uploads_yield_to_requests_of_other_clients() {
     for (over_http2, slow) in [(true, Slow::Streaming), (true, Slow::Call), (false, Slow::Streaming)] {
         let server = server();
-        let proxy = before(&server, "", "");
+        let proxy = proxy_for(&server, "", "");
         let (mut http2, mut http1) = (None, Vec::new());
         if over_http2 {
             http2 = Some(Http2Swarm::start(&proxy, slow));
@@ -240,7 +240,7 @@ fn slow_uploads_yield_to_requests_of_other_clients() {
 fn slow_readers_yield_to_requests_of_other_clients() {
     for over_http2 in [true, false] {
         let server = server();
-        let proxy = before(&server, "", "");
+        let proxy = proxy_for(&server, "", "");
         let (mut http2, mut http1) = (None, Vec::new());
         if over_http2 {
             http2 = Some(Http2Swarm::start(&proxy, Slow::Reading));
@@ -258,7 +258,7 @@ fn slow_readers_yield_to_requests_of_other_clients() {
 #[test]
 fn a_single_client_may_use_all_connections() {
     let server = server();
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let mut slow = http1_swarm(&proxy, Slow::Streaming);
     eventually("all connections are in use", || server.open() == CONNECTIONS);
     std::thread::sleep(SLOW_DELAY);
@@ -275,8 +275,8 @@ fn a_single_client_may_use_all_connections() {
 #[test]
 fn bodies_have_a_minimum_rate() {
     let server = server();
-    let proxy = before(&server, "", "");
-    let unbounded = before(&server, "min_body_rate = 0", "");
+    let proxy = proxy_for(&server, "", "");
+    let unbounded = proxy_for(&server, "min_body_rate = 0", "");
     let started = Instant::now();
     let mut slow: Vec<Client> =
         [(&proxy, Slow::Announced), (&proxy, Slow::Streaming), (&unbounded, Slow::Streaming)]
@@ -314,7 +314,7 @@ fn bodies_have_a_minimum_rate() {
 #[test]
 fn max_requests_per_client_applies_per_upstream() {
     let server = server();
-    let proxy = before(&server, "", "max_requests_per_client = 2\n");
+    let proxy = proxy_for(&server, "", "max_requests_per_client = 2\n");
     let mut held: Vec<Client> = (0..2).map(|_| Client::connect_from(SLOW, proxy.addr())).collect();
     for client in &mut held {
         client.send(Slow::Streaming.head().to_owned() + "1\r\nx\r\n");

@@ -211,7 +211,7 @@ fn compressed_messages_pass_unchanged() {
             let _ = caller.read_to_close();
         },
     );
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let asked = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits";
     let (mut client, head) = shake(&proxy, &HANDSHAKE.replace("Host", &format!("{asked}\r\nHost")));
     assert_eq!(

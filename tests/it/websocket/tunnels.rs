@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn messages_pass_both_ways() {
     let server = echo();
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let mut socket = open(&proxy).unwrap();
     for said in [Said::text("hello"), Said::binary(vec![7; 3 << 20]), Said::text("and again")] {
         socket.send(said.clone()).unwrap();
@@ -20,7 +20,7 @@ fn messages_pass_both_ways() {
 #[test]
 fn the_handshake_is_forwarded_without_other_hop_by_hop_headers() {
     let server = scripted(SWITCH, |_| {});
-    let proxy = before(&server, "", "request_headers = { set = { \"x-set\" = \"1\" } }");
+    let proxy = proxy_for(&server, "", "request_headers = { set = { \"x-set\" = \"1\" } }");
     let (_client, head) = shake(&proxy, &HANDSHAKE.replace("Host", "X-Drop: 1\r\nTE: trailers\r\nHost"));
     assert_eq!(head.start, "HTTP/1.1 101 Switching Protocols");
     assert_eq!((head.header("connection"), head.header("upgrade")), (Some("upgrade"), Some("websocket")));
@@ -35,7 +35,7 @@ fn the_handshake_is_forwarded_without_other_hop_by_hop_headers() {
 #[test]
 fn a_tunnel_holds_one_slot_until_it_closes() {
     let server = echo();
-    let proxy = before(&server, "", "limits = [\"one\"]");
+    let proxy = proxy_for(&server, "", "limits = [\"one\"]");
     for _ in 0..2 {
         let mut socket = open(&proxy).unwrap();
         socket.send(Said::text("hello")).unwrap();
@@ -54,7 +54,7 @@ fn bytes_sent_with_the_handshake_are_not_lost() {
         let _ = caller.try_send(heard);
         let _ = caller.read_to_close();
     });
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let (mut client, head) = shake(&proxy, &format!("{HANDSHAKE}hasty"));
     assert_eq!(head.status(), 101);
     assert_eq!(client.take(10).unwrap(), b"earlyhasty");
@@ -66,7 +66,7 @@ fn a_half_closed_tunnel_still_receives() {
         let all = caller.read_to_close();
         let _ = caller.try_send([b"heard: ", &all[..]].concat());
     });
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let (mut client, _) = shake(&proxy, HANDSHAKE);
     client.send("all");
     client.finish();
@@ -78,12 +78,12 @@ fn closing_one_end_closes_the_other() {
     let server = scripted(SWITCH, |caller| {
         let _ = caller.read_to_close();
     });
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let (client, _) = shake(&proxy, HANDSHAKE);
     drop(client);
     eventually("the upstream connection is closed", || server.open() == 0);
     let server = scripted(SWITCH, |_| {});
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let (mut client, _) = shake(&proxy, HANDSHAKE);
     client.expect_close();
 }
@@ -98,7 +98,7 @@ fn tunnel_timeout_needs_silence_in_both_directions() {
         }
         let _ = caller.read_to_close();
     });
-    let proxy = before(&server, "tunnel_timeout = \"1s\"\nidle_timeout = \"100ms\"", "");
+    let proxy = proxy_for(&server, "tunnel_timeout = \"1s\"\nidle_timeout = \"100ms\"", "");
     let (mut client, _) = shake(&proxy, HANDSHAKE);
     assert_eq!(client.read_to_close(), b"tick".repeat(6));
     eventually("the upstream connection is closed", || server.open() == 0);
@@ -107,7 +107,7 @@ fn tunnel_timeout_needs_silence_in_both_directions() {
 #[test]
 fn a_tunnel_survives_a_drain_until_shutdown_grace_ends() {
     let server = echo();
-    let mut proxy = before(&server, "", "");
+    let mut proxy = proxy_for(&server, "", "");
     let mut socket = open(&proxy).unwrap();
     proxy.signal("TERM");
     proxy.wait_log("draining");
@@ -133,7 +133,7 @@ fn an_invalid_handshake_response_opens_no_tunnel() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes".into(), 200),
     ] {
         let server = Upstream::answering(response.clone());
-        let proxy = before(&server, "", "");
+        let proxy = proxy_for(&server, "", "");
         let mut client = Client::connect(proxy.addr());
         for _ in 0..2 {
             // The client connection stays usable.
@@ -145,7 +145,7 @@ fn an_invalid_handshake_response_opens_no_tunnel() {
 #[test]
 fn an_incomplete_handshake_is_a_plain_request() {
     let server = Upstream::echo();
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     for handshake in [
         HANDSHAKE.replace("WebSocket\r\n", "h2c\r\n"),
         HANDSHAKE.replace("keep-alive, Upgrade", "keep-alive"),
@@ -163,7 +163,7 @@ fn an_incomplete_handshake_is_a_plain_request() {
 #[test]
 fn a_tunnel_is_logged_when_it_closes() {
     let server = echo();
-    let proxy = before(&server, "", "[log]\naccess = \"json\"");
+    let proxy = proxy_for(&server, "", "[log]\naccess = \"json\"");
     let mut socket = open(&proxy).unwrap();
     socket.send(Said::text("hello")).unwrap();
     socket.read().unwrap();
@@ -177,7 +177,7 @@ fn a_tunnel_is_logged_when_it_closes() {
 #[test]
 fn extended_connect_opens_a_tunnel() {
     let server = echo();
-    let proxy = before(&server, "", "limits = [\"one\"]");
+    let proxy = proxy_for(&server, "", "limits = [\"one\"]");
     // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3).
     let mut frames = Frames::connect(proxy.addr(), &[]);
     let settings = frames.find(frames::SETTINGS).unwrap().payload;
@@ -223,7 +223,7 @@ fn a_rejected_extended_connect_has_a_status() {
             let _ = caller.try_send(format!("HTTP/1.1 {status}\r\n{last}Content-Length: 2\r\n\r\nhi"));
         }
     });
-    let proxy = before(&server, "", "");
+    let proxy = proxy_for(&server, "", "");
     let client = Http2::connect(proxy.addr());
     for (path, protocol, status) in [
         ("/no", "websocket", 403),

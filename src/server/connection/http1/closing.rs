@@ -23,6 +23,7 @@ pub(super) async fn close(io: &mut ClientIo, tracker: &ConnectionTracker, client
     if flushed.await.is_err() {
         return;
     }
+    // Everything is written: a connection that only lingers may be evicted.
     tracker.set_idle(true);
     let mut closed = pin!(shutdown_and_linger(io, client_is_sending));
     poll_fn(|cx| if tracker.is_evicted() { Poll::Ready(()) } else { closed.as_mut().poll(cx) }).await;

@@ -58,6 +58,7 @@ impl Session<'_> {
         let upload =
             Upload::start(framing, expects_continue, self.spec.body_timeout, self.spec.min_body_rate);
         let (mut upload, body) = upload.unzip();
+        // The request keeps this configuration if a reload replaces it meanwhile.
         let proxy = self.proxy.current();
         let response = {
             let mut handling = pin!(crate::proxy::serve(&proxy, &self.client, head, body.into(), None));
@@ -88,11 +89,14 @@ impl Session<'_> {
         mut upload: Option<Box<Upload>>,
     ) -> Result<Next, ExchangeError> {
         if let Some(upload) = &mut upload {
+            // An interim response must not follow the start of the final one.
             upload.skip_continue();
         }
         let ProxyResponse { head, body, tunnel } = response;
         let is_local = body.is_local();
         let framing = framing(facts, &head, &body);
+        // A tunnel uses Connection for its upgrade; any other response requests the close of the connection by it. After a local
+        // response a long rest of the request body is not worth reading.
         let is_last = !facts.keeps_alive
             || self.tracker.is_draining()
             || tunnel.is_none() && head.fields.contains(CONNECTION)
@@ -124,6 +128,7 @@ fn after_response(io: &mut ClientIo, upload: Option<Box<Upload>>, is_last: bool,
     if upload.is_complete() || !is_local && upload.discard_buffered(io) {
         return next(is_last || upload.must_close());
     }
+    // After a response of the server the rest of the body may be long, so it is not read to keep the connection.
     if is_last || !is_local { Next::Close { client_is_sending: true } } else { Next::DiscardBody(upload) }
 }
 

@@ -64,7 +64,7 @@ impl ClientIo {
         read
     }
 
-    /// Writes what is in the buffer.
+    /// Writes the buffered output.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.stream.has_pending() {
             return Poll::Ready(Ok(()));
@@ -80,6 +80,7 @@ impl ClientIo {
         let now = monotonic();
         if written > 0 {
             self.send_rate.add_bytes(usize::try_from(written).unwrap_or(usize::MAX));
+            // A half-closed client that reads its response has not disconnected.
             self.half_closed = self.half_closed.map(|_| now);
         }
         if (written > 0 || flushed.is_ready())

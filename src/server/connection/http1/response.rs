@@ -42,6 +42,7 @@ pub(super) fn framing(facts: &RequestFacts, head: &ResponseHead, body: &ReplyBod
     }
     match body.size_hint().exact() {
         Some(length) => Framing::Length(length),
+        // HTTP/1.0 has no chunked coding.
         None if facts.version == Version::HTTP_10 => Framing::UntilClose,
         None => Framing::Chunked,
     }
@@ -109,6 +110,7 @@ impl ResponseWriter {
                 Poll::Ready(None) => self.finish(io, None)?,
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
                 Poll::Pending => {
+                    // The body has no more data yet: the client gets the buffered data now, not when the buffer is full.
                     let is_writing = io.poll_flush(cx)?.is_pending();
                     self.poll_upload(io, upload, cx)?;
                     if is_writing {
@@ -159,6 +161,7 @@ impl ResponseWriter {
         if connection.is_reclaimed() {
             return Err(ExchangeError::Reclaimed);
         }
+        // Without a minimum rate a client may read as slowly as it likes, and an event stream may pause.
         if self.has_min_rate && !self.body.as_ref().is_some_and(ReplyBody::is_open_ended) {
             connection.wait_for_reader(cx.waker());
         }

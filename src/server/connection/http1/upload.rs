@@ -90,6 +90,7 @@ impl Upload {
                 }
                 Err(fault) => return self.fail(fault.into()),
             }
+            // Only now, when the proxy demands the body: the client of a rejected request need not send it.
             if std::mem::take(&mut self.may_continue) {
                 write_continue(io.stream.out());
                 if let Poll::Ready(Err(error)) = io.poll_flush(cx) {
@@ -102,6 +103,7 @@ impl Upload {
                 Poll::Ready(Err(error)) => return self.fail(error.into()),
                 Poll::Pending => break,
             }
+            // Reads of a fast client are never pending, so that the timer below is not reached.
             if limit.is_some_and(|limit| limit <= cached_now()) {
                 return self.fail(TooLate.into());
             }
@@ -156,6 +158,7 @@ impl Upload {
     /// Whether the connection can be kept alive after a local response, for which the proxy need not have read the body:
     /// all of it was read, or nothing of it and it is short enough to be discarded after the response.
     pub fn is_discardable(&self) -> bool {
+        // After `Expect: 100-continue` the client may send the body or not, so the next bytes are ambiguous.
         let is_short = self.decoder.remaining().is_some_and(|remaining| remaining <= MAX_DISCARDED);
         self.is_complete()
             || !self.has_failed && !self.sender.is_started() && !self.expects_continue && is_short

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::store::redis::Endpoint;
+use tidegate::store::redis::RedisAddress;
 use tidegate::store::{Redis, RedisSpec};
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, RedisServer, Watched};
 
 fn watched_spec(sentinels: &str) -> RedisSpec {
     let mut spec = spec(&format!("redis-sentinel://tidegate:SECRET@{sentinels}/?service=gate"));
-    if let Endpoint::Sentinel { username, password, .. } = &mut spec.target.endpoint {
+    if let RedisAddress::Sentinel { username, password, .. } = &mut spec.target.address {
         (*username, *password) = (Some("watcher".to_owned()), Some("SECRET".to_owned()));
     }
     spec

@@ -1,0 +1,66 @@
+//! Small text helpers that several modules need.
+
+use std::borrow::Borrow;
+
+/// The lower-case hexadecimal digits, by value.
+pub const LOWER_HEX: &[u8; 16] = b"0123456789abcdef";
+/// The upper-case hexadecimal digits, by value.
+pub const UPPER_HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+/// The ending of a regular English noun after this count: `s` unless the count is 1.
+#[must_use]
+pub fn plural(count: impl Copy + PartialEq + From<u8>) -> &'static str {
+    if count == 1.into() { "" } else { "s" }
+}
+
+/// The words as an English list: `a, b and c`.
+#[must_use]
+pub fn join_and<S: Borrow<str>>(words: &[S]) -> String {
+    match words.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {}", others.join(", "), last.borrow()),
+        _ => words.concat(),
+    }
+}
+
+/// Whether the text is one or more ASCII digits and nothing else. Unlike `str::parse`, this rejects a sign.
+#[must_use]
+pub fn is_digits(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_is_singular() {
+        assert_eq!([0_u64, 1, 2, 257].map(plural), ["s", "", "s", "s"]);
+        assert_eq!(plural(1_usize), "");
+    }
+
+    #[test]
+    fn words_are_joined_with_commas_and_one_and() {
+        assert_eq!(join_and::<&str>(&[]), "");
+        assert_eq!(join_and(&["a"]), "a");
+        assert_eq!(join_and(&["a", "b"]), "a and b");
+        assert_eq!(join_and(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
+    }
+
+    #[test]
+    fn digits_have_no_sign_or_blank_and_are_not_empty() {
+        for text in ["0", "007", "18446744073709551616"] {
+            assert!(is_digits(text.as_bytes()), "{text}");
+        }
+        for text in ["", "+1", "-1", " 1", "1 ", "1.0", "1_000", "a", "٣"] {
+            assert!(!is_digits(text.as_bytes()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn hexadecimal_digits_are_at_their_values() {
+        for value in 0_u8..16 {
+            assert_eq!(format!("{value:x}").as_bytes(), [LOWER_HEX[usize::from(value)]]);
+            assert_eq!(format!("{value:X}").as_bytes(), [UPPER_HEX[usize::from(value)]]);
+        }
+    }
+}
