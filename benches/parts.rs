@@ -142,7 +142,7 @@ fn route_match(c: &mut Criterion) {
 
 /// Finds a route as the gate does.
 fn find(table: &RouteTable, host: &str, path: &str, head: &RequestHead) -> Option<RouteId> {
-    table.find(host, path, RequestView { head, query: &Query::new(head.uri.query()) })
+    table.find(host, path, RequestView { head, method: &head.method, query: &Query::new(head.uri.query()) })
 }
 
 /// A gate whose one route is limited by a key of these parts.

@@ -4,6 +4,7 @@ mod admin;
 mod answers;
 mod client_ip;
 mod consumers;
+mod cors;
 pub mod defaults;
 mod encoded_slash;
 mod fingerprint;
@@ -60,7 +61,7 @@ use crate::id_vec::IdVec;
 use crate::jwt::{JwtSpec, Verifier};
 use crate::limit::{KeyHasher, PolicyId};
 use crate::limiter::Limits;
-use crate::proxy::{ConfigSnapshot, ResponsePolicy, protected_headers};
+use crate::proxy::{ConfigSnapshot, CorsPolicy, ResponsePolicy, protected_headers};
 use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
 use crate::suggest;
@@ -224,6 +225,7 @@ struct Sections<'a> {
     upstreams: ReadUpstreams,
     routes: Option<Vec<ReadRoute>>,
     answers: Option<ResponsePolicy>,
+    cors: Result<Option<CorsPolicy>, Reported>,
     log: Option<LogSpec>,
     admin: Result<Option<AdminSpec>, Reported>,
 }
@@ -284,6 +286,7 @@ impl<'a> Sections<'a> {
             upstreams,
             routes,
             answers: top.section("answers").and_then(answers::answers),
+            cors: top.optional("cors", |item| cors::cors(item, "[cors]")),
             log: top.section("log").and_then(answers::log),
             admin,
         }
@@ -310,14 +313,16 @@ impl<'a> Sections<'a> {
         };
         let slashes = encoded_slash::problems(routes, &self.limits);
         let statuses = statuses::warnings(routes, &self.limits, &self.defaults);
-        let problems = slashes.into_iter().chain(statuses).chain(lints::warnings(&sections));
+        let cors = cors::warnings(routes, !matches!(self.cors, Ok(None)));
+        let problems = slashes.into_iter().chain(statuses).chain(cors).chain(lints::warnings(&sections));
         problems.for_each(|problem| reader.report(problem));
     }
 
     fn into_config(self) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
         let (store, process) = (self.store?, self.process?);
-        let (routes, actions): (Vec<_>, IdVec<_, _>) =
-            self.routes?.into_iter().map(|read| (read.route, read.action)).unzip();
+        let (routes, (actions, cors)): (Vec<_>, (IdVec<_, _>, Vec<_>)) =
+            self.routes?.into_iter().map(|read| (read.route, (read.action, read.cors))).unzip();
+        let cors = cors::rules(self.cors.ok()?, cors, &routes);
         let mut client_ip = self.client_ip?;
         let (consumers, consumer_forwarding) = self.consumers.into_rules(&mut client_ip)?;
         let Policies { all: policies, written, rules, variants } = self.limits.into_policies()?;
@@ -339,6 +344,7 @@ impl<'a> Sections<'a> {
             upstreams: self.upstreams.into_all()?,
             response_policy: self.answers?,
             consumer_forwarding,
+            cors,
             protected_headers: protected,
         };
         let config = Config {

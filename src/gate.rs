@@ -16,7 +16,7 @@
 //! ]);
 //! let head = RequestHead::new(Method::GET, "/users/7?full=1".parse()?);
 //! let query = Query::new(head.uri.query());
-//! let request = RequestView { head: &head, query: &query };
+//! let request = RequestView { head: &head, method: &head.method, query: &query };
 //!
 //! let id = routes.find("api.example.com", head.uri.path(), request);
 //! let route = id.map(|id| routes.get(id)).ok_or("no route matches")?;
@@ -143,27 +143,41 @@ impl Gate {
     /// # Errors
     /// A request that is rejected whatever route it matches.
     pub fn match_route<'a>(&self, head: &'a RequestHead) -> Result<RouteMatch<'a>, RequestError> {
-        if head.method == Method::CONNECT {
+        self.match_route_in(&self.routes, head, &head.method)
+    }
+
+    /// The same in another table of routes, as if the request had another method.
+    ///
+    /// # Errors
+    /// A request that is rejected whatever route it matches.
+    #[inline]
+    pub fn match_route_in<'a>(
+        &self,
+        routes: &RouteTable,
+        head: &'a RequestHead,
+        method: &Method,
+    ) -> Result<RouteMatch<'a>, RequestError> {
+        if *method == Method::CONNECT {
             return Err(RequestError::Connect);
         }
-        if self.routes.has_method_in_other_case(&head.method) {
+        if self.routes.has_method_in_other_case(method) {
             return Err(RequestError::MethodCase);
         }
         if !has_only_chunked_coding(&head.fields) {
             return Err(RequestError::TransferCoding);
         }
         let path = normalize(head.uri.path())?;
-        if path.sent == "*" && head.method != Method::OPTIONS {
+        if path.sent == "*" && *method != Method::OPTIONS {
             return Err(RequestError::Asterisk);
         }
         let host = requested_host(head)?;
         let query = Query::new(head.uri.query());
-        let route = self.routes.find(&host, path.matched(), RequestView { head, query: &query });
+        let route = routes.find(&host, path.matched(), RequestView { head, method, query: &query });
         // Checked after the match, because the query is decoded only if a condition reads it.
         if query.has_too_many_parameters() {
             return Err(RequestError::TooManyParameters);
         }
-        let keeps_slash = route.is_some_and(|id| self.routes.get(id).keeps_encoded_slash);
+        let keeps_slash = route.is_some_and(|id| routes.get(id).keeps_encoded_slash);
         if path.encoded_slash && !keeps_slash {
             return Err(RequestError::EncodedSlash);
         }

@@ -1,5 +1,6 @@
 //! `tidegate explain`.
 
+mod cors;
 mod forwarding;
 mod limits;
 mod report;

@@ -6,7 +6,7 @@ use http::header::{HOST, HeaderName};
 use http::{HeaderValue, Method};
 
 use super::item::{Item, Text};
-use super::keys::EDITS;
+use super::keys::{EDITS, RESPONSE_EDITS};
 use super::report::Problem;
 use super::table::{Name, Table, entries};
 use crate::proxy::HeaderEdits;
@@ -25,21 +25,36 @@ pub(super) const OWN: [&str; 8] = [
 
 /// The direction of the edited headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+enum Direction {
     /// Upstream.
     Request,
     /// Back to the client.
     Response,
 }
 
-/// Reads `{ set = { NAME = "value" }, remove = ["NAME"] }`.
-pub(super) fn edits(item: Option<Item<'_>>, direction: Direction) -> Option<HeaderEdits> {
+/// Reads `request_headers`.
+pub(super) fn request_edits(item: Option<Item<'_>>) -> Option<HeaderEdits> {
     let Some(item) = item else { return Some(HeaderEdits::default()) };
     let table = Table::of(item, format!("`{}`", item.name), &EDITS)?;
+    let read = edits(&table, Direction::Request);
+    table.close();
+    read
+}
+
+/// Reads `response_headers`, and whether they apply to the proxy's own responses.
+pub(super) fn response_edits(item: Option<Item<'_>>) -> Option<(HeaderEdits, bool)> {
+    let Some(item) = item else { return Some((HeaderEdits::default(), false)) };
+    let table = Table::of(item, format!("`{}`", item.name), &RESPONSE_EDITS)?;
+    let (read, always) = (edits(&table, Direction::Response), table.boolean("always"));
+    table.close();
+    Some((read?, always?))
+}
+
+/// Reads `{ set = { NAME = "value" }, remove = ["NAME"] }`.
+fn edits(table: &Table<'_>, direction: Direction) -> Option<HeaderEdits> {
     let set = table.optional("set", |item| pairs(item, |name, item| pair(name, item, direction)));
     let help = "put the names in brackets: [\"server\"]";
     let remove = table.list("remove", help, |item| removed(item, direction));
-    table.close();
     Some(HeaderEdits { set: set.ok()?.unwrap_or_default(), remove: remove? })
 }
 
@@ -113,7 +128,8 @@ pub(super) fn methods(item: Item<'_>) -> Option<Vec<Method>> {
     Some(methods)
 }
 
-fn method(item: Item<'_>) -> Option<Method> {
+/// Reads a method.
+pub(super) fn method(item: Item<'_>) -> Option<Method> {
     let text = item.string()?;
     let method =
         text.parsed("a method", "such as \"GET\"", |text| Method::from_bytes(text.as_bytes()).ok())?;

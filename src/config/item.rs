@@ -74,6 +74,11 @@ impl<'a> Item<'a> {
         self.value.get_ref().is_str()
     }
 
+    /// Whether the file has exactly this string here.
+    pub fn is_text(self, text: &str) -> bool {
+        self.value.get_ref().as_str() == Some(text)
+    }
+
     pub fn is_array(self) -> bool {
         self.value.get_ref().is_array()
     }

@@ -9,7 +9,8 @@ use http::{HeaderValue, Method, StatusCode};
 
 use super::answers::status;
 use super::consumers::ReadConsumers;
-use super::headers::{self, Direction};
+use super::cors::{RouteCors, route_cors};
+use super::headers;
 use super::item::Item;
 use super::keys::{RESPOND, ROUTE};
 use super::limits::ReadLimits;
@@ -31,6 +32,7 @@ const MAX_NAME: usize = 128;
 pub(super) struct ReadRoute {
     pub route: Route,
     pub action: RouteAction,
+    pub cors: RouteCors,
     /// The span of its header.
     pub span: Range<usize>,
     /// The span of its name, if it has one.
@@ -70,6 +72,7 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let keeps_encoded_slash = table.choice("encoded_slash", &[("refuse", false), ("keep", true)]);
     let max_body = table.optional("max_body", |item| table.size_in("max_body", item));
     let access = access(&table, names.consumers);
+    let cors = route_cors(&table);
     let action = action(&table, path.as_ref(), number, names.upstreams);
     let span_of = |key| table.given(key).map(Item::span);
     let (span, name_span, slash_span) = (table.span(), span_of("name"), span_of("encoded_slash"));
@@ -87,7 +90,7 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
         max_body: max_body.ok()?.map(|most| most as u64),
         access: access?,
     };
-    Some(ReadRoute { route, action: action?, span, name_span, slash_span })
+    Some(ReadRoute { route, action: action?, cors: cors?, span, name_span, slash_span })
 }
 
 /// The conditions of a route besides its path.
@@ -253,8 +256,8 @@ fn action(
     number: usize,
     upstreams: &mut ReadUpstreams,
 ) -> Option<RouteAction> {
-    let request_headers = headers::edits(table.given("request_headers"), Direction::Request);
-    let response_headers = headers::edits(table.given("response_headers"), Direction::Response);
+    let request_headers = headers::request_edits(table.given("request_headers"));
+    let response_headers = headers::response_edits(table.given("response_headers"));
     let rewrite = rewrite(table.given("rewrite"), path);
     let upstream = table.given("upstream").map(|item| (item, upstreams.resolve(item)));
     let response = table.given("respond").map(respond);
@@ -274,7 +277,8 @@ fn action(
         (Some(_), Some(_)) => return two_actions(table),
         (None, None) => return no_action(table),
     };
-    Some(RouteAction { target, request_headers: request_headers?, response_headers: response_headers? })
+    let (response_headers, edits_local_replies) = response_headers?;
+    Some(RouteAction { target, request_headers: request_headers?, response_headers, edits_local_replies })
 }
 
 /// Rejects edits of the request in a route that responds itself and sends no request.

@@ -67,6 +67,8 @@ impl Route {
 pub struct RequestView<'a> {
     /// Its head.
     pub head: &'a RequestHead,
+    /// Its method, or the one that a preflight asks for.
+    pub method: &'a Method,
     /// Its query.
     pub query: &'a Query<'a>,
 }
@@ -233,11 +235,11 @@ impl std::fmt::Display for PathPattern {
 impl Route {
     /// Whether all conditions but host and path hold.
     #[must_use]
-    pub fn accepts(&self, RequestView { head, query }: RequestView<'_>) -> bool {
+    pub fn accepts(&self, RequestView { head, method, query }: RequestView<'_>) -> bool {
         let has = |(name, value): &(HeaderName, HeaderValue)| {
             head.fields.get_all(name).any(|other| other == value.as_bytes())
         };
-        self.accepts_method(&head.method)
+        self.accepts_method(method)
             && self.headers.iter().all(has)
             && self.query.iter().all(|(name, value)| query.has(name, value))
     }

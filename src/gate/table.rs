@@ -246,7 +246,7 @@ mod tests {
 
     fn find(table: &RouteTable, host: &str, path: &str, head: &RequestHead) -> Option<RouteId> {
         let query = Query::new(head.uri.query());
-        table.find(host, path, RequestView { head, query: &query })
+        table.find(host, path, RequestView { head, method: &head.method, query: &query })
     }
 
     fn found(table: &RouteTable, host: &str, path: &str) -> Option<u32> {

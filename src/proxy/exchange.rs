@@ -2,7 +2,10 @@
 //!
 //! Steps, in order: normalize, begin, plan, admit, wait, dispatch, settle, finish. A step that ends the request early
 //! returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else. A route with `respond`, and a
-//! request whose Max-Forwards is used up, are no rejections: their responses are made in the step dispatch.
+//! request whose Max-Forwards is used up, are no rejections: their responses are made in the step dispatch. Nor is a CORS
+//! preflight, which is answered before the plan.
+
+mod local;
 
 use std::sync::Arc;
 
@@ -11,11 +14,12 @@ use tokio::time::Instant;
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
+use super::cors::CorsRequest;
 use super::forward_plan::ForwardPlan;
 use super::grpc_error::to_grpc_error;
 use super::http2::Connect;
 use super::inbound::{accept_upgrade, prepare_response};
-use super::local_reply::{self, RejectedRequest};
+use super::local_reply;
 use super::log_entry::LogEntry;
 use super::outbound::OutboundHead;
 use super::rate_headers::RateHeaderSource;
@@ -49,6 +53,8 @@ pub(super) struct Exchange<'p> {
     connect: Option<Connect>,
     route: Option<RouteId>,
     log_entry: Option<Box<LogEntry>>,
+    /// For the CORS headers of the response, where there are any.
+    cors: Option<Box<CorsRequest<'p>>>,
     /// The state of each limit that applies to the request.
     statuses: LimitStatuses,
     /// The `Retry-After` of a denial, in seconds.
@@ -95,6 +101,7 @@ impl<'p> Exchange<'p> {
     ) -> Self {
         let id = RequestId::new(&head.fields, proxy.trusts(client.ip()));
         let log_entry = LogEntry::begin(proxy, client, head, &id);
+        let cors = proxy.snapshot.cors.as_deref().map(|rules| Box::new(CorsRequest::new(rules, head)));
         Self {
             proxy,
             client,
@@ -106,6 +113,7 @@ impl<'p> Exchange<'p> {
             connect,
             route: None,
             log_entry,
+            cors,
             statuses: LimitStatuses::new(),
             retry_after: None,
             reservation: None,
@@ -119,6 +127,11 @@ impl<'p> Exchange<'p> {
         normalized: Result<(), RequestError>,
         head: Box<RequestHead>,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
+        if normalized.is_ok()
+            && let Some(response) = self.preflight(&head)
+        {
+            return Ok(response);
+        }
         let Admitted { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
             let mut plan = self.plan(normalized, &head)?;
@@ -167,17 +180,6 @@ impl<'p> Exchange<'p> {
         self.statuses = statuses;
         self.reservation = reservation;
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
-    }
-
-    /// Records what is known of a request that is rejected for its head.
-    fn describe_malformed(&mut self, head: &RequestHead, error: RequestError) -> Rejection {
-        let gate = &self.proxy.snapshot.gate;
-        let matched = gate.match_route(head).ok();
-        self.route = matched.as_ref().and_then(|matched| matched.route);
-        if let Some(entry) = &mut self.log_entry {
-            entry.describe_malformed(gate, self.client, head, matched.as_ref());
-        }
-        Rejection::Malformed(error)
     }
 
     fn forward_plan(&self, head: &RequestHead, plan: &RequestPlan<'_>) -> Option<ForwardPlan> {
@@ -276,29 +278,6 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    /// Makes the response to a rejected request. Status, headers, body, access log and counters all follow from the
-    /// rejection.
-    fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
-        let gate = &self.proxy.snapshot.gate;
-        if let Some((limit, outcome)) = rejection.decision() {
-            self.proxy.counts.record_decision(limit, outcome);
-        }
-        if let Rejection::Upstream(error) = rejection {
-            let route = self.route.map_or("", |route| &gate.routes.get(route).name);
-            tracing::debug!(route, "{error}");
-        }
-        if let Some(entry) = &mut self.log_entry {
-            entry.describe_rejection(gate, rejection);
-        }
-        let policy = &self.proxy.snapshot.response_policy;
-        let credential = gate.consumers.as_ref().map(|rules| &rules.source);
-        let request = RejectedRequest::new(self.rate_headers(), &self.id, credential, rejection);
-        let wait = request.wait(rejection);
-        let response = request.response(rejection, wait);
-        self.retry_after = self.retry_after.or(wait.map(|wait| policy.retry_after(wait)));
-        response
-    }
-
     /// Refunds the units that a request with this final status does not pay.
     async fn settle(
         &mut self,
@@ -332,6 +311,9 @@ impl<'p> Exchange<'p> {
             response = self.reject(&rejection);
             None
         });
+        if let Some(cors) = &self.cors {
+            cors.write(self.route, &mut response.head.fields);
+        }
         let mut log_entry = self.record_status(response.head.status);
         if self.is_grpc {
             to_grpc_error(&mut response);

@@ -63,8 +63,8 @@ impl LogEntry {
         }
     }
 
-    /// Records the client, host and route of a malformed request, as far as they are known.
-    pub fn describe_malformed(
+    /// Records the client, host and route of a request without a plan, as far as they are known.
+    pub fn describe_match(
         &mut self,
         gate: &Gate,
         client: &ClientConnection,

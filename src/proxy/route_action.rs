@@ -17,6 +17,8 @@ pub struct RouteAction {
     pub request_headers: HeaderEdits,
     /// Changes to the headers of responses.
     pub response_headers: HeaderEdits,
+    /// Whether they also apply to responses that the proxy makes itself to requests that it rejects.
+    pub edits_local_replies: bool,
 }
 
 /// Where a route sends its requests.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::consumer_forwarding::ConsumerForwarding;
+use super::cors::CorsRules;
 use super::response_policy::ResponsePolicy;
 use super::route_action::RouteAction;
 use crate::gate::{Gate, RouteId};
@@ -28,6 +29,8 @@ pub struct ConfigSnapshot {
     pub response_policy: ResponsePolicy,
     /// What upstreams learn about consumers, if there is a `[consumers]`.
     pub consumer_forwarding: Option<ConsumerForwarding>,
+    /// Which web pages may read responses, if CORS is configured.
+    pub cors: Option<Box<CorsRules>>,
     /// Headers that have a meaning for the proxy: variants of them with underscores are not forwarded.
     pub protected_headers: Arc<HeaderScrub>,
 }

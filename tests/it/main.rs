@@ -35,11 +35,12 @@ mod consumers {
     mod file;
     mod forwarding;
     mod identification;
-    mod setup;
+    pub mod setup;
 }
 /// What is forwarded: headers, paths, statuses and Via, in both directions.
 mod forwarding {
     mod client_headers;
+    mod cors;
     mod headers;
     mod paths;
     mod via;

@@ -29,7 +29,8 @@ pub(super) fn explain(
         }
     }
     list_edits(rows, "in the request", &action.request_headers);
-    list_edits(rows, "in the response", &action.response_headers);
+    let responses = if action.edits_local_replies { "in every response" } else { "in the response" };
+    list_edits(rows, responses, &action.response_headers);
 }
 
 /// Explains how a server is selected; returns the index of the server that is, or may be, selected.

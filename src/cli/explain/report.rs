@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use http::Method;
 
 use super::rows::Rows;
-use super::{forwarding, limits, routing};
+use super::{cors, forwarding, limits, routing};
 use crate::config::Loaded;
 use crate::gate::{
     ClientIdentity, ConsumerRules, Gate, Identity, RequestError, RequestPlan, RouteId, normalize,
@@ -18,6 +18,11 @@ pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestH
     let gate = &loaded.config.snapshot.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
+    let rules = loaded.config.snapshot.cors.as_deref();
+    if let Some(preflight) = rules.and_then(|rules| rules.preflight(gate, head)) {
+        cors::explain_preflight(&mut rows, gate, head, &preflight);
+        return rows.into_text();
+    }
     match gate.plan(peer, head) {
         Ok(plan) => explain_plan(&mut rows, loaded, peer, head, &plan),
         Err(error) => explain_error(&mut rows, gate, peer, head, &error),
@@ -70,6 +75,7 @@ fn explain_plan(
     }
     let index = plan.route.map(RouteId::index);
     routing::explain(rows, gate.routes.routes(), index, head, plan);
+    cors::explain(rows, snapshot, plan.route, head);
     let route = plan.route.map(|id| gate.routes.get(id));
     let ids = route.map_or(&gate.default_limits, |route| &route.limits);
     if ids.is_empty() {

@@ -33,7 +33,7 @@ fn near_misses<'r>(
     head: &'r RequestHead,
     plan: &'r RequestPlan<'_>,
 ) -> impl Iterator<Item = (&'r Route, String)> {
-    let request = RequestView { head, query: &plan.query };
+    let request = RequestView { head, method: &head.method, query: &plan.query };
     let path_matches = move |route: &Route| {
         let bare = Route { methods: Vec::new(), headers: Vec::new(), query: Vec::new(), ..route.clone() };
         RouteTable::new(vec![bare]).find(&plan.host, plan.path.matched(), request).is_some()

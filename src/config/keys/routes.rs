@@ -1,5 +1,6 @@
 //! `[[routes]]`.
 
+use super::cors::CORS;
 use super::key::{Default, Key, Keys, Kind};
 
 /// The keys of a route.
@@ -74,6 +75,12 @@ pub static ROUTE: Keys = Keys {
               credential is needed",
         },
         Key {
+            name: "cors",
+            kind: Kind::Either(&[Kind::Choice(&["off"]), Kind::Table(&CORS)]),
+            default: Default::Words("as `[cors]` says"),
+            doc: "Replaces `[cors]` for this route; `\"off\"` leaves CORS to the upstream",
+        },
+        Key {
             name: "upstream",
             kind: Kind::Text,
             default: Default::Words("none"),
@@ -100,7 +107,7 @@ pub static ROUTE: Keys = Keys {
         },
         Key {
             name: "response_headers",
-            kind: Kind::Table(&EDITS),
+            kind: Kind::Table(&RESPONSE_EDITS),
             default: Default::Words("none"),
             doc: "Changes to the headers of the response, in the same order",
         },
@@ -146,21 +153,35 @@ pub static REWRITE: Keys = Keys {
     has_own_table: false,
 };
 
-/// The keys of `request_headers` and `response_headers`.
-pub static EDITS: Keys = Keys {
+/// The keys of `request_headers`.
+pub static EDITS: Keys = Keys { all: &[SET, REMOVE], has_own_table: false };
+
+/// The keys of `response_headers`.
+pub static RESPONSE_EDITS: Keys = Keys {
     all: &[
+        SET,
+        REMOVE,
         Key {
-            name: "set",
-            kind: Kind::Named(&Kind::Text),
-            default: Default::Words("none"),
-            doc: "Headers to set, as `{ name = \"value\" }`",
-        },
-        Key {
-            name: "remove",
-            kind: Kind::List(&Kind::Text),
-            default: Default::Toml("[]"),
-            doc: "Names of headers to remove",
+            name: "always",
+            kind: Kind::Boolean,
+            default: Default::Toml("false"),
+            doc: "Whether the changes also apply to the responses of tidegate itself to requests of this route that it \
+              rejects, such as 401, 403, 429 and 502",
         },
     ],
     has_own_table: false,
+};
+
+const SET: Key = Key {
+    name: "set",
+    kind: Kind::Named(&Kind::Text),
+    default: Default::Words("none"),
+    doc: "Headers to set, as `{ name = \"value\" }`",
+};
+
+const REMOVE: Key = Key {
+    name: "remove",
+    kind: Kind::List(&Kind::Text),
+    default: Default::Toml("[]"),
+    doc: "Names of headers to remove",
 };

@@ -4,6 +4,7 @@ use super::admin::ADMIN;
 use super::answers::{ANSWERS, LOG};
 use super::client_ip::CLIENT_IP;
 use super::consumers::CONSUMERS;
+use super::cors::CORS;
 use super::jwt::JWT;
 use super::key::{Default, Key, Keys, Kind};
 use super::limits::LIMIT;
@@ -78,6 +79,12 @@ pub static TOP: Keys = Keys {
             kind: Kind::Table(&CONSUMERS),
             default: Default::Words(""),
             doc: "The named clients of the API, and their credentials",
+        },
+        Key {
+            name: "cors",
+            kind: Kind::Table(&CORS),
+            default: Default::Words(""),
+            doc: "Which web pages may read responses",
         },
         Key {
             name: "store",

@@ -386,3 +386,43 @@ fn explain_shows_how_a_server_is_selected() {
          while it is healthy\nsent to   http://a.internal/x\nor        http://b.internal/x\nas host   a.test\n"
     );
 }
+
+#[test]
+fn explain_shows_what_cors_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "listen = \"127.0.0.1:0\"\n[cors]\norigins = [\"https://app.test\"]\n\
+                [[routes]]\nname = \"put\"\npath = \"/*\"\nmethods = [\"PUT\"]\nheaders = { x-v = \"2\" }\nrespond = {}\n\
+                [[routes]]\npath = \"/*\"\ncors = \"off\"\nrespond = {}\n";
+    std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
+    let explain = |method: &str, headers: &[&str]| {
+        let headers = headers.iter().flat_map(|header| ["-H", header]);
+        let args: Vec<&str> = ["explain", method, "/a"].into_iter().chain(headers).collect();
+        tidegate(directory.path(), &args).stdout
+    };
+    let (app, asked) = ("Origin: https://app.test", "Access-Control-Request-Method: PUT");
+    assert_eq!(
+        explain("OPTIONS", &[app, asked]),
+        "request   OPTIONS /a from 127.0.0.1
+path      /a
+host      localhost
+route     put (for PUT, without conditions on headers)
+cors      pages of https://app.test may read the response
+          they may use the method PUT
+
+response  204 No Content: this is a preflight, which no limit counts
+"
+    );
+    for (method, header, text) in [
+        ("PUT", app, "cors      pages of https://app.test may read the response\n"),
+        (
+            "PUT",
+            "Origin: null",
+            "cors      pages of null may not read the response: `origins` does not have it\n",
+        ),
+        ("GET", app, "cors      off for this route: the CORS headers are those of the upstream\n"),
+    ] {
+        let found = explain(method, &[header, "X-V: 2"]);
+        assert!(found.contains(text), "{method} {header}: {found}");
+    }
+    assert!(!explain("PUT", &["X-V: 2"]).contains("cors"));
+}

@@ -1,7 +1,7 @@
 //! Headers of forwarded requests and responses.
 
 use crate::support::{Client, Tidegate, Upstream, get};
-use crate::upstream::setup::{proxy_for, with_route};
+use crate::upstream::setup::{proxy_for, refusing_url, with_route};
 
 #[test]
 fn a_plain_request_gets_only_forwarding_headers() {
@@ -172,4 +172,41 @@ fn headers_are_set_and_removed_both_ways() {
     assert_eq!(received.header("x-both"), Some("set"));
     assert_eq!(received.header("x-forwarded-proto"), Some("https"));
     assert_eq!((received.header("x-internal"), received.header("forwarded")), (None, None));
+}
+
+#[test]
+fn response_headers_apply_to_local_replies_with_always() {
+    let edits = "response_headers = { set = { \"x-frame-options\" = \"DENY\" }, remove = [\"cache-control\"], always = true }";
+    let server = Upstream::echo();
+    let text = |edits: &str| {
+        format!(
+            "[limits.one]\nrate = \"1/hour\"\nkey = \"header:x-key\"\non_missing = \"deny\"\n\
+             [[routes]]\npath = \"/limited\"\nlimits = [\"one\"]\nupstream = \"{}\"\n{edits}\n\
+             [[routes]]\npath = \"/small\"\nmax_body = 1\nupstream = \"{}\"\n{edits}\n\
+             [[routes]]\npath = \"/down\"\nupstream = \"{}\"\n{edits}\n",
+            server.url(),
+            server.url(),
+            refusing_url(),
+        )
+    };
+    for (edits, is_always) in
+        [(edits.to_owned(), true), (edits.replace("always = true", "always = false"), false)]
+    {
+        let proxy = Tidegate::start(&text(&edits));
+        for (path, header, status) in [
+            ("/limited", "X-Key: k", 200),
+            ("/limited", "X-Key: k", 429),
+            ("/limited", "X: y", 403),
+            ("/small", "Content-Length: 2", 413),
+            ("/down", "X: y", 502),
+            ("/none", "X: y", 404),
+        ] {
+            let response = get(proxy.addr(), path, &[header]);
+            assert_eq!(response.status(), status, "{path}");
+            let is_edited = status == 200 || (is_always && status != 404);
+            assert_eq!(response.header("x-frame-options"), is_edited.then_some("DENY"), "{path} {status}");
+            let has_cache_control = !is_edited && matches!(status, 403 | 429);
+            assert_eq!(response.header("cache-control").is_some(), has_cache_control, "{path} {status}");
+        }
+    }
 }

@@ -1,0 +1,258 @@
+//! `[cors]`, and `cors` of a route.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::header::HeaderName;
+
+use super::headers;
+use super::item::{Item, Text};
+use super::keys::CORS;
+use super::report::Problem;
+use super::routes::ReadRoute;
+use super::table::{Reported, Table};
+use crate::gate::{Route, RouteTable, host_of};
+use crate::http1::parse_decimal;
+use crate::id_vec::IdVec;
+use crate::proxy::{CorsPolicy, CorsRules, OriginPattern, Origins};
+
+/// Matches everything in a list.
+const ALL: &str = "*";
+
+/// Which CORS policy a route has.
+pub(super) enum RouteCors {
+    /// That of `[cors]`.
+    Inherited,
+    /// None: the upstream does what it does.
+    Off,
+    /// Its own.
+    Own(CorsPolicy),
+}
+
+/// Reads `cors` of a route.
+pub(super) fn route_cors(table: &Table<'_>) -> Option<RouteCors> {
+    match table.given("cors") {
+        None => Some(RouteCors::Inherited),
+        Some(item) if item.is_table() => cors(item, "`cors`").map(RouteCors::Own),
+        Some(item) => table.choice_in("cors", item, &[("off", ())]).map(|()| RouteCors::Off),
+    }
+}
+
+/// Reads a table of CORS settings; `label` is its name in messages.
+pub(super) fn cors(item: Item<'_>, label: &str) -> Option<CorsPolicy> {
+    let table = Table::of(item, label, &CORS)?;
+    let credentials = table.boolean("credentials");
+    let origins = table.required("origins").and_then(|item| origins(item, credentials == Some(true)));
+    let methods = all_or(table.item("methods"), headers::method);
+    let names = all_or(table.item("headers"), header_name);
+    let exposed = all_or(table.item("expose_headers"), header_name);
+    let exposed = exposed.and_then(|names| exposed_value(&table, names, credentials == Some(true)));
+    let max_age = table.duration("max_age");
+    table.close();
+    Some(CorsPolicy {
+        origins: origins?,
+        methods: methods.ok()?,
+        headers: names.ok()?.map(|names| list_value(&names)),
+        expose_headers: exposed.ok()?,
+        credentials: credentials?,
+        max_age: HeaderValue::from(max_age?.as_secs()),
+    })
+}
+
+/// Reads a list; none if it is `["*"]`.
+fn all_or<T>(item: Item<'_>, read: impl Fn(Item<'_>) -> Option<T>) -> Result<Option<Vec<T>>, Reported> {
+    let elements = item.list("put the names in brackets: [\"x-name\"]").ok_or(Reported)?;
+    let all = elements.iter().find(|element| element.is_text(ALL));
+    match all {
+        Some(_) if elements.len() == 1 => Ok(None),
+        Some(all) => {
+            let problem = all.error("`*` stands for all: the others have no effect");
+            item.reader.report(problem.help("write [\"*\"]"));
+            Err(Reported)
+        }
+        None => {
+            let read: Vec<Option<T>> = elements.into_iter().map(read).collect();
+            read.into_iter().collect::<Option<_>>().map(Some).ok_or(Reported)
+        }
+    }
+}
+
+fn header_name(item: Item<'_>) -> Option<HeaderName> {
+    item.string()?.parsed("a header name", "", |text| text.parse().ok())
+}
+
+/// The value of a header that is a list of names.
+fn list_value(names: &[HeaderName]) -> HeaderValue {
+    let names: Vec<&str> = names.iter().map(HeaderName::as_str).collect();
+    // Names have no characters that values may not have.
+    HeaderValue::from_str(&names.join(", ")).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// The value of Access-Control-Expose-Headers, if it is sent.
+fn exposed_value(
+    table: &Table<'_>,
+    names: Option<Vec<HeaderName>>,
+    has_credentials: bool,
+) -> Result<Option<HeaderValue>, Reported> {
+    match names {
+        None if has_credentials => {
+            let title = "`expose_headers` can't be `*` with `credentials`: browsers do not accept that";
+            let problem = table.item("expose_headers").error(title);
+            table.reader.report(problem.help("name the headers that pages read"));
+            Err(Reported)
+        }
+        None => Ok(Some(HeaderValue::from_static(ALL))),
+        Some(names) => Ok((!names.is_empty()).then(|| list_value(&names))),
+    }
+}
+
+fn origins(item: Item<'_>, has_credentials: bool) -> Option<Origins> {
+    let elements = item.list("put the origins in brackets: [\"https://app.example.com\"]")?;
+    let any = elements.iter().find(|element| element.is_text(ALL));
+    if elements.is_empty() {
+        let problem = item.error("no page could read a response: the list is empty");
+        return item.reject(problem.help("name an origin, or write cors = \"off\" in the routes"));
+    }
+    let patterns: Vec<Option<OriginPattern>> =
+        elements.iter().filter(|element| !element.is_text(ALL)).map(|element| origin(*element)).collect();
+    if let Some(any) = any.filter(|_| has_credentials) {
+        let problem = any.error("`*` can't be an origin with `credentials`: browsers do not accept that");
+        return any.reject(problem.help("name the origins, such as \"https://*.example.com\""));
+    }
+    if let Some(any) = any.filter(|_| elements.len() > 1) {
+        let problem = Problem::warning(any.span(), "`*` stands for all origins: the others have no effect");
+        item.reader.report(problem);
+    }
+    let patterns: Option<Vec<OriginPattern>> = patterns.into_iter().collect();
+    patterns.map(|patterns| if any.is_some() { Origins::Any } else { Origins::Listed(patterns) })
+}
+
+/// Reads an origin in the form in which browsers send it.
+fn origin(item: Item<'_>) -> Option<OriginPattern> {
+    let text = item.string()?;
+    let Some((scheme, authority)) = text.value.split_once("://").filter(|(scheme, _)| is_scheme(scheme))
+    else {
+        let problem = text.error(format!("{} is not an origin", text.quoted()));
+        return text.reject(if text.value == "null" {
+            problem.help("it is sent by sandboxed pages of any site: name the origins of your own pages")
+        } else {
+            problem.help("write it with its scheme: \"https://app.example.com\"")
+        });
+    };
+    if let Some((before, _)) = authority.split_once(['/', '?', '#']) {
+        let problem =
+            text.error(format!("{} has a path: an origin is scheme, host and port only", text.quoted()));
+        let help = format!("write \"{scheme}://{before}\"");
+        return text.reject(if text.from_env { problem } else { problem.help(help) });
+    }
+    let scheme = scheme.to_ascii_lowercase();
+    let (host, is_suffix) = match authority.strip_prefix("*.") {
+        Some(suffix) => (suffix, true),
+        None => (authority, false),
+    };
+    let host = normal_authority(&scheme, host);
+    let Some(host) = host else { return wrong_host(&text) };
+    let prefix = format!("{scheme}://");
+    Some(if is_suffix {
+        OriginPattern::Subdomains { prefix: prefix.into(), suffix: format!(".{host}").into() }
+    } else {
+        OriginPattern::Exact((prefix + &host).into())
+    })
+}
+
+fn wrong_host<T>(text: &Text<'_>) -> Option<T> {
+    let problem = text.error(format!("{} does not name a host", text.quoted()));
+    text.reject(problem.help(
+        "write \"https://app.example.com\", or \"https://*.example.com\" for all subdomains; names with other \
+         letters than ASCII in their form with xn--",
+    ))
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+/// The host and the port, without the default port of the scheme.
+fn normal_authority(scheme: &str, authority: &str) -> Option<String> {
+    let host = host_of(authority)?;
+    let rest = authority.get(host.len()..).filter(|rest| rest.is_empty() || rest.starts_with(':'))?;
+    let default = match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    };
+    match rest.strip_prefix(':') {
+        None => Some(host.into_owned()),
+        Some(digits) => {
+            let port = parse_decimal(digits.as_bytes())?;
+            Some(if Some(port) == default { host.into_owned() } else { format!("{host}:{port}") })
+        }
+    }
+}
+
+/// The policies of all routes; none if no route has one.
+pub(super) fn rules(
+    default: Option<CorsPolicy>,
+    routes: Vec<RouteCors>,
+    table: &[Route],
+) -> Option<Box<CorsRules>> {
+    let default = default.map(Arc::new);
+    let of_route = |cors| match cors {
+        RouteCors::Inherited => default.clone(),
+        RouteCors::Off => None,
+        RouteCors::Own(policy) => Some(Arc::new(policy)),
+    };
+    let routes: IdVec<_, _> = routes.into_iter().map(of_route).collect();
+    if default.is_none() && routes.iter().all(Option::is_none) {
+        return None;
+    }
+    let has_conditions = table.iter().any(|route| !route.headers.is_empty());
+    let without_conditions = |route: &Route| Route { headers: Vec::new(), ..route.clone() };
+    let preflight_routes =
+        has_conditions.then(|| RouteTable::new(table.iter().map(without_conditions).collect()));
+    Some(Box::new(CorsRules { default, routes, preflight_routes }))
+}
+
+/// Warnings of headers that routes set or remove, and that their CORS policy writes.
+pub(super) fn warnings(routes: &[ReadRoute], has_default: bool) -> Vec<Problem> {
+    let has_policy = |read: &&ReadRoute| match read.cors {
+        RouteCors::Inherited => has_default,
+        RouteCors::Off => false,
+        RouteCors::Own(_) => true,
+    };
+    let written = |read: &ReadRoute| -> Option<Problem> {
+        let edits = &read.action.response_headers;
+        let names = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
+        let name = names.into_iter().find(|name| name.as_str().starts_with("access-control-"))?;
+        let span: Range<usize> = read.span.clone();
+        let title =
+            format!("`response_headers` of route `{}` has `{name}`, which `cors` replaces", read.route.name);
+        Some(Problem::warning(span, title).help("leave it out, or write cors = \"off\" in the route"))
+    };
+    routes.iter().filter(has_policy).filter_map(written).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities_have_no_default_port() {
+        for (scheme, authority, normal) in [
+            ("https", "App.Example.com", Some("app.example.com")),
+            ("https", "a.test:443", Some("a.test")),
+            ("http", "a.test:443", Some("a.test:443")),
+            ("http", "[::1]:080", Some("[::1]")),
+            ("tauri", "localhost", Some("localhost")),
+            ("https", "a.test.", None),
+            ("https", "a.test:", None),
+            ("https", "a@b", None),
+            ("https", "*.a.*", None),
+            ("https", "", None),
+        ] {
+            assert_eq!(normal_authority(scheme, authority).as_deref(), normal, "{scheme}://{authority}");
+        }
+    }
+}
