@@ -5,9 +5,9 @@ use tracing::Level;
 
 use super::headers;
 use super::item::Item;
-use super::keys::DENIED;
+use super::keys::ANSWER;
 use super::table::Table;
-use crate::proxy::{CustomDenial, Escaping, RateHeaders, ResponsePolicy, Template};
+use crate::proxy::{CustomReplies, CustomReply, Escaping, RateHeaders, ResponsePolicy, Template};
 use crate::telemetry::{AccessLog, AccessOnly, LogSpec};
 
 /// Reads `[answers]`.
@@ -16,14 +16,14 @@ pub(super) fn answers(table: Table<'_>) -> Option<ResponsePolicy> {
     let reset_is_epoch = table.choice("reset", &[("delta", false), ("epoch", true)]);
     let retry_after_max = table.duration_or_off("retry_after_max");
     let jitter = table.decimal("retry_after_jitter");
-    let denied = table.optional("denied", denied);
+    let custom = custom_replies(&table);
     table.close();
     Some(ResponsePolicy {
         rate_headers: rate_headers?,
         reset_is_epoch: reset_is_epoch?,
         retry_after_max: retry_after_max.ok()?,
         retry_after_jitter: jitter?,
-        denied: denied.ok()?,
+        custom: Box::new(custom?),
     })
 }
 
@@ -38,15 +38,35 @@ fn rate_headers(table: &Table<'_>) -> Option<RateHeaders> {
     table.choice("rate_headers", &meanings)
 }
 
-fn denied(item: Item<'_>) -> Option<CustomDenial> {
-    let table = Table::of(item, "`denied`", &DENIED)?;
-    let status = status(&table, "status");
+fn custom_replies(table: &Table<'_>) -> Option<CustomReplies> {
+    let read = |name| table.optional(name, custom_reply);
+    // All are read before the first error ends this, so that all mistakes show at once.
+    let (denied, unauthorized, forbidden) = (read("denied"), read("unauthorized"), read("forbidden"));
+    let (not_found, bad_request) = (read("not_found"), read("bad_request"));
+    let (payload_too_large, unavailable) = (read("payload_too_large"), read("unavailable"));
+    let (bad_gateway, timeout) = (read("bad_gateway"), read("timeout"));
+    Some(CustomReplies {
+        denied: denied.ok()?,
+        unauthorized: unauthorized.ok()?,
+        forbidden: forbidden.ok()?,
+        not_found: not_found.ok()?,
+        bad_request: bad_request.ok()?,
+        payload_too_large: payload_too_large.ok()?,
+        unavailable: unavailable.ok()?,
+        bad_gateway: bad_gateway.ok()?,
+        timeout: timeout.ok()?,
+    })
+}
+
+fn custom_reply(item: Item<'_>) -> Option<CustomReply> {
+    let table = Table::of(item, format!("`{}`", item.name), &ANSWER)?;
+    let status = table.optional("status", |_| status(&table, "status"));
     let content_type = table.item("content_type").string().and_then(|text| headers::value(&text));
     let escaping = content_type.as_ref().map_or(Escaping::None, Escaping::of);
     let body = table.required("body").and_then(Item::string);
     let body = body.map(|text| Template::parse(&text.value, escaping));
     table.close();
-    Some(CustomDenial { status: status?, content_type: content_type?, body: body? })
+    Some(CustomReply { status: status.ok()?, content_type: content_type?, body: body? })
 }
 
 /// The status code that a key has.

@@ -23,7 +23,7 @@ mod units;
 mod upstreams;
 
 pub use self::admin::ADMIN;
-pub use self::answers::{ANSWERS, DENIED};
+pub use self::answers::{ANSWER, ANSWERS};
 pub use self::client_ip::CLIENT_IP;
 pub use self::client_tls::CLIENT_TLS;
 pub use self::consumers::{CONSUMER, CONSUMERS};

@@ -5,12 +5,13 @@ use std::io::Write as _;
 use bytes::Bytes;
 use http::StatusCode;
 
+use super::custom_reply::CustomReply;
 use super::rate_headers::RateHeaderSource;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
-use super::response_policy::{CustomDenial, Field};
+use super::template::Field;
 use crate::consumers::ConsumerError;
 use crate::gate::{CredentialSource, MissingPart, RequestError};
 use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -30,57 +31,21 @@ const METHODS: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// A response whose body comes from the proxy itself.
 pub(super) type LocalReply = ProxyResponse<BodySource>;
 
-/// The response to a malformed or blocked request.
-fn malformed(error: &RequestError) -> LocalReply {
-    let mut response = problem_reply(error.status(), &error.to_string());
-    if !matches!(error, RequestError::Blocked(_) | RequestError::TooLarge) {
-        // The client may frame its messages differently, so what follows on this connection can't be trusted.
-        set_connection_close(&mut response.head);
-    }
-    if let RequestError::Connect = error {
-        response.head.fields.push(ALLOW, METHODS);
-    }
-    response
-}
-
-/// The response to a request that lacks a key part which a limit requires.
-fn missing_key(missing: &MissingPart) -> LocalReply {
-    let mut response = problem_reply(missing.status, &missing.detail());
-    response.head.fields.push(CACHE_CONTROL, b"no-store");
-    if let Some(challenge) = missing.challenge() {
-        response.head.fields.push(WWW_AUTHENTICATE, challenge.as_bytes());
-    }
-    response
-}
-
 /// The response to an OPTIONS request for the proxy itself. It has no Allow header: only the upstream knows the methods of
 /// its resources.
 pub(super) fn options() -> LocalReply {
     LocalReply::new(ResponseHead::new(StatusCode::NO_CONTENT), BodySource::Local(Bytes::new()))
 }
 
-/// The response to a TRACE request with `Max-Forwards: 0`. The request is not echoed: it may hold credentials that a
-/// script in a browser must not see.
-pub(super) fn trace() -> LocalReply {
-    let mut response = problem_reply(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "TRACE with Max-Forwards: 0 is not supported: this proxy echoes no requests",
-    );
-    response.head.fields.push(ALLOW, METHODS);
-    response
+/// Announces that the connection is closed after this response.
+fn set_connection_close(head: &mut ResponseHead) {
+    head.fields.set(CONNECTION, b"close");
 }
 
-/// The response to a request whose Max-Forwards is not a number.
-pub(super) fn malformed_max_forwards() -> LocalReply {
-    problem_reply(
-        StatusCode::BAD_REQUEST,
-        "the request must have at most one Max-Forwards header, with digits only",
-    )
-}
-
-/// The response when the upstream gave none, or none that is valid. It does not name the server: that is for the log.
-fn upstream_error(error: &ForwardError) -> LocalReply {
-    let (status, detail) = match error {
+/// The status and the detail of the response when the upstream gave none, or none that is valid. It does not name the
+/// server: that is for the log.
+fn describe_upstream_error(error: &ForwardError) -> (StatusCode, &'static str) {
+    match error {
         ForwardError::Connect { .. } | ForwardError::Unresolved(_) => {
             (StatusCode::BAD_GATEWAY, "the upstream can't be reached")
         }
@@ -122,22 +87,7 @@ fn upstream_error(error: &ForwardError) -> LocalReply {
         ForwardError::Target(_) => {
             (StatusCode::BAD_REQUEST, "the request target or Host header is not valid for the upstream")
         }
-    };
-    let mut response = problem_reply(status, detail);
-    if let ForwardError::NoFreeConnection(_) | ForwardError::ClientLimit(_) = error {
-        // It is unknown when a connection becomes free.
-        response.head.fields.push(RETRY_AFTER, b"1");
     }
-    if status.is_client_error() && !matches!(error, ForwardError::ClientLimit(_)) {
-        // The rest of the request is still being received.
-        set_connection_close(&mut response.head);
-    }
-    response
-}
-
-/// Announces that the connection is closed after this response.
-fn set_connection_close(head: &mut ResponseHead) {
-    head.fields.set(CONNECTION, b"close");
 }
 
 /// A rejected request, from which the response to its rejection follows.
@@ -182,17 +132,74 @@ impl<'a> RejectedRequest<'a> {
     pub fn response(&self, rejection: &Rejection, wait: Option<u64>) -> LocalReply {
         match rejection {
             Rejection::Denied(denial) => self.denied(denial, wait),
-            Rejection::Malformed(error) => malformed(error),
-            Rejection::MissingKey(missing) => missing_key(missing),
+            Rejection::Malformed(error) => self.malformed(error),
+            Rejection::MissingKey(missing) => self.missing_key(missing),
             Rejection::Unidentified(error) => self.unidentified(*error),
-            Rejection::NoRoute => problem_reply(StatusCode::NOT_FOUND, "no route matches this request"),
+            Rejection::NoRoute => {
+                self.explained(StatusCode::NOT_FOUND, "no route matches this request", None)
+            }
+            Rejection::MaxForwards => self.explained(
+                StatusCode::BAD_REQUEST,
+                "the request must have at most one Max-Forwards header, with digits only",
+                None,
+            ),
+            Rejection::Trace => self.trace(),
             Rejection::OptionsAsterisk => options(),
-            Rejection::Upstream(error) => upstream_error(error),
-            Rejection::NotSwitched => problem_reply(
+            Rejection::Upstream(error) => self.upstream_error(error),
+            Rejection::NotSwitched => self.explained(
                 StatusCode::BAD_GATEWAY,
                 "the upstream did not complete the WebSocket handshake: expected 101 Switching Protocols",
+                None,
             ),
         }
+    }
+
+    /// The response to a malformed or blocked request.
+    fn malformed(&self, error: &RequestError) -> LocalReply {
+        let mut response = self.explained(error.status(), &error.to_string(), None);
+        if !matches!(error, RequestError::Blocked(_) | RequestError::TooLarge) {
+            // The client may frame its messages differently, so what follows on this connection can't be trusted.
+            set_connection_close(&mut response.head);
+        }
+        if let RequestError::Connect = error {
+            response.head.fields.push(ALLOW, METHODS);
+        }
+        response
+    }
+
+    /// The response to a request that lacks a key part which a limit requires.
+    fn missing_key(&self, missing: &MissingPart) -> LocalReply {
+        let mut response = self.explained(missing.status, &missing.detail(), None);
+        response.head.fields.push(CACHE_CONTROL, b"no-store");
+        if let Some(challenge) = missing.challenge() {
+            response.head.fields.push(WWW_AUTHENTICATE, challenge.as_bytes());
+        }
+        response
+    }
+
+    /// The response to a TRACE request with `Max-Forwards: 0`. The request is not echoed: it may hold credentials that a
+    /// script in a browser must not see.
+    fn trace(&self) -> LocalReply {
+        let detail = "TRACE with Max-Forwards: 0 is not supported: this proxy echoes no requests";
+        let mut response = self.explained(StatusCode::METHOD_NOT_ALLOWED, detail, None);
+        response.head.fields.push(ALLOW, METHODS);
+        response
+    }
+
+    /// The response when the upstream gave none, or none that is valid.
+    fn upstream_error(&self, error: &ForwardError) -> LocalReply {
+        let (status, detail) = describe_upstream_error(error);
+        // It is unknown when a connection becomes free.
+        let is_busy = matches!(error, ForwardError::NoFreeConnection(_) | ForwardError::ClientLimit(_));
+        let mut response = self.explained(status, detail, is_busy.then_some(1));
+        if is_busy {
+            response.head.fields.push(RETRY_AFTER, b"1");
+        }
+        if status.is_client_error() && !matches!(error, ForwardError::ClientLimit(_)) {
+            // The rest of the request is still being received.
+            set_connection_close(&mut response.head);
+        }
+        response
     }
 
     /// The response to a request that is not served as a consumer's: 401 where another credential could help, or 403.
@@ -203,7 +210,7 @@ impl<'a> RejectedRequest<'a> {
             (ConsumerError::Missing, Some(source)) => source.missing_detail(),
             _ => error.to_string(),
         };
-        let mut response = problem_reply(status, &detail);
+        let mut response = self.explained(status, &detail, None);
         response.head.fields.push(CACHE_CONTROL, b"no-store");
         if let Some(source) = self.credential.filter(|_| is_unauthorized) {
             response.head.fields.push(WWW_AUTHENTICATE, source.challenge().as_bytes());
@@ -213,18 +220,14 @@ impl<'a> RejectedRequest<'a> {
 
     fn denied(&self, denial: &Denial, wait: Option<u64>) -> LocalReply {
         let policy = self.headers.policy;
-        let mut response = match (denial, self.denied_by, &policy.denied) {
-            (Denial::Limited, None, _) => {
-                problem_reply(StatusCode::FORBIDDEN, "the key of this client is blocked")
+        let mut response = match (denial, self.denied_by) {
+            (Denial::Limited, None) => {
+                self.explained(StatusCode::FORBIDDEN, "the key of this client is blocked", wait)
             }
-            (Denial::Limited, Some(status), None) => self.quota_exceeded(status, wait),
-            (Denial::Limited, Some(status), Some(custom)) => {
-                self.custom_denial(custom, &status.decision, wait)
-            }
-            (Denial::Unavailable { .. }, ..) => {
-                // Not the custom response, which describes an exceeded limit: here none is known to be exceeded.
+            (Denial::Limited, Some(status)) => self.quota_exceeded(status, wait),
+            (Denial::Unavailable { .. }, _) => {
                 let detail = "the limits of this route can't be checked at the moment";
-                problem_reply(StatusCode::SERVICE_UNAVAILABLE, detail)
+                self.explained(StatusCode::SERVICE_UNAVAILABLE, detail, wait)
             }
         };
         // A cache must not return the denial of one client to another, or after it has ended.
@@ -239,9 +242,15 @@ impl<'a> RejectedRequest<'a> {
     /// A problem of the type `quota-exceeded` (draft-ietf-httpapi-ratelimit-headers). The body is written without a JSON
     /// library for speed: in an attack, most responses are denials.
     fn quota_exceeded(&self, binding: &LimitStatus, wait: Option<u64>) -> LocalReply {
-        let RateHeaderSource { limits, statuses, .. } = self.headers;
+        let RateHeaderSource { policy, limits, statuses, .. } = self.headers;
         let name = |status: &LimitStatus| &*limits[status.policy].name;
-        let limit = name(binding);
+        if let Some(custom) = &policy.custom.denied {
+            let mut detail = Vec::new();
+            push_quota_detail(&mut detail, name(binding), &binding.decision, wait);
+            let detail = String::from_utf8_lossy(&detail);
+            let wait = Some(wait.unwrap_or(NEVER));
+            return self.custom(custom, StatusCode::TOO_MANY_REQUESTS, &detail, wait);
+        }
         let mut body = Vec::with_capacity(384);
         body.extend_from_slice(
             concat!(
@@ -251,25 +260,7 @@ impl<'a> RejectedRequest<'a> {
             )
             .as_bytes(),
         );
-        match wait {
-            Some(wait) => {
-                let unit = if wait == 1 { "second" } else { "seconds" };
-                let state = match binding.decision.reason {
-                    DenyReason::Ban => "bans this client for too many denied requests",
-                    DenyReason::Quota | DenyReason::Block => "is used up",
-                };
-                for part in ["the limit ", limit, " ", state, "; try again in "] {
-                    body.extend_from_slice(part.as_bytes());
-                }
-                push_decimal(&mut body, wait);
-                body.push(b' ');
-                body.extend_from_slice(unit.as_bytes());
-            }
-            None => {
-                // Writing to memory can't fail.
-                let _ = write!(body, "this request costs more than the limit {limit} can ever allow");
-            }
-        }
+        push_quota_detail(&mut body, name(binding), &binding.decision, wait);
         body.extend_from_slice(br#"","violated-policies":["#);
         let mut separator = "";
         for status in statuses.iter().filter(|status| !status.decision.allowed) {
@@ -283,17 +274,60 @@ impl<'a> RejectedRequest<'a> {
         reply(StatusCode::TOO_MANY_REQUESTS, PROBLEM, body)
     }
 
-    /// The operator's own response to a denied request.
-    fn custom_denial(&self, custom: &CustomDenial, decision: &Decision, wait: Option<u64>) -> LocalReply {
+    /// A response with this status: the operator's own, or a problem.
+    fn explained(&self, status: StatusCode, detail: &str, wait: Option<u64>) -> LocalReply {
+        match self.headers.policy.custom.of(status) {
+            Some(custom) => self.custom(custom, status, detail, wait),
+            None => problem_reply(status, detail),
+        }
+    }
+
+    /// The operator's own response in place of one with this status.
+    fn custom(
+        &self,
+        custom: &CustomReply,
+        status: StatusCode,
+        detail: &str,
+        wait: Option<u64>,
+    ) -> LocalReply {
+        let status = custom.status.unwrap_or(status);
+        let statuses = self.headers.statuses;
+        let shown = || binding(statuses.iter().map(|status| &status.decision)).map(|index| &statuses[index]);
+        let decision = self.denied_by.or_else(shown).map(|status| &status.decision);
+        // Always numbers, so that a JSON body stays valid.
         let body = custom.body.fill(|field| match field {
-            Field::Limit => decision.limit.to_string(),
-            Field::Remaining => decision.remaining.to_string(),
-            Field::Reset => self.headers.reset(decision).to_string(),
-            // Always a number, so that a JSON body stays valid.
-            Field::RetryAfter => wait.unwrap_or(NEVER).to_string(),
+            Field::Status => status.as_str().to_owned(),
+            Field::Detail => detail.to_owned(),
+            Field::Limit => decision.map_or(0, |decision| decision.limit).to_string(),
+            Field::Remaining => decision.map_or(0, |decision| decision.remaining).to_string(),
+            Field::Reset => decision.map_or(0, |decision| self.headers.reset(decision)).to_string(),
+            Field::RetryAfter => wait.unwrap_or(0).to_string(),
             Field::RequestId => self.id.as_str().to_owned(),
         });
-        reply(custom.status, custom.content_type.as_bytes(), body)
+        reply(status, custom.content_type.as_bytes(), body)
+    }
+}
+
+/// Writes why a limit denies a request. Names of limits have no characters that JSON escapes.
+fn push_quota_detail(out: &mut Vec<u8>, limit: &str, decision: &Decision, wait: Option<u64>) {
+    match wait {
+        Some(wait) => {
+            let unit = if wait == 1 { "second" } else { "seconds" };
+            let state = match decision.reason {
+                DenyReason::Ban => "bans this client for too many denied requests",
+                DenyReason::Quota | DenyReason::Block => "is used up",
+            };
+            for part in ["the limit ", limit, " ", state, "; try again in "] {
+                out.extend_from_slice(part.as_bytes());
+            }
+            push_decimal(out, wait);
+            out.push(b' ');
+            out.extend_from_slice(unit.as_bytes());
+        }
+        None => {
+            // Writing to memory can't fail.
+            let _ = write!(out, "this request costs more than the limit {limit} can ever allow");
+        }
     }
 }
 

@@ -2,24 +2,28 @@
 
 use http::Method;
 
-use super::local_reply;
+use super::local_reply::{self, LocalReply};
+use super::rejection::Rejection;
 use crate::http1::names::MAX_FORWARDS;
 use crate::http1::{RequestHead, parse_decimal_saturating, push_decimal};
 
 /// Decrements Max-Forwards, and returns the response to a request that must not be forwarded any more.
-pub(super) fn decrement(head: &mut RequestHead) -> Option<local_reply::LocalReply> {
+///
+/// # Errors
+/// A malformed Max-Forwards, and a TRACE that must not be forwarded.
+pub(super) fn decrement(head: &mut RequestHead) -> Result<Option<LocalReply>, Rejection> {
     if !head.fields.contains(MAX_FORWARDS) || !matches!(head.method, Method::OPTIONS | Method::TRACE) {
-        return None;
+        return Ok(None);
     }
     let mut values = head.fields.get_all(MAX_FORWARDS);
-    let (first, more) = (values.next()?, values.next());
-    match parse_count(first).filter(|_| more.is_none()) {
-        None => Some(local_reply::malformed_max_forwards()),
-        Some(0) if head.method == Method::OPTIONS => Some(local_reply::options()),
-        Some(0) => Some(local_reply::trace()),
+    let (first, more) = (values.next().and_then(parse_count), values.next());
+    match first.filter(|_| more.is_none()) {
+        None => Err(Rejection::MaxForwards),
+        Some(0) if head.method == Method::OPTIONS => Ok(Some(local_reply::options())),
+        Some(0) => Err(Rejection::Trace),
         Some(left) => {
             head.fields.set_with(MAX_FORWARDS, |out| push_decimal(out, left - 1));
-            None
+            Ok(None)
         }
     }
 }

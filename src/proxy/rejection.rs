@@ -25,6 +25,10 @@ pub(super) enum Rejection {
     NoRoute,
     /// `OPTIONS *` addresses the proxy itself.
     OptionsAsterisk,
+    /// Max-Forwards is not a number.
+    MaxForwards,
+    /// TRACE with `Max-Forwards: 0`.
+    Trace,
     /// The upstream gave no valid response.
     Upstream(ForwardError),
     /// The upstream has not switched protocols as requested.

@@ -41,6 +41,7 @@ mod consumers {
 mod forwarding {
     mod client_headers;
     mod cors;
+    mod custom_replies;
     mod headers;
     mod paths;
     mod via;

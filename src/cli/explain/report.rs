@@ -1,8 +1,8 @@
 //! Explains a request in plain text.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
-use http::Method;
+use http::{Method, StatusCode};
 
 use super::rows::Rows;
 use super::{cors, forwarding, limits, routing};
@@ -12,6 +12,7 @@ use crate::gate::{
 };
 use crate::http1::RequestHead;
 use crate::id_vec::Id as _;
+use crate::proxy::ConfigSnapshot;
 
 /// Explains a request: its route, its limits and its response or upstream.
 pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestHead) -> String {
@@ -25,7 +26,7 @@ pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestH
     }
     match gate.plan(peer, head) {
         Ok(plan) => explain_plan(&mut rows, loaded, peer, head, &plan),
-        Err(error) => explain_error(&mut rows, gate, peer, head, &error),
+        Err(error) => explain_error(&mut rows, &loaded.config.snapshot, peer, head, &error),
     }
     rows.into_text()
 }
@@ -33,17 +34,18 @@ pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestH
 /// Explains why a request is rejected before any limit is checked.
 fn explain_error(
     rows: &mut Rows,
-    gate: &Gate,
+    snapshot: &ConfigSnapshot,
     peer: ClientIdentity<'_>,
     head: &RequestHead,
     error: &RequestError,
 ) {
+    let gate = &snapshot.gate;
     if let Ok(path) = normalize(head.uri.path()) {
         rows.row("path", path.matched());
     }
     rows.row("client", describe_client(gate, peer, head));
     rows.gap();
-    rows.row("response", format!("{}: {error}", error.status()));
+    explain_rejection(rows, snapshot, error.status(), error);
     if let RequestError::EncodedSlash = error {
         rows.row("", "a route accepts such paths with encoded_slash = \"keep\"");
     }
@@ -90,13 +92,13 @@ fn explain_plan(
     }
     rows.gap();
     if let Err(error) = &plan.identity {
-        let status = if error.is_unauthorized() { "401 Unauthorized" } else { "403 Forbidden" };
-        rows.row("response", format!("{status}: {error}"));
+        let status = if error.is_unauthorized() { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
+        explain_rejection(rows, snapshot, status, error);
         rows.row("", "its limits are charged, and may deny it first");
         return;
     }
     if let Some(missing) = &plan.missing {
-        rows.row("response", format!("{}: {}", missing.status, missing.detail()));
+        explain_rejection(rows, snapshot, missing.status, missing.detail());
         rows.row("", "its other limits are charged, and may deny it first");
         return;
     }
@@ -105,7 +107,16 @@ fn explain_plan(
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("response", "204 No Content: `OPTIONS *` addresses the server as a whole");
         }
-        None => rows.row("response", "404 Not Found: no route matches"),
+        None => explain_rejection(rows, snapshot, StatusCode::NOT_FOUND, "no route matches"),
+    }
+}
+
+/// Explains the response to a rejected request.
+fn explain_rejection(rows: &mut Rows, snapshot: &ConfigSnapshot, status: StatusCode, why: impl Display) {
+    rows.row("response", format!("{status}: {why}"));
+    if let Some(custom) = snapshot.response_policy.custom.of(status) {
+        let status = custom.status.unwrap_or(status);
+        rows.row("", format!("sent as {status} with a body from [answers]"));
     }
 }
 

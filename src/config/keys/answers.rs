@@ -33,22 +33,70 @@ pub static ANSWERS: Keys = Keys {
         },
         Key {
             name: "denied",
-            kind: Kind::Table(&DENIED),
+            kind: Kind::Table(&ANSWER),
             default: Default::Words("problem+json"),
-            doc: "The response to a denied request, such as `{ body = \"wait {retry_after} seconds\" }`",
+            doc: "The response to a request that a limit denies with 429, such as `{ body = \"wait {retry_after} seconds\" }`",
+        },
+        Key {
+            name: "unauthorized",
+            kind: Kind::Table(&ANSWER),
+            default: Default::Words("problem+json"),
+            doc: "The same for 401: a credential or a key part is missing or not known",
+        },
+        Key {
+            name: "forbidden",
+            kind: Kind::Table(&ANSWER),
+            default: Default::Words("problem+json"),
+            doc: "The same for 403: the client is blocked, or its tier may not use the route",
+        },
+        Key {
+            name: "not_found",
+            kind: Kind::Table(&ANSWER),
+            default: Default::Words("problem+json"),
+            doc: "The same for 404: no route matches",
+        },
+        Key {
+            name: "bad_request",
+            kind: Kind::Table(&ANSWER),
+            default: Default::Words("problem+json"),
+            doc: "The same for 400, 405, 408, 431 and 501: the request is not accepted as it is",
+        },
+        Key {
+            name: "payload_too_large",
+            kind: Kind::Table(&ANSWER),
+            default: Default::Words("problem+json"),
+            doc: "The same for 413: the body is larger than `max_body`",
+        },
+        Key {
+            name: "unavailable",
+            kind: Kind::Table(&ANSWER),
+            default: Default::Words("problem+json"),
+            doc: "The same for 503: limits can't be checked, or no connection to the upstream is free",
+        },
+        Key {
+            name: "bad_gateway",
+            kind: Kind::Table(&ANSWER),
+            default: Default::Words("problem+json"),
+            doc: "The same for 502 and 508: the upstream gave no valid response, or the request loops",
+        },
+        Key {
+            name: "timeout",
+            kind: Kind::Table(&ANSWER),
+            default: Default::Words("problem+json"),
+            doc: "The same for 504: the upstream did not respond in time",
         },
     ],
     has_own_table: false,
 };
 
-/// The keys of `denied`.
-pub static DENIED: Keys = Keys {
+/// The keys of `denied` and of the other responses.
+pub static ANSWER: Keys = Keys {
     all: &[
         Key {
             name: "status",
             kind: Kind::Integer(400, 599),
-            default: Default::Toml("429"),
-            doc: "The status of the response",
+            default: Default::Words("the same"),
+            doc: "Another status",
         },
         Key {
             name: "content_type",

@@ -4,6 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
 
+use http::StatusCode;
 use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
 use tidegate::gate::{Cost, KeyPart, RouteId};
@@ -108,7 +109,9 @@ fn every_key_is_read() {
         (config.max_keys, config.snapshot.response_policy.retry_after_max),
         (5_000, Some(Duration::from_mins(10)))
     );
-    assert!(config.snapshot.response_policy.denied.is_some());
+    let custom = &config.snapshot.response_policy.custom;
+    let status = |status| custom.of(StatusCode::from_u16(status).unwrap()).unwrap().status.unwrap().as_u16();
+    assert_eq!([429, 404, 400, 502, 504].map(status), [429, 410, 422, 500, 504]);
 }
 
 #[test]
