@@ -211,6 +211,7 @@ impl<'p> Exchange<'p> {
             Target::Respond { status, body } => {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
+            Target::Block => return Err(Rejection::BlockedByRoute),
             Target::Forward { .. } => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
                 None => self.forward(&plan, head, permit).await?,
