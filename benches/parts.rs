@@ -12,7 +12,7 @@ use jsonwebtoken::{EncodingKey, Header};
 use tidegate::config;
 use tidegate::gate::{
     Cost, Gate, KeyPart, KeySpec, LimitRule, OnMissing, PathPattern, Query, RequestView, Route, RouteId,
-    RouteTable, Rules, Trust,
+    RouteTable, Rules, Trust, ValueCondition, ValuePattern,
 };
 use tidegate::http1::{FieldName, Fields, RequestHead, names};
 use tidegate::jwt::{Algorithm, JwtSpec, KeySource, Keys, Verifier};
@@ -123,8 +123,9 @@ fn route_match(c: &mut Criterion) {
         });
         let by_header = |number: usize| {
             let mut route = route(2, Vec::new());
-            let value = format!("tenant-{number}").parse().expect("a header value");
-            route.headers.push((http::HeaderName::from_static("x-tenant"), value));
+            let tenant = [ValuePattern::parse(&format!("tenant-{number}"))];
+            let condition = ValueCondition::AnyOf(tenant.into());
+            route.headers.push((http::HeaderName::from_static("x-tenant"), condition));
             route
         };
         let table = RouteTable::new((0..count).map(by_header).collect());

@@ -3,6 +3,7 @@
 mod admin;
 mod answers;
 mod client_ip;
+mod conditions;
 mod consumers;
 mod cors;
 pub mod defaults;
@@ -17,6 +18,7 @@ mod lints;
 mod listeners;
 mod literal_patterns;
 mod numbers;
+mod process;
 mod quota;
 mod rate;
 mod reader;
@@ -49,6 +51,7 @@ use self::consumers::ReadConsumers;
 use self::item::Item;
 use self::keys::TOP;
 use self::limits::{Naming, Policies, ReadLimits};
+use self::process::{Process, process};
 use self::reader::Reader;
 use self::report::Problem;
 use self::routes::ReadRoute;
@@ -230,14 +233,6 @@ struct Sections<'a> {
     admin: Result<Option<AdminSpec>, Reported>,
 }
 
-/// The keys of the top level that configure the process.
-struct Process {
-    workers: usize,
-    shutdown_delay: Duration,
-    shutdown_grace: Duration,
-    watch: bool,
-}
-
 /// Reads the whole file, with the file of consumers if there is one; `None` if any part of them is
 /// invalid. Other files that it names are relative to `directory`.
 fn read_file<'a>(
@@ -363,18 +358,6 @@ impl<'a> Sections<'a> {
     }
 }
 
-fn process(top: &Table<'_>) -> Option<Process> {
-    let workers = workers(top);
-    let (shutdown_delay, shutdown_grace) = (top.duration("shutdown_delay"), top.duration("shutdown_grace"));
-    let watch = top.boolean("watch");
-    Some(Process {
-        workers: workers?,
-        shutdown_delay: shutdown_delay?,
-        shutdown_grace: shutdown_grace?,
-        watch: watch?,
-    })
-}
-
 /// Reads the limits of every route, which also apply to requests without one: they have the same bound as a route's.
 fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<usize>)> {
     let defaults = limits.resolve_all(item);
@@ -383,18 +366,4 @@ fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<u
         item.reject::<()>(problem.help(format!("a request has at most {}", routes::MAX_LIMITS)));
     }
     defaults
-}
-
-fn workers(top: &Table<'_>) -> Option<usize> {
-    let item = top.item("workers");
-    if item.is_integer() {
-        return top.count("workers");
-    }
-    let text = item.string_like("\"auto\" or a number of threads", "")?;
-    let help = "write \"auto\" for one thread per CPU, or a number without quotes";
-    text.parsed("a number of threads", help, |text| (text == "auto").then(all_cpus))
-}
-
-fn all_cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
 }

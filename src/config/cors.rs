@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use http::HeaderValue;
-use http::header::HeaderName;
+use http::header::{HOST, HeaderName, ORIGIN, USER_AGENT};
 
 use super::headers;
 use super::item::{Item, Text};
@@ -208,8 +208,13 @@ pub(super) fn rules(
     if default.is_none() && routes.iter().all(Option::is_none) {
         return None;
     }
-    let has_conditions = table.iter().any(|route| !route.headers.is_empty());
-    let without_conditions = |route: &Route| Route { headers: Vec::new(), ..route.clone() };
+    let has_conditions = table.iter().any(|route| !route.headers.is_empty() || !route.cookies.is_empty());
+    let without_conditions = |route: &Route| {
+        let mut route = Route { cookies: Vec::new(), ..route.clone() };
+        // The only ones that a preflight has as the request itself.
+        route.headers.retain(|(name, _)| [HOST, ORIGIN, USER_AGENT].contains(name));
+        route
+    };
     let preflight_routes =
         has_conditions.then(|| RouteTable::new(table.iter().map(without_conditions).collect()));
     Some(Box::new(CorsRules { default, routes, preflight_routes }))

@@ -41,6 +41,7 @@ fn bypassed_limits(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem> {
 fn bypassed_denials(routes: &[ReadRoute]) -> impl Iterator<Item = Problem> {
     let denies = |read: &ReadRoute| match &read.action.target {
         Target::Respond { status, .. } => status.is_client_error() || status.is_server_error(),
+        Target::Block => true,
         Target::Forward { .. } => false,
     };
     let forwards = |read: &&ReadRoute| matches!(read.action.target, Target::Forward { .. });

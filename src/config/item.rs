@@ -83,6 +83,10 @@ impl<'a> Item<'a> {
         self.value.get_ref().is_array()
     }
 
+    pub fn is_boolean(self) -> bool {
+        self.value.get_ref().is_bool()
+    }
+
     pub fn is_integer(self) -> bool {
         self.value.get_ref().is_integer()
     }

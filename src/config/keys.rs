@@ -34,7 +34,7 @@ pub use self::key::{Default, Key, Keys, Kind};
 pub use self::limits::{BAN, LIMIT, NUMBERS, TIERS};
 pub use self::listeners::{CERTIFICATE, LISTENER, SERVER_TLS};
 pub use self::reference::{Block, reference};
-pub use self::routes::{EDITS, RESPOND, RESPONSE_EDITS, REWRITE, ROUTE};
+pub use self::routes::{EDITS, NOT, RESPOND, RESPONSE_EDITS, REWRITE, ROUTE};
 pub use self::schema::schema;
 pub use self::top::TOP;
 pub use self::upstreams::{EJECT, HEALTH, SERVER, UPSTREAM};

@@ -10,7 +10,7 @@ use super::report::Problem;
 use super::routes::ReadRoute;
 use super::store::ReadStore;
 use super::upstreams::ReadUpstreams;
-use crate::gate::{Cost, HostPattern, KeyPart, KeySpec, OnMissing, Route};
+use crate::gate::{Cost, HostPattern, KeyPart, KeySpec, OnMissing, Route, ValueCondition};
 use crate::limit::PolicyId;
 use crate::limiter::OnStoreFailure;
 use crate::server::ListenerSpec;
@@ -210,7 +210,7 @@ fn can_be_invented(part: &KeyPart, route: &Route) -> bool {
 
 /// The index of routes that may hide another: host, path with its parameters unnamed, whether it ends in `*`, and the
 /// first of its other conditions.
-type IndexKey = (String, String, bool, Option<(String, Vec<u8>)>);
+type IndexKey = (String, String, bool, Option<(String, ValueCondition)>);
 
 /// Routes that never match because an earlier one matches all of their requests. Comparing each pair would take
 /// minutes for 10,000 routes, so only those are compared whose host, path and first condition can cover.
@@ -251,11 +251,12 @@ fn shape(route: &Route) -> (String, bool) {
     (body.split('/').map(unnamed).collect::<Vec<_>>().join("/"), takes_rest)
 }
 
-/// Header and query conditions, in an order that equal lists share.
-fn conditions(route: &Route) -> impl Iterator<Item = (String, Vec<u8>)> {
-    let headers = route.headers.iter().map(|(name, value)| (format!("h {name}"), value.as_bytes().to_vec()));
-    let query = route.query.iter().map(|(name, value)| (format!("q {name}"), value.as_bytes().to_vec()));
-    headers.chain(query)
+/// The conditions on headers, query and cookies, in an order that equal lists share.
+fn conditions(route: &Route) -> impl Iterator<Item = (String, ValueCondition)> {
+    let headers = route.headers.iter().map(|(name, condition)| (format!("h {name}"), condition));
+    let query = route.query.iter().map(|(name, condition)| (format!("q {name}"), condition));
+    let cookies = route.cookies.iter().map(|(name, condition)| (format!("c {name}"), condition));
+    headers.chain(query).chain(cookies).map(|(name, condition)| (name, condition.clone()))
 }
 
 /// Every index entry of routes that can cover this one.
@@ -277,7 +278,10 @@ fn covering_keys(
         paths.push((path, false));
     }
     let paths: Vec<(String, bool)> = paths.into_iter().map(|(path, rest)| (path.to_owned(), rest)).collect();
-    let conditions: Vec<_> = std::iter::once(None).chain(conditions(route).map(Some)).collect();
+    // A condition that a name is present covers every condition on its values.
+    let present = conditions(route).map(|(name, _)| Some((name, ValueCondition::Present)));
+    let conditions: Vec<_> =
+        std::iter::once(None).chain(conditions(route).map(Some)).chain(present).collect();
     let mut index = Vec::with_capacity(hosts.len() * paths.len() * conditions.len());
     for host in &hosts {
         for (path, rest) in &paths {

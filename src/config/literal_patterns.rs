@@ -1,5 +1,5 @@
-//! Conditions of routes in the pattern language of another program. Here they are literal text, which hardly any request
-//! contains.
+//! Conditions of routes that mean something else than they seem to: a path in the pattern language of another program,
+//! which is literal text here, and a header's value that is a pattern here.
 
 use http::header::{ACCEPT, HeaderName, IF_MATCH, IF_NONE_MATCH};
 
@@ -61,19 +61,16 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
-/// Warns if the value of a header looks like a pattern.
+/// Warns if a pattern is a value that clients send, since it then matches many other values too.
 pub(super) fn warn_of_header(name: &HeaderName, text: &Text<'_>) {
-    // Values with an asterisk that clients do send.
-    let is_meant = match *name {
-        ACCEPT => text.value == "*/*",
-        IF_MATCH | IF_NONE_MATCH => text.value == "*",
-        _ => false,
+    let (matched, value) = match (name, &*text.value) {
+        (&ACCEPT, "*/*") => ("every value with a slash", r"'\*/\*'"),
+        (&IF_MATCH | &IF_NONE_MATCH, "*") => ("every value", r"'\*'"),
+        _ => return,
     };
-    if text.value.contains('*') && !is_meant {
-        let title = "`*` is matched literally: the whole value of a header is compared";
-        let help = "write the value that clients send; use several routes for several values";
-        text.item.reader.report(Problem::warning(text.item.span(), title).help(help));
-    }
+    let title = format!("`*` matches any text: this pattern matches {matched}");
+    let help = format!("for the value `{}` itself write {value}", text.value);
+    text.item.reader.report(Problem::warning(text.item.span(), title).help(help));
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use http::header::HeaderName;
-use http::{HeaderValue, Method, StatusCode};
+use http::StatusCode;
 
 use super::answers::status;
+use super::conditions::conditions;
 use super::consumers::ReadConsumers;
 use super::cors::{RouteCors, route_cors};
 use super::headers;
@@ -17,9 +17,9 @@ use super::limits::ReadLimits;
 use super::literal_patterns;
 use super::report::Problem;
 use super::rewrite::rewrite;
-use super::table::{Name, Table};
+use super::table::Table;
 use super::upstreams::{ReadKey, ReadUpstreams};
-use crate::gate::{Access, HostPattern, KeyPart, PathPattern, PatternError, Route};
+use crate::gate::{Access, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
 use crate::proxy::{RouteAction, Target};
 
@@ -85,34 +85,13 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
         methods: conditions.methods,
         headers: conditions.headers,
         query: conditions.query,
+        cookies: conditions.cookies,
         limits: limits?,
         keeps_encoded_slash: keeps_encoded_slash?,
         max_body: max_body.ok()?.map(|most| most as u64),
         access: access?,
     };
     Some(ReadRoute { route, action: action?, cors: cors?, span, name_span, slash_span })
-}
-
-/// The conditions of a route besides its path.
-struct Conditions {
-    host: Option<HostPattern>,
-    methods: Vec<Method>,
-    headers: Vec<(HeaderName, HeaderValue)>,
-    query: Vec<(Box<str>, Box<str>)>,
-}
-
-fn conditions(table: &Table<'_>) -> Option<Conditions> {
-    let host = table.optional("host", host);
-    let methods = table.optional("methods", headers::methods);
-    let headers = table.optional("headers", |item| headers::pairs(item, header));
-    let parameter = |name: &Name<'_>, item: Item<'_>| Some((name.text.into(), item.string()?.value.into()));
-    let query = table.optional("query", |item| headers::pairs(item, parameter));
-    Some(Conditions {
-        host: host.ok()?,
-        methods: methods.ok()?.unwrap_or_default(),
-        headers: headers.ok()?.unwrap_or_default(),
-        query: query.ok()?.unwrap_or_default(),
-    })
 }
 
 /// Reads which consumers the route serves.
@@ -153,15 +132,6 @@ fn name(item: Item<'_>) -> Option<String> {
     })
 }
 
-fn host(item: Item<'_>) -> Option<HostPattern> {
-    let text = item.string()?;
-    text.parsed(
-        "a host",
-        "write it without scheme and port: \"api.example.com\" or \"*.example.com\"",
-        HostPattern::parse,
-    )
-}
-
 fn path(item: Item<'_>) -> Option<PathPattern> {
     let text = item.string()?;
     let error = match PathPattern::parse(&text.value) {
@@ -178,13 +148,6 @@ fn path(item: Item<'_>) -> Option<PathPattern> {
         PatternError::Path(_) if is_relative => problem.help(format!("write \"/{}\"", text.value)),
         _ => problem,
     })
-}
-
-/// A header that a request must have.
-fn header(name: &Name<'_>, item: Item<'_>) -> Option<(HeaderName, HeaderValue)> {
-    let (name, text) = (headers::name(name, item)?, item.string()?);
-    literal_patterns::warn_of_header(&name, &text);
-    Some((name, headers::value(&text)?))
 }
 
 /// The default limits, then the route's own, each once.
@@ -261,8 +224,10 @@ fn action(
     let rewrite = rewrite(table.given("rewrite"), path);
     let upstream = table.given("upstream").map(|item| (item, upstreams.resolve(item)));
     let response = table.given("respond").map(respond);
+    let blocks = table.boolean("block");
+    check_only_action(table, blocks == Some(true))?;
     let target = match (upstream, response) {
-        (Some((item, id)), None) => {
+        (Some((item, id)), _) => {
             let key = id.and_then(|id| upstreams.key(id));
             if let (Some(key), Some(path)) = (key, path) {
                 check_key(item, key, path, number);
@@ -270,41 +235,51 @@ fn action(
             Target::Forward { upstream: id?, rewrite: rewrite?, key: key.map(|key| key.spec.clone()) }
         }
         (None, Some(response)) => {
-            reject_request_edits(table);
+            reject_request_edits(table, "respond");
             let (status, body) = response?;
             Target::Respond { status, body }
         }
-        (Some(_), Some(_)) => return two_actions(table),
-        (None, None) => return no_action(table),
+        (None, None) => {
+            if !blocks? {
+                return no_action(table);
+            }
+            reject_request_edits(table, "block");
+            Target::Block
+        }
     };
     let (response_headers, edits_local_replies) = response_headers?;
     Some(RouteAction { target, request_headers: request_headers?, response_headers, edits_local_replies })
 }
 
 /// Rejects edits of the request in a route that responds itself and sends no request.
-fn reject_request_edits(table: &Table<'_>) {
+fn reject_request_edits(table: &Table<'_>, action: &str) {
     for item in ["rewrite", "request_headers"].into_iter().filter_map(|key| table.given(key)) {
         let title = format!(
             "`{}` changes the request to the upstream, and this route responds without one",
             item.name
         );
-        item.reject::<()>(item.error(title).help(format!("leave `{}` or `respond` out", item.name)));
+        item.reject::<()>(item.error(title).help(format!("leave `{}` or `{action}` out", item.name)));
     }
 }
 
-fn two_actions<T>(table: &Table<'_>) -> Option<T> {
-    let span = table.key_span("respond").unwrap_or_default();
-    let problem = Problem::error(span, "a route has either `upstream` or `respond`, not both");
-    let other = table.key_span("upstream").unwrap_or_default();
-    table
-        .reader
-        .report(problem.related(other, "here the route forwards").help("leave `upstream` or `respond` out"));
+/// Rejects a route with more than one action.
+fn check_only_action(table: &Table<'_>, blocks: bool) -> Option<()> {
+    let given = [("upstream", "forwards", true), ("respond", "responds", true), ("block", "blocks", blocks)];
+    let mut actions = given.into_iter().filter(|(key, _, counts)| *counts && table.given(key).is_some());
+    let (Some((first, verb, _)), Some((second, ..))) = (actions.next(), actions.next()) else {
+        return Some(());
+    };
+    let span = |key| table.key_span(key).unwrap_or_default();
+    let problem =
+        Problem::error(span(second), format!("a route has either `{first}` or `{second}`, not both"));
+    let problem = problem.related(span(first), format!("here the route {verb}"));
+    table.reader.report(problem.help(format!("leave `{first}` or `{second}` out")));
     None
 }
 
 fn no_action<T>(table: &Table<'_>) -> Option<T> {
-    let problem = Problem::error(table.span(), "this route has neither `upstream` nor `respond`");
-    let help = "add upstream = \"http://127.0.0.1:9000\", or respond = { status = 200, body = \"ok\\n\" }";
+    let problem = Problem::error(table.span(), "this route has neither `upstream` nor `respond` nor `block`");
+    let help = "add upstream = \"http://127.0.0.1:9000\", respond = { status = 200, body = \"ok\\n\" } or block = true";
     table.reader.report(problem.help(help).derived());
     None
 }

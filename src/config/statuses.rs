@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use http::StatusCode;
+
 use super::limits::ReadLimits;
 use super::report::Problem;
 use super::routes::ReadRoute;
@@ -26,11 +28,13 @@ pub(super) fn warnings<'a>(
         if charge_on.is_empty() || (own.peek().is_none() && !is_default) {
             return None;
         }
-        let can_end = |read: &ReadRoute| match read.action.target {
-            Target::Forward { .. } => true,
-            Target::Respond { status, .. } => {
-                charge_on.contains(&status.as_u16()) || denies_missing_parts(read, limits)
-            }
+        let can_end = |read: &ReadRoute| {
+            let own = match read.action.target {
+                Target::Forward { .. } => return true,
+                Target::Respond { status, .. } => status,
+                Target::Block => StatusCode::FORBIDDEN,
+            };
+            charge_on.contains(&own.as_u16()) || denies_missing_parts(read, limits)
         };
         let without_route = is_default && charge_on.iter().any(|status| WITHOUT_ROUTE.contains(status));
         let never = !without_route && !own.any(can_end);

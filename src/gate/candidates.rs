@@ -1,34 +1,42 @@
-//! Routes with the same path pattern. There may be many that differ only in headers and query, such as one for each
-//! tenant, so they are indexed by their first such condition instead of being tried in turn.
+//! Routes with the same path pattern. There may be many that differ only in headers, query or cookies, such as one for
+//! each tenant, so they are indexed by their first condition with exact values instead of being tried in turn.
 
 use hashbrown::HashMap;
 use http::header::HeaderName;
 
+use super::conditions::cookie_values;
 use super::route::{RequestView, Route};
+use super::value_condition::ValueCondition;
+use super::value_pattern::lowered;
 
 /// Numbers of routes by the value that one of their conditions requires; ascending.
-type ByValue = HashMap<Box<[u8]>, Vec<u32>>;
+#[derive(Debug)]
+struct ByValue<N> {
+    name: N,
+    ignores_case: bool,
+    /// The values are in lower case if the case does not matter.
+    numbers: HashMap<Box<[u8]>, Vec<u32>>,
+}
 
 /// The routes of one node in the tree of paths.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
-    /// Routes without a condition on headers or the query; ascending.
+    /// Routes without a condition that only exact values meet; ascending.
     plain: Vec<u32>,
-    by_header: Vec<(HeaderName, ByValue)>,
-    by_query: Vec<(Box<str>, ByValue)>,
+    by_header: Vec<ByValue<HeaderName>>,
+    by_query: Vec<ByValue<Box<str>>>,
+    by_cookie: Vec<ByValue<Box<str>>>,
 }
 
 impl Candidates {
     /// Adds a route; numbers must come in ascending order.
     pub fn insert(&mut self, number: u32, route: &Route) {
-        let numbers = if let Some((name, value)) = route.headers.first() {
-            values_of(&mut self.by_header, name).entry(value.as_bytes().into()).or_default()
-        } else if let Some((name, value)) = route.query.first() {
-            values_of(&mut self.by_query, name).entry(value.as_bytes().into()).or_default()
-        } else {
-            &mut self.plain
-        };
-        numbers.push(number);
+        let is_indexed = insert(&mut self.by_header, &route.headers, number)
+            || insert(&mut self.by_query, &route.query, number)
+            || insert(&mut self.by_cookie, &route.cookies, number);
+        if !is_indexed {
+            self.plain.push(number);
+        }
     }
 
     /// Lowers `best` to the lowest number here for which `accepts` is true.
@@ -38,24 +46,44 @@ impl Candidates {
             *best = better.unwrap_or(*best);
         };
         offer(&self.plain);
-        for (name, values) in &self.by_header {
-            for value in request.head.fields.get_all(name) {
-                values.get(value).into_iter().for_each(|numbers| offer(numbers));
-            }
+        for index in &self.by_header {
+            request.head.fields.get_all(&index.name).for_each(|value| offer(index.with(value)));
         }
-        for (name, values) in &self.by_query {
-            for value in request.query.values(name) {
-                values.get(value).into_iter().for_each(|numbers| offer(numbers));
-            }
+        for index in &self.by_query {
+            request.query.values(&index.name).for_each(|value| offer(index.with(value)));
+        }
+        for index in &self.by_cookie {
+            cookie_values(request.head, &index.name).for_each(|value| offer(index.with(&value)));
         }
     }
 }
 
-/// The values that conditions require of the header or parameter `name`.
-fn values_of<'c, N: PartialEq + Clone>(by_name: &'c mut Vec<(N, ByValue)>, name: &N) -> &'c mut ByValue {
-    let index = by_name.iter().position(|(other, _)| other == name).unwrap_or_else(|| {
-        by_name.push((name.clone(), ByValue::new()));
-        by_name.len() - 1
+impl<N> ByValue<N> {
+    /// The routes that require this value.
+    fn with(&self, value: &[u8]) -> &[u32] {
+        let numbers =
+            if self.ignores_case { self.numbers.get(&*lowered(value)) } else { self.numbers.get(value) };
+        numbers.map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Adds a route to the index of its first condition that only exact values meet; false if it has none.
+fn insert<N: PartialEq + Clone>(
+    all: &mut Vec<ByValue<N>>,
+    conditions: &[(N, ValueCondition)],
+    number: u32,
+) -> bool {
+    let mut exact = conditions
+        .iter()
+        .filter_map(|(name, condition)| Some((name, condition.ignores_case(), condition.exact_values()?)));
+    let Some((name, ignores_case, values)) = exact.next() else { return false };
+    let existing = all.iter().position(|index| index.name == *name && index.ignores_case == ignores_case);
+    let at = existing.unwrap_or_else(|| {
+        all.push(ByValue { name: name.clone(), ignores_case, numbers: HashMap::new() });
+        all.len() - 1
     });
-    &mut by_name[index].1
+    for value in values {
+        all[at].numbers.entry(value.into()).or_default().push(number);
+    }
+    true
 }

@@ -1,12 +1,13 @@
 //! Routes and their conditions.
 
+use http::Method;
 use http::header::HeaderName;
-use http::{HeaderValue, Method};
 
 use super::access::Access;
 use super::host::HostPattern;
 use super::path::{self, PathError};
 use super::query::Query;
+use super::value_condition::ValueCondition;
 use crate::http1::{RequestHead, names, parse_decimal};
 use crate::limit::PolicyId;
 
@@ -21,10 +22,12 @@ pub struct Route {
     pub path: PathPattern,
     /// The methods; empty for any. GET includes HEAD.
     pub methods: Vec<Method>,
-    /// Required headers with their values.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Required query parameters with their values.
-    pub query: Vec<(Box<str>, Box<str>)>,
+    /// Conditions on headers.
+    pub headers: Vec<(HeaderName, ValueCondition)>,
+    /// Conditions on query parameters.
+    pub query: Vec<(Box<str>, ValueCondition)>,
+    /// Conditions on cookies.
+    pub cookies: Vec<(Box<str>, ValueCondition)>,
     /// The limits, with the default ones, without duplicates.
     pub limits: Vec<PolicyId>,
     /// Whether a path may have an encoded slash.
@@ -46,6 +49,7 @@ impl Route {
             methods: Vec::new(),
             headers: Vec::new(),
             query: Vec::new(),
+            cookies: Vec::new(),
             limits: Vec::new(),
             keeps_encoded_slash: false,
             max_body: None,
@@ -229,41 +233,6 @@ impl std::fmt::Display for PathPattern {
             }
         }
         f.write_str(if self.takes_rest { "*" } else { "" })
-    }
-}
-
-impl Route {
-    /// Whether all conditions but host and path hold.
-    #[must_use]
-    pub fn accepts(&self, RequestView { head, method, query }: RequestView<'_>) -> bool {
-        let has = |(name, value): &(HeaderName, HeaderValue)| {
-            head.fields.get_all(name).any(|other| other == value.as_bytes())
-        };
-        self.accepts_method(method)
-            && self.headers.iter().all(has)
-            && self.query.iter().all(|(name, value)| query.has(name, value))
-    }
-
-    /// Whether this route matches every request that `other` matches.
-    #[must_use]
-    pub fn covers(&self, other: &Self) -> bool {
-        let host = match (&self.host, &other.host) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(mine), Some(theirs)) => mine.covers(theirs),
-        };
-        let methods = self.methods.is_empty()
-            || (!other.methods.is_empty() && other.methods.iter().all(|method| self.accepts_method(method)));
-        host && methods
-            && self.headers.iter().all(|condition| other.headers.contains(condition))
-            && self.query.iter().all(|condition| other.query.contains(condition))
-            && self.path.covers(&other.path)
-    }
-
-    fn accepts_method(&self, method: &Method) -> bool {
-        self.methods.is_empty()
-            || self.methods.contains(method)
-            || (*method == Method::HEAD && self.methods.contains(&Method::GET))
     }
 }
 

@@ -43,8 +43,8 @@ pub struct CorsRules {
     pub default: Option<Arc<CorsPolicy>>,
     /// The policy of each route.
     pub routes: IdVec<RouteId, Option<Arc<CorsPolicy>>>,
-    /// The routes without their conditions on headers, which a preflight does not have; none if no route has such a
-    /// condition.
+    /// The routes without their conditions on cookies and on those headers that a preflight does not have; none if no route
+    /// has such a condition.
     pub preflight_routes: Option<RouteTable>,
 }
 

@@ -1,9 +1,9 @@
 //! The request pipeline: one request, from its head to its response.
 //!
-//! Steps, in order: normalize, begin, plan, admit, wait, dispatch, settle, finish. A step that ends the request early
-//! returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else. A route with `respond`, and a
-//! request whose Max-Forwards is used up, are no rejections: their responses are made in the step dispatch. Nor is a CORS
-//! preflight, which is answered before the plan.
+//! Steps, in order: normalize, begin, preflight, plan, admit, wait, dispatch, settle, finish. A step that ends the request
+//! early returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else. No rejections are a CORS
+//! preflight, a route with `respond`, and an OPTIONS request whose Max-Forwards is used up: their responses are made in the
+//! steps preflight and dispatch.
 
 mod local;
 
@@ -211,6 +211,7 @@ impl<'p> Exchange<'p> {
             Target::Respond { status, body } => {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
+            Target::Block => return Err(Rejection::BlockedByRoute),
             Target::Forward { .. } => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
                 None => self.forward(&plan, head, permit).await?,

@@ -138,6 +138,9 @@ impl<'a> RejectedRequest<'a> {
             Rejection::NoRoute => {
                 self.explained(StatusCode::NOT_FOUND, "no route matches this request", None)
             }
+            Rejection::BlockedByRoute => {
+                self.explained(StatusCode::FORBIDDEN, "such requests are blocked", None)
+            }
             Rejection::MaxForwards => self.explained(
                 StatusCode::BAD_REQUEST,
                 "the request must have at most one Max-Forwards header, with digits only",

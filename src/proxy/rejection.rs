@@ -23,6 +23,8 @@ pub(super) enum Rejection {
     Unidentified(ConsumerError),
     /// No route matches.
     NoRoute,
+    /// The route refuses all of its requests.
+    BlockedByRoute,
     /// `OPTIONS *` addresses the proxy itself.
     OptionsAsterisk,
     /// Max-Forwards is not a number.

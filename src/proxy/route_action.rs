@@ -40,6 +40,8 @@ pub enum Target {
         /// The body.
         body: Bytes,
     },
+    /// Nowhere: the route refuses them with 403.
+    Block,
 }
 
 /// Changes to a request's target.

@@ -27,6 +27,7 @@ fn the_corpus_satisfies_the_properties() {
     over("corpus/host", "", bodies::host);
     over("corpus/address", "", bodies::address);
     over("corpus/key", "", bodies::key);
+    over("corpus/pattern", "", bodies::pattern);
     over("corpus/gate", "", bodies::gate);
     over("corpus/headers", "", bodies::headers);
     over("corpus/proxy_header", "", bodies::proxy_header);
@@ -77,6 +78,11 @@ proptest! {
     #[test]
     fn keys_satisfy_their_properties(bytes in line("(header|cookie|query|jwt|path_param|tls|path|host)?:?[a-zA-Z _:é-]{0,12}")) {
         bodies::key(&bytes);
+    }
+
+    #[test]
+    fn patterns_satisfy_their_properties(bytes in lines(r"[ab*\\]{0,12}\n", r"[abAB*\\]{0,6}")) {
+        bodies::pattern(&bytes);
     }
 
     #[test]

@@ -116,6 +116,7 @@ mod malformed {
 mod proof;
 /// Which route a request matches.
 mod routing {
+    mod conditions;
     mod matching;
 }
 /// Rules that the source code keeps: order of modules, sizes, libraries.

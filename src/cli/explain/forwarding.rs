@@ -20,6 +20,7 @@ pub(super) fn explain(
     let snapshot = &loaded.config.snapshot;
     match &action.target {
         Target::Respond { status, .. } => rows.row("response", format!("{status}, from the route itself")),
+        Target::Block => rows.row("response", "403 Forbidden: the route blocks its requests (`block`)"),
         Target::Forward { upstream, rewrite, key } => {
             let upstream = &snapshot.upstreams[*upstream];
             let first = explain_balancing(rows, &snapshot.gate, upstream, key.as_ref(), subject);

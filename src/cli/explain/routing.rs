@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::rows::Rows;
-use crate::gate::{RequestPlan, RequestView, Route, RouteTable};
+use crate::gate::{RequestPlan, RequestView, Route, RouteTable, Unmet};
 use crate::http1::RequestHead;
 
 /// The most nearly matching routes that are listed.
@@ -32,27 +32,15 @@ fn near_misses<'r>(
     routes: &'r [Route],
     head: &'r RequestHead,
     plan: &'r RequestPlan<'_>,
-) -> impl Iterator<Item = (&'r Route, String)> {
+) -> impl Iterator<Item = (&'r Route, Unmet<'r>)> {
     let request = RequestView { head, method: &head.method, query: &plan.query };
     let path_matches = move |route: &Route| {
-        let bare = Route { methods: Vec::new(), headers: Vec::new(), query: Vec::new(), ..route.clone() };
+        let mut bare = Route::new(&route.name, route.path.clone());
+        bare.host.clone_from(&route.host);
         RouteTable::new(vec![bare]).find(&plan.host, plan.path.matched(), request).is_some()
     };
-    routes.iter().filter(move |route| path_matches(route)).map(move |route| (route, mismatch(route, request)))
-}
-
-fn mismatch(route: &Route, request: RequestView<'_>) -> String {
-    let methods = Route { headers: Vec::new(), query: Vec::new(), ..route.clone() };
-    if !methods.accepts(request) {
-        let named: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
-        return format!("its methods are {}", named.join(", "));
-    }
-    let headers = Route { methods: Vec::new(), query: Vec::new(), ..route.clone() };
-    if headers.accepts(request) {
-        "its query conditions do not".to_owned()
-    } else {
-        "its header conditions do not".to_owned()
-    }
+    let with_path = routes.iter().filter(move |route| path_matches(route));
+    with_path.filter_map(move |route| Some((route, route.unmet(request)?)))
 }
 
 /// The conditions of a route, such as `host a.test; path /v1/*; methods GET`.
@@ -66,8 +54,8 @@ fn conditions(route: &Route) -> String {
         let methods: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
         conditions.push(format!("methods {}", methods.join(", ")));
     }
-    let headers = route.headers.iter().map(|(name, _)| format!("header {name}"));
-    let query = route.query.iter().map(|(name, _)| format!("query {name}"));
-    conditions.extend(headers.chain(query));
+    conditions.extend(route.headers.iter().map(|(name, condition)| format!("header {name} {condition}")));
+    conditions.extend(route.query.iter().map(|(name, condition)| format!("query {name} {condition}")));
+    conditions.extend(route.cookies.iter().map(|(name, condition)| format!("cookie {name} {condition}")));
     conditions.join("; ")
 }

@@ -32,15 +32,22 @@ pub static ROUTE: Keys = Keys {
         },
         Key {
             name: "headers",
-            kind: Kind::Named(&Kind::Text),
+            kind: Kind::Named(&VALUE_CONDITION),
             default: Default::Words("none"),
-            doc: "`{ name = \"value\" }`: headers that a request must have with these values",
+            doc: "Conditions on headers by their names, such as `{ user-agent = \"*bot*\", x-beta = true }`; see \
+              [conditions](#conditions-on-headers-query-and-cookies)",
         },
         Key {
             name: "query",
-            kind: Kind::Named(&Kind::Text),
+            kind: Kind::Named(&VALUE_CONDITION),
             default: Default::Words("none"),
-            doc: "`{ name = \"value\" }`: query parameters that a request must have with these values",
+            doc: "The same for query parameters",
+        },
+        Key {
+            name: "cookies",
+            kind: Kind::Named(&VALUE_CONDITION),
+            default: Default::Words("none"),
+            doc: "The same for cookies",
         },
         Key {
             name: "limits",
@@ -93,6 +100,13 @@ pub static ROUTE: Keys = Keys {
             doc: "A response of tidegate itself, such as `{ body = \"ok\" }`; limits apply as well",
         },
         Key {
+            name: "block",
+            kind: Kind::Boolean,
+            default: Default::Toml("false"),
+            doc: "`true` refuses the requests with 403 and a problem+json body, in place of `upstream` or `respond`; \
+              limits apply as well",
+        },
+        Key {
             name: "rewrite",
             kind: Kind::Table(&REWRITE),
             default: Default::Words("none"),
@@ -112,6 +126,21 @@ pub static ROUTE: Keys = Keys {
             doc: "Changes to the headers of the response, in the same order",
         },
     ],
+    has_own_table: false,
+};
+
+/// A condition on the values of a header, a query parameter or a cookie.
+static VALUE_CONDITION: Kind =
+    Kind::Either(&[Kind::Boolean, Kind::Text, Kind::List(&Kind::Text), Kind::Table(&NOT)]);
+
+/// The keys of a condition that is a table.
+pub static NOT: Keys = Keys {
+    all: &[Key {
+        name: "not",
+        kind: Kind::Either(&[Kind::Text, Kind::List(&Kind::Text)]),
+        default: Default::Required("not = \"value\""),
+        doc: "A pattern, or several, that no value may match; true also for a request without the name",
+    }],
     has_own_table: false,
 };
 

@@ -426,3 +426,17 @@ response  204 No Content: this is a preflight, which no limit counts
     }
     assert!(!explain("PUT", &["X-V: 2"]).contains("cors"));
 }
+
+#[test]
+fn explain_shows_that_a_response_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "listen = \"127.0.0.1:0\"\n[answers]\nnot_found = { status = 410, body = \"gone\" }\n\
+                [[routes]]\npath = \"/a\"\nrespond = {}\n";
+    std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
+    let found = tidegate(directory.path(), &["explain", "GET", "/b"]).stdout;
+    let expected =
+        "response  404 Not Found: no route matches\n          sent as 410 Gone with a body from [answers]\n";
+    assert!(found.ends_with(expected), "{found}");
+    let malformed = tidegate(directory.path(), &["explain", "GET", "/%zz"]).stdout;
+    assert!(!malformed.contains("[answers]"), "{malformed}");
+}

@@ -17,7 +17,7 @@ fn cors_headers(response: &Message) -> Vec<String> {
 }
 
 fn preflight(proxy: &Tidegate, path: &str, method: &str, headers: &[&str]) -> Message {
-    let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+    let headers: String = headers.iter().flat_map(|line| [line, "\r\n"]).collect();
     Client::connect(proxy.addr()).ask(&format!(
         "OPTIONS {path} HTTP/1.1\r\nHost: a.test\r\nAccess-Control-Request-Method: {method}\r\n{headers}\r\n"
     ))

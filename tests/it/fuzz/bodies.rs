@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER};
 use http::{HeaderMap, HeaderValue, Uri, Version};
 use tidegate::config;
-use tidegate::gate::{ClientIdentity, ClientIp, Gate, KeyPart, host_of, normalize};
+use tidegate::gate::{ClientIdentity, ClientIp, Gate, KeyPart, ValuePattern, host_of, normalize};
 use tidegate::http1::{Fields, RequestHead, names};
 use tidegate::proxy::{normalize_length, remove_hop_by_hop, takes_trailers};
 use tidegate::server::parse_proxy_header;
@@ -130,6 +130,29 @@ pub fn key(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Some(part) = KeyPart::parse(text) {
         assert_eq!(KeyPart::parse(&part.to_string()), Some(part));
+    }
+}
+
+/// Patterns of values are displayed in the syntax that is parsed, and match the text between their asterisks. The pattern is
+/// the text before the first line end, the value all bytes after it.
+pub fn pattern(bytes: &[u8]) {
+    let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
+    let Ok(text) = std::str::from_utf8(&bytes[..end]) else { return };
+    let value = bytes.get(end + 1..).unwrap_or_default();
+    let pattern = ValuePattern::parse(text);
+    assert_eq!(ValuePattern::parse(&pattern.to_string()), pattern);
+    if let Some(exact) = pattern.exact() {
+        assert_eq!(pattern.matches(value), exact == value, "{text}");
+    }
+    assert!(ValuePattern::parse(&format!("*{pattern}*")).matches(value) || !pattern.matches(value), "{text}");
+    let any_case = pattern.clone().ignoring_case();
+    assert!(any_case.matches(value) || !pattern.matches(value), "{text}");
+    assert_eq!(any_case.matches(&value.to_ascii_uppercase()), any_case.matches(value), "{text}");
+    // Each asterisk also matches no text, and any other.
+    for filling in ["", "a*b"] {
+        let filled = text.replace(r"\\", "").replace(r"\*", "").replace('*', filling);
+        let bare = text.replace(r"\\", "").replace(r"\*", "");
+        assert!(ValuePattern::parse(&bare).matches(filled.as_bytes()), "{text}");
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::support::{Client, Message, Tidegate, Upstream, get};
 
 /// A proxy whose routes respond with their names.
-fn routes(routes: &[(&str, &str)]) -> Tidegate {
+pub(super) fn routes(routes: &[(&str, &str)]) -> Tidegate {
     let tables = routes.iter().map(|(name, conditions)| {
         format!("[[routes]]\nname = \"{name}\"\n{conditions}\nrespond = {{ body = \"{name}\" }}\n")
     });
@@ -11,7 +11,7 @@ fn routes(routes: &[(&str, &str)]) -> Tidegate {
 }
 
 /// The name of the route that responded, or the status code of the error.
-fn matched(response: &Message) -> String {
+pub(super) fn matched(response: &Message) -> String {
     if response.status() == 200 { response.text().to_owned() } else { response.status().to_string() }
 }
 

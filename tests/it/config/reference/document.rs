@@ -91,7 +91,8 @@ pub(super) fn rows() -> Vec<Row> {
                 let mut cells = line.trim_end_matches('|').splitn(3, '|').map(str::trim);
                 let [keys, default, meaning] = [(); 3].map(|()| cells.next().unwrap_or_default());
                 let keys = keys.split(", ").map(|key| key.trim_matches('`'));
-                rows.extend(keys.map(|key| Row::new(path(table, key), default, meaning, section)));
+                let path = |key: &str| path(table, &key.replace(".NAME.", ".*."));
+                rows.extend(keys.map(|key| Row::new(path(key), default, meaning, section)));
             }
         }
         if let Some(at) = section.find(NUMBERS) {

@@ -1,0 +1,60 @@
+//! `tidegate explain` for routes with conditions.
+
+use super::tidegate;
+
+/// The rows about routes in the explanation of a request.
+fn route_rows(routes: &str, args: &[&str]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!("listen = \"127.0.0.1:8080\"\n{routes}");
+    std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
+    let explained = tidegate(directory.path(), &[&["explain", "GET"], args].concat());
+    assert_eq!(explained.status, 0, "{}", explained.stderr);
+    let is_about_routes = |line: &&str| line.starts_with("skipped") || line.starts_with("route");
+    explained.stdout.lines().filter(is_about_routes).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn explain_shows_which_condition_fails() {
+    let routes = r#"
+[[routes]]
+name = "bots"
+path = "/*"
+headers = { user-agent = ["*GPTBot*", "curl/*"] }
+respond = {}
+[[routes]]
+name = "beta"
+path = "/*"
+headers = { x-beta = true }
+respond = {}
+[[routes]]
+name = "page"
+path = "/*"
+query = { page = { not = "1" } }
+respond = {}
+[[routes]]
+name = "signed-out"
+path = "/*"
+cookies = { sid = false }
+respond = {}
+[[routes]]
+name = "secret"
+path = "/*"
+headers = { authorization = "Basic abc" }
+respond = {}
+[[routes]]
+name = "rest"
+path = "/*"
+headers = { x-off = false }
+cookies = { sid = "a*" }
+respond = {}
+"#;
+    assert_eq!(
+        route_rows(routes, &["/?page=1", "-H", "Cookie: sid=abc"]),
+        "skipped   route bots: its path matches, but the header user-agent does not match `*gptbot*` or `curl/*`
+skipped   route beta: its path matches, but the header x-beta is missing
+skipped   route page: its path matches, but the query parameter page matches `1`
+skipped   route signed-out: its path matches, but the cookie sid is present
+skipped   route secret: its path matches, but the header authorization does not match `…`
+route     rest: path /*; header x-off absent; cookie sid `a*`"
+    );
+}
