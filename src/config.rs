@@ -4,6 +4,7 @@ mod admin;
 mod answers;
 mod client_ip;
 mod conditions;
+mod consumer_checks;
 mod consumers;
 mod cors;
 pub mod defaults;
@@ -30,6 +31,7 @@ mod secrets;
 mod statuses;
 mod store;
 mod table;
+mod tier_name;
 mod tls;
 mod upstreams;
 mod written;
@@ -258,7 +260,7 @@ impl<'a> Sections<'a> {
         let hasher = store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone());
         let naming = Naming { client_ip: client_ip.clone().unwrap_or_else(defaults::client_ip), hasher };
         let limits = limits::limits(top.given("limits"), &naming, &consumers);
-        consumers.check_limits(&limits);
+        consumer_checks::check_limits(&consumers, &limits);
         let defaults = default_limits(top.item("default_limits"), &limits);
         let mut upstreams = upstreams::upstreams(top.given("upstreams"), directory);
         let mut names = routes::Names {
@@ -292,7 +294,7 @@ impl<'a> Sections<'a> {
         listeners::check_parts(self.listeners.as_deref(), &self.limits, reader);
         let has_jwt = !matches!(self.jwt, Ok(None));
         jwt::check_parts(has_jwt, &self.limits, &self.upstreams, reader);
-        consumers::check_parts(self.consumers.is_there(), &self.limits, &self.upstreams, reader);
+        consumer_checks::check_parts(self.consumers.is_there(), &self.limits, &self.upstreams, reader);
     }
 
     /// Warns of suspicious combinations of valid sections.

@@ -109,7 +109,7 @@ pub struct Gate {
     /// Verifies tokens, if there is a `[jwt]`; only then can keys have claims as parts.
     pub jwt: Option<Arc<Verifier>>,
     /// How consumers are identified, if there is a `[consumers]`.
-    pub consumers: Option<ConsumerRules>,
+    pub consumers: Option<Box<ConsumerRules>>,
 }
 
 /// The charges and exemptions of the limits of one request, and the key part that it lacks.

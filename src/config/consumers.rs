@@ -10,13 +10,12 @@ use toml::de::DeTable;
 use super::client_ip::header_name;
 use super::item::{Item, Text};
 use super::keys::{CONSUMER, CONSUMERS};
-use super::limits::ReadLimits;
 use super::reader::Reader;
 use super::report::Problem;
 use super::table::{Name, Table, entries, in_order};
-use super::upstreams::ReadUpstreams;
+use super::tier_name::is_tier_name;
 use crate::consumers::{Consumer, CredentialHash, Directory, UnknownConsumer};
-use crate::gate::{ClientIp, ConsumerRules, CredentialSource, KeyPart};
+use crate::gate::{ClientIp, ConsumerRules, CredentialSource};
 use crate::proxy::ConsumerForwarding;
 use crate::suggest::nearest;
 use crate::time::Clock;
@@ -125,17 +124,9 @@ impl<'a> ReadConsumers<'a> {
         self.own_numbers.get(limit).map_or(&[], Vec::as_slice)
     }
 
-    /// Refuses numbers for limits that the configuration does not have.
-    pub fn check_limits(&self, limits: &ReadLimits) {
-        for own in self.own_numbers.values().flatten().filter(|own| !limits.has(own.limit.text)) {
-            let problem =
-                Problem::error(own.limit.span.clone(), format!("unknown limit `{}`", own.limit.text))
-                    .derived();
-            own.item.reader.report(match limits.nearest(own.limit.text) {
-                Some(near) => problem.help(format!("did you mean `{near}`?")),
-                None => problem.help(format!("define it: [limits.{}]", own.limit.text)),
-            });
-        }
+    /// The numbers that consumers have for limits.
+    pub fn all_own_numbers(&self) -> impl Iterator<Item = &OwnNumbers<'a>> {
+        self.own_numbers.values().flatten()
     }
 
     /// How consumers are identified, and what upstreams learn about them; `client_ip` then removes these headers where
@@ -143,7 +134,7 @@ impl<'a> ReadConsumers<'a> {
     pub fn into_rules(
         self,
         client_ip: &mut ClientIp,
-    ) -> Option<(Option<ConsumerRules>, Option<ConsumerForwarding>)> {
+    ) -> Option<(Option<Box<ConsumerRules>>, Option<ConsumerForwarding>)> {
         if !self.is_there {
             return Some((None, None));
         }
@@ -151,7 +142,7 @@ impl<'a> ReadConsumers<'a> {
         let Settings { source, unknown, forwarding } = settings;
         client_ip.remove_headers.extend([forwarding.name_header.as_str(), forwarding.tier_header.as_str()]);
         let rules = ConsumerRules { source, unknown, directory: self.directory, clock: Clock::System };
-        Some((Some(rules), Some(forwarding)))
+        Some((Some(Box::new(rules)), Some(forwarding)))
     }
 
     fn add(&mut self, name: &Name<'a>, item: Item<'a>) -> Option<()> {
@@ -182,28 +173,6 @@ impl<'a> ReadConsumers<'a> {
             self.own_numbers.entry(limit.text).or_default().push(own);
         }
         is_named.then_some(())
-    }
-}
-
-/// Refuses limits and upstreams that use the consumer where no [consumers] says how one is identified.
-pub(super) fn check_parts(
-    has_consumers: bool,
-    limits: &ReadLimits,
-    upstreams: &ReadUpstreams,
-    reader: &Reader<'_>,
-) {
-    if has_consumers {
-        return;
-    }
-    let help = "say who the consumers are: add a table [consumers] with `file`, the file of consumers";
-    let needs = |part: &KeyPart| *part == KeyPart::Consumer;
-    for (part, span) in limits.with_part(needs) {
-        let title = format!("this limit uses `{part}`, and the file has no [consumers]");
-        reader.report(Problem::error(span, title).help(help).derived());
-    }
-    for (part, span) in upstreams.with_part(needs) {
-        let title = format!("this upstream chooses servers by `{part}`, and the file has no [consumers]");
-        reader.report(Problem::error(span, title).help(help).derived());
     }
 }
 
@@ -242,7 +211,7 @@ fn check_name(name: &Name<'_>, item: Item<'_>) -> bool {
     is_right
 }
 
-fn credentials<'a>(item: Item<'a>) -> Option<Vec<(CredentialHash, Item<'a>)>> {
+fn credentials(item: Item<'_>) -> Option<Vec<(CredentialHash, Item<'_>)>> {
     item.list_of("put them in brackets: [\"k-4711\"]", |item| Some((credential(&item.string()?)?, item)))
 }
 
@@ -265,5 +234,5 @@ fn credential(text: &Text<'_>) -> Option<CredentialHash> {
 fn tier(item: Item<'_>) -> Option<Box<str>> {
     let text = item.string()?;
     let help = "a name has 1 to 64 characters from A-Z, a-z, 0-9, _, - and .";
-    text.parsed("the name of a tier", help, |name| super::limits::is_tier_name(name).then(|| name.into()))
+    text.parsed("the name of a tier", help, |name| is_tier_name(name).then(|| name.into()))
 }

@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 pub(super) use self::key::part;
 pub(super) use self::names::Naming;
-pub(super) use self::variants::is_tier_name;
 
 use self::cost::{Fit, ReadCost};
 use self::names::Names;

@@ -214,7 +214,7 @@ impl Report {
 
     /// One line for each problem, for the log.
     pub fn lines(&self) -> Box<dyn Iterator<Item = String> + '_> {
-        let next = self.next.iter().flat_map(|next| next.lines());
+        let next = self.next.as_deref().into_iter().flat_map(Self::lines);
         Box::new(self.own_lines().chain(next))
     }
 

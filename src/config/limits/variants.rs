@@ -13,12 +13,11 @@ use crate::config::numbers::Numbers;
 use crate::config::quota::{quota, warn, written};
 use crate::config::report::Problem;
 use crate::config::table::{Name, Table, entries};
+use crate::config::tier_name::is_tier_name;
 use crate::config::written::WrittenLimit;
 use crate::gate::{KeyPart, KeyRule, OTHER_METHOD, Rules, Tiers, is_method_value};
 use crate::id_vec::Id as _;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
-
-const MAX_NAME: usize = 64;
 
 /// The limit that variants belong to.
 pub(super) struct Base<'b, 'a> {
@@ -190,11 +189,6 @@ fn by(item: Item<'_>) -> Option<KeyPart> {
         part => return Some(part),
     };
     item.reject(problem)
-}
-
-pub(in crate::config) fn is_tier_name(name: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
 fn variant(

@@ -23,7 +23,7 @@ impl ConsumersFile {
 
     /// `[consumers]` with this file and these keys.
     pub fn table(&self, keys: &str) -> String {
-        format!("[consumers]\nfile = {:?}\n{keys}\n", self.path)
+        format!("[consumers]\nfile = \"{}\"\n{keys}\n", self.path.display())
     }
 
     /// Replaces the text, in one step as an editor does.

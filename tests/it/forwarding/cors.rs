@@ -2,7 +2,7 @@
 
 use crate::consumers::setup::{CONSUMERS, ConsumersFile};
 use crate::support::{Client, Message, Tidegate, Upstream, get};
-use crate::upstream::setup::{before, refusing_url, with_route};
+use crate::upstream::setup::{proxy_for, refusing_url, with_route};
 
 const APP: &str = "Origin: https://app.example.com";
 const CORS: &str = "[cors]\norigins = [\"https://app.example.com\"]\n";
@@ -33,7 +33,7 @@ fn a_page_of_an_allowed_origin_may_read_responses() {
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nAccess-Control-Allow-Origin: *\r\nVary: Accept-Encoding\r\n\
          Access-Control-Allow-Credentials: true\r\nAccess-Control-Expose-Headers: x-theirs\r\n\r\nok",
     );
-    let proxy = before(&server.url(), CORS);
+    let proxy = proxy_for(&server.url(), CORS);
     let read = get(proxy.addr(), "/", &[APP]);
     assert_eq!(cors_headers(&read), [ALLOWED, EXPOSED, "vary: Accept-Encoding, Origin"]);
     for origin in
@@ -112,7 +112,7 @@ fn a_preflight_costs_nothing_and_needs_nothing() {
 #[test]
 fn a_preflight_is_refused_without_cors_headers() {
     let server = Upstream::echo();
-    let proxy = before(&server.url(), &format!("{CORS}methods = [\"PUT\"]\nheaders = [\"x-a\", \"x-b\"]\n"));
+    let proxy = proxy_for(&server.url(), &format!("{CORS}methods = [\"PUT\"]\nheaders = [\"x-a\", \"x-b\"]\n"));
     let vary = "vary: Access-Control-Request-Method, Access-Control-Request-Headers, Origin";
     let refused = preflight(&proxy, "/", "PUT", &["Origin: https://evil.test"]);
     assert_eq!((refused.status(), cors_headers(&refused)), (204, vec![vary.to_owned()]));
@@ -182,7 +182,7 @@ fn any_origin_gets_a_response_that_does_not_vary() {
     assert_eq!(response.header("access-control-allow-methods"), Some("PURGE"));
     assert_eq!(response.header("access-control-allow-origin"), Some("*"));
     // A route without a policy, and no [cors]: nothing changes.
-    let plain = before(&server.url(), "");
+    let plain = proxy_for(&server.url(), "");
     assert_eq!(cors_headers(&get(plain.addr(), "/", &[APP])), Vec::<String>::new());
     assert_eq!(preflight(&plain, "/", "PUT", &[APP]).echoed().start, "OPTIONS / HTTP/1.1");
 }

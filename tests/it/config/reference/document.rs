@@ -67,6 +67,8 @@ impl Row {
 /// Each section, with the path of its table.
 fn sections() -> impl Iterator<Item = (String, &'static str)> {
     DOCUMENT.split("\n## ").skip(1).map(|section| {
+        // The file of consumers is a file of its own.
+        let section = section.split("\n### The file of consumers").next().unwrap_or(section);
         let heading = section.lines().next().unwrap_or_default();
         let table = heading.strip_prefix('`').map_or_else(String::new, |name| name.replace(".NAME", ".*"));
         (table.trim_matches(['`', '[', ']']).to_owned(), section)
