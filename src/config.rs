@@ -18,6 +18,7 @@ mod limits;
 mod lints;
 mod listeners;
 mod literal_patterns;
+mod log;
 mod numbers;
 mod process;
 mod quota;
@@ -53,6 +54,7 @@ use self::consumers::ReadConsumers;
 use self::item::Item;
 use self::keys::TOP;
 use self::limits::{Naming, Policies, ReadLimits};
+use self::log::ReadLog;
 use self::process::{Process, process};
 use self::reader::Reader;
 use self::report::Problem;
@@ -231,7 +233,7 @@ struct Sections<'a> {
     routes: Option<Vec<ReadRoute>>,
     answers: Option<ResponsePolicy>,
     cors: Result<Option<CorsPolicy>, Reported>,
-    log: Option<LogSpec>,
+    log: Option<ReadLog>,
     admin: Result<Option<AdminSpec>, Reported>,
 }
 
@@ -271,6 +273,7 @@ impl<'a> Sections<'a> {
         };
         let routes = routes::routes(top.given("routes"), &mut names);
         let admin = top.optional("admin", |item| admin::admin(item, listeners.as_deref()));
+        let log = top.section("log").and_then(|table| log::log(table, &consumers));
         Self {
             process: process(top),
             client_ip,
@@ -284,7 +287,7 @@ impl<'a> Sections<'a> {
             routes,
             answers: top.section("answers").and_then(answers::answers),
             cors: top.optional("cors", |item| cors::cors(item, "[cors]")),
-            log: top.section("log").and_then(answers::log),
+            log,
             admin,
         }
     }
@@ -316,7 +319,7 @@ impl<'a> Sections<'a> {
     }
 
     fn into_config(self) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
-        let (store, process) = (self.store?, self.process?);
+        let (store, process, (log, logged_headers)) = (self.store?, self.process?, self.log?);
         let (routes, (actions, cors)): (Vec<_>, (IdVec<_, _>, Vec<_>)) =
             self.routes?.into_iter().map(|read| (read.route, (read.action, read.cors))).unzip();
         let cors = cors::rules(self.cors.ok()?, cors, &routes);
@@ -342,6 +345,7 @@ impl<'a> Sections<'a> {
             response_policy: self.answers?,
             consumer_forwarding,
             cors,
+            logged_headers,
             protected_headers: protected,
         };
         let config = Config {
@@ -353,7 +357,7 @@ impl<'a> Sections<'a> {
             store: store.spec,
             max_keys: store.max_keys,
             snapshot,
-            log: self.log?,
+            log,
             admin: self.admin.ok()?,
         };
         Some((config, written))

@@ -37,6 +37,7 @@ mod host;
 mod key_name;
 mod key_part;
 mod key_spec;
+mod key_text;
 mod limit_rule;
 mod method;
 mod missing;
@@ -59,6 +60,7 @@ use http::Method;
 use http::header::HeaderName;
 use smallvec::SmallVec;
 
+use self::key_text::key_name;
 use self::requested_host::requested_host;
 pub use access::{Access, Identity};
 pub use client_ip::{ClientIp, forwarded_value};
@@ -216,6 +218,37 @@ impl Gate {
             subject.identity = consumers.identify(&subject);
         }
         subject
+    }
+
+    /// The name of the key of a charge, with the values of its parts as a [`KeyResolver`] parses them; none if it has no such
+    /// name, or if a part is a credential.
+    #[must_use]
+    pub fn key_name(
+        &self,
+        client: ClientIdentity<'_>,
+        head: &RequestHead,
+        plan: &RequestPlan<'_>,
+        charge: &Charge,
+    ) -> Option<String> {
+        let subject = Subject {
+            head,
+            query: &plan.query,
+            host: &plan.host,
+            path: plan.path.matched(),
+            peer: client.address,
+            tls_subject: client.tls_subject,
+            address: plan.client,
+            client: self.client_ip.counted(plan.client),
+            route: plan.route.map(|id| self.routes.get(id)),
+            token: Token::new(self.jwt.as_deref(), &head.fields),
+            identity: plan.identity.clone(),
+        };
+        let limit = self.limit_of(charge.policy);
+        let credential = self.consumers.as_ref().map(|rules| &rules.source);
+        let name = key_name(&self.rule(limit).key, &subject, credential)?;
+        // A value may have a form that is not parsed back, such as one that ends with a backslash.
+        let is_parsed = self.keys(limit).named(&name).is_ok_and(|named| named.key == charge.key);
+        is_parsed.then_some(name)
     }
 
     /// The hash by which an upstream with a key selects a server: the same for equal keys, on every proxy with this

@@ -19,6 +19,6 @@ pub use colours::has_colours;
 pub use counts::{Counts, Outcome, StoreCall};
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
 pub use metrics::{CONTENT_TYPE, GaugeValues, ListenerValues, Metrics};
-pub use spec::{AccessLog, AccessOnly, LogSpec};
+pub use spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 pub use throttle::{DroppedLines, LogThrottle};
 pub use upstreams::{Attempt, Event, ServerValues, UpstreamCounts, UpstreamValues};

@@ -1,14 +1,12 @@
-//! `[answers]` and `[log]`.
+//! `[answers]`.
 
 use http::StatusCode;
-use tracing::Level;
 
 use super::headers;
 use super::item::Item;
 use super::keys::ANSWER;
 use super::table::Table;
 use crate::proxy::{CustomReplies, CustomReply, Escaping, RateHeaders, ResponsePolicy, Template};
-use crate::telemetry::{AccessLog, AccessOnly, LogSpec};
 
 /// Reads `[answers]`.
 pub(super) fn answers(table: Table<'_>) -> Option<ResponsePolicy> {
@@ -73,23 +71,4 @@ fn custom_reply(item: Item<'_>) -> Option<CustomReply> {
 pub(super) fn status(table: &Table<'_>, name: &'static str) -> Option<StatusCode> {
     let status = table.integer(name)?;
     u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok())
-}
-
-/// Reads `[log]`.
-pub(super) fn log(table: Table<'_>) -> Option<LogSpec> {
-    let access = [("json", AccessLog::Json), ("text", AccessLog::Text), ("off", AccessLog::Off)];
-    let access = table.choice("access", &access);
-    let access_only = [("all", AccessOnly::All), ("denied", AccessOnly::Denied)];
-    let access_only = table.choice("access_only", &access_only);
-    let access_sample = table.decimal("access_sample");
-    let levels = [
-        ("error", Level::ERROR),
-        ("warn", Level::WARN),
-        ("info", Level::INFO),
-        ("debug", Level::DEBUG),
-        ("trace", Level::TRACE),
-    ];
-    let level = table.choice("level", &levels);
-    table.close();
-    Some(LogSpec { level: level?, access: access?, access_only: access_only?, access_sample: access_sample? })
 }

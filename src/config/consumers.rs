@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use http::header::HeaderName;
 use toml::de::DeTable;
 
 use super::client_ip::header_name;
@@ -103,6 +104,11 @@ impl<'a> ReadConsumers<'a> {
     /// Whether the file has a `[consumers]`.
     pub fn is_there(&self) -> bool {
         self.is_there
+    }
+
+    /// The header that holds the credential of a request, if one does.
+    pub fn credential_header(&self) -> Option<&HeaderName> {
+        self.settings.as_ref()?.source.header()
     }
 
     /// Whether a consumer has this tier; true if that is not known because of a mistake.

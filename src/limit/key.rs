@@ -11,6 +11,8 @@ use smallvec::SmallVec;
 pub struct Key(pub [u8; 16]);
 
 impl Key {
+    /// What a tag, the readable form of a key whose parts are unknown, has before [`Key::text`].
+    pub const TAG: &'static str = "tag:";
     /// The characters of [`Key::text`].
     pub const TEXT_LEN: usize = 22;
 

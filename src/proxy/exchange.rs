@@ -20,7 +20,7 @@ use super::grpc_error::to_grpc_error;
 use super::http2::Connect;
 use super::inbound::{accept_upgrade, prepare_response};
 use super::local_reply;
-use super::log_entry::LogEntry;
+use super::log_entry::{LogEntry, PlannedRequest};
 use super::outbound::OutboundHead;
 use super::rate_headers::RateHeaderSource;
 use super::rejection::Rejection;
@@ -135,7 +135,7 @@ impl<'p> Exchange<'p> {
         let Admitted { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
             let mut plan = self.plan(normalized, &head)?;
-            let (permit, delay) = self.admit(&plan).await?;
+            let (permit, delay) = self.admit(&head, &plan).await?;
             if let Err(error) = plan.identity {
                 return Err(Rejection::Unidentified(error));
             }
@@ -168,13 +168,18 @@ impl<'p> Exchange<'p> {
     }
 
     /// Checks the limits: the permit, and the delay of a limit that shapes traffic.
-    async fn admit(&mut self, plan: &RequestPlan<'_>) -> Result<(Permit, Micros), Rejection> {
+    async fn admit(
+        &mut self,
+        head: &RequestHead,
+        plan: &RequestPlan<'_>,
+    ) -> Result<(Permit, Micros), Rejection> {
         for limit in &plan.exempt {
             self.proxy.counts.record_decision(*limit, Outcome::Exempt);
         }
         let admission = self.proxy.limiter.decide(&self.proxy.snapshot.gate.limits, &plan.charges).await;
         if let Some(entry) = &mut self.log_entry {
-            entry.describe(&self.proxy.snapshot.gate, plan, &admission);
+            let gate = &self.proxy.snapshot.gate;
+            entry.describe(&PlannedRequest { gate, client: self.client, head, plan }, &admission);
         }
         let Admission { verdict, reservation, delay, statuses, .. } = admission;
         self.statuses = statuses;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use http::header::HeaderName;
 use http::{Uri, Version};
 use tokio::time::Instant;
 
@@ -13,7 +14,7 @@ use crate::gate::{Gate, RequestPlan, RouteId, RouteMatch};
 use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::Admission;
-use crate::telemetry::{AccessWriter, Outcome, Record, RequestText};
+use crate::telemetry::{AccessWriter, LogKeys, Outcome, Record, RequestText};
 use crate::time::{cached_now, monotonic};
 
 /// An entry of the access log that is not written yet.
@@ -24,6 +25,14 @@ pub(super) struct LogEntry {
     pub is_whole: bool,
     pub started: Instant,
     pub writer: AccessWriter,
+}
+
+/// A request whose route and charges are known.
+pub(super) struct PlannedRequest<'a> {
+    pub gate: &'a Gate,
+    pub client: &'a ClientConnection,
+    pub head: &'a RequestHead,
+    pub plan: &'a RequestPlan<'a>,
 }
 
 impl LogEntry {
@@ -42,16 +51,21 @@ impl LogEntry {
             request_id: id.as_bytes(),
             protocol: protocol(head.version),
         };
-        let record = Record::new(proxy.clock.now(), client.ip(), request);
+        let mut record = Record::new(proxy.clock.now(), client.ip(), request);
+        add_headers(&mut record, &proxy.snapshot.logged_headers, head);
         Some(Box::new(Self { record, is_whole: false, started: cached_now(), writer }))
     }
 
-    /// Records the client, host and route of a request, and the decisions of its limits.
-    pub fn describe(&mut self, gate: &Gate, plan: &RequestPlan<'_>, admission: &Admission) {
+    /// Records the client, consumer, host and route of a request, and the decisions of its limits.
+    pub fn describe(&mut self, request: &PlannedRequest<'_>, admission: &Admission) {
+        let PlannedRequest { gate, plan, .. } = *request;
         let statuses = &admission.statuses;
         self.record.client = plan.client;
         self.record.set_host(&plan.host);
         self.set_route(gate, plan.route);
+        if let Ok(Some(consumer)) = &plan.identity {
+            self.record.set_consumer(&consumer.name);
+        }
         for limit in &admission.shadow_denials {
             self.record.add_shadow_denied_by(limit_name(gate, *limit));
         }
@@ -60,6 +74,20 @@ impl LogEntry {
         self.record.is_denied = admission.verdict.is_err();
         if let Some(status) = denied {
             self.record.set_denied_by(limit_name(gate, status.policy));
+            self.set_key(request, status.policy);
+        }
+    }
+
+    /// Records the key under which a limit counts the request.
+    fn set_key(&mut self, request: &PlannedRequest<'_>, limit: PolicyId) {
+        let PlannedRequest { gate, client, head, plan } = *request;
+        let keys = self.writer.keys();
+        let charge = plan.charges.iter().find(|charge| charge.policy == limit);
+        let Some(charge) = charge.filter(|_| keys != LogKeys::Off) else { return };
+        let name = (keys == LogKeys::Plain).then(|| gate.key_name(client.identity(), head, plan, charge));
+        match name.flatten() {
+            Some(name) => self.record.set_key_name(&name),
+            None => self.record.set_key_tag(&charge.key),
         }
     }
 
@@ -97,6 +125,20 @@ impl LogEntry {
     pub fn write(&mut self) {
         self.record.took = monotonic() - self.started;
         self.writer.write(&self.record);
+    }
+}
+
+/// Adds those of these headers that the request has; several lines of one are combined (RFC 9110 §5.3).
+fn add_headers(record: &mut Record, logged: &[HeaderName], head: &RequestHead) {
+    for name in logged {
+        let mut values = head.fields.get_all(name);
+        let Some(first) = values.next() else { continue };
+        let rest: Vec<&[u8]> = values.collect();
+        if rest.is_empty() {
+            record.add_header(name.as_str(), first);
+        } else {
+            record.add_header(name.as_str(), &[&[first], &*rest].concat().join(&b", "[..]));
+        }
     }
 }
 

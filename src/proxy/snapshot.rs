@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http::header::HeaderName;
+
 use super::consumer_forwarding::ConsumerForwarding;
 use super::cors::CorsRules;
 use super::response_policy::ResponsePolicy;
@@ -31,6 +33,8 @@ pub struct ConfigSnapshot {
     pub consumer_forwarding: Option<ConsumerForwarding>,
     /// Which web pages may read responses, if CORS is configured.
     pub cors: Option<Box<CorsRules>>,
+    /// Headers of requests that the access log has.
+    pub logged_headers: Box<[HeaderName]>,
     /// Headers that have a meaning for the proxy: variants of them with underscores are not forwarded.
     pub protected_headers: Arc<HeaderScrub>,
 }

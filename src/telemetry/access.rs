@@ -14,7 +14,7 @@ use std::time::Duration;
 pub use self::forwarding::Forwarding;
 pub use self::record::{Record, RequestText};
 use super::output::{LogBuffer, LogOutput};
-use super::spec::{AccessLog, AccessOnly, LogSpec};
+use super::spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 
 /// The output of all workers' access logs.
 #[derive(Clone, Debug)]
@@ -61,6 +61,12 @@ impl AccessWriter {
     #[must_use]
     pub fn should_sample(&self) -> bool {
         self.spec.access_sample >= 1.0 || fastrand::f64() < self.spec.access_sample
+    }
+
+    /// How the keys of limits are shown.
+    #[must_use]
+    pub fn keys(&self) -> LogKeys {
+        self.spec.keys
     }
 
     /// Writes a record unless `access_only` excludes it. Never blocks.

@@ -12,18 +12,24 @@ const BLOCK: usize = 16;
 /// Appends the text; a long one is truncated, and followed by `…` and the number of its bytes.
 #[inline]
 pub(super) fn push_cut(out: &mut Vec<u8>, text: &[u8]) {
-    if text.len() <= MAX_TEXT {
+    push_cut_to(out, text, MAX_TEXT);
+}
+
+/// The same for a text that may have `most` bytes, at least 4.
+#[inline]
+pub(super) fn push_cut_to(out: &mut Vec<u8>, text: &[u8], most: usize) {
+    if text.len() <= most {
         out.extend_from_slice(text);
     } else {
-        push_start(out, text);
+        push_start(out, text, most);
     }
 }
 
 #[cold]
-fn push_start(out: &mut Vec<u8>, text: &[u8]) {
+fn push_start(out: &mut Vec<u8>, text: &[u8], most: usize) {
     let is_boundary = |at: &usize| text[*at] & 0xc0 != 0x80;
     // No character has more than four bytes.
-    let end = (MAX_TEXT - 3..=MAX_TEXT).rev().find(is_boundary).unwrap_or(MAX_TEXT);
+    let end = (most.saturating_sub(3)..=most).rev().find(is_boundary).unwrap_or(most);
     out.extend_from_slice(&text[..end]);
     // Writing to memory can't fail.
     let _ = write!(out, "…({} bytes)", text.len());

@@ -13,6 +13,8 @@ pub struct LogSpec {
     pub access_only: AccessOnly,
     /// The fraction of these requests that is logged, sampled at random: from 0 to 1.
     pub access_sample: f64,
+    /// How the keys of limits are shown.
+    pub keys: LogKeys,
 }
 
 /// The format of the access log.
@@ -23,6 +25,17 @@ pub enum AccessLog {
     /// Text.
     Text,
     /// No access log.
+    Off,
+}
+
+/// How keys of limits are shown to operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKeys {
+    /// As tags, by which nobody can tell whose they are without knowing the key.
+    Hash,
+    /// As the values of their parts.
+    Plain,
+    /// Not at all.
     Off,
 }
 

@@ -9,6 +9,7 @@
 mod abuse;
 /// The access log: its lines, its fields, and when they are written.
 mod access_log {
+    mod clients;
     mod delivery;
     mod lines;
     mod upstream_fields;

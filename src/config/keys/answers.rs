@@ -141,6 +141,20 @@ pub static LOG: Keys = Keys {
             default: Default::Toml("1.0"),
             doc: "The share of requests that are logged, chosen at random",
         },
+        Key {
+            name: "keys",
+            kind: Kind::Choice(&["hash", "plain", "off"]),
+            default: Default::Toml("\"hash\""),
+            doc: "How `key`, the key under which a limit denied the request, is logged: as a tag, as the values of its \
+              parts, or not at all",
+        },
+        Key {
+            name: "headers",
+            kind: Kind::List(&Kind::Text),
+            default: Default::Toml("[]"),
+            doc: "Request headers in the access log, such as `[\"user-agent\"]`: at most 16, and none that holds \
+              credentials",
+        },
     ],
     has_own_table: false,
 };

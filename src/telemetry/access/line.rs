@@ -33,6 +33,7 @@ pub(super) fn push_json(line: &mut Vec<u8>, record: &Record) {
     push_json_request(line, record, &texts);
     push_json_outcome(line, record, &texts);
     push_json_forwarding(line, &record.forwarding, &texts);
+    push_json_headers(line, record, &texts);
     line.push(b'}');
 }
 
@@ -58,15 +59,23 @@ fn push_json_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
     texts.push(line, record.request_id);
 }
 
-/// Appends the route, the limits that denied the request, the error and the protocol, whose string is left open.
+/// Appends the route, the consumer, the limits that denied the request, the error and the protocol, whose string is left open.
 fn push_json_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
     if let Some(route) = record.route {
         line.extend_from_slice(b"\",\"route\":\"");
         texts.push(line, route);
     }
+    if let Some(consumer) = record.consumer {
+        line.extend_from_slice(b"\",\"consumer\":\"");
+        texts.push(line, consumer);
+    }
     if let Some(limit) = record.denied_by {
         line.extend_from_slice(b"\",\"denied_by\":\"");
         texts.push(line, limit);
+    }
+    if let Some(key) = record.key {
+        line.extend_from_slice(b"\",\"key\":\"");
+        texts.push(line, key);
     }
     if let Some(error) = record.error {
         line.extend_from_slice(b"\",\"error\":\"");
@@ -103,12 +112,27 @@ fn push_json_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding, texts: &Tex
     }
 }
 
+/// Appends the logged headers of the request as an object.
+fn push_json_headers(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    for (index, (name, value)) in record.headers.iter().enumerate() {
+        line.extend_from_slice(if index == 0 { b",\"headers\":{\"" } else { b",\"" });
+        texts.push(line, *name);
+        line.extend_from_slice(b"\":\"");
+        texts.push(line, *value);
+        line.push(b'"');
+    }
+    if !record.headers.is_empty() {
+        line.push(b'}');
+    }
+}
+
 /// Appends a record as one line of text: the fields that every record has by position, the others as `name=value`.
 pub(super) fn push_text(line: &mut Vec<u8>, record: &Record) {
     let texts = Texts::of(record, escape::push_escaped);
     push_text_request(line, record, &texts);
     push_text_outcome(line, record, &texts);
     push_text_forwarding(line, &record.forwarding, &texts);
+    push_text_headers(line, record, &texts);
 }
 
 fn push_text_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
@@ -135,9 +159,17 @@ fn push_text_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
         line.extend_from_slice(b" route=");
         texts.push(line, route);
     }
+    if let Some(consumer) = record.consumer {
+        line.extend_from_slice(b" consumer=");
+        texts.push(line, consumer);
+    }
     if let Some(limit) = record.denied_by {
         line.extend_from_slice(b" denied_by=");
         texts.push(line, limit);
+    }
+    if let Some(key) = record.key {
+        line.extend_from_slice(b" key=");
+        texts.push_quoted(line, key);
     }
     if let Some(error) = record.error {
         line.extend_from_slice(b" error=");
@@ -170,6 +202,15 @@ fn push_text_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding, texts: &Tex
     }
 }
 
+fn push_text_headers(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    for (name, value) in &record.headers {
+        line.extend_from_slice(b" headers.");
+        texts.push(line, *name);
+        line.push(b'=');
+        texts.push_quoted(line, *value);
+    }
+}
+
 impl<'r> Texts<'r> {
     fn of(record: &'r Record, escape: fn(&mut Vec<u8>, &[u8])) -> Self {
         Self { record, is_plain: is_plain(record.all_texts()), escape }
@@ -182,6 +223,18 @@ impl<'r> Texts<'r> {
         } else {
             (self.escape)(line, text);
         }
+    }
+
+    /// Appends a text that a client chooses, in quotes: without them it could imitate other fields.
+    fn push_quoted(&self, line: &mut Vec<u8>, span: Span) {
+        let text = self.record.text(span);
+        line.push(b'"');
+        if self.is_plain {
+            line.extend_from_slice(text);
+        } else {
+            escape::push_json(line, text);
+        }
+        line.push(b'"');
     }
 
     /// Appends the label of an upstream or a server, which is not among the record's texts.

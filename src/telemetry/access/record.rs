@@ -8,13 +8,16 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::forwarding::Forwarding;
-use crate::telemetry::escape::push_cut;
+use crate::limit::Key;
+use crate::telemetry::escape::{push_cut, push_cut_to};
 use crate::time::Timestamp;
 
 /// The status of a request whose client disconnected before the response, as in nginx.
 const CLIENT_GONE: [u8; 3] = *b"499";
 /// Bytes for the host and the names of a route and a limit: enough for most records.
 const NAMES: usize = 96;
+/// The most bytes of the value of a logged header.
+const MAX_HEADER: usize = 512;
 
 /// The logged texts of a request's head.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +57,12 @@ pub struct Record {
     pub(super) request_id: Span,
     pub(super) host: Span,
     pub(super) route: Option<Span>,
+    pub(super) consumer: Option<Span>,
     pub(super) denied_by: Option<Span>,
+    pub(super) key: Option<Span>,
     pub(super) shadow_denied_by: SmallVec<[Span; 2]>,
+    /// Names and values of headers.
+    pub(super) headers: Vec<(Span, Span)>,
     /// All texts of the record, concatenated: copying them costs less than counting references that workers share.
     texts: Vec<u8>,
 }
@@ -90,8 +97,11 @@ impl Record {
             request_id,
             host: Span::default(),
             route: None,
+            consumer: None,
             denied_by: None,
+            key: None,
             shadow_denied_by: SmallVec::new(),
+            headers: Vec::new(),
             texts,
         }
     }
@@ -109,6 +119,32 @@ impl Record {
     /// Sets the name of the limit that denied it.
     pub fn set_denied_by(&mut self, limit: &str) {
         self.denied_by = Some(self.append_name(limit));
+    }
+
+    /// Sets the name of its consumer.
+    pub fn set_consumer(&mut self, name: &str) {
+        self.consumer = Some(self.append_name(name));
+    }
+
+    /// Sets the key under which the limit that denied it counts it, as a tag.
+    pub fn set_key_tag(&mut self, key: &Key) {
+        let tag = |texts: &mut Vec<u8>| {
+            texts.extend_from_slice(Key::TAG.as_bytes());
+            texts.extend_from_slice(&key.text());
+        };
+        self.key = Some(append(&mut self.texts, tag));
+    }
+
+    /// Sets the key under which the limit that denied it counts it, as the values of its parts.
+    pub fn set_key_name(&mut self, name: &str) {
+        self.key = Some(self.append_name(name));
+    }
+
+    /// Adds a header of the request; a long value is cut.
+    pub fn add_header(&mut self, name: &str, value: &[u8]) {
+        let name = self.append_name(name);
+        let value = append(&mut self.texts, |texts| push_cut_to(texts, value, MAX_HEADER));
+        self.headers.push((name, value));
     }
 
     /// Adds the name of a limit in shadow mode that would have denied it.

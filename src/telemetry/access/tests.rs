@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::limit::Key;
 use crate::time::Timestamp;
 
 const REQUEST: RequestText<'_> =
@@ -77,6 +78,36 @@ fn text_is_one_line() {
                 protocol=HTTP/2 upstream=search server=http://10.0.0.7:8080 attempts=2 upstream_us=61";
     let line = text(&full(REQUEST));
     assert!(line.ends_with(rest), "{line}");
+}
+
+#[test]
+fn the_client_is_logged_in_both_formats() {
+    let mut record = bare(REQUEST);
+    record.set_route("search");
+    record.set_consumer("acme");
+    record.set_denied_by("per-key");
+    record.set_key_tag(&Key([0xff; 16]));
+    record.add_header("user-agent", b"curl/8 (x)");
+    record.add_header("referer", b"a\" b=\"c\xff\n");
+    let rest = r#""route":"search","consumer":"acme","denied_by":"per-key","key":"tag:_____________________w","protocol":"HTTP/2","headers":{"user-agent":"curl/8 (x)","referer":"a\" b=\"c�\n"}}"#;
+    let line = json(&record);
+    assert!(line.ends_with(rest), "{line}");
+    assert_eq!(parsed(&record)["headers"]["referer"], "a\" b=\"c\u{fffd}\n");
+    let rest = r#" route=search consumer=acme denied_by=per-key key="tag:_____________________w" protocol=HTTP/2 headers.user-agent="curl/8 (x)" headers.referer="a\" b=\"c�\n""#;
+    let line = text(&record);
+    assert!(line.ends_with(rest), "{line}");
+}
+
+#[test]
+fn plain_keys_and_headers_can_not_imitate_other_fields() {
+    let mut record = bare(REQUEST);
+    record.set_key_name("k|a b\" denied_by=\"x");
+    record.add_header("user-agent", "é".repeat(400).as_bytes());
+    let line = text(&record);
+    assert!(line.contains(r#" key="k|a b\" denied_by=\"x" protocol="#), "{line}");
+    assert!(line.ends_with("…(800 bytes)\""), "{line}");
+    assert!(line.len() < 800, "{line}");
+    assert_eq!(parsed(&record)["key"], "k|a b\" denied_by=\"x");
 }
 
 #[test]
