@@ -67,7 +67,7 @@ return function(state, numbers, now, cost, holder, kind)
   elseif cost > 0 then
     position, had = position_of(text, first, holder)
     added = holder .. struct.pack("<dd", at + lease, cost)
-    used, writes = used - had + cost, true
+    used, writes = math.max(0, used - had) + cost, true
     earliest, latest = math.min(earliest, at + lease), math.max(latest, at + lease)
   end
   local next_state

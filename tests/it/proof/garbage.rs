@@ -340,3 +340,19 @@ fn values_of_other_types_deny_no_key_forever() {
         }
     }
 }
+
+/// A holder's lease with more units than all holders have: its replacement must not make the sum negative.
+#[test]
+fn a_lease_with_more_units_than_are_held_gives_no_units() {
+    #[expect(clippy::cast_precision_loss, reason = "the timestamp is below 2^53")]
+    let start = START as f64;
+    let server = RedisServer::start();
+    let (stores, policies) = (Stores::new(&server), limits());
+    let (policy, key) = (u32::try_from(policies.len()).unwrap() - 1, numbered(0));
+    let numbers = [1e12, 0.0, start + 1e6, 1e12, f64::from_bits(1), 1e-300, 1e12];
+    let state: Vec<u8> = numbers.iter().flat_map(|number: &f64| number.to_le_bytes()).collect();
+    let its = &policies[policy as usize];
+    let name = stored_key(stores.prefix(), its, key, its.quota.letter());
+    write(&server, &[(name, state.clone())]);
+    prod(&stores, &policies, policy, key, &state);
+}
