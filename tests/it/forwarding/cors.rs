@@ -112,7 +112,8 @@ fn a_preflight_costs_nothing_and_needs_nothing() {
 #[test]
 fn a_preflight_is_refused_without_cors_headers() {
     let server = Upstream::echo();
-    let proxy = proxy_for(&server.url(), &format!("{CORS}methods = [\"PUT\"]\nheaders = [\"x-a\", \"x-b\"]\n"));
+    let proxy =
+        proxy_for(&server.url(), &format!("{CORS}methods = [\"PUT\"]\nheaders = [\"x-a\", \"x-b\"]\n"));
     let vary = "vary: Access-Control-Request-Method, Access-Control-Request-Headers, Origin";
     let refused = preflight(&proxy, "/", "PUT", &["Origin: https://evil.test"]);
     assert_eq!((refused.status(), cors_headers(&refused)), (204, vec![vary.to_owned()]));
