@@ -66,6 +66,7 @@ pub use access::{Access, Identity};
 pub use client_ip::{ClientIp, forwarded_value};
 pub use conditions::Unmet;
 pub use consumer_rules::{ConsumerRules, CredentialSource};
+pub use credential_removal::remove_credential;
 pub use error::RequestError;
 pub use host::{HostPattern, host_of};
 pub use key_name::{NameError, Named};

@@ -16,7 +16,7 @@ const GENERATION: usize = 256;
 
 /// Valid credentials and their consumers, bounded in number. Unknown credentials are not in it, so a flood of them evicts
 /// none.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Cache {
     shards: Sharded<Generations<u64, Arc<Verified>, GENERATION>, SHARDS>,
     /// The key of the hash by which entries are found: an attacker can't choose credentials whose hash is that of another.
@@ -50,12 +50,5 @@ impl Cache {
         let verified = Verified { credential: credential.into(), consumer: Arc::clone(&consumer) };
         self.shards.lock(&hash).put(hash, Arc::new(verified));
         Some(consumer)
-    }
-}
-
-impl std::fmt::Debug for Verified {
-    /// Without the credential, which is a secret.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Verified").field("consumer", &self.consumer.name).finish_non_exhaustive()
     }
 }

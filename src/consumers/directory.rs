@@ -10,7 +10,7 @@ use super::consumer::Consumer;
 use super::credential::CredentialHash;
 
 /// All consumers by their credentials. Immutable once it is served.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Directory {
     by_credential: HashMap<CredentialHash, Arc<Consumer>>,
     by_name: HashMap<Box<str>, Arc<Consumer>>,
@@ -73,6 +73,15 @@ impl Directory {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Directory {
+    /// The consumers by their names, without credentials.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut consumers: Vec<&Consumer> = self.consumers().collect();
+        consumers.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        f.debug_list().entries(consumers).finish()
     }
 }
 

@@ -9,22 +9,20 @@ use super::key_part::KeyPart;
 use super::query::decoded_name;
 use crate::http1::{RequestHead, names};
 
-impl CredentialSource {
-    /// Removes the credential from a request's head. A claim of a token is not removed, since the token is also that of
-    /// other claims, and a certificate is no part of the head.
-    ///
-    /// # Errors
-    /// The target is not valid without the query parameter; this can't happen for a target that was valid with it.
-    pub fn remove_from(&self, head: &mut RequestHead) -> Result<(), InvalidUri> {
-        match self {
-            Self::Bearer => drop(head.fields.remove(names::AUTHORIZATION)),
-            Self::Part(KeyPart::Header(name)) => drop(head.fields.remove(name)),
-            Self::Part(KeyPart::Cookie(name)) => remove_cookie(head, name),
-            Self::Part(KeyPart::Query(name)) => remove_parameter(head, name)?,
-            Self::Part(_) => {}
-        }
-        Ok(())
+/// Removes the credential from a request's head. A claim of a token is not removed, since the token is also that of other
+/// claims, and a certificate is no part of the head.
+///
+/// # Errors
+/// The target is not valid without the query parameter; this can't happen for a target that was valid with it.
+pub fn remove_credential(source: &CredentialSource, head: &mut RequestHead) -> Result<(), InvalidUri> {
+    match source {
+        CredentialSource::Bearer => drop(head.fields.remove(names::AUTHORIZATION)),
+        CredentialSource::Part(KeyPart::Header(name)) => drop(head.fields.remove(name)),
+        CredentialSource::Part(KeyPart::Cookie(name)) => remove_cookie(head, name),
+        CredentialSource::Part(KeyPart::Query(name)) => remove_parameter(head, name)?,
+        CredentialSource::Part(_) => {}
     }
+    Ok(())
 }
 
 fn remove_cookie(head: &mut RequestHead, name: &str) {
@@ -63,7 +61,7 @@ mod tests {
     fn without(source: &str, target: &str, fields: &[(&str, &str)]) -> (String, Vec<(String, String)>) {
         let mut head = RequestHead::new(Method::GET, target.parse().unwrap());
         head.fields = fields.iter().copied().collect();
-        CredentialSource::parse(source).unwrap().remove_from(&mut head).unwrap();
+        remove_credential(&CredentialSource::parse(source).unwrap(), &mut head).unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let left = head.fields.iter().map(|field| (field.name.as_str().to_owned(), text(field.value)));
         (head.uri.to_string(), left.collect())

@@ -3,7 +3,7 @@
 use http::header::HeaderName;
 
 use crate::consumers::Consumer;
-use crate::gate::CredentialSource;
+use crate::gate::{CredentialSource, remove_credential};
 use crate::http1::RequestHead;
 use crate::upstream::ForwardError;
 
@@ -32,7 +32,7 @@ impl ConsumerForwarding {
         is_trusted: bool,
     ) -> Result<(), ForwardError> {
         if let Some(source) = &self.hidden {
-            source.remove_from(head).map_err(|error| ForwardError::Target(error.into()))?;
+            remove_credential(source, head).map_err(|error| ForwardError::Target(error.into()))?;
         }
         let Some(consumer) = consumer else { return Ok(()) };
         if is_trusted {

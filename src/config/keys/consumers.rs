@@ -23,7 +23,8 @@ pub static CONSUMERS: Keys = Keys {
             name: "unknown",
             kind: Kind::Choice(&["reject", "anonymous"]),
             default: Default::Toml("\"reject\""),
-            doc: "A request without a known credential is rejected with 401, or served without a consumer",
+            doc: "A request without a known credential: `\"reject\"` responds with 401, `\"anonymous\"` serves it without a \
+              consumer",
         },
         Key {
             name: "name_header",

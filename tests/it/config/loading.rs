@@ -47,6 +47,8 @@ fn whole() -> Loaded {
     authority.sign("api");
     authority.sign("www");
     authority.sign_client("gate");
+    let consumers = "[acme]\ncredentials = [\"k-1\"]\n";
+    std::fs::write(authority.file("consumers.toml"), consumers).unwrap();
     let file = authority.file("tidegate.toml");
     config::parse(WHOLE, file.to_str().unwrap(), &env).unwrap_or_else(|report| panic!("{report}"))
 }
