@@ -20,7 +20,7 @@ use super::url::RedisAddress;
 use crate::store::types::StoreError;
 use crate::time::{Clock, monotonic};
 
-/// Calls over one connection, which the [`Reconnector`](super::connection::Reconnector) replaces when it fails.
+/// Calls over one connection, which the `Reconnector` replaces when it fails.
 pub(super) struct RedisClient {
     client: ArcSwap<Client>,
     /// Why the last connection failed.
