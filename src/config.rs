@@ -7,6 +7,7 @@ mod conditions;
 mod consumer_checks;
 mod consumers;
 mod cors;
+mod cors_lints;
 pub mod defaults;
 mod encoded_slash;
 mod fingerprint;
@@ -313,7 +314,7 @@ impl<'a> Sections<'a> {
         };
         let slashes = encoded_slash::problems(routes, &self.limits);
         let statuses = statuses::warnings(routes, &self.limits, &self.defaults);
-        let cors = cors::warnings(routes, !matches!(self.cors, Ok(None)));
+        let cors = cors_lints::warnings(routes, !matches!(self.cors, Ok(None)));
         let problems = slashes.into_iter().chain(statuses).chain(cors).chain(lints::warnings(&sections));
         problems.for_each(|problem| reader.report(problem));
     }

@@ -8,6 +8,7 @@ mod consumer_forwarding;
 mod cors;
 mod custom_reply;
 mod exchange;
+mod forward;
 mod forward_plan;
 mod forwarded;
 mod grpc;

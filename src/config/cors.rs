@@ -1,6 +1,5 @@
 //! `[cors]`, and `cors` of a route.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -10,7 +9,6 @@ use super::headers;
 use super::item::{Item, Text};
 use super::keys::CORS;
 use super::report::Problem;
-use super::routes::ReadRoute;
 use super::table::{Reported, Table};
 use crate::gate::{Route, RouteTable, host_of};
 use crate::http1::parse_decimal;
@@ -218,25 +216,6 @@ pub(super) fn rules(
     let preflight_routes =
         has_conditions.then(|| RouteTable::new(table.iter().map(without_conditions).collect()));
     Some(Box::new(CorsRules { default, routes, preflight_routes }))
-}
-
-/// Warnings of headers that routes set or remove, and that their CORS policy writes.
-pub(super) fn warnings(routes: &[ReadRoute], has_default: bool) -> Vec<Problem> {
-    let has_policy = |read: &&ReadRoute| match read.cors {
-        RouteCors::Inherited => has_default,
-        RouteCors::Off => false,
-        RouteCors::Own(_) => true,
-    };
-    let written = |read: &ReadRoute| -> Option<Problem> {
-        let edits = &read.action.response_headers;
-        let names = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
-        let name = names.into_iter().find(|name| name.as_str().starts_with("access-control-"))?;
-        let span: Range<usize> = read.span.clone();
-        let title =
-            format!("`response_headers` of route `{}` has `{name}`, which `cors` replaces", read.route.name);
-        Some(Problem::warning(span, title).help("leave it out, or write cors = \"off\" in the route"))
-    };
-    routes.iter().filter(has_policy).filter_map(written).collect()
 }
 
 #[cfg(test)]

@@ -4,8 +4,7 @@
 use hashbrown::HashMap;
 use http::header::HeaderName;
 
-use super::conditions::cookie_values;
-use super::route::{RequestView, Route};
+use super::route::{RequestView, Route, cookie_values};
 use super::value_condition::ValueCondition;
 use super::value_pattern::lowered;
 

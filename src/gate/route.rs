@@ -1,11 +1,14 @@
-//! Routes and their conditions.
+//! Routes: whether a request meets their conditions, and which it does not meet.
+
+use std::borrow::Cow;
 
 use http::Method;
 use http::header::HeaderName;
 
 use super::access::Access;
+use super::canonical;
 use super::host::HostPattern;
-use super::path::{self, PathError};
+use super::path_pattern::PathPattern;
 use super::query::Query;
 use super::value_condition::ValueCondition;
 use crate::http1::{RequestHead, names, parse_decimal};
@@ -57,12 +60,63 @@ impl Route {
         }
     }
 
+    /// Whether all conditions but host and path hold.
+    #[must_use]
+    pub fn accepts(&self, request: RequestView<'_>) -> bool {
+        self.unmet(request).is_none()
+    }
+
+    /// The first condition, besides host and path, that does not hold.
+    #[must_use]
+    pub fn unmet(&self, RequestView { head, method, query }: RequestView<'_>) -> Option<Unmet<'_>> {
+        if !self.accepts_method(method) {
+            return Some(Unmet::Methods(&self.methods));
+        }
+        let headers = || {
+            let mut unmet = self.headers.iter().filter(|(name, want)| !want.holds(head.fields.get_all(name)));
+            unmet.next().map(|(name, condition)| Unmet::Header(name, condition))
+        };
+        let parameters = || {
+            let mut unmet = self.query.iter().filter(|(name, want)| !want.holds(query.values(name)));
+            unmet.next().map(|(name, condition)| Unmet::Query(name, condition))
+        };
+        let cookies = || {
+            let mut unmet = self.cookies.iter().filter(|(name, want)| !want.holds(cookie_values(head, name)));
+            unmet.next().map(|(name, condition)| Unmet::Cookie(name, condition))
+        };
+        headers().or_else(parameters).or_else(cookies)
+    }
+
+    /// Whether this route matches every request that `other` matches. May be false where that is so, but never true where
+    /// it is not.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let host = match (&self.host, &other.host) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(mine), Some(theirs)) => mine.covers(theirs),
+        };
+        let methods = self.methods.is_empty()
+            || (!other.methods.is_empty() && other.methods.iter().all(|method| self.accepts_method(method)));
+        host && methods
+            && cover(&self.headers, &other.headers)
+            && cover(&self.query, &other.query)
+            && cover(&self.cookies, &other.cookies)
+            && self.path.covers(&other.path)
+    }
+
     /// Whether the Content-Length of a request exceeds `max_body`. A body without one is measured as it arrives.
     pub(super) fn exceeds_max_body(&self, head: &RequestHead) -> bool {
         let Some(most) = self.max_body else { return false };
         let length = head.fields.get_str(names::CONTENT_LENGTH);
         // It has digits only, so a length that can't be parsed is above `u64::MAX`.
         length.is_some_and(|length| parse_decimal(length.as_bytes()).is_none_or(|length| length > most))
+    }
+
+    fn accepts_method(&self, method: &Method) -> bool {
+        self.methods.is_empty()
+            || self.methods.contains(method)
+            || (*method == Method::HEAD && self.methods.contains(&Method::GET))
     }
 }
 
@@ -77,216 +131,41 @@ pub struct RequestView<'a> {
     pub query: &'a Query<'a>,
 }
 
-/// A pattern of paths: literal text, `{name}` for one segment, a trailing `*` for any rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathPattern {
-    pieces: Vec<Piece>,
-    takes_rest: bool,
+/// The first condition of a route that a request does not meet.
+#[derive(Clone, Copy, Debug)]
+pub enum Unmet<'r> {
+    /// The methods.
+    Methods(&'r [Method]),
+    /// A condition on a header.
+    Header(&'r HeaderName, &'r ValueCondition),
+    /// A condition on a query parameter.
+    Query(&'r str, &'r ValueCondition),
+    /// A condition on a cookie.
+    Cookie(&'r str, &'r ValueCondition),
 }
 
-/// A piece of a path pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
-    /// Text, in the normal form for matching.
-    Literal(Box<str>),
-    /// One segment that is not empty.
-    Param(Box<str>),
+/// The values of a cookie, in their canonical form.
+pub(super) fn cookie_values<'h>(head: &'h RequestHead, name: &str) -> impl Iterator<Item = Cow<'h, [u8]>> {
+    head.fields.get_all(names::COOKIE).flat_map(move |header| canonical::cookies(header, name))
 }
 
-/// Why a text is no path pattern.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PatternError {
-    /// The text is no path.
-    #[error(transparent)]
-    Path(#[from] PathError),
-    /// `*` anywhere but at the end.
-    #[error("`*` is only allowed at the end")]
-    StarInside,
-    /// Braces that are not a whole segment.
-    #[error("`{{name}}` must be a whole segment, as in /users/{{id}}/posts")]
-    BadParam,
-    /// Two parameters of one name.
-    #[error("two segments have the name {0}")]
-    SameName(Box<str>),
-    /// A segment that no normalized path contains.
-    #[error("no request can match: paths are matched without dot segments and double slashes")]
-    NeverMatches,
+/// Whether each of these conditions is covered by one of `others`.
+fn cover<N: PartialEq>(mine: &[(N, ValueCondition)], others: &[(N, ValueCondition)]) -> bool {
+    mine.iter().all(|(name, condition)| {
+        others.iter().any(|(other_name, other)| name == other_name && condition.covers(other))
+    })
 }
 
-impl PathPattern {
-    /// Parses a pattern.
-    ///
-    /// # Errors
-    /// See [`PatternError`].
-    pub fn parse(text: &str) -> Result<Self, PatternError> {
-        if text == "*" {
-            return Ok(Self { pieces: vec![Piece::Literal("*".into())], takes_rest: false });
-        }
-        if !text.starts_with('/') {
-            return Err(PathError::NotAbsolute.into());
-        }
-        let (body, takes_rest) = text.strip_suffix('*').map_or((text, false), |body| (body, true));
-        if body.contains('*') {
-            return Err(PatternError::StarInside);
-        }
-        let mut pieces: Vec<Piece> = Vec::new();
-        let mut literal = String::new();
-        let mut segments = body[1..].split('/').peekable();
-        while let Some(segment) = segments.next() {
-            let last = segments.peek().is_none();
-            literal.push('/');
-            if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-                if name.is_empty() || name.contains(['{', '}']) || (last && takes_rest) {
-                    return Err(PatternError::BadParam);
-                }
-                pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
-                pieces.push(Piece::Param(name.into()));
-            } else {
-                literal.push_str(&literal_segment(segment, last)?);
-            }
-        }
-        if !literal.is_empty() {
-            pieces.push(Piece::Literal(literal.into()));
-        }
-        let pattern = Self { pieces, takes_rest };
-        match pattern.repeated_name() {
-            Some(name) => Err(PatternError::SameName(name.into())),
-            None => Ok(pattern),
-        }
-    }
-
-    /// The names of the parameters, in order.
-    pub fn params(&self) -> impl Iterator<Item = &str> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Param(name) => Some(&**name),
-            Piece::Literal(_) => None,
-        })
-    }
-
-    /// The segment with this name in a path that the pattern matches.
-    #[must_use]
-    pub fn param<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
-        let mut slashes = 0;
-        for piece in &self.pieces {
-            match piece {
-                Piece::Literal(text) => slashes += text.bytes().filter(|&byte| byte == b'/').count(),
-                Piece::Param(own) if **own == *name => return path.split('/').nth(slashes),
-                Piece::Param(_) => {}
-            }
-        }
-        None
-    }
-
-    /// Whether this pattern matches every path that `other` matches. May be false where that is so, but never true where it
-    /// is not.
-    #[must_use]
-    pub fn covers(&self, other: &Self) -> bool {
-        let (mine, theirs) = (self.shape(), other.shape());
-        if self.takes_rest {
-            return mine.len() <= theirs.len() && theirs[..mine.len()].iter().zip(&mine).all(|(t, m)| m == t);
-        }
-        !other.takes_rest && mine == theirs
-    }
-
-    pub(super) fn pieces(&self) -> &[Piece] {
-        &self.pieces
-    }
-
-    pub(super) fn takes_rest(&self) -> bool {
-        self.takes_rest
-    }
-
-    /// The pattern as bytes; `None` is a whole segment of any text.
-    fn shape(&self) -> Vec<Option<u8>> {
-        let mut shape = Vec::new();
-        for piece in &self.pieces {
-            match piece {
-                Piece::Literal(text) => shape.extend(text.bytes().map(Some)),
-                Piece::Param(_) => shape.push(None),
-            }
-        }
-        shape
-    }
-
-    fn repeated_name(&self) -> Option<&str> {
-        let names: Vec<&str> = self.params().collect();
-        names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)).map(|(_, name)| *name)
-    }
-}
-
-fn literal_segment(segment: &str, last: bool) -> Result<String, PatternError> {
-    if segment.contains(['{', '}']) {
-        return Err(PatternError::BadParam);
-    }
-    if matches!(segment, "." | "..") || (segment.is_empty() && !last) {
-        return Err(PatternError::NeverMatches);
-    }
-    Ok(path::literal(segment)?)
-}
-
-impl std::fmt::Display for PathPattern {
+impl std::fmt::Display for Unmet<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for piece in &self.pieces {
-            match piece {
-                Piece::Literal(text) => f.write_str(text)?,
-                Piece::Param(name) => write!(f, "{{{name}}}")?,
+        match self {
+            Self::Methods(methods) => {
+                let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
+                write!(f, "its methods are {}", methods.join(", "))
             }
+            Self::Header(name, condition) => write!(f, "the header {name} {}", condition.failure()),
+            Self::Query(name, condition) => write!(f, "the query parameter {name} {}", condition.failure()),
+            Self::Cookie(name, condition) => write!(f, "the cookie {name} {}", condition.failure()),
         }
-        f.write_str(if self.takes_rest { "*" } else { "" })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pattern(text: &str) -> PathPattern {
-        PathPattern::parse(text).unwrap()
-    }
-
-    #[test]
-    fn patterns_are_displayed_in_normal_form() {
-        for text in ["/", "/*", "/a", "/a/", "/a/*", "/held.*", "/users/{id}/posts/{post}", "/u/{id}/*", "*"]
-        {
-            assert_eq!(pattern(text).to_string(), text);
-        }
-        assert_eq!(pattern("/caf\u{e9}/%7Eme%3A").to_string(), "/caf%C3%A9/~me:");
-    }
-
-    #[test]
-    fn patterns_that_never_match_are_errors() {
-        for (text, error) in [
-            ("a", PatternError::Path(PathError::NotAbsolute)),
-            ("/a*b", PatternError::StarInside),
-            ("/**", PatternError::StarInside),
-            ("/a{id}", PatternError::BadParam),
-            ("/{}", PatternError::BadParam),
-            ("/{a}*", PatternError::BadParam),
-            ("/{a}/{a}", PatternError::SameName("a".into())),
-            ("/a/../b", PatternError::NeverMatches),
-            ("/a//b", PatternError::NeverMatches),
-            ("/a%2", PatternError::Path(PathError::BadEscape)),
-        ] {
-            assert_eq!(PathPattern::parse(text), Err(error), "{text}");
-        }
-    }
-
-    #[test]
-    fn parameters_are_segments() {
-        let posts = pattern("/users/{id}/posts/{post}");
-        assert_eq!(posts.param("id", "/users/7/posts/9"), Some("7"));
-        assert_eq!(posts.param("post", "/users/7/posts/9"), Some("9"));
-        assert_eq!(posts.param("other", "/users/7/posts/9"), None);
-    }
-
-    #[test]
-    fn a_pattern_covers_only_narrower_ones() {
-        assert!(pattern("/*").covers(&pattern("/a/{id}")));
-        assert!(pattern("/a/*").covers(&pattern("/a/b/*")));
-        assert!(pattern("/a/{x}").covers(&pattern("/a/{y}")));
-        assert!(!pattern("/a/*").covers(&pattern("/a")));
-        assert!(!pattern("/a").covers(&pattern("/a/*")));
-        assert!(!pattern("/a/{x}").covers(&pattern("/a/*")));
-        assert!(!pattern("/a/b*").covers(&pattern("/a/{x}")));
     }
 }

@@ -12,7 +12,8 @@ use http::Method;
 use super::candidates::Candidates;
 use super::host::HostPattern;
 use super::method::{is_registered, is_registered_in_other_case};
-use super::route::{Piece, RequestView, Route};
+use super::path_pattern::Piece;
+use super::route::{RequestView, Route};
 use crate::id_vec::{Id, IdVec};
 
 /// All routes, in the order of the file, with an index over them.

@@ -5,23 +5,22 @@
 //! preflight, a route with `respond`, and an OPTIONS request whose Max-Forwards is used up: their responses are made in the
 //! steps preflight and dispatch.
 
-mod local;
-
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use tokio::time::Instant;
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
 use super::cors::CorsRequest;
+use super::forward::ForwardedRequest;
 use super::forward_plan::ForwardPlan;
 use super::grpc_error::to_grpc_error;
 use super::http2::Connect;
-use super::inbound::{accept_upgrade, prepare_response};
-use super::local_reply;
+use super::inbound::accept_upgrade;
+use super::local_reply::{self, RejectedRequest};
 use super::log_entry::{LogEntry, PlannedRequest};
-use super::outbound::OutboundHead;
 use super::rate_headers::RateHeaderSource;
 use super::rejection::Rejection;
 use super::request_id::{RequestId, X_REQUEST_ID};
@@ -30,14 +29,13 @@ use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
-use super::{grpc, http2, max_forwards, outbound, tunnel, websocket};
-use crate::gate::{RequestError, RequestPlan, RouteId};
-use crate::http1::{RequestHead, names};
+use super::{grpc, http2, max_forwards, tunnel};
+use crate::gate::{RequestError, RequestPlan, RouteId, RouteMatch};
+use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation};
 use crate::telemetry::Outcome;
 use crate::time::{Micros, cached_now, monotonic};
-use crate::upstream::{ForwardOptions, RequestBody, UpstreamRequest};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
 /// that, the client has disconnected, which is counted and logged.
@@ -149,6 +147,20 @@ impl<'p> Exchange<'p> {
         self.dispatch(plan, head, permit).await
     }
 
+    /// The response to a CORS preflight. Limits do not count it, and it needs no credential: a page can't choose whether
+    /// its browser sends one, and browsers send it without cookies and API keys.
+    fn preflight(&mut self, head: &RequestHead) -> Option<ProxyResponse<BodySource>> {
+        let proxy = self.proxy;
+        let preflight = proxy.snapshot.cors.as_deref()?.preflight(&proxy.snapshot.gate, head)?;
+        self.cors = None;
+        self.describe_match(head, preflight.matched.as_ref());
+        let mut response =
+            ProxyResponse::new(ResponseHead::new(StatusCode::NO_CONTENT), BodySource::Local(Bytes::new()));
+        self.edit_local_reply(&mut response);
+        preflight.write(head, &mut response.head.fields);
+        Some(response)
+    }
+
     /// Finds the route, the client and the charges of the request.
     fn plan<'h>(
         &mut self,
@@ -164,6 +176,21 @@ impl<'p> Exchange<'p> {
                 Ok(plan)
             }
             Err(error) => Err(self.describe_malformed(head, error)),
+        }
+    }
+
+    /// Records what is known of a request that is rejected for its head.
+    fn describe_malformed(&mut self, head: &RequestHead, error: RequestError) -> Rejection {
+        let matched = self.proxy.snapshot.gate.match_route(head).ok();
+        self.describe_match(head, matched.as_ref());
+        Rejection::Malformed(error)
+    }
+
+    /// Records the client and the route of a request without a plan.
+    fn describe_match(&mut self, head: &RequestHead, matched: Option<&RouteMatch<'_>>) {
+        self.route = matched.and_then(|matched| matched.route);
+        if let Some(entry) = &mut self.log_entry {
+            entry.describe_match(&self.proxy.snapshot.gate, self.client, head, matched);
         }
     }
 
@@ -217,70 +244,55 @@ impl<'p> Exchange<'p> {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
             Target::Block => return Err(Rejection::BlockedByRoute),
-            Target::Forward { .. } => match max_forwards::decrement(&mut head)? {
+            Target::Forward { upstream, rewrite, .. } => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
-                None => self.forward(&plan, head, permit).await?,
+                None => self.forwarded().forward((*upstream, rewrite), &plan, head, permit).await?,
             },
         };
         action.response_headers.apply(&mut response.head.fields);
         Ok(response)
     }
 
-    /// Forwards the request to its upstream.
-    async fn forward(
-        &mut self,
-        plan: &ForwardPlan,
-        mut head: Box<RequestHead>,
-        permit: Permit,
-    ) -> Result<ProxyResponse<BodySource>, Rejection> {
-        let (proxy, client) = (self.proxy, self.client);
-        let action = &proxy.snapshot.actions[plan.route];
-        let Target::Forward { upstream, rewrite, .. } = &action.target else {
-            return Err(Rejection::NoRoute);
-        };
-        let handshake = websocket::handshake_key(&head);
-        let outbound = OutboundHead {
-            client,
-            client_ip: &proxy.snapshot.gate.client_ip,
-            plan,
+    fn forwarded(&mut self) -> ForwardedRequest<'_> {
+        ForwardedRequest {
+            proxy: self.proxy,
+            client: self.client,
             id: &self.id,
-            rewrite,
-            edits: &action.request_headers,
-            consumers: proxy.snapshot.consumer_forwarding.as_ref(),
-            protected: &proxy.snapshot.protected_headers,
-        };
-        outbound.prepare(&mut head)?;
-        if handshake.is_some() {
-            websocket::set_upgrade_fields(&mut head.fields);
+            is_grpc: self.is_grpc,
+            body: &mut self.body,
+            log: self.log_entry.as_deref_mut().map(|entry| &mut entry.record.forwarding),
         }
-        // gRPC needs an upstream with HTTP/2. Its calls may be idle for long, so other timeouts apply to them.
-        let is_grpc = self.is_grpc && proxy.snapshot.upstreams[*upstream].is_http2;
-        let body = match self.body.take(client, is_grpc) {
-            Some(body) => {
-                let body = outbound::limit_body(&proxy.snapshot, plan.route, body);
-                // Boxed so that its buffer does not enlarge the future of requests without a body.
-                Box::pin(outbound::buffer_small_body(body, client, is_grpc)).await?
-            }
-            None if handshake.is_some() => RequestBody::handshake(),
-            None => RequestBody::empty(),
-        };
-        // Over HTTP/1.1 the client's connection itself enforces the minimum rate and polls the upload.
-        let is_multiplexed = client.is_multiplexed();
-        let options = ForwardOptions {
-            client: proxy.snapshot.gate.client_ip.counted(plan.client),
-            host: &rewrite.host,
-            is_reclaimable: is_multiplexed && client.has_min_body_rate(),
-            polls_upload: !is_multiplexed,
-            hash_key: plan.balance_hash,
-        };
-        let forwarding = self.log_entry.as_deref_mut().map(|entry| &mut entry.record.forwarding);
-        let upstream = &proxy.upstreams[*upstream];
-        match upstream.forward(permit, UpstreamRequest { head, body }, options, forwarding).await {
-            Ok(response) => Ok(prepare_response(response, handshake.as_deref())?),
-            Err(failure) => {
-                self.body.restore(failure.unread_body);
-                Err(Rejection::Upstream(failure.error))
-            }
+    }
+
+    /// Makes the response to a rejected request. Status, headers, body, access log and counters all follow from the
+    /// rejection.
+    fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
+        let gate = &self.proxy.snapshot.gate;
+        if let Some((limit, outcome)) = rejection.decision() {
+            self.proxy.counts.record_decision(limit, outcome);
+        }
+        if let Rejection::Upstream(error) = rejection {
+            let route = self.route.map_or("", |route| &gate.routes.get(route).name);
+            tracing::debug!(route, "{error}");
+        }
+        if let Some(entry) = &mut self.log_entry {
+            entry.describe_rejection(gate, rejection);
+        }
+        let policy = &self.proxy.snapshot.response_policy;
+        let credential = gate.consumers.as_ref().map(|rules| &rules.source);
+        let request = RejectedRequest::new(self.rate_headers(), &self.id, credential, rejection);
+        let wait = request.wait(rejection);
+        let mut response = request.response(rejection, wait);
+        self.retry_after = self.retry_after.or(wait.map(|wait| policy.retry_after(wait)));
+        self.edit_local_reply(&mut response);
+        response
+    }
+
+    /// Makes the changes of the route to a response of the proxy itself, if they apply to such responses.
+    fn edit_local_reply(&self, response: &mut ProxyResponse<BodySource>) {
+        let action = self.route.map(|route| &self.proxy.snapshot.actions[route]);
+        if let Some(action) = action.filter(|action| action.edits_local_replies) {
+            action.response_headers.apply(&mut response.head.fields);
         }
     }
 

@@ -145,8 +145,8 @@ pub static LOG: Keys = Keys {
             name: "keys",
             kind: Kind::Choice(&["hash", "plain", "off"]),
             default: Default::Toml("\"hash\""),
-            doc: "How `key`, the key under which a limit denied the request, is logged: as a tag, as the values of its \
-              parts, or not at all",
+            doc: "How `key`, the key under which a limit denied the request, is logged: as a tag (`\"hash\"`), as the values \
+              of its parts (`\"plain\"`), or not at all (`\"off\"`)",
         },
         Key {
             name: "headers",

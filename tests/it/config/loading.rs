@@ -98,7 +98,10 @@ fn every_key_is_read() {
     assert!(redis.client_clock);
     let gate = &config.snapshot.gate;
     assert_eq!((gate.client_ip.ipv4_prefix, gate.client_ip.ipv6_prefix), (24, 48));
-    assert_eq!(gate.client_ip.remove_headers, HeaderNames::new(["x-real-ip", "x-auth-*"]));
+    assert_eq!(
+        gate.client_ip.remove_headers,
+        HeaderNames::new(["x-real-ip", "x-auth-*", "x-user", "x-plan"])
+    );
     let jwt = gate.jwt.as_ref().unwrap().spec();
     assert_eq!(jwt.algorithms, [Algorithm::RS256, Algorithm::PS512, Algorithm::ES384]);
     assert_eq!(

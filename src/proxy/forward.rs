@@ -1,0 +1,86 @@
+//! Forwarding a request: from the head of the client to a response that is valid for the client.
+
+use super::client::ClientConnection;
+use super::client_body::ClientBody;
+use super::forward_plan::ForwardPlan;
+use super::inbound::prepare_response;
+use super::outbound::{self, OutboundHead};
+use super::rejection::Rejection;
+use super::request_id::RequestId;
+use super::response::ProxyResponse;
+use super::response_body::BodySource;
+use super::route_action::Rewrite;
+use super::snapshot::Proxy;
+use super::websocket;
+use crate::http1::RequestHead;
+use crate::limiter::Permit;
+use crate::telemetry::Forwarding;
+use crate::upstream::{ForwardOptions, RequestBody, UpstreamId, UpstreamRequest};
+
+/// What a request takes upstream besides its head.
+pub(super) struct ForwardedRequest<'e> {
+    pub proxy: &'e Proxy,
+    pub client: &'e ClientConnection,
+    pub id: &'e RequestId,
+    pub is_grpc: bool,
+    /// The body. On failure, its unread part is put back.
+    pub body: &'e mut ClientBody,
+    /// The entry of the access log, if there is one.
+    pub log: Option<&'e mut Forwarding>,
+}
+
+impl ForwardedRequest<'_> {
+    /// Forwards the request to an upstream.
+    pub async fn forward(
+        self,
+        (upstream, rewrite): (UpstreamId, &Rewrite),
+        plan: &ForwardPlan,
+        mut head: Box<RequestHead>,
+        permit: Permit,
+    ) -> Result<ProxyResponse<BodySource>, Rejection> {
+        let Self { proxy, client, .. } = self;
+        let handshake = websocket::handshake_key(&head);
+        let outbound = OutboundHead {
+            client,
+            client_ip: &proxy.snapshot.gate.client_ip,
+            plan,
+            id: self.id,
+            rewrite,
+            edits: &proxy.snapshot.actions[plan.route].request_headers,
+            consumers: proxy.snapshot.consumer_forwarding.as_ref(),
+            protected: &proxy.snapshot.protected_headers,
+        };
+        outbound.prepare(&mut head)?;
+        if handshake.is_some() {
+            websocket::set_upgrade_fields(&mut head.fields);
+        }
+        // gRPC needs an upstream with HTTP/2. Its calls may be idle for long, so other timeouts apply to them.
+        let is_grpc = self.is_grpc && proxy.snapshot.upstreams[upstream].is_http2;
+        let body = match self.body.take(client, is_grpc) {
+            Some(body) => {
+                let body = outbound::limit_body(&proxy.snapshot, plan.route, body);
+                // Boxed so that its buffer does not enlarge the future of requests without a body.
+                Box::pin(outbound::buffer_small_body(body, client, is_grpc)).await?
+            }
+            None if handshake.is_some() => RequestBody::handshake(),
+            None => RequestBody::empty(),
+        };
+        // Over HTTP/1.1 the client's connection itself enforces the minimum rate and polls the upload.
+        let is_multiplexed = client.is_multiplexed();
+        let options = ForwardOptions {
+            client: proxy.snapshot.gate.client_ip.counted(plan.client),
+            host: &rewrite.host,
+            is_reclaimable: is_multiplexed && client.has_min_body_rate(),
+            polls_upload: !is_multiplexed,
+            hash_key: plan.balance_hash,
+        };
+        let request = UpstreamRequest { head, body };
+        match proxy.upstreams[upstream].forward(permit, request, options, self.log).await {
+            Ok(response) => Ok(prepare_response(response, handshake.as_deref())?),
+            Err(failure) => {
+                self.body.restore(failure.unread_body);
+                Err(Rejection::Upstream(failure.error))
+            }
+        }
+    }
+}
