@@ -30,6 +30,7 @@ use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
 use super::{grpc, http2, max_forwards, tunnel};
+use crate::consumers::ConsumerError;
 use crate::gate::{RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
@@ -133,6 +134,11 @@ impl<'p> Exchange<'p> {
         let Admitted { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
             let mut plan = self.plan(normalized, &head)?;
+            if let Err(ConsumerError::NotFetched) = plan.identity {
+                // Boxed because few requests wait for this, and it would enlarge the future of all.
+                Box::pin(self.fetch_consumer(&head)).await;
+                plan = self.plan(Ok(()), &head)?;
+            }
             let (permit, delay) = self.admit(&head, &plan).await?;
             if let Err(error) = plan.identity {
                 return Err(Rejection::Unidentified(error));
@@ -192,6 +198,11 @@ impl<'p> Exchange<'p> {
         if let Some(entry) = &mut self.log_entry {
             entry.describe_match(&self.proxy.snapshot.gate, self.client, head, matched);
         }
+    }
+
+    async fn fetch_consumer(&self, head: &RequestHead) {
+        let gate = &self.proxy.snapshot.gate;
+        gate.fetch_consumer(self.client.identity(), head, &self.proxy.limiter).await;
     }
 
     /// Checks the limits: the permit, and the delay of a limit that shapes traffic.
