@@ -7,6 +7,7 @@ mod denial_cache;
 mod limits;
 mod local_fallback;
 mod outage_ledger;
+mod peek;
 mod reservation;
 mod slots;
 mod status;
@@ -17,15 +18,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 pub use self::admission::{Admission, Denial, HeldSlots, Permit};
 pub use self::breaker::Breakers;
 pub use self::denial_cache::DenialCache;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;
 pub use self::reservation::Reservation;
-pub use self::status::{LimitStatus, LimitStatuses};
+pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 
 use self::breaker::Breaker;
 use self::local_fallback::{LocalDecisions, LocalFallback, ShareRefunds};
@@ -35,7 +34,7 @@ use self::store_client::StoreClient;
 use crate::limit::Charge;
 use crate::store::{Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, Outcome};
-use crate::time::{Micros, cached_now};
+use crate::time::cached_now;
 
 /// One worker's limiter: checks limits in the store, and applies `on_store_failure` while the store is unavailable. A clone
 /// uses the same connection.
@@ -70,8 +69,6 @@ impl SharedState {
     }
 }
 
-/// The least `retry_after` while the store is unavailable.
-const RETRY_AFTER: Micros = Micros::SECOND;
 /// How long after an outage charges are also taken from the shares, if there are other proxies. In this time they notice that
 /// the store is available again, and pay: at most half a second until they are connected, and as long until they probe it.
 const TRIAL: Duration = Duration::from_millis(1_500);
@@ -104,26 +101,6 @@ impl Limiter {
         Arc::ptr_eq(&self.denials, &shared.denials)
     }
 
-    /// The fields of a consumer's record in Redis; none if there is no such record. It is named by the hash of a credential.
-    ///
-    /// # Errors
-    /// If the store is unavailable, or keeps nothing but counts.
-    pub async fn consumer_record(&self, hash: &str) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
-        let StoreClient { store, fallback, .. } = &self.client;
-        let Store::Redis(redis) = store else { return Ok(Vec::new()) };
-        if fallback.breaker.is_open() {
-            return Err(StoreError::NotConnected("the circuit breaker is open".to_owned()));
-        }
-        let read = redis.consumer_record(hash).await;
-        match &read {
-            Ok(_) => self.client.record_success(),
-            // A missing permission for this command says nothing about the calls of limits.
-            Err(StoreError::ErrorReply(_)) => {}
-            Err(error) => self.client.record_failure(error),
-        }
-        read
-    }
-
     /// Decides a request: all of its charges are made, or none.
     pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         if charges.is_empty() {
@@ -148,6 +125,11 @@ impl Limiter {
         }
         // Boxed so that the Redis path does not enlarge every request's future.
         Box::pin(self.decide_in_redis(redis, limits, charges)).await
+    }
+
+    /// Reads the state of each limit that `charges` name, without a charge.
+    pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        peek::peek(&self.client, limits, charges).await
     }
 
     #[inline]
@@ -221,10 +203,11 @@ impl Limiter {
         // Before the shares are charged: a request that such a limit denies must not use them up.
         if fallback.denies(limits, charges) {
             // A retry before the next probe of the store would be denied as well.
-            return Admission::unavailable(fallback.breaker.until_probe().max(RETRY_AFTER));
+            return Admission::unavailable(fallback.breaker.until_probe());
         }
         let LocalDecisions { charges, decisions, slots } = fallback.decide(limits, charges, error);
         let mut admission = Admission::new(&limits.shares, &charges, &decisions, slots);
+        admission.source = StatusSource::Local;
         admission.reserve(|| {
             Reservation::new(&self.client, limits, &charges, &decisions, Origin::fallback(error))
         });

@@ -21,6 +21,7 @@ mod local_reply;
 mod log_entry;
 mod max_forwards;
 mod outbound;
+mod own_limits;
 mod protected;
 mod rate_headers;
 mod rejection;

@@ -13,6 +13,7 @@ use super::upstreams::ReadUpstreams;
 use crate::gate::{Cost, HostPattern, KeyPart, KeySpec, OnMissing, Route, ValueCondition};
 use crate::limit::PolicyId;
 use crate::limiter::OnStoreFailure;
+use crate::proxy::Target;
 use crate::server::ListenerSpec;
 use crate::upstream::ServerSpec;
 
@@ -30,7 +31,9 @@ pub(super) struct Sections<'s> {
 pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     let Sections { routes, limits, upstreams, defaults, .. } = *sections;
     let mut problems = unreachable_routes(routes);
-    problems.extend(routes.iter().filter_map(|read| evadable(read, limits)));
+    // A route that shows limits does not charge them.
+    let charging = || routes.iter().filter(|read| !matches!(read.action.target, Target::Limits));
+    problems.extend(charging().filter_map(|read| evadable(read, limits)));
     problems.extend(skipping_limits(routes, limits, defaults));
     problems.extend(unused_limits(routes, limits, defaults));
     problems.extend(zero_cost_limits(limits));
@@ -39,6 +42,7 @@ pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     problems.extend(loops(upstreams, sections.listeners));
     problems.extend(missing_instances(limits, sections.store));
     problems.extend(only_root_route(routes));
+    problems.extend(routes_without_limits_to_show(routes));
     if routes.is_empty() {
         let problem = Problem::without_span("the file has no routes: every request gets 404");
         problems.push(problem.into_warning().help("add a [[routes]] table with a `path` and an `upstream`"));
@@ -51,12 +55,14 @@ fn unused_limits(
     limits: &ReadLimits,
     defaults: &[(PolicyId, Range<usize>)],
 ) -> Vec<Problem> {
-    let named = routes.iter().flat_map(|read| &read.route.limits).chain(defaults.iter().map(|(id, _)| id));
+    let charging = routes.iter().filter(|read| !matches!(read.action.target, Target::Limits));
+    let named = charging.flat_map(|read| &read.route.limits).chain(defaults.iter().map(|(id, _)| id));
     let used: HashSet<&PolicyId> = named.collect();
     let unused = limits.ids().filter(|id| !used.contains(id));
     let problem = |id| {
-        Problem::warning(limits.span(id), "no route uses this limit")
-            .help("name it in a route's `limits`, or in `default_limits`")
+        let is_shown = routes.iter().any(|read| read.route.limits.contains(&id));
+        let title = if is_shown { "no route charges this limit" } else { "no route uses this limit" };
+        Problem::warning(limits.span(id), title).help("name it in a route's `limits`, or in `default_limits`")
     };
     unused.map(problem).collect()
 }
@@ -170,6 +176,16 @@ fn only_root_route(routes: &[ReadRoute]) -> Option<Problem> {
     (read.route.path.to_string() == "/").then(|| {
         let title = "this is the only route, and it matches only the path `/`: other paths get 404";
         Problem::warning(read.span.clone(), title).help("write path = \"/*\" for every path")
+    })
+}
+
+/// Routes that show the limits of a client and have none.
+fn routes_without_limits_to_show(routes: &[ReadRoute]) -> impl Iterator<Item = Problem> {
+    let shows = |read: &&ReadRoute| matches!(read.action.target, Target::Limits);
+    let empty = routes.iter().filter(shows).filter(|read| read.route.limits.is_empty());
+    empty.map(|read| {
+        let title = format!("route `{}` shows the limits of a client, and has none", read.route.name);
+        Problem::warning(read.span.clone(), title).help("name in `limits` those that other routes charge")
     })
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use bytes::Bytes;
 use http::StatusCode;
 
 use super::answers::status;
@@ -223,7 +222,7 @@ fn action(
     let response_headers = headers::response_edits(table.given("response_headers"));
     let rewrite = rewrite(table.given("rewrite"), path);
     let upstream = table.given("upstream").map(|item| (item, upstreams.resolve(item)));
-    let response = table.given("respond").map(respond);
+    let response = table.given("respond").map(|item| respond(table, item));
     let blocks = table.boolean("block");
     check_only_action(table, blocks == Some(true))?;
     let target = match (upstream, response) {
@@ -236,8 +235,7 @@ fn action(
         }
         (None, Some(response)) => {
             reject_request_edits(table, "respond");
-            let (status, body) = response?;
-            Target::Respond { status, body }
+            response?
         }
         (None, None) => {
             if !blocks? {
@@ -284,7 +282,10 @@ fn no_action<T>(table: &Table<'_>) -> Option<T> {
     None
 }
 
-fn respond(item: Item<'_>) -> Option<(StatusCode, Bytes)> {
+fn respond(route: &Table<'_>, item: Item<'_>) -> Option<Target> {
+    if !item.is_table() {
+        return route.choice_in("respond", item, &[("limits", ())]).map(|()| Target::Limits);
+    }
     let table = Table::of(item, "`respond`", &RESPOND)?;
     let status = status(&table, "status");
     let body_item = table.item("body");
@@ -297,7 +298,7 @@ fn respond(item: Item<'_>) -> Option<(StatusCode, Bytes)> {
         let problem = body_item.error(format!("a response with status {} has no body", status.as_u16()));
         return body_item.reject(problem.help("leave `body` out"));
     }
-    Some((status, body.into()))
+    Some(Target::Respond { status, body: body.into() })
 }
 
 /// Rejects two routes of one name: the log, `explain` and the key part `route` identify a route by it.

@@ -32,6 +32,8 @@ pub(super) fn warnings<'a>(
             let own = match read.action.target {
                 Target::Forward { .. } => return true,
                 Target::Respond { status, .. } => status,
+                // The request is not charged, unless it is rejected.
+                Target::Limits => return denies_missing_parts(read, limits),
                 Target::Block => StatusCode::FORBIDDEN,
             };
             charge_on.contains(&own.as_u16()) || denies_missing_parts(read, limits)

@@ -14,8 +14,7 @@ use super::credential::CredentialHash;
 pub struct Directory {
     by_credential: HashMap<CredentialHash, Arc<Consumer>>,
     by_name: HashMap<Box<str>, Arc<Consumer>>,
-    /// Unknown credentials are not in it, so that a flood of them evicts none.
-    cache: Cache<Arc<Consumer>>,
+    cache: Cache,
 }
 
 /// A credential that belongs to another consumer already.
@@ -49,12 +48,8 @@ impl Directory {
     /// The consumer of a credential.
     #[must_use]
     pub fn find(&self, credential: &[u8]) -> Option<Arc<Consumer>> {
-        if let Some(consumer) = self.cache.get(credential) {
-            return Some(consumer);
-        }
-        let consumer = Arc::clone(self.by_credential.get(&CredentialHash::of(credential))?);
-        self.cache.put(credential, Arc::clone(&consumer));
-        Some(consumer)
+        let find = || self.by_credential.get(&CredentialHash::of(credential)).cloned();
+        self.cache.get(credential, find)
     }
 
     /// The consumer of this name.

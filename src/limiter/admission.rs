@@ -6,9 +6,12 @@ use smallvec::SmallVec;
 
 use super::reservation::Reservation;
 use super::slots::SlotSet;
-use super::status::{LimitStatuses, enforced};
+use super::status::{LimitStatuses, StatusSource, enforced};
 use crate::limit::{Charge, Decision, Policy, PolicyId};
 use crate::time::Micros;
+
+/// The least `retry_after` while the store is unavailable.
+const RETRY_AFTER: Micros = Micros::SECOND;
 
 /// Permission to forward a request, given by all of its limits. Only the limiter makes one, nothing is forwarded
 /// without one, and the request holds it until the last byte of the response: then its slots are released.
@@ -57,6 +60,8 @@ pub struct Admission {
     pub statuses: LimitStatuses,
     /// The limits in shadow mode that would have denied it.
     pub shadow_denials: SmallVec<[PolicyId; 2]>,
+    /// Where the decisions come from.
+    pub source: StatusSource,
 }
 
 impl Admission {
@@ -82,7 +87,7 @@ impl Admission {
         } else {
             (Err(Denial::Limited), Micros::ZERO)
         };
-        Self { verdict, reservation: None, delay, statuses, shadow_denials }
+        Self { verdict, reservation: None, delay, statuses, shadow_denials, source: StatusSource::Store }
     }
 
     /// Adds the units that a request which passes holds until its final status is known.
@@ -101,7 +106,13 @@ impl Admission {
             delay: Micros::ZERO,
             statuses: LimitStatuses::new(),
             shadow_denials: SmallVec::new(),
+            source: StatusSource::Store,
         }
+    }
+
+    /// A request that only reads the states of its limits.
+    pub(super) fn peeked(statuses: LimitStatuses) -> Self {
+        Self { statuses, ..Self::unlimited() }
     }
 
     /// A request that limits deny.
@@ -109,8 +120,9 @@ impl Admission {
         Self { verdict: Err(Denial::Limited), statuses, ..Self::unlimited() }
     }
 
-    /// A request that is denied since the store is unavailable.
-    pub(super) fn unavailable(retry_after: Micros) -> Self {
+    /// A request that is denied since the store is unavailable, which is probed again after `until_probe`.
+    pub(super) fn unavailable(until_probe: Micros) -> Self {
+        let retry_after = until_probe.max(RETRY_AFTER);
         Self { verdict: Err(Denial::Unavailable { retry_after }), ..Self::unlimited() }
     }
 }

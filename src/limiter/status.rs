@@ -13,6 +13,15 @@ pub struct LimitStatus {
     pub decision: Decision,
 }
 
+/// Where the decisions of the limits on a request come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusSource {
+    /// The store.
+    Store,
+    /// The shares of this process, since the store is unavailable.
+    Local,
+}
+
 /// The decisions of all limits on a request.
 pub type LimitStatuses = SmallVec<[LimitStatus; 2]>;
 

@@ -4,7 +4,7 @@ mod outage;
 
 use super::*;
 use crate::limit::{Key, Policy, PolicyId, Quota, Rate};
-use crate::time::{Clock, Timestamp};
+use crate::time::{Clock, Micros, Timestamp};
 
 fn limits(on_failure: &[OnStoreFailure], instances: u64) -> Limits {
     let rate = Rate::new(4, Micros::SECOND).unwrap();
@@ -43,7 +43,7 @@ fn without_the_store_each_limit_follows_its_on_store_failure() {
     use OnStoreFailure::{Allow, Deny, Local};
     let limiter = limiter();
     let denied = limiter.decide_locally(&limits(&[Local, Allow, Deny], 1), &charges(3, 1), None).verdict;
-    assert_eq!(denied.unwrap_err(), Denial::Unavailable { retry_after: RETRY_AFTER });
+    assert_eq!(denied.unwrap_err(), Denial::Unavailable { retry_after: Micros::SECOND });
     let mixed = limits(&[Local, Allow], 2);
     for _ in 0..2 {
         let admission = limiter.decide_locally(&mixed, &charges(2, 1), None);

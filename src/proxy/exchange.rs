@@ -29,12 +29,11 @@ use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
-use super::{grpc, http2, max_forwards, tunnel};
-use crate::consumers::ConsumerError;
+use super::{grpc, http2, max_forwards, own_limits, tunnel};
 use crate::gate::{RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
-use crate::limiter::{Admission, LimitStatuses, Permit, Reservation};
+use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
 use crate::telemetry::Outcome;
 use crate::time::{Micros, cached_now, monotonic};
 
@@ -56,6 +55,8 @@ pub(super) struct Exchange<'p> {
     cors: Option<Box<CorsRequest<'p>>>,
     /// The state of each limit that applies to the request.
     statuses: LimitStatuses,
+    /// Where they come from.
+    status_source: StatusSource,
     /// The `Retry-After` of a denial, in seconds.
     retry_after: Option<u64>,
     /// Units that limits with `charge_on` reserve until the final status is known.
@@ -114,6 +115,7 @@ impl<'p> Exchange<'p> {
             log_entry,
             cors,
             statuses: LimitStatuses::new(),
+            status_source: StatusSource::Store,
             retry_after: None,
             reservation: None,
             is_finished: false,
@@ -134,11 +136,6 @@ impl<'p> Exchange<'p> {
         let Admitted { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
             let mut plan = self.plan(normalized, &head)?;
-            if let Err(ConsumerError::NotFetched) = plan.identity {
-                // Boxed because few requests wait for this, and it would enlarge the future of all.
-                Box::pin(self.fetch_consumer(&head)).await;
-                plan = self.plan(Ok(()), &head)?;
-            }
             let (permit, delay) = self.admit(&head, &plan).await?;
             if let Err(error) = plan.identity {
                 return Err(Rejection::Unidentified(error));
@@ -200,11 +197,6 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    async fn fetch_consumer(&self, head: &RequestHead) {
-        let gate = &self.proxy.snapshot.gate;
-        gate.fetch_consumer(self.client.identity(), head, &self.proxy.limiter).await;
-    }
-
     /// Checks the limits: the permit, and the delay of a limit that shapes traffic.
     async fn admit(
         &mut self,
@@ -214,13 +206,13 @@ impl<'p> Exchange<'p> {
         for limit in &plan.exempt {
             self.proxy.counts.record_decision(*limit, Outcome::Exempt);
         }
-        let admission = self.proxy.limiter.decide(&self.proxy.snapshot.gate.limits, &plan.charges).await;
+        let admission = own_limits::decide(self.proxy, plan).await;
         if let Some(entry) = &mut self.log_entry {
             let gate = &self.proxy.snapshot.gate;
             entry.describe(&PlannedRequest { gate, client: self.client, head, plan }, &admission);
         }
-        let Admission { verdict, reservation, delay, statuses, .. } = admission;
-        self.statuses = statuses;
+        let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
+        (self.statuses, self.status_source) = (statuses, source);
         self.reservation = reservation;
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
     }
@@ -254,6 +246,7 @@ impl<'p> Exchange<'p> {
             Target::Respond { status, body } => {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
+            Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
             Target::Forward { upstream, rewrite, .. } => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,

@@ -70,8 +70,10 @@ impl LogEntry {
             self.record.add_shadow_denied_by(limit_name(gate, *limit));
         }
         let binding = binding(statuses.iter().map(|status| &status.decision));
-        let denied = binding.map(|index| statuses[index]).filter(|status| !status.decision.allowed);
         self.record.is_denied = admission.verdict.is_err();
+        // Of a request that only reads its limits, one may have a ban, which does not deny the request.
+        let denied = binding.filter(|_| self.record.is_denied).map(|index| statuses[index]);
+        let denied = denied.filter(|status| !status.decision.allowed);
         if let Some(status) = denied {
             self.record.set_denied_by(limit_name(gate, status.policy));
             self.set_key(request, status.policy);

@@ -40,6 +40,8 @@ pub enum Target {
         /// The body.
         body: Bytes,
     },
+    /// Nowhere: the route responds with the limits of the client, which are not charged.
+    Limits,
     /// Nowhere: the route refuses them with 403.
     Block,
 }

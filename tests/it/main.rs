@@ -36,7 +36,6 @@ mod consumers {
     mod file;
     mod forwarding;
     mod identification;
-    mod in_redis;
     pub mod setup;
 }
 /// What is forwarded: headers, paths, statuses and Via, in both directions.
@@ -97,6 +96,7 @@ mod limits {
     mod denials;
     mod keys;
     mod overrides;
+    mod own_limits;
     mod quotas;
     mod required_keys;
     mod response_headers;

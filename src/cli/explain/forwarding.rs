@@ -20,6 +20,7 @@ pub(super) fn explain(
     let snapshot = &loaded.config.snapshot;
     match &action.target {
         Target::Respond { status, .. } => rows.row("response", format!("{status}, from the route itself")),
+        Target::Limits => rows.row("response", "200 OK: the state of these limits, which are not charged"),
         Target::Block => rows.row("response", "403 Forbidden: the route blocks its requests (`block`)"),
         Target::Forward { upstream, rewrite, key } => {
             let upstream = &snapshot.upstreams[*upstream];

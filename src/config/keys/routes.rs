@@ -95,9 +95,10 @@ pub static ROUTE: Keys = Keys {
         },
         Key {
             name: "respond",
-            kind: Kind::Table(&RESPOND),
+            kind: Kind::Either(&[Kind::Choice(&["limits"]), Kind::Table(&RESPOND)]),
             default: Default::Words("none"),
-            doc: "A response of tidegate itself, such as `{ body = \"ok\" }`; limits apply as well",
+            doc: "A response of tidegate itself, such as `{ body = \"ok\" }`; limits apply as well. `\"limits\"` \
+              responds with the limits of the client and charges nothing; see [own limits](#own-limits)",
         },
         Key {
             name: "block",
