@@ -42,6 +42,7 @@ mod consumers {
 mod forwarding {
     mod client_headers;
     mod cors;
+    mod cors_in_a_browser;
     mod custom_replies;
     mod headers;
     mod paths;

@@ -1,6 +1,7 @@
 //! Processes that end with their test, and sockets with timeouts.
 
 mod authority;
+mod browser;
 mod client;
 mod cluster;
 pub mod frames;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use authority::Authority;
+pub use browser::Page;
 pub use client::{Client, connect_from, curl, get};
 pub use cluster::Cluster;
 pub use frames::{Frames, block};
