@@ -33,7 +33,6 @@ mod secrets;
 mod statuses;
 mod store;
 mod table;
-mod tier_name;
 mod tls;
 mod upstreams;
 mod written;
@@ -298,6 +297,7 @@ impl<'a> Sections<'a> {
         listeners::check_parts(self.listeners.as_deref(), &self.limits, reader);
         let has_jwt = !matches!(self.jwt, Ok(None));
         jwt::check_parts(has_jwt, &self.limits, &self.upstreams, reader);
+        consumer_checks::check_store(&self.consumers, self.store.as_ref(), reader);
         consumer_checks::check_parts(self.consumers.is_there(), &self.limits, &self.upstreams, reader);
     }
 

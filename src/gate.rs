@@ -90,7 +90,7 @@ use crate::http1::{RequestHead, has_only_chunked_coding};
 use crate::id_vec::{Id, IdVec};
 use crate::jwt::{Token, Verifier};
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
-use crate::limiter::Limits;
+use crate::limiter::{Limiter, Limits};
 
 /// The routes and limits of one configuration: everything that decides on a request but the counts. Immutable.
 #[derive(Debug)]
@@ -219,6 +219,16 @@ impl Gate {
             subject.identity = consumers.identify(&subject);
         }
         subject
+    }
+
+    /// Reads the consumer of a request from Redis, whose plan says [`ConsumerError::NotFetched`]. Another plan of the request
+    /// then knows it.
+    ///
+    /// [`ConsumerError::NotFetched`]: crate::consumers::ConsumerError::NotFetched
+    pub async fn fetch_consumer(&self, client: ClientIdentity<'_>, head: &RequestHead, limiter: &Limiter) {
+        if let (Some(rules), Ok(matched)) = (&self.consumers, self.match_route(head)) {
+            rules.fetch(&self.subject(client, head, &matched), limiter).await;
+        }
     }
 
     /// The name of the key of a charge, with the values of its parts as a [`KeyResolver`] parses them; none if it has no such

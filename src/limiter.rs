@@ -18,6 +18,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 pub use self::admission::{Admission, Denial, HeldSlots, Permit};
 pub use self::breaker::Breakers;
 pub use self::denial_cache::DenialCache;
@@ -99,6 +101,26 @@ impl Limiter {
     #[must_use]
     pub fn uses_same_store(&self, shared: &SharedState) -> bool {
         Arc::ptr_eq(&self.denials, &shared.denials)
+    }
+
+    /// The fields of a consumer's record in Redis; none if there is no such record. It is named by the hash of a credential.
+    ///
+    /// # Errors
+    /// If the store is unavailable, or keeps nothing but counts.
+    pub async fn consumer_record(&self, hash: &str) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+        let StoreClient { store, fallback, .. } = &self.client;
+        let Store::Redis(redis) = store else { return Ok(Vec::new()) };
+        if fallback.breaker.is_open() {
+            return Err(StoreError::NotConnected("the circuit breaker is open".to_owned()));
+        }
+        let read = redis.consumer_record(hash).await;
+        match &read {
+            Ok(_) => self.client.record_success(),
+            // A missing permission for this command says nothing about the calls of limits.
+            Err(StoreError::ErrorReply(_)) => {}
+            Err(error) => self.client.record_failure(error),
+        }
+        read
     }
 
     /// Decides a request: all of its charges are made, or none.

@@ -63,6 +63,16 @@ pub struct Timestamp(pub u64);
 pub struct Micros(pub u64);
 
 impl Timestamp {
+    /// Parses a time of RFC 3339, or a date, which is its start in UTC; none for other texts, and for times before 1970.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let time: jiff::Timestamp = match text.parse::<jiff::civil::Date>() {
+            Ok(date) if text.len() == "2027-01-31".len() => format!("{date}T00:00:00Z").parse().ok()?,
+            _ => text.parse().ok()?,
+        };
+        u64::try_from(time.as_microsecond()).ok().map(Self)
+    }
+
     /// This time plus `span`, saturating.
     #[must_use]
     pub fn after(self, span: Micros) -> Self {

@@ -4,8 +4,10 @@ use super::consumers::ReadConsumers;
 use super::limits::ReadLimits;
 use super::reader::Reader;
 use super::report::Problem;
+use super::store::ReadStore;
 use super::upstreams::ReadUpstreams;
 use crate::gate::KeyPart;
+use crate::store::StoreSpec;
 
 /// Rejects numbers of consumers for limits that the configuration does not have.
 pub(super) fn check_limits(consumers: &ReadConsumers<'_>, limits: &ReadLimits) {
@@ -16,6 +18,14 @@ pub(super) fn check_limits(consumers: &ReadConsumers<'_>, limits: &ReadLimits) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None => problem.help(format!("define it: [limits.{}]", own.limit.text)),
         });
+    }
+}
+
+/// Rejects consumers in a Redis that the configuration does not have.
+pub(super) fn check_store(consumers: &ReadConsumers<'_>, store: Option<&ReadStore>, reader: &Reader<'_>) {
+    if let (Some(span), Some(StoreSpec::Memory)) = (consumers.redis(), store.map(|store| &store.spec)) {
+        let problem = Problem::error(span, "the consumers are in Redis, and [store] has no `url`");
+        reader.report(problem.help("name the Redis: [store] url = \"redis://127.0.0.1:6379\"").derived());
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::HeaderName;
 use toml::de::DeTable;
@@ -14,15 +15,14 @@ use super::keys::{CONSUMER, CONSUMERS};
 use super::reader::Reader;
 use super::report::Problem;
 use super::table::{Name, Table, entries, in_order};
-use super::tier_name::is_tier_name;
-use crate::consumers::{Consumer, CredentialHash, Directory, UnknownConsumer};
+use crate::consumers::{
+    Consumer, CredentialHash, Directory, StoredConsumers, UnknownConsumer, is_consumer_name, is_tier_name,
+};
 use crate::gate::{ClientIp, ConsumerRules, CredentialSource};
 use crate::proxy::ConsumerForwarding;
 use crate::suggest::nearest;
 use crate::time::Clock;
 
-/// The most characters of a consumer's name: it is logged, and sent to upstreams.
-const MAX_NAME: usize = 128;
 /// The longest file of consumers in bytes.
 const MAX_FILE: usize = 256 << 20;
 
@@ -48,6 +48,9 @@ pub(super) struct ReadConsumers<'a> {
 struct Settings {
     source: CredentialSource,
     unknown: UnknownConsumer,
+    has_file: bool,
+    /// How long consumers from Redis are cached, if they are used, and the span of the key that says so.
+    redis: Option<(Duration, Range<usize>)>,
     forwarding: ConsumerForwarding,
 }
 
@@ -62,7 +65,7 @@ pub(super) struct OwnNumbers<'a> {
 /// Reads the text of the file that `[consumers]` names; notes a problem if it can't be read.
 pub(super) fn file(item: Option<Item<'_>>, directory: &Path) -> Option<ConsumersFile> {
     let table = Table::of(item?, "[consumers]", &CONSUMERS)?;
-    let text = table.required("file")?.string_like("the name of a file", "")?;
+    let text = table.given("file")?.string_like("the name of a file", "")?;
     let (path, bytes) = text.read_file(directory);
     let name = path.display().to_string();
     let bytes = match bytes {
@@ -96,7 +99,7 @@ impl<'a> ReadConsumers<'a> {
                     read.has_mistakes |= read.add(&name, item).is_none();
                 }
             }
-            None => read.has_mistakes = true,
+            None => read.has_mistakes = read.settings.as_ref().is_none_or(|settings| settings.has_file),
         }
         read
     }
@@ -111,9 +114,14 @@ impl<'a> ReadConsumers<'a> {
         self.settings.as_ref()?.source.header()
     }
 
-    /// Whether a consumer has this tier; true if that is not known because of a mistake.
+    /// Whether a consumer has this tier; true if that is not known, because of a mistake or since consumers are in Redis.
     pub fn have_tier(&self, tier: &str) -> bool {
-        self.has_mistakes || self.tiers.contains(tier)
+        self.has_mistakes || self.redis().is_some() || self.tiers.contains(tier)
+    }
+
+    /// The span of the key that says that consumers are in Redis, if they are.
+    pub fn redis(&self) -> Option<Range<usize>> {
+        self.settings.as_ref()?.redis.as_ref().map(|(_, span)| span.clone())
     }
 
     /// The warning about a tier that no consumer has.
@@ -145,9 +153,11 @@ impl<'a> ReadConsumers<'a> {
             return Some((None, None));
         }
         let settings = self.settings.filter(|_| !self.has_mistakes)?;
-        let Settings { source, unknown, forwarding } = settings;
+        let Settings { source, unknown, forwarding, redis, .. } = settings;
+        let stored = redis.map(|(lifetime, _)| StoredConsumers::new(lifetime));
         client_ip.remove_headers.extend([forwarding.name_header.as_str(), forwarding.tier_header.as_str()]);
-        let rules = ConsumerRules { source, unknown, directory: self.directory, clock: Clock::System };
+        let rules =
+            ConsumerRules { source, unknown, directory: self.directory, stored, clock: Clock::System };
         Some((Some(Box::new(rules)), Some(forwarding)))
     }
 
@@ -190,11 +200,19 @@ fn settings(item: Item<'_>) -> Option<Settings> {
     let header = |key| header_name(table.item(key), "such as \"x-consumer-name\"");
     let (name_header, tier_header) = (header("name_header"), header("tier_header"));
     let forwards_credential = table.boolean("forward_credential");
+    let has_file = table.given("file").is_some();
+    let (lifetime, redis_span) = (table.duration_or_off("redis_cache"), table.item("redis_cache").span());
     table.close();
+    if !has_file && matches!(lifetime, Ok(None)) {
+        let problem = item.error("[consumers] does not say where the consumers are");
+        let help = "name a file: file = \"consumers.toml\", or write redis_cache = \"10s\" if another program adds them to Redis";
+        return item.reject(problem.help(help));
+    }
+    let redis = lifetime.ok()?.map(|lifetime| (lifetime, redis_span));
     let source = source?;
     let hidden = (!forwards_credential?).then(|| source.clone());
     let forwarding = ConsumerForwarding { name_header: name_header?, tier_header: tier_header?, hidden };
-    Some(Settings { source, unknown: unknown?, forwarding })
+    Some(Settings { source, unknown: unknown?, has_file, redis, forwarding })
 }
 
 fn source(item: Item<'_>) -> Option<CredentialSource> {
@@ -204,17 +222,14 @@ fn source(item: Item<'_>) -> Option<CredentialSource> {
 }
 
 fn check_name(name: &Name<'_>, item: Item<'_>) -> bool {
-    let is_right = !name.text.is_empty()
-        && name.text.chars().count() <= MAX_NAME
-        && !name.text.contains(char::is_control)
-        && name.text.trim() == name.text;
-    if !is_right {
+    let is_valid = is_consumer_name(name.text);
+    if !is_valid {
         let problem =
             Problem::error(name.span.clone(), format!("`{}` can't be the name of a consumer", name.text));
         let help = "a name has 1 to 128 characters, without control characters, and spaces only inside";
         item.reader.report(problem.help(help));
     }
-    is_right
+    is_valid
 }
 
 fn credentials(item: Item<'_>) -> Option<Vec<(CredentialHash, Item<'_>)>> {

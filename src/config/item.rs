@@ -187,14 +187,10 @@ impl<'a> Item<'a> {
     pub fn time(self) -> Option<Timestamp> {
         let form = "write it without quotes: 2027-01-31T12:00:00Z or 2027-01-31";
         let Some(time) = self.value.get_ref().as_datetime() else { return self.wrong_type("a time", form) };
-        let text = time.to_string();
-        let parsed = match (time.time, time.offset) {
-            (None, None) => format!("{text}T00:00:00Z").parse::<jiff::Timestamp>().ok(),
-            (Some(_), Some(_)) => text.parse().ok(),
-            _ => None,
-        };
-        let micros = parsed.and_then(|time| u64::try_from(time.as_microsecond()).ok());
-        micros.map(Timestamp).or_else(|| {
+        // Local times have no offset.
+        let is_whole = time.time.is_some() == time.offset.is_some();
+        let parsed = is_whole.then(|| Timestamp::parse(&time.to_string())).flatten();
+        parsed.or_else(|| {
             let problem =
                 self.error(format!("`{}` must be a date, or a date and time with its offset", self.name));
             self.reject(problem.help(form))

@@ -14,7 +14,8 @@ use super::credential::CredentialHash;
 pub struct Directory {
     by_credential: HashMap<CredentialHash, Arc<Consumer>>,
     by_name: HashMap<Box<str>, Arc<Consumer>>,
-    cache: Cache,
+    /// Unknown credentials are not in it, so that a flood of them evicts none.
+    cache: Cache<Arc<Consumer>>,
 }
 
 /// A credential that belongs to another consumer already.
@@ -48,8 +49,12 @@ impl Directory {
     /// The consumer of a credential.
     #[must_use]
     pub fn find(&self, credential: &[u8]) -> Option<Arc<Consumer>> {
-        let find = || self.by_credential.get(&CredentialHash::of(credential)).cloned();
-        self.cache.get(credential, find)
+        if let Some(consumer) = self.cache.get(credential) {
+            return Some(consumer);
+        }
+        let consumer = Arc::clone(self.by_credential.get(&CredentialHash::of(credential))?);
+        self.cache.put(credential, Arc::clone(&consumer));
+        Some(consumer)
     }
 
     /// The consumer of this name.

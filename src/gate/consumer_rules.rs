@@ -1,6 +1,7 @@
 //! How the consumer of a request is identified.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, HeaderName};
@@ -9,7 +10,10 @@ use super::access::{Access, Identity};
 use super::key_part::{KeyPart, PartValue, header};
 use super::missing::missing_detail;
 use super::subject::Subject;
-use crate::consumers::{ConsumerError, Directory, UnknownConsumer};
+use crate::consumers::{
+    Consumer, ConsumerError, CredentialHash, Directory, StoredConsumers, UnknownConsumer,
+};
+use crate::limiter::Limiter;
 use crate::time::Clock;
 
 /// Where the credential of a request is.
@@ -28,8 +32,10 @@ pub struct ConsumerRules {
     pub source: CredentialSource,
     /// What is done with a request whose credential belongs to no consumer.
     pub unknown: UnknownConsumer,
-    /// The consumers.
+    /// The consumers of the file.
     pub directory: Directory,
+    /// The consumers in Redis, if they are used.
+    pub stored: Option<StoredConsumers>,
     /// The clock that `expires` is compared with.
     pub clock: Clock,
 }
@@ -103,7 +109,7 @@ impl ConsumerRules {
     pub(super) fn identify(&self, subject: &Subject<'_>) -> Identity {
         let access = subject.route.map_or(&Access::Default, |route| &route.access);
         let found = match self.source.value(subject) {
-            PartValue::One(credential) => self.directory.find(&credential).ok_or(ConsumerError::Unknown),
+            PartValue::One(credential) => self.find(&credential),
             PartValue::Missing => Err(ConsumerError::Missing),
             PartValue::Several(_) => Err(ConsumerError::Differing),
         };
@@ -113,8 +119,37 @@ impl ConsumerRules {
                 access.check(&consumer)?;
                 Ok(Some(consumer))
             }
+            // Whether it has a consumer is known after the record is read.
+            Err(ConsumerError::NotFetched) => Err(ConsumerError::NotFetched),
             Err(_) if access.is_anonymous(self.unknown == UnknownConsumer::Anonymous) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    fn find(&self, credential: &[u8]) -> Result<Arc<Consumer>, ConsumerError> {
+        // A cached consumer of Redis was not in the file, which is immutable, so the file needs no lookup before.
+        match self.stored.as_ref().map(|stored| stored.find(credential)) {
+            None => self.directory.find(credential).ok_or(ConsumerError::Unknown),
+            Some(Err(ConsumerError::NotFetched)) => {
+                self.directory.find(credential).ok_or(ConsumerError::NotFetched)
+            }
+            Some(found) => found,
+        }
+    }
+
+    /// The hash of the credential of a request; none if the request has none, or several that differ.
+    #[must_use]
+    pub fn credential_hash(&self, subject: &Subject<'_>) -> Option<CredentialHash> {
+        match self.source.value(subject) {
+            PartValue::One(credential) => Some(CredentialHash::of(&credential)),
+            PartValue::Missing | PartValue::Several(_) => None,
+        }
+    }
+
+    /// Reads the consumer of a request from Redis, if consumers are there.
+    pub(super) async fn fetch(&self, subject: &Subject<'_>, limiter: &Limiter) {
+        if let (Some(stored), PartValue::One(credential)) = (&self.stored, self.source.value(subject)) {
+            stored.fetch(&credential, limiter).await;
         }
     }
 }

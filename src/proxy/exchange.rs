@@ -30,11 +30,11 @@ use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
 use super::{grpc, http2, max_forwards, own_limits, tunnel};
+use crate::consumers::ConsumerError;
 use crate::gate::{RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
-use crate::telemetry::Outcome;
 use crate::time::{Micros, cached_now, monotonic};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
@@ -136,6 +136,11 @@ impl<'p> Exchange<'p> {
         let Admitted { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
             let mut plan = self.plan(normalized, &head)?;
+            if let Err(ConsumerError::NotFetched) = plan.identity {
+                // Boxed because few requests wait for this, and it would enlarge the future of all.
+                Box::pin(self.fetch_consumer(&head)).await;
+                plan = self.plan(Ok(()), &head)?;
+            }
             let (permit, delay) = self.admit(&head, &plan).await?;
             if let Err(error) = plan.identity {
                 return Err(Rejection::Unidentified(error));
@@ -143,7 +148,8 @@ impl<'p> Exchange<'p> {
             if let Some(missing) = plan.missing.take() {
                 return Err(Rejection::MissingKey(missing));
             }
-            Admitted { plan: self.forward_plan(&head, &plan), permit, delay }
+            let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, &plan);
+            Admitted { plan, permit, delay }
         };
         self.wait(delay).await;
         let Some(plan) = plan else { return Err(Rejection::no_route(&head)) };
@@ -197,15 +203,17 @@ impl<'p> Exchange<'p> {
         }
     }
 
+    async fn fetch_consumer(&self, head: &RequestHead) {
+        let gate = &self.proxy.snapshot.gate;
+        gate.fetch_consumer(self.client.identity(), head, &self.proxy.limiter).await;
+    }
+
     /// Checks the limits: the permit, and the delay of a limit that shapes traffic.
     async fn admit(
         &mut self,
         head: &RequestHead,
         plan: &RequestPlan<'_>,
     ) -> Result<(Permit, Micros), Rejection> {
-        for limit in &plan.exempt {
-            self.proxy.counts.record_decision(*limit, Outcome::Exempt);
-        }
         let admission = own_limits::decide(self.proxy, plan).await;
         if let Some(entry) = &mut self.log_entry {
             let gate = &self.proxy.snapshot.gate;
@@ -215,10 +223,6 @@ impl<'p> Exchange<'p> {
         (self.statuses, self.status_source) = (statuses, source);
         self.reservation = reservation;
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
-    }
-
-    fn forward_plan(&self, head: &RequestHead, plan: &RequestPlan<'_>) -> Option<ForwardPlan> {
-        ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), head, plan)
     }
 
     /// Sleeps out the delay of a limit that shapes traffic. If the client disconnects meanwhile, nothing is forwarded.

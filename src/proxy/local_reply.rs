@@ -205,18 +205,21 @@ impl<'a> RejectedRequest<'a> {
         response
     }
 
-    /// The response to a request that is not served as a consumer's: 401 where another credential could help, or 403.
+    /// The response to a request that is not served as a consumer's.
     fn unidentified(&self, error: ConsumerError) -> LocalReply {
-        let is_unauthorized = error.is_unauthorized();
-        let status = if is_unauthorized { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
+        let status = error.status();
         let detail = match (error, self.credential) {
             (ConsumerError::Missing, Some(source)) => source.missing_detail(),
             _ => error.to_string(),
         };
-        let mut response = self.explained(status, &detail, None);
+        let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
+        let mut response = self.explained(status, &detail, is_unavailable.then_some(1));
         response.head.fields.push(CACHE_CONTROL, b"no-store");
-        if let Some(source) = self.credential.filter(|_| is_unauthorized) {
+        if let Some(source) = self.credential.filter(|_| status == StatusCode::UNAUTHORIZED) {
             response.head.fields.push(WWW_AUTHENTICATE, source.challenge().as_bytes());
+        }
+        if is_unavailable {
+            response.head.fields.push(RETRY_AFTER, b"1");
         }
         response
     }

@@ -11,6 +11,7 @@ use crate::gate::RequestPlan;
 use crate::http1::names::CACHE_CONTROL;
 use crate::limit::{DenyReason, Policy};
 use crate::limiter::{Admission, LimitStatus, StatusSource};
+use crate::telemetry::Outcome;
 
 /// The body. Times are in whole seconds, rounded up, as in the rate headers.
 #[derive(Serialize)]
@@ -45,6 +46,9 @@ struct LimitState<'a> {
 /// Checks the limits of a request: charges them, unless the route only shows them.
 pub(super) async fn decide(proxy: &Proxy, plan: &RequestPlan<'_>) -> Admission {
     let limits = &proxy.snapshot.gate.limits;
+    for limit in &plan.exempt {
+        proxy.counts.record_decision(*limit, Outcome::Exempt);
+    }
     if only_shows_limits(&proxy.snapshot, plan) {
         // Boxed so that it does not enlarge every request's future.
         return Box::pin(proxy.limiter.peek(limits, &plan.charges)).await;

@@ -13,6 +13,7 @@ mod spec;
 mod url;
 mod wire;
 
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use bytes::Bytes;
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::Value;
 use fred::types::config::Server;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
 pub use script::{CHANGE, Script, TAKE};
 pub use spec::RedisSpec;
@@ -39,6 +40,8 @@ use crate::time::{Clock, Micros, monotonic};
 const APPLIED_AT_ONCE: usize = 32;
 /// The same if all of them are late charges, each of which costs about as much as a take.
 const LATE_AT_ONCE: usize = 128;
+/// The most records that are read at the same time over one connection.
+const MAX_RECORDS: usize = 1_024;
 /// The most SCAN calls for one list of keys, each over a thousand names.
 const MAX_SCANS: usize = 1_000;
 
@@ -55,6 +58,8 @@ struct Inner {
     is_cluster: bool,
     /// Makes the reconnector replace the connection.
     reconnect: Arc<Notify>,
+    /// Bounds the records that are being read.
+    records: Semaphore,
 }
 
 impl Redis {
@@ -85,7 +90,15 @@ impl Redis {
         tokio::spawn(reconnector.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
         let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));
         let batcher = Batcher::new(Arc::clone(&client), is_cluster);
-        Self { inner: Arc::new(Inner { client, batcher, is_cluster, reconnect }) }
+        Self {
+            inner: Arc::new(Inner {
+                client,
+                batcher,
+                is_cluster,
+                reconnect,
+                records: Semaphore::new(MAX_RECORDS),
+            }),
+        }
     }
 
     /// Waits at most `timeout` for a connection, and no longer than until it fails.
@@ -211,6 +224,18 @@ impl Redis {
             known += usize::from(count > 0);
         }
         Ok(known)
+    }
+
+    /// The fields of the record `PREFIX:consumer:HASH`; none if there is no such record.
+    ///
+    /// # Errors
+    /// If there was no well-formed reply within the deadline, or too many records are being read.
+    pub async fn consumer_record(&self, hash: &str) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+        let _permit = self.inner.records.try_acquire().map_err(|_| StoreError::QueueFull)?;
+        let name = format!("{}:consumer:{hash}", self.inner.client.prefix());
+        let fields: HashMap<Bytes, Bytes> =
+            self.inner.client.command("HGETALL", vec![name.into()], None).await?;
+        Ok(fields.into_iter().collect())
     }
 
     /// The keys of `policy`, at most `max`, among about a million names of each node.

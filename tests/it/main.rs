@@ -36,6 +36,7 @@ mod consumers {
     mod file;
     mod forwarding;
     mod identification;
+    mod in_redis;
     pub mod setup;
 }
 /// What is forwarded: headers, paths, statuses and Via, in both directions.

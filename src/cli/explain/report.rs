@@ -7,12 +7,14 @@ use http::{Method, StatusCode};
 use super::rows::Rows;
 use super::{cors, forwarding, limits, routing};
 use crate::config::Loaded;
+use crate::consumers::ConsumerError;
 use crate::gate::{
     ClientIdentity, ConsumerRules, Gate, Identity, RequestError, RequestPlan, RouteId, normalize,
 };
 use crate::http1::RequestHead;
 use crate::id_vec::Id as _;
 use crate::proxy::ConfigSnapshot;
+use crate::store::StoreSpec;
 
 /// Explains a request: its route, its limits and its response or upstream.
 pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestHead) -> String {
@@ -91,9 +93,19 @@ fn explain_plan(
         limits::explain(rows, loaded, *id, &subject);
     }
     rows.gap();
+    if let (Err(ConsumerError::NotFetched), Some(rules)) = (&plan.identity, &gate.consumers) {
+        rows.row(
+            "response",
+            "depends on the consumer, which is in Redis, if there is one; this command does not read it",
+        );
+        if let (Some(hash), StoreSpec::Redis(store)) = (rules.credential_hash(&subject), &loaded.config.store)
+        {
+            rows.row("", format!("see: redis-cli HGETALL {}:consumer:{hash}", store.prefix));
+        }
+        return;
+    }
     if let Err(error) = &plan.identity {
-        let status = if error.is_unauthorized() { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
-        explain_rejection(rows, snapshot, status, error);
+        explain_rejection(rows, snapshot, error.status(), error);
         rows.row("", "its limits are charged, and may deny it first");
         return;
     }

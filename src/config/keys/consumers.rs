@@ -2,6 +2,7 @@
 
 use super::key::{Default, Key, Keys, Kind};
 use super::limits::NUMBERS;
+use super::units::{DAY, SECOND};
 
 /// The keys of `[consumers]`.
 pub static CONSUMERS: Keys = Keys {
@@ -9,8 +10,15 @@ pub static CONSUMERS: Keys = Keys {
         Key {
             name: "file",
             kind: Kind::Text,
-            default: Default::Required("file = \"consumers.toml\""),
-            doc: "The file of consumers, relative to the directory of the configuration file",
+            default: Default::Words("none"),
+            doc: "The file of consumers, relative to the directory of the configuration file; needed unless `redis_cache` is set",
+        },
+        Key {
+            name: "redis_cache",
+            kind: Kind::DurationOrOff(SECOND, DAY),
+            default: Default::Toml("\"off\""),
+            doc: "Looks up credentials that the file does not have in the Redis of `[store]`, and uses what it has read for \
+              this time: the longest time until a change there takes effect; `\"off\"`: only the file has consumers",
         },
         Key {
             name: "credential",

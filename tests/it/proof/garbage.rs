@@ -93,12 +93,12 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     send(2, 2, ChargeKind::Take);
     send(2, 3, ChargeKind::Check);
     send(9, 3, ChargeKind::Take);
-    // Two days are longer than any of these limits remembers, and the latest stamp that is written here lies two days
-    // ahead: behind a block such a state stays as it is, and is one. A hold that is plausible in all its numbers
-    // is one as well, and ends when it says.
+    // Two days are longer than any of these limits remembers, and the latest time that is written here is two days ahead.
     let mut later = START + 97 * HOUR;
     if matches!(first.reason, DenyReason::Ban | DenyReason::Block) {
-        later = later.max(START + first.retry_after.unwrap().0);
+        // A ban or a block that is plausible in all its numbers is one, and ends when it says. The state behind it is not
+        // read before, and may have the same time, so that it is a valid one when they end.
+        later += first.retry_after.unwrap().0;
     }
     stores.set_clock(later);
     let again = send(1, 4, ChargeKind::Take);

@@ -135,6 +135,22 @@ fn discovered_addresses_are_verified_by_the_configured_name() {
     assert!(is_refused(&with(&watched, "")));
 }
 
+/// Consumers in Redis need one more.
+#[test]
+fn consumers_need_another_right() {
+    let redis = RedisServer::start();
+    admit(&redis, "", "tidegate", &documented("tidegate", "+hgetall"));
+    redis.cli(&["hset", "tidegate:consumer:00", "name", "acme"]);
+    redis.cli(&["acl", "setuser", "default", "off"]);
+    run(async {
+        let store = Redis::connect(&super::spec(&format!("redis://tidegate:SECRET@{}", redis.addr())));
+        store.wait_connected(PATIENCE).await.unwrap();
+        let record = store.consumer_record("00").await.unwrap();
+        assert_eq!(record, [("name".into(), "acme".into())]);
+        assert_eq!(store.consumer_record("01").await.unwrap(), []);
+    });
+}
+
 /// What docs/redis.md tells to give to the proxy's user is enough for all that it does, and no other key is its own.
 #[test]
 fn an_acl_user_needs_few_rights() {
@@ -153,6 +169,8 @@ fn an_acl_user_needs_few_rights() {
             assert_eq!(store.change(&policies, &[(PolicyId(0), key)], change).await.unwrap(), 1);
         }
         assert_eq!(store.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, 4);
+        let refused = store.consumer_record("00").await.unwrap_err();
+        assert!(refused.to_string().contains("NOPERM"), "{refused}");
         let elsewhere = Redis::connect(&RedisSpec { prefix: "other".into(), ..spec.clone() });
         elsewhere.wait_connected(PATIENCE).await.unwrap();
         let refused = elsewhere.take(&policies, &[charge(0, 1)]).await.unwrap_err();

@@ -1,0 +1,131 @@
+//! Consumers in Redis, which another program adds and changes while the proxy runs.
+
+use super::setup::{CONSUMERS, ConsumersFile, status_of, with_key};
+use crate::support::{RedisServer, Tidegate, eventually};
+
+const TABLE: &str =
+    "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[consumers]\nredis_cache = \"1s\"\n";
+const ROUTES: &str = "\
+    [limits.each]\nrate = \"2/day\"\nkey = \"consumer\"\n\
+    tiers = { by = \"consumer\", pro = { rate = \"5/day\" } }\n\
+    [[routes]]\npath = \"/pro\"\nconsumers = [\"pro\"]\nrespond = { body = \"pro\" }\n\
+    [[routes]]\npath = \"/free\"\nrespond = { body = \"free\" }\n\
+    [[routes]]\npath = \"/*\"\nlimits = [\"each\"]\nrespond = { body = \"all\" }\n";
+
+/// Writes the record of a credential.
+fn put(redis: &RedisServer, credential: &str, fields: &[&str]) {
+    let hash = tidegate::consumers::CredentialHash::of(credential.as_bytes());
+    redis.cli(&[&["hset", &format!("test:consumer:{hash}")], fields].concat());
+}
+
+/// Starts a proxy with this store.
+fn start(redis: &RedisServer, config: &str) -> Tidegate {
+    let store = format!("[store]\nurl = \"{}\"\nprefix = \"test\"\ntimeout = \"1s\"\n", redis.url());
+    Tidegate::start(&(config.to_owned() + &store))
+}
+
+/// The same, and waits until it can read Redis.
+fn start_connected(redis: &RedisServer, config: &str) -> Tidegate {
+    let proxy = start(redis, config);
+    eventually("an unknown credential gets 401", || status_of(&proxy, "/pro", "unknown") == 401);
+    proxy
+}
+
+#[test]
+fn consumers_are_read_from_redis_when_they_are_first_seen_and_after_the_cache_time() {
+    let redis = RedisServer::start();
+    put(&redis, "k-1", &["name", "acme", "tier", "pro", "plan", "ignored"]);
+    put(&redis, "k-2", &["name", "small"]);
+    put(&redis, "k-3", &["name", "gone", "blocked", "1"]);
+    put(&redis, "k-4", &["name", "old", "expires", "2026-01-01"]);
+    let proxy = start_connected(&redis, &(TABLE.to_owned() + ROUTES));
+    for (path, key, status) in [
+        ("/pro", "k-1", 200),
+        ("/pro", "k-2", 403),
+        ("/free", "k-2", 200),
+        ("/free", "k-3", 403),
+        ("/free", "k-4", 401),
+        ("/free", "k-5", 401),
+    ] {
+        assert_eq!(status_of(&proxy, path, key), status, "{path} with {key}");
+    }
+    assert_eq!(with_key(&proxy, "/", "k-1").header("x-ratelimit-limit"), Some("5"));
+    assert_eq!(with_key(&proxy, "/", "k-2").header("x-ratelimit-limit"), Some("2"));
+
+    let reads = redis.calls("hgetall");
+    for _ in 0..20 {
+        assert_eq!(status_of(&proxy, "/pro", "k-1"), 200);
+    }
+    assert!(redis.calls("hgetall") <= reads + 10, "it is cached");
+
+    put(&redis, "k-5", &["name", "new"]);
+    eventually("a new consumer is served", || status_of(&proxy, "/free", "k-5") == 200);
+    put(&redis, "k-5", &["blocked", "true"]);
+    eventually("a consumer is blocked", || status_of(&proxy, "/free", "k-5") == 403);
+}
+
+#[test]
+fn the_file_precedes_redis() {
+    let redis = RedisServer::start();
+    put(&redis, "k-2", &["name", "other"]);
+    put(&redis, "k-9", &["name", "stored"]);
+    let file = ConsumersFile::new(CONSUMERS);
+    let proxy = start_connected(&redis, &(file.table("redis_cache = \"1s\"") + ROUTES));
+    for _ in 0..2 {
+        assert_eq!(status_of(&proxy, "/pro", "k-2"), 200, "acme of the file");
+        assert_eq!(status_of(&proxy, "/free", "k-9"), 200);
+        assert_eq!(status_of(&proxy, "/free", "k-10"), 401);
+    }
+}
+
+#[test]
+fn without_redis_known_consumers_are_served_and_others_get_503() {
+    let mut redis = RedisServer::start();
+    put(&redis, "k-1", &["name", "acme", "tier", "pro"]);
+    let proxy = start_connected(&redis, &(TABLE.to_owned() + ROUTES));
+    assert_eq!(status_of(&proxy, "/pro", "k-1"), 200);
+    redis.kill();
+    eventually("the store is unavailable", || proxy.metric("tidegate_store_up") == 0);
+    let unknown = with_key(&proxy, "/free", "k-2");
+    assert_eq!((unknown.status(), unknown.header("retry-after")), (503, Some("1")), "{unknown:?}");
+    assert_eq!(unknown.header("content-type"), Some("application/problem+json"));
+    assert_eq!(status_of(&proxy, "/pro", "k-1"), 200);
+    // Longer than the cache time: the record is outdated, and can't be read.
+    eventually("the record was to be read again", || {
+        proxy.logged("a consumer can't be read from Redis") > 0 && status_of(&proxy, "/pro", "k-1") == 200
+    });
+    redis.restart();
+    eventually("Redis, which is empty now, is read again", || status_of(&proxy, "/pro", "k-1") == 401);
+}
+
+#[test]
+fn without_redis_requests_are_anonymous_where_that_is_allowed() {
+    let redis = RedisServer::absent();
+    let proxy = start(&redis, &(TABLE.to_owned() + "unknown = \"anonymous\"\n" + ROUTES));
+    assert_eq!(status_of(&proxy, "/free", "k-1"), 200);
+    assert_eq!(status_of(&proxy, "/pro", "k-1"), 503);
+}
+
+#[test]
+fn a_malformed_record_identifies_no_consumer() {
+    let redis = RedisServer::start();
+    put(&redis, "k-1", &["tier", "pro"]);
+    let proxy = start_connected(&redis, &(TABLE.to_owned() + ROUTES));
+    assert_eq!(status_of(&proxy, "/free", "k-1"), 401);
+    let line = proxy.wait_log("is ignored");
+    assert!(line.contains("`name` must have 1 to 128 characters"), "{line}");
+    assert!(!line.contains("k-1"), "{line}");
+}
+
+#[test]
+fn a_missing_permission_does_not_affect_the_limits() {
+    let redis = RedisServer::start();
+    redis.cli(&["acl", "setuser", "default", "-hgetall"]);
+    let proxy = start(&redis, &(TABLE.to_owned() + "unknown = \"anonymous\"\n" + ROUTES));
+    for _ in 0..20 {
+        assert_eq!(status_of(&proxy, "/free", "k-1"), 200);
+    }
+    assert_eq!(status_of(&proxy, "/pro", "k-1"), 503);
+    assert_eq!(proxy.metric("tidegate_store_up"), 1);
+    proxy.wait_log("a consumer can't be read from Redis");
+}
