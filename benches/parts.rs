@@ -11,8 +11,8 @@ use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{EncodingKey, Header};
 use tidegate::config;
 use tidegate::gate::{
-    Cost, Gate, KeyPart, KeySpec, LimitRule, OnMissing, PathPattern, Query, RequestView, Route, RouteId,
-    RouteTable, Rules, Trust, ValueCondition, ValuePattern,
+    ClientLocation, Cost, Gate, KeyPart, KeySpec, LimitRule, OnMissing, PathPattern, Query, RequestView,
+    Route, RouteId, RouteTable, Rules, Trust, ValueCondition, ValuePattern,
 };
 use tidegate::http1::{FieldName, Fields, RequestHead, names};
 use tidegate::jwt::{Algorithm, JwtSpec, KeySource, Keys, Verifier};
@@ -143,7 +143,9 @@ fn route_match(c: &mut Criterion) {
 
 /// Finds a route as the gate does.
 fn find(table: &RouteTable, host: &str, path: &str, head: &RequestHead) -> Option<RouteId> {
-    table.find(host, path, RequestView { head, method: &head.method, query: &Query::new(head.uri.query()) })
+    let location = ClientLocation::new([192, 0, 2, 1].into(), None);
+    let query = Query::new(head.uri.query());
+    table.find(host, path, RequestView { head, method: &head.method, query: &query, location: &location })
 }
 
 /// A gate whose one route is limited by a key of these parts.
@@ -168,6 +170,7 @@ fn gate(parts: &[&str]) -> Gate {
         hasher: KeyHasher::new(Some(b"sixteen bytes or more")),
         jwt: None,
         consumers: None,
+        geo: None,
     }
 }
 

@@ -11,6 +11,7 @@ mod cors_lints;
 pub mod defaults;
 mod encoded_slash;
 mod fingerprint;
+mod geo;
 mod headers;
 mod item;
 mod jwt;
@@ -51,6 +52,7 @@ pub use report::Report;
 pub use written::WrittenLimit;
 
 use self::consumers::ReadConsumers;
+use self::geo::ReadGeo;
 use self::item::Item;
 use self::keys::TOP;
 use self::limits::{Naming, Policies, ReadLimits};
@@ -223,6 +225,7 @@ fn syntax_error(text: &str, span: Range<usize>, message: &str) -> Problem {
 struct Sections<'a> {
     process: Option<Process>,
     client_ip: Option<ClientIp>,
+    geo: ReadGeo,
     consumers: ReadConsumers<'a>,
     listeners: Option<Vec<ListenerSpec>>,
     store: Option<ReadStore>,
@@ -265,8 +268,10 @@ impl<'a> Sections<'a> {
         consumer_checks::check_limits(&consumers, &limits);
         let defaults = default_limits(top.item("default_limits"), &limits);
         let mut upstreams = upstreams::upstreams(top.given("upstreams"), directory);
+        let geo = ReadGeo::read(top.given("geo"), directory);
         let mut names = routes::Names {
             limits: &limits,
+            geo: &geo,
             consumers: &consumers,
             upstreams: &mut upstreams,
             defaults: &defaults,
@@ -277,6 +282,7 @@ impl<'a> Sections<'a> {
         Self {
             process: process(top),
             client_ip,
+            geo,
             consumers,
             listeners,
             store,
@@ -299,6 +305,7 @@ impl<'a> Sections<'a> {
         jwt::check_parts(has_jwt, &self.limits, &self.upstreams, reader);
         consumer_checks::check_store(&self.consumers, self.store.as_ref(), reader);
         consumer_checks::check_parts(self.consumers.is_there(), &self.limits, &self.upstreams, reader);
+        self.geo.check_parts(&self.limits, &self.upstreams, reader);
     }
 
     /// Warns of suspicious combinations of valid sections.
@@ -337,6 +344,7 @@ impl<'a> Sections<'a> {
             hasher: store.hasher,
             jwt: self.jwt.ok()?.map(|spec| Verifier::new(spec, Clock::System).into()),
             consumers,
+            geo: self.geo.into_databases().ok()?,
         };
         let protected = Arc::new(protected_headers(&gate, &actions));
         let snapshot = ConfigSnapshot {

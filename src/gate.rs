@@ -7,7 +7,7 @@
 //! Matching a request against a route table:
 //! ```
 //! use http::Method;
-//! use tidegate::gate::{PathPattern, Query, RequestView, Route, RouteTable};
+//! use tidegate::gate::{ClientLocation, PathPattern, Query, RequestView, Route, RouteTable};
 //! use tidegate::http1::RequestHead;
 //!
 //! let routes = RouteTable::new(vec![
@@ -16,7 +16,8 @@
 //! ]);
 //! let head = RequestHead::new(Method::GET, "/users/7?full=1".parse()?);
 //! let query = Query::new(head.uri.query());
-//! let request = RequestView { head: &head, method: &head.method, query: &query };
+//! let location = ClientLocation::new("192.0.2.1".parse()?, None);
+//! let request = RequestView { head: &head, method: &head.method, query: &query, location: &location };
 //!
 //! let id = routes.find("api.example.com", head.uri.path(), request);
 //! let route = id.map(|id| routes.get(id)).ok_or("no route matches")?;
@@ -32,6 +33,7 @@ mod client_ip;
 mod consumer_rules;
 mod credential_removal;
 mod error;
+mod geo;
 mod host;
 mod key_name;
 mod key_part;
@@ -47,6 +49,7 @@ mod plan;
 mod query;
 mod requested_host;
 mod route;
+mod route_match;
 mod rules;
 mod subject;
 mod table;
@@ -61,12 +64,14 @@ use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use self::key_text::key_name;
-use self::requested_host::requested_host;
+use self::plan::LimitMatches;
+use self::route_match::find_match;
 pub use access::{Access, Identity};
 pub use client_ip::{ClientIp, forwarded_value};
 pub use consumer_rules::{ConsumerRules, CredentialSource};
 pub use credential_removal::remove_credential;
 pub use error::RequestError;
+pub use geo::{ClientLocation, Country, Database, GeoCondition, GeoDatabases};
 pub use host::{HostPattern, host_of};
 pub use key_name::{NameError, Named};
 pub use key_part::{KeyPart, PartValue};
@@ -86,7 +91,7 @@ pub use table::{RouteId, RouteTable};
 pub use value_condition::{ValueCondition, header_ignores_case};
 pub use value_pattern::ValuePattern;
 
-use crate::http1::{RequestHead, has_only_chunked_coding};
+use crate::http1::RequestHead;
 use crate::id_vec::{Id, IdVec};
 use crate::jwt::{Token, Verifier};
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
@@ -113,14 +118,8 @@ pub struct Gate {
     pub jwt: Option<Arc<Verifier>>,
     /// How consumers are identified, if there is a `[consumers]`.
     pub consumers: Option<Box<ConsumerRules>>,
-}
-
-/// The charges and exemptions of the limits of one request, and the key part that it lacks.
-#[derive(Debug, Default)]
-struct LimitMatches {
-    charges: Charges,
-    exempt: SmallVec<[PolicyId; 2]>,
-    missing: Option<Box<MissingPart>>,
+    /// The databases of countries and autonomous systems, if there is a `[geo]`.
+    pub geo: Option<Box<GeoDatabases>>,
 }
 
 impl Gate {
@@ -134,25 +133,38 @@ impl Gate {
         client: ClientIdentity<'_>,
         head: &'a RequestHead,
     ) -> Result<RequestPlan<'a>, RequestError> {
-        let matched = self.match_route(head)?;
+        let location = self.locate(client, head);
+        let matched = self.match_route(head, &location)?;
         let route = matched.route.map(|id| self.routes.get(id));
         if route.is_some_and(|route| route.exceeds_max_body(head)) {
             return Err(RequestError::TooLarge);
         }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
-        let subject = self.subject(client, head, &matched);
+        let subject = self.subject(client, head, &matched, &location);
         let LimitMatches { charges, exempt, missing } = self.match_limits(limits, &subject)?;
-        let Subject { address: client, identity, .. } = subject;
+        let Subject { identity, .. } = subject;
+        let client = location.address;
         let RouteMatch { path, host, route, query } = matched;
         Ok(RequestPlan { path, host, client, route, query, charges, exempt, missing, identity })
+    }
+
+    /// The address of the client, and where it is.
+    #[must_use]
+    pub fn locate(&self, client: ClientIdentity<'_>, head: &RequestHead) -> ClientLocation<'_> {
+        let address = self.client_ip.client(client.address, &head.fields);
+        ClientLocation::new(address, self.geo.as_deref())
     }
 
     /// Reads the target of a request, and finds the route that it matches.
     ///
     /// # Errors
     /// A request that is rejected whatever route it matches.
-    pub fn match_route<'a>(&self, head: &'a RequestHead) -> Result<RouteMatch<'a>, RequestError> {
-        self.match_route_in(&self.routes, head, &head.method)
+    pub fn match_route<'a>(
+        &self,
+        head: &'a RequestHead,
+        location: &ClientLocation<'_>,
+    ) -> Result<RouteMatch<'a>, RequestError> {
+        self.match_route_in(&self.routes, head, &head.method, location)
     }
 
     /// The same in another table of routes, as if the request had another method.
@@ -165,32 +177,9 @@ impl Gate {
         routes: &RouteTable,
         head: &'a RequestHead,
         method: &Method,
+        location: &ClientLocation<'_>,
     ) -> Result<RouteMatch<'a>, RequestError> {
-        if *method == Method::CONNECT {
-            return Err(RequestError::Connect);
-        }
-        if self.routes.has_method_in_other_case(method) {
-            return Err(RequestError::MethodCase);
-        }
-        if !has_only_chunked_coding(&head.fields) {
-            return Err(RequestError::TransferCoding);
-        }
-        let path = normalize(head.uri.path())?;
-        if path.sent == "*" && *method != Method::OPTIONS {
-            return Err(RequestError::Asterisk);
-        }
-        let host = requested_host(head)?;
-        let query = Query::new(head.uri.query());
-        let route = routes.find(&host, path.matched(), RequestView { head, method, query: &query });
-        // Checked after the match, because the query is decoded only if a condition reads it.
-        if query.has_too_many_parameters() {
-            return Err(RequestError::TooManyParameters);
-        }
-        let keeps_slash = route.is_some_and(|id| routes.get(id).keeps_encoded_slash);
-        if path.encoded_slash && !keeps_slash {
-            return Err(RequestError::EncodedSlash);
-        }
-        Ok(RouteMatch { path, host, route, query })
+        find_match(&self.routes, routes, (head, method), location)
     }
 
     /// The attributes of a request that keys are made of, once its route is found.
@@ -200,8 +189,8 @@ impl Gate {
         client: ClientIdentity<'a>,
         head: &'a RequestHead,
         matched: &'a RouteMatch<'_>,
+        location: &'a ClientLocation<'a>,
     ) -> Subject<'a> {
-        let address = self.client_ip.client(client.address, &head.fields);
         let mut subject = Subject {
             head,
             query: &matched.query,
@@ -209,8 +198,8 @@ impl Gate {
             path: matched.path.matched(),
             peer: client.address,
             tls_subject: client.tls_subject,
-            address,
-            client: self.client_ip.counted(address),
+            location,
+            client: self.client_ip.counted(location.address),
             route: matched.route.map(|id| self.routes.get(id)),
             token: Token::new(self.jwt.as_deref(), &head.fields),
             identity: Ok(None),
@@ -226,8 +215,9 @@ impl Gate {
     ///
     /// [`ConsumerError::NotFetched`]: crate::consumers::ConsumerError::NotFetched
     pub async fn fetch_consumer(&self, client: ClientIdentity<'_>, head: &RequestHead, limiter: &Limiter) {
-        if let (Some(rules), Ok(matched)) = (&self.consumers, self.match_route(head)) {
-            rules.fetch(&self.subject(client, head, &matched), limiter).await;
+        let location = self.locate(client, head);
+        if let (Some(rules), Ok(matched)) = (&self.consumers, self.match_route(head, &location)) {
+            rules.fetch(&self.subject(client, head, &matched, &location), limiter).await;
         }
     }
 
@@ -241,6 +231,7 @@ impl Gate {
         plan: &RequestPlan<'_>,
         charge: &Charge,
     ) -> Option<String> {
+        let location = ClientLocation::new(plan.client, self.geo.as_deref());
         let subject = Subject {
             head,
             query: &plan.query,
@@ -248,7 +239,7 @@ impl Gate {
             path: plan.path.matched(),
             peer: client.address,
             tls_subject: client.tls_subject,
-            address: plan.client,
+            location: &location,
             client: self.client_ip.counted(plan.client),
             route: plan.route.map(|id| self.routes.get(id)),
             token: Token::new(self.jwt.as_deref(), &head.fields),
@@ -316,11 +307,12 @@ impl Gate {
             return LimitMatch::TooManyValues(part);
         }
         let key_rules = rule.key_rules(subject, key, &self.hasher);
-        if enforces && let Some(by) = rule.rules.block.matches(subject.address).or_else(|| key_rules.block())
+        if enforces
+            && let Some(by) = rule.rules.block.matches(subject.location.address).or_else(|| key_rules.block())
         {
             return LimitMatch::Blocked(by);
         }
-        if let Some(by) = rule.rules.allow.matches(subject.address).or_else(|| key_rules.allow()) {
+        if let Some(by) = rule.rules.allow.matches(subject.location.address).or_else(|| key_rules.allow()) {
             return LimitMatch::Allowed(by);
         }
         let key = match key {

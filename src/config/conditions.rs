@@ -3,12 +3,13 @@
 use http::Method;
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
 
+use super::geo::ReadGeo;
 use super::headers;
 use super::item::Item;
 use super::keys::NOT;
 use super::literal_patterns;
 use super::table::{Name, Table};
-use crate::gate::{HostPattern, ValueCondition, ValuePattern, header_ignores_case};
+use crate::gate::{Country, GeoCondition, HostPattern, ValueCondition, ValuePattern, header_ignores_case};
 
 /// The conditions of a route besides its path.
 pub(super) struct Conditions {
@@ -17,21 +18,27 @@ pub(super) struct Conditions {
     pub headers: Vec<(HeaderName, ValueCondition)>,
     pub query: Vec<(Box<str>, ValueCondition)>,
     pub cookies: Vec<(Box<str>, ValueCondition)>,
+    pub country: Option<GeoCondition<Country>>,
+    pub asn: Option<GeoCondition<u32>>,
 }
 
 /// Reads the conditions of a route.
-pub(super) fn conditions(table: &Table<'_>) -> Option<Conditions> {
+pub(super) fn conditions(table: &Table<'_>, geo: &ReadGeo) -> Option<Conditions> {
     let host = table.optional("host", host);
     let methods = table.optional("methods", headers::methods);
     let headers = table.optional("headers", |item| headers::pairs(item, header));
     let query = table.optional("query", |item| headers::pairs(item, named_value));
     let cookies = table.optional("cookies", |item| headers::pairs(item, named_value));
+    let country = table.optional("country", |item| geo.country(item));
+    let asn = table.optional("asn", |item| geo.asn(item));
     Some(Conditions {
         host: host.ok()?,
         methods: methods.ok()?.unwrap_or_default(),
         headers: headers.ok()?.unwrap_or_default(),
         query: query.ok()?.unwrap_or_default(),
         cookies: cookies.ok()?.unwrap_or_default(),
+        country: country.ok()?,
+        asn: asn.ok()?,
     })
 }
 

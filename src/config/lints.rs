@@ -105,7 +105,9 @@ fn skipped_without<'l>(limit: &'l ReadLimit, route: Option<&ReadRoute>) -> Optio
         | KeyPart::Query(_)
         | KeyPart::Jwt(_)
         | KeyPart::TlsSubject
-        | KeyPart::Consumer => true,
+        | KeyPart::Consumer
+        | KeyPart::Country
+        | KeyPart::Asn => true,
         // With HTTP/1.0 a request may have none.
         KeyPart::Host => route.is_none_or(|read| read.route.host.is_none()),
         KeyPart::PathParam(_) | KeyPart::Route => route.is_none(),

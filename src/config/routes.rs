@@ -9,6 +9,7 @@ use super::answers::status;
 use super::conditions::conditions;
 use super::consumers::ReadConsumers;
 use super::cors::{RouteCors, route_cors};
+use super::geo::ReadGeo;
 use super::headers;
 use super::item::Item;
 use super::keys::{RESPOND, ROUTE};
@@ -43,6 +44,7 @@ pub(super) struct ReadRoute {
 /// The names that routes refer to.
 pub(super) struct Names<'n> {
     pub limits: &'n ReadLimits,
+    pub geo: &'n ReadGeo,
     pub consumers: &'n ReadConsumers<'n>,
     pub upstreams: &'n mut ReadUpstreams,
     /// The limits of every route, with the spans of their names.
@@ -65,7 +67,7 @@ pub(super) fn routes(item: Option<Item<'_>>, names: &mut Names<'_>) -> Option<Ve
 fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRoute> {
     let table = Table::of(item, format!("route {number}"), &ROUTE)?;
     let path = table.required("path").and_then(path);
-    let conditions = conditions(&table);
+    let conditions = conditions(&table, names.geo);
     let name = table.optional("name", name);
     let limits = limits(&table, path.as_ref(), number, names);
     let keeps_encoded_slash = table.choice("encoded_slash", &[("refuse", false), ("keep", true)]);
@@ -85,6 +87,8 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
         headers: conditions.headers,
         query: conditions.query,
         cookies: conditions.cookies,
+        country: conditions.country,
+        asn: conditions.asn,
         limits: limits?,
         keeps_encoded_slash: keeps_encoded_slash?,
         max_body: max_body.ok()?.map(|most| most as u64),

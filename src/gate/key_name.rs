@@ -7,6 +7,7 @@ use http::header::AUTHORIZATION;
 
 use super::canonical;
 use super::client_ip::ClientIp;
+use super::geo::Country;
 use super::host::host_of;
 use super::key_part::{KeyPart, push_address};
 use super::method::is_method_value;
@@ -99,6 +100,12 @@ pub(super) fn push(
         }
         KeyPart::Method if !is_method_value(value) => {
             return Err(wrong("a registered method or `other`"));
+        }
+        KeyPart::Country if Country::parse(value).is_none() => {
+            return Err(wrong("the ISO 3166 code of a country"));
+        }
+        KeyPart::Asn if value.parse::<u32>().map(|asn| asn.to_string()).as_deref() != Ok(value) => {
+            return Err(wrong("the number of an autonomous system"));
         }
         KeyPart::Cookie(_) => parts.push(part.kind(), &canonical::cookie_value(value.as_bytes())),
         KeyPart::Header(name) if *name == AUTHORIZATION => {

@@ -39,6 +39,10 @@ pub enum KeyPart {
     TlsSubject,
     /// `consumer`: the name of the consumer; as the source of tiers, the consumer's tier.
     Consumer,
+    /// `country`: the country of the client's address.
+    Country,
+    /// `asn`: the number of the autonomous system of the client's address.
+    Asn,
 }
 
 /// The value of a key part in one request.
@@ -54,7 +58,7 @@ pub enum PartValue<'a> {
 
 impl KeyPart {
     /// Every form a key part can take, for messages.
-    pub const FORMS: [&'static str; 13] = [
+    pub const FORMS: [&'static str; 15] = [
         "client_ip",
         "header:NAME",
         "cookie:NAME",
@@ -67,6 +71,8 @@ impl KeyPart {
         "jwt:CLAIM",
         "tls:subject",
         "consumer",
+        "country",
+        "asn",
         "global",
     ];
 
@@ -83,6 +89,8 @@ impl KeyPart {
             ("method", None) => Self::Method,
             ("route", None) => Self::Route,
             ("consumer", None) => Self::Consumer,
+            ("country", None) => Self::Country,
+            ("asn", None) => Self::Asn,
             ("tls", Some("subject")) => Self::TlsSubject,
             ("header", _) => Self::Header(HeaderName::from_bytes(named?.as_bytes()).ok()?),
             ("cookie", _) => Self::Cookie(named?.into()),
@@ -119,6 +127,8 @@ impl KeyPart {
             Self::Consumer => {
                 subject.consumer().map(|consumer| Cow::Owned(consumer.name.as_bytes().to_vec()))
             }
+            Self::Country => subject.location.country().map(|country| Cow::Borrowed(country.as_bytes())),
+            Self::Asn => subject.location.asn().map(|asn| Cow::Owned(asn.to_string().into_bytes())),
         };
         PartValue::of(value.into_iter())
     }
@@ -138,6 +148,8 @@ impl KeyPart {
             Self::Jwt(_) => PartKind::Jwt,
             Self::TlsSubject => PartKind::TlsSubject,
             Self::Consumer => PartKind::Consumer,
+            Self::Country => PartKind::Country,
+            Self::Asn => PartKind::Asn,
         }
     }
 
@@ -151,8 +163,9 @@ impl KeyPart {
     /// issuer, and subjects of certificates by their authority.
     #[must_use]
     pub fn is_freely_chosen(&self) -> bool {
-        use KeyPart::{ClientIp, Consumer, Global, Jwt, Method, Route, TlsSubject};
-        !matches!(self, Global | ClientIp | Method | Route | Jwt(_) | TlsSubject | Consumer)
+        use KeyPart::{Asn, ClientIp, Consumer, Country, Global, Jwt, Method, Route, TlsSubject};
+        let is_fixed = matches!(self, Global | ClientIp | Country | Asn | Method | Route | TlsSubject);
+        !is_fixed && !matches!(self, Jwt(_) | Consumer)
     }
 
     /// Each value that a request has for this part, as a part of a key.
@@ -186,6 +199,8 @@ impl std::fmt::Display for KeyPart {
             Self::Jwt(claim) => write!(f, "jwt:{claim}"),
             Self::TlsSubject => f.write_str("tls:subject"),
             Self::Consumer => f.write_str("consumer"),
+            Self::Country => f.write_str("country"),
+            Self::Asn => f.write_str("asn"),
         }
     }
 }
@@ -257,6 +272,8 @@ mod tests {
             "jwt:sub",
             "tls:subject",
             "consumer",
+            "country",
+            "asn",
         ] {
             assert_eq!(KeyPart::parse(text).unwrap().to_string(), text);
         }

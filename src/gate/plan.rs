@@ -65,5 +65,13 @@ pub struct RequestPlan<'a> {
     pub identity: Identity,
 }
 
+/// The charges and exemptions of the limits of one request, and the key part that it lacks.
+#[derive(Debug, Default)]
+pub(super) struct LimitMatches {
+    pub charges: Charges,
+    pub exempt: SmallVec<[PolicyId; 2]>,
+    pub missing: Option<Box<MissingPart>>,
+}
+
 /// The charges of one request.
 pub type Charges = SmallVec<[Charge; 4]>;

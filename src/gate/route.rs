@@ -7,6 +7,7 @@ use http::header::HeaderName;
 
 use super::access::Access;
 use super::canonical;
+use super::geo::{ClientLocation, Country, GeoCondition};
 use super::host::HostPattern;
 use super::path_pattern::PathPattern;
 use super::query::Query;
@@ -31,6 +32,10 @@ pub struct Route {
     pub query: Vec<(Box<str>, ValueCondition)>,
     /// Conditions on cookies.
     pub cookies: Vec<(Box<str>, ValueCondition)>,
+    /// The countries of the client; none for any.
+    pub country: Option<GeoCondition<Country>>,
+    /// The autonomous systems of the client; none for any.
+    pub asn: Option<GeoCondition<u32>>,
     /// The limits, with the default ones, without duplicates.
     pub limits: Vec<PolicyId>,
     /// Whether a path may have an encoded slash.
@@ -53,6 +58,8 @@ impl Route {
             headers: Vec::new(),
             query: Vec::new(),
             cookies: Vec::new(),
+            country: None,
+            asn: None,
             limits: Vec::new(),
             keeps_encoded_slash: false,
             max_body: None,
@@ -68,7 +75,7 @@ impl Route {
 
     /// The first condition, besides host and path, that does not hold.
     #[must_use]
-    pub fn unmet(&self, RequestView { head, method, query }: RequestView<'_>) -> Option<Unmet<'_>> {
+    pub fn unmet(&self, RequestView { head, method, query, location }: RequestView<'_>) -> Option<Unmet<'_>> {
         if !self.accepts_method(method) {
             return Some(Unmet::Methods(&self.methods));
         }
@@ -84,7 +91,11 @@ impl Route {
             let mut unmet = self.cookies.iter().filter(|(name, want)| !want.holds(cookie_values(head, name)));
             unmet.next().map(|(name, condition)| Unmet::Cookie(name, condition))
         };
-        headers().or_else(parameters).or_else(cookies)
+        let country = || self.country.as_ref().filter(|want| !want.holds(location.country()));
+        let asn = || self.asn.as_ref().filter(|want| !want.holds(location.asn().as_ref()));
+        let unmet = headers().or_else(parameters).or_else(cookies);
+        // Last, because they search a database.
+        unmet.or_else(|| country().map(Unmet::Country)).or_else(|| asn().map(Unmet::Asn))
     }
 
     /// Whether this route matches every request that `other` matches. May be false where that is so, but never true where
@@ -102,6 +113,8 @@ impl Route {
             && cover(&self.headers, &other.headers)
             && cover(&self.query, &other.query)
             && cover(&self.cookies, &other.cookies)
+            && (self.country.is_none() || self.country == other.country)
+            && (self.asn.is_none() || self.asn == other.asn)
             && self.path.covers(&other.path)
     }
 
@@ -129,6 +142,8 @@ pub struct RequestView<'a> {
     pub method: &'a Method,
     /// Its query.
     pub query: &'a Query<'a>,
+    /// Where the client is.
+    pub location: &'a ClientLocation<'a>,
 }
 
 /// The first condition of a route that a request does not meet.
@@ -142,6 +157,10 @@ pub enum Unmet<'r> {
     Query(&'r str, &'r ValueCondition),
     /// A condition on a cookie.
     Cookie(&'r str, &'r ValueCondition),
+    /// The condition on the country.
+    Country(&'r GeoCondition<Country>),
+    /// The condition on the autonomous system.
+    Asn(&'r GeoCondition<u32>),
 }
 
 /// The values of a cookie, in their canonical form.
@@ -166,6 +185,8 @@ impl std::fmt::Display for Unmet<'_> {
             Self::Header(name, condition) => write!(f, "the header {name} {}", condition.failure()),
             Self::Query(name, condition) => write!(f, "the query parameter {name} {}", condition.failure()),
             Self::Cookie(name, condition) => write!(f, "the cookie {name} {}", condition.failure()),
+            Self::Country(condition) => write!(f, "its country is {condition}"),
+            Self::Asn(condition) => write!(f, "its autonomous system is {condition}"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::access::Identity;
+use super::geo::ClientLocation;
 use super::query::Query;
 use super::route::Route;
 use crate::consumers::Consumer;
@@ -24,8 +25,8 @@ pub struct Subject<'a> {
     pub peer: IpAddr,
     /// The subject of the peer's certificate, if it has one.
     pub tls_subject: Option<&'a str>,
-    /// The client's whole address.
-    pub address: IpAddr,
+    /// The client's whole address, and where it is.
+    pub location: &'a ClientLocation<'a>,
     /// The client's address, cut to the prefix that is counted.
     pub client: IpAddr,
     /// The route; none if no route matches.

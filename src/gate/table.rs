@@ -230,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::gate::{PathPattern, Query, ValueCondition, ValuePattern};
+    use crate::gate::{ClientLocation, PathPattern, Query, ValueCondition, ValuePattern};
     use crate::http1::RequestHead;
 
     fn route(host: Option<&str>, path: &str, methods: &[Method]) -> Route {
@@ -251,7 +251,8 @@ mod tests {
 
     fn find(table: &RouteTable, host: &str, path: &str, head: &RequestHead) -> Option<RouteId> {
         let query = Query::new(head.uri.query());
-        table.find(host, path, RequestView { head, method: &head.method, query: &query })
+        let location = ClientLocation::new([192, 0, 2, 1].into(), None);
+        table.find(host, path, RequestView { head, method: &head.method, query: &query, location: &location })
     }
 
     fn found(table: &RouteTable, host: &str, path: &str) -> Option<u32> {

@@ -71,6 +71,10 @@ pub enum PartKind {
     TlsSubject = 11,
     /// The name of the consumer.
     Consumer = 12,
+    /// The country of the client's address.
+    Country = 13,
+    /// The autonomous system of the client's address.
+    Asn = 14,
 }
 
 /// Turns key parts into [`Key`]s.

@@ -12,6 +12,7 @@ use super::via;
 use crate::gate::{ClientIdentity, RouteId};
 use crate::http1::Fields;
 use crate::http1::names::{FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use crate::time::{Micros, monotonic};
 use crate::upstream::{BufferBudget, ClientStream};
 
 /// Timeouts and the minimum rate of a client's connection.
@@ -118,9 +119,17 @@ impl ClientConnection {
         self.is_delayed.get()
     }
 
-    /// Sets whether a request of this connection is delayed.
-    pub(super) fn set_delayed(&self, is_delayed: bool) {
-        self.is_delayed.set(is_delayed);
+    /// Sleeps out the delay of a limit that shapes traffic. If the client disconnects meanwhile, nothing is forwarded.
+    pub(super) async fn wait(&self, delay: Micros) {
+        if delay == Micros::ZERO {
+            return;
+        }
+        self.is_delayed.set(true);
+        // Boxed because few requests are delayed, and a timer would enlarge the future of all.
+        Box::pin(tokio::time::sleep(delay.into())).await;
+        self.is_delayed.set(false);
+        // Refreshes the cached time, which is stale after the delay.
+        let _ = monotonic();
     }
 
     /// How long a tunnel may be idle.

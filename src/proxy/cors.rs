@@ -14,7 +14,7 @@ use http::header::{
 use http::{HeaderValue, Method};
 
 pub use self::origins::{OriginPattern, Origins};
-use crate::gate::{Gate, RequestError, RouteId, RouteMatch, RouteTable};
+use crate::gate::{ClientIdentity, Gate, RequestError, RouteId, RouteMatch, RouteTable};
 use crate::http1::names::{ORIGIN, VARY};
 use crate::http1::{Fields, RequestHead, ascii};
 use crate::id_vec::IdVec;
@@ -124,13 +124,18 @@ impl CorsRules {
     /// The preflight that a request is; none if it is another request, or has to be handled as one: where no policy
     /// applies, and where the target is malformed.
     #[must_use]
-    pub fn preflight<'a>(&'a self, gate: &Gate, head: &'a RequestHead) -> Option<Preflight<'a>> {
+    pub fn preflight<'a>(
+        &'a self,
+        gate: &Gate,
+        client: ClientIdentity<'_>,
+        head: &'a RequestHead,
+    ) -> Option<Preflight<'a>> {
         if head.method != Method::OPTIONS || !head.fields.contains(ORIGIN) {
             return None;
         }
         let method = Method::from_bytes(head.fields.get(&ACCESS_CONTROL_REQUEST_METHOD)?).ok()?;
         let routes = self.preflight_routes.as_ref().unwrap_or(&gate.routes);
-        let matched = match gate.match_route_in(routes, head, &method) {
+        let matched = match gate.match_route_in(routes, head, &method, &gate.locate(client, head)) {
             Ok(matched) => Some(matched),
             // The request itself would be rejected, with the policy of requests without a route.
             Err(RequestError::MethodCase | RequestError::Connect) => None,

@@ -35,7 +35,7 @@ use crate::gate::{RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
-use crate::time::{Micros, cached_now, monotonic};
+use crate::time::{Micros, cached_now};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
 /// that, the client has disconnected, which is counted and logged.
@@ -151,7 +151,7 @@ impl<'p> Exchange<'p> {
             let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, &plan);
             Admitted { plan, permit, delay }
         };
-        self.wait(delay).await;
+        self.client.wait(delay).await;
         let Some(plan) = plan else { return Err(Rejection::no_route(&head)) };
         self.dispatch(plan, head, permit).await
     }
@@ -160,7 +160,8 @@ impl<'p> Exchange<'p> {
     /// its browser sends one, and browsers send it without cookies and API keys.
     fn preflight(&mut self, head: &RequestHead) -> Option<ProxyResponse<BodySource>> {
         let proxy = self.proxy;
-        let preflight = proxy.snapshot.cors.as_deref()?.preflight(&proxy.snapshot.gate, head)?;
+        let rules = proxy.snapshot.cors.as_deref()?;
+        let preflight = rules.preflight(&proxy.snapshot.gate, self.client.identity(), head)?;
         self.cors = None;
         self.describe_match(head, preflight.matched.as_ref());
         let mut response =
@@ -190,7 +191,9 @@ impl<'p> Exchange<'p> {
 
     /// Records what is known of a request that is rejected for its head.
     fn describe_malformed(&mut self, head: &RequestHead, error: RequestError) -> Rejection {
-        let matched = self.proxy.snapshot.gate.match_route(head).ok();
+        let gate = &self.proxy.snapshot.gate;
+        let location = gate.locate(self.client.identity(), head);
+        let matched = gate.match_route(head, &location).ok();
         self.describe_match(head, matched.as_ref());
         Rejection::Malformed(error)
     }
@@ -223,19 +226,6 @@ impl<'p> Exchange<'p> {
         (self.statuses, self.status_source) = (statuses, source);
         self.reservation = reservation;
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
-    }
-
-    /// Sleeps out the delay of a limit that shapes traffic. If the client disconnects meanwhile, nothing is forwarded.
-    async fn wait(&self, delay: Micros) {
-        if delay == Micros::ZERO {
-            return;
-        }
-        self.client.set_delayed(true);
-        // Boxed because few requests are delayed, and a timer would enlarge the future of all.
-        Box::pin(tokio::time::sleep(delay.into())).await;
-        self.client.set_delayed(false);
-        // Refreshes the cached time, which is stale after the delay.
-        let _ = monotonic();
     }
 
     /// Does what the route says: responds by itself, or forwards the request.

@@ -35,8 +35,10 @@ impl ForwardPlan {
         let balance_hash = match &snapshot.actions[route].target {
             Target::Forward { key: Some(key), .. } => {
                 // The route was matched before, but few upstreams need that match again.
-                let (gate, matched) = (&snapshot.gate, snapshot.gate.match_route(head).ok()?);
-                gate.balance_hash(key, &gate.subject(client, head, &matched))
+                let gate = &snapshot.gate;
+                let location = gate.locate(client, head);
+                let matched = gate.match_route(head, &location).ok()?;
+                gate.balance_hash(key, &gate.subject(client, head, &matched, &location))
             }
             _ => None,
         };

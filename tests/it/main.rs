@@ -121,6 +121,7 @@ mod proof;
 /// Which route a request matches.
 mod routing {
     mod conditions;
+    mod geo;
     mod matching;
 }
 /// Rules that the source code keeps: order of modules, sizes, libraries.

@@ -9,7 +9,8 @@ use super::{cors, forwarding, limits, routing};
 use crate::config::Loaded;
 use crate::consumers::ConsumerError;
 use crate::gate::{
-    ClientIdentity, ConsumerRules, Gate, Identity, RequestError, RequestPlan, RouteId, normalize,
+    ClientIdentity, ClientLocation, ConsumerRules, Gate, Identity, RequestError, RequestPlan, RequestView,
+    RouteId, Subject, normalize,
 };
 use crate::http1::RequestHead;
 use crate::id_vec::Id as _;
@@ -22,7 +23,7 @@ pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestH
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
     let rules = loaded.config.snapshot.cors.as_deref();
-    if let Some(preflight) = rules.and_then(|rules| rules.preflight(gate, head)) {
+    if let Some(preflight) = rules.and_then(|rules| rules.preflight(gate, peer, head)) {
         cors::explain_preflight(&mut rows, gate, head, &preflight);
         return rows.into_text();
     }
@@ -51,13 +52,15 @@ fn explain_error(
     if let RequestError::EncodedSlash = error {
         rows.row("", "a route accepts such paths with encoded_slash = \"keep\"");
     }
-    if let (RequestError::TooLarge, Ok(located)) = (error, gate.match_route(head)) {
+    let location = gate.locate(peer, head);
+    let located = gate.match_route(head, &location);
+    if let (RequestError::TooLarge, Ok(located)) = (error, &located) {
         let route = located.route.map(|id| gate.routes.get(id));
         let max = route.and_then(|route| route.max_body).unwrap_or_default();
         rows.row("", format!("its route has a max_body of {max} bytes"));
     }
-    if let (RequestError::Blocked(limit), Ok(located)) = (error, gate.match_route(head)) {
-        limits::explain_block(rows, gate, *limit, &gate.subject(peer, head, &located));
+    if let (RequestError::Blocked(limit), Ok(located)) = (error, &located) {
+        limits::explain_block(rows, gate, *limit, &gate.subject(peer, head, located, &location));
     }
 }
 
@@ -77,8 +80,13 @@ fn explain_plan(
     if let Some(rules) = &gate.consumers {
         rows.row("consumer", describe_consumer(rules, &plan.identity));
     }
+    let location = gate.locate(peer, head);
+    if gate.geo.is_some() {
+        rows.row("location", describe_location(&location));
+    }
     let index = plan.route.map(RouteId::index);
-    routing::explain(rows, gate.routes.routes(), index, head, plan);
+    let request = RequestView { head, method: &head.method, query: &plan.query, location: &location };
+    routing::explain(rows, gate.routes.routes(), index, request, plan);
     cors::explain(rows, snapshot, plan.route, head);
     let route = plan.route.map(|id| gate.routes.get(id));
     let ids = route.map_or(&gate.default_limits, |route| &route.limits);
@@ -86,19 +94,26 @@ fn explain_plan(
         rows.row("limits", "none");
     }
     // A request with a plan can be matched with a route, too.
-    let Ok(located) = gate.match_route(head) else { return };
-    let subject = gate.subject(peer, head, &located);
+    let Ok(located) = gate.match_route(head, &location) else { return };
+    let subject = gate.subject(peer, head, &located, &location);
     for id in ids {
         rows.gap();
         limits::explain(rows, loaded, *id, &subject);
     }
     rows.gap();
-    if let (Err(ConsumerError::NotFetched), Some(rules)) = (&plan.identity, &gate.consumers) {
+    explain_response(rows, loaded, plan, &subject);
+}
+
+/// Explains the response to a request, or where it is forwarded.
+fn explain_response(rows: &mut Rows, loaded: &Loaded, plan: &RequestPlan<'_>, subject: &Subject<'_>) {
+    let snapshot = &loaded.config.snapshot;
+    let head = subject.head;
+    if let (Err(ConsumerError::NotFetched), Some(rules)) = (&plan.identity, &snapshot.gate.consumers) {
         rows.row(
             "response",
             "depends on the consumer, which is in Redis, if there is one; this command does not read it",
         );
-        if let (Some(hash), StoreSpec::Redis(store)) = (rules.credential_hash(&subject), &loaded.config.store)
+        if let (Some(hash), StoreSpec::Redis(store)) = (rules.credential_hash(subject), &loaded.config.store)
         {
             rows.row("", format!("see: redis-cli HGETALL {}:consumer:{hash}", store.prefix));
         }
@@ -115,7 +130,7 @@ fn explain_plan(
         return;
     }
     match plan.route.map(|route| &snapshot.actions[route]) {
-        Some(action) => forwarding::explain(rows, loaded, action, &subject, &plan.path.sent),
+        Some(action) => forwarding::explain(rows, loaded, action, subject, &plan.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("response", "204 No Content: `OPTIONS *` addresses the server as a whole");
         }
@@ -130,6 +145,13 @@ fn explain_rejection(rows: &mut Rows, snapshot: &ConfigSnapshot, status: StatusC
         let status = custom.status.unwrap_or(status);
         rows.row("", format!("sent as {status} with a body from [answers]"));
     }
+}
+
+/// The country and the autonomous system of the client.
+fn describe_location(location: &ClientLocation<'_>) -> String {
+    let country = location.country().map_or_else(|| "unknown".to_owned(), ToString::to_string);
+    let asn = location.asn().map_or_else(|| "unknown".to_owned(), |asn| asn.to_string());
+    format!("country {country}, asn {asn}")
 }
 
 /// The consumer, and how it was identified.

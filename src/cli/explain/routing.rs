@@ -4,7 +4,6 @@ use http::Method;
 
 use super::rows::Rows;
 use crate::gate::{RequestPlan, RequestView, Route, RouteTable, Unmet};
-use crate::http1::RequestHead;
 
 /// The most nearly matching routes that are listed.
 const MAX_NEAR_MISSES: usize = 5;
@@ -14,11 +13,11 @@ pub(super) fn explain(
     rows: &mut Rows,
     routes: &[Route],
     matched: Option<usize>,
-    head: &RequestHead,
+    request: RequestView<'_>,
     plan: &RequestPlan<'_>,
 ) {
     let before = matched.and_then(|index| routes.get(..index)).unwrap_or(routes);
-    for (route, why) in near_misses(before, head, plan).take(MAX_NEAR_MISSES) {
+    for (route, why) in near_misses(before, request, plan).take(MAX_NEAR_MISSES) {
         rows.row("skipped", format!("route {}: its path matches, but {why}", route.name));
     }
     match matched.and_then(|index| routes.get(index)) {
@@ -30,10 +29,9 @@ pub(super) fn explain(
 /// Routes whose host and path match, with the condition that does not.
 fn near_misses<'r>(
     routes: &'r [Route],
-    head: &'r RequestHead,
+    request: RequestView<'r>,
     plan: &'r RequestPlan<'_>,
 ) -> impl Iterator<Item = (&'r Route, Unmet<'r>)> {
-    let request = RequestView { head, method: &head.method, query: &plan.query };
     let path_matches = move |route: &Route| {
         let mut bare = Route::new(&route.name, route.path.clone());
         bare.host.clone_from(&route.host);
@@ -57,5 +55,7 @@ fn conditions(route: &Route) -> String {
     conditions.extend(route.headers.iter().map(|(name, condition)| format!("header {name} {condition}")));
     conditions.extend(route.query.iter().map(|(name, condition)| format!("query {name} {condition}")));
     conditions.extend(route.cookies.iter().map(|(name, condition)| format!("cookie {name} {condition}")));
+    conditions.extend(route.country.iter().map(|condition| format!("country {condition}")));
+    conditions.extend(route.asn.iter().map(|condition| format!("asn {condition}")));
     conditions.join("; ")
 }

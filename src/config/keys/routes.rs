@@ -1,6 +1,7 @@
 //! `[[routes]]`.
 
 use super::cors::CORS;
+use super::geo::{ASN_NOT, COUNTRY_NOT};
 use super::key::{Default, Key, Keys, Kind};
 
 /// The keys of a route.
@@ -48,6 +49,19 @@ pub static ROUTE: Keys = Keys {
             kind: Kind::Named(&VALUE_CONDITION),
             default: Default::Words("none"),
             doc: "The same for cookies",
+        },
+        Key {
+            name: "country",
+            kind: Kind::Either(&[Kind::List(&Kind::Text), Kind::Table(&COUNTRY_NOT)]),
+            default: Default::Words("any"),
+            doc: "Countries of the client by their ISO 3166 codes, such as `[\"DE\", \"FR\"]`, from the database of \
+              [`[geo]`](#geo)",
+        },
+        Key {
+            name: "asn",
+            kind: Kind::Either(&[Kind::List(&Kind::Integer(0, 4_294_967_295)), Kind::Table(&ASN_NOT)]),
+            default: Default::Words("any"),
+            doc: "Autonomous systems of the client by their numbers, such as `[64496]`",
         },
         Key {
             name: "limits",

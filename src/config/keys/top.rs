@@ -5,6 +5,7 @@ use super::answers::{ANSWERS, LOG};
 use super::client_ip::CLIENT_IP;
 use super::consumers::CONSUMERS;
 use super::cors::CORS;
+use super::geo::GEO;
 use super::jwt::JWT;
 use super::key::{Default, Key, Keys, Kind};
 use super::limits::LIMIT;
@@ -67,6 +68,12 @@ pub static TOP: Keys = Keys {
             kind: Kind::Table(&CLIENT_IP),
             default: Default::Words(""),
             doc: "How the address of a client is found",
+        },
+        Key {
+            name: "geo",
+            kind: Kind::Table(&GEO),
+            default: Default::Words(""),
+            doc: "Databases of countries and autonomous systems",
         },
         Key {
             name: "jwt",

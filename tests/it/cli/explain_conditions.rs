@@ -1,6 +1,7 @@
 //! `tidegate explain` for routes with conditions.
 
 use super::tidegate;
+use crate::support::mmdb;
 
 /// The rows about routes in the explanation of a request.
 fn route_rows(routes: &str, args: &[&str]) -> String {
@@ -9,7 +10,9 @@ fn route_rows(routes: &str, args: &[&str]) -> String {
     std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
     let explained = tidegate(directory.path(), &[&["explain", "GET"], args].concat());
     assert_eq!(explained.status, 0, "{}", explained.stderr);
-    let is_about_routes = |line: &&str| line.starts_with("skipped") || line.starts_with("route");
+    let is_about_routes = |line: &&str| {
+        ["skipped", "location"].iter().any(|row| line.starts_with(row)) || line.starts_with("route")
+    };
     explained.stdout.lines().filter(is_about_routes).collect::<Vec<_>>().join("\n")
 }
 
@@ -56,5 +59,24 @@ skipped   route page: its path matches, but the query parameter page matches `1`
 skipped   route signed-out: its path matches, but the cookie sid is present
 skipped   route secret: its path matches, but the header authorization does not match `…`
 route     rest: path /*; header x-off absent; cookie sid `a*`"
+    );
+}
+
+#[test]
+fn explain_shows_where_a_client_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("country.mmdb");
+    std::fs::write(&file, mmdb::countries(&[("192.0.2.0", 24, "DE")])).unwrap();
+    let routes = format!(
+        "[geo]\ncountry = \"{}\"\n\
+         [[routes]]\nname = \"far\"\npath = \"/*\"\ncountry = {{ not = [\"DE\"] }}\nrespond = {{}}\n\
+         [[routes]]\nname = \"near\"\npath = \"/*\"\ncountry = [\"DE\", \"AT\"]\nrespond = {{}}\n",
+        file.display()
+    );
+    assert_eq!(
+        route_rows(&routes, &["/", "--from", "192.0.2.1"]),
+        "location  country DE, asn unknown
+skipped   route far: its path matches, but its country is not DE
+route     near: path /*; country AT or DE"
     );
 }

@@ -10,7 +10,7 @@ use tidegate::config;
 use toml::Table;
 
 use self::validator::problems;
-use crate::support::Authority;
+use crate::support::{Authority, mmdb};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -91,6 +91,7 @@ fn the_schema_accepts_the_examples_of_the_documents() {
         // The configuration before it names this file, and so is valid only with it.
         fs::write(authority.file("consumers.toml"), block).unwrap();
     }
+    fs::write(authority.file("GeoLite2-Country.mmdb"), mmdb::countries(&[("192.0.2.0", 24, "DE")])).unwrap();
     let mut count = 0;
     for (text, path) in &documents {
         for block in toml_blocks(text).filter(|block| !is_consumers(block)) {

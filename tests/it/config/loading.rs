@@ -1,5 +1,6 @@
 //! Reading the configuration file: values, defaults and errors.
 
+use std::fs;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tidegate::upstream::HeaderNames;
 
 use tidegate::upstream::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
 
-use crate::support::Authority;
+use crate::support::{Authority, mmdb};
 
 /// Every key that this version knows.
 const WHOLE: &str = include_str!("every_key.toml");
@@ -48,7 +49,9 @@ fn whole() -> Loaded {
     authority.sign("www");
     authority.sign_client("gate");
     let consumers = "[acme]\ncredentials = [\"k-1\"]\n";
-    std::fs::write(authority.file("consumers.toml"), consumers).unwrap();
+    fs::write(authority.file("consumers.toml"), consumers).unwrap();
+    fs::write(authority.file("country.mmdb"), mmdb::countries(&[("192.0.2.0", 24, "DE")])).unwrap();
+    fs::write(authority.file("asn.mmdb"), mmdb::systems(&[("192.0.2.0", 24, 64496)])).unwrap();
     let file = authority.file("tidegate.toml");
     config::parse(WHOLE, file.to_str().unwrap(), &env).unwrap_or_else(|report| panic!("{report}"))
 }

@@ -35,11 +35,12 @@ const ORDER: [&str; 25] = [
 ];
 
 /// Libraries that only this module uses.
-const LIBRARIES: [(&str, &[&str]); 7] = [
+const LIBRARIES: [(&str, &[&str]); 8] = [
     ("fred::", &["src/store/redis"]),
     ("jsonwebtoken::", &["src/jwt"]),
     ("hickory_resolver::", &["src/upstream/resolver"]),
     ("clap::", &["src/cli"]),
+    ("maxminddb::", &["src/gate/geo"]),
     ("anstream::", &["src/telemetry/colours"]),
     ("annotate_snippets::", &["src/config"]),
     ("toml::", &["src/config"]),

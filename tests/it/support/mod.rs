@@ -10,6 +10,7 @@ pub mod http2;
 mod issuer;
 mod log;
 mod message;
+pub mod mmdb;
 mod problem;
 mod publisher;
 mod redis;

@@ -1,0 +1,163 @@
+//! `[geo]`, and conditions on the country and the autonomous system of a client.
+
+use std::path::Path;
+
+use super::item::Item;
+use super::keys::{ASN_NOT, COUNTRY_NOT, GEO};
+use super::limits::ReadLimits;
+use super::reader::Reader;
+use super::report::Problem;
+use super::table::{Reported, Table};
+use super::upstreams::ReadUpstreams;
+use crate::gate::{Country, Database, GeoCondition, GeoDatabases, KeyPart};
+
+/// `[geo]`, as far as it could be read.
+#[derive(Default)]
+pub(super) struct ReadGeo {
+    /// None if a database can't be read.
+    databases: Option<GeoDatabases>,
+    has_country: bool,
+    has_asn: bool,
+}
+
+impl ReadGeo {
+    /// Reads `[geo]` and its databases, which are relative to `directory`.
+    pub fn read(item: Option<Item<'_>>, directory: &Path) -> Self {
+        let Some(item) = item else {
+            return Self { databases: Some(GeoDatabases::default()), ..Self::default() };
+        };
+        let Some(table) = Table::of(item, "[geo]", &GEO) else {
+            // The mistake is reported; errors of routes that need the table would hide it.
+            return Self { databases: None, has_country: true, has_asn: true };
+        };
+        let has = |key| table.given(key).is_some();
+        let (has_country, has_asn) = (has("country"), has("asn"));
+        let country = table.optional("country", |item| database(item, directory, &["ASN", "ISP"]));
+        let asn = table.optional("asn", |item| database(item, directory, &["Country", "City"]));
+        table.close();
+        let databases = country.ok().zip(asn.ok()).map(|(country, asn)| GeoDatabases { country, asn });
+        Self { databases, has_country, has_asn }
+    }
+
+    /// The databases, if there are any; an error if one can't be read.
+    pub fn into_databases(self) -> Result<Option<Box<GeoDatabases>>, Reported> {
+        let databases = self.databases.ok_or(Reported)?;
+        let is_used = databases.country.is_some() || databases.asn.is_some();
+        Ok(is_used.then(|| Box::new(databases)))
+    }
+
+    /// Rejects limits and upstreams that need a database which the file does not name.
+    pub fn check_parts(&self, limits: &ReadLimits, upstreams: &ReadUpstreams, reader: &Reader<'_>) {
+        for (part, key, is_there) in
+            [(KeyPart::Country, "country", self.has_country), (KeyPart::Asn, "asn", self.has_asn)]
+        {
+            if is_there {
+                continue;
+            }
+            for (_, span) in limits.with_part(|other| *other == part) {
+                let title = format!("this limit uses `{part}`, and the file has no [geo] with `{key}`");
+                reader.report(Problem::error(span, title).help(cure(key)).derived());
+            }
+            for (_, span) in upstreams.with_part(|other| *other == part) {
+                let title = format!(
+                    "this upstream chooses servers by `{part}`, and the file has no [geo] with `{key}`"
+                );
+                reader.report(Problem::error(span, title).help(cure(key)).derived());
+            }
+        }
+    }
+
+    /// Reads the condition of a route on the country.
+    pub fn country(&self, item: Item<'_>) -> Option<GeoCondition<Country>> {
+        require(item, "country", self.has_country);
+        if item.is_table() {
+            let table = Table::of(item, "`country`", &COUNTRY_NOT)?;
+            let codes = table.required("not").and_then(|item| values(item, country));
+            table.close();
+            return codes.map(GeoCondition::NoneOf);
+        }
+        values(item, country).map(GeoCondition::AnyOf)
+    }
+
+    /// Reads the condition of a route on the autonomous system.
+    pub fn asn(&self, item: Item<'_>) -> Option<GeoCondition<u32>> {
+        require(item, "asn", self.has_asn);
+        if item.is_table() {
+            let table = Table::of(item, "`asn`", &ASN_NOT)?;
+            let numbers = table.required("not").and_then(|item| values(item, asn));
+            table.close();
+            return numbers.map(GeoCondition::NoneOf);
+        }
+        values(item, asn).map(GeoCondition::AnyOf)
+    }
+}
+
+/// Reads a database; `others` are words in the types of databases that have other data.
+fn database(item: Item<'_>, directory: &Path, others: &[&str]) -> Option<Database> {
+    let text = item.string_like("the name of an MMDB file", "put it in quotes")?;
+    let (path, bytes) = text.read_file(directory);
+    let shown = path.display();
+    let help = "it is relative to the directory of the configuration file";
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(error) => return text.reject(text.error(format!("can't read {shown}: {error}")).help(help)),
+    };
+    let database = match Database::parse(bytes) {
+        Ok(database) => database,
+        Err(error) => {
+            let problem = text.error(format!("{shown} is not a database in the format MMDB: {error}"));
+            return text.reject(problem.help("unpack archives: GeoLite2-Country.mmdb, not .tar.gz"));
+        }
+    };
+    let kind = database.kind();
+    if others.iter().any(|other| kind.contains(other)) {
+        let title = format!("{shown} is a database of the type {kind}: it has no data for `{}`", item.name);
+        item.reader.report(Problem::warning(item.span(), title).help(cure(item.name)));
+    }
+    Some(database)
+}
+
+/// Rejects a condition that needs a database which the file does not name.
+fn require(item: Item<'_>, key: &str, is_there: bool) {
+    if !is_there {
+        let title = format!("this route depends on `{key}`, and the file has no [geo] with `{key}`");
+        item.reader.report(item.error(title).help(cure(key)).derived());
+    }
+}
+
+fn cure(key: &str) -> &'static str {
+    if key == "asn" {
+        "name a database: [geo] asn = \"GeoLite2-ASN.mmdb\""
+    } else {
+        "name a database: [geo] country = \"GeoLite2-Country.mmdb\""
+    }
+}
+
+/// Reads a list, and sorts it.
+fn values<T: Ord>(item: Item<'_>, read: impl Fn(Item<'_>) -> Option<T>) -> Option<Box<[T]>> {
+    let help = "put the values in brackets: country = [\"DE\", \"FR\"], asn = [64496]";
+    let mut values = item.list_of(help, read)?;
+    if values.is_empty() {
+        let problem = item.error(format!("`{}` names no value: the list is empty", item.name));
+        return item.reject(problem.help("name a value, or leave the condition out"));
+    }
+    values.sort_unstable();
+    values.dedup();
+    Some(values.into())
+}
+
+fn country(item: Item<'_>) -> Option<Country> {
+    let text = item.string()?;
+    let upper = text.value.to_ascii_uppercase();
+    let help = match Country::parse(&upper) {
+        Some(_) if upper == "UK" => "the code of the United Kingdom is \"GB\"".to_owned(),
+        Some(_) => format!("write \"{upper}\""),
+        None => "write two upper-case letters, such as \"DE\"".to_owned(),
+    };
+    text.parsed("the ISO 3166 code of a country", &help, |code| Country::parse(code).filter(|_| code != "UK"))
+}
+
+fn asn(item: Item<'_>) -> Option<u32> {
+    let number = item.integer(&(0..=u64::from(u32::MAX)))?;
+    u32::try_from(number).ok()
+}
