@@ -1,9 +1,10 @@
 //! Values of credentials that were seen lately: SHA-256 takes longer than all other work on a credential.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use hashbrown::DefaultHashBuilder;
 
 use crate::generations::Generations;
 use crate::sharded::Sharded;
@@ -16,8 +17,8 @@ const GENERATION: usize = 256;
 /// The values of credentials, bounded in number.
 pub(super) struct Cache<V> {
     shards: Sharded<Generations<u64, Arc<Entry<V>>, GENERATION>, SHARDS>,
-    /// The key of the hash by which entries are found: an attacker can't choose credentials whose hash is that of another.
-    key: RandomState,
+    /// The hash by which entries are found. It is randomly seeded; credentials with equal hashes only evict each other.
+    hasher: DefaultHashBuilder,
 }
 
 /// A credential and its value.
@@ -42,14 +43,12 @@ impl<V: Clone> Cache<V> {
     }
 
     fn hash(&self, credential: &[u8]) -> u64 {
-        let mut hasher = self.key.build_hasher();
-        hasher.write(credential);
-        hasher.finish()
+        self.hasher.hash_one(credential)
     }
 }
 
 impl<V> Default for Cache<V> {
     fn default() -> Self {
-        Self { shards: Sharded::default(), key: RandomState::new() }
+        Self { shards: Sharded::default(), hasher: DefaultHashBuilder::default() }
     }
 }

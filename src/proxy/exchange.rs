@@ -128,19 +128,26 @@ impl<'p> Exchange<'p> {
         normalized: Result<(), RequestError>,
         head: Box<RequestHead>,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
-        if normalized.is_ok()
-            && let Some(response) = self.preflight(&head)
-        {
+        if let Err(error) = normalized {
+            return Err(self.describe_malformed(&head, error));
+        }
+        if let Some(response) = self.preflight(&head) {
             return Ok(response);
         }
         let Admitted { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
-            let mut plan = self.plan(normalized, &head)?;
-            if let Err(ConsumerError::NotFetched) = plan.identity {
-                // Boxed because few requests wait for this, and it would enlarge the future of all.
-                Box::pin(self.fetch_consumer(&head)).await;
-                plan = self.plan(Ok(()), &head)?;
-            }
+            let mut is_fetched = false;
+            let mut plan = loop {
+                let plan = self.plan(&head)?;
+                match plan.identity {
+                    // Boxed because few requests wait for this, and it would enlarge the future of all.
+                    Err(ConsumerError::NotFetched) if !is_fetched => {
+                        Box::pin(self.fetch_consumer(&head)).await
+                    }
+                    _ => break plan,
+                }
+                is_fetched = true;
+            };
             let (permit, delay) = self.admit(&head, &plan).await?;
             if let Err(error) = plan.identity {
                 return Err(Rejection::Unidentified(error));
@@ -172,14 +179,7 @@ impl<'p> Exchange<'p> {
     }
 
     /// Finds the route, the client and the charges of the request.
-    fn plan<'h>(
-        &mut self,
-        normalized: Result<(), RequestError>,
-        head: &'h RequestHead,
-    ) -> Result<RequestPlan<'h>, Rejection> {
-        if let Err(error) = normalized {
-            return Err(self.describe_malformed(head, error));
-        }
+    fn plan<'h>(&mut self, head: &'h RequestHead) -> Result<RequestPlan<'h>, Rejection> {
         match self.proxy.snapshot.gate.plan(self.client.identity(), head) {
             Ok(plan) => {
                 self.route = plan.route;
