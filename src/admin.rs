@@ -17,6 +17,7 @@ mod serve;
 mod sessions;
 mod spec;
 mod state;
+mod top;
 
 pub use listen::{AdminListenError, AdminListener, listen};
 pub use serve::serve;

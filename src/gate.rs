@@ -245,11 +245,16 @@ impl Gate {
             token: Token::new(self.jwt.as_deref(), &head.fields),
             identity: plan.identity.clone(),
         };
-        let limit = self.limit_of(charge.policy);
+        self.key_name_of(self.limit_of(charge.policy), charge.key, &subject)
+    }
+
+    /// The name of the key of a request under a limit, as [`Gate::key_name`].
+    #[must_use]
+    pub fn key_name_of(&self, limit: PolicyId, key: Key, subject: &Subject<'_>) -> Option<String> {
         let credential = self.consumers.as_ref().map(|rules| &rules.source);
-        let name = key_name(&self.rule(limit).key, &subject, credential)?;
+        let name = key_name(&self.rule(limit).key, subject, credential)?;
         // A value may have a form that is not parsed back, such as one that ends with a backslash.
-        let is_parsed = self.keys(limit).named(&name).is_ok_and(|named| named.key == charge.key);
+        let is_parsed = self.keys(limit).named(&name).is_ok_and(|named| named.key == key);
         is_parsed.then_some(name)
     }
 

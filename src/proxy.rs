@@ -33,6 +33,7 @@ mod route_action;
 mod settlement;
 mod snapshot;
 mod template;
+mod top_keys;
 mod tunnel;
 mod via;
 mod websocket;

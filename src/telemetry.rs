@@ -11,6 +11,7 @@ mod metrics;
 mod output;
 mod spec;
 mod throttle;
+mod top;
 mod upstreams;
 
 pub use access::{AccessOutput, AccessWriter, Forwarding, Record, RequestText};
@@ -21,4 +22,5 @@ pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log}
 pub use metrics::{CONTENT_TYPE, GaugeValues, ListenerValues, Metrics};
 pub use spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 pub use throttle::{DroppedLines, LogThrottle};
+pub use top::{Counter, KeyConsumer, KeyEvent, KeyLabel, Summary, TopBy, TopKeys, TopRecorder, Window};
 pub use upstreams::{Attempt, Event, ServerValues, UpstreamCounts, UpstreamValues};

@@ -141,3 +141,51 @@ pub struct KeyList {
     /// Whether there may be more keys than the maximum of the request.
     pub more: bool,
 }
+
+/// The response of `/top`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TopList {
+    /// `denials` or `traffic`.
+    pub by: String,
+    /// The window: `1m`, `10m` or `60m`.
+    pub window: String,
+    /// The seconds that it covers.
+    pub seconds: u64,
+    /// The limits, that with the most events first.
+    pub limits: Vec<TopLimit>,
+}
+
+/// The most frequent keys of a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TopLimit {
+    /// The limit's name.
+    pub limit: String,
+    /// `enforce` or `shadow`; in shadow mode denials are those that the limit would have made.
+    pub mode: String,
+    /// The events of all keys: denials, or all requests that the limit decided.
+    pub total: u64,
+    /// By how many events a count may be too high at most. A key that is not listed for lack of room has no more.
+    pub max_error: u64,
+    /// The most frequent keys, in descending order.
+    pub keys: Vec<TopKey>,
+}
+
+/// A frequent key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopKey {
+    /// The consumer of all of its requests.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub consumer: Option<String>,
+    /// Whether its requests differ in their consumers.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub several_consumers: bool,
+    /// The key's tag: `tag:` and 22 characters.
+    pub key: String,
+    /// The values of the key's parts, if `[log] keys` is `plain`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub name: Option<String>,
+    /// Its events, or up to `error` more.
+    pub count: u64,
+    /// By how many events `count` may be too high.
+    pub error: u64,
+}

@@ -8,7 +8,8 @@ use hyper::body::Incoming;
 use super::response::{self, AdminError, AdminResponse};
 use super::sessions::Session;
 use super::state::Admin;
-use super::{guard, limits};
+use super::top::TopQuery;
+use super::{guard, limits, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
 use crate::telemetry::CONTENT_TYPE;
@@ -50,6 +51,11 @@ async fn dispatch(
             let admin = Arc::clone(admin);
             session.render(move || response::json(&limits::all(&admin.snapshot.gate))).await
         }
+        "/top" => {
+            guard::require_read(&head)?;
+            let (admin, query) = (Arc::clone(admin), TopQuery::parse(query, &keys)?);
+            session.render(move || response::json(&top::list(&admin, &query))).await
+        }
         "/keys" => {
             guard::require_read(&head)?;
             Ok(response::json(&keys.list(query).await?))
@@ -62,7 +68,7 @@ async fn dispatch(
         "/keys/block" => Ok(response::json(&keys.block(guard::read_json(&head, body).await?).await?)),
         "/keys/unblock" => Ok(response::json(&keys.unblock(guard::read_json(&head, body).await?).await?)),
         path => Err(AdminError::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`")).help(
-            "the paths are /metrics, /ready, /limits, /keys, /keys/peek, /keys/reset, /keys/block and \
+            "the paths are /metrics, /ready, /limits, /top, /keys, /keys/peek, /keys/reset, /keys/block and \
              /keys/unblock",
         )),
     }

@@ -12,6 +12,7 @@ use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
 use crate::limiter::DenialCache;
 use crate::store::{Change, Store, StoreError};
 use crate::suggest::nearest;
+use crate::text::join_and;
 use crate::time::{Clock, Micros, Timestamp};
 
 /// How many keys are listed by default.
@@ -133,7 +134,7 @@ impl Keys<'_> {
     }
 
     /// Looks up a limit by name.
-    fn limit(&self, name: &str) -> Result<PolicyId, AdminError> {
+    pub fn limit(&self, name: &str) -> Result<PolicyId, AdminError> {
         if let Some(limit) = self.gate.limit_named(name) {
             return Ok(limit);
         }
@@ -168,13 +169,16 @@ impl Keys<'_> {
 }
 
 /// Parses the parameters of a query, in the order of `names`.
-fn parameters<const N: usize>(query: &str, names: [&str; N]) -> Result<[Option<String>; N], AdminError> {
+pub(super) fn parameters<const N: usize>(
+    query: &str,
+    names: [&str; N],
+) -> Result<[Option<String>; N], AdminError> {
     let mut found = [const { None }; N];
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         let index = names.iter().position(|known| *known == name);
         let Some(index) = index else {
             let error = AdminError::bad_request(format!("unknown parameter `{name}`"));
-            return Err(error.help(format!("the parameters are {}", names.join(" and "))));
+            return Err(error.help(format!("the parameters are {}", join_and(&names))));
         };
         if found[index].replace(value.into_owned()).is_some() {
             return Err(AdminError::bad_request(format!("the parameter `{name}` is given twice")));

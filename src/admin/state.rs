@@ -12,7 +12,7 @@ use crate::proxy::ConfigSnapshot;
 use crate::server::{ConnectionLimiter, Lifecycle};
 use crate::store::{Memory, Store};
 use crate::telemetry::{
-    AccessOutput, GaugeValues, ListenerValues, Metrics, UpstreamValues, dropped_log_lines,
+    AccessOutput, GaugeValues, ListenerValues, Metrics, TopKeys, UpstreamValues, dropped_log_lines,
 };
 use crate::time::Clock;
 use crate::upstream::SharedUpstream;
@@ -30,6 +30,10 @@ pub struct Admin {
     pub denials: Arc<DenialCache>,
     /// The workers' counters.
     pub metrics: Arc<Metrics>,
+    /// The most frequent keys.
+    pub top: Option<Arc<TopKeys>>,
+    /// Whether the values of keys may be shown.
+    pub shows_key_names: bool,
     /// Sources of values that are read at each scrape.
     pub gauges: GaugeSources,
     /// Whether the server is serving, not ready any more, or draining.

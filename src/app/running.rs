@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::tasks::{monitor, refresh_keys, serve_admin, sweep};
+use super::tasks::{monitor, refresh_keys, serve_admin, sweep, take_top_keys};
 use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources};
 use crate::config::{Change, Config, Part};
 use crate::limiter::SharedState;
@@ -22,10 +22,11 @@ use crate::server::{
 };
 use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{
-    AccessLog, AccessOutput, DroppedLines, LogSpec, Metrics, UpstreamCounts, dropped_log_lines,
+    AccessLog, AccessOutput, DroppedLines, LogKeys, LogSpec, Metrics, TopKeys, UpstreamCounts,
+    dropped_log_lines,
 };
 use crate::text::plural;
-use crate::time::Clock;
+use crate::time::{Clock, monotonic};
 use crate::upstream::{ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// A running server.
@@ -35,6 +36,8 @@ pub(super) struct Running {
     inherited: InheritedSockets,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
+    /// The most frequent keys, if there is an admin interface that shows them.
+    top: Option<Arc<TopKeys>>,
     stage: watch::Receiver<Lifecycle>,
     access: Option<AccessOutput>,
     /// The dropped lines of the access log, and those of the log.
@@ -89,6 +92,7 @@ impl Running {
             listeners,
             inherited,
             metrics: Arc::new(Metrics::new(Clock::System.now())),
+            top: admin.is_some().then(|| Arc::new(TopKeys::new(monotonic()))),
             stage,
             access: None,
             dropped_lines: [
@@ -135,6 +139,7 @@ impl Running {
         tracing::info!("the admin interface is at {}", listener.address().url());
         let admin = Arc::new(ArcSwap::from_pointee(self.admin_state(spec.clone())));
         tokio::spawn(serve_admin(Arc::clone(&admin), listener));
+        self.top.iter().for_each(|top| drop(tokio::spawn(take_top_keys(Arc::clone(top)))));
         self.admin = Some((spec, admin));
     }
 
@@ -176,6 +181,7 @@ impl Running {
         self.replace_listeners(opened, kept).await;
         let upstreams = self.upstreams.iter().map(|upstream| upstream.spec().label());
         self.metrics.record_reload(&self.snapshot.gate.limits.policies, self.routes(), upstreams);
+        self.top.iter().for_each(|top| top.retain(&self.snapshot.gate.limits.policies));
         self.replace_admin(config.admin);
         Ok(())
     }
@@ -302,12 +308,14 @@ impl Running {
 
     /// The parts that a worker needs to serve the current configuration.
     fn proxy_config(&self, worker: usize) -> ProxyConfig {
+        let policies = &self.snapshot.gate.limits.policies;
         ProxyConfig {
             snapshot: Arc::clone(&self.snapshot),
             upstreams: self.upstreams.iter().map(|upstream| self.with_counts(worker, upstream)).collect(),
             store: self.store.clone(),
             shared: self.shared.clone(),
-            counts: Arc::new(self.metrics.counts(worker, &self.snapshot.gate.limits.policies, self.routes())),
+            counts: Arc::new(self.metrics.counts(worker, policies, self.routes())),
+            top: self.top.as_ref().map(|top| top.recorder(worker, policies, self.log.keys)),
             access: self.access.as_ref().and_then(|output| output.writer(self.log)),
         }
     }
@@ -342,6 +350,8 @@ impl Running {
             store: self.control.clone(),
             denials: Arc::clone(&self.shared.denials),
             metrics: Arc::clone(&self.metrics),
+            top: self.top.clone(),
+            shows_key_names: self.log.keys == LogKeys::Plain,
             gauges: GaugeSources {
                 listeners: listeners.collect(),
                 breakers: Arc::clone(&self.shared.breakers),

@@ -9,6 +9,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::admin::{self, Admin, AdminListener};
 use crate::jwt::{Refresher, Verifier};
 use crate::store::Memory;
+use crate::telemetry::TopKeys;
+use crate::time::monotonic;
 use crate::upstream::{HealthMonitor, SharedUpstream};
 
 /// The number of parts of the in-process store, of which one is swept each second.
@@ -33,6 +35,17 @@ pub(super) async fn monitor(upstreams: &[Arc<SharedUpstream>]) -> JoinSet<()> {
 pub(super) async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
     if let Err(error) = admin::serve(&admin, listener).await {
         tracing::error!("the admin interface has stopped: {error}");
+    }
+}
+
+/// Takes what the workers have counted for the most frequent keys, on a blocking thread since there may be many limits.
+pub(super) async fn take_top_keys(top: Arc<TopKeys>) {
+    let mut tick = tokio::time::interval(TopKeys::INTERVAL);
+    loop {
+        tick.tick().await;
+        let top = Arc::clone(&top);
+        // It can only fail if the process ends.
+        let _ = tokio::task::spawn_blocking(move || top.take(monotonic())).await;
     }
 }
 

@@ -29,7 +29,7 @@ use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
-use super::{grpc, http2, max_forwards, own_limits, tunnel};
+use super::{grpc, http2, max_forwards, own_limits, top_keys, tunnel};
 use crate::consumers::ConsumerError;
 use crate::gate::{RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
@@ -195,6 +195,7 @@ impl<'p> Exchange<'p> {
         let location = gate.locate(self.client.identity(), head);
         let matched = gate.match_route(head, &location).ok();
         self.describe_match(head, matched.as_ref());
+        top_keys::record_rejected(self.proxy, self.client, head, &error);
         Rejection::Malformed(error)
     }
 
@@ -218,9 +219,10 @@ impl<'p> Exchange<'p> {
         plan: &RequestPlan<'_>,
     ) -> Result<(Permit, Micros), Rejection> {
         let admission = own_limits::decide(self.proxy, plan).await;
+        let request = PlannedRequest { gate: &self.proxy.snapshot.gate, client: self.client, head, plan };
+        top_keys::record(self.proxy, &request, &admission);
         if let Some(entry) = &mut self.log_entry {
-            let gate = &self.proxy.snapshot.gate;
-            entry.describe(&PlannedRequest { gate, client: self.client, head, plan }, &admission);
+            entry.describe(&request, &admission);
         }
         let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
         (self.statuses, self.status_source) = (statuses, source);

@@ -58,7 +58,7 @@ pub(super) async fn decide(proxy: &Proxy, plan: &RequestPlan<'_>) -> Admission {
 
 /// Whether a request reads the client's limits instead of being charged. One that is rejected for its credential is charged
 /// as on other routes, since that bounds how fast credentials can be guessed.
-fn only_shows_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_>) -> bool {
+pub(super) fn only_shows_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_>) -> bool {
     let action = plan.route.map(|route| &snapshot.actions[route]);
     let shows = action.is_some_and(|action| matches!(action.target, Target::Limits));
     shows && plan.identity.is_ok() && plan.missing.is_none()

@@ -14,7 +14,7 @@ use crate::gate::{Gate, RouteId};
 use crate::id_vec::IdVec;
 use crate::limiter::{Limiter, SharedState};
 use crate::store::StoreSpec;
-use crate::telemetry::{AccessWriter, Counts, UpstreamCounts};
+use crate::telemetry::{AccessWriter, Counts, TopRecorder, UpstreamCounts};
 use crate::time::Clock;
 use crate::upstream::{HeaderScrub, SharedUpstream, Upstream, UpstreamId, UpstreamSpec, WorkerWaker};
 
@@ -53,6 +53,8 @@ pub struct ProxyConfig {
     pub shared: SharedState,
     /// Where requests are counted.
     pub counts: Arc<Counts>,
+    /// Counts the keys of requests, if there is an admin interface.
+    pub top: Option<TopRecorder>,
     /// The access log, if it is on.
     pub access: Option<AccessWriter>,
 }
@@ -65,6 +67,7 @@ pub struct Proxy {
     pub(super) upstreams: IdVec<UpstreamId, Rc<Upstream>>,
     pub(super) access: Option<AccessWriter>,
     pub(super) counts: Arc<Counts>,
+    pub(super) top: Option<TopRecorder>,
     pub(super) clock: Clock,
 }
 
@@ -76,14 +79,14 @@ impl Proxy {
         earlier: &[Rc<Upstream>],
         waker: &WorkerWaker,
     ) -> Self {
-        let ProxyConfig { snapshot, upstreams, counts, access, .. } = config;
+        let ProxyConfig { snapshot, upstreams, counts, top, access, .. } = config;
         let upstream = |(shared, counts)| {
             let kept = earlier.iter().find(|upstream| upstream.is_client_of(&shared));
             kept.map_or_else(|| Rc::new(Upstream::new(shared, counts, waker)), Rc::clone)
         };
         let upstreams = upstreams.into_iter().map(upstream).collect();
         let limiter = limiter.with_counts(Arc::clone(&counts));
-        Self { snapshot, limiter, upstreams, access, counts, clock: Clock::System }
+        Self { snapshot, limiter, upstreams, access, counts, top, clock: Clock::System }
     }
 
     /// Whether the client's address is taken from the headers of requests from this address.

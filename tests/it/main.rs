@@ -18,6 +18,7 @@ mod access_log {
 mod admin {
     mod bounds;
     mod interface;
+    mod top;
     mod unix_socket;
 }
 /// The commands of the program, their output and their exit status.

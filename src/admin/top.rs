@@ -1,0 +1,110 @@
+//! Reports the most frequent keys of limits.
+
+use std::cmp::Reverse;
+
+use super::api::{TopKey, TopLimit, TopList};
+use super::keys::{Keys, parameters};
+use super::names;
+use super::response::AdminError;
+use super::state::Admin;
+use crate::limit::{Policy, PolicyId};
+use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, Window};
+use crate::time::monotonic;
+
+/// How many keys of a limit are listed by default.
+const DEFAULT_LISTED: usize = 10;
+/// The most keys of a limit that can be listed.
+const MAX_LISTED: usize = 100;
+
+/// The parameters of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TopQuery {
+    window: Window,
+    by: TopBy,
+    /// None for all limits.
+    limit: Option<PolicyId>,
+    count: usize,
+}
+
+impl TopQuery {
+    /// Parses a query.
+    pub fn parse(query: &str, keys: &Keys<'_>) -> Result<Self, AdminError> {
+        let [window, by, limit, count] = parameters(query, ["window", "by", "limit", "count"])?;
+        Ok(Self {
+            window: window.map_or(Ok(Window::TenMinutes), |window| parse_window(&window))?,
+            by: by.map_or(Ok(TopBy::Denials), |by| parse_by(&by))?,
+            limit: limit.map(|limit| keys.limit(&limit)).transpose()?,
+            count: count.map_or(Ok(DEFAULT_LISTED), |count| parse_count(&count))?,
+        })
+    }
+}
+
+/// The most frequent keys of one limit or of all.
+pub(super) fn list(admin: &Admin, query: &TopQuery) -> TopList {
+    let TopQuery { window, by, limit, count } = *query;
+    let gate = &admin.snapshot.gate;
+    let limits: Vec<&Policy> = match limit {
+        Some(limit) => vec![&gate.limits.policies[limit]],
+        None => gate.limits().map(|(_, policy)| policy).collect(),
+    };
+    let (names, now) = (limits.iter().map(|policy| &*policy.name), monotonic());
+    let summaries = admin.top.as_ref().map(|top| top.summaries(names, (window, by), now)).unwrap_or_default();
+    let seconds = admin.top.as_ref().map_or(0, |top| top.covered(window, now).as_secs());
+    let limits = limits.iter().zip(&summaries);
+    let mut limits: Vec<TopLimit> =
+        limits.map(|(policy, summary)| top_limit(policy, summary, count, admin.shows_key_names)).collect();
+    limits.sort_by_key(|limit| Reverse(limit.total));
+    let by = match by {
+        TopBy::Denials => "denials",
+        TopBy::Traffic => "traffic",
+    };
+    TopList { by: by.to_owned(), window: format!("{}m", window.minutes()), seconds, limits }
+}
+
+fn top_limit(policy: &Policy, summary: &Summary, count: usize, shows_names: bool) -> TopLimit {
+    TopLimit {
+        limit: policy.name.to_string(),
+        mode: if policy.shadow { "shadow" } else { "enforce" }.to_owned(),
+        total: summary.events(),
+        max_error: summary.max_error(),
+        keys: summary.counters().iter().take(count).map(|counter| top_key(counter, shows_names)).collect(),
+    }
+}
+
+fn top_key(counter: &Counter, shows_names: bool) -> TopKey {
+    let label = counter.label.as_deref();
+    let consumer = match label.map(|label| &label.consumer) {
+        Some(KeyConsumer::One(name)) => Some(name.to_string()),
+        _ => None,
+    };
+    let name = label.filter(|_| shows_names).and_then(|label| label.name.as_deref());
+    TopKey {
+        consumer,
+        several_consumers: label.is_some_and(|label| label.consumer == KeyConsumer::Several),
+        key: names::tag(counter.key),
+        name: name.map(str::to_owned),
+        count: counter.count,
+        error: counter.error,
+    }
+}
+
+fn parse_window(text: &str) -> Result<Window, AdminError> {
+    let seconds = humantime::parse_duration(text).map_or(0, |window| window.as_secs());
+    let window = Window::ALL.into_iter().find(|window| window.minutes() * 60 == seconds);
+    window.ok_or_else(|| AdminError::bad_request(format!("`window` must be 1m, 10m or 60m, not `{text}`")))
+}
+
+fn parse_by(text: &str) -> Result<TopBy, AdminError> {
+    match text {
+        "denials" => Ok(TopBy::Denials),
+        "traffic" => Ok(TopBy::Traffic),
+        _ => Err(AdminError::bad_request(format!("`by` must be denials or traffic, not `{text}`"))),
+    }
+}
+
+fn parse_count(text: &str) -> Result<usize, AdminError> {
+    let count = text.parse().ok().filter(|count| (1..=MAX_LISTED).contains(count));
+    count.ok_or_else(|| {
+        AdminError::bad_request(format!("`count` must be from 1 to {MAX_LISTED}, not `{text}`"))
+    })
+}

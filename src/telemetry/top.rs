@@ -1,0 +1,177 @@
+//! Which keys a limit denies and counts most, over the last minutes.
+//!
+//! Each worker counts into sketches of its own. The main thread takes these every ten seconds, and whenever somebody asks,
+//! and adds them to the history of the limit. So no time is read for a request, and no lock is contended for.
+
+mod history;
+mod label;
+mod pair;
+mod sketch;
+mod summary;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+pub use self::history::Window;
+pub use self::label::{KeyConsumer, KeyLabel};
+pub use self::pair::TopBy;
+pub use self::summary::{Counter, Summary};
+
+use self::history::{History, TICK_SECONDS, Tick};
+use self::pair::Pair;
+use self::sketch::Sketch;
+use super::spec::LogKeys;
+use crate::id_vec::IdVec;
+use crate::limit::{Key, Policy, PolicyId};
+
+/// The longest name of a key that is kept, in bytes: a longer one is shown as a tag.
+const MAX_NAME: usize = 128;
+
+/// The most frequent keys of all limits. A limit keeps them across reloads as long as the configuration has its name.
+#[derive(Debug)]
+pub struct TopKeys {
+    /// What each worker has counted since its sketches were last taken.
+    workers: Mutex<BTreeMap<usize, Sketches>>,
+    past: Mutex<Past>,
+}
+
+type Sketches = BTreeMap<Box<str>, Arc<Mutex<Pair<Sketch>>>>;
+
+/// What was taken from the workers.
+#[derive(Debug)]
+struct Past {
+    started: Instant,
+    /// When the sketches of the workers were last taken.
+    taken: Instant,
+    limits: BTreeMap<Box<str>, History>,
+}
+
+/// Counts the keys of one worker's requests, by the limits of one configuration.
+#[derive(Debug)]
+pub struct TopRecorder {
+    limits: IdVec<PolicyId, Arc<Mutex<Pair<Sketch>>>>,
+    keeps_names: bool,
+    /// Shared by all keys of which nothing is known.
+    unknown: Arc<KeyLabel>,
+}
+
+/// A request that a limit decided.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyEvent<'a> {
+    /// The key under which the limit counts it.
+    pub key: Key,
+    /// The name of its consumer.
+    pub consumer: Option<&'a str>,
+    /// Whether the limit denied it, or in shadow mode would have denied it.
+    pub is_denied: bool,
+}
+
+impl TopKeys {
+    /// How often the sketches of the workers should be taken.
+    pub const INTERVAL: Duration = Duration::from_secs(TICK_SECONDS);
+
+    /// Starts counting.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        let past = Past { started: now, taken: now, limits: BTreeMap::new() };
+        Self { workers: Mutex::default(), past: Mutex::new(past) }
+    }
+
+    /// Counts the keys of a worker. Policies of the same name, such as the tiers of a limit, are counted together.
+    pub fn recorder(&self, worker: usize, policies: &[Policy], keys: LogKeys) -> TopRecorder {
+        let mut workers = self.workers.lock();
+        let sketches = workers.entry(worker).or_default();
+        let limit = |policy: &Policy| Arc::clone(sketches.entry(policy.name.clone()).or_default());
+        let limits = policies.iter().map(limit).collect();
+        TopRecorder { limits, keeps_names: keys == LogKeys::Plain, unknown: Arc::default() }
+    }
+
+    /// Removes what was counted for all other limits.
+    pub fn retain(&self, policies: &[Policy]) {
+        let names: HashSet<&str> = policies.iter().map(|policy| &*policy.name).collect();
+        for sketches in self.workers.lock().values_mut() {
+            sketches.retain(|name, _| names.contains(&**name));
+        }
+        self.past.lock().limits.retain(|name, _| names.contains(&**name));
+    }
+
+    /// Takes what the workers have counted.
+    pub fn take(&self, now: Instant) {
+        let mut past = self.past.lock();
+        // What is taken was counted from the last time on.
+        let tick = past.tick(past.taken);
+        past.taken = past.taken.max(now);
+        let mut all: BTreeMap<Box<str>, Pair<Summary>> = BTreeMap::new();
+        for sketches in self.workers.lock().values() {
+            for (name, counted) in sketches {
+                let counted = std::mem::take(&mut *counted.lock());
+                if !counted.traffic.is_empty() {
+                    all.entry(name.clone()).or_default().merge(&counted.into());
+                }
+            }
+        }
+        for (name, counted) in all {
+            past.limits.entry(name).or_default().add(tick, &counted);
+        }
+    }
+
+    /// The most frequent keys of each of these limits, in a window that ends now.
+    pub fn summaries<'a>(
+        &self,
+        limits: impl IntoIterator<Item = &'a str>,
+        (window, by): (Window, TopBy),
+        now: Instant,
+    ) -> Vec<Summary> {
+        self.take(now);
+        let past = self.past.lock();
+        let tick = past.tick(now);
+        let summary = |history: &History| history.summary(window, by, tick);
+        limits.into_iter().map(|limit| past.limits.get(limit).map(summary).unwrap_or_default()).collect()
+    }
+
+    /// How much time a window that ends now covers: it starts with a slot, and not before the process.
+    pub fn covered(&self, window: Window, now: Instant) -> Duration {
+        let past = self.past.lock();
+        let first = past.started
+            + TopKeys::INTERVAL * u32::try_from(window.first_tick(past.tick(now))).unwrap_or(u32::MAX);
+        now.saturating_duration_since(first)
+    }
+}
+
+impl Past {
+    fn tick(&self, time: Instant) -> Tick {
+        time.saturating_duration_since(self.started).as_secs() / TICK_SECONDS
+    }
+}
+
+impl TopRecorder {
+    /// Counts a request for the limit of a policy. `name` is called for frequent keys, if names are shown.
+    #[inline]
+    pub fn record(&self, policy: PolicyId, event: KeyEvent<'_>, name: impl Fn() -> Option<String>) {
+        let Some(limit) = self.limits.get(policy) else { return };
+        let KeyEvent { key, consumer, is_denied } = event;
+        let label = || {
+            let name = if self.keeps_names { name() } else { None };
+            self.label(consumer, name.filter(|name| name.len() <= MAX_NAME))
+        };
+        let mut limit = limit.lock();
+        limit.traffic.add(key, consumer, label);
+        if is_denied {
+            limit.denials.add(key, consumer, label);
+        }
+    }
+
+    fn label(&self, consumer: Option<&str>, name: Option<String>) -> Arc<KeyLabel> {
+        if consumer.is_none() && name.is_none() {
+            return Arc::clone(&self.unknown);
+        }
+        Arc::new(KeyLabel { consumer: KeyConsumer::of(consumer), name: name.map(Into::into) })
+    }
+}
+
+#[cfg(test)]
+mod tests;
