@@ -18,5 +18,6 @@ pub use credential::{CredentialHash, HashError};
 pub use directory::{Directory, DuplicateCredential};
 pub use error::ConsumerError;
 pub use names::{is_consumer_name, is_tier_name};
+pub use record::{RecordError, parse_record};
 pub use stored::StoredConsumers;
 pub use unknown::UnknownConsumer;

@@ -27,7 +27,7 @@ pub enum RecordError {
 ///
 /// # Errors
 /// See [`RecordError`]. A malformed record identifies no consumer: one that should be blocked must not be served.
-pub(super) fn consumer(fields: &[(Bytes, Bytes)]) -> Result<Consumer, RecordError> {
+pub fn parse_record(fields: &[(Bytes, Bytes)]) -> Result<Consumer, RecordError> {
     let field = |name: &str| {
         let value = fields.iter().find(|(field, _)| field == name.as_bytes());
         value.map(|(_, value)| std::str::from_utf8(value))
@@ -62,7 +62,7 @@ mod tests {
 
     fn record(fields: &[(&'static str, &'static str)]) -> Result<Consumer, RecordError> {
         let fields: Vec<_> = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        consumer(&fields)
+        parse_record(&fields)
     }
 
     #[test]

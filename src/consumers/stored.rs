@@ -10,7 +10,7 @@ use super::cache::Cache;
 use super::consumer::Consumer;
 use super::credential::CredentialHash;
 use super::error::ConsumerError;
-use super::record;
+use super::record::parse_record;
 use crate::limiter::Limiter;
 use crate::telemetry::LogThrottle;
 use crate::time::cached_now;
@@ -64,7 +64,7 @@ impl StoredConsumers {
         let now = cached_now();
         let (consumer, lifetime) = match read {
             Ok(fields) if fields.is_empty() => (Err(ConsumerError::Unknown), self.lifetime),
-            Ok(fields) => match record::consumer(&fields) {
+            Ok(fields) => match parse_record(&fields) {
                 Ok(consumer) => (Ok(Arc::new(consumer)), self.lifetime),
                 Err(error) => {
                     self.warn(|| {

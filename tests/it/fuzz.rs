@@ -30,6 +30,9 @@ fn the_corpus_satisfies_the_properties() {
     over("corpus/pattern", "", bodies::pattern);
     over("corpus/gate", "", bodies::gate);
     over("corpus/headers", "", bodies::headers);
+    over("corpus/consumers", "", bodies::consumers);
+    over("corpus/consumer_record", "", bodies::consumer_record);
+    over("corpus/origin", "", bodies::origin);
     over("corpus/proxy_header", "", bodies::proxy_header);
     over("corpus/http1_request", "", http1::requests);
     over("corpus/http1_response", "", http1::responses);
@@ -86,6 +89,18 @@ proptest! {
     }
 
     #[test]
+    fn consumer_records_satisfy_their_properties(
+        bytes in lines("", "(name|tier|blocked|expires|x)=([a-z ]{0,4}|1|true|0|2027-01-3[0-9]|20270131|1801353600|2027-01-31T00:00:00Z)"),
+    ) {
+        bodies::consumer_record(&bytes);
+    }
+
+    #[test]
+    fn origins_satisfy_their_properties(bytes in line("(https?|HTTPS)://([a-z.@:/#-]{0,8}[.])?(a|b)[.]test(:8443|:443)?")) {
+        bodies::origin(&bytes);
+    }
+
+    #[test]
     fn headers_satisfy_their_properties(bytes in lines("", FIELD)) {
         bodies::headers(&bytes);
     }
@@ -124,6 +139,19 @@ proptest! {
             text.splice(start..end, new.chars());
         }
         bodies::file(text.into_iter().collect::<String>().as_bytes());
+    }
+
+    #[test]
+    fn broken_files_of_consumers_satisfy_their_properties(
+        breaks in prop::collection::vec((any::<prop::sample::Index>(), 0..12_usize, "[\\[\\]{}=\"'#\n a-z0-9.$é-]{0,6}"), 1..4),
+    ) {
+        let mut text: Vec<char> = include_str!("config/consumers.toml").chars().collect();
+        for (place, length, new) in breaks {
+            let start = place.index(text.len());
+            let end = (start + length).min(text.len());
+            text.splice(start..end, new.chars());
+        }
+        bodies::consumers(text.into_iter().collect::<String>().as_bytes());
     }
 }
 

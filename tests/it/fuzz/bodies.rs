@@ -7,9 +7,10 @@ use std::sync::LazyLock;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER};
 use http::{HeaderMap, HeaderValue, Uri, Version};
 use tidegate::config;
+use tidegate::consumers::parse_record;
 use tidegate::gate::{ClientIdentity, ClientIp, Gate, KeyPart, ValuePattern, host_of, normalize};
 use tidegate::http1::{Fields, RequestHead, names};
-use tidegate::proxy::{normalize_length, remove_hop_by_hop, takes_trailers};
+use tidegate::proxy::{OriginPattern, Origins, normalize_length, remove_hop_by_hop, takes_trailers};
 use tidegate::server::parse_proxy_header;
 
 /// A gate with every kind of key that depends on the head alone.
@@ -190,6 +191,65 @@ pub fn file(bytes: &[u8]) {
             assert_eq!(once.render(false), again.render(false));
         }
         _ => panic!("right and wrong at once: {text}"),
+    }
+}
+
+/// A file of consumers is valid, or has the same errors each time it is read.
+pub fn consumers(bytes: &[u8]) {
+    // A file for each thread, since tests run at the same time.
+    thread_local! {
+        static FILE: tempfile::NamedTempFile = tempfile::NamedTempFile::new().unwrap();
+    }
+    FILE.with(|file| {
+        std::fs::write(file.path(), bytes).unwrap();
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\n[consumers]\nfile = {:?}\n[limits.each]\nrate = \"1/s\"\nkey = \"consumer\"\n\
+             [[routes]]\npath = \"/*\"\nlimits = [\"each\"]\nrespond = {{}}\n",
+            file.path()
+        );
+        let read = || config::parse(&text, "fuzz.toml", &|_| None);
+        match (read(), read()) {
+            (Ok(once), Ok(again)) => assert_eq!(once.warnings.render(false), again.warnings.render(false)),
+            (Err(once), Err(again)) => {
+                assert!(!once.is_empty() && once.summary().is_some());
+                assert_eq!(once.render(false), again.render(false));
+            }
+            _ => panic!("right and wrong at once"),
+        }
+    });
+}
+
+/// Lines `field=value` are the record of a consumer with these values, in any order, or of none.
+pub fn consumer_record(bytes: &[u8]) {
+    let line = |line: &[u8]| {
+        let at = line.iter().position(|&byte| byte == b'=')?;
+        Some((line[..at].to_vec().into(), line[at + 1..].to_vec().into()))
+    };
+    let mut fields: Vec<(bytes::Bytes, bytes::Bytes)> =
+        bytes.split(|&byte| byte == b'\n').filter_map(line).collect();
+    fields.sort();
+    fields.dedup_by(|one, next| one.0 == next.0);
+    let read = parse_record(&fields);
+    fields.reverse();
+    assert_eq!(parse_record(&fields), read);
+    let Ok(consumer) = read else { return };
+    let value =
+        |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, value)| &**value);
+    assert_eq!(value("name"), Some(consumer.name.as_bytes()));
+    assert_eq!(consumer.is_blocked, matches!(value("blocked"), Some(b"1" | b"true")));
+    assert_eq!(consumer.expires.is_some(), value("expires").is_some_and(|text| !text.is_empty()));
+    assert_eq!(consumer.tier.as_deref().unwrap_or("").as_bytes(), value("tier").unwrap_or(b""));
+}
+
+/// An origin that a pattern of subdomains contains is a subdomain.
+pub fn origin(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let exact = OriginPattern::Exact("https://a.test".into());
+    let below = OriginPattern::Subdomains { prefix: "https://".into(), suffix: ".b.test:8443".into() };
+    if Origins::Listed(vec![exact, below]).contains(text) && text != "https://a.test" {
+        let name = text.strip_prefix("https://").and_then(|rest| rest.strip_suffix(".b.test:8443")).unwrap();
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        assert!(!name.is_empty() && name.bytes().all(is_name), "{text}");
     }
 }
 
