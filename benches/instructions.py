@@ -9,9 +9,9 @@ OUT=benches/baseline.json records the new ones. The number of requests is bounde
 interface. The upstream is a second tidegate with a `respond` route.
 
 Settings, as environment variables:
-  SCENARIOS="plain allowed denied logged connection"   CONNECTIONS=16   ROUNDS=60
+  SCENARIOS="plain allowed admin denied logged connection"   CONNECTIONS=16   ROUNDS=60
   PROFILE=release (or quick: builds faster)   TIDEGATE=path of a binary, instead of a build
-  BASELINE=FILE (empty: none)   OUT=FILE   BASE_PORT=27500 (two ports from there on)
+  BASELINE=FILE (empty: none)   OUT=FILE   BASE_PORT=27500 (three ports from there on)
 """
 
 import json
@@ -32,12 +32,14 @@ BASELINE = SETTINGS.get("BASELINE", "benches/baseline.json")
 CONNECTIONS = int(SETTINGS.get("CONNECTIONS", "16"))
 ROUNDS = int(SETTINGS.get("ROUNDS", "60"))
 WARM_UP = 20
+ADMIN = f'[admin]\nlisten = "{HOST}:{BASE_PORT + 2}"\n'
 LIMIT = '[limits.l]\nrate = "{rate}"\nburst = {burst}\nkey = "header:x-api-key"\n'
 
 # Name: description, limit, access log, and whether each request opens a connection.
 SCENARIOS = {
     "plain": ("proxied, no limit", "", "off", False),
     "allowed": ("proxied, one limit in the process, allowed", LIMIT.format(rate="100000/s", burst=100000), "off", False),
+    "admin": ("the same limit, allowed, with the admin interface, which counts keys", LIMIT.format(rate="100000/s", burst=100000) + ADMIN, "off", False),
     "denied": ("the same limit, denied", LIMIT.format(rate="10/hour", burst=10), "off", False),
     "logged": ("plain, with the access log", "", "json", False),
     "connection": ("plain, a new connection for each request", "", "off", True),

@@ -5,6 +5,7 @@
 
 pub mod api;
 mod client;
+mod denied;
 mod failures;
 mod guard;
 mod handle;

@@ -1,5 +1,7 @@
 //! The command line. The only module that uses clap.
 
+mod admin_args;
+mod admin_client;
 mod check;
 mod config;
 mod decimal;
@@ -11,6 +13,8 @@ mod output;
 mod plot;
 mod run;
 mod simulate;
+mod table;
+mod top;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -55,6 +59,11 @@ enum Command {
     ///
     /// Uses its admin interface: that of the `[admin]` table of the configuration, or that of --admin.
     Keys(keys::KeysArgs),
+    /// Show the keys with the most denials or the most requests of each limit, in a running proxy.
+    ///
+    /// Uses its admin interface, as `tidegate keys` does. The table is shown again every two seconds. A key is shown by the name
+    /// of its consumer, if it has one, and by its tag, or with `keys = "plain"` in [log] by its values.
+    Top(top::TopArgs),
 }
 
 /// Runs the command that the arguments of this process name.
@@ -78,6 +87,7 @@ fn run(command: &Command) -> Outcome {
         Command::Simulate(args) => simulate::simulate(args),
         Command::Config(args) => config::config(args),
         Command::Keys(args) => keys::keys(args),
+        Command::Top(args) => top::top(args),
     }
 }
 

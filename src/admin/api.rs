@@ -115,6 +115,13 @@ pub struct KeyStatus {
     /// The reason of a denial: `quota`, `ban` or `block`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cause: Option<String>,
+    /// How many of its requests the limit has denied in the last hour, or up to 1 % of all denials of the limit more; only in
+    /// the response of `/keys/denied`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub denials: Option<u64>,
+    /// The consumer of all of its denied requests; only in the response of `/keys/denied`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub consumer: Option<String>,
     /// The most units that can be available at once.
     pub of: u64,
     /// The units that remain.
@@ -133,7 +140,7 @@ impl KeyStatus {
     }
 }
 
-/// The response of `/keys` and `/keys/peek`.
+/// The response of `/keys`, `/keys/denied` and `/keys/peek`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyList {
     /// The status of each key in each limit or tier.

@@ -9,7 +9,7 @@ use super::response::{self, AdminError, AdminResponse};
 use super::sessions::Session;
 use super::state::Admin;
 use super::top::TopQuery;
-use super::{guard, limits, top};
+use super::{denied, guard, limits, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
 use crate::telemetry::CONTENT_TYPE;
@@ -60,6 +60,10 @@ async fn dispatch(
             guard::require_read(&head)?;
             Ok(response::json(&keys.list(query).await?))
         }
+        "/keys/denied" => {
+            guard::require_read(&head)?;
+            Ok(response::json(&denied::list(&keys, admin.top.as_deref(), query).await?))
+        }
         "/keys/peek" => {
             guard::require_read(&head)?;
             Ok(response::json(&keys.peek(query).await?))
@@ -68,7 +72,7 @@ async fn dispatch(
         "/keys/block" => Ok(response::json(&keys.block(guard::read_json(&head, body).await?).await?)),
         "/keys/unblock" => Ok(response::json(&keys.unblock(guard::read_json(&head, body).await?).await?)),
         path => Err(AdminError::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`")).help(
-            "the paths are /metrics, /ready, /limits, /top, /keys, /keys/peek, /keys/reset, /keys/block and \
+            "the paths are /metrics, /ready, /limits, /top, /keys, /keys/denied, /keys/peek, /keys/reset, /keys/block and \
              /keys/unblock",
         )),
     }

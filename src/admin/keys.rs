@@ -37,18 +37,23 @@ impl Keys<'_> {
     pub async fn peek(&self, query: &str) -> Result<KeyList, AdminError> {
         let [limit, key] = parameters(query, ["limit", "key"])?;
         let (limit, key) = (required(limit, "limit")?, required(key, "key")?);
-        let (key, policies) = self.key(&limit, &key)?;
+        Ok(KeyList { keys: self.statuses(&limit, &key).await?, more: false })
+    }
+
+    /// The status of a key in a limit and each of its tiers.
+    pub async fn statuses(&self, limit: &str, key: &str) -> Result<Vec<KeyStatus>, AdminError> {
+        let (key, policies) = self.key(limit, key)?;
         let mut keys = Vec::with_capacity(policies.len());
         for policy in policies {
             keys.extend(self.status(policy, key).await?);
         }
-        Ok(KeyList { keys, more: false })
+        Ok(keys)
     }
 
     /// The stored keys of one limit or of all.
     pub async fn list(&self, query: &str) -> Result<KeyList, AdminError> {
         let [limit, max] = parameters(query, ["limit", "max"])?;
-        let max = max.map_or(Ok(DEFAULT_LISTED), |max| number(&max))?;
+        let max = max_listed(max)?;
         let limits = match &limit {
             Some(limit) => vec![self.limit(limit)?],
             None => self.gate.limits().map(|(limit, _)| limit).collect(),
@@ -191,6 +196,11 @@ fn required(value: Option<String>, name: &str) -> Result<String, AdminError> {
     value.ok_or_else(|| AdminError::bad_request(format!("the parameter `{name}` is missing")))
 }
 
+/// The `max` of a query.
+pub(super) fn max_listed(max: Option<String>) -> Result<usize, AdminError> {
+    max.map_or(Ok(DEFAULT_LISTED), |max| number(&max))
+}
+
 fn number(text: &str) -> Result<usize, AdminError> {
     let number = text.parse().ok().filter(|number| (1..=MAX_LISTED).contains(number));
     number
@@ -216,6 +226,8 @@ fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) ->
         key: names::tag(key),
         allowed: cause.is_none(),
         cause: cause.map(str::to_owned),
+        denials: None,
+        consumer: None,
         of: decision.limit,
         remaining: decision.remaining,
         reset_after: decision.reset_after.as_secs_f64(),

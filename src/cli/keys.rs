@@ -1,22 +1,20 @@
 //! `tidegate keys`.
 
-mod client;
 mod table;
-
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use self::client::{AdminRequest, Client};
-use super::file::FileArgs;
-use super::outcome::{Failure, Outcome};
-use super::output::{complain, print};
+use super::admin_args::AdminArgs;
+use super::admin_client::{AdminRequest, unknown_response};
+use super::outcome::Outcome;
+use super::output::print;
 use crate::admin::api::{BlockRequest, KeyChange, KeyList, KeyRequest};
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate keys list per-key --max 20
+  tidegate keys list --denied
   tidegate keys peek per-client 203.0.113.9
   tidegate keys peek per-key 'k-4711|GET'
   tidegate keys block per-key k-4711 --for 1h
@@ -26,21 +24,14 @@ Examples:
 
 Exit status: 0 on success, 1 if the proxy can't be reached or rejects the request, 2 for wrong usage.";
 
-const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900 or unix:/run/tidegate/admin.sock. The configuration is \
-                     not read then. The token is that of the environment variable TIDEGATE_ADMIN_TOKEN, which also \
-                     overrides that of the configuration";
-
 /// The arguments of `tidegate keys`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct KeysArgs {
     #[command(subcommand)]
     operation: Operation,
-    /// The configuration file, which names the admin interface and its token.
-    #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml", global = true)]
-    config: PathBuf,
-    #[arg(long, value_name = "URL", global = true, help = ADMIN)]
-    admin: Option<String>,
+    #[command(flatten)]
+    admin: AdminArgs,
     /// Print the response as JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -69,6 +60,9 @@ enum Operation {
         /// The maximum number of keys.
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         max: u32,
+        /// List the keys that this proxy has denied in the last hour, those with the most denials first. See `tidegate top`.
+        #[arg(long)]
+        denied: bool,
     },
 }
 
@@ -88,21 +82,10 @@ fn duration(text: &str) -> Result<String, String> {
 
 /// Sends the request to the admin interface, and prints its response.
 pub(super) fn keys(args: &KeysArgs) -> Outcome {
-    let client = client(args)?;
-    let response = client.send(&request(&args.operation)).map_err(|failed| {
-        complain(format!("error: {}", failed.error));
-        if let Some(help) = failed.help {
-            complain(format!("help: {help}"));
-        }
-        Failure::Running
-    })?;
+    let response = args.admin.client()?.send_or_complain(&request(&args.operation))?;
     let text =
         if args.json { Some(format!("{response:#}")) } else { format_response(&args.operation, response) };
-    let Some(text) = text else {
-        complain("error: the response is not that of an admin interface of this version of tidegate");
-        return Err(Failure::Running);
-    };
-    print(&text)
+    print(&text.ok_or_else(unknown_response)?)
 }
 
 fn request(operation: &Operation) -> AdminRequest {
@@ -112,11 +95,11 @@ fn request(operation: &Operation) -> AdminRequest {
         Operation::Peek(KeyArgs { limit, key }) => {
             AdminRequest::get("/keys/peek", &[("limit", limit), ("key", key)])
         }
-        Operation::List { limit, max } => {
+        Operation::List { limit, max, denied } => {
             let max = max.to_string();
             let limit = limit.as_deref().map(|limit| ("limit", limit));
             let parameters: Vec<_> = limit.into_iter().chain([("max", &*max)]).collect();
-            AdminRequest::get("/keys", &parameters)
+            AdminRequest::get(if *denied { "/keys/denied" } else { "/keys" }, &parameters)
         }
         Operation::Reset(key) => AdminRequest::post("/keys/reset", &key_request(key)),
         Operation::Unblock(key) => AdminRequest::post("/keys/unblock", &key_request(key)),
@@ -130,6 +113,10 @@ fn request(operation: &Operation) -> AdminRequest {
 /// Formats a response as text; `None` if it is not one to this request.
 fn format_response(operation: &Operation, response: Value) -> Option<String> {
     match operation {
+        Operation::List { denied: true, .. } => {
+            let list: KeyList = serde_json::from_value(response).ok()?;
+            Some(table::format_denied(&list))
+        }
         Operation::Peek(_) | Operation::List { .. } => {
             let list: KeyList = serde_json::from_value(response).ok()?;
             Some(table::format(&list))
@@ -140,30 +127,4 @@ fn format_response(operation: &Operation, response: Value) -> Option<String> {
             Some(format!("{limit}: {key} is {done}{until}"))
         }
     }
-}
-
-/// A client of the interface of --admin, or of that of the configuration.
-fn client(args: &KeysArgs) -> Result<Client, Failure> {
-    let usage = |error: String| {
-        complain(format!("error: {error}"));
-        Failure::Usage
-    };
-    let token = std::env::var("TIDEGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
-    if let Some(url) = &args.admin {
-        return Client::at_url(url, token).map_err(usage);
-    }
-    let loaded = FileArgs { config: args.config.clone() }.load()?;
-    let Some(spec) = loaded.config.admin else {
-        let file = args.config.display();
-        return Err(usage(format!(
-            "{file} has no admin interface\nhelp: add [admin] with listen = \"127.0.0.1:9900\", or name an interface with \
-             --admin URL"
-        )));
-    };
-    if spec.address.tcp().is_some_and(|address| address.port() == 0) {
-        return Err(usage(
-            "the configuration has port 0, which the system chooses\nhelp: name the interface with --admin URL".to_owned(),
-        ));
-    }
-    Ok(Client::from_spec(&spec, token))
 }

@@ -142,7 +142,7 @@ impl<'p> Exchange<'p> {
                 match plan.identity {
                     // Boxed because few requests wait for this, and it would enlarge the future of all.
                     Err(ConsumerError::NotFetched) if !is_fetched => {
-                        Box::pin(self.fetch_consumer(&head)).await
+                        Box::pin(self.fetch_consumer(&head)).await;
                     }
                     _ => break plan,
                 }

@@ -6,6 +6,7 @@ mod explain_conditions;
 mod keys;
 mod output;
 mod simulate;
+mod top;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -3,21 +3,35 @@
 use std::time::Duration;
 
 use crate::admin::api::{KeyList, KeyStatus};
+use crate::cli::table::aligned;
 use crate::time::format_duration;
 
 const HEADER: [&str; 5] = ["LIMIT", "KEY", "STATE", "LEFT", "RESET IN"];
+const DENIED_HEADER: [&str; 7] = ["LIMIT", "CONSUMER", "KEY", "DENIED", "STATE", "LEFT", "RESET IN"];
 
 /// Formats a table of keys, or a message if there are none.
 pub(super) fn format(list: &KeyList) -> String {
     if list.keys.is_empty() && !list.more {
         return "no keys: nothing has been charged, or all of it has been refilled".to_owned();
     }
-    let rows: Vec<[String; 5]> =
-        std::iter::once(HEADER.map(str::to_owned)).chain(list.keys.iter().map(row)).collect();
-    let widths: [usize; 5] = std::array::from_fn(|column| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    });
-    let mut lines: Vec<String> = rows.iter().map(|row| line(row, &widths)).collect();
+    let mut lines = aligned(HEADER, list.keys.iter().map(row));
+    if list.more {
+        lines.push("and more: list them with a larger --max".to_owned());
+    }
+    lines.join("\n")
+}
+
+/// Formats a table of denied keys, or a message if there are none.
+pub(super) fn format_denied(list: &KeyList) -> String {
+    if list.keys.is_empty() {
+        return "no keys: nothing was denied in the last hour".to_owned();
+    }
+    let row = |status: &KeyStatus| {
+        let [limit, key, state, left, reset] = row(status);
+        let denied = status.denials.unwrap_or_default().to_string();
+        [limit, status.consumer.clone().unwrap_or_else(|| "-".to_owned()), key, denied, state, left, reset]
+    };
+    let mut lines = aligned(DENIED_HEADER, list.keys.iter().map(row));
     if list.more {
         lines.push("and more: list them with a larger --max".to_owned());
     }
@@ -39,11 +53,6 @@ fn row(status: &KeyStatus) -> [String; 5] {
     };
     let left = format!("{} of {}", status.remaining, status.of);
     [limit, status.key.clone(), state, left, format_span(status.reset_after)]
-}
-
-fn line(row: &[String; 5], widths: &[usize; 5]) -> String {
-    let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-    cells.join("  ").trim_end().to_owned()
 }
 
 /// Formats seconds, rounded up: to milliseconds below a second, and to whole seconds above.
@@ -69,6 +78,8 @@ mod tests {
             key: "tag:lOi_WN7gUW3I4LyfzWuHMA".into(),
             allowed: true,
             cause: None,
+            denials: None,
+            consumer: None,
             of: 5,
             remaining: 3,
             reset_after: 23.2,

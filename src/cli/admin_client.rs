@@ -16,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use url::Url;
 
+use super::outcome::Failure;
+use super::output::complain;
 use crate::admin::api::ErrorBody;
 use crate::admin::{AdminAddress, AdminSpec};
 
@@ -109,7 +111,7 @@ impl Client {
     ///
     /// # Errors
     /// The error of the response, or why there is none.
-    pub fn send(&self, request: &AdminRequest) -> Result<Value, ErrorBody> {
+    fn send(&self, request: &AdminRequest) -> Result<Value, ErrorBody> {
         let error_body = |error: String| ErrorBody { error, help: None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error_body(error.to_string()))?;
@@ -135,6 +137,20 @@ impl Client {
             return Err(ErrorBody { help: Some(help.to_owned()), ..rejection });
         }
         Err(rejection)
+    }
+
+    /// Sends a request, and waits for the response.
+    ///
+    /// # Errors
+    /// If there is none, or it is an error; the message has been printed.
+    pub fn send_or_complain(&self, request: &AdminRequest) -> Result<Value, Failure> {
+        self.send(request).map_err(|failed| {
+            complain(format!("error: {}", failed.error));
+            if let Some(help) = failed.help {
+                complain(format!("help: {help}"));
+            }
+            Failure::Running
+        })
     }
 
     async fn exchange(&self, request: &AdminRequest) -> anyhow::Result<(StatusCode, Bytes)> {
@@ -185,6 +201,12 @@ impl fmt::Display for Target {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
+}
+
+/// Complains about a response of another form than expected.
+pub(super) fn unknown_response() -> Failure {
+    complain("error: the response is not that of an admin interface of this version of tidegate");
+    Failure::Running
 }
 
 #[cfg(test)]

@@ -1,0 +1,122 @@
+//! `tidegate top` and `tidegate keys list --denied`, against a running proxy.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::Finished;
+use crate::consumers::setup::{CONSUMERS, ConsumersFile, with_key};
+use crate::support::Tidegate;
+
+const LIMITS: &str = "\
+    workers = 2\nlisten = \"127.0.0.1:0\"\n\
+    [admin]\nlisten = \"127.0.0.1:0\"\ntoken = \"s3cret-admin-t0ken\"\n\
+    [limits.per-consumer]\nrate = \"2/hour\"\nkey = \"consumer\"\n\
+    [limits.wide]\nrate = \"1000/hour\"\nmode = \"shadow\"\n\
+    [[routes]]\npath = \"/*\"\nlimits = [\"per-consumer\", \"wide\"]\nrespond = {}\n";
+
+fn command(proxy: &Tidegate, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(args).args(["--admin", &format!("http://{}", proxy.admin())]);
+    command.current_dir("/").env("TIDEGATE_ADMIN_TOKEN", "s3cret-admin-t0ken");
+    command
+}
+
+#[track_caller]
+fn run(proxy: &Tidegate, args: &[&str]) -> String {
+    let output: Finished = command(proxy, args).output().unwrap().into();
+    assert_eq!((output.status, output.stderr.as_str()), (0, ""), "{args:?}: {}", output.stdout);
+    output.stdout
+}
+
+/// The words of each line.
+fn words(table: &str) -> Vec<Vec<&str>> {
+    table.lines().map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// A proxy that has denied ten requests of acme and one of small.
+fn busy_proxy() -> (ConsumersFile, Tidegate) {
+    let file = ConsumersFile::new(CONSUMERS);
+    let proxy = Tidegate::start(&(LIMITS.to_owned() + &file.table("")));
+    assert!(run(&proxy, &["top", "--once"]).starts_with("no denials in the last "));
+    for (key, count) in [("s-1", 3), ("k-2", 6), ("l-1", 1), ("k-4711", 6)] {
+        for _ in 0..count {
+            with_key(&proxy, "/", key);
+        }
+    }
+    (file, proxy)
+}
+
+#[test]
+fn the_consumer_with_the_most_denials_is_first() {
+    let (_file, proxy) = busy_proxy();
+    let table = run(&proxy, &["top", "--once"]);
+    let lines = words(&table);
+    assert!(table.starts_with("denials in the last "), "{table}");
+    assert_eq!(lines[2], ["LIMIT", "CONSUMER", "KEY", "DENIALS", "SHARE"], "{table}");
+    assert_eq!((&lines[3][..2], &lines[3][3..]), (&["per-consumer", "acme"][..], &["10", "90", "%"][..]));
+    assert_eq!((&lines[4][..2], &lines[4][3..]), (&["per-consumer", "small"][..], &["1", "9", "%"][..]));
+    assert_eq!(lines.len(), 5, "{table}");
+    let args =
+        ["top", "--json", "--by", "traffic", "--window", "60m", "--limit", "per-consumer", "--count", "1"];
+    let traffic: Value = serde_json::from_str(&run(&proxy, &args)).unwrap();
+    let limits = traffic["limits"].as_array().unwrap();
+    assert_eq!((limits.len(), limits[0]["keys"].as_array().unwrap().len()), (1, 1), "{traffic}");
+    let key = &limits[0]["keys"][0];
+    assert_eq!((&key["consumer"], &key["count"]), (&"acme".into(), &12.into()), "{traffic}");
+    // The key of a limit by address belongs to several consumers.
+    let wide = run(&proxy, &["top", "--once", "--by", "traffic", "--limit", "wide"]);
+    assert!(wide.contains("wide (shadow)  (several)  tag:"), "{wide}");
+}
+
+#[test]
+fn the_table_is_shown_again() {
+    let (_file, proxy) = busy_proxy();
+    let mut top = command(&proxy, &["top"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        let title = lines.find(|line| line.as_ref().unwrap().starts_with("denials in the last "));
+        assert!(title.is_some(), "the command has ended");
+        let first = lines.find(|line| line.as_ref().unwrap().starts_with("per-consumer ")).unwrap().unwrap();
+        assert!(first.contains("acme"), "{first}");
+    }
+    // It ends when nobody reads its output.
+    drop(lines);
+    assert!(top.wait().unwrap().success());
+}
+
+#[test]
+fn denied_keys_are_listed_with_their_denials() {
+    let (_file, proxy) = busy_proxy();
+    let table = run(&proxy, &["keys", "list", "--denied"]);
+    let lines = words(&table);
+    assert_eq!(lines[0], ["LIMIT", "CONSUMER", "KEY", "DENIED", "STATE", "LEFT", "RESET", "IN"]);
+    assert_eq!(
+        (&lines[1][..2], &lines[1][3..9]),
+        (&["per-consumer", "acme"][..], &["10", "used", "up", "0", "of", "2"][..])
+    );
+    assert_eq!((lines[2][1], lines[2][3], lines.len()), ("small", "1", 3), "{table}");
+    let first = run(&proxy, &["keys", "list", "per-consumer", "--denied", "--max", "1"]);
+    assert!(first.contains("acme") && !first.contains("small"), "{first}");
+    assert!(first.ends_with("and more: list them with a larger --max\n"), "{first}");
+    // A key that is not stored any more still has its denials.
+    run(&proxy, &["keys", "reset", "per-consumer", lines[1][2]]);
+    let after = run(&proxy, &["keys", "list", "--denied"]);
+    assert_eq!(words(&after)[1][3..8], ["10", "allowed", "2", "of", "2"], "{after}");
+    assert!(run(&proxy, &["keys", "list", "wide", "--denied"]).starts_with("no keys: nothing was denied"));
+}
+
+#[test]
+fn wrong_arguments_are_rejected() {
+    let (_file, proxy) = busy_proxy();
+    for (args, status, message) in [
+        (&["top", "--once", "--limit", "per-consumr"][..], 1, "did you mean `per-consumer`?"),
+        (&["top", "--once", "--window", "5m"], 2, "[possible values: 1m, 10m, 60m]"),
+        (&["top", "--once", "--count", "101"], 2, "101 is not in 1..=100"),
+    ] {
+        let output: Finished = command(&proxy, args).output().unwrap().into();
+        assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{args:?}");
+        assert!(output.stderr.contains(message), "{}", output.stderr);
+    }
+}
