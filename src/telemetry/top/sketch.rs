@@ -9,6 +9,10 @@ use super::label::KeyLabel;
 use super::summary::{COUNTERS, Counter, Summary};
 use crate::limit::Key;
 
+/// The capacity of an index, twice the number of counters: in a fuller table, removed entries leave marks, and it is rebuilt
+/// after each few of them.
+const INDEX_CAPACITY: usize = 2 * COUNTERS;
+
 /// The counters of one worker. An event takes constant time, apart from the search for the least counter, which takes
 /// constant time on average.
 #[derive(Debug, Default)]
@@ -43,6 +47,9 @@ impl Sketch {
 
     #[inline(never)]
     fn add_new(&mut self, key: Key, label: impl FnOnce() -> Arc<KeyLabel>) {
+        if self.index.capacity() == 0 {
+            self.index = HashTable::with_capacity(INDEX_CAPACITY);
+        }
         let position = if self.counters.len() < COUNTERS {
             self.counters.push(Counter { key, count: 1, error: 0, label: Some(label()) });
             self.counters.len() - 1
