@@ -203,9 +203,9 @@ pub fn consumers(bytes: &[u8]) {
     FILE.with(|file| {
         std::fs::write(file.path(), bytes).unwrap();
         let text = format!(
-            "listen = \"127.0.0.1:0\"\n[consumers]\nfile = {:?}\n[limits.each]\nrate = \"1/s\"\nkey = \"consumer\"\n\
+            "listen = \"127.0.0.1:0\"\n[consumers]\nfile = \"{}\"\n[limits.each]\nrate = \"1/s\"\nkey = \"consumer\"\n\
              [[routes]]\npath = \"/*\"\nlimits = [\"each\"]\nrespond = {{}}\n",
-            file.path()
+            file.path().display()
         );
         let read = || config::parse(&text, "fuzz.toml", &|_| None);
         match (read(), read()) {
